@@ -1,0 +1,41 @@
+# Each target does its own set-up and may be run again at any time.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test lint bench soak format clean help
+
+help: ## what each target does
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+$(READY): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[embed,cli,dev]"
+	@touch $(READY)
+
+demo: $(READY) ## load a small conversation, ask it questions, show what was recalled and why
+	$(BIN)/loom demo
+
+test: $(READY) ## all the tests
+	$(BIN)/python -m pytest -n 2 -m "not soak" $(ARGS)
+
+lint: $(READY) ## ruff, format check, mypy --strict, import contract
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(READY) ## every benchmark, figures printed as ratios
+	$(BIN)/python -m benchmarks $(ARGS)
+
+soak: $(READY) ## long crash and stress runs
+	$(BIN)/python -m pytest -n 2 -m soak --timeout 7200 $(ARGS)
+
+format: $(READY) ## let ruff rewrite the files
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean: ## remove what the targets made
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist

@@ -1,0 +1,168 @@
+"""Every error this package raises on purpose.
+
+    LoomError
+    ├── InvalidInput (ValueError)      what was asked makes no sense; nothing was changed
+    │   ├── TextTooLarge               over the 16 MB of one text
+    │   ├── UnknownFilter              a filter key that does not exist
+    │   └── WrongDimension             a vector of another length than the store's
+    ├── NotFound (LookupError)         no such record, entry or blob
+    ├── Conflict
+    │   ├── IdConflict                 an id that already names another text
+    │   ├── VersionConflictError       compare-and-set lost: another writer was first
+    │   └── SettingsConflict           other budgets, counter or embedder than the file's
+    ├── OverBudget                     more tokens than the budget has
+    ├── Closed                         used after close()
+    ├── ReadOnly                       a write on a store that was opened read-only
+    ├── ForgetPending                  forgotten, but some place could not be cleaned yet
+    ├── StoreError                     the file, the folder or the disk under the store
+    │   ├── NotAStore                  the file is something else
+    │   ├── CorruptStore               damaged content; says which and what to do
+    │   ├── UnsupportedStore           written by a newer version, or on a network file system
+    │   ├── StoreUnavailable           missing, not readable or not writable
+    │   ├── StoreFull                  no room on the disk
+    │   └── StoreBusy                  another writer held the file for too long
+    └── EmbeddingError                 an embedder failed or is missing
+
+An error says what was asked, what was found and what to do next. Messages never carry stored content.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "Closed",
+    "Conflict",
+    "CorruptStore",
+    "EmbeddingError",
+    "ForgetPending",
+    "IdConflict",
+    "InvalidInput",
+    "LoomError",
+    "NotAStore",
+    "NotFound",
+    "OverBudget",
+    "ReadOnly",
+    "SettingsConflict",
+    "StoreBusy",
+    "StoreError",
+    "StoreFull",
+    "StoreUnavailable",
+    "TextTooLarge",
+    "UnknownFilter",
+    "UnsupportedStore",
+    "VersionConflictError",
+    "WrongDimension",
+]
+
+
+class LoomError(Exception):
+    """The base of every error in this package."""
+
+
+class InvalidInput(LoomError, ValueError):
+    """The request cannot be carried out as it stands; nothing was changed."""
+
+
+class TextTooLarge(InvalidInput):
+    """One text is larger than a record may be."""
+
+
+class UnknownFilter(InvalidInput):
+    """A filter names a key that does not exist; it is never ignored in silence."""
+
+
+class WrongDimension(InvalidInput):
+    """A vector has another length than the store's embedding space."""
+
+
+class NotFound(LoomError, LookupError):
+    """What was asked for is not in the store."""
+
+
+class Conflict(LoomError):
+    """Two wishes that cannot both be true; the store keeps what it had."""
+
+
+class IdConflict(Conflict):
+    """The id already names another text."""
+
+
+class VersionConflictError(Conflict):
+    """Compare-and-set found another version than the caller expected.
+
+    `actual` is 0 where the key does not exist.
+    """
+
+    def __init__(self, key: str, expected: int, actual: int) -> None:
+        super().__init__(
+            f"{key!r} is at version {actual}, not {expected}: another writer was first. "
+            "Read it again, apply the change to what you find, and write with that version."
+        )
+        self.key = key
+        self.expected = expected
+        self.actual = actual
+
+    def __reduce__(self) -> tuple[type[VersionConflictError], tuple[str, int, int]]:
+        return type(self), (self.key, self.expected, self.actual)
+
+
+class SettingsConflict(Conflict):
+    """A setting that every process must share differs from the one in the file."""
+
+
+class OverBudget(LoomError):
+    """More tokens than the budget has; nothing was changed."""
+
+
+class Closed(LoomError):
+    """Used after `close()`."""
+
+
+class ReadOnly(LoomError):
+    """A write on a store that was opened read-only."""
+
+
+class ForgetPending(LoomError):
+    """The records are gone for every reader, but some bytes could not be cleaned yet.
+
+    `holding` names what stands in the way. The cleaning resumes by itself, in any process that has the
+    store open for writing.
+    """
+
+    def __init__(self, message: str, holding: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.holding = holding
+
+    def __reduce__(self) -> tuple[type[ForgetPending], tuple[str, tuple[str, ...]]]:
+        return type(self), (str(self), self.holding)
+
+
+class StoreError(LoomError):
+    """Something about the file, its folder or the disk."""
+
+
+class NotAStore(StoreError):
+    """The file exists and is something else; it was left untouched."""
+
+
+class CorruptStore(StoreError):
+    """Damaged content."""
+
+
+class UnsupportedStore(StoreError):
+    """The store needs something this version or this machine does not offer."""
+
+
+class StoreUnavailable(StoreError):
+    """The file or its folder is missing, or may not be read or written."""
+
+
+class StoreFull(StoreError):
+    """The disk, or the store's size limit, has no room; the write was not made."""
+
+
+class StoreBusy(StoreError):
+    """Another writer held the store for longer than the time limit; the write was not made."""
+
+
+class EmbeddingError(LoomError):
+    """An embedder failed, is missing, or answered with something unusable."""

@@ -1,0 +1,1 @@
+"""What is kept: tokens, text, embeddings, recall, and one agent's memory over a store."""

@@ -1,0 +1,1 @@
+"""Where memory is kept: the storage contract, its SQLite backend and the projections over it."""

@@ -1,0 +1,129 @@
+"""Immutable array files: the shape in which the text and the vector projection lie on disk.
+
+A segment is a JSON header and named arrays, each aligned and with its own checksum. It is written once,
+under a name that is never used again, and mapped, so that opening one costs a header and no more.
+A segment may also live in memory only. What the arrays mean is the business of the two indexes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from loom.errors import CorruptStore
+
+__all__ = ["DamagedSegment", "Segment", "open_segment", "write_segment"]
+
+Array = npt.NDArray[Any]
+
+MAGIC = b"LOOMSEG1"
+_ALIGN = 64
+
+
+class DamagedSegment(CorruptStore):
+    """A segment that cannot be used; the projection is rebuilt from the records."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Named arrays with a header. `path` is None for one that lives in memory."""
+
+    header: Mapping[str, Any]
+    arrays: Mapping[str, Array]
+    path: Path | None = None
+    checksums: Mapping[str, int] | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(array.nbytes for array in self.arrays.values())
+
+    def damaged_arrays(self) -> list[str]:
+        """The names of the arrays whose bytes no longer match their checksum (reads everything)."""
+        if self.checksums is None:
+            return []
+        return [name for name, array in self.arrays.items() if _checksum(array) != self.checksums[name]]
+
+
+def write_segment(path: Path, header: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
+    """Write and fsync a segment under a temporary name, then give it its own."""
+    layout: dict[str, dict[str, Any]] = {}
+    offset = 0
+    solid = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    for name, array in solid.items():
+        offset = _aligned(offset)
+        layout[name] = {
+            "dtype": array.dtype.str,
+            "shape": list(array.shape),
+            "offset": offset,
+            "crc": _checksum(array),
+        }
+        offset += array.nbytes
+    head = json.dumps({"header": dict(header), "arrays": layout, "bytes": offset}).encode()
+    prefix = MAGIC + len(head).to_bytes(4, "little") + zlib.crc32(head).to_bytes(4, "little") + head
+    start = _aligned(len(prefix))
+    temporary = path.with_name(path.name + ".tmp")
+    with open(temporary, "wb") as file:
+        file.write(prefix)
+        for name, array in solid.items():
+            file.seek(start + layout[name]["offset"])
+            file.write(memoryview(array).cast("B") if array.size else b"")
+        file.truncate(start + offset)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+    _sync_folder(path.parent)
+
+
+def open_segment(path: Path) -> Segment:
+    """Map a segment. Reads its header only; raises `DamagedSegment` where that does not add up."""
+    try:
+        with open(path, "rb") as file:
+            fixed = file.read(16)
+            if len(fixed) < 16 or fixed[:8] != MAGIC:
+                raise DamagedSegment(f"{path.name} is not an index segment")
+            head = file.read(int.from_bytes(fixed[8:12], "little"))
+            size = os.fstat(file.fileno()).st_size
+    except OSError as error:
+        raise DamagedSegment(f"index segment {path.name} cannot be read: {error.strerror}") from error
+    if zlib.crc32(head) != int.from_bytes(fixed[12:16], "little"):
+        raise DamagedSegment(f"the header of index segment {path.name} is damaged")
+    content = json.loads(head)
+    start = _aligned(16 + len(head))
+    if size != start + content["bytes"]:
+        raise DamagedSegment(f"index segment {path.name} is cut short")
+    arrays: dict[str, Array] = {}
+    checksums: dict[str, int] = {}
+    whole = np.memmap(path, dtype=np.uint8, mode="r") if content["bytes"] else np.empty(start, dtype=np.uint8)
+    for name, entry in content["arrays"].items():
+        dtype = np.dtype(entry["dtype"])
+        shape = tuple(entry["shape"])
+        first = start + entry["offset"]
+        last = first + int(np.prod(shape)) * dtype.itemsize
+        # A plain array over the map: numpy's memmap subclass costs microseconds at every slice.
+        arrays[name] = np.asarray(whole[first:last]).view(np.ndarray).view(dtype).reshape(shape)
+        checksums[name] = entry["crc"]
+    return Segment(content["header"], arrays, path, checksums)
+
+
+def _aligned(offset: int) -> int:
+    return -(-offset // _ALIGN) * _ALIGN
+
+
+def _checksum(array: Array) -> int:
+    return zlib.crc32(memoryview(np.ascontiguousarray(array)).cast("B")) if array.size else 0
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

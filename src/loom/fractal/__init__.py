@@ -1,0 +1,1 @@
+"""Nodes in trees and teams: the scopes in which they share memory."""

@@ -1,0 +1,134 @@
+"""Recall: from a question to the memories that answer it.
+
+Words and vectors each nominate candidates of their own; every candidate is then scored by both, so that
+neither can only re-order what the other found. Words lead: they are exact in both languages and need no model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from loom.errors import InvalidInput
+from loom.memory.embeddings import EmbeddingProvider, embed_question
+from loom.memory.types import Hit
+from loom.storage.base import Filter, Match, Record, Vector
+from loom.storage.words import query_terms
+
+__all__ = ["Scores", "Searchable", "fuse", "recall"]
+
+# How many candidates each index nominates for a result of `limit`.
+_CANDIDATES = 4
+_FEWEST_CANDIDATES = 32
+
+
+class Searchable(Protocol):
+    """What recall needs of a store."""
+
+    def search_text(self, query: Mapping[str, float], limit: int, wanted: Filter) -> list[Match]: ...
+
+    def search_vectors(self, query: Vector, limit: int, wanted: Filter) -> list[Match]: ...
+
+    def score_text(self, query: Mapping[str, float], seqs: Sequence[int]) -> dict[int, float]: ...
+
+    def score_vectors(self, query: Vector, seqs: Sequence[int]) -> dict[int, float]: ...
+
+    def records(self, seqs: Sequence[int]) -> dict[int, Record]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """How one candidate did: its fused score, and each index's own (None where it has no vector yet)."""
+
+    fused: float
+    words: float
+    meaning: float | None
+
+
+def recall(
+    store: Searchable,
+    question: str,
+    *,
+    limit: int,
+    wanted: Filter,
+    embedder: EmbeddingProvider | None = None,
+    vector_weight: float = 0.5,
+) -> list[Hit]:
+    """The best memories for a question, best first; equal scores in the order of their ids."""
+    if not question.strip():
+        raise InvalidInput("the question is empty; ask for something, or use list() to go through everything")
+    terms = query_terms(question)
+    count = max(limit * _CANDIDATES, _FEWEST_CANDIDATES)
+    by_words = {match.seq: match.score for match in store.search_text(terms, count, wanted)}
+    by_meaning: dict[int, float] = {}
+    if embedder is not None:
+        vector = embed_question(embedder, question)
+        by_meaning = {match.seq: match.score for match in store.search_vectors(vector, count, wanted)}
+        missing = [seq for seq in by_words if seq not in by_meaning]
+        unworded = [seq for seq in by_meaning if seq not in by_words]
+        if missing:
+            by_meaning |= store.score_vectors(vector, missing)
+        if unworded:
+            by_words |= store.score_text(terms, unworded)
+    scores = fuse(by_words, by_meaning, vector_weight)
+    # A few more than asked for, so that records forgotten meanwhile leave no gap.
+    best = sorted(scores, key=lambda seq: (-scores[seq].fused, seq))[: limit + 8]
+    records = store.records(best)
+    asked = tuple(terms)
+    found = [_hit(records[seq], scores[seq], asked) for seq in best if seq in records]
+    found.sort(key=lambda hit: (-hit.score, hit.id))
+    return found[:limit]
+
+
+def fuse(by_words: Mapping[int, float], by_meaning: Mapping[int, float], vector_weight: float) -> dict[int, Scores]:
+    """One score from two: words as a share of the best, meaning by how far it stands out, clipped.
+
+    Similarities crowd together and their level differs from model to model, so only the distance from
+    the candidates' mean counts (in standard deviations, 0 to 3).
+    """
+    best = max(by_words.values(), default=0.0)
+    mean, deviation = _spread(list(by_meaning.values()))
+    scores: dict[int, Scores] = {}
+    for seq in by_words.keys() | by_meaning.keys():
+        words = by_words.get(seq, 0.0)
+        meaning = by_meaning.get(seq)
+        fused = words / best if best > 0 else 0.0
+        if meaning is not None and deviation > 0:
+            fused += vector_weight * min(max((meaning - mean) / deviation, 0.0), 3.0) / 3.0
+        elif meaning is not None:
+            fused += vector_weight * max(meaning, 0.0)
+        scores[seq] = Scores(fused / (1.0 + (vector_weight if by_meaning else 0.0)), words, meaning)
+    return scores
+
+
+def _spread(values: list[float]) -> tuple[float, float]:
+    if len(values) < 2:
+        return 0.0, 0.0
+    mean = math.fsum(values) / len(values)
+    return mean, math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))
+
+
+def _hit(record: Record, scores: Scores, terms: tuple[str, ...]) -> Hit:
+    signals = {"words": scores.words} if scores.words > 0 else {}
+    if scores.meaning is not None:
+        signals["meaning"] = scores.meaning
+    return Hit(
+        id=record.id,
+        content=record.content,
+        score=scores.fused,
+        tokens=record.tokens,
+        created_at=record.created_at,
+        role=record.role,
+        name=record.name,
+        session_id=record.session_id,
+        kind=record.kind,
+        trust=record.trust,
+        importance=record.importance,
+        metadata=record.metadata,
+        version=record.version,
+        superseded_at=record.superseded_at,
+        signals=signals,
+        query_terms=terms,
+    )

@@ -1,0 +1,215 @@
+"""The words of the memory: tiers, kinds, and the records that callers hold in their hands."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from loom.errors import InvalidInput
+from loom.protocol import new_id, utc_now
+from loom.storage.words import terms
+
+__all__ = [
+    "Fact",
+    "FactType",
+    "Hit",
+    "MemoryQuery",
+    "MemoryStrategyType",
+    "MemoryTier",
+    "MemoryType",
+    "MemoryUnit",
+    "Receipt",
+    "TaskSummary",
+    "Trust",
+]
+
+
+class MemoryTier(StrEnum):
+    """The four tiers, nearest the prompt first."""
+
+    L1 = "l1"
+    L2 = "l2"
+    L3 = "l3"
+    L4 = "l4"
+    L1_RAW_IO = "l1"
+    L2_WORKING = "l2"
+    L3_SESSION = "l3"
+    L4_GLOBAL = "l4"
+
+
+class MemoryType(StrEnum):
+    """What kind of thing a memory is."""
+
+    TASK = "task"
+    CONTEXT = "context"
+    FACT = "fact"
+    SUMMARY = "summary"
+    MESSAGE = "message"
+    THOUGHT = "thought"
+    TOOL_CALL = "tool_call"
+    TOOL_RESULT = "tool_result"
+    PLAN = "plan"
+
+
+class Trust(StrEnum):
+    """Where a text came from, and so how far it may be believed."""
+
+    USER = "user"
+    AGENT = "agent"
+    TOOL = "tool"
+    WEB = "web"
+    UNKNOWN = "unknown"
+
+
+class MemoryStrategyType(StrEnum):
+    """How records come to the working tier."""
+
+    IMPORTANCE_BASED = "importance_based"
+    SIMPLE = "simple"
+
+
+class FactType(StrEnum):
+    """What a fact is about."""
+
+    API_SCHEMA = "api_schema"
+    USER_PREFERENCE = "user_preference"
+    DOMAIN_KNOWLEDGE = "domain_knowledge"
+    TOOL_USAGE = "tool_usage"
+    ERROR_PATTERN = "error_pattern"
+    BEST_PRACTICE = "best_practice"
+
+
+def _checked_importance(value: float) -> float:
+    if not 0.0 <= value <= 1.0:
+        raise InvalidInput(f"importance is {value}; it must be from 0 to 1")
+    return value
+
+
+@dataclass(slots=True)
+class MemoryUnit:
+    """A piece of memory outside any tier's storage: what a context strategy chooses among."""
+
+    content: Any
+    id: str = field(default_factory=new_id)
+    tier: MemoryTier = MemoryTier.L1
+    type: MemoryType = MemoryType.MESSAGE
+    importance: float = 0.5
+    token_count: int = 0
+    created_at: datetime = field(default_factory=utc_now)
+    accessed_count: int = 0
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _checked_importance(self.importance)
+
+    def to_message(self) -> dict[str, str]:
+        """As a chat message. The role is the one in the metadata, else `system` for what is not speech."""
+        speech = self.type in (MemoryType.MESSAGE, MemoryType.THOUGHT)
+        role = str(self.metadata.get("role") or ("assistant" if speech else "system"))
+        return {"role": role, "content": self.content if isinstance(self.content, str) else str(self.content)}
+
+
+@dataclass(slots=True)
+class TaskSummary:
+    """A task in few words; the task itself stays in the log under `task_id`."""
+
+    task_id: str
+    action: str
+    param_summary: str = ""
+    result_summary: str = ""
+    tags: list[str] = field(default_factory=list)
+    importance: float = 0.5
+    session_id: str | None = None
+    created_at: datetime = field(default_factory=utc_now)
+
+    def __post_init__(self) -> None:
+        _checked_importance(self.importance)
+
+
+@dataclass(slots=True)
+class Fact:
+    """One thing held to be true, with how sure that is."""
+
+    content: str
+    fact_type: FactType = FactType.DOMAIN_KNOWLEDGE
+    confidence: float = 0.8
+    id: str = field(default_factory=lambda: f"fact_{new_id()}")
+    tags: list[str] = field(default_factory=list)
+    access_count: int = 0
+    created_at: datetime = field(default_factory=utc_now)
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.confidence <= 1.0:
+            raise InvalidInput(f"confidence is {self.confidence}; it must be from 0 to 1")
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryQuery:
+    """A question to the memory as one record."""
+
+    query: str
+    tier: MemoryTier | None = None
+    type: MemoryType | None = None
+    limit: int = 10
+    min_importance: float = 0.0
+    session_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """A write that is committed. It may also be awaited, which gives the receipt itself.
+
+    `tier` is the tier nearest the prompt that holds it; `created` is False where the same text was there
+    under the same id already.
+    """
+
+    id: str
+    tier: MemoryTier
+    tokens: int
+    version: int = 1
+    created: bool = True
+
+    def __await__(self) -> Generator[Any, None, Receipt]:
+        return self
+        yield
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A memory that was recalled. Higher scores are better.
+
+    `signals` holds the score of each index that knows it: `words` (BM25) and `meaning` (cosine).
+    """
+
+    id: str
+    content: str
+    score: float
+    tokens: int
+    created_at: datetime
+    role: str | None
+    name: str | None
+    session_id: str | None
+    kind: str
+    trust: str
+    importance: float
+    metadata: Mapping[str, Any]
+    version: int
+    superseded_at: datetime | None
+    signals: Mapping[str, float]
+    query_terms: tuple[str, ...] = field(repr=False, default=())
+
+    @property
+    def why(self) -> str:
+        """What brought it, in words: which terms it shares with the question, and how close it is."""
+        reasons = []
+        if "words" in self.signals:
+            # Worked out when asked: going through the text again costs more than finding it did.
+            present = set(terms(self.content))
+            shared = [term for term in self.query_terms if term in present]
+            reasons.append(f"words {self.signals['words']:.2f} ({', '.join(shared)})")
+        if "meaning" in self.signals:
+            reasons.append(f"meaning {self.signals['meaning']:.2f}")
+        return "; ".join(reasons)

@@ -1,0 +1,410 @@
+"""The storage contract: the records that cross it and the protocol that every backend fulfils.
+
+A store is bound to one namespace of one database; nothing crosses a namespace. A record is immutable.
+What changes about it (a newer version, its place in the tiers, its vector) is written beside it.
+Everything that is written takes a number from one sequence that only grows, so `changes(since)` is the
+whole story, in order. Nothing here knows SQLite; `loom.storage.conformance` is the suite to inherit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, fields
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal, Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from loom.errors import InvalidInput, UnknownFilter
+
+__all__ = [
+    "MAX_TEXT_BYTES",
+    "Access",
+    "Change",
+    "CheckReport",
+    "Dimensions",
+    "Draft",
+    "Entry",
+    "Filter",
+    "FlushReport",
+    "ForgetReceipt",
+    "Job",
+    "Lease",
+    "Match",
+    "Page",
+    "Record",
+    "Retention",
+    "Store",
+    "Transaction",
+    "Vector",
+    "Written",
+]
+
+MAX_TEXT_BYTES = 16 * 1024 * 1024
+"""The largest text of one record, in UTF-8 bytes."""
+
+Vector = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Dimensions:
+    """Where a memory stands: whose it is, whether it is a state or an event, a type or an instance."""
+
+    subject: Literal["subject", "world"] = "world"
+    flow: Literal["state", "event"] = "event"
+    layer: Literal["type", "instance"] = "instance"
+
+    def __post_init__(self) -> None:
+        for name, choices in _DIMENSION_CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise InvalidInput(
+                    f"dimension {name} is {getattr(self, name)!r}; it must be one of {', '.join(choices)}"
+                )
+
+
+_DIMENSION_CHOICES = {
+    "subject": ("subject", "world"),
+    "flow": ("state", "event"),
+    "layer": ("type", "instance"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A record before it is written.
+
+    `revises` allows a new version of an id that exists; without it, other content under that id is an
+    error. `named` says that the caller chose the id, so it may exist already.
+    """
+
+    id: str
+    content: str
+    created_at: datetime
+    kind: str = "message"
+    node: str = "default"
+    session_id: str | None = None
+    role: str | None = None
+    name: str | None = None
+    trust: str = "unknown"
+    dimensions: Dimensions = Dimensions()
+    importance: float = 0.5
+    tokens: int = 0
+    counter: str = ""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    data: Any = None
+    sources: tuple[str, ...] = ()
+    named: bool = True
+    revises: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One version of one memory, exactly as it was written.
+
+    `superseded_at` is when a newer version of the same id took its place, None while it is current.
+    """
+
+    seq: int
+    id: str
+    version: int
+    content: str
+    created_at: datetime
+    committed_at: datetime
+    kind: str
+    node: str
+    session_id: str | None
+    role: str | None
+    name: str | None
+    trust: str
+    dimensions: Dimensions
+    importance: float
+    tokens: int
+    counter: str
+    metadata: Mapping[str, Any]
+    data: Any
+    superseded_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What became of a draft. `created` is False where the same content was there already."""
+
+    seq: int
+    id: str
+    version: int
+    created: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which records are meant. Every field narrows; None means any.
+
+    `since` is inclusive and `until` exclusive, both on `created_at`. `as_of` asks what was valid at a
+    moment, `known_at` what had been committed by then. Without them, only the current version of each id
+    is meant, unless `history` is True. `where` compares metadata: a value must be equal, or be in the
+    stored list; a list of values means any of them.
+    """
+
+    ids: Collection[str] | None = None
+    node: str | Collection[str] | None = None
+    session_id: str | Collection[str] | None = None
+    tier: str | Collection[str] | None = None
+    kind: str | Collection[str] | None = None
+    role: str | Collection[str] | None = None
+    name: str | Collection[str] | None = None
+    trust: str | Collection[str] | None = None
+    subject: str | None = None
+    flow: str | None = None
+    layer: str | None = None
+    min_importance: float | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    as_of: datetime | None = None
+    known_at: datetime | None = None
+    pinned: bool | None = None
+    history: bool = False
+    where: Mapping[str, Any] | None = None
+
+    @classmethod
+    def of(cls, **given: Any) -> Self:
+        """A filter from keyword arguments; a key that does not exist is an error, never ignored."""
+        known = {entry.name for entry in fields(cls)}
+        unknown = sorted(given.keys() - known)
+        if unknown:
+            raise UnknownFilter(
+                f"unknown filter {', '.join(map(repr, unknown))}; the filters are {', '.join(sorted(known))} "
+                "(metadata goes into where={...})"
+            )
+        return cls(**given)
+
+    @property
+    def narrows(self) -> bool:
+        """Whether anything is asked for beyond the current version of everything."""
+        return self != _EVERYTHING
+
+
+_EVERYTHING = Filter()
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A slice of a listing. Pass `next` as `after` for the following one; None at the end."""
+
+    records: tuple[Record, ...]
+    next: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A record nominated by an index, with that index's own score (higher is better)."""
+
+    seq: int
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A versioned value under a key, changed by compare-and-set. Versions only grow."""
+
+    key: str
+    content: Any
+    version: int
+    scope: str
+    owner: str
+    created_by: str
+    updated_by: str
+    created_at: datetime
+    updated_at: datetime
+    metadata: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Background work that survives a crash. `record` is the sequence number it is about, or 0."""
+
+    seq: int
+    kind: str
+    record: int
+    data: Any
+    attempts: int
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to do the background work. `number` grows with every new holder and fences its writes."""
+
+    owner: str
+    number: int
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One thing that happened. `kind` is record, supersede, enter, leave, entry, vector, forget or pin."""
+
+    seq: int
+    kind: str
+    record: int
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How often and when a record was used: the count and the two last times."""
+
+    count: int
+    last_at: datetime
+    previous_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class FlushReport:
+    """What is still undone after a flush. Empty means that everything committed before it is processed.
+
+    `waiting` counts jobs that nobody could do here, by kind (no embedder in this process, say);
+    `failed` counts jobs that were given up, by kind.
+    """
+
+    waiting: Mapping[str, int] = field(default_factory=dict)
+    failed: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def complete(self) -> bool:
+        return not self.waiting and not self.failed
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetReceipt:
+    """What `forget` removed, by the place it was removed from."""
+
+    ids: tuple[str, ...]
+    records: int = 0
+    derived: int = 0
+    vectors: int = 0
+    jobs: int = 0
+    accesses: int = 0
+    moves: int = 0
+    segments: int = 0
+
+    def __bool__(self) -> bool:
+        return self.records > 0
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """What `check` found. `problems` remain; `repaired` were put right from the records."""
+
+    records: int
+    problems: tuple[str, ...] = ()
+    repaired: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """What may be forgotten by itself, oldest first; all off by default. Pinned records stay.
+
+    `max_age_days` counts from `created_at`, `max_records` counts current records, and `max_bytes` is the
+    size of their texts.
+    """
+
+    max_age_days: float | None = None
+    max_records: int | None = None
+    max_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("max_age_days", "max_records", "max_bytes"):
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise InvalidInput(f"retention {name} is {value}; it must be more than 0, or None for no limit")
+
+
+class Transaction(Protocol):
+    """Writes that become visible together or not at all. Reads see the writes made before them."""
+
+    def append(self, drafts: Sequence[Draft]) -> list[Written]: ...
+
+    def enter(self, records: Sequence[int], tier: str, node: str, reason: str = "") -> None: ...
+
+    def leave(self, records: Sequence[int], tier: str, node: str, reason: str = "") -> None: ...
+
+    def put_entry(
+        self,
+        key: str,
+        content: Any,
+        *,
+        writer: str,
+        scope: str = "local",
+        owner: str = "",
+        expected_version: int | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Entry: ...
+
+    def delete_entry(
+        self, key: str, *, scope: str = "local", owner: str = "", expected_version: int | None = None
+    ) -> bool: ...
+
+    def put_blob(self, key: str, data: bytes) -> None: ...
+
+    def delete_blob(self, key: str) -> bool: ...
+
+    def put_vectors(self, records: Sequence[int], vectors: Vector) -> None: ...
+
+    def enqueue(self, kind: str, record: int = 0, data: Any = None) -> int: ...
+
+    def pin(self, id: str, pinned: bool) -> None: ...  # noqa: A002
+
+
+class Store(Protocol):
+    """One namespace of one database. Thread-safe; many processes may hold the same one."""
+
+    @property
+    def namespace(self) -> str: ...
+
+    @property
+    def read_only(self) -> bool: ...
+
+    def transaction(self) -> AbstractContextManager[Transaction]: ...
+
+    def get(self, id: str) -> Record | None: ...  # noqa: A002
+
+    def records(self, seqs: Iterable[int]) -> dict[int, Record]: ...
+
+    def scan(
+        self, wanted: Filter, *, limit: int = 100, after: int | None = None, newest_first: bool = True
+    ) -> Page: ...
+
+    def count(self, wanted: Filter) -> int: ...
+
+    def search_text(self, query: Mapping[str, float], limit: int, wanted: Filter) -> list[Match]: ...
+
+    def search_vectors(self, query: Vector, limit: int, wanted: Filter) -> list[Match]: ...
+
+    def neighbours(self, id: str) -> tuple[tuple[str, ...], tuple[str, ...]]: ...  # noqa: A002
+
+    def entry(self, key: str, *, scope: str = "local", owner: str = "") -> Entry | None: ...
+
+    def entries(
+        self, prefix: str = "", *, scope: str = "local", owner: str = "", limit: int = 100
+    ) -> list[Entry]: ...
+
+    def blob(self, key: str) -> bytes | None: ...
+
+    def changes(self, since: int, limit: int = 1000) -> list[Change]: ...
+
+    def forget(self, wanted: Filter) -> ForgetReceipt: ...
+
+    def flush(self, timeout_s: float | None = None) -> FlushReport: ...
+
+    def check(self, repair: bool = True) -> CheckReport: ...
+
+    def backup(self, path: str | Path) -> None: ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,229 @@
+"""Verification: does everything that is stored still say what was written, and agree with itself?
+
+Records are the truth: damage there is reported and never papered over. What is derived from them
+(projections, rows that point to nothing) is rebuilt or removed when repair is asked for.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from loom.storage.base import CheckReport
+from loom.storage.projections import TEXT, VECTORS, active_space, index_folder
+from loom.storage.rows import checksum
+from loom.storage.segments import DamagedSegment, open_segment
+
+if TYPE_CHECKING:
+    from loom.storage.sqlite import SqliteStore
+
+__all__ = ["check"]
+
+# Rows that mean nothing without the record they name.
+_DANGLING = (
+    ("supersessions", "record", ""),
+    ("moves", "record", ""),
+    ("residents", "record", ""),
+    ("vectors", "record", ""),
+    ("accesses", "record", ""),
+    ("jobs", "record", "AND t.record > 0"),
+)
+_SEQUENCES = (
+    ("records", "seq"),
+    ("supersessions", "seq"),
+    ("moves", "seq"),
+    ("entries", "seq"),
+    ("vectors", "seq"),
+    ("forgotten", "seq"),
+    ("jobs", "seq"),
+    ("blobs", "seq"),
+)
+
+
+def check(store: SqliteStore, repair: bool) -> CheckReport:
+    """Check one namespace, and the file it is in."""
+    engine, namespace = store._engine, store._number
+    problems: list[str] = []
+    repaired: list[str] = []
+    with engine.read() as connection:
+        problems += _integrity(connection)
+        records = 0
+        if not problems:
+            damaged = list(_damaged_records(connection, namespace))
+            problems += damaged
+            records = int(
+                connection.execute("SELECT count(*) FROM records WHERE namespace = ?", (namespace,)).fetchone()[0]
+            )
+            problems += _damaged_blobs(connection, namespace)
+            problems += _sequence(connection)
+        dangling = [] if problems else list(_dangling(connection, namespace))
+        residency = [] if problems else list(_residency(connection, namespace))
+        projections = [] if problems else list(_projections(connection, namespace, engine.path, engine.store_id))
+        known = {row[0] for row in connection.execute("SELECT file FROM segments")} if not problems else set()
+    if dangling and repair:
+        with engine.write() as connection:
+            for table, column, extra, count in dangling:
+                connection.execute(
+                    f"DELETE FROM {table} AS t WHERE t.{column} NOT IN (SELECT seq FROM records) {extra}"
+                )
+                repaired.append(f"{count} rows of {table} pointed to no record and were removed")
+    else:
+        problems += [f"{count} rows of {table} point to no record" for table, _, _, count in dangling]
+    problems += residency
+    for kind, reason in projections:
+        if repair:
+            store.rebuild(kind)
+            repaired.append(f"the {kind} index was rebuilt: {reason}")
+        else:
+            problems.append(f"the {kind} index is unusable: {reason}")
+    orphans = _orphans(index_folder(engine.path), known)
+    if orphans and repair:
+        with store._upkeep.worker.lease(wait_s=5.0) as fence:
+            if fence is not None:
+                repaired += _remove_orphans(store, orphans)
+    return CheckReport(records, tuple(problems), tuple(repaired))
+
+
+def _integrity(connection: sqlite3.Connection) -> list[str]:
+    try:
+        rows = connection.execute("PRAGMA integrity_check(20)").fetchall()
+    except sqlite3.DatabaseError as error:
+        return [f"the file is damaged: {error}"]
+    return [f"the file is damaged: {row[0]}" for row in rows if row[0] != "ok"]
+
+
+def _damaged_records(connection: sqlite3.Connection, namespace: int) -> Iterator[str]:
+    for seq, record_id, version, metadata, data, content, stored in connection.execute(
+        "SELECT seq, id, version, metadata, data, content, checksum FROM records WHERE namespace = ?",
+        (namespace,),
+    ):
+        if checksum(record_id, version, metadata, data, content) != stored:
+            yield f"record {record_id!r} (number {seq}) does not match its checksum"
+
+
+def _damaged_blobs(connection: sqlite3.Connection, namespace: int) -> list[str]:
+    return [
+        f"blob {key!r} does not match its checksum"
+        for key, data, stored in connection.execute(
+            "SELECT key, data, checksum FROM blobs WHERE namespace = ?", (namespace,)
+        )
+        if zlib.crc32(data) != stored
+    ]
+
+
+def _sequence(connection: sqlite3.Connection) -> list[str]:
+    (seq,) = connection.execute("SELECT seq FROM store").fetchone()
+    found: list[str] = []
+    for table, column in _SEQUENCES:
+        (highest,) = connection.execute(f"SELECT max({column}) FROM {table}").fetchone()
+        if highest is not None and highest > seq:
+            found.append(f"{table} holds number {highest}, above the sequence's {seq}")
+    return found
+
+
+def _dangling(connection: sqlite3.Connection, namespace: int) -> Iterator[tuple[str, str, str, int]]:
+    for table, column, extra in _DANGLING:
+        (count,) = connection.execute(
+            f"SELECT count(*) FROM {table} t LEFT JOIN records r ON r.seq = t.{column} WHERE r.seq IS NULL {extra}"
+        ).fetchone()
+        if count:
+            yield table, column, extra, count
+
+
+def _residency(connection: sqlite3.Connection, namespace: int) -> Iterator[str]:
+    """Where each record is now must be what its moves say."""
+    (wrong,) = connection.execute(
+        """
+        WITH latest AS (
+            SELECT record, node, tier, entered, max(seq) FROM moves WHERE namespace = ?1
+            GROUP BY record, node, tier
+        )
+        SELECT (SELECT count(*) FROM latest l WHERE l.entered AND NOT EXISTS (
+                    SELECT 1 FROM residents t WHERE t.namespace = ?1 AND t.node = l.node
+                    AND t.tier = l.tier AND t.record = l.record))
+             + (SELECT count(*) FROM residents t WHERE t.namespace = ?1 AND NOT EXISTS (
+                    SELECT 1 FROM latest l WHERE l.entered AND l.node = t.node
+                    AND l.tier = t.tier AND l.record = t.record))
+        """,
+        (namespace,),
+    ).fetchone()
+    if wrong:
+        yield f"{wrong} places in the tiers do not match the moves"
+
+
+def _projections(
+    connection: sqlite3.Connection, namespace: int, path: Path | None, store_id: str
+) -> Iterator[tuple[str, str]]:
+    folder = index_folder(path)
+    if folder is None:
+        return
+    space = active_space(connection, namespace)
+    for kind in (TEXT, VECTORS):
+        row = connection.execute(
+            "SELECT watermark FROM projections WHERE namespace = ? AND kind = ?", (namespace, kind)
+        ).fetchone()
+        if row is None:
+            continue
+        if kind == TEXT:
+            query = "SELECT seq FROM records WHERE namespace = ? AND seq <= ? ORDER BY seq"
+            values: tuple[int, ...] = (namespace, row[0])
+        else:
+            if space is None:
+                continue
+            query = "SELECT record FROM vectors WHERE namespace = ? AND space = ? AND seq <= ? ORDER BY record"
+            values = (namespace, space[0], row[0])
+        expected = np.array([found[0] for found in connection.execute(query, values)], dtype=np.int64)
+        files = [
+            found[0]
+            for found in connection.execute(
+                "SELECT file FROM segments WHERE namespace = ? AND kind = ?", (namespace, kind)
+            )
+        ]
+        reason = _segment_problem(folder, files, expected, store_id)
+        if reason:
+            yield kind, reason
+
+
+def _segment_problem(folder: Path, files: list[str], expected: object, store_id: str) -> str:
+    keys = []
+    for name in files:
+        try:
+            segment = open_segment(folder / name)
+        except DamagedSegment as error:
+            return str(error)
+        damaged = segment.damaged_arrays()
+        if damaged:
+            return f"{name}: damaged {', '.join(damaged)}"
+        if segment.header.get("store") != store_id:
+            return f"{name} belongs to another store"
+        keys.append(segment.arrays["keys"])
+    found = np.sort(np.concatenate(keys)) if keys else np.empty(0, dtype=np.int64)
+    return "" if np.array_equal(found, np.asarray(expected)) else "it does not cover the records it should"
+
+
+def _orphans(folder: Path | None, known: set[str]) -> list[Path]:
+    if folder is None or not folder.is_dir():
+        return []
+    return [path for path in sorted(folder.iterdir()) if path.name not in known and ".seg" in path.name]
+
+
+def _remove_orphans(store: SqliteStore, orphans: list[Path]) -> list[str]:
+    """Under the lease nobody of this namespace is writing files; another namespace's new ones are young."""
+    with store._engine.read() as connection:
+        known = {row[0] for row in connection.execute("SELECT file FROM segments")}
+    removed = 0
+    for path in orphans:
+        try:
+            old = time.time() - path.stat().st_mtime > 60
+        except FileNotFoundError:
+            continue
+        if old and path.name not in known:
+            path.unlink(missing_ok=True)
+            removed += 1
+    return [f"{removed} index files that nothing refers to were removed"] if removed else []

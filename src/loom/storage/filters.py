@@ -1,0 +1,120 @@
+"""A `Filter` as SQL over `records r`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from loom.errors import InvalidInput
+from loom.storage.base import Filter
+from loom.storage.engine import to_micros
+
+__all__ = ["conditions"]
+
+_COLUMNS = {
+    "node": "r.node",
+    "session_id": "r.session",
+    "kind": "r.kind",
+    "role": "r.role",
+    "name": "r.name",
+    "trust": "r.trust",
+    "subject": "r.subject",
+    "flow": "r.flow",
+    "layer": "r.layer",
+}
+
+
+def conditions(wanted: Filter, namespace: int) -> tuple[str, list[Any]]:
+    """The WHERE clause (without the word) and its values."""
+    clauses = ["r.namespace = ?"]
+    values: list[Any] = [namespace]
+
+    def among(column: str, choice: str | Collection[str]) -> str:
+        choices = [choice] if isinstance(choice, str) else list(choice)
+        for value in choices:
+            if not isinstance(value, str):
+                raise InvalidInput(f"a filter on {column.partition('.')[2]} takes text, not {value!r}")
+        values.extend(choices)
+        return f"{column} IN ({', '.join('?' * len(choices))})"
+
+    for field, column in _COLUMNS.items():
+        choice = getattr(wanted, field)
+        if choice is not None:
+            clauses.append(among(column, choice))
+    if wanted.ids is not None:
+        clauses.append(among("r.id", wanted.ids))
+    if wanted.tier is not None:
+        tier = among("t.tier", wanted.tier)
+        clauses.append(
+            "EXISTS (SELECT 1 FROM residents t WHERE t.namespace = r.namespace AND t.node = r.node "
+            f"AND t.record = r.seq AND {tier})"
+        )
+    if wanted.min_importance is not None:
+        clauses.append("r.importance >= ?")
+        values.append(wanted.min_importance)
+    if wanted.since is not None:
+        clauses.append("r.created_at >= ?")
+        values.append(to_micros(wanted.since))
+    if wanted.until is not None:
+        clauses.append("r.created_at < ?")
+        values.append(to_micros(wanted.until))
+    if wanted.pinned is not None:
+        inside = "EXISTS" if wanted.pinned else "NOT EXISTS"
+        clauses.append(f"{inside} (SELECT 1 FROM pins p WHERE p.namespace = r.namespace AND p.id = r.id)")
+    for key, value in (wanted.where or {}).items():
+        clauses.append(_metadata(key, value, values))
+    _validity(wanted, clauses, values)
+    return " AND ".join(clauses), values
+
+
+def _validity(wanted: Filter, clauses: list[str], values: list[Any]) -> None:
+    """What was current: now, or as of one moment, as known at another."""
+    superseded = "SELECT 1 FROM supersessions s WHERE s.record = r.seq"
+    until: list[Any] = []
+    if wanted.as_of is not None:
+        clauses.append("r.created_at <= ?")
+        values.append(to_micros(wanted.as_of))
+        superseded += " AND s.at <= ?"
+        until.append(to_micros(wanted.as_of))
+    if wanted.known_at is not None:
+        clauses.append("r.committed_at <= ?")
+        values.append(to_micros(wanted.known_at))
+        superseded += " AND s.committed_at <= ?"
+        until.append(to_micros(wanted.known_at))
+    if not wanted.history:
+        clauses.append(f"NOT EXISTS ({superseded})")
+        values.extend(until)
+
+
+def _metadata(key: str, value: Any, values: list[Any]) -> str:
+    """One comparison with a top-level metadata key; a stored list matches where it holds the value."""
+    if not isinstance(key, str):
+        raise InvalidInput(f"a metadata key is text, not {key!r}")
+    choices = list(value) if isinstance(value, list | tuple | set | frozenset) else [value]
+    tests: list[str] = []
+    values.append(key)
+    own: list[Any] = []
+    for choice in choices:
+        if choice is None:
+            tests.append("m.type = 'null'")
+        elif isinstance(choice, bool):
+            tests.append(f"m.type = '{'true' if choice else 'false'}'")
+        elif isinstance(choice, str | int | float):
+            # Text is never equal to a number here, as in JSON.
+            kinds = "('text')" if isinstance(choice, str) else "('integer', 'real')"
+            tests.append(f"(m.type IN {kinds} AND m.value = ?)")
+            tests.append(
+                f"(m.type = 'array' AND EXISTS (SELECT 1 FROM json_each(m.value) x "
+                f"WHERE x.type IN {kinds} AND x.value = ?))"
+            )
+            own += [choice, choice]
+        else:
+            raise InvalidInput(
+                f"where[{key!r}] compares with text, numbers, booleans, None or a list of them, "
+                f"not {type(choice).__name__}"
+            )
+    values.extend(own)
+    return (
+        "EXISTS (SELECT 1 FROM json_each(coalesce(r.metadata, '{}')) m WHERE m.key = ? "
+        f"AND ({' OR '.join(tests) or '0'}))"
+    )

@@ -1,0 +1,239 @@
+"""Forgetting for good: which rows go, and how the last copies are cleaned away.
+
+Rows go in one transaction, after which no reader finds them; a durable job remembers that copies remain.
+Then every segment that holds one of the records is rewritten, and the WAL is folded into the file and cut
+to nothing. SQLite overwrites freed space itself (secure_delete). A kill in between costs nothing: the job
+is taken up again by the next process that writes.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from loom.errors import ForgetPending
+from loom.storage.base import ForgetReceipt, Retention
+from loom.storage.engine import Engine
+from loom.storage.projections import TEXT, VECTORS, Projector, StaleProjection
+from loom.storage.worker import LeaseLost, Worker
+
+if TYPE_CHECKING:
+    from loom.storage.transactions import SqliteTransaction
+
+__all__ = ["SCRUB", "expired", "remove", "resume", "retention", "scrub"]
+
+SCRUB = "scrub"
+
+_CHUNK = 500
+_MICROS_PER_DAY = 86_400_000_000
+
+
+def remove(transaction: SqliteTransaction, where: str, values: Sequence[Any]) -> ForgetReceipt:
+    """Delete the records a condition admits, with all versions and derivatives, and note what to scrub."""
+    connection, namespace = transaction.connection, transaction.namespace
+    chosen = [row[0] for row in connection.execute(f"SELECT DISTINCT r.id FROM records r WHERE {where}", values)]
+    if not chosen:
+        return ForgetReceipt(())
+    derived = _derived(connection, namespace, chosen)
+    ids = [*chosen, *derived]
+    seqs = [
+        row[0]
+        for part in _parts(ids)
+        for row in connection.execute(
+            f"SELECT seq FROM records WHERE namespace = ? AND id IN ({_marks(part)})", (namespace, *part)
+        )
+    ]
+    counts = dict.fromkeys(("records", "moves", "vectors", "accesses", "jobs"), 0)
+    for part in _parts(seqs):
+        _remove_residency(connection, namespace, part)
+        marks = _marks(part)
+        for table, condition in _ROWS_OF_RECORDS:
+            place = (namespace, *part) if "namespace" in condition else part
+            done = connection.execute(f"DELETE FROM {table} WHERE {condition} IN ({marks})", place)
+            if table in counts:
+                counts[table] += done.rowcount
+        counts["jobs"] += _remove_jobs(connection, namespace, part)
+    for part in _parts(ids):
+        marks = _marks(part)
+        for table, column in (("pins", "id"), ("edges", "source"), ("edges", "derived")):
+            connection.execute(
+                f"DELETE FROM {table} WHERE namespace = ? AND {column} IN ({marks})", (namespace, *part)
+            )
+    tombstones = [(transaction.next_seq(), namespace, seq) for seq in seqs]
+    connection.executemany("INSERT INTO forgotten (seq, namespace, record) VALUES (?, ?, ?)", tombstones)
+    transaction.enqueue(SCRUB, data=[tombstones[0][0], tombstones[-1][0]])
+    return ForgetReceipt(tuple(chosen), derived=len(derived), **counts)
+
+
+_ROWS_OF_RECORDS = (
+    ("records", "seq"),
+    ("supersessions", "record"),
+    ("moves", "record"),
+    ("vectors", "record"),
+    ("accesses", "namespace = ? AND record"),
+)
+
+
+def _remove_residency(connection: sqlite3.Connection, namespace: int, seqs: list[Any]) -> None:
+    """Where a record has been is in its moves: so each row of `residents` is found by its whole key."""
+    places = connection.execute(
+        f"SELECT DISTINCT record, node, tier FROM moves WHERE record IN ({_marks(seqs)})", seqs
+    ).fetchall()
+    connection.executemany(
+        "DELETE FROM residents WHERE namespace = ? AND record = ? AND node = ? AND tier = ?",
+        [(namespace, *place) for place in places],
+    )
+
+
+def _remove_jobs(connection: sqlite3.Connection, namespace: int, seqs: list[Any]) -> int:
+    kinds = connection.execute(
+        "SELECT DISTINCT kind FROM jobs WHERE namespace = ? AND kind != ?", (namespace, SCRUB)
+    ).fetchall()
+    removed = 0
+    for (kind,) in kinds:
+        done = connection.execute(
+            f"DELETE FROM jobs WHERE namespace = ? AND kind = ? AND record IN ({_marks(seqs)})",
+            (namespace, kind, *seqs),
+        )
+        removed += done.rowcount
+    return removed
+
+
+def _derived(connection: sqlite3.Connection, namespace: int, ids: Sequence[str]) -> list[str]:
+    """Everything that was made from these ids, at any distance."""
+    known = set(ids)
+    found: list[str] = []
+    frontier = list(ids)
+    while frontier:
+        reached = {
+            row[0]
+            for part in _parts(frontier)
+            for row in connection.execute(
+                f"SELECT derived FROM edges WHERE namespace = ? AND source IN ({_marks(part)})",
+                (namespace, *part),
+            )
+        }
+        frontier = sorted(reached - known)
+        known.update(frontier)
+        found += frontier
+    return found
+
+
+def scrub(
+    engine: Engine,
+    namespace: int,
+    worker: Worker,
+    projector: Callable[[Callable[[sqlite3.Connection], None]], Projector],
+    deadline: float,
+) -> int:
+    """Clean away the last copies of what was removed; how many segments were rewritten.
+
+    Raises `ForgetPending` at the deadline; the job stays queued.
+    """
+    if engine.path is None:
+        with engine.write() as connection:
+            connection.execute("DELETE FROM jobs WHERE namespace = ? AND kind = ?", (namespace, SCRUB))
+        return 0
+    rewritten = 0
+    while True:
+        try:
+            with worker.lease(wait_s=max(0.0, deadline - time.monotonic())) as fence:
+                if fence is None:
+                    raise ForgetPending(
+                        "forgotten, but another process is working on the index; its copies go when it is done",
+                        ("another process holds the background work",),
+                    )
+                rewritten += resume(engine, namespace, projector(fence), deadline)
+                return rewritten
+        except LeaseLost:
+            continue
+
+
+def resume(engine: Engine, namespace: int, projector: Projector, deadline: float = 0.0) -> int:
+    """Under the lease: finish every scrub that is queued; how many segments were rewritten."""
+    with engine.read() as connection:
+        jobs = connection.execute(
+            "SELECT record, seq, data FROM jobs WHERE namespace = ? AND kind = ?", (namespace, SCRUB)
+        ).fetchall()
+        records = {
+            row[0]
+            for job in jobs
+            for row in connection.execute(
+                "SELECT record FROM forgotten WHERE seq BETWEEN ? AND ? AND namespace = ?",
+                (*json.loads(job[2]), namespace),
+            )
+        }
+    if not jobs:
+        return 0
+    rewritten = 0
+    for kind in (TEXT, VECTORS):
+        rewritten += _remove_from_segments(projector, kind, records)
+    while not engine.truncate_wal():
+        if time.monotonic() >= deadline:
+            raise ForgetPending(
+                "forgotten, but a reader still holds an older state of the file, so the write-ahead log "
+                "keeps its copy; it goes when that reader is done",
+                ("a reader of an older state",),
+            )
+        time.sleep(0.01)
+    with engine.write() as connection:
+        connection.executemany(
+            "DELETE FROM jobs WHERE namespace = ? AND kind = ? AND record = ? AND seq = ?",
+            [(namespace, SCRUB, job[0], job[1]) for job in jobs],
+        )
+    return rewritten
+
+
+def _remove_from_segments(projector: Projector, kind: str, records: set[int]) -> int:
+    while True:
+        try:
+            return projector.remove(kind, records)
+        except StaleProjection:
+            continue  # another forget came in between: its records are gone too, look again
+
+
+def retention(connection: sqlite3.Connection, namespace: int) -> Retention | None:
+    """The stated retention rule of a namespace."""
+    row = connection.execute(
+        "SELECT value FROM settings WHERE namespace = ? AND node = '' AND key = 'retention'", (namespace,)
+    ).fetchone()
+    rule = None if row is None else json.loads(row[0])
+    return None if rule is None else Retention(**rule)
+
+
+def expired(connection: sqlite3.Connection, namespace: int, rule: Retention, now: int) -> list[str]:
+    """The ids that a rule no longer keeps; never a pinned one."""
+    current = (
+        "records r WHERE r.namespace = ? AND NOT EXISTS (SELECT 1 FROM supersessions s WHERE s.record = r.seq) "
+        "AND NOT EXISTS (SELECT 1 FROM pins p WHERE p.namespace = r.namespace AND p.id = r.id)"
+    )
+    found: dict[str, None] = {}
+    if rule.max_age_days is not None:
+        oldest = now - int(rule.max_age_days * _MICROS_PER_DAY)
+        for row in connection.execute(f"SELECT r.id FROM {current} AND r.created_at < ?", (namespace, oldest)):
+            found[row[0]] = None
+    if rule.max_records is not None:
+        for row in connection.execute(
+            f"SELECT r.id FROM {current} ORDER BY r.seq DESC LIMIT -1 OFFSET ?", (namespace, rule.max_records)
+        ):
+            found[row[0]] = None
+    if rule.max_bytes is not None:
+        for row in connection.execute(
+            "SELECT id FROM (SELECT r.id AS id, sum(length(CAST(r.content AS BLOB))) OVER (ORDER BY r.seq DESC) "
+            f"AS total FROM {current}) WHERE total > ?",
+            (namespace, rule.max_bytes),
+        ):
+            found[row[0]] = None
+    return list(found)
+
+
+def _parts(items: Sequence[Any]) -> Iterator[list[Any]]:
+    for start in range(0, len(items), _CHUNK):
+        yield list(items[start : start + _CHUNK])
+
+
+def _marks(items: Sequence[Any]) -> str:
+    return ", ".join("?" * len(items))

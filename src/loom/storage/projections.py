@@ -1,0 +1,454 @@
+"""The two indexes as projections of the records: what this process holds of them, and how they are built.
+
+Immutable segment files cover the sequence up to a watermark; everything above it, the tail, is held in
+memory and searched exactly. Which files count is written in the database, in the same transaction that
+moves the watermark, so a projection cannot disagree with the records beside it: a backup beside a newer
+index folder names its own files, and finds them whole or rebuilds. Files hold hashes and vectors, no text.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from loom.errors import UnsupportedStore
+from loom.protocol import new_id
+from loom.storage import text_index, vector_index, words
+from loom.storage.engine import Engine
+from loom.storage.segments import DamagedSegment, Segment, open_segment, write_segment
+
+__all__ = ["TEXT", "VECTORS", "NamespaceIndex", "Projector", "StaleProjection", "index_folder"]
+
+TEXT = "text"
+VECTORS = "vectors"
+
+TEXT_BASIS = f"words-{words.ANALYZER_VERSION}"
+
+# A segment never grows past this: forgetting one record rewrites one segment, in well under a second.
+_LARGEST_SEGMENT = 65_536
+# Four of a size are merged into one of the next, so each record is rewritten two or three times in its life.
+_MERGE_WIDTH = 4
+
+Built = tuple[Mapping[str, Any], Mapping[str, npt.NDArray[Any]]]
+
+
+class StaleProjection(Exception):
+    """The segment files do not match the projection that names them."""
+
+    def __init__(self, kind: str, generation: int) -> None:
+        super().__init__(f"{kind} generation {generation}")
+        self.kind = kind
+        self.generation = generation
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """One row of `projections`: what the segments of a kind cover."""
+
+    generation: int = 0
+    basis: str = ""
+    watermark: int = 0
+
+
+def index_folder(path: Path | None) -> Path | None:
+    """The folder beside the file that holds the segments; None for a store in memory."""
+    return None if path is None else path.with_name(path.name + "-index")
+
+
+def vector_basis(space: int) -> str:
+    return f"space-{space}"
+
+
+class NamespaceIndex:
+    """What one process holds of the indexes of one namespace. Use under `lock`, after `refresh`."""
+
+    def __init__(self, engine: Engine, namespace: int) -> None:
+        self._engine = engine
+        self._namespace = namespace
+        self._folder = index_folder(engine.path)
+        self.lock = threading.RLock()
+        self._without_segments = False
+        self._seen = 0
+        self._states = {TEXT: _State(basis=TEXT_BASIS), VECTORS: _State()}
+        self._segments: dict[str, dict[str, Segment]] = {TEXT: {}, VECTORS: {}}
+        self._tail = text_index.TextTail()
+        self._tail_seen = 0
+        self.text = text_index.TextIndex([], self._tail)
+        self._space: int | None = None
+        self._vector_tail: vector_index.VectorTail | None = None
+        self._vectors_seen = 0
+        self.vectors: vector_index.VectorIndex | None = None
+
+    def refresh(self, connection: sqlite3.Connection) -> None:
+        """Follow the database up to the connection's snapshot.
+
+        Raises `StaleProjection` where a segment file is missing or damaged.
+        """
+        (seq,) = connection.execute("SELECT seq FROM store").fetchone()
+        if seq <= self._seen:
+            return
+        self._follow_text(connection)
+        self._follow_vectors(connection)
+        forgotten = [
+            row[0]
+            for row in connection.execute(
+                "SELECT record FROM forgotten WHERE seq > ? AND namespace = ?", (self._seen, self._namespace)
+            )
+        ]
+        if forgotten:
+            self._drop(forgotten)
+        self._seen = seq
+
+    def _follow_text(self, connection: sqlite3.Connection) -> None:
+        state = self._state(connection, TEXT)
+        if state.basis and state.basis != TEXT_BASIS:
+            raise UnsupportedStore(
+                "this store's index was rebuilt by another version of loom; restart this process with that one"
+            )
+        if state.generation != self._states[TEXT].generation:
+            segments = self._load(connection, TEXT, state)
+            if state.watermark < self._states[TEXT].watermark:  # started over: the tail must hold it all
+                self._tail = text_index.TextTail()
+                self._tail_seen = 0
+            tail_keys = self._tail.keys()
+            for key in [key for key in tail_keys if key <= state.watermark]:
+                self._tail.remove(key)
+            self.text = text_index.TextIndex(segments, self._tail)
+            self._states[TEXT] = state
+        first = max(self._tail_seen, state.watermark)
+        for key, content in connection.execute(
+            "SELECT seq, content FROM records WHERE namespace = ? AND seq > ? ORDER BY seq",
+            (self._namespace, first),
+        ):
+            self._tail.add(key, words.terms(content))
+            self._tail_seen = key
+
+    def _follow_vectors(self, connection: sqlite3.Connection) -> None:
+        space = active_space(connection, self._namespace)
+        if space is None:
+            self._space, self._vector_tail, self.vectors = None, None, None
+            return
+        number, dimensions = space
+        if number != self._space or self._vector_tail is None:
+            self._space = number
+            self._vector_tail = vector_index.VectorTail(dimensions)
+            self._vectors_seen = 0
+            self._states[VECTORS] = _State()
+            self._segments[VECTORS] = {}
+            self.vectors = vector_index.VectorIndex(dimensions, [], self._vector_tail)
+        state = self._state(connection, VECTORS)
+        if state.basis != vector_basis(number):
+            state = _State()  # segments of another space: not ours to search
+        if state.generation != self._states[VECTORS].generation:
+            segments = self._load(connection, VECTORS, state)
+            self._vector_tail = vector_index.VectorTail(dimensions)
+            self._vectors_seen = state.watermark
+            self.vectors = vector_index.VectorIndex(dimensions, segments, self._vector_tail)
+            self._states[VECTORS] = state
+        rows = connection.execute(
+            "SELECT seq, record, data FROM vectors WHERE namespace = ? AND space = ? AND seq > ? ORDER BY seq",
+            (self._namespace, number, max(self._vectors_seen, state.watermark)),
+        ).fetchall()
+        if rows:
+            self._vector_tail.add(*_unpack(rows))
+            self._vectors_seen = rows[-1][0]
+
+    def _state(self, connection: sqlite3.Connection, kind: str) -> _State:
+        return _State() if self._without_segments else read_state(connection, self._namespace, kind)
+
+    def rely_on_records(self) -> None:
+        """Use no segments from now on: for a reader that may not repair them. Slower, and still right."""
+        self._without_segments = True
+        self._seen = 0
+
+    def _load(self, connection: sqlite3.Connection, kind: str, state: _State) -> list[Segment]:
+        wanted = [
+            row[0]
+            for row in connection.execute(
+                "SELECT file FROM segments WHERE namespace = ? AND kind = ? ORDER BY first, file",
+                (self._namespace, kind),
+            )
+        ]
+        known = self._segments[kind]
+        opened: dict[str, Segment] = {}
+        for name in wanted:
+            segment = known.get(name)
+            if segment is None:
+                if self._folder is None:
+                    raise StaleProjection(kind, state.generation)
+                try:
+                    segment = open_segment(self._folder / name)
+                except DamagedSegment as error:
+                    raise StaleProjection(kind, state.generation) from error
+                if segment.header.get("store") != self._engine.store_id:
+                    raise StaleProjection(kind, state.generation)
+            opened[name] = segment
+        self._segments[kind] = opened
+        return list(opened.values())
+
+    def _drop(self, records: Iterable[int]) -> None:
+        """Forgotten records leave the tails at once; their segments have been replaced by then, or will be."""
+        for record in records:
+            self._tail.remove(record)
+        if self._vector_tail is not None:
+            self._vector_tail.remove(list(records))
+
+    @property
+    def segment_files(self) -> dict[str, dict[str, Segment]]:
+        """The open segments by kind and file name, for `check` and for forgetting."""
+        return self._segments
+
+
+def read_state(connection: sqlite3.Connection, namespace: int, kind: str) -> _State:
+    """What the segments of a kind cover, as the database says."""
+    row = connection.execute(
+        "SELECT generation, basis, watermark FROM projections WHERE namespace = ? AND kind = ?", (namespace, kind)
+    ).fetchone()
+    return _State(*row) if row else _State()
+
+
+def active_space(connection: sqlite3.Connection, namespace: int) -> tuple[int, int] | None:
+    """Number and dimensions of the embedding space that the namespace uses, if it uses one."""
+    row = connection.execute(
+        "SELECT s.number, s.dimensions FROM settings JOIN spaces s ON s.number = CAST(value AS INTEGER) "
+        "WHERE namespace = ? AND node = '' AND key = 'space'",
+        (namespace,),
+    ).fetchone()
+    return None if row is None else (int(row[0]), int(row[1]))
+
+
+def _unpack(rows: list[tuple[int, int, bytes]]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+    keys = np.fromiter((row[1] for row in rows), dtype=np.int64, count=len(rows))
+    matrix = np.frombuffer(b"".join(row[2] for row in rows), dtype=np.float16)
+    return keys, matrix.reshape(len(rows), -1).astype(np.float32)
+
+
+class Projector:
+    """Builds segments and publishes them. One at a time over all processes: the caller holds the lease.
+
+    `fence` is called inside the publishing transaction and raises where the lease has been lost.
+    """
+
+    def __init__(
+        self, engine: Engine, namespace: int, fence: Callable[[sqlite3.Connection], None], chunk: int
+    ) -> None:
+        self._engine = engine
+        self._namespace = namespace
+        self._fence = fence
+        self._chunk = chunk
+        folder = index_folder(engine.path)
+        if folder is None:
+            raise UnsupportedStore("a store in memory has no index files")
+        self._folder = folder
+
+    def backlog(self, kind: str) -> int:
+        """How many records, or vectors, stand above the watermark."""
+        with self._engine.read() as connection:
+            return self._backlog(connection, kind)
+
+    def _backlog(self, connection: sqlite3.Connection, kind: str) -> int:
+        state = read_state(connection, self._namespace, kind)
+        if kind == TEXT:
+            query, values = "SELECT count(*) FROM records WHERE namespace = ? AND seq > ?", [self._namespace]
+        else:
+            space = active_space(connection, self._namespace)
+            if space is None:
+                return 0
+            query = "SELECT count(*) FROM vectors WHERE namespace = ? AND space = ? AND seq > ?"
+            values = [self._namespace, space[0]]
+        return int(connection.execute(query, (*values, state.watermark)).fetchone()[0])
+
+    def extend(self, kind: str) -> int:
+        """Index the next chunk of the tail and publish it; how many it held."""
+        with self._engine.read() as connection:
+            (seen,) = connection.execute("SELECT seq FROM store").fetchone()
+            state = read_state(connection, self._namespace, kind)
+            basis, rows = self._next_rows(connection, kind, state)
+        if not rows:
+            return 0
+        if kind == TEXT:
+            built: Built = text_index.build((key, words.terms(content)) for key, _, content in rows)
+        else:
+            built = vector_index.build(*_unpack(sorted(rows, key=lambda row: row[1])))
+        self._publish(kind, basis, state, seen, [built], [], rows[-1][0])
+        return len(rows)
+
+    def _next_rows(
+        self, connection: sqlite3.Connection, kind: str, state: _State
+    ) -> tuple[str, list[tuple[int, int, Any]]]:
+        if kind == TEXT:
+            rows = connection.execute(
+                "SELECT seq, seq, content FROM records WHERE namespace = ? AND seq > ? ORDER BY seq LIMIT ?",
+                (self._namespace, state.watermark, self._chunk),
+            ).fetchall()
+            return TEXT_BASIS, rows
+        space = active_space(connection, self._namespace)
+        if space is None:
+            return "", []
+        basis = vector_basis(space[0])
+        first = state.watermark if state.basis == basis else 0
+        rows = connection.execute(
+            "SELECT seq, record, data FROM vectors WHERE namespace = ? AND space = ? AND seq > ? "
+            "ORDER BY seq LIMIT ?",
+            (self._namespace, space[0], first, self._chunk),
+        ).fetchall()
+        return basis, rows
+
+    def merge(self, kind: str) -> bool:
+        """Merge the smallest segments if there are enough of one size; whether it did."""
+        with self._engine.read() as connection:
+            (seen,) = connection.execute("SELECT seq FROM store").fetchone()
+            state = read_state(connection, self._namespace, kind)
+            rows = connection.execute(
+                "SELECT file, count FROM segments WHERE namespace = ? AND kind = ? ORDER BY first, file",
+                (self._namespace, kind),
+            ).fetchall()
+        chosen = choose_merge(rows, self._chunk)
+        if not chosen:
+            return False
+        segments = [open_segment(self._folder / name) for name in chosen]
+        module = text_index if kind == TEXT else vector_index
+        self._publish(kind, state.basis, state, seen, [module.merge(segments)], chosen, state.watermark)
+        return True
+
+    def remove(self, kind: str, records: Collection[int]) -> int:
+        """Rewrite every segment that holds one of the records; how many were rewritten."""
+        with self._engine.read() as connection:
+            (seen,) = connection.execute("SELECT seq FROM store").fetchone()
+            state = read_state(connection, self._namespace, kind)
+            names = [
+                row[0]
+                for row in connection.execute(
+                    "SELECT file FROM segments WHERE namespace = ? AND kind = ?", (self._namespace, kind)
+                )
+            ]
+        gone = np.fromiter(sorted(records), dtype=np.int64)
+        module = text_index if kind == TEXT else vector_index
+        replaced: list[str] = []
+        built: list[Built] = []
+        for name in names:
+            segment = open_segment(self._folder / name)
+            if np.isin(segment.arrays["keys"], gone).any():
+                replaced.append(name)
+                rest = module.without(segment, set(records))
+                if rest[0]["count"]:
+                    built.append(rest)
+        if replaced:
+            self._publish(kind, state.basis, state, seen, built, replaced, state.watermark)
+        return len(replaced)
+
+    def reset(self, kind: str, generation: int | None) -> bool:
+        """Give up a projection whose files are damaged, unless somebody has replaced it since."""
+        with self._engine.write() as connection:
+            state = read_state(connection, self._namespace, kind)
+            if generation is not None and state.generation != generation:
+                return False
+            names = [
+                row[0]
+                for row in connection.execute(
+                    "SELECT file FROM segments WHERE namespace = ? AND kind = ?", (self._namespace, kind)
+                )
+            ]
+            basis = TEXT_BASIS if kind == TEXT else state.basis
+            self._record(connection, kind, _State(state.generation + 1, basis, 0), [], names)
+        self._delete_files(names)
+        return True
+
+    def _publish(
+        self,
+        kind: str,
+        basis: str,
+        state: _State,
+        seen: int,
+        built: list[Built],
+        replaced: Collection[str],
+        watermark: int,
+    ) -> None:
+        """Write the files, then let them count, in one transaction, if nothing got in between."""
+        self._folder.mkdir(exist_ok=True)
+        rows: list[tuple[str, int, int, int]] = []
+        for header, arrays in built:
+            name = f"{kind}-{new_id()}.seg"
+            keys = arrays["keys"]
+            write_segment(self._folder / name, {**header, "store": self._engine.store_id}, arrays)
+            rows.append((name, int(keys[0]), int(keys[-1]), len(keys)))
+        try:
+            with self._engine.write() as connection:
+                self._fence(connection)
+                if read_state(connection, self._namespace, kind) != state or self._forgotten_since(
+                    connection, seen, built
+                ):
+                    raise StaleProjection(kind, state.generation)
+                after = _State(state.generation + 1, basis, max(watermark, 0))
+                self._record(connection, kind, after, rows, replaced)
+        except BaseException:
+            self._delete_files([row[0] for row in rows])
+            raise
+        self._delete_files(replaced)
+
+    def _forgotten_since(self, connection: sqlite3.Connection, seen: int, built: list[Built]) -> bool:
+        gone = [
+            row[0]
+            for row in connection.execute(
+                "SELECT record FROM forgotten WHERE seq > ? AND namespace = ?", (seen, self._namespace)
+            )
+        ]
+        return bool(gone) and any(np.isin(arrays["keys"], gone).any() for _, arrays in built)
+
+    def _record(
+        self,
+        connection: sqlite3.Connection,
+        kind: str,
+        state: _State,
+        added: Iterable[tuple[str, int, int, int]],
+        removed: Iterable[str],
+    ) -> None:
+        connection.executemany(
+            "DELETE FROM segments WHERE namespace = ? AND kind = ? AND file = ?",
+            [(self._namespace, kind, name) for name in removed],
+        )
+        connection.executemany(
+            "INSERT INTO segments (namespace, kind, file, first, last, count) VALUES (?, ?, ?, ?, ?, ?)",
+            [(self._namespace, kind, *row) for row in added],
+        )
+        connection.execute(
+            "INSERT OR REPLACE INTO projections (namespace, kind, generation, basis, watermark) "
+            "VALUES (?, ?, ?, ?, ?)",
+            (self._namespace, kind, state.generation, state.basis, state.watermark),
+        )
+        connection.execute("UPDATE store SET seq = seq + 1")
+
+    def _delete_files(self, names: Iterable[str]) -> None:
+        for name in names:
+            (self._folder / name).unlink(missing_ok=True)
+
+
+def choose_merge(sizes: list[tuple[str, int]], chunk: int) -> list[str]:
+    """Which segments to merge next: a full set of one size class, smallest class first; none if settled."""
+    classes: dict[int, list[tuple[str, int]]] = {}
+    for name, count in sizes:
+        if count < _LARGEST_SEGMENT:
+            level = 0
+            while count >= chunk * _MERGE_WIDTH ** (level + 1) * 0.5:
+                level += 1
+            classes.setdefault(level, []).append((name, count))
+    for level in sorted(classes):
+        members = classes[level]
+        if len(members) >= _MERGE_WIDTH:
+            chosen: list[str] = []
+            total = 0
+            for name, count in members[:_MERGE_WIDTH]:
+                if total + count > _LARGEST_SEGMENT and len(chosen) > 1:
+                    break
+                chosen.append(name)
+                total += count
+            if len(chosen) > 1:
+                return chosen
+    return []

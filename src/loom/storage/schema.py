@@ -1,0 +1,200 @@
+"""The SQLite schema, as a list of numbered upgrades.
+
+Upgrade n brings a store from version n-1 to n; all that are missing run in one transaction, so a kill in
+the middle leaves the old version whole. An upgrade that has been released is never edited.
+
+Times are microseconds since 1970 in UTC. `seq` is always a number of the one sequence in `store`.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+from loom.errors import UnsupportedStore
+
+__all__ = ["APPLICATION_ID", "UPGRADES", "current_version", "upgrade"]
+
+APPLICATION_ID = 0x4C4F4F4D  # "LOOM" in the file's header
+
+UPGRADES: list[str] = [
+    """
+    -- The one row: who this store is, and how far its sequence has come.
+    CREATE TABLE store (
+        one INTEGER PRIMARY KEY CHECK (one = 1),
+        id TEXT NOT NULL,
+        created_at INTEGER NOT NULL,
+        seq INTEGER NOT NULL,
+        committed_at INTEGER NOT NULL
+    );
+    CREATE TABLE namespaces (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
+    CREATE TABLE settings (
+        namespace INTEGER NOT NULL, node TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL,
+        PRIMARY KEY (namespace, node, key)
+    ) WITHOUT ROWID;
+
+    CREATE TABLE records (
+        seq INTEGER PRIMARY KEY,
+        namespace INTEGER NOT NULL,
+        id TEXT NOT NULL,
+        version INTEGER NOT NULL,
+        kind TEXT NOT NULL,
+        node TEXT NOT NULL,
+        session TEXT,
+        role TEXT,
+        name TEXT,
+        trust TEXT NOT NULL,
+        subject TEXT NOT NULL,
+        flow TEXT NOT NULL,
+        layer TEXT NOT NULL,
+        importance REAL NOT NULL,
+        tokens INTEGER NOT NULL,
+        counter TEXT NOT NULL,
+        created_at INTEGER NOT NULL,
+        committed_at INTEGER NOT NULL,
+        checksum INTEGER NOT NULL,
+        metadata TEXT,
+        data TEXT,
+        content TEXT NOT NULL
+    );
+    CREATE UNIQUE INDEX records_by_id ON records (namespace, id, version);
+    CREATE INDEX records_by_namespace ON records (namespace);
+    CREATE INDEX records_by_time ON records (namespace, created_at);
+    CREATE INDEX records_by_session ON records (namespace, session) WHERE session IS NOT NULL;
+
+    -- A newer version took this one's place. `at` is when that became valid, `committed_at` when known.
+    CREATE TABLE supersessions (
+        record INTEGER PRIMARY KEY,
+        seq INTEGER NOT NULL,
+        by INTEGER NOT NULL,
+        at INTEGER NOT NULL,
+        committed_at INTEGER NOT NULL
+    );
+    CREATE INDEX supersessions_by_seq ON supersessions (seq);
+
+    -- Every move between tiers, appended; and where each record is now.
+    CREATE TABLE moves (
+        record INTEGER NOT NULL, seq INTEGER NOT NULL,
+        namespace INTEGER NOT NULL, node TEXT NOT NULL, tier TEXT NOT NULL,
+        entered INTEGER NOT NULL,
+        reason TEXT NOT NULL,
+        PRIMARY KEY (record, seq)
+    ) WITHOUT ROWID;
+    CREATE INDEX moves_by_seq ON moves (seq);
+    CREATE TABLE residents (
+        namespace INTEGER NOT NULL, node TEXT NOT NULL, tier TEXT NOT NULL, record INTEGER NOT NULL,
+        entered INTEGER NOT NULL,
+        PRIMARY KEY (namespace, node, tier, record)
+    ) WITHOUT ROWID;
+
+    CREATE TABLE edges (
+        namespace INTEGER NOT NULL, source TEXT NOT NULL, derived TEXT NOT NULL,
+        PRIMARY KEY (namespace, source, derived)
+    ) WITHOUT ROWID;
+    CREATE INDEX edges_by_derived ON edges (namespace, derived);
+    CREATE TABLE pins (
+        namespace INTEGER NOT NULL, id TEXT NOT NULL, seq INTEGER NOT NULL,
+        PRIMARY KEY (namespace, id)
+    ) WITHOUT ROWID;
+    CREATE TABLE accesses (
+        namespace INTEGER NOT NULL, record INTEGER NOT NULL, node TEXT NOT NULL,
+        count INTEGER NOT NULL, last_at INTEGER NOT NULL, previous_at INTEGER,
+        PRIMARY KEY (namespace, record, node)
+    ) WITHOUT ROWID;
+    -- Numbers of records that are gone for good: what other processes must drop from their memory.
+    CREATE TABLE forgotten (seq INTEGER PRIMARY KEY, namespace INTEGER NOT NULL, record INTEGER NOT NULL);
+
+    CREATE TABLE entries (
+        seq INTEGER PRIMARY KEY,
+        namespace INTEGER NOT NULL,
+        scope TEXT NOT NULL,
+        owner TEXT NOT NULL,
+        key TEXT NOT NULL,
+        version INTEGER NOT NULL,
+        deleted INTEGER NOT NULL,
+        created_by TEXT NOT NULL,
+        updated_by TEXT NOT NULL,
+        created_at INTEGER NOT NULL,
+        updated_at INTEGER NOT NULL,
+        metadata TEXT,
+        content TEXT
+    );
+    CREATE UNIQUE INDEX entries_by_key ON entries (namespace, scope, owner, key, version);
+
+    CREATE TABLE blobs (
+        namespace INTEGER NOT NULL, key TEXT NOT NULL, seq INTEGER NOT NULL,
+        checksum INTEGER NOT NULL, data BLOB NOT NULL,
+        UNIQUE (namespace, key)
+    );
+
+    CREATE TABLE spaces (number INTEGER PRIMARY KEY, name TEXT NOT NULL, dimensions INTEGER NOT NULL,
+        UNIQUE (name, dimensions));
+    CREATE TABLE vectors (
+        seq INTEGER PRIMARY KEY,
+        namespace INTEGER NOT NULL,
+        space INTEGER NOT NULL,
+        record INTEGER NOT NULL,
+        data BLOB NOT NULL
+    );
+    CREATE UNIQUE INDEX vectors_by_record ON vectors (record, space);
+    CREATE INDEX vectors_by_namespace ON vectors (namespace, space);
+
+    -- The projections: which immutable segment files stand for the records up to the watermark.
+    CREATE TABLE projections (
+        namespace INTEGER NOT NULL, kind TEXT NOT NULL,
+        generation INTEGER NOT NULL, basis TEXT NOT NULL, watermark INTEGER NOT NULL,
+        PRIMARY KEY (namespace, kind)
+    ) WITHOUT ROWID;
+    CREATE TABLE segments (
+        namespace INTEGER NOT NULL, kind TEXT NOT NULL, file TEXT NOT NULL,
+        first INTEGER NOT NULL, last INTEGER NOT NULL, count INTEGER NOT NULL,
+        PRIMARY KEY (namespace, kind, file)
+    ) WITHOUT ROWID;
+
+    -- One tree, not three: every embedded record passes through here once.
+    CREATE TABLE jobs (
+        namespace INTEGER NOT NULL, kind TEXT NOT NULL, record INTEGER NOT NULL, seq INTEGER NOT NULL,
+        data TEXT,
+        attempts INTEGER NOT NULL DEFAULT 0,
+        not_before INTEGER NOT NULL DEFAULT 0,
+        error TEXT,
+        PRIMARY KEY (namespace, kind, record, seq)
+    ) WITHOUT ROWID;
+    CREATE TABLE leases (
+        name TEXT PRIMARY KEY, owner TEXT NOT NULL, number INTEGER NOT NULL, expires_at INTEGER NOT NULL
+    ) WITHOUT ROWID;
+    """,
+]
+
+
+def current_version() -> int:
+    """The version that this program writes."""
+    return len(UPGRADES)
+
+
+def upgrade(connection: sqlite3.Connection) -> int:
+    """Run the missing upgrades inside the caller's transaction; the number of upgrades that ran."""
+    found = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    wanted = current_version()
+    if found > wanted:
+        raise UnsupportedStore(
+            f"this store has format {found}; this version of loom knows formats up to {wanted}. "
+            "Open it with a newer loom: pip install --upgrade loom-memory"
+        )
+    for script in UPGRADES[found:]:
+        for statement in _statements(script):
+            connection.execute(statement)
+    if found < wanted:
+        connection.execute(f"PRAGMA user_version = {wanted}")
+    return wanted - found
+
+
+def _statements(script: str) -> list[str]:
+    """The statements of a script one by one: executescript() would commit the transaction around it."""
+    statements: list[str] = []
+    pending = ""
+    for line in script.splitlines():
+        pending += line + "\n"
+        if sqlite3.complete_statement(pending):
+            statements.append(pending)
+            pending = ""
+    return statements

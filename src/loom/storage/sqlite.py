@@ -1,0 +1,811 @@
+"""The SQLite backend: one namespace of one file as a `Store`.
+
+Writes are one `BEGIN IMMEDIATE` each and acknowledged when they are committed. Reads run on a snapshot.
+Search asks the projections for candidates and the database which of them the filter admits.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from loom.errors import (
+    Closed,
+    CorruptStore,
+    ForgetPending,
+    InvalidInput,
+    SettingsConflict,
+    StoreUnavailable,
+    WrongDimension,
+)
+from loom.protocol import new_id, utc_now
+from loom.storage import checking, forgetting, upkeep, words
+from loom.storage.base import (
+    Access,
+    Change,
+    CheckReport,
+    Entry,
+    Filter,
+    FlushReport,
+    ForgetReceipt,
+    Job,
+    Match,
+    Page,
+    Record,
+    Retention,
+    Vector,
+)
+from loom.storage.engine import Clock, Engine, from_micros, to_micros
+from loom.storage.filters import conditions
+from loom.storage.projections import (
+    NamespaceIndex,
+    StaleProjection,
+)
+from loom.storage.rows import ENTRY_COLUMNS, RECORD_COLUMNS, dump_json, to_entry, to_record
+from loom.storage.transactions import EMBED, SqliteTransaction
+from loom.storage.upkeep import MAX_ATTEMPTS, Embed
+from loom.storage.worker import LeaseLost
+
+__all__ = ["SqliteStore"]
+
+# A filter that admits fewer records than this is scored exactly, record by record.
+_EXACT_SUBSET = 50_000
+
+
+class SqliteStore:
+    """One namespace of one SQLite file, or of a database in memory. See `loom.storage.base.Store`."""
+
+    def __init__(
+        self,
+        path: str | Path | None = None,
+        *,
+        namespace: str = "default",
+        read_only: bool = False,
+        durability: str = "commit",
+        busy_timeout_s: float = 30.0,
+        close_timeout_s: float = 5.0,
+        tail_records: int = 2000,
+        lease_s: float = 10.0,
+        max_bytes: int | None = None,
+        clock: Clock = utc_now,
+    ) -> None:
+        if not namespace:
+            raise InvalidInput("a namespace needs a name")
+        self._name = namespace
+        self._close_timeout_s = close_timeout_s
+        self._engine = Engine.acquire(
+            path,
+            read_only=read_only,
+            durability=durability,
+            busy_timeout_s=busy_timeout_s,
+            max_bytes=max_bytes,
+            clock=clock,
+        )
+        self._closed = False
+        try:
+            number = self._namespace_number(namespace)
+            self._number = number
+            self._upkeep = upkeep.join(self._engine, number, tail_records, lease_s)
+            self._agree_on_analyzer()
+            if not read_only and self._pending(forgetting.SCRUB):
+                self._upkeep.worker.wake()
+        except BaseException:
+            self._engine.release()
+            raise
+
+    # -- identity ----------------------------------------------------------------------------------
+
+    @property
+    def namespace(self) -> str:
+        return self._name
+
+    @property
+    def read_only(self) -> bool:
+        return self._engine.read_only
+
+    @property
+    def path(self) -> Path | None:
+        return self._engine.path
+
+    def clock(self) -> datetime:
+        """The time by this store's clock."""
+        return self._engine.clock()
+
+    @property
+    def store_id(self) -> str:
+        return self._engine.store_id
+
+    def _namespace_number(self, name: str) -> int:
+        with self._engine.read() as connection:
+            row = connection.execute("SELECT number FROM namespaces WHERE name = ?", (name,)).fetchone()
+        if row is not None:
+            return int(row[0])
+        if self._engine.read_only:
+            return 0  # no such namespace yet: everything is empty
+        with self._engine.write() as connection:
+            connection.execute("INSERT OR IGNORE INTO namespaces (name) VALUES (?)", (name,))
+            row = connection.execute("SELECT number FROM namespaces WHERE name = ?", (name,)).fetchone()
+        return int(row[0])
+
+    def _agree_on_analyzer(self) -> None:
+        """A newer analyser replaces the index; an older program must not fight over it."""
+        wanted = words.ANALYZER_VERSION
+        found = self.settings().get("analyzer")
+        if found == wanted:
+            return
+        if found is not None and found > wanted:
+            raise SettingsConflict(
+                f"this store's text index was made by a newer loom (analyser {found}, here {wanted}); upgrade: "
+                "pip install --upgrade loom-memory"
+            )
+        if self.read_only:
+            return
+        with self._engine.write() as connection:
+            if found is not None:
+                connection.execute("DELETE FROM segments WHERE namespace = ? AND kind = 'text'", (self._number,))
+                connection.execute("DELETE FROM projections WHERE namespace = ? AND kind = 'text'", (self._number,))
+            self._put_setting(connection, "", "analyzer", wanted)
+
+    # -- settings that must agree --------------------------------------------------------------------
+
+    def settings(self, node: str = "") -> dict[str, Any]:
+        """What the file says about a node (the empty node: about the whole namespace)."""
+        with self._engine.read() as connection:
+            return self._read_settings(connection, node)
+
+    def _read_settings(self, connection: sqlite3.Connection, node: str) -> dict[str, Any]:
+        rows = connection.execute(
+            "SELECT key, value FROM settings WHERE namespace = ? AND node = ?", (self._number, node)
+        ).fetchall()
+        return {key: json.loads(value) for key, value in rows}
+
+    def settle(self, node: str, decide: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> None:
+        """Agree on settings with every other process: `decide` sees what the file has and says what holds.
+
+        What it answers is written in the same transaction, so two processes that open a new file at once
+        cannot both have their way. It may be called twice.
+        """
+        found = self.settings(node)
+        wanted = decide(found)
+        if self.read_only or all(found.get(key) == value for key, value in wanted.items()):
+            return
+        with self._engine.write() as connection:
+            found = self._read_settings(connection, node)
+            for key, value in decide(found).items():
+                if found.get(key) != value:
+                    self._put_setting(connection, node, key, value)
+
+    def _put_setting(self, connection: sqlite3.Connection, node: str, key: str, value: Any) -> None:
+        connection.execute(
+            "INSERT OR REPLACE INTO settings (namespace, node, key, value) VALUES (?, ?, ?, ?)",
+            (self._number, node, key, dump_json(value, f"the setting {key}")),
+        )
+        connection.execute("UPDATE store SET seq = seq + 1")
+
+    def use_embedder(self, name: str, dimensions: int, embed: Embed | None, *, reconfigure: bool = False) -> None:
+        """Say which embedding space this namespace uses, and how to embed its texts in this process.
+
+        Another space than the file's raises `SettingsConflict`; with `reconfigure` every record is embedded
+        again in the background, and until then found by words. Spaces are never mixed.
+        """
+        with self._engine.read() as connection:
+            row = connection.execute(
+                "SELECT s.number, s.name, s.dimensions FROM settings JOIN spaces s ON s.number = value "
+                "WHERE namespace = ? AND node = '' AND key = 'space'",
+                (self._number,),
+            ).fetchone()
+        if row is None or (row[1], row[2]) != (name, dimensions):
+            if row is not None and not reconfigure:
+                raise SettingsConflict(
+                    f"this memory is embedded with {row[1]} ({row[2]} dimensions), not {name} ({dimensions}). "
+                    "Open it with that embedder, or with reconfigure=True to embed everything again."
+                )
+            if self.read_only:
+                return
+            self._change_space(name, dimensions)
+        self._upkeep.embed = embed
+        if embed is not None and not self.read_only:
+            self._upkeep.worker.wake()
+
+    def _change_space(self, name: str, dimensions: int) -> None:
+        with self.transaction() as transaction:
+            connection = transaction.connection
+            connection.execute("INSERT OR IGNORE INTO spaces (name, dimensions) VALUES (?, ?)", (name, dimensions))
+            (number,) = connection.execute(
+                "SELECT number FROM spaces WHERE name = ? AND dimensions = ?", (name, dimensions)
+            ).fetchone()
+            self._put_setting(connection, "", "space", number)
+            transaction.next_seq()
+            connection.execute("DELETE FROM vectors WHERE namespace = ? AND space != ?", (self._number, number))
+            connection.execute("DELETE FROM jobs WHERE namespace = ? AND kind = ?", (self._number, EMBED))
+            missing = connection.execute(
+                "SELECT r.seq FROM records r LEFT JOIN vectors v ON v.record = r.seq AND v.space = ? "
+                "WHERE r.namespace = ? AND v.seq IS NULL",
+                (number, self._number),
+            ).fetchall()
+            connection.executemany(
+                "INSERT INTO jobs (namespace, kind, record, seq) VALUES (?, ?, ?, ?)",
+                [(self._number, EMBED, record, transaction.next_seq()) for (record,) in missing],
+            )
+
+    @property
+    def space(self) -> tuple[str, int] | None:
+        """Name and dimensions of the embedding space in use, if there is one."""
+        with self._engine.read() as connection:
+            row = connection.execute(
+                "SELECT s.name, s.dimensions FROM settings JOIN spaces s ON s.number = value "
+                "WHERE namespace = ? AND node = '' AND key = 'space'",
+                (self._number,),
+            ).fetchone()
+        return None if row is None else (str(row[0]), int(row[1]))
+
+    # -- writing -------------------------------------------------------------------------------------
+
+    @contextmanager
+    def transaction(self) -> Iterator[SqliteTransaction]:
+        """Write several things at once; committed at the end, or not at all."""
+        self._check_open()
+        with self._engine.write() as connection:
+            transaction = SqliteTransaction(connection, self._number, to_micros(self._engine.clock()))
+            yield transaction
+            transaction.finish()
+        if transaction.appended or transaction.queued:
+            self._after_write(transaction.appended, transaction.queued)
+
+    def _after_write(self, appended: int, queued: int) -> None:
+        own = self._upkeep
+        own.unindexed += appended
+        due = own.unindexed >= own.tail_records and self._engine.path is not None
+        if due or (queued and own.embed is not None):
+            if due:
+                own.unindexed = 0  # counted again by the worker when it has looked
+            own.worker.wake()
+
+    def touch(self, records: Iterable[int], node: str) -> None:
+        """Note that records were used. Buffered; what is not flushed may be lost in a crash."""
+        now = to_micros(self._engine.clock())
+        own = self._upkeep
+        with own.access_lock:
+            for record in records:
+                times = own.accesses.setdefault((node, record), [])
+                times.append(now)
+            full = len(own.accesses) >= 256
+        if full:
+            self.flush_accesses()
+
+    def flush_accesses(self) -> None:
+        """Write the buffered accesses."""
+        own = self._upkeep
+        if self.read_only:
+            return
+        with own.access_lock:
+            pending, own.accesses = own.accesses, {}
+        if not pending:
+            return
+        with self._engine.write() as connection:
+            connection.executemany(
+                "INSERT INTO accesses (namespace, node, record, count, last_at, previous_at) "
+                "SELECT ?1, ?2, ?3, ?4, ?5, ?6 WHERE EXISTS (SELECT 1 FROM records WHERE seq = ?3) "
+                "ON CONFLICT (namespace, record, node) DO UPDATE SET count = count + ?4, "
+                "previous_at = coalesce(?6, last_at), last_at = ?5",
+                [
+                    (self._number, node, record, len(times), times[-1], times[-2] if len(times) > 1 else None)
+                    for (node, record), times in pending.items()
+                ],
+            )
+
+    def accesses(self, records: Iterable[int], node: str) -> dict[int, Access]:
+        """How often and when records were used by a node; those never used are missing."""
+        self.flush_accesses()
+        wanted = list(records)
+        found: dict[int, Access] = {}
+        with self._engine.read() as connection:
+            for record in wanted:
+                row = connection.execute(
+                    "SELECT count, last_at, previous_at FROM accesses WHERE namespace = ? AND node = ? "
+                    "AND record = ?",
+                    (self._number, node, record),
+                ).fetchone()
+                if row is not None:
+                    previous = None if row[2] is None else from_micros(row[2])
+                    found[record] = Access(row[0], from_micros(row[1]), previous)
+        return found
+
+    # -- reading -------------------------------------------------------------------------------------
+
+    def get(self, id: str) -> Record | None:  # noqa: A002
+        """The newest version under an id, or None."""
+        self._check_open()
+        with self._engine.read() as connection:
+            row = connection.execute(
+                f"SELECT {RECORD_COLUMNS} FROM records r WHERE r.namespace = ? AND r.id = ? "
+                "ORDER BY r.version DESC LIMIT 1",
+                (self._number, id),
+            ).fetchone()
+        return None if row is None else to_record(row)
+
+    def history(self, id: str) -> list[Record]:  # noqa: A002
+        """Every version under an id, oldest first."""
+        with self._engine.read() as connection:
+            rows = connection.execute(
+                f"SELECT {RECORD_COLUMNS} FROM records r WHERE r.namespace = ? AND r.id = ? ORDER BY r.version",
+                (self._number, id),
+            ).fetchall()
+        return [to_record(row) for row in rows]
+
+    def records(self, seqs: Iterable[int]) -> dict[int, Record]:
+        """Records by their numbers; those that do not exist are missing."""
+        self._check_open()
+        wanted = list(seqs)
+        found: dict[int, Record] = {}
+        with self._engine.read() as connection:
+            for start in range(0, len(wanted), 500):
+                part = wanted[start : start + 500]
+                marks = ", ".join("?" * len(part))
+                for row in connection.execute(
+                    f"SELECT {RECORD_COLUMNS} FROM records r WHERE r.namespace = ? AND r.seq IN ({marks})",
+                    (self._number, *part),
+                ):
+                    found[row[0]] = to_record(row)
+        return found
+
+    def scan(self, wanted: Filter, *, limit: int = 100, after: int | None = None, newest_first: bool = True) -> Page:
+        """A page of the records that a filter admits, in the order in which they were written."""
+        self._check_open()
+        if limit < 1:
+            raise InvalidInput(f"limit is {limit}; it must be 1 or more")
+        where, values = conditions(wanted, self._number)
+        if after is not None:
+            where += " AND r.seq < ?" if newest_first else " AND r.seq > ?"
+            values.append(after)
+        order = "DESC" if newest_first else "ASC"
+        with self._engine.read() as connection:
+            rows = connection.execute(
+                f"SELECT {RECORD_COLUMNS} FROM records r WHERE {where} ORDER BY r.seq {order} LIMIT ?",
+                (*values, limit + 1),
+            ).fetchall()
+        more = len(rows) > limit
+        records = tuple(to_record(row) for row in rows[:limit])
+        return Page(records, records[-1].seq if more else None)
+
+    def count(self, wanted: Filter) -> int:
+        where, values = conditions(wanted, self._number)
+        with self._engine.read() as connection:
+            return int(connection.execute(f"SELECT count(*) FROM records r WHERE {where}", values).fetchone()[0])
+
+    def neighbours(self, id: str) -> tuple[tuple[str, ...], tuple[str, ...]]:  # noqa: A002
+        """The ids that a record was derived from, and the ids that were derived from it."""
+        with self._engine.read() as connection:
+            sources = connection.execute(
+                "SELECT source FROM edges WHERE namespace = ? AND derived = ? ORDER BY source",
+                (self._number, id),
+            ).fetchall()
+            derived = connection.execute(
+                "SELECT derived FROM edges WHERE namespace = ? AND source = ? ORDER BY derived",
+                (self._number, id),
+            ).fetchall()
+        return tuple(row[0] for row in sources), tuple(row[0] for row in derived)
+
+    def pinned(self, id: str) -> bool:  # noqa: A002
+        with self._engine.read() as connection:
+            row = connection.execute(
+                "SELECT 1 FROM pins WHERE namespace = ? AND id = ?", (self._number, id)
+            ).fetchone()
+        return row is not None
+
+    def tiers(self, record: int, node: str) -> tuple[str, ...]:
+        """The tiers of a node that hold a record, nearest the prompt first."""
+        with self._engine.read() as connection:
+            rows = connection.execute(
+                "SELECT tier FROM residents WHERE namespace = ? AND node = ? AND record = ? "
+                "AND tier IN ('l1', 'l2', 'l3', 'l4') ORDER BY tier",
+                (self._number, node, record),
+            ).fetchall()
+        return tuple(row[0] for row in rows)
+
+    def entry(self, key: str, *, scope: str = "local", owner: str = "") -> Entry | None:
+        """The newest version of an entry, or None."""
+        with self._engine.read() as connection:
+            row = connection.execute(
+                f"SELECT {ENTRY_COLUMNS} FROM entries WHERE namespace = ? AND scope = ? AND owner = ? AND key = ? "
+                "ORDER BY version DESC LIMIT 1",
+                (self._number, scope, owner, key),
+            ).fetchone()
+        return None if row is None or row[0] else to_entry(row)
+
+    def entries(self, prefix: str = "", *, scope: str = "local", owner: str = "", limit: int = 100) -> list[Entry]:
+        """The newest versions of the entries whose keys start with a prefix, last updated first."""
+        with self._engine.read() as connection:
+            rows = connection.execute(
+                f"SELECT {ENTRY_COLUMNS} FROM entries e WHERE namespace = ? AND scope = ? AND owner = ? "
+                "AND substr(key, 1, ?) = ? AND NOT deleted AND NOT EXISTS (SELECT 1 FROM entries n "
+                "WHERE n.namespace = e.namespace AND n.scope = e.scope AND n.owner = e.owner AND n.key = e.key "
+                "AND n.version > e.version) ORDER BY updated_at DESC, key LIMIT ?",
+                (self._number, scope, owner, len(prefix), prefix, limit),
+            ).fetchall()
+        return [to_entry(row) for row in rows]
+
+    def blob(self, key: str) -> bytes | None:
+        """The bytes under a key, or None; damaged bytes raise `CorruptStore`."""
+        with self._engine.read() as connection:
+            row = connection.execute(
+                "SELECT data, checksum FROM blobs WHERE namespace = ? AND key = ?", (self._number, key)
+            ).fetchone()
+        if row is None:
+            return None
+        if zlib.crc32(row[0]) != row[1]:
+            raise CorruptStore(f"blob {key!r} does not match its checksum: the file was damaged")
+        return bytes(row[0])
+
+    def changes(self, since: int, limit: int = 1000) -> list[Change]:
+        """What happened after a sequence number, in order."""
+        if limit < 1:
+            raise InvalidInput(f"limit is {limit}; it must be 1 or more")
+        union = " UNION ALL ".join(
+            f"SELECT * FROM (SELECT {columns} FROM {table} WHERE namespace = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3)"
+            for columns, table in _CHANGES
+        )
+        with self._engine.read() as connection:
+            rows = connection.execute(f"{union} ORDER BY 1 LIMIT ?3", (self._number, since, limit)).fetchall()
+        return [Change(*row) for row in rows]
+
+    def jobs(self, kind: str | None = None, limit: int = 100) -> list[Job]:
+        """Work that is queued or has failed, oldest first."""
+        with self._engine.read() as connection:
+            rows = connection.execute(
+                "SELECT seq, kind, record, data, attempts, error FROM jobs WHERE namespace = ?1 "
+                "AND (?2 IS NULL OR kind = ?2) ORDER BY seq LIMIT ?3",
+                (self._number, kind, limit),
+            ).fetchall()
+        return [Job(row[0], row[1], row[2], json.loads(row[3]) if row[3] else None, *row[4:]) for row in rows]
+
+    # -- searching -----------------------------------------------------------------------------------
+
+    def search_text(self, query: Mapping[str, float], limit: int, wanted: Filter) -> list[Match]:
+        """The best records by their words (BM25), among those the filter admits."""
+        if not query:
+            return []
+        return self._search(limit, wanted, lambda index, count, among: index.text.search(query, count, among=among))
+
+    def search_vectors(self, query: Vector, limit: int, wanted: Filter) -> list[Match]:
+        """The best records by cosine similarity, among those the filter admits and that are embedded."""
+
+        def nominate(index: NamespaceIndex, count: int, among: npt.NDArray[np.int64] | None) -> _Nominated:
+            if index.vectors is None:
+                return np.empty(0, dtype=np.int64), np.empty(0)
+            if len(query) != index.vectors.dimensions:
+                raise WrongDimension(
+                    f"the query vector has {len(query)} dimensions; this store holds {index.vectors.dimensions}"
+                )
+            return index.vectors.search(query, count, among=among)
+
+        return self._search(limit, wanted, nominate)
+
+    def score_text(self, query: Mapping[str, float], seqs: Sequence[int]) -> dict[int, float]:
+        """The BM25 scores of given records; 0 where no word is own."""
+        keys = np.array(sorted(seqs), dtype=np.int64)
+        with self._fresh_index() as (_, index):
+            scores = index.text.score(query, keys)
+        return dict(zip(keys.tolist(), scores.tolist(), strict=True))
+
+    def score_vectors(self, query: Vector, seqs: Sequence[int]) -> dict[int, float]:
+        """The cosine similarities of given records; those not embedded yet are missing."""
+        keys = np.array(sorted(seqs), dtype=np.int64)
+        with self._fresh_index() as (_, index):
+            if index.vectors is None or not len(keys):
+                return {}
+            found, scores = index.vectors.search(query, len(keys), among=keys)
+        return dict(zip(found.tolist(), scores.tolist(), strict=True))
+
+    def _search(self, limit: int, wanted: Filter, nominate: _Nominate) -> list[Match]:
+        self._check_open()
+        if limit < 1:
+            raise InvalidInput(f"limit is {limit}; it must be 1 or more")
+        where, values = conditions(wanted, self._number)
+        with self._fresh_index() as (connection, index):
+            # Mostly the filter admits most of what is found: ask for a few more, and see who may stay.
+            keys, scores = nominate(index, limit + limit // 2 + 8, None)
+            kept = _admitted(connection, keys, where, values)
+            if len(kept) < limit and len(keys) >= limit + limit // 2 + 8:
+                among = _subset(connection, where, values, _EXACT_SUBSET)
+                if among is not None:
+                    keys, scores = nominate(index, limit, among)
+                    kept = set(keys.tolist())
+                else:
+                    count = limit * 8
+                    while len(kept) < limit:
+                        keys, scores = nominate(index, count, None)
+                        kept = _admitted(connection, keys, where, values)
+                        if len(keys) < count:
+                            break
+                        count *= 8
+        pairs = zip(keys.tolist(), scores.tolist(), strict=True)
+        return [Match(key, score) for key, score in pairs if key in kept][:limit]
+
+    @contextmanager
+    def _fresh_index(self) -> Iterator[tuple[sqlite3.Connection, NamespaceIndex]]:
+        """The index of this process, brought up to a snapshot; repairs a projection that is damaged."""
+        own = self._upkeep
+        for _ in range(100):
+            with self._engine.read() as connection, own.index.lock:
+                try:
+                    own.index.refresh(connection)
+                except StaleProjection as stale:
+                    damage = stale
+                else:
+                    yield connection, own.index
+                    return
+            self._repair(damage)
+        raise CorruptStore("the index of this store cannot be rebuilt; run check()")
+
+    def _repair(self, damage: StaleProjection) -> None:
+        """Rebuild a projection whose files are missing or damaged, unless it has changed meanwhile."""
+        if self.read_only:
+            self._upkeep.index.rely_on_records()
+        else:
+            self.rebuild(damage.kind, damage.generation)
+
+    def rebuild(self, kind: str, generation: int | None = None) -> None:
+        """Make a projection again from the records; with `generation`, only if it is still that one."""
+        own = self._upkeep
+        with own.worker.lease(wait_s=60.0) as fence:
+            if fence is None:
+                return
+            projector = own.projector(fence)
+            if projector.reset(kind, generation):
+                while projector.backlog(kind) >= own.tail_records:
+                    projector.extend(kind)
+
+    # -- background work -----------------------------------------------------------------------------
+
+    def flush(self, timeout_s: float | None = None) -> FlushReport:
+        """Wait until everything committed before this call, by any process, is processed.
+
+        Work that nobody here can do (no embedder in this process) is reported as waiting, not waited for.
+        """
+        self._check_open()
+        if self.read_only:
+            return self._undone()
+        self.flush_accesses()
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        own = self._upkeep
+        if self._engine.path is None and own.embed is None:
+            return self._undone()
+        while True:
+            left = 3600.0 if deadline is None else deadline - time.monotonic()
+            if left <= 0:
+                return self._undone()
+            try:
+                with own.worker.lease(wait_s=min(left, 5.0)) as fence:
+                    if fence is None:
+                        continue
+                    while own.step(fence):
+                        if deadline is not None and time.monotonic() >= deadline:
+                            return self._undone()
+            except LeaseLost:
+                continue
+            except ForgetPending:
+                return self._undone()
+            if not self._retrying():
+                return self._undone()
+            time.sleep(0.05)
+
+    def _retrying(self) -> bool:
+        """Whether a failed job of ours will be tried again."""
+        if self._upkeep.embed is None:
+            return False
+        with self._engine.read() as connection:
+            row = connection.execute(
+                "SELECT 1 FROM jobs WHERE namespace = ? AND kind = ? AND attempts < ? LIMIT 1",
+                (self._number, EMBED, MAX_ATTEMPTS),
+            ).fetchone()
+        return row is not None
+
+    def _undone(self) -> FlushReport:
+        with self._engine.read() as connection:
+            rows = connection.execute(
+                "SELECT kind, attempts >= ?, count(*) FROM jobs WHERE namespace = ? GROUP BY 1, 2",
+                (MAX_ATTEMPTS, self._number),
+            ).fetchall()
+        return FlushReport(
+            waiting={kind: count for kind, failed, count in rows if not failed},
+            failed={kind: count for kind, failed, count in rows if failed},
+        )
+
+    def _pending(self, kind: str) -> bool:
+        with self._engine.read() as connection:
+            row = connection.execute(
+                "SELECT 1 FROM jobs WHERE namespace = ? AND kind = ? LIMIT 1", (self._number, kind)
+            ).fetchone()
+        return row is not None
+
+    # -- forgetting and keeping whole ------------------------------------------------------------------
+
+    def forget(self, wanted: Filter, timeout_s: float = 10.0) -> ForgetReceipt:
+        """Remove records for good, with every version and everything derived from them.
+
+        Returns when no place holds them any more; raises `ForgetPending` where something stands in the way
+        for longer than `timeout_s`, and goes on by itself.
+        """
+        self._check_open()
+        where, values = conditions(wanted, self._number)
+        self.flush_accesses()
+        with self.transaction() as transaction:
+            receipt = forgetting.remove(transaction, where, values)
+        if not receipt:
+            return receipt
+        own = self._upkeep
+        segments = forgetting.scrub(
+            self._engine, self._number, own.worker, own.projector, time.monotonic() + timeout_s
+        )
+        return replace(receipt, segments=segments)
+
+    def keep(self, retention: Retention | None) -> None:
+        """State the retention rule of this namespace, for every process; None removes it."""
+        rule = (
+            None
+            if retention is None
+            else {
+                "max_age_days": retention.max_age_days,
+                "max_records": retention.max_records,
+                "max_bytes": retention.max_bytes,
+            }
+        )
+        with self._engine.write() as connection:
+            self._put_setting(connection, "", "retention", rule)
+
+    @property
+    def retention(self) -> Retention | None:
+        with self._engine.read() as connection:
+            return forgetting.retention(connection, self._number)
+
+    def apply_retention(self) -> ForgetReceipt:
+        """Forget what the stated rule no longer keeps; nothing where there is no rule."""
+        rule = self.retention
+        if rule is None:
+            return ForgetReceipt(())
+        with self._engine.read() as connection:
+            expired = forgetting.expired(connection, self._number, rule, to_micros(self._engine.clock()))
+        if not expired:
+            return ForgetReceipt(())
+        return self.forget(Filter(ids=expired, history=True))
+
+    def check(self, repair: bool = True) -> CheckReport:
+        """Verify checksums, counts and projections; rebuild what can be rebuilt from the records."""
+        self._check_open()
+        self.flush_accesses()
+        return checking.check(self, repair and not self.read_only)
+
+    def vacuum(self) -> int:
+        """Give free pages back to the disk; how many bytes the file shrank by."""
+        if self._engine.path is None:
+            return 0
+        before = os.stat(self._engine.path).st_size
+        with self._engine.maintenance() as connection:
+            connection.execute("VACUUM")
+        self._engine.truncate_wal()
+        return before - os.stat(self._engine.path).st_size
+
+    def backup(self, path: str | Path) -> None:
+        """A consistent copy of the whole file while others go on writing; replaces `path` when complete."""
+        self._check_open()
+        target = Path(path).expanduser().absolute()
+        if not target.parent.is_dir():
+            raise StoreUnavailable(f"the folder {target.parent} does not exist; create it first")
+        if self._engine.path is not None and target == self._engine.path:
+            raise InvalidInput("a backup cannot replace the store it is made from; choose another path")
+        temporary = target.with_name(f".{target.name}.{new_id()}.tmp")
+        copy = sqlite3.connect(temporary)
+        try:
+            if self._engine.path is None:
+                with self._engine.read() as connection:
+                    connection.backup(copy)
+            else:
+                source = self._engine.private_connection()
+                try:
+                    source.backup(copy, pages=4096, sleep=0.001)
+                finally:
+                    source.close()
+            copy.execute("PRAGMA journal_mode = DELETE")
+            copy.close()
+            os.replace(temporary, target)
+        except (sqlite3.Error, OSError) as error:
+            raise StoreUnavailable(f"the backup to {target} was not made: {error}") from error
+        finally:
+            copy.close()
+            temporary.unlink(missing_ok=True)
+
+    def stats(self) -> dict[str, int]:
+        """Counts and sizes, as they are stored now."""
+        with self._engine.read() as connection:
+            return {
+                name: int(connection.execute(query, {"namespace": self._number}).fetchone()[0] or 0)
+                for name, query in _STATISTICS.items()
+            }
+
+    # -- life ------------------------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed("the memory is closed; open it again to use it")
+
+    def close(self) -> None:
+        """Let go of the store; waits a bounded time for the background work. Safe to call twice."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            if not self.read_only:
+                self.flush_accesses()
+            if upkeep.part(self._upkeep):
+                self._upkeep.worker.stop(self._close_timeout_s)
+        finally:
+            self._engine.release()
+
+
+_Nominated = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]
+_Nominate = Callable[[NamespaceIndex, int, "npt.NDArray[np.int64] | None"], _Nominated]
+
+_STATISTICS = {
+    "records": "SELECT count(*) FROM records WHERE namespace = :namespace",
+    "superseded": "SELECT count(*) FROM supersessions s JOIN records r ON r.seq = s.record "
+    "WHERE r.namespace = :namespace",
+    "tokens": "SELECT sum(tokens) FROM records WHERE namespace = :namespace",
+    "vectors": "SELECT count(*) FROM vectors WHERE namespace = :namespace",
+    "entries": "SELECT count(*) FROM entries e WHERE namespace = :namespace AND NOT deleted AND NOT EXISTS "
+    "(SELECT 1 FROM entries n WHERE n.namespace = e.namespace AND n.scope = e.scope "
+    "AND n.owner = e.owner AND n.key = e.key AND n.version > e.version)",
+    "jobs": "SELECT count(*) FROM jobs WHERE namespace = :namespace",
+    "indexed": "SELECT sum(count) FROM segments WHERE namespace = :namespace AND kind = 'text'",
+    "segments": "SELECT count(*) FROM segments WHERE namespace = :namespace",
+    "file_bytes": "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()",
+}
+
+# What each table tells `changes`: sequence number, kind, record, detail.
+_CHANGES = (
+    ("seq, 'record', seq, id", "records"),
+    (
+        "s.seq AS seq, 'supersede', s.record, ''",
+        "(SELECT s.*, r.namespace FROM supersessions s JOIN records r ON r.seq = s.record) s",
+    ),
+    ("seq, CASE entered WHEN 1 THEN 'enter' ELSE 'leave' END, record, tier", "moves"),
+    ("seq, 'entry', 0, key", "entries"),
+    ("seq, 'vector', record, ''", "vectors"),
+    ("seq, 'forget', record, ''", "forgotten"),
+    ("seq, 'pin', 0, id", "pins"),
+)
+
+
+def _admitted(connection: sqlite3.Connection, keys: npt.NDArray[np.int64], where: str, values: list[Any]) -> set[int]:
+    """Which of the nominated records the filter admits."""
+    kept: set[int] = set()
+    wanted = keys.tolist()
+    for start in range(0, len(wanted), 500):
+        part = wanted[start : start + 500]
+        marks = ", ".join("?" * len(part))
+        kept.update(
+            row[0]
+            for row in connection.execute(
+                f"SELECT r.seq FROM records r WHERE r.seq IN ({marks}) AND {where}", (*part, *values)
+            )
+        )
+    return kept
+
+
+def _subset(connection: sqlite3.Connection, where: str, values: list[Any], most: int) -> npt.NDArray[np.int64] | None:
+    """The numbers of all records the filter admits, in order; None where there are more than `most`."""
+    rows = connection.execute(f"SELECT r.seq FROM records r WHERE {where} LIMIT ?", (*values, most + 1)).fetchall()
+    if len(rows) > most:
+        return None
+    return np.sort(np.fromiter((row[0] for row in rows), dtype=np.int64, count=len(rows)))

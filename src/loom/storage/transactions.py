@@ -1,0 +1,320 @@
+"""Writing: what may happen inside one SQLite transaction of one namespace."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from loom.errors import EmbeddingError, IdConflict, VersionConflictError, WrongDimension
+from loom.storage.base import Draft, Entry, Vector, Written
+from loom.storage.engine import from_micros, to_micros
+from loom.storage.projections import active_space
+from loom.storage.rows import checksum, dump_json
+
+__all__ = ["EMBED", "SqliteTransaction"]
+
+EMBED = "embed"
+"""The kind of job that embeds a record."""
+
+
+@dataclass(slots=True)
+class _Newest:
+    """The newest version of an id, as far as the transaction knows."""
+
+    seq: int
+    version: int
+    created_at: int
+    content: str
+    data: str | None
+
+
+class SqliteTransaction:
+    """Writes inside one `BEGIN IMMEDIATE`. Made by `SqliteStore.transaction`, never kept."""
+
+    def __init__(self, connection: sqlite3.Connection, namespace: int, now: int) -> None:
+        self.connection = connection
+        self.namespace = namespace
+        seq, committed_at, space = connection.execute(
+            "SELECT seq, committed_at, (SELECT value FROM settings WHERE namespace = ? AND node = '' "
+            "AND key = 'space') FROM store",
+            (namespace,),
+        ).fetchone()
+        self._seq = self._first = int(seq)
+        # Commit times never go back, whatever the clock does: `known_at` relies on their order.
+        self.now = max(now, int(committed_at) + 1)
+        self._space = None if space is None else int(space)
+        self.appended = 0
+        self.queued = 0
+
+    def next_seq(self) -> int:
+        self._seq += 1
+        return self._seq
+
+    def finish(self) -> None:
+        if self._seq != self._first:
+            self.connection.execute("UPDATE store SET seq = ?, committed_at = ?", (self._seq, self.now))
+
+    def append(self, drafts: Sequence[Draft]) -> list[Written]:
+        """Write records, in order. The same id and content again is a no-op.
+
+        Other content under an id that exists raises `IdConflict`, unless the draft revises it.
+        """
+        rows: list[tuple[Any, ...]] = []
+        superseded: list[tuple[int, ...]] = []
+        edges: list[tuple[int, str, str]] = []
+        results: list[Written] = []
+        newest: dict[str, _Newest] = {}
+        for draft in drafts:
+            metadata = dump_json(dict(draft.metadata), "metadata") if draft.metadata else None
+            data = None if draft.data is None else dump_json(draft.data, "data")
+            created_at = to_micros(draft.created_at)
+            known = newest.get(draft.id) or (self._newest(draft.id) if draft.named else None)
+            if known is not None:
+                if known.content == draft.content and known.data == data:
+                    results.append(Written(known.seq, draft.id, known.version, created=False))
+                    continue
+                if not draft.revises:
+                    raise IdConflict(
+                        f"the id {draft.id!r} already names another text; choose another id, "
+                        "or use update() to replace it with a new version"
+                    )
+            seq = self.next_seq()
+            version = 1 if known is None else known.version + 1
+            if known is not None:
+                change = self.next_seq()
+                superseded.append((known.seq, change, seq, max(created_at, known.created_at), self.now))
+            place = draft.dimensions
+            rows.append(
+                (
+                    seq,
+                    self.namespace,
+                    draft.id,
+                    version,
+                    draft.kind,
+                    draft.node,
+                    draft.session_id,
+                    draft.role,
+                    draft.name,
+                    draft.trust,
+                    place.subject,
+                    place.flow,
+                    place.layer,
+                    draft.importance,
+                    draft.tokens,
+                    draft.counter,
+                    created_at,
+                    self.now,
+                    checksum(draft.id, version, metadata, data, draft.content),
+                    metadata,
+                    data,
+                    draft.content,
+                )
+            )
+            newest[draft.id] = _Newest(seq, version, created_at, draft.content, data)
+            edges += [(self.namespace, source, draft.id) for source in draft.sources]
+            results.append(Written(seq, draft.id, version, created=True))
+        self._many(
+            "INSERT INTO records (seq, namespace, id, version, kind, node, session, role, name, trust, subject, "
+            "flow, layer, importance, tokens, counter, created_at, committed_at, checksum, metadata, data, content) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            rows,
+        )
+        self._many("INSERT INTO supersessions (record, seq, by, at, committed_at) VALUES (?, ?, ?, ?, ?)", superseded)
+        self._many("INSERT OR IGNORE INTO edges (namespace, source, derived) VALUES (?, ?, ?)", edges)
+        if self._space is not None:
+            self._many(
+                "INSERT INTO jobs (namespace, kind, record, seq) VALUES (?, ?, ?, ?)",
+                [(self.namespace, EMBED, row[0], self.next_seq()) for row in rows],
+            )
+            self.queued += len(rows)
+        self.appended += len(rows)
+        return results
+
+    def _newest(self, record_id: str) -> _Newest | None:
+        row = self.connection.execute(
+            "SELECT seq, version, created_at, content, data FROM records WHERE namespace = ? AND id = ? "
+            "ORDER BY version DESC LIMIT 1",
+            (self.namespace, record_id),
+        ).fetchone()
+        return None if row is None else _Newest(*row)
+
+    def _many(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        if len(rows) == 1:
+            self.connection.execute(statement, rows[0])
+        elif rows:
+            self.connection.executemany(statement, rows)
+
+    def enter(self, records: Sequence[int], tier: str, node: str, reason: str = "") -> None:
+        """Let records be in a tier of a node."""
+        entries = [(self.next_seq(), record) for record in records]
+        self._many(
+            "INSERT INTO moves (seq, namespace, record, node, tier, entered, reason) VALUES (?, ?, ?, ?, ?, 1, ?)",
+            [(seq, self.namespace, record, node, tier, reason) for seq, record in entries],
+        )
+        self._many(
+            "INSERT OR REPLACE INTO residents (namespace, node, tier, record, entered) VALUES (?, ?, ?, ?, ?)",
+            [(self.namespace, node, tier, record, seq) for seq, record in entries],
+        )
+
+    def leave(self, records: Sequence[int], tier: str, node: str, reason: str = "") -> None:
+        """Let records leave a tier of a node; the records themselves stay."""
+        self._many(
+            "INSERT INTO moves (seq, namespace, record, node, tier, entered, reason) VALUES (?, ?, ?, ?, ?, 0, ?)",
+            [(self.next_seq(), self.namespace, record, node, tier, reason) for record in records],
+        )
+        self._many(
+            "DELETE FROM residents WHERE namespace = ? AND node = ? AND tier = ? AND record = ?",
+            [(self.namespace, node, tier, record) for record in records],
+        )
+
+    def put_entry(
+        self,
+        key: str,
+        content: Any,
+        *,
+        writer: str,
+        scope: str = "local",
+        owner: str = "",
+        expected_version: int | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Entry:
+        """Write the next version of a key. With `expected_version` (0: must not exist) only if it matches."""
+        row = self._entry_row(key, scope, owner)
+        exists = row is not None and not row[1]
+        actual = row[0] if row is not None and exists else 0
+        if expected_version is not None and expected_version != actual:
+            raise VersionConflictError(key, expected_version, actual)
+        merged = dict(json.loads(row[4])) if row is not None and exists and row[4] else {}
+        merged.update(metadata or {})
+        version = (row[0] if row is not None else 0) + 1
+        created_by, created_at = (row[2], row[3]) if row is not None and exists else (writer, self.now)
+        self.connection.execute(
+            "INSERT INTO entries (seq, namespace, scope, owner, key, version, deleted, created_by, updated_by, "
+            "created_at, updated_at, metadata, content) VALUES (?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?, ?, ?)",
+            (
+                self.next_seq(),
+                self.namespace,
+                scope,
+                owner,
+                key,
+                version,
+                created_by,
+                writer,
+                created_at,
+                self.now,
+                dump_json(merged, "metadata") if merged else None,
+                dump_json(content, "the content of an entry"),
+            ),
+        )
+        return Entry(
+            key=key,
+            content=json.loads(dump_json(content, "the content of an entry")),
+            version=version,
+            scope=scope,
+            owner=owner,
+            created_by=created_by,
+            updated_by=writer,
+            created_at=from_micros(created_at),
+            updated_at=from_micros(self.now),
+            metadata=merged,
+        )
+
+    def delete_entry(
+        self, key: str, *, scope: str = "local", owner: str = "", expected_version: int | None = None
+    ) -> bool:
+        """Remove every version of a key; only its last version number is kept, so that versions grow."""
+        row = self._entry_row(key, scope, owner)
+        exists = row is not None and not row[1]
+        actual = row[0] if row is not None and exists else 0
+        if expected_version is not None and expected_version != actual:
+            raise VersionConflictError(key, expected_version, actual)
+        if row is None or not exists:
+            return False
+        place = (self.namespace, scope, owner, key)
+        self.connection.execute(
+            "DELETE FROM entries WHERE namespace = ? AND scope = ? AND owner = ? AND key = ?", place
+        )
+        self.connection.execute(
+            "INSERT INTO entries (seq, namespace, scope, owner, key, version, deleted, created_by, updated_by, "
+            "created_at, updated_at) VALUES (?, ?, ?, ?, ?, ?, 1, '', '', ?, ?)",
+            (self.next_seq(), *place, actual + 1, self.now, self.now),
+        )
+        return True
+
+    def _entry_row(self, key: str, scope: str, owner: str) -> tuple[int, int, str, int, str | None] | None:
+        row: tuple[int, int, str, int, str | None] | None = self.connection.execute(
+            "SELECT version, deleted, created_by, created_at, metadata FROM entries WHERE namespace = ? "
+            "AND scope = ? AND owner = ? AND key = ? ORDER BY version DESC LIMIT 1",
+            (self.namespace, scope, owner, key),
+        ).fetchone()
+        return row
+
+    def put_blob(self, key: str, data: bytes) -> None:
+        """Keep bytes under a key, with a checksum; replaces what was there."""
+        self.connection.execute(
+            "INSERT OR REPLACE INTO blobs (namespace, key, seq, checksum, data) VALUES (?, ?, ?, ?, ?)",
+            (self.namespace, key, self.next_seq(), zlib.crc32(data), data),
+        )
+
+    def delete_blob(self, key: str) -> bool:
+        self.next_seq()
+        done = self.connection.execute("DELETE FROM blobs WHERE namespace = ? AND key = ?", (self.namespace, key))
+        return done.rowcount > 0
+
+    def put_vectors(self, records: Sequence[int], vectors: Vector) -> None:
+        """Keep the embeddings of records in the namespace's space. A record that is gone is passed over."""
+        space = active_space(self.connection, self.namespace)
+        if space is None:
+            raise EmbeddingError("this store has no embedding space yet; open it with an embedder first")
+        number, dimensions = space
+        if vectors.ndim != 2 or vectors.shape != (len(records), dimensions):
+            raise WrongDimension(
+                f"vectors of shape {vectors.shape} for {len(records)} records; this store holds "
+                f"vectors of {dimensions} dimensions"
+            )
+        packed = vectors.astype(np.float16)
+        if not np.isfinite(packed).all():
+            raise WrongDimension("a vector holds NaN or infinity; the embedder is at fault")
+        marks = ", ".join("?" * len(records))
+        alive = {
+            row[0]
+            for row in self.connection.execute(
+                f"SELECT seq FROM records WHERE namespace = ? AND seq IN ({marks})",
+                (self.namespace, *records),
+            )
+        }
+        self._many(
+            "INSERT OR REPLACE INTO vectors (seq, namespace, space, record, data) VALUES (?, ?, ?, ?, ?)",
+            [
+                (self.next_seq(), self.namespace, number, record, packed[position].tobytes())
+                for position, record in enumerate(records)
+                if record in alive
+            ],
+        )
+
+    def enqueue(self, kind: str, record: int = 0, data: Any = None) -> int:
+        """Put background work into the durable queue."""
+        seq = self.next_seq()
+        self.connection.execute(
+            "INSERT INTO jobs (namespace, kind, record, seq, data) VALUES (?, ?, ?, ?, ?)",
+            (self.namespace, kind, record, seq, None if data is None else dump_json(data, "a job's data")),
+        )
+        self.queued += 1
+        return seq
+
+    def pin(self, id: str, pinned: bool) -> None:  # noqa: A002
+        """Keep an id from retention, or stop doing so."""
+        if pinned:
+            self.connection.execute(
+                "INSERT OR REPLACE INTO pins (namespace, id, seq) VALUES (?, ?, ?)",
+                (self.namespace, id, self.next_seq()),
+            )
+        else:
+            self.next_seq()
+            self.connection.execute("DELETE FROM pins WHERE namespace = ? AND id = ?", (self.namespace, id))

@@ -1,0 +1,174 @@
+"""What the handles of one process on one namespace share: its indexes, its worker, its buffers.
+
+`Upkeep.step` is the whole of the background work: embed what is queued, index the tail, merge segments,
+apply the retention rule, finish forgetting.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from loom.errors import EmbeddingError, WrongDimension
+from loom.storage import forgetting
+from loom.storage.base import Filter
+from loom.storage.engine import Engine, to_micros
+from loom.storage.filters import conditions
+from loom.storage.projections import TEXT, VECTORS, NamespaceIndex, Projector, StaleProjection
+from loom.storage.transactions import EMBED, SqliteTransaction
+from loom.storage.worker import Worker
+
+__all__ = ["MAX_ATTEMPTS", "Embed", "Upkeep", "join", "part"]
+
+Embed = Callable[[Sequence[str]], npt.NDArray[Any]]
+Fence = Callable[[sqlite3.Connection], None]
+
+MAX_ATTEMPTS = 5
+"""After so many failures a job is left alone and reported as failed."""
+
+_EMBED_BATCH = 64
+_RETENTION_PAUSE_S = 60.0
+
+
+class Upkeep:
+    """The index, the worker and the buffers of one namespace in one process."""
+
+    def __init__(self, engine: Engine, namespace: int, tail_records: int, lease_s: float) -> None:
+        self.engine = engine
+        self.namespace = namespace
+        self.tail_records = tail_records
+        self.handles = 0
+        self.embed: Embed | None = None
+        self.worker = Worker(engine, f"worker-{namespace}", self.step, lease_s)
+        self.reset()
+
+    def reset(self) -> None:
+        self.index = NamespaceIndex(self.engine, self.namespace)
+        self.unindexed = 0
+        self.retain_after = 0.0
+        self.accesses: dict[tuple[str, int], list[int]] = {}
+        self.access_lock = threading.Lock()
+
+    def projector(self, fence: Fence) -> Projector:
+        return Projector(self.engine, self.namespace, fence, self.tail_records)
+
+    def step(self, fence: Fence) -> bool:
+        """One piece of background work; False when there is none left that can be done here."""
+        if self.engine.path is None:
+            return self.embed is not None and self._embed_some(fence)
+        if self.embed is not None and self._embed_some(fence):
+            return True
+        projector = self.projector(fence)
+        for kind in (TEXT, VECTORS):
+            try:
+                backlog = projector.backlog(kind)
+                if backlog >= self.tail_records and projector.extend(kind):
+                    return True
+                if projector.merge(kind):
+                    return True
+            except StaleProjection:
+                return True  # somebody forgot a record or replaced a segment meanwhile: look again
+        self._retain()
+        forgetting.resume(self.engine, self.namespace, projector)
+        return False
+
+    def _retain(self) -> None:
+        """Apply the stated retention rule, at most once a minute."""
+        if time.monotonic() < self.retain_after:
+            return
+        self.retain_after = time.monotonic() + _RETENTION_PAUSE_S
+        with self.engine.read() as connection:
+            rule = forgetting.retention(connection, self.namespace)
+            now = to_micros(self.engine.clock())
+            expired = forgetting.expired(connection, self.namespace, rule, now) if rule else []
+        if expired:
+            with self.engine.write() as connection:
+                transaction = SqliteTransaction(connection, self.namespace, now)
+                forgetting.remove(transaction, *conditions(Filter(ids=expired, history=True), self.namespace))
+                transaction.finish()
+
+    def _embed_some(self, fence: Fence) -> bool:
+        assert self.embed is not None
+        now = time.time_ns() // 1000
+        with self.engine.read() as connection:
+            rows = connection.execute(
+                "SELECT j.record, j.seq, j.attempts, r.content FROM jobs j JOIN records r ON r.seq = j.record "
+                "WHERE j.namespace = ? AND j.kind = ? AND j.not_before <= ? AND j.attempts < ? LIMIT ?",
+                (self.namespace, EMBED, now, MAX_ATTEMPTS, _EMBED_BATCH),
+            ).fetchall()
+        if not rows:
+            return False
+        if any(row[2] for row in rows):
+            rows = rows[:1]  # after a failure one by one, so that a single bad text holds nothing up
+        try:
+            vectors = np.asarray(self.embed([row[3] for row in rows]), dtype=np.float32)
+            with self.engine.write() as connection:
+                fence(connection)
+                transaction = SqliteTransaction(connection, self.namespace, to_micros(self.engine.clock()))
+                transaction.put_vectors([row[0] for row in rows], vectors)
+                _delete_jobs(connection, self.namespace, EMBED, rows)
+                transaction.finish()
+        except (EmbeddingError, WrongDimension) as error:
+            with self.engine.write() as connection:
+                fence(connection)
+                connection.executemany(
+                    "UPDATE jobs SET attempts = attempts + 1, not_before = ?, error = ? "
+                    "WHERE namespace = ? AND kind = ? AND record = ? AND seq = ?",
+                    [
+                        (now + 1_000_000 * 2 ** row[2], str(error), self.namespace, EMBED, row[0], row[1])
+                        for row in rows
+                    ],
+                )
+        return True
+
+
+def _delete_jobs(connection: sqlite3.Connection, namespace: int, kind: str, rows: Iterable[Sequence[Any]]) -> None:
+    connection.executemany(
+        "DELETE FROM jobs WHERE namespace = ? AND kind = ? AND record = ? AND seq = ?",
+        [(namespace, kind, row[0], row[1]) for row in rows],
+    )
+
+
+_shared_lock = threading.Lock()
+_shared: weakref.WeakKeyDictionary[Engine, dict[int, Upkeep]] = weakref.WeakKeyDictionary()
+
+
+def _after_fork_in_child() -> None:
+    global _shared_lock
+    _shared_lock = threading.Lock()
+    for namespaces in list(_shared.values()):
+        for shared in namespaces.values():
+            shared.worker.reset()
+            shared.reset()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+def join(engine: Engine, namespace: int, tail_records: int, lease_s: float) -> Upkeep:
+    """The upkeep of a namespace in this process, made at the first handle."""
+    with _shared_lock:
+        namespaces = _shared.setdefault(engine, {})
+        upkeep = namespaces.get(namespace)
+        if upkeep is None:
+            upkeep = namespaces[namespace] = Upkeep(engine, namespace, tail_records, lease_s)
+        upkeep.handles += 1
+        return upkeep
+
+
+def part(upkeep: Upkeep) -> bool:
+    """Give up a handle; True where it was the last."""
+    with _shared_lock:
+        upkeep.handles -= 1
+        if upkeep.handles:
+            return False
+        _shared.get(upkeep.engine, {}).pop(upkeep.namespace, None)
+        return True

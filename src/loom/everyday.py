@@ -10,11 +10,10 @@ from __future__ import annotations
 import builtins
 import functools
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
+from typing import Any, Concatenate, NamedTuple, ParamSpec, Self, TypeVar, overload
 
 from loom.errors import InvalidInput, NotFound, SettingsConflict
 from loom.memory.drafts import checked_text, message_text, task_text, trust_of_role
@@ -44,6 +43,8 @@ Rememberable = str | Task | Mapping[str, Any]
 
 # The embedding space has its own place in the file.
 _STORED_SETTINGS = AGREED_SETTINGS - {"embedder"}
+
+_ANYWHERE = Dimensions()
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -132,8 +133,7 @@ def _choose_embedder(
     return provider
 
 
-@dataclass(frozen=True, slots=True)
-class _Speech:
+class _Speech(NamedTuple):
     """What is said about everything in one call of remember()."""
 
     role: str | None
@@ -284,10 +284,11 @@ class Memory:
             role=speech.role,
             name=speech.name,
             trust=trust,
-            dimensions=speech.dimensions or Dimensions(),
+            dimensions=speech.dimensions or _ANYWHERE,
             importance=importance,
             tokens=self._counter.count(text),
             counter=self._counter.name,
+            tier=MemoryTier.L1,
             metadata=metadata,
             data=data,
             named=id is not None,
@@ -297,8 +298,7 @@ class Memory:
     def _message_draft(self, message: Mapping[str, Any], id: str | None, speech: _Speech) -> Draft:
         """A chat message: what it says itself goes before what the call says about all of them."""
         plain = isinstance(message.get("content"), str) and not message.keys() - _PLAIN_MESSAGE_KEYS
-        own = replace(
-            speech,
+        own = speech._replace(
             role=message.get("role") or speech.role,
             name=message.get("name") or speech.name,
             session_id=message.get("session_id") or speech.session_id,
@@ -312,8 +312,7 @@ class Memory:
         if id is not None and id != task.task_id:
             raise InvalidInput(f"a task is kept under its own task_id {task.task_id!r}; leave id out")
         importance = task.metadata.get("importance") if speech.importance is None else speech.importance
-        own = replace(
-            speech,
+        own = speech._replace(
             name=speech.name or task.source_agent or None,
             session_id=speech.session_id or task.session_id,
             created_at=speech.created_at or task.created_at,
@@ -329,7 +328,6 @@ class Memory:
             return []
         with self._store.transaction() as transaction:
             written = transaction.append(drafts)
-            transaction.enter([one.seq for one in written if one.created], MemoryTier.L1, drafts[0].node)
         return [
             Receipt(one.id, MemoryTier.L1, draft.tokens, one.version, one.created)
             for one, draft in zip(written, drafts, strict=True)

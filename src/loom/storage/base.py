@@ -13,7 +13,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal, Protocol, Self
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -72,12 +73,11 @@ _DIMENSION_CHOICES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
-    """A record before it is written.
+class Draft(NamedTuple):
+    """A record before it is written. (A named tuple: it is made for every write, and costs a third.)
 
-    `revises` allows a new version of an id that exists; without it, other content under that id is an
-    error. `named` says that the caller chose the id, so it may exist already.
+    `tier` is where it enters at once, if anywhere. `named` says that the caller chose the id, so it may
+    exist already; `revises` then allows a new version, where other content would be an error.
     """
 
     id: str
@@ -93,7 +93,8 @@ class Draft:
     importance: float = 0.5
     tokens: int = 0
     counter: str = ""
-    metadata: Mapping[str, Any] = field(default_factory=dict)
+    tier: str | None = None
+    metadata: Mapping[str, Any] = MappingProxyType({})
     data: Any = None
     sources: tuple[str, ...] = ()
     named: bool = True
@@ -359,7 +360,7 @@ class Transaction(Protocol):
 
     def enqueue(self, kind: str, record: int = 0, data: Any = None) -> int: ...
 
-    def pin(self, id: str, pinned: bool) -> None: ...  # noqa: A002
+    def pin(self, id: str, pinned: bool) -> None: ...
 
 
 class Store(Protocol):
@@ -373,7 +374,7 @@ class Store(Protocol):
 
     def transaction(self) -> AbstractContextManager[Transaction]: ...
 
-    def get(self, id: str) -> Record | None: ...  # noqa: A002
+    def get(self, id: str) -> Record | None: ...
 
     def records(self, seqs: Iterable[int]) -> dict[int, Record]: ...
 
@@ -387,7 +388,7 @@ class Store(Protocol):
 
     def search_vectors(self, query: Vector, limit: int, wanted: Filter) -> list[Match]: ...
 
-    def neighbours(self, id: str) -> tuple[tuple[str, ...], tuple[str, ...]]: ...  # noqa: A002
+    def neighbours(self, id: str) -> tuple[tuple[str, ...], tuple[str, ...]]: ...
 
     def entry(self, key: str, *, scope: str = "local", owner: str = "") -> Entry | None: ...
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loom.storage.base import CheckReport
-from loom.storage.projections import TEXT, VECTORS, active_space, index_folder
+from loom.storage.projections import TEXT, VECTORS, active_space, index_folder, last_number
 from loom.storage.rows import checksum
 from loom.storage.segments import DamagedSegment, open_segment
 
@@ -30,7 +30,7 @@ _DANGLING = (
     ("supersessions", "record", ""),
     ("moves", "record", ""),
     ("residents", "record", ""),
-    ("vectors", "record", ""),
+    ("vectors", "record", "AND t.record IS NOT NULL"),
     ("accesses", "record", ""),
     ("jobs", "record", "AND t.record > 0"),
 )
@@ -58,7 +58,9 @@ def check(store: SqliteStore, repair: bool) -> CheckReport:
             damaged = list(_damaged_records(connection, namespace))
             problems += damaged
             records = int(
-                connection.execute("SELECT count(*) FROM records WHERE namespace = ?", (namespace,)).fetchone()[0]
+                connection.execute(
+                    "SELECT count(*) FROM records WHERE namespace = ? AND version > 0", (namespace,)
+                ).fetchone()[0]
             )
             problems += _damaged_blobs(connection, namespace)
             problems += _sequence(connection)
@@ -70,7 +72,7 @@ def check(store: SqliteStore, repair: bool) -> CheckReport:
         with engine.write() as connection:
             for table, column, extra, count in dangling:
                 connection.execute(
-                    f"DELETE FROM {table} AS t WHERE t.{column} NOT IN (SELECT seq FROM records) {extra}"
+                    f"DELETE FROM {table} AS t WHERE t.{column} NOT IN (SELECT seq FROM records WHERE version > 0) {extra}"
                 )
                 repaired.append(f"{count} rows of {table} pointed to no record and were removed")
     else:
@@ -100,7 +102,7 @@ def _integrity(connection: sqlite3.Connection) -> list[str]:
 
 def _damaged_records(connection: sqlite3.Connection, namespace: int) -> Iterator[str]:
     for seq, record_id, version, metadata, data, content, stored in connection.execute(
-        "SELECT seq, id, version, metadata, data, content, checksum FROM records WHERE namespace = ?",
+        "SELECT seq, id, version, metadata, data, content, checksum FROM records WHERE namespace = ? AND version > 0",
         (namespace,),
     ):
         if checksum(record_id, version, metadata, data, content) != stored:
@@ -111,14 +113,14 @@ def _damaged_blobs(connection: sqlite3.Connection, namespace: int) -> list[str]:
     return [
         f"blob {key!r} does not match its checksum"
         for key, data, stored in connection.execute(
-            "SELECT key, data, checksum FROM blobs WHERE namespace = ?", (namespace,)
+            "SELECT key, data, checksum FROM blobs WHERE namespace = ? AND key IS NOT NULL", (namespace,)
         )
         if zlib.crc32(data) != stored
     ]
 
 
 def _sequence(connection: sqlite3.Connection) -> list[str]:
-    (seq,) = connection.execute("SELECT seq FROM store").fetchone()
+    seq = last_number(connection)
     found: list[str] = []
     for table, column in _SEQUENCES:
         (highest,) = connection.execute(f"SELECT max({column}) FROM {table}").fetchone()
@@ -130,7 +132,7 @@ def _sequence(connection: sqlite3.Connection) -> list[str]:
 def _dangling(connection: sqlite3.Connection, namespace: int) -> Iterator[tuple[str, str, str, int]]:
     for table, column, extra in _DANGLING:
         (count,) = connection.execute(
-            f"SELECT count(*) FROM {table} t LEFT JOIN records r ON r.seq = t.{column} WHERE r.seq IS NULL {extra}"
+            f"SELECT count(*) FROM {table} t LEFT JOIN records r ON r.seq = t.{column} AND r.version > 0 WHERE r.seq IS NULL {extra}"
         ).fetchone()
         if count:
             yield table, column, extra, count
@@ -141,8 +143,11 @@ def _residency(connection: sqlite3.Connection, namespace: int) -> Iterator[str]:
     (wrong,) = connection.execute(
         """
         WITH latest AS (
-            SELECT record, node, tier, entered, max(seq) FROM moves WHERE namespace = ?1
-            GROUP BY record, node, tier
+            SELECT record, node, tier, entered, max(seq) FROM (
+                SELECT record, node, tier, entered, seq FROM moves WHERE namespace = ?1
+                UNION ALL
+                SELECT seq, node, tier, 1, seq FROM records WHERE namespace = ?1 AND version > 0 AND tier IS NOT NULL
+            ) GROUP BY record, node, tier
         )
         SELECT (SELECT count(*) FROM latest l WHERE l.entered AND NOT EXISTS (
                     SELECT 1 FROM residents t WHERE t.namespace = ?1 AND t.node = l.node
@@ -171,12 +176,13 @@ def _projections(
         if row is None:
             continue
         if kind == TEXT:
-            query = "SELECT seq FROM records WHERE namespace = ? AND seq <= ? ORDER BY seq"
+            query = "SELECT seq FROM records WHERE namespace = ? AND seq <= ? AND version > 0 ORDER BY seq"
             values: tuple[int, ...] = (namespace, row[0])
         else:
             if space is None:
                 continue
-            query = "SELECT record FROM vectors WHERE namespace = ? AND space = ? AND seq <= ? ORDER BY record"
+            query = "SELECT record FROM vectors WHERE namespace = ? AND space = ? AND seq <= ? "
+            query += "AND record IS NOT NULL ORDER BY record"
             values = (namespace, space[0], row[0])
         expected = np.array([found[0] for found in connection.execute(query, values)], dtype=np.int64)
         files = [

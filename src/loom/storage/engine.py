@@ -273,23 +273,11 @@ class Engine:
             else:
                 self._idle.append(connection)
 
-    @contextmanager
-    def write(self) -> Iterator[sqlite3.Connection]:
+    def write(self) -> _Writing:
         """The writing connection inside BEGIN IMMEDIATE; commits at the end, or rolls everything back."""
         if self.read_only:
             raise ReadOnly(f"{self.path} was opened read-only; open it without read_only=True to write")
-        with self._write_lock, self._translated():
-            connection = self._writing_connection()
-            if connection.in_transaction:
-                raise InvalidInput("a transaction is already open in this thread; finish it first")
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield connection
-                connection.execute("COMMIT")
-            except BaseException:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-                raise
+        return _Writing(self)
 
     @contextmanager
     def maintenance(self) -> Iterator[sqlite3.Connection]:
@@ -341,14 +329,67 @@ class Engine:
         self._writer = None
         self._idle = []
 
-    @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translated(self) -> _Translating:
+        return _Translating(self.path)
+
+
+class _Translating:
+    """SQLite's errors leave as ours."""
+
+    __slots__ = ("_path",)
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is not None:
+            ours = _translate(error, self._path)
+            if ours is not None:
+                raise ours from error
+
+
+class _Writing:
+    """One write transaction. (A class, not a generator: every write passes here, and it costs a third.)"""
+
+    __slots__ = ("_connection", "_engine")
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def __enter__(self) -> sqlite3.Connection:
+        engine = self._engine
+        engine._write_lock.acquire()
         try:
-            yield
-        except sqlite3.Error as error:
-            raise _translate(error, self.path) from error
-        except (OverflowError, UnicodeEncodeError) as error:
-            raise InvalidInput(f"a value cannot be stored: {_reason(error)}") from error
+            self._connection = engine._writing_connection()
+            if self._connection.in_transaction:
+                raise InvalidInput("a transaction is already open in this thread; finish it first")
+            self._connection.execute("BEGIN IMMEDIATE")
+        except BaseException as error:
+            engine._write_lock.release()
+            ours = _translate(error, engine.path)
+            if ours is not None:
+                raise ours from error
+            raise
+        return self._connection
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        try:
+            if error is None:
+                try:
+                    self._connection.execute("COMMIT")
+                    return
+                except sqlite3.Error as failure:
+                    error = failure
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+        finally:
+            self._engine._write_lock.release()
+        ours = _translate(error, self._engine.path)
+        if ours is not None:
+            raise ours from error
 
 
 def _reason(error: Exception) -> str:
@@ -361,7 +402,11 @@ def _code(error: sqlite3.Error) -> int:
     return (getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
 
 
-def _translate(error: sqlite3.Error, path: Path | None) -> LoomError:
+def _translate(error: BaseException, path: Path | None) -> LoomError | None:
+    if isinstance(error, OverflowError | UnicodeEncodeError):
+        return InvalidInput(f"a value cannot be stored: {_reason(error)}")
+    if not isinstance(error, sqlite3.Error):
+        return None
     code = _code(error)
     place = str(path) if path is not None else "the store in memory"
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):

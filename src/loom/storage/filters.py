@@ -8,6 +8,7 @@ from typing import Any
 from loom.errors import InvalidInput
 from loom.storage.base import Filter
 from loom.storage.engine import to_micros
+from loom.storage.rows import id_hash
 
 __all__ = ["conditions"]
 
@@ -26,7 +27,7 @@ _COLUMNS = {
 
 def conditions(wanted: Filter, namespace: int) -> tuple[str, list[Any]]:
     """The WHERE clause (without the word) and its values."""
-    clauses = ["r.namespace = ?"]
+    clauses = ["r.namespace = ?", "r.version > 0"]
     values: list[Any] = [namespace]
 
     def among(column: str, choice: str | Collection[str]) -> str:
@@ -37,11 +38,20 @@ def conditions(wanted: Filter, namespace: int) -> tuple[str, list[Any]]:
         values.extend(choices)
         return f"{column} IN ({', '.join('?' * len(choices))})"
 
+    def hashed(column: str, choice: str | Collection[str]) -> str:
+        """The same names again as hashes, because that is what the indexes know."""
+        names = [choice] if isinstance(choice, str) else list(choice)
+        values.extend(id_hash(namespace, name) for name in names)
+        return f"{column} IN ({', '.join('?' * len(names))})"
+
     for field, column in _COLUMNS.items():
         choice = getattr(wanted, field)
         if choice is not None:
             clauses.append(among(column, choice))
+    if wanted.session_id is not None:
+        clauses.append(hashed("r.session_hash", wanted.session_id))
     if wanted.ids is not None:
+        clauses.append(hashed("r.id_hash", wanted.ids))
         clauses.append(among("r.id", wanted.ids))
     if wanted.tier is not None:
         tier = among("t.tier", wanted.tier)
@@ -60,7 +70,7 @@ def conditions(wanted: Filter, namespace: int) -> tuple[str, list[Any]]:
         values.append(to_micros(wanted.until))
     if wanted.pinned is not None:
         inside = "EXISTS" if wanted.pinned else "NOT EXISTS"
-        clauses.append(f"{inside} (SELECT 1 FROM pins p WHERE p.namespace = r.namespace AND p.id = r.id)")
+        clauses.append(f"{inside} (SELECT 1 FROM pins p WHERE p.id_hash = r.id_hash)")
     for key, value in (wanted.where or {}).items():
         clauses.append(_metadata(key, value, values))
     _validity(wanted, clauses, values)

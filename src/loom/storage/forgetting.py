@@ -18,6 +18,8 @@ from loom.errors import ForgetPending
 from loom.storage.base import ForgetReceipt, Retention
 from loom.storage.engine import Engine
 from loom.storage.projections import TEXT, VECTORS, Projector, StaleProjection
+from loom.storage.rows import id_hash
+from loom.storage.transactions import EMPTY_VECTORS
 from loom.storage.worker import LeaseLost, Worker
 
 if TYPE_CHECKING:
@@ -32,55 +34,58 @@ _MICROS_PER_DAY = 86_400_000_000
 
 
 def remove(transaction: SqliteTransaction, where: str, values: Sequence[Any]) -> ForgetReceipt:
-    """Delete the records a condition admits, with all versions and derivatives, and note what to scrub."""
+    """Empty the records a condition admits, with all versions and derivatives, and note what to scrub."""
     connection, namespace = transaction.connection, transaction.namespace
     chosen = [row[0] for row in connection.execute(f"SELECT DISTINCT r.id FROM records r WHERE {where}", values)]
     if not chosen:
         return ForgetReceipt(())
-    derived = _derived(connection, namespace, chosen)
-    ids = [*chosen, *derived]
+    hashes = [id_hash(namespace, one) for one in chosen]
+    derived = _derived(connection, hashes)
+    hashes += derived
     seqs = [
         row[0]
-        for part in _parts(ids)
-        for row in connection.execute(
-            f"SELECT seq FROM records WHERE namespace = ? AND id IN ({_marks(part)})", (namespace, *part)
-        )
+        for part in _parts(hashes)
+        for row in connection.execute(f"SELECT seq FROM records WHERE id_hash IN ({_marks(part)})", part)
     ]
-    counts = dict.fromkeys(("records", "moves", "vectors", "accesses", "jobs"), 0)
+    counts = {"records": len(seqs), "moves": 0, "vectors": 0, "accesses": 0, "jobs": 0}
     for part in _parts(seqs):
+        marks = _marks(part)
         _remove_residency(connection, namespace, part)
-        marks = _marks(part)
-        for table, condition in _ROWS_OF_RECORDS:
-            place = (namespace, *part) if "namespace" in condition else part
-            done = connection.execute(f"DELETE FROM {table} WHERE {condition} IN ({marks})", place)
-            if table in counts:
-                counts[table] += done.rowcount
+        counts["moves"] += connection.execute(f"DELETE FROM moves WHERE record IN ({marks})", part).rowcount
+        counts["vectors"] += connection.execute(f"{EMPTY_VECTORS} record IN ({marks})", part).rowcount
+        counts["accesses"] += connection.execute(
+            f"DELETE FROM accesses WHERE namespace = ? AND record IN ({marks})", (namespace, *part)
+        ).rowcount
         counts["jobs"] += _remove_jobs(connection, namespace, part)
-    for part in _parts(ids):
+        connection.execute(f"DELETE FROM supersessions WHERE record IN ({marks})", part)
+        connection.execute(f"{_EMPTY_RECORDS} WHERE seq IN ({marks})", part)
+    for part in _parts(hashes):
         marks = _marks(part)
-        for table, column in (("pins", "id"), ("edges", "source"), ("edges", "derived")):
-            connection.execute(
-                f"DELETE FROM {table} WHERE namespace = ? AND {column} IN ({marks})", (namespace, *part)
-            )
+        connection.execute(f"DELETE FROM pins WHERE id_hash IN ({marks})", part)
+        connection.execute(f"DELETE FROM edges WHERE source IN ({marks})", part)
+        connection.execute(f"DELETE FROM edges WHERE derived IN ({marks})", part)
     tombstones = [(transaction.next_seq(), namespace, seq) for seq in seqs]
     connection.executemany("INSERT INTO forgotten (seq, namespace, record) VALUES (?, ?, ?)", tombstones)
     transaction.enqueue(SCRUB, data=[tombstones[0][0], tombstones[-1][0]])
     return ForgetReceipt(tuple(chosen), derived=len(derived), **counts)
 
 
-_ROWS_OF_RECORDS = (
-    ("records", "seq"),
-    ("supersessions", "record"),
-    ("moves", "record"),
-    ("vectors", "record"),
-    ("accesses", "namespace = ? AND record"),
+# Not DELETE: see `loom.storage.schema` for what that would leave behind.
+_EMPTY_RECORDS = (
+    "UPDATE records SET id_hash = NULL, session_hash = NULL, id = '', version = 0, tier = NULL, kind = '', node = '', "
+    "session = NULL, role = NULL, name = NULL, trust = '', subject = '', flow = '', layer = '', importance = 0, "
+    "tokens = 0, counter = '', created_at = 0, committed_at = 0, checksum = 0, metadata = NULL, data = NULL, "
+    "content = ''"
 )
 
 
 def _remove_residency(connection: sqlite3.Connection, namespace: int, seqs: list[Any]) -> None:
-    """Where a record has been is in its moves: so each row of `residents` is found by its whole key."""
+    """Where a record has been is in itself and its moves: so each resident row is found by its whole key."""
+    marks = _marks(seqs)
     places = connection.execute(
-        f"SELECT DISTINCT record, node, tier FROM moves WHERE record IN ({_marks(seqs)})", seqs
+        f"SELECT record, node, tier FROM moves WHERE record IN ({marks}) "
+        f"UNION SELECT seq, node, tier FROM records WHERE seq IN ({marks})",
+        [*seqs, *seqs],
     ).fetchall()
     connection.executemany(
         "DELETE FROM residents WHERE namespace = ? AND record = ? AND node = ? AND tier = ?",
@@ -102,19 +107,16 @@ def _remove_jobs(connection: sqlite3.Connection, namespace: int, seqs: list[Any]
     return removed
 
 
-def _derived(connection: sqlite3.Connection, namespace: int, ids: Sequence[str]) -> list[str]:
-    """Everything that was made from these ids, at any distance."""
-    known = set(ids)
-    found: list[str] = []
-    frontier = list(ids)
+def _derived(connection: sqlite3.Connection, hashes: Sequence[int]) -> list[int]:
+    """The hashes of all that was made from these ids, at any distance."""
+    known = set(hashes)
+    found: list[int] = []
+    frontier = list(hashes)
     while frontier:
         reached = {
             row[0]
             for part in _parts(frontier)
-            for row in connection.execute(
-                f"SELECT derived FROM edges WHERE namespace = ? AND source IN ({_marks(part)})",
-                (namespace, *part),
-            )
+            for row in connection.execute(f"SELECT derived FROM edges WHERE source IN ({_marks(part)})", part)
         }
         frontier = sorted(reached - known)
         known.update(frontier)
@@ -207,8 +209,8 @@ def retention(connection: sqlite3.Connection, namespace: int) -> Retention | Non
 def expired(connection: sqlite3.Connection, namespace: int, rule: Retention, now: int) -> list[str]:
     """The ids that a rule no longer keeps; never a pinned one."""
     current = (
-        "records r WHERE r.namespace = ? AND NOT EXISTS (SELECT 1 FROM supersessions s WHERE s.record = r.seq) "
-        "AND NOT EXISTS (SELECT 1 FROM pins p WHERE p.namespace = r.namespace AND p.id = r.id)"
+        "records r WHERE r.namespace = ? AND r.version > 0 AND NOT EXISTS (SELECT 1 FROM supersessions s WHERE s.record = r.seq) "
+        "AND NOT EXISTS (SELECT 1 FROM pins p WHERE p.id_hash = r.id_hash)"
     )
     found: dict[str, None] = {}
     if rule.max_age_days is not None:

@@ -91,7 +91,7 @@ class NamespaceIndex:
 
         Raises `StaleProjection` where a segment file is missing or damaged.
         """
-        (seq,) = connection.execute("SELECT seq FROM store").fetchone()
+        seq = last_number(connection)
         if seq <= self._seen:
             return
         self._follow_text(connection)
@@ -122,10 +122,9 @@ class NamespaceIndex:
                 self._tail.remove(key)
             self.text = text_index.TextIndex(segments, self._tail)
             self._states[TEXT] = state
-        first = max(self._tail_seen, state.watermark)
         for key, content in connection.execute(
-            "SELECT seq, content FROM records WHERE namespace = ? AND seq > ? ORDER BY seq",
-            (self._namespace, first),
+            "SELECT seq, content FROM records WHERE namespace = ? AND seq > ? AND version > 0 ORDER BY seq",
+            (self._namespace, max(self._tail_seen, state.watermark)),
         ):
             self._tail.add(key, words.terms(content))
             self._tail_seen = key
@@ -153,7 +152,8 @@ class NamespaceIndex:
             self.vectors = vector_index.VectorIndex(dimensions, segments, self._vector_tail)
             self._states[VECTORS] = state
         rows = connection.execute(
-            "SELECT seq, record, data FROM vectors WHERE namespace = ? AND space = ? AND seq > ? ORDER BY seq",
+            "SELECT seq, record, data FROM vectors WHERE namespace = ? AND space = ? AND seq > ? "
+            "AND record IS NOT NULL ORDER BY seq",
             (self._namespace, number, max(self._vectors_seen, state.watermark)),
         ).fetchall()
         if rows:
@@ -206,6 +206,11 @@ class NamespaceIndex:
         return self._segments
 
 
+def last_number(connection: sqlite3.Connection) -> int:
+    """How far the sequence has come."""
+    return int(connection.execute("SELECT seq FROM store").fetchone()[0])
+
+
 def read_state(connection: sqlite3.Connection, namespace: int, kind: str) -> _State:
     """What the segments of a kind cover, as the database says."""
     row = connection.execute(
@@ -254,21 +259,24 @@ class Projector:
             return self._backlog(connection, kind)
 
     def _backlog(self, connection: sqlite3.Connection, kind: str) -> int:
-        state = read_state(connection, self._namespace, kind)
+        watermark = read_state(connection, self._namespace, kind).watermark
         if kind == TEXT:
-            query, values = "SELECT count(*) FROM records WHERE namespace = ? AND seq > ?", [self._namespace]
+            query = "SELECT count(*) FROM records WHERE namespace = ? AND seq > ?"
+            values: tuple[int, ...] = (self._namespace, watermark)
         else:
             space = active_space(connection, self._namespace)
             if space is None:
                 return 0
-            query = "SELECT count(*) FROM vectors WHERE namespace = ? AND space = ? AND seq > ?"
-            values = [self._namespace, space[0]]
-        return int(connection.execute(query, (*values, state.watermark)).fetchone()[0])
+            query = (
+                "SELECT count(*) FROM vectors WHERE namespace = ? AND space = ? AND seq > ? AND record IS NOT NULL"
+            )
+            values = (self._namespace, space[0], watermark)
+        return int(connection.execute(query, values).fetchone()[0])
 
     def extend(self, kind: str) -> int:
         """Index the next chunk of the tail and publish it; how many it held."""
         with self._engine.read() as connection:
-            (seen,) = connection.execute("SELECT seq FROM store").fetchone()
+            seen = last_number(connection)
             state = read_state(connection, self._namespace, kind)
             basis, rows = self._next_rows(connection, kind, state)
         if not rows:
@@ -285,7 +293,8 @@ class Projector:
     ) -> tuple[str, list[tuple[int, int, Any]]]:
         if kind == TEXT:
             rows = connection.execute(
-                "SELECT seq, seq, content FROM records WHERE namespace = ? AND seq > ? ORDER BY seq LIMIT ?",
+                "SELECT seq, seq, content FROM records WHERE namespace = ? AND seq > ? AND version > 0 "
+                "ORDER BY seq LIMIT ?",
                 (self._namespace, state.watermark, self._chunk),
             ).fetchall()
             return TEXT_BASIS, rows
@@ -293,18 +302,18 @@ class Projector:
         if space is None:
             return "", []
         basis = vector_basis(space[0])
-        first = state.watermark if state.basis == basis else 0
+        covered = state.watermark if state.basis == basis else 0
         rows = connection.execute(
             "SELECT seq, record, data FROM vectors WHERE namespace = ? AND space = ? AND seq > ? "
-            "ORDER BY seq LIMIT ?",
-            (self._namespace, space[0], first, self._chunk),
+            "AND record IS NOT NULL ORDER BY seq LIMIT ?",
+            (self._namespace, space[0], covered, self._chunk),
         ).fetchall()
         return basis, rows
 
     def merge(self, kind: str) -> bool:
         """Merge the smallest segments if there are enough of one size; whether it did."""
         with self._engine.read() as connection:
-            (seen,) = connection.execute("SELECT seq FROM store").fetchone()
+            seen = last_number(connection)
             state = read_state(connection, self._namespace, kind)
             rows = connection.execute(
                 "SELECT file, count FROM segments WHERE namespace = ? AND kind = ? ORDER BY first, file",
@@ -321,7 +330,7 @@ class Projector:
     def remove(self, kind: str, records: Collection[int]) -> int:
         """Rewrite every segment that holds one of the records; how many were rewritten."""
         with self._engine.read() as connection:
-            (seen,) = connection.execute("SELECT seq FROM store").fetchone()
+            seen = last_number(connection)
             state = read_state(connection, self._namespace, kind)
             names = [
                 row[0]

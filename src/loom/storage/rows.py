@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import zlib
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from loom.errors import CorruptStore, InvalidInput
 from loom.storage.base import Dimensions, Entry, Record
 from loom.storage.engine import from_micros
 
-__all__ = ["ENTRY_COLUMNS", "RECORD_COLUMNS", "checksum", "dump_json", "to_entry", "to_record"]
+__all__ = ["ENTRY_COLUMNS", "RECORD_COLUMNS", "checksum", "dump_json", "id_hash", "to_entry", "to_record"]
 
 RECORD_COLUMNS = (
     "r.seq, r.id, r.version, r.content, r.created_at, r.committed_at, r.kind, r.node, r.session, r.role, "
@@ -29,6 +30,12 @@ def dump_json(value: Any, what: str) -> str:
         return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except (TypeError, ValueError) as error:
         raise InvalidInput(f"{what} must be plain JSON (text, numbers, lists, objects): {error}") from error
+
+
+def id_hash(namespace: int, name: str) -> int:
+    """What stands for an id, or a session, in the indexes: 64 bits that say nothing about it."""
+    digest = hashlib.blake2b(f"{namespace}\0{name}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little", signed=True)
 
 
 def checksum(record_id: str, version: int, metadata: str | None, data: str | None, content: str) -> int:

@@ -4,6 +4,11 @@ Upgrade n brings a store from version n-1 to n; all that are missing run in one 
 the middle leaves the old version whole. An upgrade that has been released is never edited.
 
 Times are microseconds since 1970 in UTC. `seq` is always a number of the one sequence in `store`.
+
+Content can be forgotten without a trace because the rows that hold it (records, vectors, entries, blobs) are
+only ever appended, and emptied where they stand. SQLite overwrites what a row gives up, but not the copies that
+it leaves in the gaps of a page when a DELETE, or an INSERT in the middle, makes it move rows between pages. So
+such rows are never deleted outside VACUUM, and the indexes over them hold hashes and numbers, never their words.
 """
 
 from __future__ import annotations
@@ -20,11 +25,8 @@ UPGRADES: list[str] = [
     """
     -- The one row: who this store is, and how far its sequence has come.
     CREATE TABLE store (
-        one INTEGER PRIMARY KEY CHECK (one = 1),
-        id TEXT NOT NULL,
-        created_at INTEGER NOT NULL,
-        seq INTEGER NOT NULL,
-        committed_at INTEGER NOT NULL
+        one INTEGER PRIMARY KEY CHECK (one = 1), id TEXT NOT NULL, created_at INTEGER NOT NULL,
+        seq INTEGER NOT NULL, committed_at INTEGER NOT NULL
     );
     CREATE TABLE namespaces (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
     CREATE TABLE settings (
@@ -32,11 +34,15 @@ UPGRADES: list[str] = [
         PRIMARY KEY (namespace, node, key)
     ) WITHOUT ROWID;
 
+    -- A record that was forgotten stays as an empty row of version 0, in no index, until VACUUM.
     CREATE TABLE records (
         seq INTEGER PRIMARY KEY,
         namespace INTEGER NOT NULL,
+        id_hash INTEGER,
+        session_hash INTEGER,
         id TEXT NOT NULL,
         version INTEGER NOT NULL,
+        tier TEXT,
         kind TEXT NOT NULL,
         node TEXT NOT NULL,
         session TEXT,
@@ -56,10 +62,9 @@ UPGRADES: list[str] = [
         data TEXT,
         content TEXT NOT NULL
     );
-    CREATE UNIQUE INDEX records_by_id ON records (namespace, id, version);
-    CREATE INDEX records_by_namespace ON records (namespace);
-    CREATE INDEX records_by_time ON records (namespace, created_at);
-    CREATE INDEX records_by_session ON records (namespace, session) WHERE session IS NOT NULL;
+    CREATE INDEX records_by_id ON records (id_hash);
+    CREATE INDEX records_by_session ON records (session_hash) WHERE session_hash IS NOT NULL;
+    CREATE INDEX records_by_number ON records (namespace, seq, created_at);
 
     -- A newer version took this one's place. `at` is when that became valid, `committed_at` when known.
     CREATE TABLE supersessions (
@@ -71,7 +76,7 @@ UPGRADES: list[str] = [
     );
     CREATE INDEX supersessions_by_seq ON supersessions (seq);
 
-    -- Every move between tiers, appended; and where each record is now.
+    -- Every move between tiers after the first, which is in the record; and where each record is now.
     CREATE TABLE moves (
         record INTEGER NOT NULL, seq INTEGER NOT NULL,
         namespace INTEGER NOT NULL, node TEXT NOT NULL, tier TEXT NOT NULL,
@@ -86,15 +91,12 @@ UPGRADES: list[str] = [
         PRIMARY KEY (namespace, node, tier, record)
     ) WITHOUT ROWID;
 
+    -- Both ends are hashes of ids.
     CREATE TABLE edges (
-        namespace INTEGER NOT NULL, source TEXT NOT NULL, derived TEXT NOT NULL,
-        PRIMARY KEY (namespace, source, derived)
+        source INTEGER NOT NULL, derived INTEGER NOT NULL, PRIMARY KEY (source, derived)
     ) WITHOUT ROWID;
-    CREATE INDEX edges_by_derived ON edges (namespace, derived);
-    CREATE TABLE pins (
-        namespace INTEGER NOT NULL, id TEXT NOT NULL, seq INTEGER NOT NULL,
-        PRIMARY KEY (namespace, id)
-    ) WITHOUT ROWID;
+    CREATE INDEX edges_by_derived ON edges (derived);
+    CREATE TABLE pins (id_hash INTEGER PRIMARY KEY, namespace INTEGER NOT NULL, seq INTEGER NOT NULL);
     CREATE TABLE accesses (
         namespace INTEGER NOT NULL, record INTEGER NOT NULL, node TEXT NOT NULL,
         count INTEGER NOT NULL, last_at INTEGER NOT NULL, previous_at INTEGER,
@@ -121,10 +123,13 @@ UPGRADES: list[str] = [
     CREATE UNIQUE INDEX entries_by_key ON entries (namespace, scope, owner, key, version);
 
     CREATE TABLE blobs (
-        namespace INTEGER NOT NULL, key TEXT NOT NULL, seq INTEGER NOT NULL,
-        checksum INTEGER NOT NULL, data BLOB NOT NULL,
-        UNIQUE (namespace, key)
+        seq INTEGER PRIMARY KEY,
+        namespace INTEGER NOT NULL,
+        key TEXT,
+        checksum INTEGER NOT NULL,
+        data BLOB NOT NULL
     );
+    CREATE UNIQUE INDEX blobs_by_key ON blobs (namespace, key) WHERE key IS NOT NULL;
 
     CREATE TABLE spaces (number INTEGER PRIMARY KEY, name TEXT NOT NULL, dimensions INTEGER NOT NULL,
         UNIQUE (name, dimensions));
@@ -132,11 +137,11 @@ UPGRADES: list[str] = [
         seq INTEGER PRIMARY KEY,
         namespace INTEGER NOT NULL,
         space INTEGER NOT NULL,
-        record INTEGER NOT NULL,
+        record INTEGER,
         data BLOB NOT NULL
     );
-    CREATE UNIQUE INDEX vectors_by_record ON vectors (record, space);
-    CREATE INDEX vectors_by_namespace ON vectors (namespace, space);
+    CREATE INDEX vectors_by_record ON vectors (record) WHERE record IS NOT NULL;
+    CREATE INDEX vectors_by_number ON vectors (namespace, space, seq) WHERE record IS NOT NULL;
 
     -- The projections: which immutable segment files stand for the records up to the watermark.
     CREATE TABLE projections (

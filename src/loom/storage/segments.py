@@ -53,7 +53,10 @@ class Segment:
 
 
 def write_segment(path: Path, header: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
-    """Write and fsync a segment under a temporary name, then give it its own."""
+    """Write and fsync a segment under a temporary name, then give it its own.
+
+    Where that fails, a full disk for one, the `OSError` passes and nothing is left behind.
+    """
     layout: dict[str, dict[str, Any]] = {}
     offset = 0
     solid = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
@@ -70,15 +73,19 @@ def write_segment(path: Path, header: Mapping[str, Any], arrays: Mapping[str, Ar
     prefix = MAGIC + len(head).to_bytes(4, "little") + zlib.crc32(head).to_bytes(4, "little") + head
     start = _aligned(len(prefix))
     temporary = path.with_name(path.name + ".tmp")
-    with open(temporary, "wb") as file:
-        file.write(prefix)
-        for name, array in solid.items():
-            file.seek(start + layout[name]["offset"])
-            file.write(memoryview(array).cast("B") if array.size else b"")
-        file.truncate(start + offset)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+    try:
+        with open(temporary, "wb") as file:
+            file.write(prefix)
+            for name, array in solid.items():
+                file.seek(start + layout[name]["offset"])
+                file.write(memoryview(array).cast("B") if array.size else b"")
+            file.truncate(start + offset)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
     _sync_folder(path.parent)
 
 
@@ -91,6 +98,8 @@ def open_segment(path: Path) -> Segment:
                 raise DamagedSegment(f"{path.name} is not an index segment")
             head = file.read(int.from_bytes(fixed[8:12], "little"))
             size = os.fstat(file.fileno()).st_size
+            # The file that was read is the one that is mapped, whatever its name means by now.
+            whole = np.memmap(file, dtype=np.uint8, mode="r")
     except OSError as error:
         raise DamagedSegment(f"index segment {path.name} cannot be read: {error.strerror}") from error
     if zlib.crc32(head) != int.from_bytes(fixed[12:16], "little"):
@@ -101,7 +110,6 @@ def open_segment(path: Path) -> Segment:
         raise DamagedSegment(f"index segment {path.name} is cut short")
     arrays: dict[str, Array] = {}
     checksums: dict[str, int] = {}
-    whole = np.memmap(path, dtype=np.uint8, mode="r") if content["bytes"] else np.empty(start, dtype=np.uint8)
     for name, entry in content["arrays"].items():
         dtype = np.dtype(entry["dtype"])
         shape = tuple(entry["shape"])

@@ -14,6 +14,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +53,8 @@ from loom.storage.projections import (
     NamespaceIndex,
     StaleProjection,
 )
-from loom.storage.rows import ENTRY_COLUMNS, RECORD_COLUMNS, dump_json, to_entry, to_record
-from loom.storage.transactions import EMBED, SqliteTransaction
+from loom.storage.rows import ENTRY_COLUMNS, RECORD_COLUMNS, dump_json, id_hash, to_entry, to_record
+from loom.storage.transactions import EMBED, EMPTY_VECTORS, SqliteTransaction
 from loom.storage.upkeep import MAX_ATTEMPTS, Embed
 from loom.storage.worker import LeaseLost
 
@@ -227,11 +228,11 @@ class SqliteStore:
             ).fetchone()
             self._put_setting(connection, "", "space", number)
             transaction.next_seq()
-            connection.execute("DELETE FROM vectors WHERE namespace = ? AND space != ?", (self._number, number))
+            connection.execute(EMPTY_VECTORS + "namespace = ? AND space != ?", (self._number, number))
             connection.execute("DELETE FROM jobs WHERE namespace = ? AND kind = ?", (self._number, EMBED))
             missing = connection.execute(
                 "SELECT r.seq FROM records r LEFT JOIN vectors v ON v.record = r.seq AND v.space = ? "
-                "WHERE r.namespace = ? AND v.seq IS NULL",
+                "WHERE r.namespace = ? AND r.version > 0 AND v.seq IS NULL",
                 (number, self._number),
             ).fetchall()
             connection.executemany(
@@ -252,16 +253,10 @@ class SqliteStore:
 
     # -- writing -------------------------------------------------------------------------------------
 
-    @contextmanager
-    def transaction(self) -> Iterator[SqliteTransaction]:
+    def transaction(self) -> _TransactionScope:
         """Write several things at once; committed at the end, or not at all."""
         self._check_open()
-        with self._engine.write() as connection:
-            transaction = SqliteTransaction(connection, self._number, to_micros(self._engine.clock()))
-            yield transaction
-            transaction.finish()
-        if transaction.appended or transaction.queued:
-            self._after_write(transaction.appended, transaction.queued)
+        return _TransactionScope(self)
 
     def _after_write(self, appended: int, queued: int) -> None:
         own = self._upkeep
@@ -296,7 +291,7 @@ class SqliteStore:
         with self._engine.write() as connection:
             connection.executemany(
                 "INSERT INTO accesses (namespace, node, record, count, last_at, previous_at) "
-                "SELECT ?1, ?2, ?3, ?4, ?5, ?6 WHERE EXISTS (SELECT 1 FROM records WHERE seq = ?3) "
+                "SELECT ?1, ?2, ?3, ?4, ?5, ?6 WHERE EXISTS (SELECT 1 FROM records WHERE seq = ?3 AND version > 0) "
                 "ON CONFLICT (namespace, record, node) DO UPDATE SET count = count + ?4, "
                 "previous_at = coalesce(?6, last_at), last_at = ?5",
                 [
@@ -324,23 +319,23 @@ class SqliteStore:
 
     # -- reading -------------------------------------------------------------------------------------
 
-    def get(self, id: str) -> Record | None:  # noqa: A002
+    def get(self, id: str) -> Record | None:
         """The newest version under an id, or None."""
         self._check_open()
         with self._engine.read() as connection:
             row = connection.execute(
-                f"SELECT {RECORD_COLUMNS} FROM records r WHERE r.namespace = ? AND r.id = ? "
+                f"SELECT {RECORD_COLUMNS} FROM records r WHERE r.id_hash = ? AND r.id = ? "
                 "ORDER BY r.version DESC LIMIT 1",
-                (self._number, id),
+                (id_hash(self._number, id), id),
             ).fetchone()
         return None if row is None else to_record(row)
 
-    def history(self, id: str) -> list[Record]:  # noqa: A002
+    def history(self, id: str) -> list[Record]:
         """Every version under an id, oldest first."""
         with self._engine.read() as connection:
             rows = connection.execute(
-                f"SELECT {RECORD_COLUMNS} FROM records r WHERE r.namespace = ? AND r.id = ? ORDER BY r.version",
-                (self._number, id),
+                f"SELECT {RECORD_COLUMNS} FROM records r WHERE r.id_hash = ? AND r.id = ? ORDER BY r.version",
+                (id_hash(self._number, id), id),
             ).fetchall()
         return [to_record(row) for row in rows]
 
@@ -354,8 +349,8 @@ class SqliteStore:
                 part = wanted[start : start + 500]
                 marks = ", ".join("?" * len(part))
                 for row in connection.execute(
-                    f"SELECT {RECORD_COLUMNS} FROM records r WHERE r.namespace = ? AND r.seq IN ({marks})",
-                    (self._number, *part),
+                    f"SELECT {RECORD_COLUMNS} FROM records r WHERE r.seq IN ({marks}) AND r.namespace = ? AND r.version > 0",
+                    (*part, self._number),
                 ):
                     found[row[0]] = to_record(row)
         return found
@@ -384,24 +379,26 @@ class SqliteStore:
         with self._engine.read() as connection:
             return int(connection.execute(f"SELECT count(*) FROM records r WHERE {where}", values).fetchone()[0])
 
-    def neighbours(self, id: str) -> tuple[tuple[str, ...], tuple[str, ...]]:  # noqa: A002
+    def neighbours(self, id: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The ids that a record was derived from, and the ids that were derived from it."""
+        own = id_hash(self._number, id)
         with self._engine.read() as connection:
-            sources = connection.execute(
-                "SELECT source FROM edges WHERE namespace = ? AND derived = ? ORDER BY source",
-                (self._number, id),
-            ).fetchall()
-            derived = connection.execute(
-                "SELECT derived FROM edges WHERE namespace = ? AND source = ? ORDER BY derived",
-                (self._number, id),
-            ).fetchall()
-        return tuple(row[0] for row in sources), tuple(row[0] for row in derived)
+            sources, derived = (
+                tuple(
+                    row[0]
+                    for row in connection.execute(
+                        f"SELECT DISTINCT r.id FROM edges e JOIN records r ON r.id_hash = e.{far} "
+                        f"WHERE e.{near} = ? ORDER BY r.id",
+                        (own,),
+                    )
+                )
+                for far, near in (("source", "derived"), ("derived", "source"))
+            )
+        return sources, derived
 
-    def pinned(self, id: str) -> bool:  # noqa: A002
+    def pinned(self, id: str) -> bool:
         with self._engine.read() as connection:
-            row = connection.execute(
-                "SELECT 1 FROM pins WHERE namespace = ? AND id = ?", (self._number, id)
-            ).fetchone()
+            row = connection.execute("SELECT 1 FROM pins WHERE id_hash = ?", (id_hash(self._number, id),)).fetchone()
         return row is not None
 
     def tiers(self, record: int, node: str) -> tuple[str, ...]:
@@ -692,6 +689,10 @@ class SqliteStore:
         if self._engine.path is None:
             return 0
         before = os.stat(self._engine.path).st_size
+        with self._engine.write() as connection:  # the empty rows of what was forgotten go with it
+            connection.execute("DELETE FROM records WHERE version = 0")
+            connection.execute("DELETE FROM vectors WHERE record IS NULL")
+            connection.execute("DELETE FROM blobs WHERE key IS NULL")
         with self._engine.maintenance() as connection:
             connection.execute("VACUUM")
         self._engine.truncate_wal()
@@ -754,15 +755,47 @@ class SqliteStore:
             self._engine.release()
 
 
+class _TransactionScope:
+    """`with store.transaction() as transaction:`"""
+
+    __slots__ = ("_store", "_transaction", "_writing")
+
+    def __init__(self, store: SqliteStore) -> None:
+        self._store = store
+        self._writing = store._engine.write()
+
+    def __enter__(self) -> SqliteTransaction:
+        connection = self._writing.__enter__()
+        try:
+            now = to_micros(self._store._engine.clock())
+            self._transaction = SqliteTransaction(connection, self._store._number, now)
+        except BaseException as error:
+            self._writing.__exit__(type(error), error, None)
+            raise
+        return self._transaction
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        transaction = self._transaction
+        if error is None:
+            try:
+                transaction.finish()
+            except BaseException as failure:
+                self._writing.__exit__(type(failure), failure, None)
+                raise
+        self._writing.__exit__(kind, error, trace)
+        if error is None and (transaction.appended or transaction.queued):
+            self._store._after_write(transaction.appended, transaction.queued)
+
+
 _Nominated = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]
 _Nominate = Callable[[NamespaceIndex, int, "npt.NDArray[np.int64] | None"], _Nominated]
 
 _STATISTICS = {
-    "records": "SELECT count(*) FROM records WHERE namespace = :namespace",
+    "records": "SELECT count(*) FROM records WHERE namespace = :namespace AND version > 0",
     "superseded": "SELECT count(*) FROM supersessions s JOIN records r ON r.seq = s.record "
     "WHERE r.namespace = :namespace",
     "tokens": "SELECT sum(tokens) FROM records WHERE namespace = :namespace",
-    "vectors": "SELECT count(*) FROM vectors WHERE namespace = :namespace",
+    "vectors": "SELECT count(*) FROM vectors WHERE namespace = :namespace AND record IS NOT NULL",
     "entries": "SELECT count(*) FROM entries e WHERE namespace = :namespace AND NOT deleted AND NOT EXISTS "
     "(SELECT 1 FROM entries n WHERE n.namespace = e.namespace AND n.scope = e.scope "
     "AND n.owner = e.owner AND n.key = e.key AND n.version > e.version)",
@@ -774,16 +807,16 @@ _STATISTICS = {
 
 # What each table tells `changes`: sequence number, kind, record, detail.
 _CHANGES = (
-    ("seq, 'record', seq, id", "records"),
+    ("seq, 'record', seq, id", "(SELECT * FROM records WHERE version > 0)"),
     (
         "s.seq AS seq, 'supersede', s.record, ''",
         "(SELECT s.*, r.namespace FROM supersessions s JOIN records r ON r.seq = s.record) s",
     ),
     ("seq, CASE entered WHEN 1 THEN 'enter' ELSE 'leave' END, record, tier", "moves"),
     ("seq, 'entry', 0, key", "entries"),
-    ("seq, 'vector', record, ''", "vectors"),
+    ("seq, 'vector', record, ''", "(SELECT * FROM vectors WHERE record IS NOT NULL)"),
     ("seq, 'forget', record, ''", "forgotten"),
-    ("seq, 'pin', 0, id", "pins"),
+    ("seq, 'pin', 0, ''", "pins"),
 )
 
 

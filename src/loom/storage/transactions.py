@@ -15,12 +15,22 @@ from loom.errors import EmbeddingError, IdConflict, VersionConflictError, WrongD
 from loom.storage.base import Draft, Entry, Vector, Written
 from loom.storage.engine import from_micros, to_micros
 from loom.storage.projections import active_space
-from loom.storage.rows import checksum, dump_json
+from loom.storage.rows import checksum, dump_json, id_hash
 
-__all__ = ["EMBED", "SqliteTransaction"]
+__all__ = ["EMBED", "EMPTY_VECTORS", "SqliteTransaction"]
 
 EMBED = "embed"
 """The kind of job that embeds a record."""
+
+EMPTY_VECTORS = "UPDATE vectors SET record = NULL, data = x'' WHERE "
+"""Vectors are emptied where they stand; see `loom.storage.schema`."""
+
+_INSERT_RECORD = (
+    "INSERT INTO records (seq, namespace, id_hash, session_hash, id, version, tier, kind, node, session, role, name, trust, subject, flow, "
+    "layer, importance, tokens, counter, created_at, committed_at, checksum, metadata, data, content) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+_INSERT_RESIDENT = "INSERT OR REPLACE INTO residents (namespace, node, tier, record, entered) VALUES (?, ?, ?, ?, ?)"
 
 
 @dataclass(slots=True)
@@ -40,15 +50,14 @@ class SqliteTransaction:
     def __init__(self, connection: sqlite3.Connection, namespace: int, now: int) -> None:
         self.connection = connection
         self.namespace = namespace
-        seq, committed_at, space = connection.execute(
+        self._seq, committed_at, self._space = connection.execute(
             "SELECT seq, committed_at, (SELECT value FROM settings WHERE namespace = ? AND node = '' "
             "AND key = 'space') FROM store",
             (namespace,),
         ).fetchone()
-        self._seq = self._first = int(seq)
+        self._first = self._seq
         # Commit times never go back, whatever the clock does: `known_at` relies on their order.
-        self.now = max(now, int(committed_at) + 1)
-        self._space = None if space is None else int(space)
+        self.now = max(now, committed_at + 1)
         self.appended = 0
         self.queued = 0
 
@@ -57,6 +66,7 @@ class SqliteTransaction:
         return self._seq
 
     def finish(self) -> None:
+        """Write how far the sequence has come; the last statement before the commit."""
         if self._seq != self._first:
             self.connection.execute("UPDATE store SET seq = ?, committed_at = ?", (self._seq, self.now))
 
@@ -66,81 +76,113 @@ class SqliteTransaction:
         Other content under an id that exists raises `IdConflict`, unless the draft revises it.
         """
         rows: list[tuple[Any, ...]] = []
-        superseded: list[tuple[int, ...]] = []
-        edges: list[tuple[int, str, str]] = []
+        places: list[tuple[Any, ...]] = []
+        edges: list[tuple[Any, ...]] = []
         results: list[Written] = []
         newest: dict[str, _Newest] = {}
         for draft in drafts:
             metadata = dump_json(dict(draft.metadata), "metadata") if draft.metadata else None
             data = None if draft.data is None else dump_json(draft.data, "data")
             created_at = to_micros(draft.created_at)
-            known = newest.get(draft.id) or (self._newest(draft.id) if draft.named else None)
+            version = 1
+            own_hash = id_hash(self.namespace, draft.id)
+            known = newest.get(draft.id) or (self._newest(draft.id, own_hash) if draft.named else None)
             if known is not None:
                 if known.content == draft.content and known.data == data:
-                    results.append(Written(known.seq, draft.id, known.version, created=False))
+                    results.append(Written(known.seq, draft.id, known.version, False))
                     continue
                 if not draft.revises:
                     raise IdConflict(
                         f"the id {draft.id!r} already names another text; choose another id, "
                         "or use update() to replace it with a new version"
                     )
+                version = known.version + 1
             seq = self.next_seq()
-            version = 1 if known is None else known.version + 1
+            rows.append(self._row(draft, seq, own_hash, version, created_at, metadata, data))
+            if draft.tier is not None:
+                places.append((self.namespace, draft.node, draft.tier, seq, seq))
             if known is not None:
-                change = self.next_seq()
-                superseded.append((known.seq, change, seq, max(created_at, known.created_at), self.now))
-            place = draft.dimensions
-            rows.append(
-                (
-                    seq,
-                    self.namespace,
-                    draft.id,
-                    version,
-                    draft.kind,
-                    draft.node,
-                    draft.session_id,
-                    draft.role,
-                    draft.name,
-                    draft.trust,
-                    place.subject,
-                    place.flow,
-                    place.layer,
-                    draft.importance,
-                    draft.tokens,
-                    draft.counter,
-                    created_at,
-                    self.now,
-                    checksum(draft.id, version, metadata, data, draft.content),
-                    metadata,
-                    data,
-                    draft.content,
-                )
-            )
-            newest[draft.id] = _Newest(seq, version, created_at, draft.content, data)
-            edges += [(self.namespace, source, draft.id) for source in draft.sources]
-            results.append(Written(seq, draft.id, version, created=True))
-        self._many(
-            "INSERT INTO records (seq, namespace, id, version, kind, node, session, role, name, trust, subject, "
-            "flow, layer, importance, tokens, counter, created_at, committed_at, checksum, metadata, data, content) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            rows,
-        )
-        self._many("INSERT INTO supersessions (record, seq, by, at, committed_at) VALUES (?, ?, ?, ?, ?)", superseded)
-        self._many("INSERT OR IGNORE INTO edges (namespace, source, derived) VALUES (?, ?, ?)", edges)
+                self._flush_rows(rows, places)
+                self._supersede(known, seq, created_at, draft.node)
+            if draft.named:
+                newest[draft.id] = _Newest(seq, version, created_at, draft.content, data)
+            edges += [(id_hash(self.namespace, source), own_hash) for source in draft.sources]
+            results.append(Written(seq, draft.id, version, True))
+        created = [one.seq for one in results if one.created]
+        self._flush_rows(rows, places)
+        self._many("INSERT OR IGNORE INTO edges (source, derived) VALUES (?, ?)", edges)
         if self._space is not None:
             self._many(
                 "INSERT INTO jobs (namespace, kind, record, seq) VALUES (?, ?, ?, ?)",
-                [(self.namespace, EMBED, row[0], self.next_seq()) for row in rows],
+                [(self.namespace, EMBED, seq, self.next_seq()) for seq in created],
             )
-            self.queued += len(rows)
-        self.appended += len(rows)
+            self.queued += len(created)
+        self.appended += len(created)
         return results
 
-    def _newest(self, record_id: str) -> _Newest | None:
+    def _row(
+        self,
+        draft: Draft,
+        seq: int,
+        own_hash: int,
+        version: int,
+        created_at: int,
+        metadata: str | None,
+        data: str | None,
+    ) -> tuple[Any, ...]:
+        place = draft.dimensions
+        return (
+            seq,
+            self.namespace,
+            own_hash,
+            None if draft.session_id is None else id_hash(self.namespace, draft.session_id),
+            draft.id,
+            version,
+            draft.tier,
+            draft.kind,
+            draft.node,
+            draft.session_id,
+            draft.role,
+            draft.name,
+            draft.trust,
+            place.subject,
+            place.flow,
+            place.layer,
+            draft.importance,
+            draft.tokens,
+            draft.counter,
+            created_at,
+            self.now,
+            checksum(draft.id, version, metadata, data, draft.content),
+            metadata,
+            data,
+            draft.content,
+        )
+
+    def _flush_rows(self, rows: list[tuple[Any, ...]], places: list[tuple[Any, ...]]) -> None:
+        self._many(_INSERT_RECORD, rows)
+        self._many(_INSERT_RESIDENT, places)
+        rows.clear()
+        places.clear()
+
+    def _supersede(self, old: _Newest, by: int, at: int, node: str) -> None:
+        """A newer version takes over: the old one stays in the log and leaves the tiers."""
+        self.connection.execute(
+            "INSERT INTO supersessions (record, seq, by, at, committed_at) VALUES (?, ?, ?, ?, ?)",
+            (old.seq, self.next_seq(), by, max(at, old.created_at), self.now),
+        )
+        for (tier,) in self.connection.execute(
+            "SELECT tier FROM residents WHERE namespace = ? AND node = ? AND tier IN ('l1', 'l2', 'l3', 'l4') "
+            "AND record = ?",
+            (self.namespace, node, old.seq),
+        ).fetchall():
+            self.leave([old.seq], tier, node, "superseded")
+
+    def _newest(self, record_id: str, own_hash: int) -> _Newest | None:
         row = self.connection.execute(
-            "SELECT seq, version, created_at, content, data FROM records WHERE namespace = ? AND id = ? "
+            "SELECT seq, version, created_at, content, data FROM records WHERE id_hash = ? AND id = ? "
             "ORDER BY version DESC LIMIT 1",
-            (self.namespace, record_id),
+            (own_hash, record_id),
         ).fetchone()
         return None if row is None else _Newest(*row)
 
@@ -158,7 +200,7 @@ class SqliteTransaction:
             [(seq, self.namespace, record, node, tier, reason) for seq, record in entries],
         )
         self._many(
-            "INSERT OR REPLACE INTO residents (namespace, node, tier, record, entered) VALUES (?, ?, ?, ?, ?)",
+            _INSERT_RESIDENT,
             [(self.namespace, node, tier, record, seq) for seq, record in entries],
         )
 
@@ -238,7 +280,9 @@ class SqliteTransaction:
             return False
         place = (self.namespace, scope, owner, key)
         self.connection.execute(
-            "DELETE FROM entries WHERE namespace = ? AND scope = ? AND owner = ? AND key = ?", place
+            "UPDATE entries SET deleted = 1, content = NULL, metadata = NULL "
+            "WHERE namespace = ? AND scope = ? AND owner = ? AND key = ?",
+            place,
         )
         self.connection.execute(
             "INSERT INTO entries (seq, namespace, scope, owner, key, version, deleted, created_by, updated_by, "
@@ -257,14 +301,17 @@ class SqliteTransaction:
 
     def put_blob(self, key: str, data: bytes) -> None:
         """Keep bytes under a key, with a checksum; replaces what was there."""
+        self.delete_blob(key)
         self.connection.execute(
-            "INSERT OR REPLACE INTO blobs (namespace, key, seq, checksum, data) VALUES (?, ?, ?, ?, ?)",
-            (self.namespace, key, self.next_seq(), zlib.crc32(data), data),
+            "INSERT INTO blobs (seq, namespace, key, checksum, data) VALUES (?, ?, ?, ?, ?)",
+            (self.next_seq(), self.namespace, key, zlib.crc32(data), data),
         )
 
     def delete_blob(self, key: str) -> bool:
-        self.next_seq()
-        done = self.connection.execute("DELETE FROM blobs WHERE namespace = ? AND key = ?", (self.namespace, key))
+        """Remove the bytes under a key; False where there were none."""
+        done = self.connection.execute(
+            "UPDATE blobs SET key = NULL, data = x'' WHERE namespace = ? AND key = ?", (self.namespace, key)
+        )
         return done.rowcount > 0
 
     def put_vectors(self, records: Sequence[int], vectors: Vector) -> None:
@@ -285,12 +332,13 @@ class SqliteTransaction:
         alive = {
             row[0]
             for row in self.connection.execute(
-                f"SELECT seq FROM records WHERE namespace = ? AND seq IN ({marks})",
-                (self.namespace, *records),
+                f"SELECT seq FROM records WHERE seq IN ({marks}) AND namespace = ? AND version > 0",
+                (*records, self.namespace),
             )
         }
+        self.connection.execute(f"{EMPTY_VECTORS} record IN ({marks})", records)
         self._many(
-            "INSERT OR REPLACE INTO vectors (seq, namespace, space, record, data) VALUES (?, ?, ?, ?, ?)",
+            "INSERT INTO vectors (seq, namespace, space, record, data) VALUES (?, ?, ?, ?, ?)",
             [
                 (self.next_seq(), self.namespace, number, record, packed[position].tobytes())
                 for position, record in enumerate(records)
@@ -308,13 +356,14 @@ class SqliteTransaction:
         self.queued += 1
         return seq
 
-    def pin(self, id: str, pinned: bool) -> None:  # noqa: A002
+    def pin(self, id: str, pinned: bool) -> None:
         """Keep an id from retention, or stop doing so."""
+        own_hash = id_hash(self.namespace, id)
         if pinned:
             self.connection.execute(
-                "INSERT OR REPLACE INTO pins (namespace, id, seq) VALUES (?, ?, ?)",
-                (self.namespace, id, self.next_seq()),
+                "INSERT OR REPLACE INTO pins (id_hash, namespace, seq) VALUES (?, ?, ?)",
+                (own_hash, self.namespace, self.next_seq()),
             )
         else:
             self.next_seq()
-            self.connection.execute("DELETE FROM pins WHERE namespace = ? AND id = ?", (self.namespace, id))
+            self.connection.execute("DELETE FROM pins WHERE id_hash = ?", (own_hash,))

@@ -1,0 +1,488 @@
+"""The event bus: every Task that agents exchange passes here, and whoever registered hears it.
+
+Handlers are plain or async functions of one Task. A failing handler is reported and stops nobody else.
+The bus hands on the very Task it was given and never changes or copies it; it keeps the latest ones in a
+bounded ring, in memory only.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import deque
+from collections.abc import Callable, Coroutine
+from contextvars import Context, ContextVar, copy_context
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from threading import RLock
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+from loom.errors import InvalidInput
+from loom.protocol import Task
+
+if TYPE_CHECKING:
+    import asyncio
+    from concurrent.futures import Future
+
+__all__ = ["EventBus", "Handler", "HandlerFailure", "Subscription"]
+
+Handler = Callable[[Task], Any]
+"""A function of one Task. A coroutine, or a future of the publishing loop, that it returns is awaited;
+anything else, awaitable or not, is its result."""
+
+_EVERYTHING = "*"
+# What ends a program is not a failure of the handler in which it happened to arrive.
+_FATAL = (KeyboardInterrupt, SystemExit, GeneratorExit)
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerFailure:
+    """One handler failed on one event. `error` holds the exception, with its traceback."""
+
+    action: str
+    handler: str
+    error: BaseException
+    task_id: str
+
+
+class Subscription:
+    """One registration of a handler. `cancel` ends it; as a context manager it ends with the block."""
+
+    __slots__ = ("_bus", "_home", "_process", "action", "blocking", "handler", "order")
+
+    def __init__(self, bus: EventBus, action: str, handler: Handler, blocking: bool, order: int) -> None:
+        self._bus = bus
+        self._home = _running_loop()
+        self._process = os.getpid()
+        self.action = action
+        self.handler = handler
+        self.blocking = blocking
+        self.order = order
+
+    @property
+    def active(self) -> bool:
+        return self._bus._holds(self)
+
+    @property
+    def handler_name(self) -> str:
+        return _name_of(self.handler)
+
+    def cancel(self) -> bool:
+        """End this registration. False if it had ended before. A publish under way still calls it."""
+        return self._bus._remove(self)
+
+    def __enter__(self) -> Subscription:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.cancel()
+
+    def __repr__(self) -> str:
+        return f"Subscription(action={self.action!r}, handler={self.handler_name})"
+
+
+class _Started:
+    """What calling the handlers left behind: results in their places, and what is still to be awaited."""
+
+    __slots__ = ("results", "waiting")
+
+    def __init__(self) -> None:
+        self.results: list[Any] = []
+        self.waiting: list[tuple[int, Subscription, Any]] = []
+
+
+class _Delivery:
+    """A delivery that nobody waits for, as the code inside it sees it."""
+
+    __slots__ = ("ended",)
+
+    def __init__(self) -> None:
+        self.ended = False
+
+    def end(self, _future: object) -> None:
+        self.ended = True
+
+
+# The deliveries inside which the present code runs, outermost first.
+_deliveries: ContextVar[tuple[_Delivery, ...]] = ContextVar("loom_deliveries", default=())
+
+
+class EventBus:
+    """Publishes Tasks to the handlers of their action and to those of `"*"`.
+
+    Where handlers run:
+
+    - A plain handler runs in the thread that publishes, one after another in the order of registration.
+      On an event loop that blocks the loop, so register anything slow with `blocking=True`: it then runs
+      in a worker thread whenever a loop publishes.
+    - Async handlers start after the plain ones, in the order of registration, and run side by side.
+    - An async handler that was registered on a loop belongs to it. Published from another thread while
+      that loop runs, it is handed over to the loop and not waited for, since waiting for a loop that may
+      be waiting for us is a deadlock: its place in the results holds a `concurrent.futures.Future`.
+
+    A failing handler has a `HandlerFailure` in its place in the results. The latest failures are in
+    `failures`, each is logged under `loom.events` (names only, no content) and given to `on_error`.
+    Every method may be called from any thread. `history` and `failure_history` bound what is remembered;
+    the ring of recent events holds the Tasks themselves, out of reach of a store's `forget`.
+    """
+
+    def __init__(
+        self,
+        *,
+        history: int = 256,
+        failure_history: int = 100,
+        on_error: Callable[[HandlerFailure], None] | None = None,
+    ) -> None:
+        # Reentrant: the collector may run a finaliser that cancels a subscription while we hold it.
+        self._lock = RLock()
+        self._order = count()
+        self._handlers: dict[str, tuple[Subscription, ...]] = {}
+        self._recent: deque[Task] = deque(maxlen=_not_negative(history, "history"))
+        self._failures: deque[HandlerFailure] = deque(maxlen=_not_negative(failure_history, "failure_history"))
+        self._on_error = on_error
+        # Strong references: a loop holds its tasks weakly, and one that nobody holds may vanish half done.
+        self._background: dict[Any, asyncio.AbstractEventLoop] = {}
+        _buses.add(self)
+
+    # --- registration ---
+
+    def register_handler(self, action: str, handler: Handler, *, blocking: bool = False) -> Subscription:
+        """Call `handler` with every Task of this action; `"*"` hears every action.
+
+        A handler that is registered twice is called twice. `blocking=True` is for plain functions that
+        may take long: a publishing loop runs them in a worker thread.
+        """
+        if not isinstance(action, str) or not action or (_EVERYTHING in action and action != _EVERYTHING):
+            raise InvalidInput(f'cannot register for {action!r}: give one whole action, or "*" for all')
+        if not callable(handler):
+            raise InvalidInput(f"a handler must be callable, and {type(handler).__name__} is not")
+        with self._lock:
+            subscription = Subscription(self, action, handler, blocking, next(self._order))
+            # Tuples are replaced, never changed, so a publish under way keeps the ones it began with.
+            self._handlers[action] = (*self._handlers.get(action, ()), subscription)
+        return subscription
+
+    subscribe = register_handler
+
+    def unregister_handler(self, action: str, handler: Handler) -> int:
+        """End every registration of `handler` for `action`; returns how many there were."""
+        with self._lock:
+            before = self._handlers.get(action, ())
+            after = tuple(kept for kept in before if kept.handler != handler)
+            self._replace(action, after)
+        return len(before) - len(after)
+
+    def _remove(self, subscription: Subscription) -> bool:
+        with self._lock:
+            before = self._handlers.get(subscription.action, ())
+            after = tuple(kept for kept in before if kept is not subscription)
+            self._replace(subscription.action, after)
+        return len(after) < len(before)
+
+    def _replace(self, action: str, subscriptions: tuple[Subscription, ...]) -> None:
+        if subscriptions:
+            self._handlers[action] = subscriptions
+        else:
+            self._handlers.pop(action, None)
+
+    def _holds(self, subscription: Subscription) -> bool:
+        with self._lock:
+            return subscription in self._handlers.get(subscription.action, ())
+
+    # --- publishing ---
+
+    async def publish(self, task: Task, wait: bool = True) -> list[Any]:
+        """Publish on the running loop.
+
+        With `wait`, returns what the handlers returned, in the order of their registration. Without it,
+        everything is scheduled, nothing has run yet and the list is empty; `drain` waits for it.
+        Cancelling a publish that waits cancels its async handlers and waits for them to end; a handler
+        that is already in a worker thread cannot be stopped and ends by itself.
+        """
+        subscriptions = self._begin(task)
+        if wait:
+            return await self._deliver(task, subscriptions)
+        self._schedule(lambda: self._deliver(task, subscriptions))
+        return []
+
+    def publish_sync(self, task: Task) -> list[Any]:
+        """Publish from code without an event loop, and return what the handlers returned.
+
+        Plain handlers, blocking or not, run in this thread. Async handlers that belong to no running
+        loop run to their end on a loop of their own, together with whatever they published without
+        waiting; that loop is closed afterwards, so they must leave nothing behind on it. It costs a few
+        hundred microseconds, and only where there is such a handler. On a running loop this would block
+        it and raises `InvalidInput`: use `await publish(task)`, or `publish_nowait`.
+        """
+        if _running_loop() is not None:
+            raise InvalidInput(
+                "publish_sync would block the running event loop; "
+                "use `await bus.publish(task)`, or `bus.publish_nowait(task)` from plain code"
+            )
+        started = self._start(task, self._begin(task), use_threads=False)
+        if started.waiting:
+            import asyncio
+
+            # A loop factory keeps the thread's current loop, which may be the caller's, untouched.
+            with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+                runner.run(self._finish_all(task, started))
+        return started.results
+
+    def publish_nowait(self, task: Task) -> None:
+        """Publish from plain code, on a loop or without one, when the results do not matter.
+
+        Plain handlers have run when this returns. On a running loop, async and blocking handlers are
+        scheduled there and `drain` waits for them; without one there is no later, so they are run to
+        their end as by `publish_sync`.
+        """
+        if _running_loop() is None:
+            self.publish_sync(task)
+            return
+        started = self._start(task, self._begin(task), use_threads=True)
+        if started.waiting:
+            self._schedule(lambda: self._finish(task, started, _launch(started)))
+
+    async def drain(self) -> None:
+        """Wait until everything that was published on this loop without waiting has been handled.
+
+        A handler that is itself being waited for cannot drain, as it would wait for itself.
+        """
+        import asyncio
+
+        if any(not delivery.ended for delivery in _deliveries.get()):
+            raise InvalidInput("drain was called from a handler that drain would have to wait for")
+        here = asyncio.get_running_loop()
+        while True:
+            with self._lock:
+                for left_behind in [key for key, loop in self._background.items() if loop.is_closed()]:
+                    del self._background[left_behind]
+                pending = [future for future, loop in self._background.items() if loop is here]
+            if not pending:
+                return
+            done, _ = await asyncio.wait([asyncio.wrap_future(future) for future in pending])
+            for future in done:  # looked at, or the loop would log what the handler's failure has told
+                if not future.cancelled():
+                    future.exception()
+
+    # --- what happened ---
+
+    def recent_events(self, limit: int = 20, action: str | None = None) -> list[Task]:
+        """The latest `limit` events, of one action or of all, oldest first: the Tasks themselves."""
+        _not_negative(limit, "limit")
+        with self._lock:
+            events = list(self._recent)
+        if action is not None:
+            events = [task for task in events if task.action == action]
+        return events[len(events) - limit :] if limit < len(events) else events
+
+    @property
+    def failures(self) -> list[HandlerFailure]:
+        """The latest failures, oldest first."""
+        with self._lock:
+            return list(self._failures)
+
+    # --- the way of one event ---
+
+    def _begin(self, task: Task) -> tuple[Subscription, ...]:
+        """Note the event, and fix who will hear it."""
+        if not isinstance(task, Task):
+            raise InvalidInput(f"events are Tasks; {type(task).__name__} cannot be published")
+        if task.action == _EVERYTHING:
+            raise InvalidInput('"*" stands for every action when registering and cannot be published')
+        with self._lock:
+            self._recent.append(task)
+            named = self._handlers.get(task.action, ())
+            everything = self._handlers.get(_EVERYTHING, ())
+        if named and everything:
+            return tuple(sorted((*named, *everything), key=lambda subscription: subscription.order))
+        return named or everything
+
+    async def _deliver(self, task: Task, subscriptions: tuple[Subscription, ...]) -> list[Any]:
+        started = self._start(task, subscriptions, use_threads=True)
+        if started.waiting:
+            await self._finish(task, started, _launch(started))
+        return started.results
+
+    def _start(self, task: Task, subscriptions: tuple[Subscription, ...], *, use_threads: bool) -> _Started:
+        """Call each handler. Async ones have not run yet: they and those for threads are `waiting`."""
+        started = _Started()
+        here = _running_loop()
+        try:
+            for place, subscription in enumerate(subscriptions):
+                if subscription.blocking and use_threads:
+                    started.results.append(None)
+                    started.waiting.append((place, subscription, self._in_thread(subscription, task)))
+                    continue
+                result = self._call(subscription, task)
+                if _is_pending(result, here):
+                    handed_over = self._hand_over(subscription, task, result, here)
+                    if handed_over is None:
+                        started.waiting.append((place, subscription, result))
+                    result = handed_over
+                started.results.append(result)
+        except BaseException:
+            for _, _, unstarted in started.waiting:
+                if isinstance(unstarted, Coroutine):
+                    unstarted.close()
+            raise
+        return started
+
+    async def _finish(self, task: Task, started: _Started, futures: list[asyncio.Future[Any]]) -> None:
+        """Await what was launched, and put the outcomes into their places."""
+        import asyncio
+
+        try:
+            await asyncio.wait(futures)
+        except asyncio.CancelledError:
+            for future in futures:
+                future.cancel()
+            await asyncio.wait(futures)
+            for (_, subscription, _), future in zip(started.waiting, futures, strict=True):
+                if not future.cancelled() and (error := future.exception()) is not None:
+                    self._report(subscription, task, error)
+            raise
+        for (place, subscription, _), future in zip(started.waiting, futures, strict=True):
+            if future.cancelled():  # by the handler itself or from outside: we were not cancelled
+                started.results[place] = self._report(subscription, task, asyncio.CancelledError())
+            elif (error := future.exception()) is not None:
+                started.results[place] = self._report(subscription, task, error)
+            else:
+                started.results[place] = future.result()
+
+    async def _finish_all(self, task: Task, started: _Started) -> None:
+        await self._finish(task, started, _launch(started))
+        await self.drain()
+
+    def _call(self, subscription: Subscription, task: Task) -> Any:
+        try:
+            return subscription.handler(task)
+        except _FATAL:
+            raise
+        except BaseException as error:  # also a CancelledError: nothing can cancel us inside a plain call
+            return self._report(subscription, task, error)
+
+    async def _in_thread(self, subscription: Subscription, task: Task) -> Any:
+        import asyncio
+
+        # Failures are reported from the thread: after a cancellation nobody is left to look at the result.
+        result = await asyncio.to_thread(self._call, subscription, task)
+        return await result if _is_pending(result, asyncio.get_running_loop()) else result
+
+    def _hand_over(
+        self, subscription: Subscription, task: Task, awaitable: Any, here: asyncio.AbstractEventLoop | None
+    ) -> Future[Any] | None:
+        """Give an async handler to the loop it was registered on. None: run it where we are."""
+        home = subscription._home
+        if home is None or home is here or not isinstance(awaitable, Coroutine) or not home.is_running():
+            return None
+        if subscription._process != os.getpid():  # the loop runs on in the process that forked us
+            return None
+        import asyncio
+
+        delivery, context = _new_delivery()
+        try:
+            handed_over = context.run(asyncio.run_coroutine_threadsafe, awaitable, home)
+        except RuntimeError:  # closed since we looked; the coroutine has not begun
+            return None
+
+        def look(future: Future[Any]) -> None:
+            if not future.cancelled() and (error := future.exception()) is not None:
+                self._report(subscription, task, error)
+
+        handed_over.add_done_callback(look)
+        handed_over.add_done_callback(delivery.end)
+        self._keep(handed_over, home)
+        return handed_over
+
+    def _schedule(self, begin: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        delivery, context = _new_delivery()
+        future = loop.create_task(context.run(begin), context=context)
+        future.add_done_callback(delivery.end)
+        self._keep(future, loop)
+
+    def _keep(self, future: Any, loop: asyncio.AbstractEventLoop) -> None:
+        with self._lock:
+            self._background[future] = loop
+        future.add_done_callback(self._drop)
+
+    def _drop(self, future: Any) -> None:
+        with self._lock:
+            self._background.pop(future, None)
+
+    def _report(self, subscription: Subscription, task: Task, error: BaseException) -> HandlerFailure:
+        import logging
+
+        failure = HandlerFailure(task.action, subscription.handler_name, error, task.task_id)
+        with self._lock:
+            self._failures.append(failure)
+        logger = logging.getLogger("loom.events")
+        # The error's own words may quote what was in the event, so only its type is written.
+        logger.error("handler %s failed on %r: %s", failure.handler, failure.action, type(error).__name__)
+        if self._on_error is not None:
+            try:
+                self._on_error(failure)
+            except Exception as second:
+                logger.error("on_error failed on %r: %s", failure.action, type(second).__name__)
+        return failure
+
+
+_buses: WeakSet[EventBus] = WeakSet()
+
+
+def _after_fork() -> None:
+    """In a child, locks may be held by threads it does not have, and the loops are its parent's."""
+    for bus in _buses:
+        bus._lock = RLock()
+        bus._background = {}
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    # asyncio costs several times the start of Python; where nobody imported it, no loop can be running.
+    events = sys.modules.get("asyncio.events")
+    current: Callable[[], asyncio.AbstractEventLoop | None] | None
+    current = getattr(events, "_get_running_loop", None)
+    return current() if current is not None else None
+
+
+def _launch(started: _Started) -> list[asyncio.Future[Any]]:
+    import asyncio
+
+    return [asyncio.ensure_future(awaitable) for _, _, awaitable in started.waiting]
+
+
+def _new_delivery() -> tuple[_Delivery, Context]:
+    """A delivery, and a context in which `drain` knows that it is part of it."""
+    delivery = _Delivery()
+    context = copy_context()
+    around = tuple(outer for outer in _deliveries.get() if not outer.ended)
+    context.run(_deliveries.set, (*around, delivery))
+    return delivery, context
+
+
+def _is_pending(result: Any, here: asyncio.AbstractEventLoop | None) -> bool:
+    """A coroutine, or a future of this loop. Other awaitables, such as a finished receipt, are results."""
+    if result is None:
+        return False
+    if getattr(type(result), "_asyncio_future_blocking", None) is not None:
+        return here is not None and result.get_loop() is here
+    return isinstance(result, Coroutine)
+
+
+def _name_of(handler: Handler) -> str:
+    function: Any = handler.func if isinstance(handler, partial) else handler
+    name = getattr(function, "__qualname__", None) or type(function).__qualname__
+    return f"{getattr(function, '__module__', None) or type(function).__module__}.{name}"
+
+
+def _not_negative(value: int, name: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise InvalidInput(f"{name} must be a whole number of at least 0, not {value!r}")
+    return value

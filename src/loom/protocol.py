@@ -1,0 +1,393 @@
+"""What agents say to each other: the Task, who can carry one out, and how things are named and dated.
+
+Every communication is a `Task`; the event bus carries it and the memory keeps it. Ids sort by the time
+they were made, and times are aware and in UTC. How a task is stored or routed is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from itertools import count
+from threading import RLock
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+from loom.errors import InvalidInput
+
+__all__ = [
+    "AgentCapability",
+    "AgentCard",
+    "Clock",
+    "NodeProtocol",
+    "Task",
+    "TaskStatus",
+    "new_id",
+    "utc_now",
+]
+
+Clock = Callable[[], datetime]
+"""Anything that tells the time as an aware datetime; `utc_now` unless a caller brings another."""
+
+
+def utc_now() -> datetime:
+    """The present moment, aware and in UTC."""
+    return datetime.now(UTC)
+
+
+# --- ids -----------------------------------------------------------------------------------------------
+
+_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford's base 32: ASCII order is numeric order
+_PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
+_COUNTER_END = 1 << 30
+
+
+class _Millisecond:
+    """The ids of one millisecond: a fixed beginning and a counter."""
+
+    __slots__ = ("counter", "number", "prefix")
+
+    def __init__(self, number: int) -> None:
+        chance = int.from_bytes(os.urandom(10), "big")
+        high = (number & (1 << 48) - 1) << 50 | chance >> 30
+        self.number = number
+        self.prefix = "".join([_PAIRS[high >> shift & 1023] for shift in range(90, -10, -10)])
+        # The counter begins in the lower half of its range, so that it always has room to count.
+        self.counter = count(chance & (_COUNTER_END // 2 - 1))
+
+
+class _IdMaker:
+    """The state behind `new_id`: 48 bits of milliseconds, 50 of chance, 30 of a counter.
+
+    Chance and the start of the counter are drawn afresh in each millisecond, so two processes must draw
+    the same 79 bits in the same millisecond to meet. Within a millisecond only the counter moves, by one
+    atomic step without a lock. A new millisecond takes a lock that its own thread may take again, because
+    a signal handler that wants an id may interrupt it there.
+    """
+
+    __slots__ = ("_current", "_lock")
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        self._lock = RLock()
+        self._current = _Millisecond(0)
+
+    def make(self) -> str:
+        now = time.time_ns() // 1_000_000
+        current = self._current
+        # A clock that was set back must not make ids descend: the last millisecond then goes on.
+        if now > current.number:
+            current = self._advance(now)
+        while (number := next(current.counter)) >= _COUNTER_END:
+            current = self._advance(current.number + 1)
+        return current.prefix + _PAIRS[number >> 20] + _PAIRS[number >> 10 & 1023] + _PAIRS[number & 1023]
+
+    def _advance(self, millisecond: int) -> _Millisecond:
+        with self._lock:
+            if self._current.number < millisecond:
+                self._current = _Millisecond(millisecond)
+            return self._current
+
+
+_ids = _IdMaker()
+# A forked child inherits the counter, and perhaps a lock that no thread of its own will ever release.
+os.register_at_fork(after_in_child=_ids.reset)
+
+
+def new_id() -> str:
+    """A new id of 26 characters: unique across processes and forks, ascending within this process.
+
+    Ids of different processes sort by their millisecond. Safe to call from any thread.
+    """
+    return _ids.make()
+
+
+# --- tasks ---------------------------------------------------------------------------------------------
+
+
+class TaskStatus(StrEnum):
+    """How far a task has come; the last three are final."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+_AS_CREATED = datetime.min.replace(tzinfo=UTC)
+_MAX_DEPTH = 100
+
+
+@dataclass(slots=True)
+class Task:
+    """One request, event or answer between agents. Mutable: whoever carries it out fills in the outcome.
+
+    Times must be aware and are kept in UTC; `updated_at` begins as `created_at` and is the caller's to
+    move. Text given as `status` becomes a `TaskStatus`. `metadata` is free; by convention `importance`
+    (0..1, wins over the value inferred from the action) and `_container_depth` (set by containers) live
+    there. Parameters, result and metadata may hold anything while the task stays in this process; only
+    `to_dict` asks for values that JSON can carry.
+    """
+
+    task_id: str = field(default_factory=new_id)
+    action: str = ""
+    parameters: dict[str, Any] = field(default_factory=dict)
+    result: Any = None
+    error: str | None = None
+    status: TaskStatus = TaskStatus.PENDING
+    session_id: str | None = None
+    parent_task_id: str | None = None
+    source_agent: str = ""
+    target_agent: str = ""
+    created_at: datetime = field(default_factory=utc_now)
+    updated_at: datetime = _AS_CREATED
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.task_id, str) or not self.task_id:
+            raise InvalidInput(
+                f"task_id must be a text that is not empty, not {self.task_id!r}; leave it out for a new id"
+            )
+        if type(self.status) is not TaskStatus:
+            self.status = _member(TaskStatus, self.status, "status")
+        self.created_at = _in_utc(self.created_at, "created_at")
+        if self.updated_at is _AS_CREATED:
+            self.updated_at = self.created_at
+        else:
+            self.updated_at = _in_utc(self.updated_at, "updated_at")
+
+    def to_dict(self) -> dict[str, Any]:
+        """A copy of this task in what JSON knows; `from_dict` makes an equal task of it.
+
+        Times become ISO 8601 text and tuples become lists. Anything else that JSON cannot carry (an
+        object, bytes, a set, NaN, a key that is not text) raises `InvalidInput` and names the place.
+        """
+        return {
+            "task_id": self.task_id,
+            "action": self.action,
+            "parameters": _json_copy(self.parameters, "parameters"),
+            "result": _json_copy(self.result, "result"),
+            "error": self.error,
+            "status": TaskStatus(self.status).value,
+            "session_id": self.session_id,
+            "parent_task_id": self.parent_task_id,
+            "source_agent": self.source_agent,
+            "target_agent": self.target_agent,
+            "created_at": _in_utc(self.created_at, "created_at").isoformat(),
+            "updated_at": _in_utc(self.updated_at, "updated_at").isoformat(),
+            "metadata": _json_copy(self.metadata, "metadata"),
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Task:
+        """The task that `data` describes, sharing nothing with it.
+
+        A missing field takes its default (a new id, the present time). An unknown field, a value of
+        another type or a time without an offset raises `InvalidInput`.
+        """
+        values = _known_fields(data, _TASK_FIELDS, "a task")
+        for name in ("parameters", "result", "metadata"):
+            if name in values:
+                values[name] = _json_copy(values[name], name)
+        for name in ("created_at", "updated_at"):
+            if name in values:
+                values[name] = _parsed_time(values[name], name)
+        return cls(**values)
+
+
+_TEXT: tuple[type, ...] = (str,)
+_OPTIONAL_TEXT: tuple[type, ...] = (str, type(None))
+_TASK_FIELDS: dict[str, tuple[type, ...]] = {
+    "task_id": _TEXT,
+    "action": _TEXT,
+    "parameters": (dict,),
+    "result": (object,),
+    "error": _OPTIONAL_TEXT,
+    "status": _TEXT,
+    "session_id": _OPTIONAL_TEXT,
+    "parent_task_id": _OPTIONAL_TEXT,
+    "source_agent": _TEXT,
+    "target_agent": _TEXT,
+    "created_at": (str, datetime),
+    "updated_at": (str, datetime),
+    "metadata": (dict,),
+}
+
+
+# --- agents --------------------------------------------------------------------------------------------
+
+
+class AgentCapability(StrEnum):
+    """What an agent is able to do in general; what it is good at is told by its card's `skills`."""
+
+    REASONING = "reasoning"
+    TOOL_USE = "tool_use"
+    PLANNING = "planning"
+    REFLECTION = "reflection"
+    MEMORY = "memory"
+    MULTI_AGENT = "multi_agent"
+
+
+@dataclass(frozen=True, slots=True)
+class AgentCard:
+    """How an agent introduces itself: who it is and what it can do."""
+
+    agent_id: str
+    name: str = ""
+    description: str = ""
+    version: str = "1.0.0"
+    capabilities: tuple[AgentCapability, ...] = ()
+    skills: tuple[str, ...] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.agent_id, str) or not self.agent_id:
+            raise InvalidInput(f"agent_id must be a text that is not empty, not {self.agent_id!r}")
+        capabilities = _several(self.capabilities, "capabilities")
+        named = tuple(_member(AgentCapability, capability, "capabilities") for capability in capabilities)
+        object.__setattr__(self, "capabilities", named)
+        object.__setattr__(self, "skills", tuple(_several(self.skills, "skills")))
+
+    def to_dict(self) -> dict[str, Any]:
+        """This card in what JSON knows; `from_dict` makes an equal card of it."""
+        return {
+            "agent_id": self.agent_id,
+            "name": self.name,
+            "description": self.description,
+            "version": self.version,
+            "capabilities": [capability.value for capability in self.capabilities],
+            "skills": list(self.skills),
+            "metadata": _json_copy(self.metadata, "metadata"),
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> AgentCard:
+        """The card that `data` describes; `agent_id` is the one field it must have."""
+        values = _known_fields(data, _CARD_FIELDS, "an agent card")
+        if "agent_id" not in values:
+            raise InvalidInput("an agent card needs an agent_id")
+        if "metadata" in values:
+            values["metadata"] = _json_copy(values["metadata"], "metadata")
+        return cls(**values)
+
+
+_CARD_FIELDS: dict[str, tuple[type, ...]] = {
+    "agent_id": _TEXT,
+    "name": _TEXT,
+    "description": _TEXT,
+    "version": _TEXT,
+    "capabilities": (list, tuple),
+    "skills": (list, tuple),
+    "metadata": (dict,),
+}
+
+
+@runtime_checkable
+class NodeProtocol(Protocol):
+    """Whatever can carry out tasks: an agent, or a container of agents."""
+
+    @property
+    def node_id(self) -> str: ...
+
+    async def execute_task(self, task: Task) -> Task:
+        """Carry out `task` and return it with its status, result or error filled in."""
+        ...
+
+    def get_capabilities(self) -> AgentCard: ...
+
+
+# --- checks --------------------------------------------------------------------------------------------
+
+
+_Member = TypeVar("_Member", bound=StrEnum)
+
+
+def _in_utc(moment: datetime, name: str) -> datetime:
+    if not isinstance(moment, datetime):
+        raise InvalidInput(f"{name} must be a datetime, not {type(moment).__name__}")
+    if moment.tzinfo is UTC:
+        return moment
+    if moment.utcoffset() is None:
+        raise InvalidInput(
+            f"{name} is {moment.isoformat()}, a time without a zone; give an aware datetime, "
+            "for example datetime.now(timezone.utc)"
+        )
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        raise InvalidInput(f"{name} is {moment.isoformat()}, outside the years 1 to 9999 in UTC") from None
+
+
+def _parsed_time(moment: str | datetime, name: str) -> datetime:
+    if isinstance(moment, datetime):
+        return _in_utc(moment, name)
+    try:
+        return _in_utc(datetime.fromisoformat(moment), name)
+    except InvalidInput:
+        raise
+    except ValueError:
+        raise InvalidInput(
+            f"{name} is {moment[:40]!r}, not a time in ISO 8601 such as 2025-01-05T10:30:00+00:00"
+        ) from None
+
+
+def _member(kind: type[_Member], value: Any, name: str) -> _Member:
+    try:
+        return kind(value)
+    except ValueError:
+        accepted = ", ".join(kind)
+        raise InvalidInput(f"{name} {value!r} does not exist; it is one of {accepted}") from None
+
+
+def _several(values: Iterable[Any], name: str) -> Iterable[Any]:
+    # A lone text is an iterable of its letters, which nobody ever means.
+    if isinstance(values, str):
+        raise InvalidInput(f"{name} must be a list, not the text {values!r}")
+    return values
+
+
+def _known_fields(data: Mapping[str, Any], fields: Mapping[str, tuple[type, ...]], what: str) -> dict[str, Any]:
+    if not isinstance(data, Mapping):
+        raise InvalidInput(f"{what} is made from a mapping of its fields, not from {type(data).__name__}")
+    for name, value in data.items():
+        if name not in fields:
+            raise InvalidInput(f"{what} has no field {name!r}; its fields are {', '.join(fields)}")
+        if not isinstance(value, fields[name]):
+            accepted = " or ".join("null" if kind is type(None) else kind.__name__ for kind in fields[name])
+            raise InvalidInput(f"{name} of {what} must be {accepted}, not {type(value).__name__}")
+    return dict(data)
+
+
+def _json_copy(value: Any, place: str, depth: int = 0) -> Any:
+    """A copy of `value` made of plain JSON types. Messages name the place and the type, never the content."""
+    kind = type(value)
+    if value is None or kind is str or kind is bool or kind is int:
+        return value
+    if depth > _MAX_DEPTH:
+        raise InvalidInput(f"{place[:80]}... is nested deeper than {_MAX_DEPTH} levels, or contains itself")
+    if isinstance(value, float):
+        if value - value != 0.0:  # NaN and the infinities: JSON has no word for them
+            raise InvalidInput(f"{place} is {value!r}, which JSON cannot carry; use null or text")
+        return float(value)
+    if isinstance(value, Mapping):
+        copy: dict[str, Any] = {}
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise InvalidInput(f"{place} has a key of type {type(key).__name__}; JSON keys are text")
+            copy[str.__str__(key)] = _json_copy(item, f"{place}.{key}", depth + 1)
+        return copy
+    if isinstance(value, list | tuple):
+        return [_json_copy(item, f"{place}[{index}]", depth + 1) for index, item in enumerate(value)]
+    if isinstance(value, str):  # a text or number with a class of its own, such as a member of an enum
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int(value)
+    raise InvalidInput(
+        f"{place} is of type {kind.__name__}, which JSON cannot carry; turn it into text, numbers, lists or dicts"
+    )

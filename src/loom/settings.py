@@ -1,0 +1,533 @@
+"""Profiles and settings: what an opened memory is told about its size, its rules and its surroundings.
+
+This is the only module that reads the environment (`LOOM_*`) and TOML files. An argument wins over the
+environment, the environment over the file, the file over the profile. Nothing is read at import.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any
+
+from loom.errors import InvalidInput, SettingsConflict
+
+__all__ = [
+    "AGREED_SETTINGS",
+    "EVICTION_WEIGHTS",
+    "PROFILES",
+    "SETTINGS",
+    "Admission",
+    "Eviction",
+    "EvictionWeights",
+    "FractalConfig",
+    "GrowthTrigger",
+    "Profile",
+    "SettingRule",
+    "Settings",
+    "Watermark",
+    "load_settings",
+]
+
+
+# --- profiles ------------------------------------------------------------------------------------------
+
+
+class Admission(StrEnum):
+    """Who enters L2."""
+
+    IMPORTANCE = "importance"
+    """Records whose importance is above the profile's threshold, strictly."""
+    WRITE_AND_USE = "write_and_use"
+    """Every record when it is written, and again whenever it is used."""
+
+
+class Eviction(StrEnum):
+    """Who leaves L2 when it is full."""
+
+    LEAST_IMPORTANT = "least_important"
+    """The lowest importance first; among equals, the one whose last but one use is oldest (LRU-2)."""
+    WEIGHTED = "weighted"
+    """The lowest weighted sum of recency (LRU-2), frequency and relevance to the present work first."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvictionWeights:
+    """Alpha, beta and gamma of the score by which records stay; they sum to 1."""
+
+    recency: float
+    frequency: float
+    relevance: float
+
+    def __post_init__(self) -> None:
+        weights = (self.recency, self.frequency, self.relevance)
+        if min(weights) < 0 or not math.isclose(sum(weights), 1.0, abs_tol=1e-9):
+            raise InvalidInput(f"eviction weights must be at least 0 and sum to 1, not {weights}")
+
+
+EVICTION_WEIGHTS: Mapping[str, EvictionWeights] = MappingProxyType(
+    {
+        "default": EvictionWeights(0.5, 0.3, 0.2),
+        "dialogue": EvictionWeights(0.7, 0.2, 0.1),
+        "knowledge": EvictionWeights(0.3, 0.5, 0.2),
+        "context": EvictionWeights(0.3, 0.2, 0.5),
+        "without_vectors": EvictionWeights(0.7, 0.3, 0.0),
+    }
+)
+"""Weights by kind of work; `without_vectors` where nothing can tell how relevant a record is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """Shares of a budget: work begins when usage reaches `high` and ends at or below `low`."""
+
+    high: float
+    low: float
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.low <= self.high <= 1.0:
+            raise InvalidInput(f"a watermark needs 0 < low <= high <= 1, not high={self.high} low={self.low}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """A named set of budgets and rules. Budgets are tokens; a setting of the same name overrides one.
+
+    L3 acts at `l3_high` of its budget and sends the oldest `l3_oldest_share` of its summaries on.
+    `prompt_watermark` governs the compaction of a built prompt, `dialogue_token_limit` that of the raw
+    dialogue in a model's message list. `minimal_mode` keeps no sessions and no task or world state: the
+    compacted dialogue is the whole memory.
+    """
+
+    name: str
+    description: str
+    prompt_token_budget: int
+    l1_token_budget: int
+    l2_token_budget: int
+    l3_token_budget: int
+    l4_token_budget: int
+    l4_fact_limit: int
+    admission: Admission
+    l2_admission_threshold: float
+    eviction: Eviction
+    eviction_weights: EvictionWeights
+    l2_watermark: Watermark = Watermark(0.85, 0.80)
+    l3_high: float = 0.90
+    l3_oldest_share: float = 0.20
+    prompt_watermark: Watermark = Watermark(0.80, 0.60)
+    dialogue_token_limit: int = 70_000
+    minimal_mode: bool = False
+
+
+_LOOM = Profile(
+    name="loom",
+    description="Four tiers led by importance: the default for agents that work on many things.",
+    prompt_token_budget=8192,
+    l1_token_budget=8_000,
+    l2_token_budget=16_000,
+    l3_token_budget=32_000,
+    l4_token_budget=100_000,
+    l4_fact_limit=150,
+    admission=Admission.IMPORTANCE,
+    l2_admission_threshold=0.6,
+    eviction=Eviction.LEAST_IMPORTANT,
+    eviction_weights=EVICTION_WEIGHTS["default"],
+)
+
+_LCR = Profile(
+    name="lcr",
+    description="A virtual memory led by use: a hard prompt window over a large working set and archive.",
+    prompt_token_budget=8192,
+    l1_token_budget=6 * 1024,  # what the window leaves for dialogue beside 1K of system and 1K of functions
+    l2_token_budget=128 * 1024,
+    l3_token_budget=1024 * 1024,
+    l4_token_budget=100_000,
+    l4_fact_limit=150,
+    admission=Admission.WRITE_AND_USE,
+    l2_admission_threshold=0.0,
+    eviction=Eviction.WEIGHTED,
+    eviction_weights=EVICTION_WEIGHTS["default"],
+)
+
+_CHAT = replace(
+    _LOOM,
+    name="chat",
+    description="Long conversations: more of the recent turns, ordinary messages admitted, recency decides.",
+    l1_token_budget=16_000,
+    # A plain message has importance 0.5 and would never pass 0.6.
+    l2_admission_threshold=0.4,
+    eviction=Eviction.WEIGHTED,
+    eviction_weights=EVICTION_WEIGHTS["dialogue"],
+)
+
+_TASK = replace(
+    _LOOM,
+    name="task",
+    description="Autonomous work: a larger working set in which what matters to the present step stays.",
+    l2_token_budget=32_000,
+    l3_token_budget=64_000,
+    eviction=Eviction.WEIGHTED,
+    eviction_weights=EVICTION_WEIGHTS["context"],
+)
+
+_MINIMAL = replace(
+    _LOOM,
+    name="minimal",
+    description="Small dialogue agents: small tiers, and the compacted dialogue is the whole memory.",
+    prompt_token_budget=4096,
+    l1_token_budget=4_000,
+    l2_token_budget=4_000,
+    l3_token_budget=8_000,
+    l4_token_budget=16_000,
+    l4_fact_limit=50,
+    minimal_mode=True,
+)
+
+PROFILES: Mapping[str, Profile] = MappingProxyType(
+    {profile.name: profile for profile in (_LOOM, _LCR, _CHAT, _TASK, _MINIMAL)}
+)
+
+
+# --- the rules of each setting -------------------------------------------------------------------------
+
+_MIB = 1024 * 1024
+_LARGEST = 2**53  # the largest whole number that JSON readers and SQLite both keep
+_LONGEST_TEXT = 255
+
+
+@dataclass(frozen=True, slots=True)
+class SettingRule:
+    """What one setting accepts. `kind` is int, float, bool or str; bounds are inclusive."""
+
+    kind: type
+    help: str
+    minimum: float = 0
+    maximum: float = _LARGEST
+    choices: tuple[str, ...] = ()
+
+    @property
+    def accepts(self) -> str:
+        """The accepted values, in words."""
+        if self.choices:
+            return f"one of {', '.join(self.choices)}"
+        if self.kind is bool:
+            return "true or false"
+        if self.kind is str:
+            return f"a text of 1 to {_LONGEST_TEXT} characters without control characters"
+        return f"a {'whole ' * (self.kind is int)}number from {self.minimum:g} to {self.maximum:.16g}"
+
+    def allows(self, value: object) -> bool:
+        if self.kind is bool or self.kind is str:
+            if not isinstance(value, self.kind):
+                return False
+            return value in self.choices if self.choices else self.kind is bool or _is_clean(str(value))
+        if isinstance(value, bool) or not isinstance(value, int if self.kind is int else int | float):
+            return False
+        return self.minimum <= value <= self.maximum  # never true of NaN
+
+    def parse(self, text: str) -> object:
+        """The value that a text from the environment stands for; the text itself where it is none."""
+        if self.kind is bool:
+            return _TRUTH.get(text.strip().lower(), text)
+        if self.kind is str:
+            return text
+        try:
+            return self.kind(text)
+        except ValueError:
+            return text
+
+
+_TRUTH = {
+    "1": True,
+    "true": True,
+    "yes": True,
+    "on": True,
+    "0": False,
+    "false": False,
+    "no": False,
+    "off": False,
+}
+
+
+def _is_clean(text: str) -> bool:
+    # Surrogates are what undecodable bytes of the environment turn into; no store keeps them.
+    return 0 < len(text) <= _LONGEST_TEXT and not any(
+        letter < " " or letter == "\x7f" or "\ud800" <= letter <= "\udfff" for letter in text
+    )
+
+
+SETTINGS: Mapping[str, SettingRule] = MappingProxyType(
+    {
+        "namespace": SettingRule(str, "whose memory this is; nothing crosses from one to another"),
+        "node_id": SettingRule(str, "the agent that remembers, within the namespace"),
+        "profile": SettingRule(str, "the named set of budgets and rules", choices=tuple(PROFILES)),
+        "prompt_token_budget": SettingRule(int, "tokens of a built prompt where the caller names none", 1),
+        "l1_token_budget": SettingRule(int, "tokens of the recent tier", 1),
+        "l2_token_budget": SettingRule(int, "tokens of the working tier", 1),
+        "l3_token_budget": SettingRule(int, "tokens of the archive tier's summaries", 1),
+        "l4_token_budget": SettingRule(int, "resident tokens of the knowledge tier", 1),
+        "l4_fact_limit": SettingRule(int, "resident facts of the knowledge tier", 1),
+        "counter": SettingRule(str, "the token counter behind every stored count"),
+        "durability": SettingRule(
+            str,
+            "what a write survives: the death of the process (commit) or power loss (fsync)",
+            choices=("commit", "fsync"),
+        ),
+        "busy_timeout_s": SettingRule(float, "seconds to wait for another writer", 0, 86_400),
+        "embedder": SettingRule(str, "an embedder's name, auto (whatever is installed) or none"),
+        "index_tail_records": SettingRule(int, "records that may await indexing before a writer helps", 1),
+        "index_tail_bytes": SettingRule(int, "bytes of text that may await indexing, likewise", 1024),
+        "lease_s": SettingRule(float, "seconds after which a silent worker loses its place", 0.1, 86_400),
+        "close_timeout_s": SettingRule(float, "seconds that close() waits for background work", 0, 86_400),
+        "read_only": SettingRule(bool, "open for reading only"),
+    }
+)
+
+AGREED_SETTINGS: frozenset[str] = frozenset(
+    {
+        "profile",
+        "l1_token_budget",
+        "l2_token_budget",
+        "l3_token_budget",
+        "l4_token_budget",
+        "l4_fact_limit",
+        "counter",
+        "embedder",
+    }
+)
+"""What every process that opens a node of a store must share, and what the file therefore holds.
+
+The embedders `auto` and `none` are the wish of one process and agree with any.
+"""
+
+_FROM_PROFILE = frozenset(SETTINGS) & {one.name for one in fields(Profile)}
+_WISHES = frozenset({"auto", "none"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything that opening a memory needs. `load_settings` builds one from all its sources.
+
+    Built directly, it takes the values as they are: the budgets of another profile come with
+    `load_settings` only. `sources` tells where each value came from (argument, environment, file,
+    profile, store or default); `dataclasses.replace` does not bring it up to date.
+    """
+
+    namespace: str = "default"
+    node_id: str = "default"
+    profile: str = _LOOM.name
+    prompt_token_budget: int = _LOOM.prompt_token_budget
+    l1_token_budget: int = _LOOM.l1_token_budget
+    l2_token_budget: int = _LOOM.l2_token_budget
+    l3_token_budget: int = _LOOM.l3_token_budget
+    l4_token_budget: int = _LOOM.l4_token_budget
+    l4_fact_limit: int = _LOOM.l4_fact_limit
+    counter: str = "cl100k_base"
+    durability: str = "commit"
+    busy_timeout_s: float = 30.0
+    embedder: str = "auto"
+    index_tail_records: int = 2_000
+    index_tail_bytes: int = 4 * _MIB
+    lease_s: float = 10.0
+    close_timeout_s: float = 5.0
+    read_only: bool = False
+    sources: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        sources = dict(self.sources)
+        for name in SETTINGS:
+            value = _checked(name, getattr(self, name), sources.get(name, "argument"))
+            object.__setattr__(self, name, value)
+            sources.setdefault(name, "default" if value == _DEFAULTS[name] else "argument")
+        object.__setattr__(self, "sources", MappingProxyType(sources))
+
+    @property
+    def rules(self) -> Profile:
+        """The profile's record: admission, eviction, watermarks. Budgets are this object's own."""
+        return PROFILES[self.profile]
+
+    def is_given(self, name: str) -> bool:
+        """Whether somebody asked for this value, rather than the profile or the default supplying it."""
+        return self.sources[name].split(" ", 1)[0] in ("argument", "environment", "file")
+
+    def explain(self) -> str:
+        """One line for each setting: its name, its value and where that came from."""
+        width = max(map(len, SETTINGS))
+        return "\n".join(f"{name:<{width}}  {getattr(self, name)!r}  ({self.sources[name]})" for name in SETTINGS)
+
+    def agree_with(self, stored: Mapping[str, Any], *, reconfigure: bool = False) -> Settings:
+        """These settings, with what was not given taken from a store that holds `stored`.
+
+        A given value that differs raises `SettingsConflict`, or wins with `reconfigure`; a profile that
+        wins brings its own budgets. Only names in `AGREED_SETTINGS` are looked at.
+        """
+        theirs = {name: _checked(name, stored[name], "store") for name in AGREED_SETTINGS & stored.keys()}
+        adopted: dict[str, Any] = {}
+        conflicts: list[str] = []
+        for name in sorted(theirs):
+            own, other = getattr(self, name), theirs[name]
+            if own == other or (name == "embedder" and (own == "none" or other in _WISHES)):
+                continue
+            if not self.is_given(name) or (name == "embedder" and own == "auto"):
+                adopted[name] = other
+            else:
+                conflicts.append(f"{name} is {other!r} in the store and {own!r} by {self.sources[name]}")
+        if conflicts and not reconfigure:
+            raise SettingsConflict(
+                f"{'; '.join(conflicts)}. Leave it out to use the store's, or open with reconfigure=True to "
+                "change it for every process."
+            )
+        if self.is_given("profile") and self.profile != theirs.get("profile", self.profile):
+            adopted = {name: value for name, value in adopted.items() if name not in _FROM_PROFILE}
+        sources = {**self.sources, **dict.fromkeys(adopted, "store")}
+        if "profile" in adopted:
+            for name in _FROM_PROFILE - theirs.keys():
+                if not self.is_given(name):
+                    adopted[name] = getattr(PROFILES[adopted["profile"]], name)
+                    sources[name] = f"profile {adopted['profile']}"
+        return replace(self, **adopted, sources=sources)
+
+
+_DEFAULTS = {one.name: one.default for one in fields(Settings)}
+
+
+# --- loading -------------------------------------------------------------------------------------------
+
+_PREFIX = "LOOM_"
+_CONFIG_VARIABLE = "LOOM_CONFIG"
+
+
+def load_settings(
+    overrides: Mapping[str, object] | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    file: str | os.PathLike[str] | None = None,
+) -> Settings:
+    """Settings from arguments, environment, file and profile, in this order of precedence.
+
+    `overrides` are the arguments; None means not given. `environ` is the process's own unless another is
+    given. The file is `file`, else the one `LOOM_CONFIG` names (empty: no file at all), else `loom.toml`
+    in the working folder, else `loom/config.toml` in `XDG_CONFIG_HOME` or `~/.config`. Its keys are the
+    settings' names, at the top level.
+
+    Raises `InvalidInput` for an unknown name or an unacceptable value in any of them, overridden or not,
+    and for a named file that cannot be read.
+    """
+    environment = os.environ if environ is None else environ
+    given = {name: value for name, value in (overrides or {}).items() if value is not None}
+    path = _config_path(environment) if file is None else os.fspath(file)
+    layers = [
+        _from_file(path) if path is not None else {},
+        _from_environment(environment),
+        _layer(given.items(), "argument"),
+    ]
+    found: dict[str, tuple[Any, str]] = {}
+    for layer in layers:  # the later layer wins
+        found.update(layer)
+    profile = PROFILES[found["profile"][0] if "profile" in found else _LOOM.name]
+    values = {name: getattr(profile, name) for name in _FROM_PROFILE}
+    sources = dict.fromkeys(SETTINGS, "default") | dict.fromkeys(_FROM_PROFILE, f"profile {profile.name}")
+    for name, (value, source) in found.items():
+        values[name] = value
+        sources[name] = source
+    return Settings(**values, sources=sources)
+
+
+def _config_path(environ: Mapping[str, str]) -> str | None:
+    if _CONFIG_VARIABLE in environ:
+        return environ[_CONFIG_VARIABLE] or None
+    candidates = ["loom.toml"]
+    folder = environ.get("XDG_CONFIG_HOME", "")
+    if not os.path.isabs(folder):  # the XDG specification has a relative path ignored
+        folder = os.path.join(environ["HOME"], ".config") if environ.get("HOME") else ""
+    if folder:
+        candidates.append(os.path.join(folder, "loom", "config.toml"))
+    return next((candidate for candidate in candidates if os.path.isfile(candidate)), None)
+
+
+def _from_file(path: str) -> dict[str, tuple[Any, str]]:
+    import tomllib
+
+    try:
+        with open(path, "rb") as file:
+            content = tomllib.load(file)
+    except OSError as error:
+        raise InvalidInput(f"the settings file {path} cannot be read: {error.strerror}") from error
+    except ValueError as error:  # not TOML, or not UTF-8
+        raise InvalidInput(f"the settings file {path} is not valid TOML: {error}") from error
+    return _layer(content.items(), f"file {path}")
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, tuple[Any, str]]:
+    layer: dict[str, tuple[Any, str]] = {}
+    for variable in sorted(environ):
+        if not variable.startswith(_PREFIX) or variable == _CONFIG_VARIABLE:
+            continue
+        name = variable.removeprefix(_PREFIX).lower()
+        source = f"environment {variable}"
+        text = environ[variable]
+        rule = SETTINGS.get(name)
+        layer[name] = (_checked(name, text if rule is None else rule.parse(text), source), source)
+    return layer
+
+
+def _layer(items: Iterable[tuple[str, object]], source: str) -> dict[str, tuple[Any, str]]:
+    return {name: (_checked(name, value, source), source) for name, value in items}
+
+
+def _checked(name: str, value: object, source: str) -> Any:
+    """`value` in the setting's own type, or `InvalidInput` with all that is needed to put it right."""
+    shown = repr(value) if len(repr(value)) <= 80 else f"{repr(value)[:77]}..."
+    rule = SETTINGS.get(name)
+    if rule is None:
+        import difflib
+
+        close = difflib.get_close_matches(str(name), SETTINGS, n=1)
+        hint = f"did you mean {close[0]!r}? " if close else ""
+        raise InvalidInput(
+            f"unknown setting {name!r} (value {shown}, from {source}); {hint}The settings are {', '.join(SETTINGS)}."
+        )
+    if not rule.allows(value):
+        raise InvalidInput(f"setting {name!r} must be {rule.accepts}, not {shown} (from {source})")
+    if rule.kind is str:
+        return str.__str__(value)  # a member of an enum becomes plain text
+    return rule.kind(value)
+
+
+# --- growth --------------------------------------------------------------------------------------------
+
+
+class GrowthTrigger(StrEnum):
+    """When an agent divides its work among children."""
+
+    NEVER = "never"
+    ALWAYS = "always"
+    MANUAL = "manual"
+    """Only where the caller asks for it."""
+    COMPLEXITY = "complexity"
+    """When the estimated complexity of the task reaches the threshold."""
+
+
+@dataclass(frozen=True, slots=True)
+class FractalConfig:
+    """When an agent grows children. `complexity_threshold` (0..1) counts for `COMPLEXITY` alone."""
+
+    growth_trigger: GrowthTrigger = GrowthTrigger.COMPLEXITY
+    complexity_threshold: float = 0.7
+
+    def __post_init__(self) -> None:
+        try:
+            object.__setattr__(self, "growth_trigger", GrowthTrigger(self.growth_trigger))
+        except ValueError:
+            accepted = ", ".join(GrowthTrigger)
+            raise InvalidInput(
+                f"growth_trigger {self.growth_trigger!r} does not exist; it is one of {accepted}"
+            ) from None
+        if not SettingRule(float, "", 0, 1).allows(self.complexity_threshold):
+            raise InvalidInput(
+                f"complexity_threshold must be a number from 0 to 1, not {self.complexity_threshold!r}"
+            )

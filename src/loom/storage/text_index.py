@@ -1,0 +1,978 @@
+"""The text projection: BM25 over immutable segments and an in-memory tail, with one scorer for both.
+
+Segments hold 64-bit hashes of terms, never terms or text. A posting is a document number and a code into
+the segment's short table of distinct (term frequency, document length) pairs, so that one small table per
+segment turns codes into BM25 impacts. A score has the same bits however documents are divided between
+segments and tail. How text becomes terms is not decided here.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from array import array
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
+from hashlib import blake2b
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from loom.errors import InvalidInput
+from loom.storage.segments import DamagedSegment, Segment
+
+__all__ = ["TextIndex", "TextTail", "build", "merge", "term_hash", "without"]
+
+Array = npt.NDArray[Any]
+Keys = npt.NDArray[np.int64]
+Numbers = npt.NDArray[np.intp]
+Scores = npt.NDArray[np.float64]
+Built = tuple[dict[str, Any], dict[str, Array]]
+
+KIND = "text"
+FORMAT = 1
+_LARGEST_FREQUENCY = 0xFFFF
+_TRIM_FROM = 1_024
+_ARRAYS = frozenset(("keys", "lengths", "hashes", "starts", "documents", "codes", "pair_frequencies", "pair_lengths"))
+_SMALLEST_WEIGHT, _LARGEST_WEIGHT = 1e-6, 1e6
+# Bounds are sums of a few rounded products: a part in 10^9 is far above their error and far below a score.
+_SLACK = 1e-9
+
+
+@lru_cache(maxsize=1 << 17)
+def term_hash(term: str) -> int:
+    """64 bits that stand for the term in every segment."""
+    return int.from_bytes(blake2b(term.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
+
+
+# --- Segments: build, merge, forget ------------------------------------------------------------------------
+
+
+def build(documents: Iterable[tuple[int, Sequence[str]]]) -> Built:
+    """Header and arrays of a segment of these documents: (key, terms with repetitions), keys ascending.
+
+    A document's length is the number of its terms; a term frequency above 65,535 counts as 65,535.
+    """
+    keys, lengths, hashes = array("q"), array("Q"), array("Q")
+    for key, terms in documents:
+        keys.append(key)
+        lengths.append(len(terms))
+        hashes.extend(map(term_hash, terms))
+    key_array = np.array(keys, dtype=np.int64)
+    if len(key_array) > 1 and not (key_array[1:] > key_array[:-1]).all():
+        raise InvalidInput("documents of a segment must come in ascending order of their keys, each key once")
+    length_array = np.array(lengths, dtype=np.uint32)
+    owners = np.repeat(np.arange(len(keys), dtype=np.uint32), length_array)
+    occurrences = np.array(hashes, dtype=np.uint64)
+    order = np.argsort(occurrences, kind="stable")  # stable: the documents of a term stay ascending
+    occurrences, owners = occurrences[order], owners[order]
+    del order
+    first = np.flatnonzero(_changes(occurrences) | _changes(owners))
+    frequencies = np.minimum(np.diff(first, append=len(owners)), _LARGEST_FREQUENCY).astype(np.uint32)
+    occurrences, owners = occurrences[first], owners[first]
+    codes, pairs = _encode(frequencies, length_array[owners])
+    return _assemble(key_array, length_array, occurrences, owners, codes, pairs)
+
+
+def merge(segments: Sequence[Segment]) -> Built:
+    """One segment of the documents of several, whatever their order; a key may stand in one only.
+
+    Moves whole posting lists and sorts only the terms; peak memory is about 30 bytes for each posting.
+    """
+    parts = sorted((_checked(segment) for segment in segments), key=_first_key)
+    if not parts:
+        return build(())
+    keys = np.concatenate([part["keys"] for part in parts])
+    lengths = np.concatenate([part["lengths"] for part in parts])
+    bases = np.cumsum([0] + [len(part["keys"]) for part in parts])[:-1]
+    counts = np.concatenate([np.diff(part["starts"]) for part in parts]).astype(np.intp)
+    hashes = np.concatenate([part["hashes"] for part in parts])
+    owners = np.concatenate([part["documents"] + np.uint32(base) for part, base in zip(parts, bases, strict=True)])
+    codes, pairs = _merged_codes(parts)
+    by_hash = np.argsort(hashes, kind="stable")  # stable: lists of one term keep the order of the segments
+    sources = np.cumsum(counts) - counts
+    moved = counts[by_hash]
+    gather = np.repeat(sources[by_hash] - (np.cumsum(moved) - moved), moved)
+    gather += np.arange(len(gather))
+    owners, codes = owners[gather], codes[gather]
+    del gather
+    occurrences = np.repeat(hashes[by_hash], moved)
+    steps = keys[1:] > keys[:-1]
+    if not steps.all():  # key ranges that overlap: number the documents anew by key
+        by_key = np.argsort(keys, kind="stable")
+        numbers = np.empty(len(keys), dtype=np.uint32)
+        numbers[by_key] = np.arange(len(keys), dtype=np.uint32)
+        keys, lengths, owners = keys[by_key], lengths[by_key], numbers[owners]
+        if not (keys[1:] > keys[:-1]).all():
+            raise InvalidInput("segments to merge must not share a key")
+        order = np.lexsort((owners, occurrences))
+        owners, codes = owners[order], codes[order]  # the hashes are in order already
+    return _assemble(keys, lengths, occurrences, owners, codes, pairs)
+
+
+def without(segment: Segment, keys: Collection[int]) -> Built:
+    """The segment without these documents: no posting, length, or hash of a term only they had stays."""
+    part = _checked(segment)
+    gone = np.fromiter(keys, dtype=np.int64, count=len(keys))
+    kept = ~np.isin(part["keys"], gone)
+    numbers = (np.cumsum(kept) - 1).astype(np.uint32)
+    postings = kept[part["documents"]]
+    counts = np.diff(part["starts"]).astype(np.intp)
+    occurrences = np.repeat(part["hashes"], counts)[postings]
+    owners = numbers[part["documents"][postings]]
+    used, codes = np.unique(part["codes"][postings], return_inverse=True)
+    pairs = part["pair_frequencies"][used], part["pair_lengths"][used]
+    return _assemble(part["keys"][kept], part["lengths"][kept], occurrences, owners, codes, pairs)
+
+
+def _assemble(
+    keys: Array, lengths: Array, occurrences: Array, owners: Array, codes: Array, pairs: tuple[Array, Array]
+) -> Built:
+    """Header and arrays from postings that are sorted by hash, then by document."""
+    first = np.flatnonzero(_changes(occurrences))
+    starts = np.append(first, len(occurrences))
+    header = {
+        "kind": KIND,
+        "format": FORMAT,
+        "count": len(keys),
+        "total_length": int(lengths.sum(dtype=np.int64)),
+        "first_key": int(keys[0]) if len(keys) else None,
+        "last_key": int(keys[-1]) if len(keys) else None,
+    }
+    arrays: dict[str, Array] = {
+        "keys": keys.astype(np.int64, copy=False),
+        "lengths": lengths.astype(np.uint32, copy=False),
+        "hashes": occurrences[first],
+        "starts": starts.astype(np.uint32 if len(occurrences) < 1 << 32 else np.uint64),
+        "documents": owners.astype(np.uint32, copy=False),
+        "codes": codes.astype(np.uint16 if len(pairs[0]) <= 1 << 16 else np.uint32),
+        "pair_frequencies": pairs[0].astype(np.uint16),
+        "pair_lengths": pairs[1].astype(np.uint32),
+    }
+    return header, arrays
+
+
+def _encode(frequencies: Array, lengths: Array) -> tuple[Array, tuple[Array, Array]]:
+    """Codes of the postings and the table of pairs that they point into."""
+    packed = frequencies.astype(np.uint64) << np.uint64(32) | lengths
+    distinct, codes = _distinct(packed)
+    return codes, _unpacked(distinct)
+
+
+def _merged_codes(parts: Sequence[Mapping[str, Array]]) -> tuple[Array, tuple[Array, Array]]:
+    tables = [part["pair_frequencies"].astype(np.uint64) << np.uint64(32) | part["pair_lengths"] for part in parts]
+    distinct, renamed = _distinct(np.concatenate(tables))
+    bases = np.cumsum([0] + [len(table) for table in tables])[:-1]
+    renamed = renamed.astype(np.uint32)
+    codes = [renamed[base:][part["codes"]] for part, base in zip(parts, bases, strict=True)]
+    return np.concatenate(codes), _unpacked(distinct)
+
+
+def _distinct(packed: Array) -> tuple[Array, Array]:
+    """np.unique with its inverse; by presence instead of by sorting where the values are small."""
+    if not len(packed):
+        return packed, np.empty(0, dtype=np.intp)
+    small = (packed >> np.uint64(32)).astype(np.intp)
+    width = int((packed & np.uint64(0xFFFFFFFF)).max()) + 1
+    size = (int(small.max()) + 1) * width
+    if size > max(4 * len(packed), 1 << 16):
+        distinct, codes = np.unique(packed, return_inverse=True)
+        return distinct, codes
+    small *= width
+    small += (packed & np.uint64(0xFFFFFFFF)).astype(np.intp)
+    present = np.zeros(size, dtype=np.bool_)
+    present[small] = True
+    values = np.flatnonzero(present)
+    names = np.zeros(size, dtype=np.uint32)
+    names[values] = np.arange(len(values), dtype=np.uint32)
+    distinct = (values // width).astype(np.uint64) << np.uint64(32) | (values % width).astype(np.uint64)
+    return distinct, names[small]
+
+
+def _unpacked(distinct: Array) -> tuple[Array, Array]:
+    return (distinct >> np.uint64(32)).astype(np.uint16), (distinct & np.uint64(0xFFFFFFFF)).astype(np.uint32)
+
+
+def _changes(values: Array) -> npt.NDArray[np.bool_]:
+    """Where a value differs from the one before it; the first always does."""
+    changed = np.ones(len(values), dtype=np.bool_)
+    np.not_equal(values[1:], values[:-1], out=changed[1:])
+    return changed
+
+
+def _first_key(part: Mapping[str, Array]) -> int:
+    return int(part["keys"][0]) if len(part["keys"]) else 0
+
+
+def _checked(segment: Segment) -> Mapping[str, Array]:
+    """The arrays, if their shapes fit together; their content is the business of the checksums."""
+    header, arrays = segment.header, segment.arrays
+    name = "a segment in memory" if segment.path is None else segment.path.name
+    if header.get("kind") != KIND or header.get("format") != FORMAT:
+        raise DamagedSegment(f"{name} is not a text segment of format {FORMAT}")
+    if not arrays.keys() >= _ARRAYS:
+        raise DamagedSegment(f"{name} lacks arrays of a text segment")
+    sizes = {array_name: len(values) for array_name, values in arrays.items()}
+    if (
+        sizes["keys"] != header["count"]
+        or sizes["lengths"] != sizes["keys"]
+        or sizes["starts"] != sizes["hashes"] + 1
+        or sizes["documents"] != sizes["codes"]
+        or sizes["pair_frequencies"] != sizes["pair_lengths"]
+    ):
+        raise DamagedSegment(f"the arrays of {name} do not fit together")
+    return arrays
+
+
+# --- What a query reads ------------------------------------------------------------------------------------
+
+
+class _Statistics(NamedTuple):
+    """What every impact depends on: the whole index, not the segment."""
+
+    average: float
+    k1: float
+    b: float
+
+
+def _impacts(frequencies: Array, lengths: Array, statistics: _Statistics) -> Scores:
+    """BM25's saturated term frequency. Each operation is exact IEEE, so the bits depend on the values only."""
+    average, k1, b = statistics
+    norms = k1 * ((1.0 - b) + b * (lengths.astype(np.float64) / average))
+    counts = frequencies.astype(np.float64)
+    impacts: Scores = (counts * (k1 + 1.0)) / (counts + norms)
+    return impacts
+
+
+class _SegmentSource:
+    """A segment as the scorer sees it: documents in order of their keys, impacts by code."""
+
+    __slots__ = (
+        "_codes",
+        "_documents",
+        "_hashes",
+        "_pair_frequencies",
+        "_pair_lengths",
+        "_starts",
+        "_table",
+        "count",
+        "keys",
+        "total_length",
+    )
+
+    def __init__(self, segment: Segment) -> None:
+        arrays = _checked(segment)
+        self.keys: Keys = arrays["keys"]
+        self.count = len(self.keys)
+        self.total_length = int(segment.header["total_length"])
+        self._hashes = arrays["hashes"]
+        self._starts = arrays["starts"]
+        self._documents = arrays["documents"]
+        self._codes = arrays["codes"]
+        self._pair_frequencies = arrays["pair_frequencies"]
+        self._pair_lengths = arrays["pair_lengths"]
+        self._table: tuple[_Statistics, Scores] | None = None
+
+    def postings(self, hashes: npt.NDArray[np.uint64]) -> list[tuple[int, Array, Array]]:
+        """Place in `hashes`, documents and codes of each term that is here."""
+        if not len(self._hashes):
+            return []
+        found = self._hashes.searchsorted(hashes)
+        np.minimum(found, len(self._hashes) - 1, out=found)
+        here = (self._hashes[found] == hashes).nonzero()[0]
+        found = found[here]
+        first, last = self._starts[found].tolist(), self._starts[found + 1].tolist()
+        return [
+            (place, self._documents[start:end], self._codes[start:end])
+            for place, start, end in zip(here.tolist(), first, last, strict=True)
+        ]
+
+    def contributions(self, codes: Array, weight: float, statistics: _Statistics) -> Scores:
+        """Weighted impacts, through a table of all pairs that is kept for as long as the statistics stay.
+
+        A few codes are computed on their own: each write to the tail changes the statistics, and the table
+        of a store of long documents has thousands of pairs. The bits are the same.
+        """
+        table = self._table
+        if table is None or table[0] != statistics:
+            if 2 * len(codes) < len(self._pair_lengths):
+                return _impacts(self._pair_frequencies[codes], self._pair_lengths[codes], statistics) * weight
+            table = (statistics, _impacts(self._pair_frequencies, self._pair_lengths, statistics))
+            self._table = table
+        impacts = table[1]
+        if len(impacts) < len(codes):
+            return (impacts * weight).take(codes)
+        return impacts.take(codes) * weight
+
+
+class _TailSource:
+    """What one query sees of the tail: a copy, in order of the keys, that later writes do not change."""
+
+    __slots__ = ("_frequencies", "_impacts", "_lengths", "count", "documents", "keys", "lists", "total_length")
+
+    def __init__(
+        self,
+        documents: int,
+        total_length: int,
+        keys: Keys,
+        frequencies: Array,
+        lengths: Array,
+        lists: list[tuple[int, Array, Array]],
+    ) -> None:
+        self.documents = documents
+        self.total_length = total_length
+        self.keys = keys
+        self.count = len(keys)
+        self.lists = lists
+        self._frequencies = frequencies
+        self._lengths = lengths
+        self._impacts: Scores | None = None
+
+    def contributions(self, codes: Array, weight: float, statistics: _Statistics) -> Scores:
+        if self._impacts is None:
+            self._impacts = _impacts(self._frequencies, self._lengths, statistics)
+        return self._impacts.take(codes) * weight
+
+
+_Source = _SegmentSource | _TailSource
+
+
+class _List(NamedTuple):
+    """The postings of one term in one source."""
+
+    source: int
+    documents: Array
+    codes: Array
+
+
+# Where the documents of a source begin in a row of documents, and their numbers in that source.
+_Groups = dict[int, tuple[int, Array]]
+
+
+class _Pending(NamedTuple):
+    """A term's weight with the idf, and those of its postings that were not read."""
+
+    weight: float
+    lists: list[_List]
+
+
+class _Term(NamedTuple):
+    """A query term that some document has: its weight with the idf, and the most it can add to a score."""
+
+    weight: float
+    frequency: int
+    bound: float
+    lists: list[_List]
+
+
+class TextTail:
+    """Postings of the records that no segment holds yet. Safe for use by several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        # term hash -> ascending (slot << 16 | frequency); a slot is a document's number in order of arrival.
+        # The only posting of a term stands alone: most terms are rare, and an array costs as much as ten.
+        self._postings: dict[int, int | array[int]] = {}
+        self._keys = array("q")
+        self._lengths = array("I")
+        self._first_slot = 0  # the slot of the first key; slots before it are gone
+        self._dead = 0  # how many of the leading slots are of removed documents
+        self._documents: dict[int, tuple[int, tuple[int, ...]]] = {}  # key -> slot, its term hashes
+        self._total_length = 0
+        self._ascending = True
+
+    def __len__(self) -> int:
+        return len(self._documents)
+
+    @property
+    def total_length(self) -> int:
+        return self._total_length
+
+    def keys(self) -> list[int]:
+        """The keys of its documents, in order of arrival."""
+        with self._lock:
+            return list(self._documents)
+
+    def add(self, key: int, terms: Sequence[str]) -> None:
+        """Take in a document. A key that is here already is left as it is: a record never changes."""
+        counts = Counter(terms)
+        hashes = tuple(map(term_hash, counts))
+        postings = self._postings
+        with self._lock:
+            if key in self._documents:
+                return
+            keys = self._keys
+            slot = self._first_slot + len(keys)
+            if keys and key < keys[-1]:
+                self._ascending = False
+            keys.append(key)
+            self._lengths.append(len(terms))
+            packed = slot << 16
+            for term, frequency in zip(hashes, counts.values(), strict=True):
+                posting = packed | (frequency if frequency < _LARGEST_FREQUENCY else _LARGEST_FREQUENCY)
+                found = postings.setdefault(term, posting)
+                if found is posting:
+                    continue
+                if isinstance(found, int):
+                    postings[term] = array("Q", (found, posting))
+                else:
+                    found.append(posting)
+            self._documents[key] = slot, hashes
+            self._total_length += len(terms)
+
+    def remove(self, key: int) -> bool:
+        """Take a document out, with everything that only it had; whether it was here."""
+        with self._lock:
+            known = self._documents.pop(key, None)
+            if known is None:
+                return False
+            slot, terms = known
+            for term in terms:
+                found = self._postings[term]
+                if isinstance(found, int) or len(found) == 1:
+                    del self._postings[term]
+                else:
+                    del found[bisect_left(found, slot << 16)]
+            place = slot - self._first_slot
+            self._total_length -= self._lengths[place]
+            self._lengths[place] = 0
+            self._trim()
+            return True
+
+    def _trim(self) -> None:
+        """Let go of leading slots whose documents were removed: segments take over the oldest first."""
+        keys, dead = self._keys, self._dead
+        while dead < len(keys):
+            known = self._documents.get(keys[dead])
+            if known is not None and known[0] == self._first_slot + dead:
+                break
+            dead += 1
+        self._dead = dead
+        if dead == len(keys) or dead >= max(_TRIM_FROM, len(keys) // 2):
+            del keys[:dead]
+            del self._lengths[:dead]
+            self._first_slot += dead
+            self._dead = 0
+            self._ascending = self._ascending or not keys
+
+    def view(self, hashes: Sequence[int]) -> _TailSource:
+        """Of one moment: the statistics, the keys and, for each of the terms that is here, its postings."""
+        with self._lock:
+            documents, total_length = len(self._documents), self._total_length
+            keys: Keys = np.array(self._keys, dtype=np.int64)
+            here: list[tuple[int, array[int]]] = []
+            for place, term in enumerate(hashes):
+                posting = self._postings.get(term)
+                if posting is not None:
+                    here.append((place, array("Q", (posting,)) if isinstance(posting, int) else posting))
+            if not here:
+                none = np.empty(0, dtype=np.uint32)
+                return _TailSource(documents, total_length, keys, none, none, [])
+            # A copy: an array that lends its buffer cannot grow, and `add` would fail.
+            joined = np.frombuffer(b"".join([found for _, found in here]), dtype=np.uint64)
+            sizes = [len(found) for _, found in here]
+            slots = (joined >> np.uint64(16)).astype(np.intp)
+            slots -= self._first_slot
+            lengths = np.frombuffer(self._lengths, dtype=np.uint32).take(slots)
+            ascending = self._ascending
+        if ascending:
+            numbers = slots.astype(np.uint32)
+        else:
+            by_key = np.argsort(keys, kind="stable")
+            ranks = np.empty(len(keys), dtype=np.uint32)
+            ranks[by_key] = np.arange(len(keys), dtype=np.uint32)
+            keys, numbers = keys[by_key], ranks[slots]
+        every = np.arange(len(slots))
+        lists: list[tuple[int, Array, Array]] = []
+        at = 0
+        for (place, _), size in zip(here, sizes, strict=True):
+            codes = every[at : at + size]
+            if not ascending:
+                codes = codes[np.argsort(numbers[codes])]
+            lists.append((place, numbers[at : at + size] if ascending else numbers[codes], codes))
+            at += size
+        return _TailSource(documents, total_length, keys, joined & np.uint64(0xFFFF), lengths, lists)
+
+    def frequency(self, term: str) -> int:
+        """In how many of its documents the term stands."""
+        found = self._postings.get(term_hash(term), 0)
+        return int(found != 0) if isinstance(found, int) else len(found)
+
+
+# --- The scorer --------------------------------------------------------------------------------------------
+
+_BATCH = 4_096
+_DENSE_FROM = 4
+_scratch = threading.local()  # one score for each document, all zero between searches
+
+
+class TextIndex:
+    """Searches segments and tail as one corpus. A key may stand in one of them only.
+
+    A search is exact, full BM25 wherever one of these holds:
+
+    - `among` is given;
+    - the index has at most `exact_documents` documents;
+    - the posting lists of the query's terms have at most `postings_budget` entries together;
+    - what has been read proves that no document outside it can be among the best `limit`.
+
+    Otherwise the terms, from the rarest to the most common, are read for as long as they fit into the budget
+    together, and of the next one the postings of the newest documents (the highest keys) that still fit.
+    Of the documents found so, the best `shortlist` by the terms read so far (ties: the newest) are scored by
+    all terms, and the best of them are the answer. Scores are exact full BM25 in this case too; what may be
+    missing are documents that have none of the rarer terms and are older than the newest of a common one.
+    Either way the answer depends on the documents only, never on their division into segments.
+    """
+
+    def __init__(
+        self,
+        segments: Sequence[Segment],
+        tail: TextTail | None = None,
+        *,
+        postings_budget: int = 1 << 18,
+        exact_documents: int = 1 << 19,
+        shortlist: int = 1 << 12,
+    ) -> None:
+        self._segments = [_SegmentSource(segment) for segment in segments]
+        self._tail = TextTail() if tail is None else tail
+        self._segment_documents = sum(source.count for source in self._segments)
+        self._segment_length = sum(source.total_length for source in self._segments)
+        self._postings_budget = postings_budget
+        self._exact_documents = exact_documents
+        self._shortlist = shortlist
+
+    @property
+    def documents(self) -> int:
+        return self._segment_documents + len(self._tail)
+
+    @property
+    def total_length(self) -> int:
+        """The number of terms of all documents."""
+        return self._segment_length + self._tail.total_length
+
+    def document_frequency(self, term: str) -> int:
+        """In how many documents the term stands."""
+        wanted = np.array([term_hash(term)], dtype=np.uint64)
+        in_segments = sum(len(documents) for source in self._segments for _, documents, _ in source.postings(wanted))
+        return in_segments + self._tail.frequency(term)
+
+    def search(
+        self,
+        query: Mapping[str, float],
+        limit: int,
+        among: Keys | None = None,
+        k1: float = 1.2,
+        b: float = 0.75,
+    ) -> tuple[Keys, Scores]:
+        """Keys and scores of the documents that match best, best first, ties by ascending key.
+
+        `query` gives each term its weight. `among` holds the only keys that may be found, in ascending order.
+        Documents that have none of the terms are never found.
+        """
+        if limit < 0:
+            raise InvalidInput(f"limit must not be negative, not {limit}")
+        plan = self._plan(query, k1, b)
+        if not plan.terms or not limit:
+            return np.empty(0, dtype=np.int64), np.empty(0)
+        shortlist = max(self._shortlist, limit)
+        if among is None:
+            within_budget = plan.documents <= self._exact_documents or plan.postings <= self._postings_budget
+            return plan.search(limit, None, None if within_budget else self._postings_budget, shortlist)
+        chosen = plan.numbers(among)
+        # One look into a list costs about as much as reading four of its entries in sequence.
+        if len(chosen) <= 1024 or 4 * len(chosen) * len(plan.terms) <= plan.postings:
+            return plan.best(chosen, plan.scores(chosen), limit)
+        return plan.search(limit, chosen, None, shortlist)
+
+    def score(self, query: Mapping[str, float], keys: Keys, k1: float = 1.2, b: float = 0.75) -> Scores:
+        """The exact score of each of these keys, in their order; 0.0 for one that matches nothing."""
+        plan = self._plan(query, k1, b)
+        distinct, places = np.unique(keys, return_inverse=True)
+        scores = np.zeros(len(distinct))
+        numbers = plan.numbers(distinct)
+        scores[distinct.searchsorted(plan.keys(numbers))] = plan.scores(numbers)
+        return scores[places]
+
+    def _plan(self, query: Mapping[str, float], k1: float, b: float) -> _Plan:
+        if not (k1 >= 0.0 and 0.0 <= b <= 1.0):
+            raise InvalidInput(f"BM25 needs k1 >= 0 and b from 0 to 1, not k1={k1} and b={b}")
+        for weight in query.values():
+            if not _SMALLEST_WEIGHT <= weight <= _LARGEST_WEIGHT:
+                raise InvalidInput(
+                    f"the weight of a query term must lie between {_SMALLEST_WEIGHT} and {_LARGEST_WEIGHT}, "
+                    f"not {weight}"
+                )
+        hashes = [term_hash(term) for term in query]
+        tail = self._tail.view(hashes)
+        lists: list[list[_List]] = [[] for _ in hashes]
+        wanted = np.array(hashes, dtype=np.uint64)
+        for number, source in enumerate(self._segments):
+            for place, numbers, codes in source.postings(wanted):
+                lists[place].append(_List(number, numbers, codes))
+        for place, numbers, codes in tail.lists:
+            lists[place].append(_List(len(self._segments), numbers, codes))
+        documents = self._segment_documents + tail.documents
+        total_length = self._segment_length + tail.total_length
+        terms: list[tuple[int, int, _Term]] = []
+        for hashed, weight, found in zip(hashes, query.values(), lists, strict=True):
+            if found:
+                frequency = sum([len(entry.documents) for entry in found])
+                weight *= math.log(1.0 + (documents - frequency + 0.5) / (frequency + 0.5))
+                terms.append((frequency, hashed, _Term(weight, frequency, weight * (k1 + 1.0), found)))
+        terms.sort(key=_by_frequency)
+        average = total_length / documents if total_length else 1.0
+        return _Plan([*self._segments, tail], [entry[2] for entry in terms], documents, _Statistics(average, k1, b))
+
+
+def _by_frequency(entry: tuple[int, int, _Term]) -> tuple[int, int]:
+    return entry[:2]
+
+
+class _Plan:
+    """One query: its terms from the rarest to the most common, and the sources with their statistics.
+
+    Documents of all sources are numbered through, source after source. Each score is the sum of its terms'
+    contributions in the order of the plan, whichever way it is computed, so that its bits are always the same.
+    """
+
+    def __init__(
+        self, sources: Sequence[_Source], terms: list[_Term], documents: int, statistics: _Statistics
+    ) -> None:
+        self.terms = terms
+        self.documents = documents
+        self.postings = sum(term.frequency for term in terms)
+        self._sources = sources
+        self._statistics = statistics
+        self._bases = [0]
+        for source in sources:
+            self._bases.append(self._bases[-1] + source.count)
+        # rest[i]: the most that the terms from i on can add to a score.
+        self._rest = [0.0] * (len(terms) + 1)
+        for i in range(len(terms) - 1, -1, -1):
+            self._rest[i] = self._rest[i + 1] + terms[i].bound * (1.0 + _SLACK)
+
+    # Keys and numbers
+
+    def numbers(self, keys: Keys) -> Numbers:
+        """The numbers of the documents among these ascending keys, ascending."""
+        found: list[Numbers] = []
+        for base, source in zip(self._bases, self._sources, strict=False):
+            if not source.count:
+                continue
+            inside = keys[keys.searchsorted(source.keys[0]) : keys.searchsorted(source.keys[-1], side="right")]
+            if not len(inside):
+                continue
+            if source.keys[-1] - source.keys[0] == source.count - 1:  # without a gap
+                found.append(inside + (base - source.keys[0]))
+                continue
+            # The right side: where a tail was given a removed key again, the later one counts.
+            places = source.keys.searchsorted(inside, side="right") - 1
+            found.append(places[source.keys[places] == inside] + base)
+        return np.concatenate(found) if found else np.empty(0, dtype=np.intp)
+
+    def keys(self, numbers: Numbers) -> Keys:
+        """The keys of the documents with these ascending numbers."""
+        keys = np.empty(len(numbers), dtype=np.int64)
+        for i, first, last in self._split(numbers):
+            keys[first:last] = self._sources[i].keys[numbers[first:last] - self._bases[i]]
+        return keys
+
+    def _split(self, numbers: Numbers) -> list[tuple[int, int, int]]:
+        """Which sources these ascending numbers fall into, and where each one's begin and end."""
+        edges = numbers.searchsorted(self._bases).tolist()
+        return [(i, first, last) for i, (first, last) in enumerate(pairwise(edges)) if first < last]
+
+    # Scores of given documents
+
+    def scores(self, numbers: Numbers) -> Scores:
+        """The scores of the documents with these ascending numbers."""
+        scores = np.zeros(len(numbers))
+        groups = self._groups(numbers)
+        for term in self.terms:
+            self._add(term.weight, term.lists, groups, scores)
+        return scores
+
+    def _groups(self, numbers: Numbers) -> _Groups:
+        return {
+            i: (first, (numbers[first:last] - self._bases[i]).astype(np.uint32))
+            for i, first, last in self._split(numbers)
+        }
+
+    def _add(self, weight: float, lists: Iterable[_List], groups: _Groups, scores: Scores) -> None:
+        """Add a term's contribution to the scores of the given documents, by looking them up in its lists."""
+        for source, documents, codes in lists:
+            if source not in groups:
+                continue
+            first, wanted = groups[source]
+            if len(documents) < len(wanted):
+                at = wanted.searchsorted(documents)
+                np.minimum(at, len(wanted) - 1, out=at)
+                hits = (wanted.take(at) == documents).nonzero()[0]
+                at, codes = at.take(hits), codes.take(hits)
+            else:
+                within = documents.searchsorted(wanted)
+                np.minimum(within, len(documents) - 1, out=within)
+                at = (documents.take(within) == wanted).nonzero()[0]
+                codes = codes.take(within.take(at))
+            if len(at):
+                at += first
+                scores[at] += self._sources[source].contributions(codes, weight, self._statistics)
+
+    def best(self, numbers: Numbers, scores: Scores, limit: int) -> tuple[Keys, Scores]:
+        """Keys and scores of the best of these documents (any order) with a score above zero."""
+        threshold = _threshold(scores, limit)
+        chosen = np.flatnonzero(scores >= threshold if threshold > 0.0 else scores > 0.0)
+        chosen = chosen[np.argsort(numbers[chosen])]
+        scores = scores[chosen]
+        keys = self.keys(numbers[chosen])
+        order = np.lexsort((keys, -scores))[:limit]
+        return keys[order], scores[order]
+
+    # Search
+
+    def search(self, limit: int, among: Numbers | None, budget: int | None, shortlist: int) -> tuple[Keys, Scores]:
+        """The best documents, reading no more of the common terms than it takes to be sure of them.
+
+        Only `budget` makes it less than exact, as `TextIndex` says.
+        """
+        sums = _Sums(self._bases[-1], among)
+        try:
+            answer = self.best(*self._finish(limit, shortlist, *self._read(sums, limit, budget)), limit)
+        except BaseException as error:
+            sums.discard()
+            if isinstance(error, IndexError):
+                raise DamagedSegment("a text segment names documents that it does not have") from error
+            raise
+        sums.clear()
+        return answer
+
+    def _read(self, sums: _Sums, limit: int, budget: int | None) -> tuple[bool, Numbers, Scores, int, list[_Pending]]:
+        """Sum up terms until the others cannot bring another document into the best, or the budget is over.
+
+        Returns whether it was the budget, the documents that can still be among the best with their sums, the
+        first term that was not read whole, and what was not read.
+        """
+        position = read = 0
+        while position < len(self.terms):
+            term = self.terms[position]
+            over = budget is not None and read + term.frequency > budget
+            # No sum can be above the rest before the terms read so far weigh more than it.
+            if position and self._rest[0] > 2.0 * self._rest[position]:
+                kept = self._settled(sums, limit, position, over)
+                if kept is not None:
+                    return over, *kept, position, self._pending(position)
+            if over and budget is not None:
+                newest, older = self._newest(term, budget - read)
+                sums.add(self._postings(newest, term.weight), 1)
+                lowest = sums.threshold(limit) * (1.0 - _SLACK) - self._rest[position]
+                pending = [_Pending(term.weight, older), *self._pending(position + 1)]
+                return True, *sums.select_all(lowest), position, pending
+            # Few postings are summed up in one go, whatever terms they are of.
+            batch = self._postings(term.lists, term.weight)
+            read += term.frequency
+            first, position = position, position + 1
+            most = _BATCH if budget is None else min(_BATCH, budget)
+            while position < len(self.terms) and read + self.terms[position].frequency <= most:
+                batch += self._postings(self.terms[position].lists, self.terms[position].weight)
+                read += self.terms[position].frequency
+                position += 1
+            sums.add(batch, position - first)
+        return False, *sums.select_all(sums.threshold(limit)), position, []
+
+    def _pending(self, position: int) -> list[_Pending]:
+        return [_Pending(term.weight, term.lists) for term in self.terms[position:]]
+
+    def _settled(self, sums: _Sums, limit: int, position: int, over: bool) -> tuple[Numbers, Scores] | None:
+        """The documents that can still be among the best, if none outside the sums can be.
+
+        None as well where they are so many that reading the next term is cheaper than looking them up in it:
+        an entry of a list costs about an eighth of a look into it. This does not count once the budget is over.
+        """
+        rest = self._rest[position]
+        threshold = sums.threshold(limit, rest)
+        if threshold <= rest:
+            return None
+        most = None if over else self.terms[position].frequency // 8
+        return sums.select(threshold - rest - _SLACK * threshold, most)
+
+    def _postings(self, lists: Iterable[_List], weight: float) -> list[tuple[int, Array, Scores]]:
+        """First number of the source, documents and contributions, for each list."""
+        return [
+            (
+                self._bases[source],
+                documents,
+                self._sources[source].contributions(codes, weight, self._statistics),
+            )
+            for source, documents, codes in lists
+        ]
+
+    def _newest(self, term: _Term, size: int) -> tuple[list[_List], list[_List]]:
+        """A term's postings of its `size` newest documents, and the others."""
+        ends = [entry.documents[-size:] if size else entry.documents[:0] for entry in term.lists]
+        keys = [self._sources[entry.source].keys[end] for entry, end in zip(term.lists, ends, strict=True)]
+        joined = np.concatenate(keys)
+        oldest = np.partition(joined, len(joined) - size)[len(joined) - size] if size else 0
+        newer: list[_List] = []
+        older: list[_List] = []
+        for entry, end_keys in zip(term.lists, keys, strict=True):
+            cut = len(entry.documents) - (len(end_keys) - int(end_keys.searchsorted(oldest)) if size else 0)
+            newer.append(_List(entry.source, entry.documents[cut:], entry.codes[cut:]))
+            older.append(_List(entry.source, entry.documents[:cut], entry.codes[:cut]))
+        return [entry for entry in newer if len(entry.documents)], [entry for entry in older if len(entry.documents)]
+
+    def _finish(
+        self,
+        limit: int,
+        shortlist: int,
+        over: bool,
+        numbers: Numbers,
+        scores: Scores,
+        position: int,
+        pending: list[_Pending],
+    ) -> tuple[Numbers, Scores]:
+        """Add what was not read, looking up only documents that can still be among the best."""
+        if not pending:
+            return numbers, scores
+        if over and len(scores) > shortlist:
+            numbers, scores = self._newest_of_best(numbers, scores, shortlist)
+        order = np.argsort(numbers)
+        numbers, scores = numbers[order], scores[order]
+        if len(scores) <= 4 * limit:
+            return self._completed(numbers, scores, pending)
+        # The full scores of the best so far show how few of the others need to be looked up.
+        leading = scores >= _threshold(scores, 2 * limit)
+        first = self._completed(numbers[leading], scores[leading], pending)
+        lowest = _threshold(first[1], limit) * (1.0 - _SLACK) - self._rest[position]
+        others = (~leading & (scores >= lowest)).nonzero()[0]
+        second = self._completed(numbers[others], scores[others], pending)
+        return np.concatenate((first[0], second[0])), np.concatenate((first[1], second[1]))
+
+    def _newest_of_best(self, numbers: Numbers, scores: Scores, size: int) -> tuple[Numbers, Scores]:
+        """The `size` documents with the highest scores, the newest of those that tie for the last places."""
+        threshold = _threshold(scores, size)
+        above, tied = (scores > threshold).nonzero()[0], (scores == threshold).nonzero()[0]
+        tied = tied[np.argsort(numbers[tied])]
+        places = size - len(above)
+        if places < len(tied):
+            tied = tied[np.argsort(self.keys(numbers[tied]))[-places:]]
+        chosen = np.concatenate((above, tied))
+        return numbers[chosen], scores[chosen]
+
+    def _completed(self, numbers: Numbers, scores: Scores, pending: list[_Pending]) -> tuple[Numbers, Scores]:
+        """Documents with ascending numbers, and their scores with what was pending."""
+        groups = self._groups(numbers)
+        for weight, lists in pending:
+            self._add(weight, lists, groups, scores)
+        return numbers, scores
+
+
+class _Sums:
+    """The sums of the scores of all documents while terms are read, in this thread's buffer.
+
+    Keeps a list of the documents met while these are few, and goes over all of them once they are many: from
+    a sixteenth on that is cheaper (measured at 100,000 documents). With `among`, the sums of all others are
+    minus infinity and stay so.
+    """
+
+    __slots__ = ("_dense", "_filled", "_found", "_read", "_scores")
+
+    def __init__(self, size: int, among: Numbers | None) -> None:
+        self._scores = _buffer(size)[:size]
+        self._found: list[Numbers] = []
+        self._read = 0
+        self._dense = False
+        self._filled = among is not None
+        if among is not None:
+            self._scores.fill(-math.inf)
+            self._scores[among] = 0.0
+
+    def add(self, batch: list[tuple[int, Array, Scores]], terms: int) -> None:
+        """Add contributions above zero in their order: first number of a source, documents, contributions.
+
+        They are those of so many terms.
+        """
+        self._read += sum([len(contributions) for _, _, contributions in batch])
+        self._dense = self._dense or _DENSE_FROM * self._read > len(self._scores)
+        if self._dense:
+            for base, documents, contributions in batch:
+                np.add.at(self._scores[base:], documents.astype(np.intp), contributions)
+            return
+        numbers = np.concatenate([documents for _, documents, _ in batch], dtype=np.intp)
+        at = 0
+        for base, documents, _ in batch:
+            end = at + len(documents)
+            if base:
+                numbers[at:end] += base
+            at = end
+        met = self._scores.take(numbers) == 0.0
+        np.add.at(self._scores, numbers, np.concatenate([contributions for _, _, contributions in batch]))
+        fresh = numbers.compress(met)
+        if terms > 1:
+            fresh.sort()
+            fresh = fresh.compress(_changes(fresh))
+        self._found.append(fresh)
+
+    def _documents(self) -> Numbers:
+        """The documents met, each once."""
+        if len(self._found) != 1:
+            self._found = [np.concatenate(self._found)]
+        return self._found[0]
+
+    def _sums(self) -> Scores:
+        return self._scores if self._dense else self._scores.take(self._documents())
+
+    def threshold(self, limit: int, least: float = 0.0) -> float:
+        """The sum of the document at place `limit`; 0.0 if fewer have more than `least`."""
+        sums = self._sums()
+        width = len(sums) // 64
+        if self._dense and width >= limit:
+            # Each of the `limit` best groups has a document of at least the lowest of their maxima. Only
+            # documents that reach it matter, and these are few: an eighth of the time of a full partition.
+            reached = _threshold(sums[: 64 * width].reshape(64, width).max(axis=0), limit)
+            if reached > least:
+                return _threshold(sums.take((sums >= reached).nonzero()[0]), limit)
+        return _threshold(sums.take((sums > least).nonzero()[0]), limit)
+
+    def select(self, lowest: float, most: int | None) -> tuple[Numbers, Scores] | None:
+        """The documents, in any order, whose sum is above zero and not below `lowest`; None if over `most`."""
+        sums = self._sums()
+        chosen = sums >= lowest if lowest > 0.0 else sums > 0.0
+        if most is not None and np.count_nonzero(chosen) > most:
+            return None
+        places = chosen.nonzero()[0]
+        return (places if self._dense else self._documents().take(places)), sums.take(places)
+
+    def select_all(self, lowest: float) -> tuple[Numbers, Scores]:
+        selected = self.select(lowest, None)
+        assert selected is not None
+        return selected
+
+    def clear(self) -> None:
+        if self._dense or self._filled:
+            self._scores.fill(0.0)
+        else:
+            self._scores[self._documents()] = 0.0
+
+    def discard(self) -> None:
+        """Leave the buffer to nobody: it may hold sums that are not known any more."""
+        _scratch.buffer = None
+
+
+def _threshold(scores: Scores, limit: int) -> float:
+    """The score of the document at place `limit`; 0.0 if there are fewer."""
+    if len(scores) < limit:
+        return 0.0
+    return float(np.partition(scores, len(scores) - limit)[len(scores) - limit])
+
+
+def _buffer(size: int) -> Scores:
+    """This thread's zeroed scores, for at least `size` documents. Untouched pages of it cost nothing."""
+    buffer: Scores | None = getattr(_scratch, "buffer", None)
+    if buffer is None or len(buffer) < size:
+        buffer = np.zeros(max(size + size // 4, 1 << 12))
+        _scratch.buffer = buffer
+    return buffer

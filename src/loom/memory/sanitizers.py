@@ -61,6 +61,7 @@ class ContentSanitizer:
     """Strips control characters and masks sensitive values; sanitising twice changes nothing more."""
 
     def __init__(self, mask_sensitive: bool = True, kinds: Iterable[SensitiveKind | str] = DEFAULT_KINDS) -> None:
+        kinds = tuple(kinds)
         known = {kind.value for kind in SensitiveKind}
         unknown = sorted({str(kind) for kind in kinds} - known)
         if unknown:
@@ -89,12 +90,10 @@ class ContentSanitizer:
                     break
                 for start, end, kind in masks:
                     for edit in reversed(edits):
-                        start, end = edit.origin(start), edit.origin(end - 1) + 1
-                    found = [old for old in found if old.end <= start or end <= old.start]
+                        start, end = edit.origin(start, end)
                     found.append(Finding(kind, start, end))
                 edits.append(_Edit(edits[-1].text, [(start, end, f"[{kind}]") for start, end, kind in masks]))
-        found.sort(key=lambda finding: finding.start)
-        return SanitizedContent(edits[-1].text, tuple(found), removed)
+        return SanitizedContent(edits[-1].text, _outermost(found), removed)
 
     def validate(self, content: object) -> None:
         """Raise `InvalidInput` for what cannot be kept as a text: another type, nothing, broken Unicode."""
@@ -118,29 +117,43 @@ Mask = tuple[int, int, SensitiveKind]
 
 
 class _Edit:
-    """A text with some spans replaced, which still knows where each character came from."""
+    """A text with some spans replaced, which still knows where everything came from."""
 
-    __slots__ = ("_places", "_sources", "text")
+    __slots__ = ("_places", "_replacements", "text")
 
     def __init__(self, source: str, replacements: list[Replacement]) -> None:
-        self._places: list[int] = [0]
-        self._sources: list[int] = [0]
+        self._replacements = replacements
+        self._places: list[int] = []
         pieces: list[str] = []
         position = length = 0
         for start, end, replacement in replacements:
+            self._places.append(length + start - position)
             pieces += (source[position:start], replacement)
             length += start - position + len(replacement)
             position = end
-            self._places.append(length)
-            self._sources.append(end)
         pieces.append(source[position:])
         self.text = "".join(pieces) if replacements else source
 
-    def origin(self, place: int) -> int:
-        """The place in the source of a character that is not part of a replacement, or of that replacement."""
+    def origin(self, start: int, end: int) -> tuple[int, int]:
+        """The span of the source behind a span of the text; a replacement counts as a whole."""
+        return self._source_of(start)[0], self._source_of(end - 1)[1]
+
+    def _source_of(self, place: int) -> tuple[int, int]:
         index = bisect_right(self._places, place) - 1
-        source = self._sources[index] + place - self._places[index]
-        return min(source, self._sources[index + 1] - 1) if index + 1 < len(self._sources) else source
+        if index < 0:
+            return place, place + 1
+        start, end, replacement = self._replacements[index]
+        beyond = place - self._places[index] - len(replacement)
+        return (start, end) if beyond < 0 else (end + beyond, end + beyond + 1)
+
+
+def _outermost(found: list[Finding]) -> tuple[Finding, ...]:
+    """In the order of the text, without those that a later look found to be part of a larger one."""
+    kept: list[Finding] = []
+    for finding in sorted(found, key=lambda finding: (finding.start, -finding.end)):
+        if not kept or finding.start >= kept[-1].end:
+            kept.append(finding)
+    return tuple(kept)
 
 
 # --- control characters ------------------------------------------------------------------------------------
@@ -165,7 +178,7 @@ _STRAY_JOINER = re.compile(
 
 
 def _controls(text: str) -> list[Replacement]:
-    if text.isprintable():
+    if text.isascii() and text.isprintable():
         return []
     return [
         (match.start(), match.end(), "\n" if match.lastgroup == "line" else "")
@@ -290,7 +303,8 @@ _ASSIGNMENT = re.compile(
     r"|(?P<key>(?:api|secret|access|private|encryption|signing|auth|account)[_\- ]?key|client[_\- ]?secret|apikey"
     r"|(?:access|auth|refresh|bot|api|id|session|bearer)[_\- ]?token)"
     r"|(?P<weak>token|secret|credential))"
-    r"(?:[0-9]{1,2})?(?P<assign>[\"']?[ \t]{0,8}(?:=>|:=|[:=：])[ \t]{0,8}|[ \t]is[ \t]|[ \t](?<=--[a-z_\-]{8}[ \t]))"
+    r"(?:[0-9]{1,2})?(?P<assign>[\"']?[ \t]{0,8}(?:=>|:=|[:=：])[ \t]{0,8}|[ \t]is[ \t])"
+    r"|--(?P<flag>password|passwd|passphrase|token|api-key|secret)[ \t]{1,4}"
     r"|(?P<chinese>密码|口令|密钥|令牌|通行码)(?:[ \t]{0,4}(?:[:：=]|是|为)[ \t]{0,4})"
 )
 _QUOTED_VALUE = re.compile(r"""(?P<quote>["'`])(?P<value>[^"'`\n]{4,512})(?P=quote)""")
@@ -320,7 +334,7 @@ def _assigned_values(text: str) -> Iterator[Mask]:
             if value:
                 yield name.end(), value.end(), SensitiveKind.SECRET
             continue
-        kind = SensitiveKind.SECRET if name["password"] or name["weak"] else SensitiveKind.API_KEY
+        kind = SensitiveKind.SECRET if name["password"] or name["weak"] or name["flag"] else SensitiveKind.API_KEY
         quoted = _QUOTED_VALUE.match(text, name.end())
         value = quoted or _PLAIN_VALUE.match(text, name.end())
         if value is None:
@@ -401,12 +415,16 @@ _PHONE = re.compile(
     rf"|(?:1[.\-])?[2-9][0-9]{{2}}([.\-])[0-9]{{3}}\2[0-9]{{4}}{_NUMBER_END}"
     r")"
 )
+_DATE_OR_ADDRESS = (
+    r"(?!(?:19|20)[0-9]{2}[.\-][0-9]{1,2}[.\-][0-9]{1,2}(?![0-9])|[0-9]{1,2}[.\-][0-9]{1,2}[.\-](?:19|20)[0-9]{2}(?![0-9])"
+    r"|(?:[0-9]{1,3}\.){3}[0-9]{1,3}(?![0-9]))"
+)
 # Any digits after a word that says so.
 _SAID_PHONE = re.compile(
     r"(?:(?i:(?<![A-Za-z])(?:tel|phone|telephone|mobile|cell|call|fax|whatsapp)(?:[ \t](?:me|us|him|her|them))?"
     r"(?:[ \t](?:no\.?|number))?(?:[ \t](?:is|at|on))?)|电话|手机|座机|传真|联系方式|致电|拨打)"
     r"(?:号码?|號碼?)?(?:是|为)?[ \t]?[:：.]?[ \t]?"
-    rf"(\+?\(?[0-9](?:[ .()\-]{{0,2}}[0-9]){{6,14}}{_NUMBER_END})"
+    rf"{_DATE_OR_ADDRESS}(\+?\(?[0-9](?:[ .()\-]{{0,2}}[0-9]){{6,14}}{_NUMBER_END})"
 )
 _SAID_IDENTIFIER = re.compile(
     r"(?i:(?<![A-Za-z])(?:order|invoice|ticket|issue|id|uid|sku|serial|tracking|ref|reference|case|batch|timestamp)"

@@ -7,7 +7,6 @@ Records are the truth: damage there is reported and never papered over. What is 
 from __future__ import annotations
 
 import sqlite3
-import time
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,9 +15,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loom.storage.base import CheckReport
+from loom.storage.engine import Engine
 from loom.storage.projections import TEXT, VECTORS, active_space, index_folder, last_number
 from loom.storage.rows import checksum
 from loom.storage.segments import DamagedSegment, open_segment
+from loom.storage.transactions import EMPTY_VECTORS
 
 if TYPE_CHECKING:
     from loom.storage.sqlite import SqliteStore
@@ -26,14 +27,9 @@ if TYPE_CHECKING:
 __all__ = ["check"]
 
 # Rows that mean nothing without the record they name.
-_DANGLING = (
-    ("supersessions", "record", ""),
-    ("moves", "record", ""),
-    ("residents", "record", ""),
-    ("vectors", "record", "AND t.record IS NOT NULL"),
-    ("accesses", "record", ""),
-    ("jobs", "record", "AND t.record > 0"),
-)
+_POINTING = ("supersessions", "moves", "residents", "vectors", "accesses", "jobs")
+_TO_NOTHING = "record > 0 AND record NOT IN (SELECT seq FROM records WHERE version > 0)"
+
 _SEQUENCES = (
     ("records", "seq"),
     ("supersessions", "seq"),
@@ -64,19 +60,14 @@ def check(store: SqliteStore, repair: bool) -> CheckReport:
             )
             problems += _damaged_blobs(connection, namespace)
             problems += _sequence(connection)
-        dangling = [] if problems else list(_dangling(connection, namespace))
+        dangling = [] if problems else list(_dangling(connection))
         residency = [] if problems else list(_residency(connection, namespace))
         projections = [] if problems else list(_projections(connection, namespace, engine.path, engine.store_id))
-        known = {row[0] for row in connection.execute("SELECT file FROM segments")} if not problems else set()
-    if dangling and repair:
-        with engine.write() as connection:
-            for table, column, extra, count in dangling:
-                connection.execute(
-                    f"DELETE FROM {table} AS t WHERE t.{column} NOT IN (SELECT seq FROM records WHERE version > 0) {extra}"
-                )
-                repaired.append(f"{count} rows of {table} pointed to no record and were removed")
+    if repair:
+        repaired += [f"{count} rows of {table} pointed to no record and were removed" for table, count in dangling]
+        _remove_dangling(engine, [table for table, _ in dangling])
     else:
-        problems += [f"{count} rows of {table} point to no record" for table, _, _, count in dangling]
+        problems += [f"{count} rows of {table} point to no record" for table, count in dangling]
     problems += residency
     for kind, reason in projections:
         if repair:
@@ -84,11 +75,11 @@ def check(store: SqliteStore, repair: bool) -> CheckReport:
             repaired.append(f"the {kind} index was rebuilt: {reason}")
         else:
             problems.append(f"the {kind} index is unusable: {reason}")
-    orphans = _orphans(index_folder(engine.path), known)
-    if orphans and repair:
+    if repair and engine.path is not None:
         with store._upkeep.worker.lease(wait_s=5.0) as fence:
-            if fence is not None:
-                repaired += _remove_orphans(store, orphans)
+            swept = 0 if fence is None else store._upkeep.projector(fence).sweep()
+        if swept:
+            repaired.append(f"{swept} index files that nothing refers to were removed")
     return CheckReport(records, tuple(problems), tuple(repaired))
 
 
@@ -129,13 +120,19 @@ def _sequence(connection: sqlite3.Connection) -> list[str]:
     return found
 
 
-def _dangling(connection: sqlite3.Connection, namespace: int) -> Iterator[tuple[str, str, str, int]]:
-    for table, column, extra in _DANGLING:
-        (count,) = connection.execute(
-            f"SELECT count(*) FROM {table} t LEFT JOIN records r ON r.seq = t.{column} AND r.version > 0 WHERE r.seq IS NULL {extra}"
-        ).fetchone()
+def _dangling(connection: sqlite3.Connection) -> Iterator[tuple[str, int]]:
+    for table in _POINTING:
+        (count,) = connection.execute(f"SELECT count(*) FROM {table} WHERE {_TO_NOTHING}").fetchone()
         if count:
-            yield table, column, extra, count
+            yield table, count
+
+
+def _remove_dangling(engine: Engine, tables: list[str]) -> None:
+    if tables:
+        with engine.write() as connection:
+            for table in tables:
+                emptied = EMPTY_VECTORS if table == "vectors" else f"DELETE FROM {table} WHERE "
+                connection.execute(emptied + _TO_NOTHING)
 
 
 def _residency(connection: sqlite3.Connection, namespace: int) -> Iterator[str]:
@@ -211,25 +208,3 @@ def _segment_problem(folder: Path, files: list[str], expected: object, store_id:
         keys.append(segment.arrays["keys"])
     found = np.sort(np.concatenate(keys)) if keys else np.empty(0, dtype=np.int64)
     return "" if np.array_equal(found, np.asarray(expected)) else "it does not cover the records it should"
-
-
-def _orphans(folder: Path | None, known: set[str]) -> list[Path]:
-    if folder is None or not folder.is_dir():
-        return []
-    return [path for path in sorted(folder.iterdir()) if path.name not in known and ".seg" in path.name]
-
-
-def _remove_orphans(store: SqliteStore, orphans: list[Path]) -> list[str]:
-    """Under the lease nobody of this namespace is writing files; another namespace's new ones are young."""
-    with store._engine.read() as connection:
-        known = {row[0] for row in connection.execute("SELECT file FROM segments")}
-    removed = 0
-    for path in orphans:
-        try:
-            old = time.time() - path.stat().st_mtime > 60
-        except FileNotFoundError:
-            continue
-        if old and path.name not in known:
-            path.unlink(missing_ok=True)
-            removed += 1
-    return [f"{removed} index files that nothing refers to were removed"] if removed else []

@@ -72,8 +72,8 @@ def remove(transaction: SqliteTransaction, where: str, values: Sequence[Any]) ->
 
 # Not DELETE: see `loom.storage.schema` for what that would leave behind.
 _EMPTY_RECORDS = (
-    "UPDATE records SET id_hash = NULL, session_hash = NULL, id = '', version = 0, tier = NULL, kind = '', node = '', "
-    "session = NULL, role = NULL, name = NULL, trust = '', subject = '', flow = '', layer = '', importance = 0, "
+    "UPDATE records SET id_hash = NULL, session_hash = NULL, id = '', version = 0, tier = NULL, kind = '', "
+    "node = '', session = NULL, role = NULL, name = NULL, trust = '', subject = '', flow = '', layer = '', importance = 0, "
     "tokens = 0, counter = '', created_at = 0, committed_at = 0, checksum = 0, metadata = NULL, data = NULL, "
     "content = ''"
 )
@@ -173,6 +173,7 @@ def resume(engine: Engine, namespace: int, projector: Projector, deadline: float
     rewritten = 0
     for kind in (TEXT, VECTORS):
         rewritten += _remove_from_segments(projector, kind, records)
+    projector.sweep()
     while not engine.truncate_wal():
         if time.monotonic() >= deadline:
             raise ForgetPending(
@@ -209,7 +210,8 @@ def retention(connection: sqlite3.Connection, namespace: int) -> Retention | Non
 def expired(connection: sqlite3.Connection, namespace: int, rule: Retention, now: int) -> list[str]:
     """The ids that a rule no longer keeps; never a pinned one."""
     current = (
-        "records r WHERE r.namespace = ? AND r.version > 0 AND NOT EXISTS (SELECT 1 FROM supersessions s WHERE s.record = r.seq) "
+        "records r WHERE r.namespace = ? AND r.version > 0 AND NOT EXISTS "
+        "(SELECT 1 FROM supersessions s WHERE s.record = r.seq) "
         "AND NOT EXISTS (SELECT 1 FROM pins p WHERE p.id_hash = r.id_hash)"
     )
     found: dict[str, None] = {}

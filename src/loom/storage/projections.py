@@ -11,7 +11,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +74,7 @@ class NamespaceIndex:
         self._namespace = namespace
         self._folder = index_folder(engine.path)
         self.lock = threading.RLock()
-        self._without_segments = False
+        self._unusable: dict[str, int] = {}  # kind -> generation whose files a reader may not repair
         self._seen = 0
         self._states = {TEXT: _State(basis=TEXT_BASIS), VECTORS: _State()}
         self._segments: dict[str, dict[str, Segment]] = {TEXT: {}, VECTORS: {}}
@@ -161,14 +161,20 @@ class NamespaceIndex:
             self._vectors_seen = rows[-1][0]
 
     def _state(self, connection: sqlite3.Connection, kind: str) -> _State:
-        return _State() if self._without_segments else read_state(connection, self._namespace, kind)
+        state = read_state(connection, self._namespace, kind)
+        if self._unusable.get(kind) == state.generation:
+            return replace(state, watermark=0)
+        return state
 
-    def rely_on_records(self) -> None:
-        """Use no segments from now on: for a reader that may not repair them. Slower, and still right."""
-        self._without_segments = True
+    def rely_on_records(self, kind: str, generation: int) -> None:
+        """Do without this generation's files: for a reader that may not repair them. Slower, and still right."""
+        self._unusable[kind] = generation
         self._seen = 0
 
     def _load(self, connection: sqlite3.Connection, kind: str, state: _State) -> list[Segment]:
+        if self._unusable.get(kind) == state.generation:
+            self._segments[kind] = {}
+            return []
         wanted = [
             row[0]
             for row in connection.execute(
@@ -322,7 +328,7 @@ class Projector:
         chosen = choose_merge(rows, self._chunk)
         if not chosen:
             return False
-        segments = [open_segment(self._folder / name) for name in chosen]
+        segments = self._open(kind, state, chosen)
         module = text_index if kind == TEXT else vector_index
         self._publish(kind, state.basis, state, seen, [module.merge(segments)], chosen, state.watermark)
         return True
@@ -342,8 +348,7 @@ class Projector:
         module = text_index if kind == TEXT else vector_index
         replaced: list[str] = []
         built: list[Built] = []
-        for name in names:
-            segment = open_segment(self._folder / name)
+        for name, segment in zip(names, self._open(kind, state, names), strict=True):
             if np.isin(segment.arrays["keys"], gone).any():
                 replaced.append(name)
                 rest = module.without(segment, set(records))
@@ -352,6 +357,33 @@ class Projector:
         if replaced:
             self._publish(kind, state.basis, state, seen, built, replaced, state.watermark)
         return len(replaced)
+
+    def _open(self, kind: str, state: _State, names: Collection[str]) -> list[Segment]:
+        """The segments of these names; gives up the projection where one is missing or damaged."""
+        try:
+            return [open_segment(self._folder / name) for name in names]
+        except DamagedSegment as error:
+            self.reset(kind, state.generation)
+            raise StaleProjection(kind, state.generation) from error
+
+    def sweep(self) -> int:
+        """Remove the files of this namespace that nothing refers to: what a killed process left behind.
+
+        Under the lease nobody else makes files for this namespace; a holder that was overtaken cannot publish.
+        """
+        if not self._folder.is_dir():
+            return 0
+        with self._engine.read() as connection:
+            known = {
+                row[0]
+                for row in connection.execute("SELECT file FROM segments WHERE namespace = ?", (self._namespace,))
+            }
+        own = tuple(f"{kind}-{self._namespace}-" for kind in (TEXT, VECTORS))
+        orphans = [
+            path.name for path in self._folder.iterdir() if path.name.startswith(own) and path.name not in known
+        ]
+        self._delete_files(orphans)
+        return len(orphans)
 
     def reset(self, kind: str, generation: int | None) -> bool:
         """Give up a projection whose files are damaged, unless somebody has replaced it since."""
@@ -384,7 +416,7 @@ class Projector:
         self._folder.mkdir(exist_ok=True)
         rows: list[tuple[str, int, int, int]] = []
         for header, arrays in built:
-            name = f"{kind}-{new_id()}.seg"
+            name = f"{kind}-{self._namespace}-{new_id()}.seg"
             keys = arrays["keys"]
             write_segment(self._folder / name, {**header, "store": self._engine.store_id}, arrays)
             rows.append((name, int(keys[0]), int(keys[-1]), len(keys)))

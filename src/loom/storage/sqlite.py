@@ -52,6 +52,7 @@ from loom.storage.filters import conditions
 from loom.storage.projections import (
     NamespaceIndex,
     StaleProjection,
+    read_state,
 )
 from loom.storage.rows import ENTRY_COLUMNS, RECORD_COLUMNS, dump_json, id_hash, to_entry, to_record
 from loom.storage.transactions import EMBED, EMPTY_VECTORS, SqliteTransaction
@@ -349,7 +350,8 @@ class SqliteStore:
                 part = wanted[start : start + 500]
                 marks = ", ".join("?" * len(part))
                 for row in connection.execute(
-                    f"SELECT {RECORD_COLUMNS} FROM records r WHERE r.seq IN ({marks}) AND r.namespace = ? AND r.version > 0",
+                    f"SELECT {RECORD_COLUMNS} FROM records r "
+                    f"WHERE r.seq IN ({marks}) AND r.namespace = ? AND r.version > 0",
                     (*part, self._number),
                 ):
                     found[row[0]] = to_record(row)
@@ -547,9 +549,15 @@ class SqliteStore:
         raise CorruptStore("the index of this store cannot be rebuilt; run check()")
 
     def _repair(self, damage: StaleProjection) -> None:
-        """Rebuild a projection whose files are missing or damaged, unless it has changed meanwhile."""
+        """Rebuild a projection whose files are missing or damaged, unless it has changed meanwhile.
+
+        Mostly it has: another process merged some segments after this one looked.
+        """
+        with self._engine.read() as connection:
+            if read_state(connection, self._number, damage.kind).generation != damage.generation:
+                return
         if self.read_only:
-            self._upkeep.index.rely_on_records()
+            self._upkeep.index.rely_on_records(damage.kind, damage.generation)
         else:
             self.rebuild(damage.kind, damage.generation)
 
@@ -560,9 +568,12 @@ class SqliteStore:
             if fence is None:
                 return
             projector = own.projector(fence)
-            if projector.reset(kind, generation):
-                while projector.backlog(kind) >= own.tail_records:
-                    projector.extend(kind)
+            try:
+                if projector.reset(kind, generation):
+                    while projector.backlog(kind) >= own.tail_records:
+                        projector.extend(kind)
+            except (LeaseLost, StaleProjection):
+                return  # somebody else is at it: the caller looks again
 
     # -- background work -----------------------------------------------------------------------------
 
@@ -713,11 +724,8 @@ class SqliteStore:
                 with self._engine.read() as connection:
                     connection.backup(copy)
             else:
-                source = self._engine.private_connection()
-                try:
+                with self._engine.private_connection() as source:
                     source.backup(copy, pages=4096, sleep=0.001)
-                finally:
-                    source.close()
             copy.execute("PRAGMA journal_mode = DELETE")
             copy.close()
             os.replace(temporary, target)

@@ -26,9 +26,9 @@ EMPTY_VECTORS = "UPDATE vectors SET record = NULL, data = x'' WHERE "
 """Vectors are emptied where they stand; see `loom.storage.schema`."""
 
 _INSERT_RECORD = (
-    "INSERT INTO records (seq, namespace, id_hash, session_hash, id, version, tier, kind, node, session, role, name, trust, subject, flow, "
-    "layer, importance, tokens, counter, created_at, committed_at, checksum, metadata, data, content) "
-    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    "INSERT INTO records (seq, namespace, id_hash, session_hash, id, version, tier, kind, node, session, role, name, "
+    "trust, subject, flow, layer, importance, tokens, counter, created_at, committed_at, checksum, metadata, data, "
+    "content) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _INSERT_RESIDENT = "INSERT OR REPLACE INTO residents (namespace, node, tier, record, entered) VALUES (?, ?, ?, ?, ?)"
 

@@ -54,6 +54,7 @@ class Upkeep:
         self.index = NamespaceIndex(self.engine, self.namespace)
         self.unindexed = 0
         self.retain_after = 0.0
+        self.swept = False
         self.accesses: dict[tuple[str, int], list[int]] = {}
         self.access_lock = threading.Lock()
 
@@ -67,6 +68,9 @@ class Upkeep:
         if self.embed is not None and self._embed_some(fence):
             return True
         projector = self.projector(fence)
+        if not self.swept:
+            projector.sweep()
+            self.swept = True
         for kind in (TEXT, VECTORS):
             try:
                 backlog = projector.backlog(kind)

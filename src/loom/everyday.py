@@ -164,6 +164,7 @@ class Memory:
         self._settings = settings
         self._embedder = embedder
         self._sanitizer = sanitizer
+        self._node = settings.node_id
         self._counter = counter_by_name(settings.counter)
 
     @property
@@ -274,25 +275,27 @@ class Memory:
         if not 0.0 <= importance <= 1.0:
             raise InvalidInput(f"importance is {importance}; it must be from 0 to 1")
         trust = trust_of_role(speech.role) if speech.trust is None else _known_trust(speech.trust)
+        # In the order of the fields: names would cost as much as the rest of the call.
         return Draft(
-            id=new_id() if id is None else id,
-            content=text,
-            created_at=self._now() if speech.created_at is None else speech.created_at,
-            kind=speech.kind or MemoryType.MESSAGE,
-            node=self._settings.node_id,
-            session_id=speech.session_id,
-            role=speech.role,
-            name=speech.name,
-            trust=trust,
-            dimensions=speech.dimensions or _ANYWHERE,
-            importance=importance,
-            tokens=self._counter.count(text),
-            counter=self._counter.name,
-            tier=MemoryTier.L1,
-            metadata=metadata,
-            data=data,
-            named=id is not None,
-            revises=revises,
+            new_id() if id is None else id,
+            text,
+            self._store.clock() if speech.created_at is None else speech.created_at,
+            speech.kind or MemoryType.MESSAGE,
+            self._node,
+            speech.session_id,
+            speech.role,
+            speech.name,
+            trust,
+            speech.dimensions or _ANYWHERE,
+            importance,
+            self._counter.count(text),
+            self._counter.name,
+            MemoryTier.L1,
+            metadata,
+            data,
+            (),
+            id is not None,
+            revises,
         )
 
     def _message_draft(self, message: Mapping[str, Any], id: str | None, speech: _Speech) -> Draft:
@@ -386,7 +389,7 @@ class Memory:
         """The newest version of a memory, or None. Counts as a use of it."""
         record = self._store.get(id)
         if record is not None:
-            self._store.touch([record.seq], self._settings.node_id)
+            self._store.touch([record.seq], self._node)
         return record
 
     def history(self, id: str) -> builtins.list[Record]:
@@ -481,9 +484,6 @@ class Memory:
     def __repr__(self) -> str:
         place = self._store.path or "in memory"
         return f"<Memory {place} namespace={self._store.namespace!r}>"
-
-    def _now(self) -> datetime:
-        return self._store.clock()
 
 
 _PLAIN_MESSAGE_KEYS = frozenset({"role", "content", "name", "id", "session_id", "created_at", "metadata"})

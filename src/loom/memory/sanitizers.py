@@ -160,28 +160,27 @@ def _outermost(found: list[Finding]) -> tuple[Finding, ...]:
 
 # Terminal sequences as a whole, then what is left of the control characters; bidirectional embeddings,
 # overrides and isolates, which make a text read differently from what it says; the byte order mark and other
-# invisible signs; tag letters, which hide ASCII text, outside flags; piled-up variation selectors. Left alone:
-# tabs, line breaks, directional marks, and joiners where they join (see below).
+# invisible signs; tag letters, which hide ASCII text, outside flags. Left alone: tabs, line breaks,
+# directional marks, and joiners where they join (see below).
 _CONTROL = re.compile(
     "(?P<keep>\r\n|\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{2,6}\U000e007f)"
-    "|(?P<line>[\r\x85])"
+    "|(?P<line>(?:\r(?!\n)|\x85)+)"
     "|\x1b\\[[0-?]{0,64}[ -/]{0,8}[@-~]|\x1b\\][^\x07\x1b]{0,2048}(?:\x07|\x1b\\\\)"
-    "|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f]+"
+    "|[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x84\x86-\x9f]+|\x1b"
     "|[\u180e\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]+"
-    "|[\ufe00-\ufe0f\U000e0100-\U000e01ef]{2,}"
 )
-# Zero-width space, non-joiner and joiner have work to do between letters of many scripts and between emoji;
-# beside ASCII, or several at once, they only hide something.
-_STRAY_JOINER = re.compile(
-    "(?<![^\x00-\x7f\u200b-\u200d])[\u200b-\u200d]+|[\u200b-\u200d]{2,}|[\u200b-\u200d](?![^\x00-\x7f\u200b-\u200d])"
-)
+# Zero-width space, non-joiner and joiner have work to do between letters of many scripts and between emoji,
+# there also behind a variation selector; beside ASCII, or several at once, they only hide something.
+_ZERO_WIDTH = re.compile("[\u200b-\u200d\ufe00-\ufe0f\U000e0100-\U000e01ef]+")
+_ONE_SELECTOR = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]")
+_ONE_JOINER = re.compile("[\ufe00-\ufe0f]?[\u200b-\u200d]")
 
 
 def _controls(text: str) -> list[Replacement]:
     if text.isascii() and text.isprintable():
         return []
     return [
-        (match.start(), match.end(), "\n" if match.lastgroup == "line" else "")
+        (match.start(), match.end(), "\n" * len(match.group()) if match.lastgroup == "line" else "")
         for match in _CONTROL.finditer(text)
         if match.lastgroup != "keep"
     ]
@@ -190,7 +189,17 @@ def _controls(text: str) -> list[Replacement]:
 def _stray_joiners(text: str) -> list[Replacement]:
     if text.isascii():
         return []
-    return [(match.start(), match.end(), "") for match in _STRAY_JOINER.finditer(text)]
+    return [
+        (match.start(), match.end(), "")
+        for match in _ZERO_WIDTH.finditer(text)
+        if not _ONE_SELECTOR.fullmatch(match.group())
+        and not (
+            _ONE_JOINER.fullmatch(match.group())
+            and match.start() > 0
+            and text[match.start() - 1] > "\x7f"
+            and text[match.end() : match.end() + 1] > "\x7f"
+        )
+    ]
 
 
 # --- masks -------------------------------------------------------------------------------------------------
@@ -307,9 +316,10 @@ _ASSIGNMENT = re.compile(
     r"|--(?P<flag>password|passwd|passphrase|token|api-key|secret)[ \t]{1,4}"
     r"|(?P<chinese>密码|口令|密钥|令牌|通行码)(?:[ \t]{0,4}(?:[:：=]|是|为)[ \t]{0,4})"
 )
-_QUOTED_VALUE = re.compile(r"""(?P<quote>["'`])(?P<value>[^"'`\n]{4,512})(?P=quote)""")
-_PLAIN_VALUE = re.compile(r"""[^\s"'`,;()\[\]{}<>，。；、（）「」]{4,512}+""")
-_CHINESE_VALUE = re.compile(r"""[!#-&*+\-./0-:=?-Z\\^_a-z|~@]{4,512}+""")
+_QUOTED_VALUE = re.compile(r"""(?P<quote>["'`])(?P<value>[^"'`\n]{4,256})(?P=quote)""")
+# An ampersand belongs to it, unless the next parameter of a query string follows.
+_PLAIN_VALUE = re.compile(r"""(?:[^\s"'`,;()\[\]{}<>&，。；、（）「」]|&(?![A-Za-z0-9_.\-]{1,32}=)){4,256}+""")
+_CHINESE_VALUE = re.compile(r"""[!#-&*+\-./0-:=?-Z\\^_a-z|~@]{4,256}+""")
 # What stands where a value would be: types, empty values, names of variables and templates.
 _NO_VALUE = re.compile(
     r"(?i:str|string|text|bytes|int|integer|bool|boolean|none|null|nil|true|false|optional|required|any|object|"
@@ -317,7 +327,7 @@ _NO_VALUE = re.compile(
     r"|[A-Z]+(?:_[A-Z0-9]+)+|[$%<{].*|(.)\1*"
 )
 _STRONG_SIGN = re.compile("[0-9!@#$%^&*+~]")
-_LETTER_AND_DIGIT = re.compile("(?=.{0,512}?[A-Za-z])(?=.{0,512}?[0-9])[^ ]{8,}")
+_LETTER_AND_DIGIT = re.compile("(?=.{0,256}?[A-Za-z])(?=.{0,256}?[0-9])[^ ]{8,}")
 
 
 def _assigned_values(text: str) -> Iterator[Mask]:

@@ -131,9 +131,9 @@ _MODELS: Final = {
 }
 
 # From this many characters on, a count is remembered. Counting 1,024 characters of English takes about 19 us,
-# a look-up 2 us, and a look-up that fails adds 2 us; below it a cache would cost more than it can save.
+# a look-up 2 us, and a look-up that fails adds 3 us; below it a cache would cost more than it can save.
 _REMEMBERED_FROM_CHARS: Final = 1_024
-# One call holds the interpreter lock all the way, 0.3 s for 16 MB, so long texts are counted in pieces.
+# One call holds the interpreter lock all the way, 0.3 to 1 s for 16 MB, so long texts are counted in pieces.
 _PIECE_CHARS: Final = 65_536
 # Where a text may be cut without changing its count: both encodings split a text by a pattern before merging
 # its bytes, and no match of either has one of the signs on the right directly after a letter or digit;
@@ -145,7 +145,7 @@ class TiktokenCounter(TokenCounter):
     """Exact counts in OpenAI's `cl100k_base` or `o200k_base`, with no network.
 
     Name the encoding, or a model that uses it; without either it is `cl100k_base`. The tables are loaded at
-    the first count (about 25 ms for cl100k_base, 0.2 s for o200k_base) and shared by all instances.
+    the first count (about 25 ms for cl100k_base, 50 ms for o200k_base) and shared by all instances.
     """
 
     exact = True

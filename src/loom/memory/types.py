@@ -6,7 +6,7 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from loom.errors import InvalidInput
 from loom.protocol import new_id, utc_now
@@ -158,8 +158,7 @@ class MemoryQuery:
     session_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
+class Receipt(NamedTuple):
     """A write that is committed. It may also be awaited, which gives the receipt itself.
 
     `tier` is the tier nearest the prompt that holds it; `created` is False where the same text was there

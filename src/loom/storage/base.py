@@ -129,8 +129,7 @@ class Record:
     superseded_at: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(NamedTuple):
     """What became of a draft. `created` is False where the same content was there already."""
 
     seq: int

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["check"]
 
 # Rows that mean nothing without the record they name.
-_POINTING = ("supersessions", "moves", "residents", "vectors", "accesses", "jobs")
+_POINTING = ("supersessions", "moves", "vectors", "accesses", "jobs")
 _TO_NOTHING = "record > 0 AND record NOT IN (SELECT seq FROM records WHERE version > 0)"
 
 _SEQUENCES = (
@@ -61,14 +61,12 @@ def check(store: SqliteStore, repair: bool) -> CheckReport:
             problems += _damaged_blobs(connection, namespace)
             problems += _sequence(connection)
         dangling = [] if problems else list(_dangling(connection))
-        residency = [] if problems else list(_residency(connection, namespace))
         projections = [] if problems else list(_projections(connection, namespace, engine.path, engine.store_id))
     if repair:
         repaired += [f"{count} rows of {table} pointed to no record and were removed" for table, count in dangling]
         _remove_dangling(engine, [table for table, _ in dangling])
     else:
         problems += [f"{count} rows of {table} point to no record" for table, count in dangling]
-    problems += residency
     for kind, reason in projections:
         if repair:
             store.rebuild(kind)
@@ -133,30 +131,6 @@ def _remove_dangling(engine: Engine, tables: list[str]) -> None:
             for table in tables:
                 emptied = EMPTY_VECTORS if table == "vectors" else f"DELETE FROM {table} WHERE "
                 connection.execute(emptied + _TO_NOTHING)
-
-
-def _residency(connection: sqlite3.Connection, namespace: int) -> Iterator[str]:
-    """Where each record is now must be what its moves say."""
-    (wrong,) = connection.execute(
-        """
-        WITH latest AS (
-            SELECT record, node, tier, entered, max(seq) FROM (
-                SELECT record, node, tier, entered, seq FROM moves WHERE namespace = ?1
-                UNION ALL
-                SELECT seq, node, tier, 1, seq FROM records WHERE namespace = ?1 AND version > 0 AND tier IS NOT NULL
-            ) GROUP BY record, node, tier
-        )
-        SELECT (SELECT count(*) FROM latest l WHERE l.entered AND NOT EXISTS (
-                    SELECT 1 FROM residents t WHERE t.namespace = ?1 AND t.node = l.node
-                    AND t.tier = l.tier AND t.record = l.record))
-             + (SELECT count(*) FROM residents t WHERE t.namespace = ?1 AND NOT EXISTS (
-                    SELECT 1 FROM latest l WHERE l.entered AND l.node = t.node
-                    AND l.tier = t.tier AND l.record = t.record))
-        """,
-        (namespace,),
-    ).fetchone()
-    if wrong:
-        yield f"{wrong} places in the tiers do not match the moves"
 
 
 def _projections(

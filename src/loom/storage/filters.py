@@ -25,6 +25,14 @@ _COLUMNS = {
 }
 
 
+# Where a record is now, for its own node: the newest word on each tier, from the record and its moves.
+_PLACES = (
+    "SELECT tier, entered, max(seq) FROM (SELECT r.tier AS tier, 1 AS entered, 0 AS seq "
+    "UNION ALL SELECT m.tier, m.entered, m.seq FROM moves m WHERE m.record = r.seq AND m.node = r.node) "
+    "GROUP BY tier"
+)
+
+
 def conditions(wanted: Filter, namespace: int) -> tuple[str, list[Any]]:
     """The WHERE clause (without the word) and its values."""
     clauses = ["r.namespace = ?", "r.version > 0"]
@@ -54,11 +62,8 @@ def conditions(wanted: Filter, namespace: int) -> tuple[str, list[Any]]:
         clauses.append(hashed("r.id_hash", wanted.ids))
         clauses.append(among("r.id", wanted.ids))
     if wanted.tier is not None:
-        tier = among("t.tier", wanted.tier)
-        clauses.append(
-            "EXISTS (SELECT 1 FROM residents t WHERE t.namespace = r.namespace AND t.node = r.node "
-            f"AND t.record = r.seq AND {tier})"
-        )
+        tier = among("p.tier", wanted.tier)
+        clauses.append(f"EXISTS (SELECT 1 FROM ({_PLACES}) p WHERE p.entered AND {tier})")
     if wanted.min_importance is not None:
         clauses.append("r.importance >= ?")
         values.append(wanted.min_importance)

@@ -50,7 +50,6 @@ def remove(transaction: SqliteTransaction, where: str, values: Sequence[Any]) ->
     counts = {"records": len(seqs), "moves": 0, "vectors": 0, "accesses": 0, "jobs": 0}
     for part in _parts(seqs):
         marks = _marks(part)
-        _remove_residency(connection, namespace, part)
         counts["moves"] += connection.execute(f"DELETE FROM moves WHERE record IN ({marks})", part).rowcount
         counts["vectors"] += connection.execute(f"{EMPTY_VECTORS} record IN ({marks})", part).rowcount
         counts["accesses"] += connection.execute(
@@ -73,24 +72,11 @@ def remove(transaction: SqliteTransaction, where: str, values: Sequence[Any]) ->
 # Not DELETE: see `loom.storage.schema` for what that would leave behind.
 _EMPTY_RECORDS = (
     "UPDATE records SET id_hash = NULL, session_hash = NULL, id = '', version = 0, tier = NULL, kind = '', "
-    "node = '', session = NULL, role = NULL, name = NULL, trust = '', subject = '', flow = '', layer = '', importance = 0, "
+    "node = '', session = NULL, role = NULL, name = NULL, trust = '', subject = '', flow = '', layer = '', "
+    "importance = 0, "
     "tokens = 0, counter = '', created_at = 0, committed_at = 0, checksum = 0, metadata = NULL, data = NULL, "
     "content = ''"
 )
-
-
-def _remove_residency(connection: sqlite3.Connection, namespace: int, seqs: list[Any]) -> None:
-    """Where a record has been is in itself and its moves: so each resident row is found by its whole key."""
-    marks = _marks(seqs)
-    places = connection.execute(
-        f"SELECT record, node, tier FROM moves WHERE record IN ({marks}) "
-        f"UNION SELECT seq, node, tier FROM records WHERE seq IN ({marks})",
-        [*seqs, *seqs],
-    ).fetchall()
-    connection.executemany(
-        "DELETE FROM residents WHERE namespace = ? AND record = ? AND node = ? AND tier = ?",
-        [(namespace, *place) for place in places],
-    )
 
 
 def _remove_jobs(connection: sqlite3.Connection, namespace: int, seqs: list[Any]) -> int:

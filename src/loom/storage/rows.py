@@ -40,8 +40,7 @@ def id_hash(namespace: int, name: str) -> int:
 
 def checksum(record_id: str, version: int, metadata: str | None, data: str | None, content: str) -> int:
     """CRC-32 over what a record says; guards against damage of the file, not against a forger."""
-    head = f"{record_id}\0{version}\0{metadata}\0{data}\0".encode()
-    return zlib.crc32(content.encode(), zlib.crc32(head))
+    return zlib.crc32(f"{record_id}\0{version}\0{metadata}\0{data}\0{content}".encode())
 
 
 def to_record(row: Sequence[Any]) -> Record:

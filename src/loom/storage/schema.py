@@ -76,7 +76,7 @@ UPGRADES: list[str] = [
     );
     CREATE INDEX supersessions_by_seq ON supersessions (seq);
 
-    -- Every move between tiers after the first, which is in the record; and where each record is now.
+    -- Every move between tiers after the first, which is in the record itself.
     CREATE TABLE moves (
         record INTEGER NOT NULL, seq INTEGER NOT NULL,
         namespace INTEGER NOT NULL, node TEXT NOT NULL, tier TEXT NOT NULL,
@@ -85,11 +85,6 @@ UPGRADES: list[str] = [
         PRIMARY KEY (record, seq)
     ) WITHOUT ROWID;
     CREATE INDEX moves_by_seq ON moves (seq);
-    CREATE TABLE residents (
-        namespace INTEGER NOT NULL, node TEXT NOT NULL, tier TEXT NOT NULL, record INTEGER NOT NULL,
-        entered INTEGER NOT NULL,
-        PRIMARY KEY (namespace, node, tier, record)
-    ) WITHOUT ROWID;
 
     -- Both ends are hashes of ids.
     CREATE TABLE edges (

@@ -55,7 +55,7 @@ from loom.storage.projections import (
     read_state,
 )
 from loom.storage.rows import ENTRY_COLUMNS, RECORD_COLUMNS, dump_json, id_hash, to_entry, to_record
-from loom.storage.transactions import EMBED, EMPTY_VECTORS, SqliteTransaction
+from loom.storage.transactions import EMBED, EMPTY_VECTORS, SqliteTransaction, places_of
 from loom.storage.upkeep import MAX_ATTEMPTS, Embed
 from loom.storage.worker import LeaseLost
 
@@ -406,12 +406,7 @@ class SqliteStore:
     def tiers(self, record: int, node: str) -> tuple[str, ...]:
         """The tiers of a node that hold a record, nearest the prompt first."""
         with self._engine.read() as connection:
-            rows = connection.execute(
-                "SELECT tier FROM residents WHERE namespace = ? AND node = ? AND record = ? "
-                "AND tier IN ('l1', 'l2', 'l3', 'l4') ORDER BY tier",
-                (self._number, node, record),
-            ).fetchall()
-        return tuple(row[0] for row in rows)
+            return tuple(tier for where, tier in places_of(connection, record) if where == node)
 
     def entry(self, key: str, *, scope: str = "local", owner: str = "") -> Entry | None:
         """The newest version of an entry, or None."""
@@ -773,23 +768,12 @@ class _TransactionScope:
         self._writing = store._engine.write()
 
     def __enter__(self) -> SqliteTransaction:
-        connection = self._writing.__enter__()
-        try:
-            now = to_micros(self._store._engine.clock())
-            self._transaction = SqliteTransaction(connection, self._store._number, now)
-        except BaseException as error:
-            self._writing.__exit__(type(error), error, None)
-            raise
+        now = to_micros(self._store._engine.clock())
+        self._transaction = SqliteTransaction(self._writing.__enter__(), self._store._number, now)
         return self._transaction
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         transaction = self._transaction
-        if error is None:
-            try:
-                transaction.finish()
-            except BaseException as failure:
-                self._writing.__exit__(type(failure), failure, None)
-                raise
         self._writing.__exit__(kind, error, trace)
         if error is None and (transaction.appended or transaction.queued):
             self._store._after_write(transaction.appended, transaction.queued)

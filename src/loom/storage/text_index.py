@@ -270,7 +270,8 @@ class _SegmentSource:
         arrays = _checked(segment)
         self.keys: Keys = arrays["keys"]
         self.count = len(self.keys)
-        self.gapless = self.count > 0 and int(self.keys[-1]) - int(self.keys[0]) == self.count - 1
+        header = segment.header  # not the keys: their pages are not read before they are needed
+        self.gapless = self.count > 0 and header["last_key"] - header["first_key"] == self.count - 1
         self.total_length = int(segment.header["total_length"])
         self._hashes = arrays["hashes"]
         self._reach = 2 * math.isqrt(len(self._hashes)) + 16
@@ -582,9 +583,11 @@ class TextIndex:
 
     def document_frequency(self, term: str) -> int:
         """In how many documents the term stands."""
-        wanted = np.array([term_hash(term)], dtype=np.uint64)
-        in_segments = sum(len(documents) for source in self._segments for _, documents, _ in source.postings(wanted))
-        return in_segments + self._tail.frequency(term)
+        wanted = [term_hash(term)]
+        found = self._tail.frequency(term)
+        for source in self._segments:
+            found += sum(len(documents) for _, documents, _ in source.postings(wanted))
+        return found
 
     def search(
         self,
@@ -935,12 +938,7 @@ class _Sums:
                 np.add.at(self._scores[base:], documents.astype(np.intp), contributions)
             return
         numbers = np.concatenate([documents for _, documents, _ in batch], dtype=np.intp)
-        at = 0
-        for base, documents, _ in batch:
-            end = at + len(documents)
-            if base:
-                numbers[at:end] += base
-            at = end
+        numbers += np.repeat([base for base, _, _ in batch], [len(documents) for _, documents, _ in batch])
         met = self._scores.take(numbers) == 0.0
         np.add.at(self._scores, numbers, np.concatenate([contributions for _, _, contributions in batch]))
         fresh = numbers.compress(met)

@@ -17,7 +17,7 @@ from loom.storage.engine import from_micros, to_micros
 from loom.storage.projections import active_space
 from loom.storage.rows import checksum, dump_json, id_hash
 
-__all__ = ["EMBED", "EMPTY_VECTORS", "SqliteTransaction"]
+__all__ = ["EMBED", "EMPTY_VECTORS", "SqliteTransaction", "places_of"]
 
 EMBED = "embed"
 """The kind of job that embeds a record."""
@@ -30,7 +30,6 @@ _INSERT_RECORD = (
     "trust, subject, flow, layer, importance, tokens, counter, created_at, committed_at, checksum, metadata, data, "
     "content) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
-_INSERT_RESIDENT = "INSERT OR REPLACE INTO residents (namespace, node, tier, record, entered) VALUES (?, ?, ?, ?, ?)"
 
 
 @dataclass(slots=True)
@@ -42,41 +41,66 @@ class _Newest:
     created_at: int
     content: str
     data: str | None
+    tier: str | None
+
+
+def places_of(connection: sqlite3.Connection, record: int) -> list[tuple[str, str]]:
+    """Node and tier of each place a record is in now: where it began, and its moves since."""
+    return connection.execute(
+        "SELECT node, tier FROM (SELECT node, tier, entered, max(seq) FROM ("
+        "SELECT node, tier, 1 AS entered, seq FROM records WHERE seq = ?1 AND tier IS NOT NULL "
+        "UNION ALL SELECT node, tier, entered, seq FROM moves WHERE record = ?1) GROUP BY node, tier) "
+        "WHERE entered ORDER BY tier, node",
+        (record,),
+    ).fetchall()
 
 
 class SqliteTransaction:
     """Writes inside one `BEGIN IMMEDIATE`. Made by `SqliteStore.transaction`, never kept."""
 
-    def __init__(self, connection: sqlite3.Connection, namespace: int, now: int) -> None:
+    def __init__(self, connection: sqlite3.Connection, namespace: int, clock: int) -> None:
         self.connection = connection
         self.namespace = namespace
-        self._seq, committed_at, self._space = connection.execute(
-            "SELECT seq, committed_at, (SELECT value FROM settings WHERE namespace = ? AND node = '' "
-            "AND key = 'space') FROM store",
-            (namespace,),
-        ).fetchone()
-        self._first = self._seq
-        # Commit times never go back, whatever the clock does: `known_at` relies on their order.
-        self.now = max(now, committed_at + 1)
+        self._clock = clock
+        self._now: int | None = None
+        self._next = self._reserved = 0
+        self._embeds = False
         self.appended = 0
         self.queued = 0
 
-    def next_seq(self) -> int:
-        self._seq += 1
-        return self._seq
+    def _reserve(self, count: int) -> None:
+        """Take numbers from the sequence. More than needed leaves a gap, which means nothing."""
+        last, self._now, space = self.connection.execute(
+            "UPDATE store SET seq = seq + ?, committed_at = max(?, committed_at + 1) RETURNING seq, committed_at, "
+            "(SELECT value FROM settings WHERE namespace = ? AND node = '' AND key = 'space')",
+            (count, self._clock, self.namespace),
+        ).fetchone()
+        self._next, self._reserved = last - count, last
+        self._embeds = space is not None
 
-    def finish(self) -> None:
-        """Write how far the sequence has come; the last statement before the commit."""
-        if self._seq != self._first:
-            self.connection.execute("UPDATE store SET seq = ?, committed_at = ?", (self._seq, self.now))
+    def next_seq(self) -> int:
+        if self._next == self._reserved:
+            self._reserve(8)
+        self._next += 1
+        return self._next
+
+    @property
+    def now(self) -> int:
+        """When this is committed. Never goes back, whatever the clock does: `known_at` relies on the order."""
+        if self._now is None:
+            self._reserve(8)
+        assert self._now is not None
+        return self._now
 
     def append(self, drafts: Sequence[Draft]) -> list[Written]:
         """Write records, in order. The same id and content again is a no-op.
 
         Other content under an id that exists raises `IdConflict`, unless the draft revises it.
         """
+        if self._reserved - self._next < 2 * len(drafts):
+            self._reserve(3 * len(drafts))
+        now = self.now
         rows: list[tuple[Any, ...]] = []
-        places: list[tuple[Any, ...]] = []
         edges: list[tuple[Any, ...]] = []
         results: list[Written] = []
         newest: dict[str, _Newest] = {}
@@ -98,20 +122,17 @@ class SqliteTransaction:
                     )
                 version = known.version + 1
             seq = self.next_seq()
-            rows.append(self._row(draft, seq, own_hash, version, created_at, metadata, data))
-            if draft.tier is not None:
-                places.append((self.namespace, draft.node, draft.tier, seq, seq))
+            rows.append(self._row(draft, seq, own_hash, version, created_at, now, metadata, data))
             if known is not None:
-                self._flush_rows(rows, places)
-                self._supersede(known, seq, created_at, draft.node)
+                self._supersede(known, seq, created_at)
             if draft.named:
-                newest[draft.id] = _Newest(seq, version, created_at, draft.content, data)
+                newest[draft.id] = _Newest(seq, version, created_at, draft.content, data, draft.tier)
             edges += [(id_hash(self.namespace, source), own_hash) for source in draft.sources]
             results.append(Written(seq, draft.id, version, True))
         created = [one.seq for one in results if one.created]
-        self._flush_rows(rows, places)
+        self._many(_INSERT_RECORD, rows)
         self._many("INSERT OR IGNORE INTO edges (source, derived) VALUES (?, ?)", edges)
-        if self._space is not None:
+        if self._embeds:
             self._many(
                 "INSERT INTO jobs (namespace, kind, record, seq) VALUES (?, ?, ?, ?)",
                 [(self.namespace, EMBED, seq, self.next_seq()) for seq in created],
@@ -127,6 +148,7 @@ class SqliteTransaction:
         own_hash: int,
         version: int,
         created_at: int,
+        now: int,
         metadata: str | None,
         data: str | None,
     ) -> tuple[Any, ...]:
@@ -152,35 +174,26 @@ class SqliteTransaction:
             draft.tokens,
             draft.counter,
             created_at,
-            self.now,
+            now,
             checksum(draft.id, version, metadata, data, draft.content),
             metadata,
             data,
             draft.content,
         )
 
-    def _flush_rows(self, rows: list[tuple[Any, ...]], places: list[tuple[Any, ...]]) -> None:
-        self._many(_INSERT_RECORD, rows)
-        self._many(_INSERT_RESIDENT, places)
-        rows.clear()
-        places.clear()
-
-    def _supersede(self, old: _Newest, by: int, at: int, node: str) -> None:
+    def _supersede(self, old: _Newest, by: int, at: int) -> None:
         """A newer version takes over: the old one stays in the log and leaves the tiers."""
         self.connection.execute(
             "INSERT INTO supersessions (record, seq, by, at, committed_at) VALUES (?, ?, ?, ?, ?)",
             (old.seq, self.next_seq(), by, max(at, old.created_at), self.now),
         )
-        for (tier,) in self.connection.execute(
-            "SELECT tier FROM residents WHERE namespace = ? AND node = ? AND tier IN ('l1', 'l2', 'l3', 'l4') "
-            "AND record = ?",
-            (self.namespace, node, old.seq),
-        ).fetchall():
-            self.leave([old.seq], tier, node, "superseded")
+        if old.tier is not None:
+            for node, tier in places_of(self.connection, old.seq):
+                self.leave([old.seq], tier, node, "superseded")
 
     def _newest(self, record_id: str, own_hash: int) -> _Newest | None:
         row = self.connection.execute(
-            "SELECT seq, version, created_at, content, data FROM records WHERE id_hash = ? AND id = ? "
+            "SELECT seq, version, created_at, content, data, tier FROM records WHERE id_hash = ? AND id = ? "
             "ORDER BY version DESC LIMIT 1",
             (own_hash, record_id),
         ).fetchone()
@@ -194,25 +207,16 @@ class SqliteTransaction:
 
     def enter(self, records: Sequence[int], tier: str, node: str, reason: str = "") -> None:
         """Let records be in a tier of a node."""
-        entries = [(self.next_seq(), record) for record in records]
-        self._many(
-            "INSERT INTO moves (seq, namespace, record, node, tier, entered, reason) VALUES (?, ?, ?, ?, ?, 1, ?)",
-            [(seq, self.namespace, record, node, tier, reason) for seq, record in entries],
-        )
-        self._many(
-            _INSERT_RESIDENT,
-            [(self.namespace, node, tier, record, seq) for seq, record in entries],
-        )
+        self._move(records, tier, node, 1, reason)
 
     def leave(self, records: Sequence[int], tier: str, node: str, reason: str = "") -> None:
         """Let records leave a tier of a node; the records themselves stay."""
+        self._move(records, tier, node, 0, reason)
+
+    def _move(self, records: Sequence[int], tier: str, node: str, entered: int, reason: str) -> None:
         self._many(
-            "INSERT INTO moves (seq, namespace, record, node, tier, entered, reason) VALUES (?, ?, ?, ?, ?, 0, ?)",
-            [(self.next_seq(), self.namespace, record, node, tier, reason) for record in records],
-        )
-        self._many(
-            "DELETE FROM residents WHERE namespace = ? AND node = ? AND tier = ? AND record = ?",
-            [(self.namespace, node, tier, record) for record in records],
+            "INSERT INTO moves (seq, namespace, record, node, tier, entered, reason) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            [(self.next_seq(), self.namespace, record, node, tier, entered, reason) for record in records],
         )
 
     def put_entry(

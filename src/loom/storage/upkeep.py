@@ -97,7 +97,6 @@ class Upkeep:
             with self.engine.write() as connection:
                 transaction = SqliteTransaction(connection, self.namespace, now)
                 forgetting.remove(transaction, *conditions(Filter(ids=expired, history=True), self.namespace))
-                transaction.finish()
 
     def _embed_some(self, fence: Fence) -> bool:
         assert self.embed is not None
@@ -119,7 +118,6 @@ class Upkeep:
                 transaction = SqliteTransaction(connection, self.namespace, to_micros(self.engine.clock()))
                 transaction.put_vectors([row[0] for row in rows], vectors)
                 _delete_jobs(connection, self.namespace, EMBED, rows)
-                transaction.finish()
         except (EmbeddingError, WrongDimension) as error:
             with self.engine.write() as connection:
                 fence(connection)

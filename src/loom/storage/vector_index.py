@@ -9,6 +9,7 @@ segment, or merging segments, never changes a score. Pure data structures: files
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -258,7 +259,6 @@ class _Query:
     limit: int
     exact: Doubles
     single: Floats
-    rotated: Floats
     is_zero: bool
 
 
@@ -278,9 +278,12 @@ def _prepare(query: Array, limit: int, dimensions: int) -> _Query:
     vector = np.asarray(query, dtype=np.float64)
     if vector.shape != (dimensions,):
         raise WrongDimension(f"the query has shape {vector.shape}; the index has {dimensions} dimensions")
-    exact = np.rint(_unit(vector[np.newaxis])[0] / _QUERY_STEP) * _QUERY_STEP
+    square = float(vector @ vector)
+    # The quick way for what embedders give; the careful one for zero, the huge, the tiny and the infinite.
+    unit = vector / math.sqrt(square) if 1e-9 < square < 1e9 else _unit(vector[np.newaxis])[0]
+    exact = np.rint(unit * (1.0 / _QUERY_STEP)) * _QUERY_STEP
     single = exact.astype(np.float32)
-    return _Query(limit, exact, single, _rotate(single[np.newaxis])[0], not exact.any())
+    return _Query(limit, exact, single, not single.any())
 
 
 def _best(nominees: Sequence[_Nominees], asked: _Query) -> tuple[Keys, Doubles]:

@@ -11,9 +11,12 @@ Names are loaded when they are first used, so that importing costs next to nothi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+# Not from typing: importing that alone takes as long as starting Python.
+TYPE_CHECKING = False
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from loom.errors import LoomError
     from loom.events import EventBus
     from loom.everyday import Memory

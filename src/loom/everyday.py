@@ -10,13 +10,22 @@ from __future__ import annotations
 import builtins
 import functools
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Concatenate, NamedTuple, ParamSpec, Self, TypeVar, overload
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
 
 from loom.errors import InvalidInput, NotFound, SettingsConflict
-from loom.memory.drafts import checked_text, message_text, task_text, trust_of_role
+from loom.memory.drafts import (
+    Speech,
+    check_speech,
+    checked_text,
+    known_trust,
+    message_text,
+    task_text,
+    trust_of_role,
+)
 from loom.memory.embeddings import EmbeddingProvider, embed_texts, embedder_from_name
 from loom.memory.recall import recall as recall_from
 from loom.memory.sanitizers import ContentSanitizer
@@ -35,6 +44,7 @@ from loom.storage.base import (
     Record,
     Retention,
 )
+from loom.storage.projections import TailLimit
 from loom.storage.sqlite import SqliteStore
 
 __all__ = ["AsyncMemory", "Memory", "Rememberable", "open_memory"]
@@ -79,7 +89,7 @@ def open_memory(
         durability=loaded.durability,
         busy_timeout_s=loaded.busy_timeout_s,
         close_timeout_s=loaded.close_timeout_s,
-        tail_records=loaded.index_tail_records,
+        tail=TailLimit(loaded.index_tail_records, loaded.index_tail_bytes),
         lease_s=loaded.lease_s,
         clock=clock,
     )
@@ -131,20 +141,6 @@ def _choose_embedder(
     if store.space != (provider.name, provider.dimensions):
         return None  # a read-only store that was never embedded, or with something else
     return provider
-
-
-class _Speech(NamedTuple):
-    """What is said about everything in one call of remember()."""
-
-    role: str | None
-    name: str | None
-    session_id: str | None
-    created_at: datetime | None
-    importance: float | None
-    metadata: Mapping[str, Any]
-    trust: str | None
-    kind: str | None
-    dimensions: Dimensions | None
 
 
 class Memory:
@@ -247,14 +243,14 @@ class Memory:
         becomes the next version of its id. `trust` is user, agent, tool, web or unknown; without it, it
         follows from the role.
         """
-        speech = _Speech(role, name, session_id, created_at, importance, metadata or {}, trust, kind, dimensions)
+        speech = Speech(role, name, session_id, created_at, importance, metadata or {}, trust, kind, dimensions)
         if isinstance(what, list | tuple):
             if id is not None:
                 raise InvalidInput("one id cannot name a list; give each message an 'id' of its own")
             return self._write([self._draft(item, None, speech) for item in what])
         return self._write([self._draft(what, id, speech)])[0]
 
-    def _draft(self, what: object, id: str | None, speech: _Speech) -> Draft:
+    def _draft(self, what: object, id: str | None, speech: Speech) -> Draft:
         if isinstance(what, Task):
             return self._task_draft(what, id, speech)
         if isinstance(what, Mapping):
@@ -262,7 +258,7 @@ class Memory:
         return self._text_draft(checked_text(what), id, speech)
 
     def _text_draft(
-        self, text: str, id: str | None, speech: _Speech, data: Any = None, revises: bool = False
+        self, text: str, id: str | None, speech: Speech, data: Any = None, revises: bool = False
     ) -> Draft:
         metadata = speech.metadata
         if self._sanitizer is not None:
@@ -271,10 +267,9 @@ class Memory:
                 text, metadata, data = cleaned, {**metadata, "sanitized": True}, None
         if id is not None and not (isinstance(id, str) and id):
             raise InvalidInput(f"an id is a text of at least one character, not {id!r}")
+        check_speech(speech)
         importance = 0.5 if speech.importance is None else speech.importance
-        if not 0.0 <= importance <= 1.0:
-            raise InvalidInput(f"importance is {importance}; it must be from 0 to 1")
-        trust = trust_of_role(speech.role) if speech.trust is None else _known_trust(speech.trust)
+        trust = trust_of_role(speech.role) if speech.trust is None else known_trust(speech.trust)
         # In the order of the fields: names would cost as much as the rest of the call.
         return Draft(
             new_id() if id is None else id,
@@ -298,7 +293,7 @@ class Memory:
             revises,
         )
 
-    def _message_draft(self, message: Mapping[str, Any], id: str | None, speech: _Speech) -> Draft:
+    def _message_draft(self, message: Mapping[str, Any], id: str | None, speech: Speech) -> Draft:
         """A chat message: what it says itself goes before what the call says about all of them."""
         plain = isinstance(message.get("content"), str) and not message.keys() - _PLAIN_MESSAGE_KEYS
         own = speech._replace(
@@ -311,7 +306,7 @@ class Memory:
         data = None if plain else {key: value for key, value in message.items() if key != "created_at"}
         return self._text_draft(checked_text(message_text(message)), message.get("id") or id, own, data)
 
-    def _task_draft(self, task: Task, id: str | None, speech: _Speech) -> Draft:
+    def _task_draft(self, task: Task, id: str | None, speech: Speech) -> Draft:
         if id is not None and id != task.task_id:
             raise InvalidInput(f"a task is kept under its own task_id {task.task_id!r}; leave id out")
         importance = task.metadata.get("importance") if speech.importance is None else speech.importance
@@ -339,7 +334,7 @@ class Memory:
     def update(self, id: str, text: str, *, metadata: Mapping[str, Any] | None = None) -> Receipt:
         """Put a new version in a memory's place; the earlier ones stay, for `history` and `as_of`."""
         old = self._require(id)
-        speech = _Speech(
+        speech = Speech(
             old.role,
             old.name,
             old.session_id,
@@ -356,6 +351,7 @@ class Memory:
 
     def recall(
         self,
+        /,
         question: str,
         *,
         limit: int = 10,
@@ -396,7 +392,9 @@ class Memory:
         """Every version of a memory, oldest first; empty where there is none."""
         return self._store.history(id)
 
-    def list(self, *, limit: int = 50, after: int | None = None, newest_first: bool = True, **filters: Any) -> Page:
+    def list(
+        self, /, *, limit: int = 50, after: int | None = None, newest_first: bool = True, **filters: Any
+    ) -> Page:
         """A page of memories in the order in which they were written; pass `page.next` as `after` for more."""
         return self._store.scan(Filter.of(**filters), limit=limit, after=after, newest_first=newest_first)
 
@@ -422,7 +420,7 @@ class Memory:
     # -- forgetting --------------------------------------------------------------------------------
 
     def forget(
-        self, id: str | Iterable[str] | None = None, *, timeout_s: float = 10.0, **filters: Any
+        self, /, id: str | Iterable[str] | None = None, *, timeout_s: float = 10.0, **filters: Any
     ) -> ForgetReceipt:
         """Remove memories for good: every version, every index, everything derived from them.
 
@@ -430,11 +428,16 @@ class Memory:
         Backups and exports made before are out of its reach.
         """
         if id is not None:
-            filters["ids"] = [id] if isinstance(id, str) else [*id]
-        if not any(value is not None for value in filters.values()):
+            if isinstance(id, str):
+                filters["ids"] = [id]
+            elif isinstance(id, Iterable):
+                filters["ids"] = [*id]
+            else:
+                raise InvalidInput(f"forget() takes an id or several ids, not {type(id).__name__}")
+        wanted = Filter.of(**{**filters, "history": True})
+        if not replace(wanted, where=wanted.where or None, history=False).narrows:
             raise InvalidInput("forget() needs an id or a filter; it never forgets everything by accident")
-        filters.setdefault("history", True)
-        return self._store.forget(Filter.of(**filters), timeout_s)
+        return self._store.forget(wanted, timeout_s)
 
     def keep(self, retention: Retention | None) -> None:
         """State what may be forgotten by itself (off by default); None switches it off again."""
@@ -487,13 +490,6 @@ class Memory:
 
 
 _PLAIN_MESSAGE_KEYS = frozenset({"role", "content", "name", "id", "session_id", "created_at", "metadata"})
-
-
-def _known_trust(trust: str) -> Trust:
-    try:
-        return Trust(trust)
-    except ValueError as error:
-        raise InvalidInput(f"trust is {trust!r}; it must be one of {', '.join(Trust)}") from error
 
 
 def _in_thread(

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from datetime import datetime
+from typing import Any, NamedTuple
 
 from loom.errors import InvalidInput, TextTooLarge
 from loom.memory.types import MemoryType, Trust
 from loom.protocol import Task
-from loom.storage.base import MAX_TEXT_BYTES
+from loom.storage.base import MAX_TEXT_BYTES, Dimensions
 
-__all__ = ["checked_text", "message_text", "task_text", "trust_of_role"]
+__all__ = ["Speech", "check_speech", "checked_text", "known_trust", "message_text", "task_text", "trust_of_role"]
 
 _TRUST_OF_ROLE = {
     "user": Trust.USER,
@@ -21,6 +22,48 @@ _TRUST_OF_ROLE = {
     "tool": Trust.TOOL,
     "function": Trust.TOOL,
 }
+
+
+class Speech(NamedTuple):
+    """What a caller says about a text: who said it, where, when, and how far to trust it."""
+
+    role: str | None
+    name: str | None
+    session_id: str | None
+    created_at: datetime | None
+    importance: float | None
+    metadata: Mapping[str, Any]
+    trust: str | None
+    kind: str | None
+    dimensions: Dimensions | None
+
+
+def check_speech(speech: Speech) -> None:
+    """Refuse what could only be stored as something else."""
+    for field in ("role", "name", "session_id", "kind"):
+        value = getattr(speech, field)
+        if value is not None and not isinstance(value, str):
+            raise InvalidInput(f"{field} is a text, not {value!r}")
+    if speech.created_at is not None and not isinstance(speech.created_at, datetime):
+        raise InvalidInput(f"created_at is a datetime with a time zone, not {speech.created_at!r}")
+    importance = speech.importance
+    if importance is not None and not (isinstance(importance, int | float) and 0.0 <= importance <= 1.0):
+        raise InvalidInput(f"importance is {importance!r}; it must be a number from 0 to 1")
+    if speech.metadata:
+        if not isinstance(speech.metadata, Mapping):
+            raise InvalidInput(f"metadata is a mapping of names to JSON values, not {type(speech.metadata).__name__}")
+        for key in speech.metadata:
+            if not isinstance(key, str):
+                raise InvalidInput(f"a metadata key is a text, not {key!r}")
+    if speech.dimensions is not None and not isinstance(speech.dimensions, Dimensions):
+        raise InvalidInput(f"dimensions is a Dimensions record, not {type(speech.dimensions).__name__}")
+
+
+def known_trust(trust: str) -> Trust:
+    try:
+        return Trust(trust)
+    except ValueError as error:
+        raise InvalidInput(f"trust is {trust!r}; it must be one of {', '.join(Trust)}") from error
 
 
 def checked_text(text: object) -> str:

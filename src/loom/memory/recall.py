@@ -19,9 +19,10 @@ from loom.storage.words import query_terms
 
 __all__ = ["Scores", "Searchable", "fuse", "recall"]
 
-# How many candidates each index nominates for a result of `limit`.
+# How many candidates each index nominates for a result of `limit`; the same for every small limit, so that a
+# shorter answer is the beginning of a longer one.
 _CANDIDATES = 4
-_FEWEST_CANDIDATES = 32
+_FEWEST_CANDIDATES = 64
 
 
 class Searchable(Protocol):
@@ -56,7 +57,11 @@ def recall(
     embedder: EmbeddingProvider | None = None,
     vector_weight: float = 0.5,
 ) -> list[Hit]:
-    """The best memories for a question, best first; equal scores in the order of their ids."""
+    """The best memories for a question, best first; equal scores in the order in which they were written."""
+    if not isinstance(question, str):
+        raise InvalidInput(f"a question is a text, not {type(question).__name__}")
+    if not isinstance(limit, int) or limit < 1:
+        raise InvalidInput(f"limit is {limit!r}; it must be a whole number of 1 or more")
     if not question.strip():
         raise InvalidInput("the question is empty; ask for something, or use list() to go through everything")
     terms = query_terms(question)
@@ -77,9 +82,7 @@ def recall(
     best = sorted(scores, key=lambda seq: (-scores[seq].fused, seq))[: limit + 8]
     records = store.records(best)
     asked = tuple(terms)
-    found = [_hit(records[seq], scores[seq], asked) for seq in best if seq in records]
-    found.sort(key=lambda hit: (-hit.score, hit.id))
-    return found[:limit]
+    return [_hit(records[seq], scores[seq], asked) for seq in best if seq in records][:limit]
 
 
 def fuse(by_words: Mapping[int, float], by_meaning: Mapping[int, float], vector_weight: float) -> dict[int, Scores]:

@@ -266,7 +266,7 @@ def _private_keys(text: str) -> Iterator[Mask]:
         yield match.start(), position, SensitiveKind.SECRET
 
 
-_URL_PASSWORD = re.compile(r"(?<=://)[^\s/@:?#]{0,256}+:([^\s/?#]{1,256})(?=@)")
+_URL_PASSWORD = re.compile(r"(?<=://)[^\s/@:?#]{0,256}+:([^\s/?#]{1,2048})(?=@)")
 
 
 def _url_passwords(text: str) -> Iterator[Mask]:
@@ -274,7 +274,7 @@ def _url_passwords(text: str) -> Iterator[Mask]:
         yield match.start(1), match.end(1), SensitiveKind.SECRET
 
 
-# Formats that their issuers document or that are plain from any key of theirs. {digit} asks for a digit among
+# Formats that their issuers document or that are plain from any key of theirs. `_DIGIT` asks for a digit among
 # the next characters: kebab-case words have none.
 _DIGIT = r"(?=[A-Za-z_\-]{0,200}[0-9])"
 _API_KEY = re.compile(
@@ -314,12 +314,16 @@ _ASSIGNMENT = re.compile(
     r"|(?P<weak>token|secret|credential))"
     r"(?:[0-9]{1,2})?(?P<assign>[\"']?[ \t]{0,8}(?:=>|:=|[:=：])[ \t]{0,8}|[ \t]is[ \t])"
     r"|--(?P<flag>password|passwd|passphrase|token|api-key|secret)[ \t]{1,4}"
-    r"|(?P<chinese>密码|口令|密钥|令牌|通行码)(?:[ \t]{0,4}(?:[:：=]|是|为)[ \t]{0,4})"
+    r"|(?P<chinese>密[码碼]|口令|密[钥鑰]|金[钥鑰]|令牌|权杖|權杖|通行[码碼])(?:[ \t]{0,4}(?:[:：=]|是|为)[ \t]{0,4})"
 )
-_QUOTED_VALUE = re.compile(r"""(?P<quote>["'`])(?P<value>[^"'`\n]{4,256})(?P=quote)""")
-# An ampersand belongs to it, unless the next parameter of a query string follows.
-_PLAIN_VALUE = re.compile(r"""(?:[^\s"'`,;()\[\]{}<>&，。；、（）「」]|&(?![A-Za-z0-9_.\-]{1,32}=)){4,256}+""")
-_CHINESE_VALUE = re.compile(r"""[!#-&*+\-./0-:=?-Z\\^_a-z|~@]{4,256}+""")
+_QUOTED_VALUE = re.compile(r"""(?P<quote>["'`])(?P<value>[^"'`\n]{4,}+)(?P=quote)""")
+# An ampersand belongs to it, unless the next parameter of a query string follows. The first part decides, the
+# rest is only taken along: a name that is repeated without end must not be read to the end each time.
+_PLAIN_CHARACTER = r"""(?:[^\s"'`,;()\[\]{}<>&，。；、（）「」]|&(?![A-Za-z0-9_.\-]{1,32}=))"""
+_HEAD_CHARS = 256
+_PLAIN_VALUE = re.compile(f"{_PLAIN_CHARACTER}{{4,{_HEAD_CHARS}}}+")
+_PLAIN_REST = re.compile(_PLAIN_CHARACTER + "*+")
+_CHINESE_VALUE = re.compile(r"""[!#-&*+\-./0-:=?-Z\\^_a-z|~@]{4,}+""")
 # What stands where a value would be: types, empty values, names of variables and templates.
 _NO_VALUE = re.compile(
     r"(?i:str|string|text|bytes|int|integer|bool|boolean|none|null|nil|true|false|optional|required|any|object|"
@@ -338,11 +342,15 @@ def _assigned_values(text: str) -> Iterator[Mask]:
     is a setting. Tokens and secrets are also what texts are made of and what people share: their values need
     letters and digits.
     """
+    last = 0
     for name in _ASSIGNMENT.finditer(text):
+        if name.start() < last:
+            continue
         if name["chinese"]:
             value = _CHINESE_VALUE.match(text, name.end())
             if value:
-                yield name.end(), value.end(), SensitiveKind.SECRET
+                last = value.end()
+                yield name.end(), last, SensitiveKind.SECRET
             continue
         kind = SensitiveKind.SECRET if name["password"] or name["weak"] or name["flag"] else SensitiveKind.API_KEY
         quoted = _QUOTED_VALUE.match(text, name.end())
@@ -352,18 +360,24 @@ def _assigned_values(text: str) -> Iterator[Mask]:
         start, end = value.span("value") if quoted else value.span()
         if not quoted:
             end = start + len(text[start:end].rstrip(".:!?"))
-        found = text[start:end]
-        if _NO_VALUE.fullmatch(found) or text[end : end + 1] in ("(", "["):
+        if not _is_secret(name, text[start:end], text[end : end + 1], quoted is not None):
             continue
-        if name["weak"]:
-            secret = _LETTER_AND_DIGIT.fullmatch(found) is not None
-        elif quoted:
-            secret = True
-        else:
-            setting = name["password"] and name["assign"] == "=" and text[end : end + 1] in ("", " ", "\n", "&", ";")
-            secret = bool(setting and found.isalpha()) or _STRONG_SIGN.search(found) is not None
-        if secret:
-            yield start, end, kind
+        if not quoted and value.end() - start == _HEAD_CHARS:
+            rest = _PLAIN_REST.match(text, value.end())
+            end = rest.end() if rest else end
+        last = end
+        yield start, end, kind
+
+
+def _is_secret(name: re.Match[str], value: str, following: str, quoted: bool) -> bool:
+    if _NO_VALUE.fullmatch(value) or following in ("(", "["):
+        return False
+    if name["weak"]:
+        return _LETTER_AND_DIGIT.fullmatch(value) is not None
+    if quoted or _STRONG_SIGN.search(value):
+        return True
+    setting = name["password"] and name["assign"] == "="
+    return bool(setting and value.isalpha() and following in ("", " ", "\n", "&", ";"))
 
 
 _EMAIL = re.compile(
@@ -432,7 +446,7 @@ _DATE_OR_ADDRESS = (
 # Any digits after a word that says so.
 _SAID_PHONE = re.compile(
     r"(?:(?i:(?<![A-Za-z])(?:tel|phone|telephone|mobile|cell|call|fax|whatsapp)(?:[ \t](?:me|us|him|her|them))?"
-    r"(?:[ \t](?:no\.?|number))?(?:[ \t](?:is|at|on))?)|电话|手机|座机|传真|联系方式|致电|拨打)"
+    r"(?:[ \t](?:no\.?|number))?(?:[ \t](?:is|at|on))?)|[电電][话話]|手[机機]|座机|传真|傳真|联系方式|致电|拨打)"
     r"(?:号码?|號碼?)?(?:是|为)?[ \t]?[:：.]?[ \t]?"
     rf"{_DATE_OR_ADDRESS}(\+?\(?[0-9](?:[ .()\-]{{0,2}}[0-9]){{6,14}}{_NUMBER_END})"
 )

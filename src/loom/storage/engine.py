@@ -265,7 +265,7 @@ class Engine:
     def read(self) -> Iterator[sqlite3.Connection]:
         """A connection on one unchanging snapshot of the database."""
         if self.path is None:
-            with self._write_lock:
+            with self._write_lock, self._translated():
                 yield self._writing_connection()
             return
         with self._lent:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import json
+from collections.abc import Collection, Mapping
+from datetime import datetime
 from typing import Any
 
 from loom.errors import InvalidInput
@@ -38,48 +40,66 @@ def conditions(wanted: Filter, namespace: int) -> tuple[str, list[Any]]:
     clauses = ["r.namespace = ?", "r.version > 0"]
     values: list[Any] = [namespace]
 
-    def among(column: str, choice: str | Collection[str]) -> str:
-        choices = [choice] if isinstance(choice, str) else list(choice)
-        for value in choices:
+    def names(choice: str | Collection[str], field: str) -> list[str]:
+        chosen = [choice] if isinstance(choice, str) else list(choice) if isinstance(choice, Collection) else [choice]
+        for value in chosen:
             if not isinstance(value, str):
-                raise InvalidInput(f"a filter on {column.partition('.')[2]} takes text, not {value!r}")
-        values.extend(choices)
-        return f"{column} IN ({', '.join('?' * len(choices))})"
+                raise InvalidInput(f"a filter on {field} takes a text or several, not {value!r}")
+        return chosen
 
-    def hashed(column: str, choice: str | Collection[str]) -> str:
+    def one_of(column: str, choices: list[str] | list[int]) -> str:
+        """However many there are, they are one value: SQLite limits how many it takes."""
+        if len(choices) == 1:
+            values.append(choices[0])
+            return f"{column} = ?"
+        values.append(json.dumps(choices))
+        return f"{column} IN (SELECT value FROM json_each(?))"
+
+    def hashed(column: str, choices: list[str]) -> str:
         """The same names again as hashes, because that is what the indexes know."""
-        names = [choice] if isinstance(choice, str) else list(choice)
-        values.extend(id_hash(namespace, name) for name in names)
-        return f"{column} IN ({', '.join('?' * len(names))})"
+        return one_of(column, [id_hash(namespace, name) for name in choices])
 
     for field, column in _COLUMNS.items():
         choice = getattr(wanted, field)
         if choice is not None:
-            clauses.append(among(column, choice))
+            clauses.append(one_of(column, names(choice, field)))
     if wanted.session_id is not None:
-        clauses.append(hashed("r.session_hash", wanted.session_id))
+        clauses.append(hashed("r.session_hash", names(wanted.session_id, "session_id")))
     if wanted.ids is not None:
-        clauses.append(hashed("r.id_hash", wanted.ids))
-        clauses.append(among("r.id", wanted.ids))
+        clauses.append(hashed("r.id_hash", names(wanted.ids, "ids")))
+        clauses.append(one_of("r.id", names(wanted.ids, "ids")))
     if wanted.tier is not None:
-        tier = among("p.tier", wanted.tier)
+        tier = one_of("p.tier", names(wanted.tier, "tier"))
         clauses.append(f"EXISTS (SELECT 1 FROM ({_PLACES}) p WHERE p.entered AND {tier})")
     if wanted.min_importance is not None:
+        if not isinstance(wanted.min_importance, int | float):
+            raise InvalidInput(f"min_importance is a number from 0 to 1, not {wanted.min_importance!r}")
         clauses.append("r.importance >= ?")
         values.append(wanted.min_importance)
     if wanted.since is not None:
         clauses.append("r.created_at >= ?")
-        values.append(to_micros(wanted.since))
+        values.append(_moment(wanted.since, "since"))
     if wanted.until is not None:
         clauses.append("r.created_at < ?")
-        values.append(to_micros(wanted.until))
+        values.append(_moment(wanted.until, "until"))
     if wanted.pinned is not None:
         inside = "EXISTS" if wanted.pinned else "NOT EXISTS"
         clauses.append(f"{inside} (SELECT 1 FROM pins p WHERE p.id_hash = r.id_hash)")
+    for flag in ("pinned", "history"):
+        if not isinstance(getattr(wanted, flag), bool | None):
+            raise InvalidInput(f"{flag} is True or False, not {getattr(wanted, flag)!r}")
+    if not isinstance(wanted.where, Mapping | None):
+        raise InvalidInput(f"where is a mapping of metadata names to values, not {type(wanted.where).__name__}")
     for key, value in (wanted.where or {}).items():
         clauses.append(_metadata(key, value, values))
     _validity(wanted, clauses, values)
     return " AND ".join(clauses), values
+
+
+def _moment(moment: datetime, field: str) -> int:
+    if not isinstance(moment, datetime):
+        raise InvalidInput(f"{field} is a datetime with a time zone, not {moment!r}")
+    return to_micros(moment)
 
 
 def _validity(wanted: Filter, clauses: list[str], values: list[Any]) -> None:
@@ -88,14 +108,14 @@ def _validity(wanted: Filter, clauses: list[str], values: list[Any]) -> None:
     until: list[Any] = []
     if wanted.as_of is not None:
         clauses.append("r.created_at <= ?")
-        values.append(to_micros(wanted.as_of))
+        values.append(_moment(wanted.as_of, "as_of"))
         superseded += " AND s.at <= ?"
-        until.append(to_micros(wanted.as_of))
+        until.append(_moment(wanted.as_of, "as_of"))
     if wanted.known_at is not None:
         clauses.append("r.committed_at <= ?")
-        values.append(to_micros(wanted.known_at))
+        values.append(_moment(wanted.known_at, "known_at"))
         superseded += " AND s.committed_at <= ?"
-        until.append(to_micros(wanted.known_at))
+        until.append(_moment(wanted.known_at, "known_at"))
     if not wanted.history:
         clauses.append(f"NOT EXISTS ({superseded})")
         values.extend(until)

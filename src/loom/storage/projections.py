@@ -24,7 +24,17 @@ from loom.storage import text_index, vector_index, words
 from loom.storage.engine import Engine
 from loom.storage.segments import DamagedSegment, Segment, open_segment, write_segment
 
-__all__ = ["TEXT", "VECTORS", "NamespaceIndex", "Projector", "StaleProjection", "index_folder"]
+__all__ = [
+    "TEXT",
+    "VECTORS",
+    "NamespaceIndex",
+    "Projector",
+    "StaleProjection",
+    "TailLimit",
+    "index_folder",
+    "start_over",
+    "vector_basis",
+]
 
 TEXT = "text"
 VECTORS = "vectors"
@@ -46,6 +56,14 @@ class StaleProjection(Exception):
         super().__init__(f"{kind} generation {generation}")
         self.kind = kind
         self.generation = generation
+
+
+@dataclass(frozen=True, slots=True)
+class TailLimit:
+    """How much may stand outside the segments: what every process has to hold in memory, and read to start."""
+
+    records: int = 2000
+    size_bytes: int = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +161,6 @@ class NamespaceIndex:
             self._segments[VECTORS] = {}
             self.vectors = vector_index.VectorIndex(dimensions, [], self._vector_tail)
         state = self._state(connection, VECTORS)
-        if state.basis != vector_basis(number):
-            state = _State()  # segments of another space: not ours to search
         if state.generation != self._states[VECTORS].generation:
             segments = self._load(connection, VECTORS, state)
             self._vector_tail = vector_index.VectorTail(dimensions)
@@ -207,6 +223,11 @@ class NamespaceIndex:
             self._vector_tail.remove(list(records))
 
     @property
+    def space(self) -> int | None:
+        """The embedding space of the vectors it holds."""
+        return self._space
+
+    @property
     def segment_files(self) -> dict[str, dict[str, Segment]]:
         """The open segments by kind and file name, for `check` and for forgetting."""
         return self._segments
@@ -223,6 +244,17 @@ def read_state(connection: sqlite3.Connection, namespace: int, kind: str) -> _St
         "SELECT generation, basis, watermark FROM projections WHERE namespace = ? AND kind = ?", (namespace, kind)
     ).fetchone()
     return _State(*row) if row else _State()
+
+
+def start_over(connection: sqlite3.Connection, namespace: int, kind: str, basis: str) -> None:
+    """Let no segment of a kind count any more, inside the caller's transaction; their files are swept later."""
+    connection.execute("DELETE FROM segments WHERE namespace = ? AND kind = ?", (namespace, kind))
+    connection.execute(
+        "INSERT INTO projections (namespace, kind, generation, basis, watermark) VALUES (?1, ?2, 1, ?3, 0) "
+        "ON CONFLICT (namespace, kind) DO UPDATE SET generation = generation + 1, basis = ?3, watermark = 0",
+        (namespace, kind, basis),
+    )
+    connection.execute("UPDATE store SET seq = seq + 1")
 
 
 def active_space(connection: sqlite3.Connection, namespace: int) -> tuple[int, int] | None:
@@ -248,36 +280,42 @@ class Projector:
     """
 
     def __init__(
-        self, engine: Engine, namespace: int, fence: Callable[[sqlite3.Connection], None], chunk: int
+        self, engine: Engine, namespace: int, fence: Callable[[sqlite3.Connection], None], limit: TailLimit
     ) -> None:
         self._engine = engine
         self._namespace = namespace
         self._fence = fence
-        self._chunk = chunk
+        self._limit = limit
         folder = index_folder(engine.path)
         if folder is None:
             raise UnsupportedStore("a store in memory has no index files")
         self._folder = folder
 
-    def backlog(self, kind: str) -> int:
-        """How many records, or vectors, stand above the watermark."""
+    def due(self, kind: str) -> bool:
+        """Whether the tail is longer than a process should hold in memory."""
         with self._engine.read() as connection:
-            return self._backlog(connection, kind)
+            count, size = self._backlog(connection, kind)
+        return count >= self._limit.records or size >= self._limit.size_bytes
 
-    def _backlog(self, connection: sqlite3.Connection, kind: str) -> int:
+    def _backlog(self, connection: sqlite3.Connection, kind: str) -> tuple[int, int]:
+        """How many records, or vectors, stand above the watermark, and their bytes."""
         watermark = read_state(connection, self._namespace, kind).watermark
         if kind == TEXT:
-            query = "SELECT count(*) FROM records WHERE namespace = ? AND seq > ?"
+            query = (
+                "SELECT count(*), total(length(CAST(content AS BLOB))) FROM records "
+                "WHERE namespace = ? AND seq > ? AND version > 0"
+            )
             values: tuple[int, ...] = (self._namespace, watermark)
         else:
             space = active_space(connection, self._namespace)
             if space is None:
-                return 0
+                return 0, 0
             query = (
-                "SELECT count(*) FROM vectors WHERE namespace = ? AND space = ? AND seq > ? AND record IS NOT NULL"
+                "SELECT count(*), 0 FROM vectors WHERE namespace = ? AND space = ? AND seq > ? AND record IS NOT NULL"
             )
             values = (self._namespace, space[0], watermark)
-        return int(connection.execute(query, values).fetchone()[0])
+        count, size = connection.execute(query, values).fetchone()
+        return int(count), int(size)
 
     def extend(self, kind: str) -> int:
         """Index the next chunk of the tail and publish it; how many it held."""
@@ -301,20 +339,18 @@ class Projector:
             rows = connection.execute(
                 "SELECT seq, seq, content FROM records WHERE namespace = ? AND seq > ? AND version > 0 "
                 "ORDER BY seq LIMIT ?",
-                (self._namespace, state.watermark, self._chunk),
+                (self._namespace, state.watermark, self._limit.records),
             ).fetchall()
             return TEXT_BASIS, rows
         space = active_space(connection, self._namespace)
         if space is None:
             return "", []
-        basis = vector_basis(space[0])
-        covered = state.watermark if state.basis == basis else 0
         rows = connection.execute(
             "SELECT seq, record, data FROM vectors WHERE namespace = ? AND space = ? AND seq > ? "
             "AND record IS NOT NULL ORDER BY seq LIMIT ?",
-            (self._namespace, space[0], covered, self._chunk),
+            (self._namespace, space[0], state.watermark, self._limit.records),
         ).fetchall()
-        return basis, rows
+        return vector_basis(space[0]), rows
 
     def merge(self, kind: str) -> bool:
         """Merge the smallest segments if there are enough of one size; whether it did."""
@@ -325,7 +361,7 @@ class Projector:
                 "SELECT file, count FROM segments WHERE namespace = ? AND kind = ? ORDER BY first, file",
                 (self._namespace, kind),
             ).fetchall()
-        chosen = choose_merge(rows, self._chunk)
+        chosen = choose_merge(rows, self._limit.records)
         if not chosen:
             return False
         segments = self._open(kind, state, chosen)
@@ -391,15 +427,8 @@ class Projector:
             state = read_state(connection, self._namespace, kind)
             if generation is not None and state.generation != generation:
                 return False
-            names = [
-                row[0]
-                for row in connection.execute(
-                    "SELECT file FROM segments WHERE namespace = ? AND kind = ?", (self._namespace, kind)
-                )
-            ]
-            basis = TEXT_BASIS if kind == TEXT else state.basis
-            self._record(connection, kind, _State(state.generation + 1, basis, 0), [], names)
-        self._delete_files(names)
+            start_over(connection, self._namespace, kind, TEXT_BASIS if kind == TEXT else state.basis)
+        self.sweep()
         return True
 
     def _publish(

@@ -34,7 +34,10 @@ def dump_json(value: Any, what: str) -> str:
 
 def id_hash(namespace: int, name: str) -> int:
     """What stands for an id, or a session, in the indexes: 64 bits that say nothing about it."""
-    digest = hashlib.blake2b(f"{namespace}\0{name}".encode(), digest_size=8).digest()
+    try:
+        digest = hashlib.blake2b(f"{namespace}\0{name}".encode(), digest_size=8).digest()
+    except UnicodeEncodeError as error:
+        raise InvalidInput("an id or a session holds a lone surrogate, which is not valid text") from error
     return int.from_bytes(digest, "little", signed=True)
 
 

@@ -78,7 +78,7 @@ def write_segment(path: Path, header: Mapping[str, Any], arrays: Mapping[str, Ar
             file.write(prefix)
             for name, array in solid.items():
                 file.seek(start + layout[name]["offset"])
-                file.write(memoryview(array).cast("B") if array.size else b"")
+                file.write(array.data.cast("B") if array.size else b"")
             file.truncate(start + offset)
             file.flush()
             os.fsync(file.fileno())
@@ -126,7 +126,7 @@ def _aligned(offset: int) -> int:
 
 
 def _checksum(array: Array) -> int:
-    return zlib.crc32(memoryview(np.ascontiguousarray(array)).cast("B")) if array.size else 0
+    return zlib.crc32(np.ascontiguousarray(array).data.cast("B")) if array.size else 0
 
 
 def _sync_folder(folder: Path) -> None:

@@ -12,7 +12,7 @@ import sqlite3
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -50,9 +50,15 @@ from loom.storage.base import (
 from loom.storage.engine import Clock, Engine, from_micros, to_micros
 from loom.storage.filters import conditions
 from loom.storage.projections import (
+    TEXT,
+    TEXT_BASIS,
+    VECTORS,
     NamespaceIndex,
     StaleProjection,
+    TailLimit,
     read_state,
+    start_over,
+    vector_basis,
 )
 from loom.storage.rows import ENTRY_COLUMNS, RECORD_COLUMNS, dump_json, id_hash, to_entry, to_record
 from loom.storage.transactions import EMBED, EMPTY_VECTORS, SqliteTransaction, places_of
@@ -77,7 +83,7 @@ class SqliteStore:
         durability: str = "commit",
         busy_timeout_s: float = 30.0,
         close_timeout_s: float = 5.0,
-        tail_records: int = 2000,
+        tail: TailLimit = TailLimit(),  # noqa: B008
         lease_s: float = 10.0,
         max_bytes: int | None = None,
         clock: Clock = utc_now,
@@ -98,7 +104,7 @@ class SqliteStore:
         try:
             number = self._namespace_number(namespace)
             self._number = number
-            self._upkeep = upkeep.join(self._engine, number, tail_records, lease_s)
+            self._upkeep = upkeep.join(self._engine, number, tail, lease_s)
             self._agree_on_analyzer()
             if not read_only and self._pending(forgetting.SCRUB):
                 self._upkeep.worker.wake()
@@ -129,13 +135,13 @@ class SqliteStore:
         return self._engine.store_id
 
     def _namespace_number(self, name: str) -> int:
-        with self._engine.read() as connection:
+        with self._reading() as connection:
             row = connection.execute("SELECT number FROM namespaces WHERE name = ?", (name,)).fetchone()
         if row is not None:
             return int(row[0])
         if self._engine.read_only:
             return 0  # no such namespace yet: everything is empty
-        with self._engine.write() as connection:
+        with self._writing() as connection:
             connection.execute("INSERT OR IGNORE INTO namespaces (name) VALUES (?)", (name,))
             row = connection.execute("SELECT number FROM namespaces WHERE name = ?", (name,)).fetchone()
         return int(row[0])
@@ -153,17 +159,16 @@ class SqliteStore:
             )
         if self.read_only:
             return
-        with self._engine.write() as connection:
+        with self._writing() as connection:
             if found is not None:
-                connection.execute("DELETE FROM segments WHERE namespace = ? AND kind = 'text'", (self._number,))
-                connection.execute("DELETE FROM projections WHERE namespace = ? AND kind = 'text'", (self._number,))
+                start_over(connection, self._number, TEXT, TEXT_BASIS)
             self._put_setting(connection, "", "analyzer", wanted)
 
     # -- settings that must agree --------------------------------------------------------------------
 
     def settings(self, node: str = "") -> dict[str, Any]:
         """What the file says about a node (the empty node: about the whole namespace)."""
-        with self._engine.read() as connection:
+        with self._reading() as connection:
             return self._read_settings(connection, node)
 
     def _read_settings(self, connection: sqlite3.Connection, node: str) -> dict[str, Any]:
@@ -182,7 +187,7 @@ class SqliteStore:
         wanted = decide(found)
         if self.read_only or all(found.get(key) == value for key, value in wanted.items()):
             return
-        with self._engine.write() as connection:
+        with self._writing() as connection:
             found = self._read_settings(connection, node)
             for key, value in decide(found).items():
                 if found.get(key) != value:
@@ -201,7 +206,7 @@ class SqliteStore:
         Another space than the file's raises `SettingsConflict`; with `reconfigure` every record is embedded
         again in the background, and until then found by words. Spaces are never mixed.
         """
-        with self._engine.read() as connection:
+        with self._reading() as connection:
             row = connection.execute(
                 "SELECT s.number, s.name, s.dimensions FROM settings JOIN spaces s ON s.number = value "
                 "WHERE namespace = ? AND node = '' AND key = 'space'",
@@ -229,6 +234,7 @@ class SqliteStore:
             ).fetchone()
             self._put_setting(connection, "", "space", number)
             transaction.next_seq()
+            start_over(connection, self._number, VECTORS, vector_basis(number))
             connection.execute(EMPTY_VECTORS + "namespace = ? AND space != ?", (self._number, number))
             connection.execute("DELETE FROM jobs WHERE namespace = ? AND kind = ?", (self._number, EMBED))
             missing = connection.execute(
@@ -244,7 +250,7 @@ class SqliteStore:
     @property
     def space(self) -> tuple[str, int] | None:
         """Name and dimensions of the embedding space in use, if there is one."""
-        with self._engine.read() as connection:
+        with self._reading() as connection:
             row = connection.execute(
                 "SELECT s.name, s.dimensions FROM settings JOIN spaces s ON s.number = value "
                 "WHERE namespace = ? AND node = '' AND key = 'space'",
@@ -259,13 +265,15 @@ class SqliteStore:
         self._check_open()
         return _TransactionScope(self)
 
-    def _after_write(self, appended: int, queued: int) -> None:
+    def _after_write(self, transaction: SqliteTransaction) -> None:
         own = self._upkeep
-        own.unindexed += appended
-        due = own.unindexed >= own.tail_records and self._engine.path is not None
-        if due or (queued and own.embed is not None):
-            if due:
-                own.unindexed = 0  # counted again by the worker when it has looked
+        own.unindexed_records += transaction.appended
+        own.unindexed_bytes += transaction.appended_bytes
+        limit = own.limit
+        due = own.unindexed_records >= limit.records or own.unindexed_bytes >= limit.size_bytes
+        if due:
+            own.unindexed_records = own.unindexed_bytes = 0
+        if (due and self._engine.path is not None) or (transaction.queued and own.embed is not None):
             own.worker.wake()
 
     def touch(self, records: Iterable[int], node: str) -> None:
@@ -289,7 +297,7 @@ class SqliteStore:
             pending, own.accesses = own.accesses, {}
         if not pending:
             return
-        with self._engine.write() as connection:
+        with self._writing() as connection:
             connection.executemany(
                 "INSERT INTO accesses (namespace, node, record, count, last_at, previous_at) "
                 "SELECT ?1, ?2, ?3, ?4, ?5, ?6 WHERE EXISTS (SELECT 1 FROM records WHERE seq = ?3 AND version > 0) "
@@ -306,7 +314,7 @@ class SqliteStore:
         self.flush_accesses()
         wanted = list(records)
         found: dict[int, Access] = {}
-        with self._engine.read() as connection:
+        with self._reading() as connection:
             for record in wanted:
                 row = connection.execute(
                     "SELECT count, last_at, previous_at FROM accesses WHERE namespace = ? AND node = ? "
@@ -323,7 +331,7 @@ class SqliteStore:
     def get(self, id: str) -> Record | None:
         """The newest version under an id, or None."""
         self._check_open()
-        with self._engine.read() as connection:
+        with self._reading() as connection:
             row = connection.execute(
                 f"SELECT {RECORD_COLUMNS} FROM records r WHERE r.id_hash = ? AND r.id = ? "
                 "ORDER BY r.version DESC LIMIT 1",
@@ -333,7 +341,7 @@ class SqliteStore:
 
     def history(self, id: str) -> list[Record]:
         """Every version under an id, oldest first."""
-        with self._engine.read() as connection:
+        with self._reading() as connection:
             rows = connection.execute(
                 f"SELECT {RECORD_COLUMNS} FROM records r WHERE r.id_hash = ? AND r.id = ? ORDER BY r.version",
                 (id_hash(self._number, id), id),
@@ -345,7 +353,7 @@ class SqliteStore:
         self._check_open()
         wanted = list(seqs)
         found: dict[int, Record] = {}
-        with self._engine.read() as connection:
+        with self._reading() as connection:
             for start in range(0, len(wanted), 500):
                 part = wanted[start : start + 500]
                 marks = ", ".join("?" * len(part))
@@ -360,14 +368,15 @@ class SqliteStore:
     def scan(self, wanted: Filter, *, limit: int = 100, after: int | None = None, newest_first: bool = True) -> Page:
         """A page of the records that a filter admits, in the order in which they were written."""
         self._check_open()
-        if limit < 1:
-            raise InvalidInput(f"limit is {limit}; it must be 1 or more")
+        _check_limit(limit)
         where, values = conditions(wanted, self._number)
+        if after is not None and not isinstance(after, int):
+            raise InvalidInput(f"after is the `next` of an earlier page, not {after!r}")
         if after is not None:
             where += " AND r.seq < ?" if newest_first else " AND r.seq > ?"
             values.append(after)
         order = "DESC" if newest_first else "ASC"
-        with self._engine.read() as connection:
+        with self._reading() as connection:
             rows = connection.execute(
                 f"SELECT {RECORD_COLUMNS} FROM records r WHERE {where} ORDER BY r.seq {order} LIMIT ?",
                 (*values, limit + 1),
@@ -378,13 +387,13 @@ class SqliteStore:
 
     def count(self, wanted: Filter) -> int:
         where, values = conditions(wanted, self._number)
-        with self._engine.read() as connection:
+        with self._reading() as connection:
             return int(connection.execute(f"SELECT count(*) FROM records r WHERE {where}", values).fetchone()[0])
 
     def neighbours(self, id: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The ids that a record was derived from, and the ids that were derived from it."""
         own = id_hash(self._number, id)
-        with self._engine.read() as connection:
+        with self._reading() as connection:
             sources, derived = (
                 tuple(
                     row[0]
@@ -399,18 +408,18 @@ class SqliteStore:
         return sources, derived
 
     def pinned(self, id: str) -> bool:
-        with self._engine.read() as connection:
+        with self._reading() as connection:
             row = connection.execute("SELECT 1 FROM pins WHERE id_hash = ?", (id_hash(self._number, id),)).fetchone()
         return row is not None
 
     def tiers(self, record: int, node: str) -> tuple[str, ...]:
         """The tiers of a node that hold a record, nearest the prompt first."""
-        with self._engine.read() as connection:
+        with self._reading() as connection:
             return tuple(tier for where, tier in places_of(connection, record) if where == node)
 
     def entry(self, key: str, *, scope: str = "local", owner: str = "") -> Entry | None:
         """The newest version of an entry, or None."""
-        with self._engine.read() as connection:
+        with self._reading() as connection:
             row = connection.execute(
                 f"SELECT {ENTRY_COLUMNS} FROM entries WHERE namespace = ? AND scope = ? AND owner = ? AND key = ? "
                 "ORDER BY version DESC LIMIT 1",
@@ -420,7 +429,7 @@ class SqliteStore:
 
     def entries(self, prefix: str = "", *, scope: str = "local", owner: str = "", limit: int = 100) -> list[Entry]:
         """The newest versions of the entries whose keys start with a prefix, last updated first."""
-        with self._engine.read() as connection:
+        with self._reading() as connection:
             rows = connection.execute(
                 f"SELECT {ENTRY_COLUMNS} FROM entries e WHERE namespace = ? AND scope = ? AND owner = ? "
                 "AND substr(key, 1, ?) = ? AND NOT deleted AND NOT EXISTS (SELECT 1 FROM entries n "
@@ -432,7 +441,7 @@ class SqliteStore:
 
     def blob(self, key: str) -> bytes | None:
         """The bytes under a key, or None; damaged bytes raise `CorruptStore`."""
-        with self._engine.read() as connection:
+        with self._reading() as connection:
             row = connection.execute(
                 "SELECT data, checksum FROM blobs WHERE namespace = ? AND key = ?", (self._number, key)
             ).fetchone()
@@ -444,19 +453,18 @@ class SqliteStore:
 
     def changes(self, since: int, limit: int = 1000) -> list[Change]:
         """What happened after a sequence number, in order."""
-        if limit < 1:
-            raise InvalidInput(f"limit is {limit}; it must be 1 or more")
+        _check_limit(limit)
         union = " UNION ALL ".join(
             f"SELECT * FROM (SELECT {columns} FROM {table} WHERE namespace = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3)"
             for columns, table in _CHANGES
         )
-        with self._engine.read() as connection:
+        with self._reading() as connection:
             rows = connection.execute(f"{union} ORDER BY 1 LIMIT ?3", (self._number, since, limit)).fetchall()
         return [Change(*row) for row in rows]
 
     def jobs(self, kind: str | None = None, limit: int = 100) -> list[Job]:
         """Work that is queued or has failed, oldest first."""
-        with self._engine.read() as connection:
+        with self._reading() as connection:
             rows = connection.execute(
                 "SELECT seq, kind, record, data, attempts, error FROM jobs WHERE namespace = ?1 "
                 "AND (?2 IS NULL OR kind = ?2) ORDER BY seq LIMIT ?3",
@@ -504,8 +512,7 @@ class SqliteStore:
 
     def _search(self, limit: int, wanted: Filter, nominate: _Nominate) -> list[Match]:
         self._check_open()
-        if limit < 1:
-            raise InvalidInput(f"limit is {limit}; it must be 1 or more")
+        _check_limit(limit)
         where, values = conditions(wanted, self._number)
         with self._fresh_index() as (connection, index):
             # Mostly the filter admits most of what is found: ask for a few more, and see who may stay.
@@ -532,7 +539,7 @@ class SqliteStore:
         """The index of this process, brought up to a snapshot; repairs a projection that is damaged."""
         own = self._upkeep
         for _ in range(100):
-            with self._engine.read() as connection, own.index.lock:
+            with self._reading() as connection, own.index.lock:
                 try:
                     own.index.refresh(connection)
                 except StaleProjection as stale:
@@ -548,7 +555,7 @@ class SqliteStore:
 
         Mostly it has: another process merged some segments after this one looked.
         """
-        with self._engine.read() as connection:
+        with self._reading() as connection:
             if read_state(connection, self._number, damage.kind).generation != damage.generation:
                 return
         if self.read_only:
@@ -565,7 +572,7 @@ class SqliteStore:
             projector = own.projector(fence)
             try:
                 if projector.reset(kind, generation):
-                    while projector.backlog(kind) >= own.tail_records:
+                    while projector.due(kind):
                         projector.extend(kind)
             except (LeaseLost, StaleProjection):
                 return  # somebody else is at it: the caller looks again
@@ -608,7 +615,7 @@ class SqliteStore:
         """Whether a failed job of ours will be tried again."""
         if self._upkeep.embed is None:
             return False
-        with self._engine.read() as connection:
+        with self._reading() as connection:
             row = connection.execute(
                 "SELECT 1 FROM jobs WHERE namespace = ? AND kind = ? AND attempts < ? LIMIT 1",
                 (self._number, EMBED, MAX_ATTEMPTS),
@@ -616,7 +623,7 @@ class SqliteStore:
         return row is not None
 
     def _undone(self) -> FlushReport:
-        with self._engine.read() as connection:
+        with self._reading() as connection:
             rows = connection.execute(
                 "SELECT kind, attempts >= ?, count(*) FROM jobs WHERE namespace = ? GROUP BY 1, 2",
                 (MAX_ATTEMPTS, self._number),
@@ -627,7 +634,7 @@ class SqliteStore:
         )
 
     def _pending(self, kind: str) -> bool:
-        with self._engine.read() as connection:
+        with self._reading() as connection:
             row = connection.execute(
                 "SELECT 1 FROM jobs WHERE namespace = ? AND kind = ? LIMIT 1", (self._number, kind)
             ).fetchone()
@@ -649,13 +656,19 @@ class SqliteStore:
         if not receipt:
             return receipt
         own = self._upkeep
-        segments = forgetting.scrub(
-            self._engine, self._number, own.worker, own.projector, time.monotonic() + timeout_s
-        )
+        try:
+            segments = forgetting.scrub(
+                self._engine, self._number, own.worker, own.projector, time.monotonic() + timeout_s
+            )
+        except ForgetPending:
+            own.worker.wake()  # it goes on by itself
+            raise
         return replace(receipt, segments=segments)
 
     def keep(self, retention: Retention | None) -> None:
         """State the retention rule of this namespace, for every process; None removes it."""
+        if retention is not None and not isinstance(retention, Retention):
+            raise InvalidInput(f"a retention rule is a Retention record, not {type(retention).__name__}")
         rule = (
             None
             if retention is None
@@ -665,12 +678,12 @@ class SqliteStore:
                 "max_bytes": retention.max_bytes,
             }
         )
-        with self._engine.write() as connection:
+        with self._writing() as connection:
             self._put_setting(connection, "", "retention", rule)
 
     @property
     def retention(self) -> Retention | None:
-        with self._engine.read() as connection:
+        with self._reading() as connection:
             return forgetting.retention(connection, self._number)
 
     def apply_retention(self) -> ForgetReceipt:
@@ -678,7 +691,7 @@ class SqliteStore:
         rule = self.retention
         if rule is None:
             return ForgetReceipt(())
-        with self._engine.read() as connection:
+        with self._reading() as connection:
             expired = forgetting.expired(connection, self._number, rule, to_micros(self._engine.clock()))
         if not expired:
             return ForgetReceipt(())
@@ -692,10 +705,11 @@ class SqliteStore:
 
     def vacuum(self) -> int:
         """Give free pages back to the disk; how many bytes the file shrank by."""
+        self._check_open()
         if self._engine.path is None:
             return 0
         before = os.stat(self._engine.path).st_size
-        with self._engine.write() as connection:  # the empty rows of what was forgotten go with it
+        with self._writing() as connection:  # the empty rows of what was forgotten go with it
             connection.execute("DELETE FROM records WHERE version = 0")
             connection.execute("DELETE FROM vectors WHERE record IS NULL")
             connection.execute("DELETE FROM blobs WHERE key IS NULL")
@@ -716,7 +730,7 @@ class SqliteStore:
         copy = sqlite3.connect(temporary)
         try:
             if self._engine.path is None:
-                with self._engine.read() as connection:
+                with self._reading() as connection:
                     connection.backup(copy)
             else:
                 with self._engine.private_connection() as source:
@@ -732,13 +746,21 @@ class SqliteStore:
 
     def stats(self) -> dict[str, int]:
         """Counts and sizes, as they are stored now."""
-        with self._engine.read() as connection:
+        with self._reading() as connection:
             return {
                 name: int(connection.execute(query, {"namespace": self._number}).fetchone()[0] or 0)
                 for name, query in _STATISTICS.items()
             }
 
     # -- life ------------------------------------------------------------------------------------------
+
+    def _reading(self) -> AbstractContextManager[sqlite3.Connection]:
+        self._check_open()
+        return self._engine.read()
+
+    def _writing(self) -> AbstractContextManager[sqlite3.Connection]:
+        self._check_open()
+        return self._engine.write()
 
     def _check_open(self) -> None:
         if self._closed:
@@ -748,10 +770,9 @@ class SqliteStore:
         """Let go of the store; waits a bounded time for the background work. Safe to call twice."""
         if self._closed:
             return
-        self._closed = True
         try:
-            if not self.read_only:
-                self.flush_accesses()
+            self.flush_accesses()
+            self._closed = True
             if upkeep.part(self._upkeep):
                 self._upkeep.worker.stop(self._close_timeout_s)
         finally:
@@ -776,7 +797,7 @@ class _TransactionScope:
         transaction = self._transaction
         self._writing.__exit__(kind, error, trace)
         if error is None and (transaction.appended or transaction.queued):
-            self._store._after_write(transaction.appended, transaction.queued)
+            self._store._after_write(transaction)
 
 
 _Nominated = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]
@@ -810,6 +831,11 @@ _CHANGES = (
     ("seq, 'forget', record, ''", "forgotten"),
     ("seq, 'pin', 0, ''", "pins"),
 )
+
+
+def _check_limit(limit: int) -> None:
+    if not isinstance(limit, int) or not 1 <= limit < 2**31:
+        raise InvalidInput(f"limit is {limit!r}; it must be a whole number of 1 or more")
 
 
 def _admitted(connection: sqlite3.Connection, keys: npt.NDArray[np.int64], where: str, values: list[Any]) -> set[int]:

@@ -41,6 +41,7 @@ class _Newest:
     created_at: int
     content: str
     data: str | None
+    metadata: str | None
     tier: str | None
 
 
@@ -65,18 +66,20 @@ class SqliteTransaction:
         self._now: int | None = None
         self._next = self._reserved = 0
         self._embeds = False
-        self.appended = 0
-        self.queued = 0
+        self.appended = self.appended_bytes = self.queued = 0
 
     def _reserve(self, count: int) -> None:
         """Take numbers from the sequence. More than needed leaves a gap, which means nothing."""
-        last, self._now, space = self.connection.execute(
-            "UPDATE store SET seq = seq + ?, committed_at = max(?, committed_at + 1) RETURNING seq, committed_at, "
-            "(SELECT value FROM settings WHERE namespace = ? AND node = '' AND key = 'space')",
-            (count, self._clock, self.namespace),
+        # Two statements: UPDATE ... RETURNING takes twice the time of both.
+        last, committed_at, space = self.connection.execute(
+            "SELECT seq, committed_at, (SELECT value FROM settings WHERE namespace = ? AND node = '' "
+            "AND key = 'space') FROM store",
+            (self.namespace,),
         ).fetchone()
-        self._next, self._reserved = last - count, last
+        self._now = max(self._clock, committed_at + (self._now is None))
+        self._next, self._reserved = last, last + count
         self._embeds = space is not None
+        self.connection.execute("UPDATE store SET seq = ?, committed_at = ?", (self._reserved, self._now))
 
     def next_seq(self) -> int:
         if self._next == self._reserved:
@@ -112,7 +115,8 @@ class SqliteTransaction:
             own_hash = id_hash(self.namespace, draft.id)
             known = newest.get(draft.id) or (self._newest(draft.id, own_hash) if draft.named else None)
             if known is not None:
-                if known.content == draft.content and known.data == data:
+                same = known.content == draft.content and known.data == data
+                if same and (not draft.revises or known.metadata == metadata):
                     results.append(Written(known.seq, draft.id, known.version, False))
                     continue
                 if not draft.revises:
@@ -126,7 +130,7 @@ class SqliteTransaction:
             if known is not None:
                 self._supersede(known, seq, created_at)
             if draft.named:
-                newest[draft.id] = _Newest(seq, version, created_at, draft.content, data, draft.tier)
+                newest[draft.id] = _Newest(seq, version, created_at, draft.content, data, metadata, draft.tier)
             edges += [(id_hash(self.namespace, source), own_hash) for source in draft.sources]
             results.append(Written(seq, draft.id, version, True))
         created = [one.seq for one in results if one.created]
@@ -139,6 +143,7 @@ class SqliteTransaction:
             )
             self.queued += len(created)
         self.appended += len(created)
+        self.appended_bytes += sum(len(row[-1]) for row in rows)
         return results
 
     def _row(
@@ -193,8 +198,8 @@ class SqliteTransaction:
 
     def _newest(self, record_id: str, own_hash: int) -> _Newest | None:
         row = self.connection.execute(
-            "SELECT seq, version, created_at, content, data, tier FROM records WHERE id_hash = ? AND id = ? "
-            "ORDER BY version DESC LIMIT 1",
+            "SELECT seq, version, created_at, content, data, metadata, tier FROM records "
+            "WHERE id_hash = ? AND id = ? ORDER BY version DESC LIMIT 1",
             (own_hash, record_id),
         ).fetchone()
         return None if row is None else _Newest(*row)

@@ -22,7 +22,7 @@ from loom.storage import forgetting
 from loom.storage.base import Filter
 from loom.storage.engine import Engine, to_micros
 from loom.storage.filters import conditions
-from loom.storage.projections import TEXT, VECTORS, NamespaceIndex, Projector, StaleProjection
+from loom.storage.projections import TEXT, VECTORS, NamespaceIndex, Projector, StaleProjection, TailLimit
 from loom.storage.transactions import EMBED, SqliteTransaction
 from loom.storage.worker import Worker
 
@@ -41,10 +41,10 @@ _RETENTION_PAUSE_S = 60.0
 class Upkeep:
     """The index, the worker and the buffers of one namespace in one process."""
 
-    def __init__(self, engine: Engine, namespace: int, tail_records: int, lease_s: float) -> None:
+    def __init__(self, engine: Engine, namespace: int, limit: TailLimit, lease_s: float) -> None:
         self.engine = engine
         self.namespace = namespace
-        self.tail_records = tail_records
+        self.limit = limit
         self.handles = 0
         self.embed: Embed | None = None
         self.worker = Worker(engine, f"worker-{namespace}", self.step, lease_s)
@@ -52,14 +52,15 @@ class Upkeep:
 
     def reset(self) -> None:
         self.index = NamespaceIndex(self.engine, self.namespace)
-        self.unindexed = 0
+        self.unindexed_records = 0
+        self.unindexed_bytes = 0
         self.retain_after = 0.0
         self.swept = False
         self.accesses: dict[tuple[str, int], list[int]] = {}
         self.access_lock = threading.Lock()
 
     def projector(self, fence: Fence) -> Projector:
-        return Projector(self.engine, self.namespace, fence, self.tail_records)
+        return Projector(self.engine, self.namespace, fence, self.limit)
 
     def step(self, fence: Fence) -> bool:
         """One piece of background work; False when there is none left that can be done here."""
@@ -73,8 +74,7 @@ class Upkeep:
             self.swept = True
         for kind in (TEXT, VECTORS):
             try:
-                backlog = projector.backlog(kind)
-                if backlog >= self.tail_records and projector.extend(kind):
+                if projector.due(kind) and projector.extend(kind):
                     return True
                 if projector.merge(kind):
                     return True
@@ -155,13 +155,13 @@ def _after_fork_in_child() -> None:
 os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
-def join(engine: Engine, namespace: int, tail_records: int, lease_s: float) -> Upkeep:
+def join(engine: Engine, namespace: int, limit: TailLimit, lease_s: float) -> Upkeep:
     """The upkeep of a namespace in this process, made at the first handle."""
     with _shared_lock:
         namespaces = _shared.setdefault(engine, {})
         upkeep = namespaces.get(namespace)
         if upkeep is None:
-            upkeep = namespaces[namespace] = Upkeep(engine, namespace, tail_records, lease_s)
+            upkeep = namespaces[namespace] = Upkeep(engine, namespace, limit, lease_s)
         upkeep.handles += 1
         return upkeep
 

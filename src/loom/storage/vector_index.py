@@ -41,15 +41,15 @@ _LEAST_BITS = 256
 # Below this many rows the exact scan costs less than the steps of the coded one.
 _EXACT_BELOW = 2_048
 # The scan reads this many words of each code; the others are read for the rows that it keeps.
-_COARSE_WORDS = 4
+_COARSE_WORDS = 3
 # How far beyond the last wanted row the two looks reach, in standard deviations of their noise.
-_COARSE_DEVIATIONS = 3.25
-_WEIGHTED_DEVIATIONS = 2.25
+_COARSE_DEVIATIONS = 3.0
+_WEIGHTED_DEVIATIONS = 2.0
 # The rank from which that is reckoned is at least this: the very nearest code alone says little.
 _LEAST_RANK = 10
-# Where very many rows are equally near, duplicates as a rule, the first of them will do.
-_MOST_KEPT = 16_384
-_MOST_SCORED = 4_096
+# Never more than about so many, however dense the crowd.
+_MOST_KEPT = 4_096
+_MOST_SCORED = 1_024
 # Columns per step of the scan: its scratch (128 KB) stays in the second-level cache.
 _SCAN_BLOCK = 16_384
 # Rows per step when float16 is widened; the scratch of 384 dimensions is 400 KB.
@@ -243,7 +243,9 @@ class VectorIndex:
         ten nearest or more. The score itself is always exact. A zero vector has the cosine 0 to everything.
         """
         asked = _prepare(query, limit, self.dimensions)
-        nominees = [_nominate(segment, asked, among) for segment in self.segments]
+        coded = among is None and any(segment.header["count"] >= _EXACT_BELOW for segment in self.segments)
+        rotated = _rotate(asked.single[np.newaxis])[0] if coded else None
+        nominees = [_nominate(segment, asked, among, rotated) for segment in self.segments]
         if self.tail is not None:
             nominees.append(self.tail._nominate(asked, among))
         return _best(nominees, asked)
@@ -341,17 +343,17 @@ def _nearly(vectors: Halves, rows: Rows | None, query: Floats) -> Floats:
 # -- nominating --------------------------------------------------------------------------------------------
 
 
-def _nominate(segment: Segment, asked: _Query, among: Keys | None) -> _Nominees:
+def _nominate(segment: Segment, asked: _Query, among: Keys | None, rotated: Floats | None) -> _Nominees:
     keys, vectors = segment.arrays["keys"], segment.arrays["vectors"]
     rows: Rows | None
     if among is not None:
         rows = _rows_among(keys, among)
-    elif keys.size < _EXACT_BELOW:
+    elif rotated is None or keys.size < _EXACT_BELOW:
         rows = None
     elif asked.is_zero:
         rows = np.arange(min(asked.limit, keys.size))
     else:
-        rows = _rows_by_code(segment.arrays["codes"], asked.rotated - segment.arrays["centre"], asked.limit)
+        rows = _rows_by_code(segment.arrays["codes"], rotated - segment.arrays["centre"], asked.limit)
     return _Nominees(keys, vectors, rows, _nearly(vectors, rows, asked.single))
 
 
@@ -360,19 +362,20 @@ def _rows_by_code(codes: Words, query: Floats, limit: int) -> Rows:
 
     Both distances are noisy, and the noise is known: the number of differing bits is a sum of coin flips. A row
     stays in while it is within so many standard deviations of the `limit`-th. Queries with a crowd around them
-    thus get thousands of candidates and the others a hundred, where a fixed number was too few and too many.
+    thus get more candidates than the others, where one number for all was too few and too many.
     """
-    rank = min(max(limit, _LEAST_RANK), codes.shape[1])
-    signs = _pack(query[np.newaxis])[0]
-    rows = _rows_within(_coarse_distances(codes, signs), rank)
+    count = codes.shape[1]
+    rank = min(max(limit, _LEAST_RANK), count)
+    signs = _pack_bits(query > 0)
+    rows = _rows_within(_coarse_distances(codes, signs), rank, max(_MOST_KEPT, count // 32) + 32 * limit)
     levels = _levels(np.abs(query))
     distances = _weighted_distances(codes.take(rows, axis=1), signs, levels)
-    weights = levels.astype(np.float64)
-    nth = int(np.partition(distances, rank - 1)[rank - 1])
-    radius = nth + _slack(nth / weights.sum(), float(weights @ weights), _WEIGHTED_DEVIATIONS)
-    within = distances <= radius
-    rows, distances, most = rows[within], distances[within], _MOST_SCORED + 8 * limit
-    return rows if rows.size <= most else _first_of(rows, distances, most)
+    weights = levels.astype(np.float32)
+    most = min(_MOST_SCORED + 8 * limit, rows.size)
+    sorted_there = np.partition(distances, (rank - 1, most - 1))
+    nth = int(sorted_there[rank - 1])
+    slack = _slack(nth / float(weights.sum()), float(weights @ weights), _WEIGHTED_DEVIATIONS)
+    return np.asarray(rows[distances <= min(nth + slack, int(sorted_there[most - 1]))])
 
 
 def _levels(magnitudes: Floats) -> npt.NDArray[np.uint8]:
@@ -385,10 +388,10 @@ def _levels(magnitudes: Floats) -> npt.NDArray[np.uint8]:
 
 def _slack(share: float, squares: float, deviations: float) -> float:
     """So many deviations of a sum of weighted coin flips; `share` is how many of them come up."""
-    return deviations * float(np.sqrt(squares * share * max(0.0, 1.0 - share)))
+    return deviations * math.sqrt(squares * share * max(0.0, 1.0 - share))
 
 
-def _rows_within(distances: npt.NDArray[np.uint8], rank: int) -> Rows:
+def _rows_within(distances: npt.NDArray[np.uint8], rank: int, most: int) -> Rows:
     """The rows within the slack of the `rank`-th smallest coarse distance."""
     count = distances.size
     # The array is folded and the smallest of each fold looked at: the `rank`-th of these is the `rank`-th of all,
@@ -399,14 +402,15 @@ def _rows_within(distances: npt.NDArray[np.uint8], rank: int) -> Rows:
     nth = int(np.partition(smallest, rank - 1)[rank - 1])
     bits = 64 * _COARSE_WORDS
     radius = int(nth + _slack(nth / bits, bits, _COARSE_DEVIATIONS))
-    rows = np.flatnonzero(distances <= radius)
-    most = max(_MOST_KEPT, count // 8)
-    return rows if rows.size <= most else _first_of(rows, distances[rows], most)
-
-
-def _first_of(rows: Rows, distances: Array, most: int) -> Rows:
-    """The nearest rows, ascending; of equals the first."""
-    return np.sort(rows[np.argsort(distances, kind="stable")[:most]])
+    near = distances <= radius
+    while radius > nth and np.count_nonzero(near) > most:
+        radius -= 1
+        near = distances <= radius
+    rows = np.flatnonzero(near)
+    if rows.size > most:
+        # Thousands at the very same distance, duplicates as a rule: the nearest, and of equals the first.
+        rows = np.sort(rows[np.argsort(distances[rows], kind="stable")[:most]])
+    return rows
 
 
 def _coarse_distances(codes: Words, signs: Words) -> npt.NDArray[np.uint8]:
@@ -479,12 +483,8 @@ def _codes(halves: Halves, centre: Floats) -> Words:
     codes = np.empty((centre.size // 64, len(halves)), dtype=np.uint64)
     for start in range(0, len(halves), _BUILD_BLOCK):
         block = halves[start : start + _BUILD_BLOCK].astype(np.float32)
-        codes[:, start : start + _BUILD_BLOCK] = _pack(_rotate(block) - centre).T
+        codes[:, start : start + _BUILD_BLOCK] = _pack_bits(_rotate(block) > centre).T
     return codes
-
-
-def _pack(coordinates: Floats) -> Words:
-    return _pack_bits(coordinates > 0)
 
 
 def _pack_bits(bits: Array) -> Words:

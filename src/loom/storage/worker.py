@@ -124,6 +124,10 @@ class Worker:
                 # The work stays queued and is tried again; the records are not touched.
                 log.warning("background work stopped: %s: %s", type(error).__name__, error)
                 pause_s = _PAUSE_S
+            except Exception:
+                # A full disk under the index, a broken embedder: the thread must outlive it.
+                log.exception("background work failed; it will be tried again")
+                pause_s = _PAUSE_S
 
     def _work(self) -> bool:
         """Do what there is; False where another process has the lease."""

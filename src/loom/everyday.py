@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import builtins
 import functools
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -301,7 +301,7 @@ class Memory:
             name=message.get("name") or speech.name,
             session_id=message.get("session_id") or speech.session_id,
             created_at=message.get("created_at") or speech.created_at,
-            metadata={**speech.metadata, **(message.get("metadata") or {})},
+            metadata={**speech.metadata, **_mapping(message.get("metadata") or {})},
         )
         data = None if plain else {key: value for key, value in message.items() if key != "created_at"}
         return self._text_draft(checked_text(message_text(message)), message.get("id") or id, own, data)
@@ -492,9 +492,15 @@ class Memory:
 _PLAIN_MESSAGE_KEYS = frozenset({"role", "content", "name", "id", "session_id", "created_at", "metadata"})
 
 
+def _mapping(metadata: object) -> Mapping[str, Any]:
+    if not isinstance(metadata, Mapping):
+        raise InvalidInput(f"the metadata of a message is a mapping, not {type(metadata).__name__}")
+    return metadata
+
+
 def _in_thread(
     verb: Callable[Concatenate[Memory, P], R],
-) -> Callable[Concatenate[AsyncMemory, P], Awaitable[R]]:
+) -> Callable[Concatenate[AsyncMemory, P], Coroutine[Any, Any, R]]:
     @functools.wraps(verb)
     async def awaitable(self: AsyncMemory, /, *args: P.args, **kwargs: P.kwargs) -> R:
         import asyncio

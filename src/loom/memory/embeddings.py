@@ -487,7 +487,7 @@ class HttpEmbedder:
         answer = _ordered_vectors(self._answer(json.dumps(body).encode()), len(texts), self._url)
         found = len(answer[0]) if isinstance(answer[0], list) else 0
         vectors = checked_vectors(answer, len(texts), self._dimensions or found, self.name)
-        self._dimensions = self._dimensions or found
+        self._dimensions = found
         return vectors
 
     def _answer(self, body: bytes) -> bytes:

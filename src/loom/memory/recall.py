@@ -6,6 +6,7 @@ neither can only re-order what the other found. Words lead: they are exact in bo
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from loom.storage.base import Filter, Match, Record, Vector
 from loom.storage.words import query_terms
 
 __all__ = ["Scores", "Searchable", "fuse", "recall"]
+
+log = logging.getLogger("loom.recall")
 
 # How many candidates each index nominates for a result of `limit`; the same for every small limit, so that a
 # shorter answer is the beginning of a longer one.
@@ -68,8 +71,8 @@ def recall(
     count = max(limit * _CANDIDATES, _FEWEST_CANDIDATES)
     by_words = {match.seq: match.score for match in store.search_text(terms, count, wanted)}
     by_meaning: dict[int, float] = {}
-    if embedder is not None:
-        vector = embed_question(embedder, question)
+    vector = None if embedder is None else _question_vector(embedder, question)
+    if vector is not None:
         by_meaning = {match.seq: match.score for match in store.search_vectors(vector, count, wanted)}
         missing = [seq for seq in by_words if seq not in by_meaning]
         unworded = [seq for seq in by_meaning if seq not in by_words]
@@ -83,6 +86,15 @@ def recall(
     records = store.records(best)
     asked = tuple(terms)
     return [_hit(records[seq], scores[seq], asked) for seq in best if seq in records][:limit]
+
+
+def _question_vector(embedder: EmbeddingProvider, question: str) -> Vector | None:
+    """The question as a vector. An embedder that fails costs its signal, not the answer: words go on alone."""
+    try:
+        return embed_question(embedder, question)
+    except Exception as error:
+        log.warning("the question was not embedded, so only words are searched: %s: %s", type(error).__name__, error)
+        return None
 
 
 def fuse(by_words: Mapping[int, float], by_meaning: Mapping[int, float], vector_weight: float) -> dict[int, Scores]:

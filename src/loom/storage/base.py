@@ -223,12 +223,15 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Background work that survives a crash. `record` is the sequence number it is about, or 0."""
+    """Background work that survives a crash. `record` is the sequence number it is about, or 0.
+
+    `data` are numbers of further records; `error` is the kind of error that the last attempt met.
+    """
 
     seq: int
     kind: str
     record: int
-    data: Any
+    data: tuple[int, ...]
     attempts: int
     error: str | None
 
@@ -357,7 +360,7 @@ class Transaction(Protocol):
 
     def put_vectors(self, records: Sequence[int], vectors: Vector) -> None: ...
 
-    def enqueue(self, kind: str, record: int = 0, data: Any = None) -> int: ...
+    def enqueue(self, kind: str, record: int = 0, data: Sequence[int] = ()) -> int: ...
 
     def pin(self, id: str, pinned: bool) -> None: ...
 

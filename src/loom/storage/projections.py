@@ -8,6 +8,7 @@ index folder names its own files, and finds them whole or rebuilds. Files hold h
 
 from __future__ import annotations
 
+import errno
 import sqlite3
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -18,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from loom.errors import UnsupportedStore
+from loom.errors import StoreFull, StoreUnavailable, UnsupportedStore
 from loom.protocol import new_id
 from loom.storage import text_index, vector_index, words
 from loom.storage.engine import Engine
@@ -442,13 +443,22 @@ class Projector:
         watermark: int,
     ) -> None:
         """Write the files, then let them count, in one transaction, if nothing got in between."""
-        self._folder.mkdir(exist_ok=True)
         rows: list[tuple[str, int, int, int]] = []
-        for header, arrays in built:
-            name = f"{kind}-{self._namespace}-{new_id()}.seg"
-            keys = arrays["keys"]
-            write_segment(self._folder / name, {**header, "store": self._engine.store_id}, arrays)
-            rows.append((name, int(keys[0]), int(keys[-1]), len(keys)))
+        try:
+            self._folder.mkdir(exist_ok=True)
+            for header, arrays in built:
+                name = f"{kind}-{self._namespace}-{new_id()}.seg"
+                keys = arrays["keys"]
+                write_segment(self._folder / name, {**header, "store": self._engine.store_id}, arrays)
+                rows.append((name, int(keys[0]), int(keys[-1]), len(keys)))
+        except FileNotFoundError as error:  # the folder was deleted meanwhile: look again
+            raise StaleProjection(kind, state.generation) from error
+        except OSError as error:
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            raise (StoreFull if full else StoreUnavailable)(
+                f"the index in {self._folder} cannot be written: {error.strerror}. The records are safe, and are "
+                "found without it."
+            ) from error
         try:
             with self._engine.write() as connection:
                 self._fence(connection)

@@ -56,6 +56,7 @@ from loom.storage.projections import (
     NamespaceIndex,
     StaleProjection,
     TailLimit,
+    active_space,
     read_state,
     start_over,
     vector_basis,
@@ -221,7 +222,9 @@ class SqliteStore:
             if self.read_only:
                 return
             self._change_space(name, dimensions)
-        self._upkeep.embed = embed
+        with self._reading() as connection:
+            space = active_space(connection, self._number)
+        self._upkeep.use(space[0] if space is not None else None, embed)
         if embed is not None and not self.read_only:
             self._upkeep.worker.wake()
 
@@ -470,7 +473,7 @@ class SqliteStore:
                 "AND (?2 IS NULL OR kind = ?2) ORDER BY seq LIMIT ?3",
                 (self._number, kind, limit),
             ).fetchall()
-        return [Job(row[0], row[1], row[2], json.loads(row[3]) if row[3] else None, *row[4:]) for row in rows]
+        return [Job(row[0], row[1], row[2], tuple(json.loads(row[3])) if row[3] else (), *row[4:]) for row in rows]
 
     # -- searching -----------------------------------------------------------------------------------
 
@@ -484,8 +487,8 @@ class SqliteStore:
         """The best records by cosine similarity, among those the filter admits and that are embedded."""
 
         def nominate(index: NamespaceIndex, count: int, among: npt.NDArray[np.int64] | None) -> _Nominated:
-            if index.vectors is None:
-                return np.empty(0, dtype=np.int64), np.empty(0)
+            if index.vectors is None or index.space != self._upkeep.space:
+                return np.empty(0, dtype=np.int64), np.empty(0)  # another space than this process embeds in
             if len(query) != index.vectors.dimensions:
                 raise WrongDimension(
                     f"the query vector has {len(query)} dimensions; this store holds {index.vectors.dimensions}"
@@ -505,7 +508,7 @@ class SqliteStore:
         """The cosine similarities of given records; those not embedded yet are missing."""
         keys = np.array(sorted(seqs), dtype=np.int64)
         with self._fresh_index() as (_, index):
-            if index.vectors is None or not len(keys):
+            if index.vectors is None or index.space != self._upkeep.space or not len(keys):
                 return {}
             found, scores = index.vectors.search(query, len(keys), among=keys)
         return dict(zip(found.tolist(), scores.tolist(), strict=True))

@@ -428,8 +428,9 @@ class TextTail:
             keys.append(key)
             self._lengths.append(len(terms))
             packed = slot << 16
+            once = packed | 1
             for term, frequency in zip(hashes, counts.values(), strict=True):
-                posting = packed | (frequency if frequency < _LARGEST_FREQUENCY else _LARGEST_FREQUENCY)
+                posting = once if frequency == 1 else packed | min(frequency, _LARGEST_FREQUENCY)
                 found = postings.setdefault(term, posting)
                 if found is posting:
                     continue

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from loom.errors import EmbeddingError, IdConflict, VersionConflictError, WrongDimension
+from loom.errors import EmbeddingError, IdConflict, InvalidInput, VersionConflictError, WrongDimension
 from loom.storage.base import Draft, Entry, Vector, Written
 from loom.storage.engine import from_micros, to_micros
 from loom.storage.projections import active_space
@@ -219,6 +219,8 @@ class SqliteTransaction:
         self._move(records, tier, node, 0, reason)
 
     def _move(self, records: Sequence[int], tier: str, node: str, entered: int, reason: str) -> None:
+        if reason and not reason.isidentifier():
+            raise InvalidInput(f"the reason of a move is one word of ours, such as superseded, not {reason!r}")
         self._many(
             "INSERT INTO moves (seq, namespace, record, node, tier, entered, reason) VALUES (?, ?, ?, ?, ?, ?, ?)",
             [(self.next_seq(), self.namespace, record, node, tier, entered, reason) for record in records],
@@ -355,12 +357,14 @@ class SqliteTransaction:
             ],
         )
 
-    def enqueue(self, kind: str, record: int = 0, data: Any = None) -> int:
-        """Put background work into the durable queue."""
+    def enqueue(self, kind: str, record: int = 0, data: Sequence[int] = ()) -> int:
+        """Put background work into the durable queue. It refers to records by number and never holds their words."""
+        if not all(isinstance(number, int) for number in data):
+            raise InvalidInput("a job carries numbers of records only; what they say stays in the records")
         seq = self.next_seq()
         self.connection.execute(
             "INSERT INTO jobs (namespace, kind, record, seq, data) VALUES (?, ?, ?, ?, ?)",
-            (self.namespace, kind, record, seq, None if data is None else dump_json(data, "a job's data")),
+            (self.namespace, kind, record, seq, dump_json(list(data), "a job's data") if data else None),
         )
         self.queued += 1
         return seq

@@ -6,6 +6,7 @@ apply the retention rule, finish forgetting.
 
 from __future__ import annotations
 
+import logging
 import os
 import sqlite3
 import threading
@@ -17,16 +18,26 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from loom.errors import EmbeddingError, WrongDimension
+from loom.errors import StoreError
 from loom.storage import forgetting
 from loom.storage.base import Filter
 from loom.storage.engine import Engine, to_micros
 from loom.storage.filters import conditions
-from loom.storage.projections import TEXT, VECTORS, NamespaceIndex, Projector, StaleProjection, TailLimit
+from loom.storage.projections import (
+    TEXT,
+    VECTORS,
+    NamespaceIndex,
+    Projector,
+    StaleProjection,
+    TailLimit,
+    active_space,
+)
 from loom.storage.transactions import EMBED, SqliteTransaction
-from loom.storage.worker import Worker
+from loom.storage.worker import LeaseLost, Worker
 
 __all__ = ["MAX_ATTEMPTS", "Embed", "Upkeep", "join", "part"]
+
+log = logging.getLogger("loom.worker")
 
 Embed = Callable[[Sequence[str]], npt.NDArray[Any]]
 Fence = Callable[[sqlite3.Connection], None]
@@ -47,6 +58,7 @@ class Upkeep:
         self.limit = limit
         self.handles = 0
         self.embed: Embed | None = None
+        self.space: int | None = None
         self.worker = Worker(engine, f"worker-{namespace}", self.step, lease_s)
         self.reset()
 
@@ -58,6 +70,10 @@ class Upkeep:
         self.swept = False
         self.accesses: dict[tuple[str, int], list[int]] = {}
         self.access_lock = threading.Lock()
+
+    def use(self, space: int | None, embed: Embed | None) -> None:
+        """Embed texts in this process, for this space and no other."""
+        self.space, self.embed = space, embed
 
     def projector(self, fence: Fence) -> Projector:
         return Projector(self.engine, self.namespace, fence, self.limit)
@@ -102,6 +118,8 @@ class Upkeep:
         assert self.embed is not None
         now = time.time_ns() // 1000
         with self.engine.read() as connection:
+            if not self._embeds_here(connection):
+                return False
             rows = connection.execute(
                 "SELECT j.record, j.seq, j.attempts, r.content FROM jobs j JOIN records r ON r.seq = j.record "
                 "WHERE j.namespace = ? AND j.kind = ? AND j.not_before <= ? AND j.attempts < ? LIMIT ?",
@@ -115,21 +133,31 @@ class Upkeep:
             vectors = np.asarray(self.embed([row[3] for row in rows]), dtype=np.float32)
             with self.engine.write() as connection:
                 fence(connection)
+                if not self._embeds_here(connection):
+                    return False  # another process has changed the embedder meanwhile: never mix
                 transaction = SqliteTransaction(connection, self.namespace, to_micros(self.engine.clock()))
                 transaction.put_vectors([row[0] for row in rows], vectors)
                 _delete_jobs(connection, self.namespace, EMBED, rows)
-        except (EmbeddingError, WrongDimension) as error:
+        except (StoreError, LeaseLost):
+            raise
+        except Exception as error:  # whatever an embedder raises: its jobs are tried again, then reported
+            log.warning("embedding failed: %s: %s", type(error).__name__, error)
             with self.engine.write() as connection:
                 fence(connection)
                 connection.executemany(
                     "UPDATE jobs SET attempts = attempts + 1, not_before = ?, error = ? "
                     "WHERE namespace = ? AND kind = ? AND record = ? AND seq = ?",
                     [
-                        (now + 1_000_000 * 2 ** row[2], str(error), self.namespace, EMBED, row[0], row[1])
+                        (now + 1_000_000 * 2 ** row[2], type(error).__name__, self.namespace, EMBED, row[0], row[1])
                         for row in rows
                     ],
                 )
         return True
+
+    def _embeds_here(self, connection: sqlite3.Connection) -> bool:
+        """Whether this process embeds in the space that the file uses now."""
+        space = active_space(connection, self.namespace)
+        return space is not None and space[0] == self.space
 
 
 def _delete_jobs(connection: sqlite3.Connection, namespace: int, kind: str, rows: Iterable[Sequence[Any]]) -> None:

@@ -208,7 +208,7 @@ class Memory:
     @overload
     def remember(
         self,
-        what: builtins.list[Rememberable] | builtins.list[str] | builtins.list[dict[str, Any]] | builtins.list[Task],
+        what: Sequence[Rememberable],
         *,
         role: str | None = None,
         name: str | None = None,

@@ -325,8 +325,10 @@ class Retention:
     def __post_init__(self) -> None:
         for name in ("max_age_days", "max_records", "max_bytes"):
             value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise InvalidInput(f"retention {name} is {value}; it must be more than 0, or None for no limit")
+            if value is not None and not (isinstance(value, int | float) and value > 0):
+                raise InvalidInput(
+                    f"retention {name} is {value!r}; it must be a number above 0, or None for no limit"
+                )
 
 
 class Transaction(Protocol):

@@ -36,7 +36,7 @@ from loom.errors import (
 from loom.protocol import new_id, utc_now
 from loom.storage import schema
 
-__all__ = ["Engine", "from_micros", "to_micros"]
+__all__ = ["Clock", "Engine", "from_micros", "to_micros", "translate"]
 
 Clock = Callable[[], datetime]
 
@@ -178,6 +178,7 @@ class Engine:
                 "Choose another path for the memory."
             )
         version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+        schema.check_known(version)
         if self.read_only:
             if not tables:
                 raise NotAStore(f"{self.path} is empty: there is nothing to read. Open it for writing first.")
@@ -433,7 +434,7 @@ class _Translating:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is not None:
-            ours = _translate(error, self._path)
+            ours = translate(error, self._path)
             if ours is not None:
                 raise ours from error
 
@@ -456,7 +457,7 @@ class _Writing:
             self._connection.execute("BEGIN IMMEDIATE")
         except BaseException as error:
             engine._write_lock.release()
-            ours = _translate(error, engine.path)
+            ours = translate(error, engine.path)
             if ours is not None:
                 raise ours from error
             raise
@@ -474,7 +475,7 @@ class _Writing:
                 self._connection.execute("ROLLBACK")
         finally:
             self._engine._write_lock.release()
-        ours = _translate(error, self._engine.path)
+        ours = translate(error, self._engine.path)
         if ours is not None:
             raise ours from error
 
@@ -489,7 +490,8 @@ def _code(error: sqlite3.Error) -> int:
     return (getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
 
 
-def _translate(error: BaseException, path: Path | None) -> LoomError | None:
+def translate(error: BaseException, path: Path | None) -> LoomError | None:
+    """The error of ours that stands for one of SQLite's; None for any other."""
     if isinstance(error, OverflowError | UnicodeEncodeError):
         return InvalidInput(f"a value cannot be stored: {_reason(error)}")
     if not isinstance(error, sqlite3.Error):
@@ -537,7 +539,10 @@ def _check_location(path: Path, read_only: bool) -> None:
         raise StoreUnavailable(f"the folder {path.parent} does not exist; create it first")
     if read_only and not path.exists():
         raise StoreUnavailable(f"{path} does not exist: there is nothing to read")
-    if path.exists() and os.stat(path).st_nlink > 1:
+    status = os.stat(path) if path.exists() else None
+    if status is not None and status.st_size == 1:
+        raise NotAStore(f"{path} is not a loom memory; it was left untouched")  # SQLite would take it for empty
+    if status is not None and status.st_nlink > 1:
         raise UnsupportedStore(
             f"{path} has other names (hard links), and SQLite would keep a separate log for each, losing writes; "
             "remove the other names, or copy the file"

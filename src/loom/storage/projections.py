@@ -141,11 +141,11 @@ class NamespaceIndex:
                 self._tail.remove(key)
             self.text = text_index.TextIndex(segments, self._tail)
             self._states[TEXT] = state
-        for key, content in connection.execute(
-            "SELECT seq, content FROM records WHERE namespace = ? AND seq > ? AND version > 0 ORDER BY seq",
+        for key, name, content in connection.execute(
+            "SELECT seq, name, content FROM records WHERE namespace = ? AND seq > ? AND version > 0 ORDER BY seq",
             (self._namespace, max(self._tail_seen, state.watermark)),
         ):
-            self._tail.add(key, words.terms(content))
+            self._tail.add(key, _terms(name, content))
             self._tail_seen = key
 
     def _follow_vectors(self, connection: sqlite3.Connection) -> None:
@@ -268,6 +268,11 @@ def active_space(connection: sqlite3.Connection, namespace: int) -> tuple[int, i
     return None if row is None else (int(row[0]), int(row[1]))
 
 
+def _terms(name: str | None, content: str) -> list[str]:
+    """What a record is found by: its words, and who said them."""
+    return words.terms(f"{name}\n{content}" if name else content)
+
+
 def _unpack(rows: list[tuple[int, int, bytes]]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
     keys = np.fromiter((row[1] for row in rows), dtype=np.int64, count=len(rows))
     matrix = np.frombuffer(b"".join(row[2] for row in rows), dtype=np.float16)
@@ -327,7 +332,7 @@ class Projector:
         if not rows:
             return 0
         if kind == TEXT:
-            built: Built = text_index.build((key, words.terms(content)) for key, _, content in rows)
+            built: Built = text_index.build((key, _terms(name, content)) for key, name, content in rows)
         else:
             built = vector_index.build(*_unpack(sorted(rows, key=lambda row: row[1])))
         self._publish(kind, basis, state, seen, [built], [], rows[-1][0])
@@ -335,10 +340,10 @@ class Projector:
 
     def _next_rows(
         self, connection: sqlite3.Connection, kind: str, state: _State
-    ) -> tuple[str, list[tuple[int, int, Any]]]:
+    ) -> tuple[str, list[tuple[int, Any, Any]]]:
         if kind == TEXT:
             rows = connection.execute(
-                "SELECT seq, seq, content FROM records WHERE namespace = ? AND seq > ? AND version > 0 "
+                "SELECT seq, name, content FROM records WHERE namespace = ? AND seq > ? AND version > 0 "
                 "ORDER BY seq LIMIT ?",
                 (self._namespace, state.watermark, self._limit.records),
             ).fetchall()

@@ -17,7 +17,7 @@ import sqlite3
 
 from loom.errors import UnsupportedStore
 
-__all__ = ["APPLICATION_ID", "UPGRADES", "current_version", "upgrade"]
+__all__ = ["APPLICATION_ID", "UPGRADES", "check_known", "current_version", "upgrade"]
 
 APPLICATION_ID = 0x4C4F4F4D  # "LOOM" in the file's header
 
@@ -171,15 +171,20 @@ def current_version() -> int:
     return len(UPGRADES)
 
 
+def check_known(version: int) -> None:
+    """Refuse a store that a newer program has written, before anything touches it."""
+    if version > current_version():
+        raise UnsupportedStore(
+            f"this store has format {version}; this version of loom knows formats up to {current_version()}. "
+            "Open it with a newer loom: pip install --upgrade loom-memory"
+        )
+
+
 def upgrade(connection: sqlite3.Connection) -> int:
     """Run the missing upgrades inside the caller's transaction; the number of upgrades that ran."""
     found = int(connection.execute("PRAGMA user_version").fetchone()[0])
     wanted = current_version()
-    if found > wanted:
-        raise UnsupportedStore(
-            f"this store has format {found}; this version of loom knows formats up to {wanted}. "
-            "Open it with a newer loom: pip install --upgrade loom-memory"
-        )
+    check_known(found)
     for script in UPGRADES[found:]:
         for statement in _statements(script):
             connection.execute(statement)

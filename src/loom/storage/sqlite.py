@@ -27,6 +27,7 @@ from loom.errors import (
     ForgetPending,
     InvalidInput,
     SettingsConflict,
+    StoreBusy,
     StoreUnavailable,
     WrongDimension,
 )
@@ -47,7 +48,7 @@ from loom.storage.base import (
     Retention,
     Vector,
 )
-from loom.storage.engine import Clock, Engine, from_micros, to_micros
+from loom.storage.engine import Clock, Engine, from_micros, to_micros, translate
 from loom.storage.filters import conditions
 from loom.storage.projections import (
     TEXT,
@@ -57,6 +58,7 @@ from loom.storage.projections import (
     StaleProjection,
     TailLimit,
     active_space,
+    index_folder,
     read_state,
     start_over,
     vector_basis,
@@ -729,22 +731,26 @@ class SqliteStore:
             raise StoreUnavailable(f"the folder {target.parent} does not exist; create it first")
         if self._engine.path is not None and target == self._engine.path:
             raise InvalidInput("a backup cannot replace the store it is made from; choose another path")
+        _settle_target(target)
         temporary = target.with_name(f".{target.name}.{new_id()}.tmp")
-        copy = sqlite3.connect(temporary)
         try:
-            if self._engine.path is None:
-                with self._reading() as connection:
-                    connection.backup(copy)
-            else:
-                with self._engine.private_connection() as source:
-                    source.backup(copy, pages=4096, sleep=0.001)
-            copy.execute("PRAGMA journal_mode = DELETE")
-            copy.close()
+            copy = sqlite3.connect(temporary)
+            try:
+                if self._engine.path is None:
+                    with self._reading() as connection:
+                        connection.backup(copy)
+                else:
+                    with self._engine.private_connection() as source:
+                        source.backup(copy, pages=4096, sleep=0.001)
+                copy.execute("PRAGMA journal_mode = DELETE")
+            finally:
+                copy.close()
             os.replace(temporary, target)
-        except (sqlite3.Error, OSError) as error:
-            raise StoreUnavailable(f"the backup to {target} was not made: {error}") from error
+        except sqlite3.Error as error:
+            raise translate(error, target) or error from error
+        except OSError as error:
+            raise StoreUnavailable(f"the backup to {target} was not made: {error.strerror}") from error
         finally:
-            copy.close()
             temporary.unlink(missing_ok=True)
 
     def stats(self) -> dict[str, int]:
@@ -834,6 +840,27 @@ _CHANGES = (
     ("seq, 'forget', record, ''", "forgotten"),
     ("seq, 'pin', 0, ''", "pins"),
 )
+
+
+def _settle_target(target: Path) -> None:
+    """Make a file that a backup may replace: with its log folded in, or SQLite would play that over the new file."""
+    if not target.exists():
+        return
+    try:
+        old = sqlite3.connect(target, timeout=0.2)
+        try:
+            old.execute("PRAGMA journal_mode = DELETE")
+        finally:
+            old.close()
+    except sqlite3.Error as error:
+        ours = translate(error, target)
+        if isinstance(ours, StoreBusy):
+            raise StoreBusy(f"{target} is in use; close it, or choose another path for the backup") from error
+        raise ours or error from error
+    folder = index_folder(target)
+    if folder is not None and folder.is_dir():
+        for segment in folder.glob("*.seg"):
+            segment.unlink(missing_ok=True)
 
 
 def _check_limit(limit: int) -> None:

@@ -1,0 +1,754 @@
+"""The suite that every backend of the storage contract inherits.
+
+    class TestMyStore(StoreConformance):
+        def make_store(self, folder, namespace="default"):
+            return MyStore(folder / "store", namespace=namespace)
+
+Methods named `test_...` take a `folder` (an empty directory) and assert what `loom.storage.base` promises; any
+runner that finds such methods can run them, and this module imports none. Nothing here knows a backend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from loom.errors import (
+    Closed,
+    IdConflict,
+    InvalidInput,
+    LoomError,
+    UnknownFilter,
+    VersionConflictError,
+    WrongDimension,
+)
+from loom.storage.base import Dimensions, Draft, Filter, Page, Record, Store, Written
+
+__all__ = ["StoreConformance"]
+
+NOON = datetime(2026, 2, 3, 12, 0, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+
+
+def _draft(record_id: str, content: str, **more: Any) -> Draft:
+    return Draft(id=record_id, content=content, created_at=more.pop("created_at", NOON), **more)
+
+
+@contextmanager
+def _raises(expected: type[BaseException], mention: str = "") -> Iterator[None]:
+    try:
+        yield
+    except expected as error:
+        assert mention in str(error), f"{error} does not mention {mention!r}"
+        return
+    raise AssertionError(f"{expected.__name__} was not raised")
+
+
+class StoreConformance:
+    """Inherit, override `make_store`, and run every `test_...` method with an empty folder."""
+
+    dimensions = 8
+    """The length of the vectors that the suite writes."""
+
+    def make_store(self, folder: Path, namespace: str = "default") -> Store:
+        """A store in a folder, empty the first time; again with the same folder, the same store.
+
+        A backend that lives in memory may give a new store at each call and sets `durable` to False.
+        """
+        raise NotImplementedError
+
+    durable = True
+    """Whether `make_store` on the same folder finds what was written, and namespaces share a database."""
+
+    def prepare_vectors(self, store: Store) -> None:
+        """Make the store ready for vectors of `dimensions` numbers; by default it is."""
+
+    @contextmanager
+    def store(self, folder: Path, namespace: str = "default") -> Iterator[Store]:
+        opened = self.make_store(folder, namespace)
+        try:
+            yield opened
+        finally:
+            opened.close()
+
+    # -- helpers -----------------------------------------------------------------------------------
+
+    @staticmethod
+    def write(store: Store, *drafts: Draft) -> list[Written]:
+        with store.transaction() as transaction:
+            return transaction.append(drafts)
+
+    @staticmethod
+    def need(store: Store, record_id: str) -> Record:
+        found = store.get(record_id)
+        assert found is not None, f"{record_id} is missing"
+        return found
+
+    @staticmethod
+    def ids(page: Page) -> list[str]:
+        return [record.id for record in page.records]
+
+    @staticmethod
+    def found(store: Store, words: dict[str, float], limit: int = 100, **filters: Any) -> list[str]:
+        matches = store.search_text(words, limit, Filter.of(**filters))
+        assert [match.score for match in matches] == sorted((match.score for match in matches), reverse=True)
+        records = store.records(match.seq for match in matches)
+        return [records[match.seq].id for match in matches]
+
+    # -- records -----------------------------------------------------------------------------------
+
+    def test_a_record_is_given_back_exactly_as_it_was_written(self, folder: Path) -> None:
+        draft = Draft(
+            id="x",
+            content="Text\n with \x00 NUL, 汉字, \U0001f600 and 'quotes'",
+            created_at=NOON + timedelta(microseconds=7),
+            kind="fact",
+            node="agent",
+            session_id="s",
+            role="user",
+            name="Ana",
+            trust="web",
+            dimensions=Dimensions("subject", "state", "type"),
+            importance=0.25,
+            tokens=17,
+            counter="counter",
+            metadata={"a": [1, 2.5, None, True, "text"], "deep": {"b": {}}, "": "empty key"},
+            data={"any": ["thing"]},
+        )
+        with self.store(folder) as store:
+            (written,) = self.write(store, draft)
+            record = self.need(store, "x")
+            assert (written.seq, written.version, written.created) == (record.seq, 1, True)
+            for name in [
+                "id",
+                "content",
+                "created_at",
+                "kind",
+                "node",
+                "session_id",
+                "role",
+                "name",
+                "trust",
+                "dimensions",
+                "importance",
+                "tokens",
+                "counter",
+                "metadata",
+                "data",
+            ]:
+                assert getattr(record, name) == getattr(draft, name), name
+            assert record.version == 1
+            assert record.superseded_at is None
+            assert record.committed_at.utcoffset() == timedelta(0)
+            assert store.records([record.seq, record.seq + 999]) == {record.seq: record}
+            assert store.records([]) == {}
+
+    def test_numbers_only_grow_and_order_the_writes(self, folder: Path) -> None:
+        with self.store(folder) as store:
+            seqs = [self.write(store, _draft(f"r{number}", "text"))[0].seq for number in range(5)]
+            seqs += [one.seq for one in self.write(store, *(_draft(f"b{number}", "text") for number in range(5)))]
+            assert seqs == sorted(set(seqs))
+            store.forget(Filter(ids=["b4"]))
+            assert self.write(store, _draft("b4", "text"))[0].seq > seqs[-1]
+
+    def test_the_same_id_and_content_again_changes_nothing(self, folder: Path) -> None:
+        with self.store(folder) as store:
+            first = self.write(store, _draft("x", "text", data={"a": 1}))[0]
+            again = self.write(store, _draft("x", "text", data={"a": 1}))[0]
+            assert (again.seq, again.version, again.created) == (first.seq, 1, False)
+            twice = self.write(store, _draft("y", "text"), _draft("y", "text"))
+            assert [one.created for one in twice] == [True, False]
+            assert store.count(Filter(history=True)) == 2
+
+    def test_other_content_under_an_id_is_a_conflict_unless_it_revises(self, folder: Path) -> None:
+        with self.store(folder) as store:
+            self.write(store, _draft("x", "one"))
+            with _raises(IdConflict, "'x'"):
+                self.write(store, _draft("x", "two"))
+            with _raises(IdConflict):
+                self.write(store, _draft("x", "one", data={"new": 1}))
+            assert self.need(store, "x").content == "one"
+            revised = self.write(store, _draft("x", "two", revises=True, created_at=NOON + HOUR))[0]
+            assert (revised.version, revised.created) == (2, True)
+            assert self.need(store, "x").content == "two"
+            old, new = reversed(store.scan(Filter(ids=["x"], history=True)).records)
+            assert (old.version, old.superseded_at) == (1, NOON + HOUR)
+            assert (new.version, new.superseded_at) == (2, None)
+            third, same = self.write(store, _draft("x", "three", revises=True), _draft("x", "three", revises=True))
+            assert (third.version, same.created) == (3, False)
+            assert store.count(Filter()) == 1
+
+    def test_an_error_in_the_middle_leaves_nothing(self, folder: Path) -> None:
+        with self.store(folder) as store:
+            self.write(store, _draft("taken", "text"))
+            before = store.changes(0)
+            with _raises(IdConflict):
+                self.write(store, _draft("a", "text"), _draft("taken", "other"), _draft("b", "text"))
+            with _raises(RuntimeError), store.transaction() as transaction:
+                (written,) = transaction.append([_draft("c", "text")])
+                transaction.enter([written.seq], "l2", "default")
+                transaction.put_entry("key", 1, writer="w")
+                transaction.put_blob("blob", b"bytes")
+                transaction.pin("taken", True)
+                transaction.enqueue("later", written.seq)
+                raise RuntimeError
+            with _raises(InvalidInput), store.transaction() as transaction:
+                transaction.append([_draft("d", "text")])
+                transaction.append([_draft("e", "text", metadata={"bad": float("nan")})])
+            assert store.changes(0) == before
+            assert store.count(Filter(history=True)) == 1
+            assert store.entry("key") is None
+            assert store.blob("blob") is None
+            assert self.ids(store.scan(Filter(pinned=True))) == []
+
+    def test_a_transaction_sees_its_own_writes(self, folder: Path) -> None:
+        with self.store(folder) as store:
+            with store.transaction() as transaction:
+                transaction.append([_draft("x", "one")])
+                transaction.append([_draft("x", "two", revises=True)])
+                transaction.put_entry("key", 1, writer="w", expected_version=0)
+                transaction.put_entry("key", 2, writer="w", expected_version=1)
+            assert self.need(store, "x").version == 2
+            entry = store.entry("key")
+            assert entry is not None
+            assert entry.version == 2
+
+    def test_what_is_committed_is_there_after_reopening(self, folder: Path) -> None:
+        if not self.durable:
+            return
+        with self.store(folder) as store:
+            self.write(store, _draft("x", "harbours"))
+            with store.transaction() as transaction:
+                transaction.put_entry("key", {"a": 1}, writer="w")
+                transaction.put_blob("blob", b"bytes")
+                transaction.pin("x", True)
+            before = store.changes(0)
+        with self.store(folder) as store:
+            assert self.need(store, "x").content == "harbours"
+            assert store.changes(0) == before
+            assert store.blob("blob") == b"bytes"
+            assert self.found(store, {"harbour": 1.0}) == ["x"]
+            assert self.ids(store.scan(Filter(pinned=True))) == ["x"]
+
+    def test_reads_never_share_what_they_give(self, folder: Path) -> None:
+        with self.store(folder) as store:
+            given: dict[str, Any] = {"list": [1]}
+            self.write(store, _draft("x", "text", metadata=given, data={"list": [1]}))
+            given["list"].append(2)
+            first = self.need(store, "x")
+            assert first.metadata == {"list": [1]}
+            first.metadata["list"].append(3)
+            first.data["list"].append(3)
+            assert self.need(store, "x").metadata == {"list": [1]}
+            assert self.need(store, "x").data == {"list": [1]}
+
+    # -- scanning ----------------------------------------------------------------------------------
+
+    def _varied(self, store: Store) -> None:
+        self.write(
+            store,
+            _draft("1", "harbour one", session_id="s1", role="user", name="Ana", importance=0.1, trust="user"),
+            _draft("2", "harbour two", session_id="s2", kind="fact", importance=0.5, created_at=NOON + HOUR),
+            _draft("3", "harbour three", node="other", trust="web", importance=0.9, created_at=NOON + 2 * HOUR),
+            _draft(
+                "4",
+                "harbour four",
+                dimensions=Dimensions("subject", "state", "type"),
+                role="tool",
+                created_at=NOON + 3 * HOUR,
+                metadata={
+                    "text": "red",
+                    "number": 7,
+                    "real": 2.5,
+                    "yes": True,
+                    "no": False,
+                    "none": None,
+                    "list": ["red", 7, True],
+                    "deep": {"text": "red"},
+                },
+            ),
+            _draft("5", "harbour five", metadata={"text": "7", "number": 0, "yes": 1, "list": []}),
+        )
+        with store.transaction() as transaction:
+            transaction.enter([self.need(store, "1").seq, self.need(store, "2").seq], "l2", "default")
+            transaction.enter([self.need(store, "2").seq], "l3", "default")
+            transaction.enter([self.need(store, "3").seq], "l2", "other")
+            transaction.enter([self.need(store, "5").seq], "l2", "default")
+            transaction.leave([self.need(store, "5").seq], "l2", "default")
+            transaction.pin("2", True)
+            transaction.pin("3", True)
+            transaction.pin("3", False)
+
+    FILTERS: tuple[tuple[dict[str, Any], str], ...] = (
+        ({}, "12345"),
+        ({"ids": ["1", "3", "nobody"]}, "13"),
+        ({"ids": []}, ""),
+        ({"node": "other"}, "3"),
+        ({"node": ["other", "default"]}, "12345"),
+        ({"session_id": "s1"}, "1"),
+        ({"session_id": ["s1", "s2"]}, "12"),
+        ({"session_id": []}, ""),
+        ({"tier": "l2"}, "123"),
+        ({"tier": ["l3", "l4"]}, "2"),
+        ({"kind": "fact"}, "2"),
+        ({"role": "user"}, "1"),
+        ({"role": ["user", "tool"]}, "14"),
+        ({"name": "Ana"}, "1"),
+        ({"trust": "web"}, "3"),
+        ({"subject": "subject"}, "4"),
+        ({"flow": "state"}, "4"),
+        ({"layer": "type"}, "4"),
+        ({"layer": "instance"}, "1235"),
+        ({"min_importance": 0.5}, "2345"),
+        ({"min_importance": 0.6}, "3"),
+        ({"since": NOON + HOUR}, "234"),
+        ({"until": NOON + HOUR}, "15"),
+        ({"since": NOON + HOUR, "until": NOON + 3 * HOUR}, "23"),
+        ({"pinned": True}, "2"),
+        ({"pinned": False}, "1345"),
+        ({"where": {"text": "red"}}, "4"),
+        ({"where": {"text": ["red", "7"]}}, "45"),
+        ({"where": {"text": 7}}, ""),
+        ({"where": {"number": 7}}, "4"),
+        ({"where": {"number": 7.0}}, "4"),
+        ({"where": {"number": "7"}}, ""),
+        ({"where": {"number": False}}, ""),
+        ({"where": {"real": 2.5}}, "4"),
+        ({"where": {"yes": True}}, "4"),
+        ({"where": {"yes": 1}}, "5"),
+        ({"where": {"no": False}}, "4"),
+        ({"where": {"none": None}}, "4"),
+        ({"where": {"list": "red"}}, "4"),
+        ({"where": {"list": 7}}, "4"),
+        ({"where": {"list": True}}, "4"),
+        ({"where": {"list": "blue"}}, ""),
+        ({"where": {"deep": "red"}}, ""),
+        ({"where": {"absent": "red"}}, ""),
+        ({"where": {"text": []}}, ""),
+        ({"where": {"text": "red", "number": 7}}, "4"),
+        ({"where": {"text": "red", "number": 8}}, ""),
+        ({"where": {"text') OR 1=1 --": "red"}}, ""),
+        ({"tier": "l2", "session_id": "s2", "pinned": True}, "2"),
+    )
+    """Filters and the ids of the five varied records that each admits."""
+
+    def test_every_filter_admits_what_it_says(self, folder: Path) -> None:
+        with self.store(folder) as store:
+            self._varied(store)
+            for filters, expected in self.FILTERS:
+                wanted = Filter.of(**filters)
+                assert self.ids(store.scan(wanted, newest_first=False)) == list(expected), filters
+                assert store.count(wanted) == len(expected), filters
+                assert sorted(self.found(store, {"harbour": 1.0}, **filters)) == list(expected), filters
+
+    def test_a_filter_that_makes_no_sense_is_refused(self, folder: Path) -> None:
+        with self.store(folder) as store:
+            with _raises(UnknownFilter, "colour"):
+                store.scan(Filter.of(colour="red"))
+            bad: list[dict[str, Any]] = [
+                {"where": {"a": {"b": 1}}},
+                {"where": {"a": object()}},
+                {"session_id": [7]},
+                {"since": datetime(2026, 1, 1)},  # noqa: DTZ001
+                {"known_at": datetime(2026, 1, 1)},  # noqa: DTZ001
+            ]
+            for filters in bad:
+                with _raises(InvalidInput):
+                    store.scan(Filter.of(**filters))
+                with _raises(InvalidInput):
+                    store.search_text({"word": 1.0}, 5, Filter.of(**filters))
+            for limit in (0, -1):
+                with _raises(InvalidInput, "limit"):
+                    store.scan(Filter(), limit=limit)
+                with _raises(InvalidInput, "limit"):
+                    store.search_text({"word": 1.0}, limit, Filter())
+
+    def test_pages_hold_everything_once_in_order(self, folder: Path) -> None:
+        with self.store(folder) as store:
+            self.write(store, *(_draft(f"{number:02}", "text", session_id=str(number % 3)) for number in range(25)))
+            for newest_first in (True, False):
+                for size in (1, 4, 9, 25, 100):
+                    for session in (None, "1"):
+                        wanted = Filter(session_id=session)
+                        seen: list[str] = []
+                        after: int | None = None
+                        while True:
+                            page = store.scan(wanted, limit=size, after=after, newest_first=newest_first)
+                            seen += self.ids(page)
+                            if page.next is None:
+                                break
+                            after = page.next
+                        order = [f"{number:02}" for number in range(25) if session is None or number % 3 == 1]
+                        assert seen == (order[::-1] if newest_first else order)
+
+    def test_validity_and_knowledge_are_two_times(self, folder: Path) -> None:
+        with self.store(folder) as store:
+            self.write(store, _draft("x", "one"))
+            first = self.need(store, "x").committed_at
+            self.write(store, _draft("x", "two", revises=True, created_at=NOON + HOUR))
+            second = self.need(store, "x").committed_at
+            assert second > first
+            instant = timedelta(microseconds=1)
+
+            def said(**times: Any) -> list[str]:
+                return [record.content for record in store.scan(Filter.of(**times)).records]
+
+            assert said() == ["two"]
+            assert said(as_of=NOON - instant) == []
+            assert said(as_of=NOON) == ["one"]
+            assert said(as_of=NOON + HOUR - instant) == ["one"]
+            assert said(as_of=NOON + HOUR) == ["two"]
+            assert said(known_at=first - instant) == []
+            assert said(known_at=first) == ["one"]
+            assert said(known_at=second - instant) == ["one"]
+            assert said(known_at=second) == ["two"]
+            assert said(as_of=NOON + HOUR, known_at=first) == ["one"]
+            assert said(as_of=NOON, known_at=second) == ["one"]
+            assert said(history=True) == ["two", "one"]
+            assert said(history=True, known_at=first) == ["one"]
+            assert self.found(store, {"one": 1.0}) == []
+            assert self.found(store, {"one": 1.0}, as_of=NOON) == ["x"]
+            assert self.found(store, {"one": 1.0}, history=True) == ["x"]
+
+    # -- searching ---------------------------------------------------------------------------------
+
+    def test_words_find_the_records_that_hold_them(self, folder: Path) -> None:
+        with self.store(folder) as store:
+            self.write(
+                store,
+                _draft("a", "harbour harbour harbour"),
+                _draft("b", "a harbour among many other things that are told at length"),
+                _draft("c", "rivers"),
+                _draft("d", "数据库备份在凌晨运行"),
+            )
+            assert self.found(store, {"harbour": 1.0}) == ["a", "b"]
+            assert self.found(store, {"harbour": 1.0}, limit=1) == ["a"]
+            assert self.found(store, {"备份": 1.0}) == ["d"]
+            assert self.found(store, {"river": 1.0, "harbour": 0.001})[0] == "c"
+            assert self.found(store, {"absent": 1.0}) == []
+            assert self.found(store, {}) == []
+
+    def test_a_rare_record_is_found_among_many_that_match_better(self, folder: Path) -> None:
+        with self.store(folder) as store:
+            self.write(
+                store, *(_draft(f"n{number:03}", "harbour harbour", session_id="many") for number in range(300))
+            )
+            self.write(store, _draft("rare", "a harbour in a long sentence that scores low", session_id="rare"))
+            self.write(
+                store, *(_draft(f"m{number:03}", "harbour harbour", session_id="many") for number in range(300))
+            )
+            store.flush()
+            assert self.found(store, {"harbour": 1.0}, limit=5, session_id="rare") == ["rare"]
+            assert self.found(store, {"harbour": 1.0}, limit=5, ids=["rare", "n005"]) == ["n005", "rare"]
+            assert len(self.found(store, {"harbour": 1.0}, limit=450, session_id="many")) == 450
+
+    def test_search_follows_every_change(self, folder: Path) -> None:
+        with self.store(folder) as store:
+            for number in range(40):
+                self.write(store, _draft(f"n{number}", f"harbour number{number}"))
+                assert len(self.found(store, {"harbour": 1.0})) == number + 1
+            self.write(store, _draft("n3", "moved inland", revises=True))
+            assert "n3" not in self.found(store, {"harbour": 1.0})
+            assert self.found(store, {"inland": 1.0}) == ["n3"]
+            store.forget(Filter(ids=["n4", "n5"]))
+            store.flush()
+            assert len(self.found(store, {"harbour": 1.0})) == 37
+
+    def _vectors(self, store: Store, count: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+        self.prepare_vectors(store)
+        numbers = np.random.default_rng(3).normal(size=(count, self.dimensions)).astype(np.float32)
+        written = self.write(
+            store, *(_draft(f"v{number:03}", "text", session_id=str(number % 7)) for number in range(count))
+        )
+        with store.transaction() as transaction:
+            transaction.put_vectors([one.seq for one in written], numbers)
+        return numbers
+
+    def test_vectors_find_the_nearest_first(self, folder: Path) -> None:
+        with self.store(folder) as store:
+            numbers = self._vectors(store, 60)
+            unit = numbers / np.linalg.norm(numbers, axis=1, keepdims=True)
+            for place in (0, 17, 59):
+                matches = store.search_vectors(numbers[place], 10, Filter())
+                records = store.records(match.seq for match in matches)
+                exact = np.argsort(-(unit @ unit[place]), kind="stable")[:10]
+                assert [records[match.seq].id for match in matches] == [f"v{number:03}" for number in exact]
+                assert abs(matches[0].score - 1.0) < 0.01
+                narrowed = store.search_vectors(numbers[place], 5, Filter(session_id="3"))
+                best = [number for number in np.argsort(-(unit @ unit[place]), kind="stable") if number % 7 == 3][:5]
+                names = store.records(match.seq for match in narrowed)
+                assert [names[match.seq].id for match in narrowed] == [f"v{number:03}" for number in best]
+            store.forget(Filter(ids=["v017"]))
+            gone = store.search_vectors(numbers[17], 60, Filter())
+            assert len(gone) == 59
+
+    def test_vectors_of_another_length_are_refused(self, folder: Path) -> None:
+        with self.store(folder) as store:
+            numbers = self._vectors(store, 3)
+            seq = self.need(store, "v000").seq
+            wrong = np.ones((1, self.dimensions + 1), dtype=np.float32)
+            with _raises(WrongDimension), store.transaction() as transaction:
+                transaction.put_vectors([seq], wrong)
+            with _raises(WrongDimension):
+                store.search_vectors(wrong[0], 3, Filter())
+            with _raises(WrongDimension), store.transaction() as transaction:
+                transaction.put_vectors([seq], np.full((1, self.dimensions), np.nan, dtype=np.float32))
+            with store.transaction() as transaction:
+                transaction.put_vectors([seq], numbers[1:2])
+                transaction.put_vectors([10**9], numbers[:1])
+            matches = store.search_vectors(numbers[1], 3, Filter())
+            assert len(matches) == 3
+            assert {match.seq for match in matches[:2]} == {seq, self.need(store, "v001").seq}
+
+    # -- entries and blobs -------------------------------------------------------------------------
+
+    def test_entries_change_by_compare_and_set(self, folder: Path) -> None:
+        with self.store(folder) as store:
+
+            def put(content: Any, **more: Any) -> Any:
+                with store.transaction() as transaction:
+                    return transaction.put_entry("key", content, writer=more.pop("writer", "w"), **more)
+
+            with _raises(VersionConflictError, "version 0"):
+                put(1, expected_version=1)
+            one = put({"a": [1]}, expected_version=0, writer="one", metadata={"x": 1, "y": 1})
+            assert (one.version, one.created_by, one.updated_by) == (1, "one", "one")
+            with _raises(VersionConflictError, "version 1"):
+                put(2, expected_version=0)
+            two = put({"a": [2]}, expected_version=1, writer="two", metadata={"y": 2, "z": 2})
+            assert (two.version, two.created_by, two.updated_by) == (2, "one", "two")
+            assert two.metadata == {"x": 1, "y": 2, "z": 2}
+            assert two.created_at == one.created_at
+            assert two.updated_at > one.updated_at
+            with _raises(VersionConflictError):
+                put(3, expected_version=1)
+            assert put("text").version == 3
+            read = store.entry("key")
+            assert read is not None
+            assert (read.content, read.version) == ("text", 3)
+
+    def test_reading_an_entry_never_shares_it(self, folder: Path) -> None:
+        with self.store(folder) as store:
+            given = {"list": [1]}
+            with store.transaction() as transaction:
+                made = transaction.put_entry("key", given, writer="w", metadata={"m": [1]})
+            given["list"].append(2)
+            made.content["list"].append(3)
+            made.metadata["m"].append(3)
+            first = store.entry("key")
+            assert first is not None
+            first.content["list"].append(4)
+            first.metadata["m"].append(4)
+            again = store.entry("key")
+            assert again is not None
+            assert again.content == {"list": [1]}
+            assert again.metadata == {"m": [1]}
+
+    def test_a_deleted_entry_is_gone_and_its_versions_go_on(self, folder: Path) -> None:
+        with self.store(folder) as store:
+            with store.transaction() as transaction:
+                transaction.put_entry("key", 1, writer="one", metadata={"old": True})
+                transaction.put_entry("key", 2, writer="one")
+            with _raises(VersionConflictError), store.transaction() as transaction:
+                transaction.delete_entry("key", expected_version=1)
+            with store.transaction() as transaction:
+                assert transaction.delete_entry("key", expected_version=2)
+                assert not transaction.delete_entry("key")
+            assert store.entry("key") is None
+            assert store.entries() == []
+            with _raises(VersionConflictError, "version 0"), store.transaction() as transaction:
+                transaction.put_entry("key", 3, writer="two", expected_version=2)
+            with store.transaction() as transaction:
+                again = transaction.put_entry("key", 3, writer="two", expected_version=0)
+            assert again.version > 2
+            assert (again.created_by, again.metadata) == ("two", {})
+
+    def test_entries_are_apart_by_scope_and_owner_and_listed_by_prefix(self, folder: Path) -> None:
+        with self.store(folder) as store:
+            places: list[dict[str, str]] = [
+                {},
+                {"scope": "shared"},
+                {"scope": "shared", "owner": "a"},
+                {"scope": "shared", "owner": "b"},
+            ]
+            for number, place in enumerate(places):
+                with store.transaction() as transaction:
+                    transaction.put_entry("key", number, writer="w", expected_version=0, **place)
+            for number, place in enumerate(places):
+                entry = store.entry("key", **place)
+                assert entry is not None
+                assert entry.content == number
+            for key in ("plan/a", "plan/b", "plan%", "other"):
+                with store.transaction() as transaction:
+                    transaction.put_entry(key, key, writer="w", owner="list")
+            assert {entry.key for entry in store.entries("plan/", owner="list")} == {"plan/a", "plan/b"}
+            assert {entry.key for entry in store.entries("plan%", owner="list")} == {"plan%"}
+            assert len(store.entries(owner="list")) == 4
+            assert len(store.entries(owner="list", limit=2)) == 2
+            assert store.entries("key", owner="list") == []
+
+    def test_blobs_are_kept_replaced_and_deleted(self, folder: Path) -> None:
+        with self.store(folder) as store:
+            big = bytes(range(256)) * 4000
+            with store.transaction() as transaction:
+                transaction.put_blob("a", big)
+                transaction.put_blob("b", b"")
+                transaction.put_blob("c", b"first")
+                transaction.put_blob("c", b"second")
+            assert store.blob("a") == big
+            assert store.blob("b") == b""
+            assert store.blob("c") == b"second"
+            assert store.blob("nobody") is None
+            with store.transaction() as transaction:
+                assert transaction.delete_blob("c")
+                assert not transaction.delete_blob("c")
+            assert store.blob("c") is None
+
+    # -- changes, edges, forgetting ----------------------------------------------------------------
+
+    def test_changes_are_the_whole_story_in_order(self, folder: Path) -> None:
+        with self.store(folder) as store:
+            start = store.changes(0)
+            since = start[-1].seq if start else 0
+            one = self.write(store, _draft("x", "one"))[0].seq
+            two = self.write(store, _draft("x", "two", revises=True))[0].seq
+            with store.transaction() as transaction:
+                transaction.enter([two], "l2", "default", "important")
+                transaction.leave([two], "l2", "default")
+                transaction.put_entry("key", 1, writer="w")
+                transaction.pin("x", True)
+            self.write(store, _draft("y", "three"))
+            told = store.changes(since)
+            assert [change.seq for change in told] == sorted({change.seq for change in told})
+            kinds = [(change.kind, change.record) for change in told]
+            for expected in (("record", one), ("record", two), ("supersede", one), ("enter", two), ("leave", two)):
+                assert expected in kinds, expected
+            assert kinds.index(("enter", two)) < kinds.index(("leave", two))
+            assert [change.detail for change in told if change.kind == "entry"] == ["key"]
+            assert [change.kind for change in told].count("pin") == 1
+            for size in (1, 2, 3):
+                pieces = []
+                last = since
+                while piece := store.changes(last, limit=size):
+                    assert len(piece) <= size
+                    pieces += piece
+                    last = piece[-1].seq
+                assert pieces == told
+            store.forget(Filter(ids=["x"], history=True))
+            after = store.changes(told[-1].seq)
+            assert {change.record for change in after if change.kind == "forget"} == {one, two}
+            assert not {one, two} & {change.record for change in store.changes(since) if change.kind == "record"}
+
+    def test_edges_lead_both_ways(self, folder: Path) -> None:
+        with self.store(folder) as store:
+            self.write(
+                store,
+                _draft("a", "one"),
+                _draft("b", "two"),
+                _draft("s", "summary", sources=("a", "b")),
+                _draft("f", "fact", sources=("s",)),
+            )
+            assert store.neighbours("s") == (("a", "b"), ("f",))
+            assert store.neighbours("a") == ((), ("s",))
+            assert store.neighbours("nobody") == ((), ())
+
+    def test_forgetting_takes_versions_and_derivatives_and_nothing_else(self, folder: Path) -> None:
+        with self.store(folder) as store:
+            self.write(store, _draft("a", "one"), _draft("b", "two"), _draft("s", "sum", sources=("a",)))
+            self.write(store, _draft("a", "newer", revises=True))
+            receipt = store.forget(Filter(ids=["a"]))
+            assert (receipt.ids, receipt.records, receipt.derived) == (("a",), 3, 1)
+            assert self.ids(store.scan(Filter(history=True))) == ["b"]
+            assert not store.forget(Filter(ids=["a"]))
+            assert store.forget(Filter(ids=["nobody"])).records == 0
+            assert store.neighbours("b") == ((), ())
+            for word in ("one", "newer", "sum"):
+                assert self.found(store, {word: 1.0}, history=True) == []
+            assert self.write(store, _draft("a", "again"))[0].version == 1
+
+    # -- namespaces, life --------------------------------------------------------------------------
+
+    def test_nothing_crosses_a_namespace(self, folder: Path) -> None:
+        if not self.durable:
+            return
+        with self.store(folder, "one") as one, self.store(folder, "two") as two:
+            assert (one.namespace, two.namespace) == ("one", "two")
+            for store in (one, two):
+                self.write(store, _draft("x", f"harbour of {store.namespace}", session_id="s"))
+                self.write(store, _draft("d", "derived", sources=("x",)))
+                with store.transaction() as transaction:
+                    transaction.put_entry("key", store.namespace, writer="w", expected_version=0)
+                    transaction.put_blob("blob", store.namespace.encode())
+            with one.transaction() as transaction:
+                transaction.pin("x", True)
+                transaction.enter([self.need(one, "x").seq], "l2", "default")
+            assert self.need(one, "x").content == "harbour of one"
+            assert self.ids(two.scan(Filter(pinned=True))) == []
+            assert self.ids(two.scan(Filter(tier="l2"))) == []
+            assert two.count(Filter(history=True)) == 2
+            for store in (one, two):
+                own = self.need(store, "x")
+                matches = store.search_text({"harbour": 1.0}, 10, Filter())
+                assert [match.seq for match in matches] == [own.seq]
+                assert store.blob("blob") == store.namespace.encode()
+                entry = store.entry("key")
+                assert entry is not None
+                assert entry.content == store.namespace
+            assert two.records([self.need(one, "x").seq]) == {}
+            theirs = {change.seq for change in two.changes(0)}
+            assert not theirs & {change.seq for change in one.changes(0)}
+            assert one.forget(Filter(session_id="s")).records == 2
+            assert self.need(two, "x").content == "harbour of two"
+            assert two.neighbours("x") == ((), ("d",))
+            with one.transaction() as transaction:
+                transaction.delete_entry("key")
+                transaction.delete_blob("blob")
+            assert two.entry("key") is not None
+            assert two.blob("blob") == b"two"
+
+    def test_flush_and_check_find_nothing_left_to_do(self, folder: Path) -> None:
+        with self.store(folder) as store:
+            self._varied(store)
+            assert store.flush(timeout_s=60).complete
+            report = store.check()
+            assert report.ok
+            assert report.records == 5
+
+    def test_a_backup_holds_everything(self, folder: Path) -> None:
+        with self.store(folder) as store:
+            self._varied(store)
+            store.backup(folder / "copy")
+            assert (folder / "copy").exists()
+            with _raises(LoomError):
+                store.backup(folder / "missing" / "copy")
+
+    def test_a_closed_store_refuses_everything_and_closes_twice(self, folder: Path) -> None:
+        store = self.make_store(folder)
+        self.write(store, _draft("x", "text"))
+        store.close()
+        store.close()
+        uses: tuple[Callable[[], object], ...] = (
+            lambda: store.get("x"),
+            lambda: store.scan(Filter()),
+            lambda: store.count(Filter()),
+            lambda: store.records([1]),
+            lambda: store.search_text({"text": 1.0}, 5, Filter()),
+            lambda: store.neighbours("x"),
+            lambda: store.entry("key"),
+            lambda: store.entries(),
+            lambda: store.blob("blob"),
+            lambda: store.changes(0),
+            lambda: store.forget(Filter(ids=["x"])),
+            lambda: store.flush(),
+            lambda: store.check(),
+            lambda: store.backup(folder / "copy"),
+            lambda: self.write(store, _draft("y", "text")),
+        )
+        for use in uses:
+            with _raises(Closed):
+                use()

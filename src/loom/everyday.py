@@ -208,7 +208,7 @@ class Memory:
     @overload
     def remember(
         self,
-        what: Sequence[Rememberable],
+        what: builtins.list[Any] | tuple[Any, ...],
         *,
         role: str | None = None,
         name: str | None = None,

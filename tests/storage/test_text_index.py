@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from loom.errors import InvalidInput
 from loom.storage import text_index
 from loom.storage.segments import DamagedSegment, Segment, open_segment, write_segment
-from loom.storage.text_index import TextIndex, TextTail, build, merge, term_hash, without
+from loom.storage.text_index import K1, B, TextIndex, TextTail, build, merge, term_hash, without
 
 Corpus = dict[int, list[str]]
 Answer = list[tuple[int, float]]
@@ -28,7 +28,7 @@ queries = st.dictionaries(st.sampled_from([*WORDS, "unknown"]), st.sampled_from(
 
 
 def naive_contributions(
-    corpus: Mapping[int, Sequence[str]], query: Mapping[str, float], k1: float = 1.2, b: float = 0.75
+    corpus: Mapping[int, Sequence[str]], query: Mapping[str, float], k1: float = K1, b: float = B
 ) -> dict[str, dict[int, float]]:
     """What each term adds to the score of each document that has it, rarest term first."""
     counted = {key: Counter(terms) for key, terms in corpus.items()}
@@ -57,7 +57,7 @@ def summed(contributions: Iterable[Mapping[int, float]]) -> dict[int, float]:
 
 
 def naive_scores(
-    corpus: Mapping[int, Sequence[str]], query: Mapping[str, float], k1: float = 1.2, b: float = 0.75
+    corpus: Mapping[int, Sequence[str]], query: Mapping[str, float], k1: float = K1, b: float = B
 ) -> dict[int, float]:
     """Every matching key with its score, by the book."""
     return summed(naive_contributions(corpus, query, k1, b).values())

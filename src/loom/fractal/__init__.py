@@ -1,1 +1,3 @@
 """Nodes in trees and teams: the scopes in which they share memory."""
+
+__all__: list[str] = []

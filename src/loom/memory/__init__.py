@@ -1,1 +1,71 @@
 """What is kept: tokens, text, embeddings, recall, and one agent's memory over a store."""
+
+from __future__ import annotations
+
+# Not from typing: see `loom`.
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from loom.memory.embeddings import EmbeddingProvider
+    from loom.memory.sanitizers import ContentSanitizer
+    from loom.memory.tokenizer import AnthropicCounter, EstimateCounter, TiktokenCounter, TokenCounter
+    from loom.memory.types import (
+        Fact,
+        FactType,
+        Hit,
+        MemoryQuery,
+        MemoryStrategyType,
+        MemoryTier,
+        MemoryType,
+        MemoryUnit,
+        Receipt,
+        TaskSummary,
+        Trust,
+    )
+    from loom.memory.vector_store import InMemoryVectorStore, VectorStoreProvider
+
+__all__ = [
+    "AnthropicCounter",
+    "ContentSanitizer",
+    "EmbeddingProvider",
+    "EstimateCounter",
+    "Fact",
+    "FactType",
+    "Hit",
+    "InMemoryVectorStore",
+    "MemoryQuery",
+    "MemoryStrategyType",
+    "MemoryTier",
+    "MemoryType",
+    "MemoryUnit",
+    "Receipt",
+    "TaskSummary",
+    "TiktokenCounter",
+    "TokenCounter",
+    "Trust",
+    "VectorStoreProvider",
+]
+
+_HOMES = {
+    "embeddings": ("EmbeddingProvider",),
+    "sanitizers": ("ContentSanitizer",),
+    "tokenizer": ("AnthropicCounter", "EstimateCounter", "TiktokenCounter", "TokenCounter"),
+    "vector_store": ("InMemoryVectorStore", "VectorStoreProvider"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'loom.memory' has no attribute {name!r}")
+    from importlib import import_module
+
+    home = next((module for module, names in _HOMES.items() if name in names), "types")
+    value = getattr(import_module(f"loom.memory.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -58,7 +58,7 @@ def recall(
     limit: int,
     wanted: Filter,
     embedder: EmbeddingProvider | None = None,
-    vector_weight: float = 0.5,
+    vector_weight: float = 0.7,
 ) -> list[Hit]:
     """The best memories for a question, best first; equal scores in the order in which they were written."""
     if not isinstance(question, str):

@@ -41,12 +41,13 @@ def _draft(record_id: str, content: str, **more: Any) -> Draft:
 
 @contextmanager
 def _raises(expected: type[BaseException], mention: str = "") -> Iterator[None]:
+    caught: BaseException | None = None
     try:
         yield
     except expected as error:
-        assert mention in str(error), f"{error} does not mention {mention!r}"
-        return
-    raise AssertionError(f"{expected.__name__} was not raised")
+        caught = error
+    assert caught is not None, f"{expected.__name__} was not raised"
+    assert mention in str(caught), f"{caught} does not mention {mention!r}"
 
 
 class StoreConformance:
@@ -570,7 +571,7 @@ class StoreConformance:
 
     def test_entries_are_apart_by_scope_and_owner_and_listed_by_prefix(self, folder: Path) -> None:
         with self.store(folder) as store:
-            places: list[dict[str, str]] = [
+            places: list[dict[str, Any]] = [
                 {},
                 {"scope": "shared"},
                 {"scope": "shared", "owner": "a"},

@@ -130,10 +130,12 @@ def _metadata(key: str, value: Any, values: list[Any]) -> str:
     values.append(key)
     own: list[Any] = []
     for choice in choices:
-        if choice is None:
-            tests.append("m.type = 'null'")
-        elif isinstance(choice, bool):
-            tests.append(f"m.type = '{'true' if choice else 'false'}'")
+        if choice is None or isinstance(choice, bool):
+            kind = "null" if choice is None else "true" if choice else "false"
+            tests.append(f"m.type = '{kind}'")
+            tests.append(
+                f"(m.type = 'array' AND EXISTS (SELECT 1 FROM json_each(m.value) x WHERE x.type = '{kind}'))"
+            )
         elif isinstance(choice, str | int | float):
             # Text is never equal to a number here, as in JSON.
             kinds = "('text')" if isinstance(choice, str) else "('integer', 'real')"

@@ -33,6 +33,7 @@ __all__ = [
     "StaleProjection",
     "TailLimit",
     "index_folder",
+    "spoken",
     "start_over",
     "vector_basis",
 ]
@@ -145,7 +146,7 @@ class NamespaceIndex:
             "SELECT seq, name, content FROM records WHERE namespace = ? AND seq > ? AND version > 0 ORDER BY seq",
             (self._namespace, max(self._tail_seen, state.watermark)),
         ):
-            self._tail.add(key, _terms(name, content))
+            self._tail.add(key, words.terms(spoken(name, content)))
             self._tail_seen = key
 
     def _follow_vectors(self, connection: sqlite3.Connection) -> None:
@@ -268,9 +269,9 @@ def active_space(connection: sqlite3.Connection, namespace: int) -> tuple[int, i
     return None if row is None else (int(row[0]), int(row[1]))
 
 
-def _terms(name: str | None, content: str) -> list[str]:
+def spoken(name: str | None, content: str) -> str:
     """What a record is found by: its words, and who said them."""
-    return words.terms(f"{name}\n{content}" if name else content)
+    return f"{name}: {content}" if name else content
 
 
 def _unpack(rows: list[tuple[int, int, bytes]]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
@@ -332,7 +333,7 @@ class Projector:
         if not rows:
             return 0
         if kind == TEXT:
-            built: Built = text_index.build((key, _terms(name, content)) for key, name, content in rows)
+            built: Built = text_index.build((key, words.terms(spoken(name, content))) for key, name, content in rows)
         else:
             built = vector_index.build(*_unpack(sorted(rows, key=lambda row: row[1])))
         self._publish(kind, basis, state, seen, [built], [], rows[-1][0])

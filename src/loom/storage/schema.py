@@ -155,7 +155,6 @@ UPGRADES: list[str] = [
         namespace INTEGER NOT NULL, kind TEXT NOT NULL, record INTEGER NOT NULL, seq INTEGER NOT NULL,
         data TEXT,
         attempts INTEGER NOT NULL DEFAULT 0,
-        not_before INTEGER NOT NULL DEFAULT 0,
         error TEXT,
         PRIMARY KEY (namespace, kind, record, seq)
     ) WITHOUT ROWID;

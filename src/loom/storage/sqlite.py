@@ -137,6 +137,11 @@ class SqliteStore:
     def store_id(self) -> str:
         return self._engine.store_id
 
+    def namespaces(self) -> list[str]:
+        """The names of the namespaces in this file, in the order in which they were made."""
+        with self._reading() as connection:
+            return [str(row[0]) for row in connection.execute("SELECT name FROM namespaces ORDER BY number")]
+
     def _namespace_number(self, name: str) -> int:
         with self._reading() as connection:
             row = connection.execute("SELECT number FROM namespaces WHERE name = ?", (name,)).fetchone()
@@ -228,7 +233,21 @@ class SqliteStore:
             space = active_space(connection, self._number)
         self._upkeep.use(space[0] if space is not None else None, embed)
         if embed is not None and not self.read_only:
+            self._try_again(EMBED)
             self._upkeep.worker.wake()
+
+    def _try_again(self, kind: str) -> None:
+        """Give jobs that were given up another chance: a new process may have a better embedder."""
+        with self._reading() as connection:
+            failed = connection.execute(
+                "SELECT 1 FROM jobs WHERE namespace = ? AND kind = ? AND attempts > 0 LIMIT 1", (self._number, kind)
+            ).fetchone()
+        if failed:
+            with self._writing() as connection:
+                connection.execute(
+                    "UPDATE jobs SET attempts = 0, error = NULL WHERE namespace = ? AND kind = ?",
+                    (self._number, kind),
+                )
 
     def _change_space(self, name: str, dimensions: int) -> None:
         with self.transaction() as transaction:
@@ -617,8 +636,8 @@ class SqliteStore:
             time.sleep(0.05)
 
     def _retrying(self) -> bool:
-        """Whether a failed job of ours will be tried again."""
-        if self._upkeep.embed is None:
+        """Whether a failed job of ours will be tried again soon."""
+        if self._upkeep.embed is None or self._upkeep.embedder_is_down:
             return False
         with self._reading() as connection:
             row = connection.execute(

@@ -25,7 +25,11 @@ import numpy.typing as npt
 from loom.errors import InvalidInput
 from loom.storage.segments import DamagedSegment, Segment
 
-__all__ = ["TextIndex", "TextTail", "build", "merge", "term_hash", "without"]
+__all__ = ["K1", "B", "TextIndex", "TextTail", "build", "merge", "term_hash", "without"]
+
+K1 = 0.9
+B = 0.4
+"""BM25's saturation and length weights: memories are short, so their length says little about them."""
 
 Array = npt.NDArray[Any]
 Keys = npt.NDArray[np.int64]
@@ -595,8 +599,8 @@ class TextIndex:
         query: Mapping[str, float],
         limit: int,
         among: Keys | None = None,
-        k1: float = 1.2,
-        b: float = 0.75,
+        k1: float = K1,
+        b: float = B,
     ) -> tuple[Keys, Scores]:
         """Keys and scores of the documents that match best, best first, ties by ascending key.
 
@@ -624,7 +628,7 @@ class TextIndex:
         except IndexError as error:
             raise DamagedSegment(_DAMAGE) from error
 
-    def score(self, query: Mapping[str, float], keys: Keys, k1: float = 1.2, b: float = 0.75) -> Scores:
+    def score(self, query: Mapping[str, float], keys: Keys, k1: float = K1, b: float = B) -> Scores:
         """The exact score of each of these keys, in their order; 0.0 for one that matches nothing."""
         distinct, places = np.unique(keys, return_inverse=True)
         scores = np.zeros(len(distinct))

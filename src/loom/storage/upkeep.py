@@ -31,6 +31,7 @@ from loom.storage.projections import (
     StaleProjection,
     TailLimit,
     active_space,
+    spoken,
 )
 from loom.storage.transactions import EMBED, SqliteTransaction
 from loom.storage.worker import LeaseLost, Worker
@@ -47,6 +48,9 @@ MAX_ATTEMPTS = 5
 
 _EMBED_BATCH = 64
 _RETENTION_PAUSE_S = 60.0
+_FIRST_PAUSE_S = 0.05
+_LONGEST_PAUSE_S = 60.0
+_DOWN_AFTER = 8  # more than one bad text can cause: it is given up after MAX_ATTEMPTS
 
 
 class Upkeep:
@@ -67,6 +71,8 @@ class Upkeep:
         self.unindexed_records = 0
         self.unindexed_bytes = 0
         self.retain_after = 0.0
+        self.embed_after = 0.0
+        self.embed_failures = 0
         self.swept = False
         self.accesses: dict[tuple[str, int], list[int]] = {}
         self.access_lock = threading.Lock()
@@ -116,21 +122,14 @@ class Upkeep:
 
     def _embed_some(self, fence: Fence) -> bool:
         assert self.embed is not None
-        now = time.time_ns() // 1000
+        if time.monotonic() < self.embed_after:
+            return False
         with self.engine.read() as connection:
-            if not self._embeds_here(connection):
-                return False
-            rows = connection.execute(
-                "SELECT j.record, j.seq, j.attempts, r.content FROM jobs j JOIN records r ON r.seq = j.record "
-                "WHERE j.namespace = ? AND j.kind = ? AND j.not_before <= ? AND j.attempts < ? LIMIT ?",
-                (self.namespace, EMBED, now, MAX_ATTEMPTS, _EMBED_BATCH),
-            ).fetchall()
+            rows = self._embed_jobs(connection) if self._embeds_here(connection) else []
         if not rows:
             return False
-        if any(row[2] for row in rows):
-            rows = rows[:1]  # after a failure one by one, so that a single bad text holds nothing up
         try:
-            vectors = np.asarray(self.embed([row[3] for row in rows]), dtype=np.float32)
+            vectors = np.asarray(self.embed([spoken(row[3], row[4]) for row in rows]), dtype=np.float32)
             with self.engine.write() as connection:
                 fence(connection)
                 if not self._embeds_here(connection):
@@ -138,21 +137,40 @@ class Upkeep:
                 transaction = SqliteTransaction(connection, self.namespace, to_micros(self.engine.clock()))
                 transaction.put_vectors([row[0] for row in rows], vectors)
                 _delete_jobs(connection, self.namespace, EMBED, rows)
+            self.embed_failures = 0
         except (StoreError, LeaseLost):
             raise
         except Exception as error:  # whatever an embedder raises: its jobs are tried again, then reported
-            log.warning("embedding failed: %s: %s", type(error).__name__, error)
-            with self.engine.write() as connection:
-                fence(connection)
-                connection.executemany(
-                    "UPDATE jobs SET attempts = attempts + 1, not_before = ?, error = ? "
-                    "WHERE namespace = ? AND kind = ? AND record = ? AND seq = ?",
-                    [
-                        (now + 1_000_000 * 2 ** row[2], type(error).__name__, self.namespace, EMBED, row[0], row[1])
-                        for row in rows
-                    ],
-                )
+            self._embedding_failed(fence, rows, error)
         return True
+
+    def _embed_jobs(self, connection: sqlite3.Connection) -> list[tuple[int, int, int, str | None, str]]:
+        """Record, job, attempts, speaker and text of what is to be embedded next."""
+        rows = connection.execute(
+            "SELECT j.record, j.seq, j.attempts, r.name, r.content FROM jobs j "
+            "JOIN records r ON r.seq = j.record WHERE j.namespace = ? AND j.kind = ? AND j.attempts < ? LIMIT ?",
+            (self.namespace, EMBED, MAX_ATTEMPTS, _EMBED_BATCH),
+        ).fetchall()
+        # After a failure one by one, so that a single bad text is found and the others are not held up.
+        return rows[:1] if any(row[2] for row in rows) else rows
+
+    def _embedding_failed(self, fence: Fence, rows: Iterable[Sequence[Any]], error: Exception) -> None:
+        """Count the attempt, and leave the embedder alone for a while: it may be down, not the text bad."""
+        self.embed_failures += 1
+        self.embed_after = time.monotonic() + min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2**self.embed_failures)
+        log.warning("embedding failed with %s; it will be tried again", type(error).__name__)
+        with self.engine.write() as connection:
+            fence(connection)
+            connection.executemany(
+                "UPDATE jobs SET attempts = attempts + 1, error = ? "
+                "WHERE namespace = ? AND kind = ? AND record = ? AND seq = ?",
+                [(type(error).__name__, self.namespace, EMBED, row[0], row[1]) for row in rows],
+            )
+
+    @property
+    def embedder_is_down(self) -> bool:
+        """Whether the embedder has failed so often in a row that waiting for it makes no sense."""
+        return self.embed_failures >= _DOWN_AFTER
 
     def _embeds_here(self, connection: sqlite3.Connection) -> bool:
         """Whether this process embeds in the space that the file uses now."""

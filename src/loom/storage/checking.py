@@ -17,7 +17,7 @@ import numpy as np
 from loom.storage.base import CheckReport
 from loom.storage.engine import Engine
 from loom.storage.projections import TEXT, VECTORS, active_space, index_folder, last_number
-from loom.storage.rows import checksum
+from loom.storage.rows import ENTRY_COLUMNS, RECORD_COLUMNS, checksum
 from loom.storage.segments import DamagedSegment, open_segment
 from loom.storage.transactions import EMPTY_VECTORS
 
@@ -58,6 +58,7 @@ def check(store: SqliteStore, repair: bool) -> CheckReport:
                     "SELECT count(*) FROM records WHERE namespace = ? AND version > 0", (namespace,)
                 ).fetchone()[0]
             )
+            problems += _damaged_entries(connection, namespace)
             problems += _damaged_blobs(connection, namespace)
             problems += _sequence(connection)
         dangling = [] if problems else list(_dangling(connection))
@@ -90,12 +91,19 @@ def _integrity(connection: sqlite3.Connection) -> list[str]:
 
 
 def _damaged_records(connection: sqlite3.Connection, namespace: int) -> Iterator[str]:
-    for seq, record_id, version, metadata, data, content, stored in connection.execute(
-        "SELECT seq, id, version, metadata, data, content, checksum FROM records WHERE namespace = ? AND version > 0",
-        (namespace,),
+    for row in connection.execute(
+        f"SELECT {RECORD_COLUMNS} FROM records r WHERE r.namespace = ? AND r.version > 0", (namespace,)
     ):
-        if checksum(record_id, version, metadata, data, content) != stored:
-            yield f"record {record_id!r} (number {seq}) does not match its checksum"
+        if checksum(row[:24]) != row[24]:
+            yield f"record {row[4]!r} (number {row[0]}) does not match its checksum"
+
+
+def _damaged_entries(connection: sqlite3.Connection, namespace: int) -> Iterator[str]:
+    for row in connection.execute(
+        f"SELECT {ENTRY_COLUMNS} FROM entries WHERE namespace = ? AND NOT deleted", (namespace,)
+    ):
+        if checksum(row[1:11]) != row[11]:
+            yield f"entry {row[3]!r} does not match its checksum"
 
 
 def _damaged_blobs(connection: sqlite3.Connection, namespace: int) -> list[str]:

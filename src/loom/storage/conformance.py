@@ -416,6 +416,20 @@ class StoreConformance:
             assert self.found(store, {"one": 1.0}, as_of=NOON) == ["x"]
             assert self.found(store, {"one": 1.0}, history=True) == ["x"]
 
+    def test_at_every_moment_one_version_at_most_is_valid_also_when_one_is_dated_back(self, folder: Path) -> None:
+        with self.store(folder) as store:
+            self.write(store, _draft("x", "one"))
+            self.write(store, _draft("x", "two", revises=True, created_at=NOON - HOUR))
+            self.write(store, _draft("x", "three", revises=True, created_at=NOON + HOUR))
+
+            def said(moment: datetime) -> list[str]:
+                return [record.content for record in store.scan(Filter(as_of=moment)).records]
+
+            assert said(NOON - 2 * HOUR) == []
+            assert said(NOON - HOUR) == ["two"]
+            assert said(NOON) == ["two"]
+            assert said(NOON + HOUR) == ["three"]
+
     # -- searching ---------------------------------------------------------------------------------
 
     def test_words_find_the_records_that_hold_them(self, folder: Path) -> None:

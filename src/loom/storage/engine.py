@@ -246,6 +246,7 @@ class Engine:
             execute(f"PRAGMA synchronous = {'FULL' if self._durability == 'fsync' else 'NORMAL'}")
         if writer:
             execute("PRAGMA secure_delete = ON")
+            execute("PRAGMA wal_autocheckpoint = 2000")  # 8 MB of log: fewer checkpoints, still a quick opening
             if self._max_bytes is not None:
                 page = int(execute("PRAGMA page_size").fetchone()[0])
                 execute(f"PRAGMA max_page_count = {max(1, self._max_bytes // page)}")
@@ -492,6 +493,8 @@ def _code(error: sqlite3.Error) -> int:
 
 def translate(error: BaseException, path: Path | None) -> LoomError | None:
     """The error of ours that stands for one of SQLite's; None for any other."""
+    if isinstance(error, UnicodeDecodeError):  # SQLite's own message quotes what it could not read
+        return CorruptStore(f"{path} is damaged: it holds text that is not valid. Restore a backup.")
     if isinstance(error, OverflowError | UnicodeEncodeError):
         return InvalidInput(f"a value cannot be stored: {_reason(error)}")
     if not isinstance(error, sqlite3.Error):

@@ -32,6 +32,7 @@ __all__ = [
     "Projector",
     "StaleProjection",
     "TailLimit",
+    "count_up",
     "index_folder",
     "spoken",
     "start_over",
@@ -237,7 +238,15 @@ class NamespaceIndex:
 
 def last_number(connection: sqlite3.Connection) -> int:
     """How far the sequence has come."""
-    return int(connection.execute("SELECT seq FROM store").fetchone()[0])
+    return int(connection.execute(f"SELECT {_LAST_NUMBER} FROM store").fetchone()[0])
+
+
+def count_up(connection: sqlite3.Connection) -> None:
+    """Take a number for a change that is not a record, so that other processes look."""
+    connection.execute(f"UPDATE store SET seq = 1 + {_LAST_NUMBER}")
+
+
+_LAST_NUMBER = "max(store.seq, ifnull((SELECT max(seq) FROM records), 0))"
 
 
 def read_state(connection: sqlite3.Connection, namespace: int, kind: str) -> _State:
@@ -256,7 +265,7 @@ def start_over(connection: sqlite3.Connection, namespace: int, kind: str, basis:
         "ON CONFLICT (namespace, kind) DO UPDATE SET generation = generation + 1, basis = ?3, watermark = 0",
         (namespace, kind, basis),
     )
-    connection.execute("UPDATE store SET seq = seq + 1")
+    count_up(connection)
 
 
 def active_space(connection: sqlite3.Connection, namespace: int) -> tuple[int, int] | None:
@@ -509,7 +518,7 @@ class Projector:
             "VALUES (?, ?, ?, ?, ?)",
             (self._namespace, kind, state.generation, state.basis, state.watermark),
         )
-        connection.execute("UPDATE store SET seq = seq + 1")
+        count_up(connection)
 
     def _delete_files(self, names: Iterable[str]) -> None:
         for name in names:

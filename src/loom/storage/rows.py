@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import zlib
-from collections.abc import Sequence
 from typing import Any
 
 from loom.errors import CorruptStore, InvalidInput
@@ -14,14 +14,15 @@ from loom.storage.engine import from_micros
 
 __all__ = ["ENTRY_COLUMNS", "RECORD_COLUMNS", "checksum", "dump_json", "id_hash", "to_entry", "to_record"]
 
+# In the order of the table, up to the checksum, which covers all of them.
 RECORD_COLUMNS = (
-    "r.seq, r.id, r.version, r.content, r.created_at, r.committed_at, r.kind, r.node, r.session, r.role, "
-    "r.name, r.trust, r.subject, r.flow, r.layer, r.importance, r.tokens, r.counter, r.metadata, r.data, "
-    "r.checksum, (SELECT s.at FROM supersessions s WHERE s.record = r.seq)"
+    "r.seq, r.namespace, r.id_hash, r.session_hash, r.id, r.version, r.tier, r.kind, r.node, r.session, r.role, "
+    "r.name, r.trust, r.subject, r.flow, r.layer, r.importance, r.tokens, r.counter, r.created_at, r.committed_at, "
+    "r.metadata, r.data, r.content, r.checksum, (SELECT s.at FROM supersessions s WHERE s.record = r.seq)"
 )
 
 ENTRY_COLUMNS = (
-    "deleted, key, content, version, scope, owner, created_by, updated_by, created_at, updated_at, metadata"
+    "deleted, scope, owner, key, version, created_by, updated_by, created_at, updated_at, metadata, content, checksum"
 )
 
 
@@ -41,50 +42,58 @@ def id_hash(namespace: int, name: str) -> int:
     return int.from_bytes(digest, "little", signed=True)
 
 
-def checksum(record_id: str, version: int, metadata: str | None, data: str | None, content: str) -> int:
-    """CRC-32 over what a record says; guards against damage of the file, not against a forger."""
-    return zlib.crc32(f"{record_id}\0{version}\0{metadata}\0{data}\0{content}".encode())
+def checksum(row: tuple[Any, ...]) -> int:
+    """CRC-32 over every value of a row; guards against damage of the file, not against a forger."""
+    return zlib.crc32(("%s\0" * len(row) % row).encode())
 
 
-def to_record(row: Sequence[Any]) -> Record:
-    if checksum(row[1], row[2], row[18], row[19], row[3]) != row[20]:
+def to_record(row: tuple[Any, ...]) -> Record:
+    if checksum(row[:24]) != row[24]:
         raise CorruptStore(
-            f"record {row[1]!r} (number {row[0]}) does not match its checksum: the file was damaged. "
+            f"record {row[4]!r} (number {row[0]}) does not match its checksum: the file was damaged. "
             "Run check() for the full list, and restore a backup."
         )
     return Record(
         seq=row[0],
-        id=row[1],
-        version=row[2],
-        content=row[3],
-        created_at=from_micros(row[4]),
-        committed_at=from_micros(row[5]),
-        kind=row[6],
-        node=row[7],
-        session_id=row[8],
-        role=row[9],
-        name=row[10],
-        trust=row[11],
-        dimensions=Dimensions(row[12], row[13], row[14]),
-        importance=row[15],
-        tokens=row[16],
-        counter=row[17],
-        metadata=json.loads(row[18]) if row[18] else {},
-        data=json.loads(row[19]) if row[19] else None,
-        superseded_at=None if row[21] is None else from_micros(row[21]),
+        id=row[4],
+        version=row[5],
+        content=row[23],
+        created_at=from_micros(row[19]),
+        committed_at=from_micros(row[20]),
+        kind=row[7],
+        node=row[8],
+        session_id=row[9],
+        role=row[10],
+        name=row[11],
+        trust=row[12],
+        dimensions=dimensions(row[13], row[14], row[15]),
+        importance=row[16],
+        tokens=row[17],
+        counter=row[18],
+        metadata=json.loads(row[21]) if row[21] else {},
+        data=json.loads(row[22]) if row[22] else None,
+        superseded_at=None if row[25] is None else from_micros(row[25]),
     )
 
 
-def to_entry(row: Sequence[Any]) -> Entry:
+@functools.lru_cache
+def dimensions(subject: Any, flow: Any, layer: Any) -> Dimensions:
+    """One of the eight; they are shared."""
+    return Dimensions(subject, flow, layer)
+
+
+def to_entry(row: tuple[Any, ...]) -> Entry:
+    if checksum(row[1:11]) != row[11]:
+        raise CorruptStore(f"entry {row[3]!r} does not match its checksum: the file was damaged; restore a backup")
     return Entry(
-        key=row[1],
-        content=json.loads(row[2]),
-        version=row[3],
-        scope=row[4],
-        owner=row[5],
-        created_by=row[6],
-        updated_by=row[7],
-        created_at=from_micros(row[8]),
-        updated_at=from_micros(row[9]),
-        metadata=json.loads(row[10]) if row[10] else {},
+        key=row[3],
+        content=json.loads(row[10]),
+        version=row[4],
+        scope=row[1],
+        owner=row[2],
+        created_by=row[5],
+        updated_by=row[6],
+        created_at=from_micros(row[7]),
+        updated_at=from_micros(row[8]),
+        metadata=json.loads(row[9]) if row[9] else {},
     )

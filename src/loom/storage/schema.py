@@ -3,7 +3,7 @@
 Upgrade n brings a store from version n-1 to n; all that are missing run in one transaction, so a kill in
 the middle leaves the old version whole. An upgrade that has been released is never edited.
 
-Times are microseconds since 1970 in UTC. `seq` is always a number of the one sequence in `store`.
+Times are microseconds since 1970 in UTC. `seq` is always a number of one sequence that only grows.
 
 Content can be forgotten without a trace because the rows that hold it (records, vectors, entries, blobs) are
 only ever appended, and emptied where they stand. SQLite overwrites what a row gives up, but not the copies that
@@ -23,7 +23,7 @@ APPLICATION_ID = 0x4C4F4F4D  # "LOOM" in the file's header
 
 UPGRADES: list[str] = [
     """
-    -- The one row: who this store is, and how far its sequence has come.
+    -- The one row: who this store is, and the last number given out other than to a record.
     CREATE TABLE store (
         one INTEGER PRIMARY KEY CHECK (one = 1), id TEXT NOT NULL, created_at INTEGER NOT NULL,
         seq INTEGER NOT NULL, committed_at INTEGER NOT NULL
@@ -57,10 +57,10 @@ UPGRADES: list[str] = [
         counter TEXT NOT NULL,
         created_at INTEGER NOT NULL,
         committed_at INTEGER NOT NULL,
-        checksum INTEGER NOT NULL,
         metadata TEXT,
         data TEXT,
-        content TEXT NOT NULL
+        content TEXT NOT NULL,
+        checksum INTEGER NOT NULL
     );
     CREATE INDEX records_by_id ON records (id_hash);
     CREATE INDEX records_by_session ON records (session_hash) WHERE session_hash IS NOT NULL;
@@ -113,7 +113,8 @@ UPGRADES: list[str] = [
         created_at INTEGER NOT NULL,
         updated_at INTEGER NOT NULL,
         metadata TEXT,
-        content TEXT
+        content TEXT,
+        checksum INTEGER NOT NULL DEFAULT 0
     );
     CREATE UNIQUE INDEX entries_by_key ON entries (namespace, scope, owner, key, version);
 

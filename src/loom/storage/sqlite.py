@@ -12,7 +12,7 @@ import sqlite3
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -58,6 +58,7 @@ from loom.storage.projections import (
     StaleProjection,
     TailLimit,
     active_space,
+    count_up,
     index_folder,
     read_state,
     start_over,
@@ -206,7 +207,7 @@ class SqliteStore:
             "INSERT OR REPLACE INTO settings (namespace, node, key, value) VALUES (?, ?, ?, ?)",
             (self._number, node, key, dump_json(value, f"the setting {key}")),
         )
-        connection.execute("UPDATE store SET seq = seq + 1")
+        count_up(connection)
 
     def use_embedder(self, name: str, dimensions: int, embed: Embed | None, *, reconfigure: bool = False) -> None:
         """Say which embedding space this namespace uses, and how to embed its texts in this process.
@@ -734,6 +735,7 @@ class SqliteStore:
             return 0
         before = os.stat(self._engine.path).st_size
         with self._writing() as connection:  # the empty rows of what was forgotten go with it
+            count_up(connection)  # their numbers are not used again
             connection.execute("DELETE FROM records WHERE version = 0")
             connection.execute("DELETE FROM vectors WHERE record IS NULL")
             connection.execute("DELETE FROM blobs WHERE key IS NULL")
@@ -770,7 +772,8 @@ class SqliteStore:
         except OSError as error:
             raise StoreUnavailable(f"the backup to {target} was not made: {error.strerror}") from error
         finally:
-            temporary.unlink(missing_ok=True)
+            with suppress(OSError):  # a folder that cannot be written: the error above says so
+                temporary.unlink(missing_ok=True)
 
     def stats(self) -> dict[str, int]:
         """Counts and sizes, as they are stored now."""
@@ -818,11 +821,22 @@ class _TransactionScope:
 
     def __enter__(self) -> SqliteTransaction:
         now = to_micros(self._store._engine.clock())
-        self._transaction = SqliteTransaction(self._writing.__enter__(), self._store._number, now)
+        connection = self._writing.__enter__()
+        try:
+            self._transaction = SqliteTransaction(connection, self._store._number, now)
+        except BaseException as failure:
+            self._writing.__exit__(type(failure), failure, None)
+            raise
         return self._transaction
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         transaction = self._transaction
+        if error is None:
+            try:
+                transaction.finish()
+            except BaseException as failure:
+                self._writing.__exit__(type(failure), failure, None)
+                raise
         self._writing.__exit__(kind, error, trace)
         if error is None and (transaction.appended or transaction.queued):
             self._store._after_write(transaction)

@@ -27,8 +27,8 @@ EMPTY_VECTORS = "UPDATE vectors SET record = NULL, data = x'' WHERE "
 
 _INSERT_RECORD = (
     "INSERT INTO records (seq, namespace, id_hash, session_hash, id, version, tier, kind, node, session, role, name, "
-    "trust, subject, flow, layer, importance, tokens, counter, created_at, committed_at, checksum, metadata, data, "
-    "content) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    "trust, subject, flow, layer, importance, tokens, counter, created_at, committed_at, metadata, data, content, "
+    "checksum) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 
 
@@ -62,46 +62,34 @@ class SqliteTransaction:
     def __init__(self, connection: sqlite3.Connection, namespace: int, clock: int) -> None:
         self.connection = connection
         self.namespace = namespace
-        self._clock = clock
-        self._now: int | None = None
-        self._next = self._reserved = 0
-        self._embeds = False
+        # Records carry their own numbers; `store` is written only when others are given out: one page less.
+        self._next: int
+        self._next, committed_at, self._space = connection.execute(
+            "SELECT max(s.seq, ifnull(r.seq, 0)), max(s.committed_at, ifnull(r.committed_at, 0)), "
+            "(SELECT value FROM settings WHERE namespace = ? AND node = '' AND key = 'space') "
+            "FROM store s LEFT JOIN (SELECT seq, committed_at FROM records ORDER BY seq DESC LIMIT 1) r",
+            (namespace,),
+        ).fetchone()
+        # Never goes back, whatever the clock does: `known_at` relies on the order.
+        self.now = max(clock, committed_at + 1)
+        self._counts = False
         self.appended = self.appended_bytes = self.queued = 0
 
-    def _reserve(self, count: int) -> None:
-        """Take numbers from the sequence. More than needed leaves a gap, which means nothing."""
-        # Two statements: UPDATE ... RETURNING takes twice the time of both.
-        last, committed_at, space = self.connection.execute(
-            "SELECT seq, committed_at, (SELECT value FROM settings WHERE namespace = ? AND node = '' "
-            "AND key = 'space') FROM store",
-            (self.namespace,),
-        ).fetchone()
-        self._now = max(self._clock, committed_at + (self._now is None))
-        self._next, self._reserved = last, last + count
-        self._embeds = space is not None
-        self.connection.execute("UPDATE store SET seq = ?, committed_at = ?", (self._reserved, self._now))
-
     def next_seq(self) -> int:
-        if self._next == self._reserved:
-            self._reserve(8)
+        self._counts = True
         self._next += 1
         return self._next
 
-    @property
-    def now(self) -> int:
-        """When this is committed. Never goes back, whatever the clock does: `known_at` relies on the order."""
-        if self._now is None:
-            self._reserve(8)
-        assert self._now is not None
-        return self._now
+    def finish(self) -> None:
+        """Write how far the sequence has come; the last statement before the commit."""
+        if self._counts:
+            self.connection.execute("UPDATE store SET seq = ?, committed_at = ?", (self._next, self.now))
 
     def append(self, drafts: Sequence[Draft]) -> list[Written]:
         """Write records, in order. The same id and content again is a no-op.
 
         Other content under an id that exists raises `IdConflict`, unless the draft revises it.
         """
-        if self._reserved - self._next < 2 * len(drafts):
-            self._reserve(3 * len(drafts))
         now = self.now
         rows: list[tuple[Any, ...]] = []
         edges: list[tuple[Any, ...]] = []
@@ -125,7 +113,7 @@ class SqliteTransaction:
                         "or use update() to replace it with a new version"
                     )
                 version = known.version + 1
-            seq = self.next_seq()
+            seq = self._next = self._next + 1
             rows.append(self._row(draft, seq, own_hash, version, created_at, now, metadata, data))
             if known is not None:
                 self._supersede(known, seq, created_at)
@@ -136,14 +124,14 @@ class SqliteTransaction:
         created = [one.seq for one in results if one.created]
         self._many(_INSERT_RECORD, rows)
         self._many("INSERT OR IGNORE INTO edges (source, derived) VALUES (?, ?)", edges)
-        if self._embeds:
+        if self._space is not None:
             self._many(
                 "INSERT INTO jobs (namespace, kind, record, seq) VALUES (?, ?, ?, ?)",
-                [(self.namespace, EMBED, seq, self.next_seq()) for seq in created],
+                [(self.namespace, EMBED, seq, seq) for seq in created],
             )
             self.queued += len(created)
         self.appended += len(created)
-        self.appended_bytes += sum(len(row[-1]) for row in rows)
+        self.appended_bytes += sum(len(row[-2]) for row in rows)
         return results
 
     def _row(
@@ -158,7 +146,7 @@ class SqliteTransaction:
         data: str | None,
     ) -> tuple[Any, ...]:
         place = draft.dimensions
-        return (
+        row = (
             seq,
             self.namespace,
             own_hash,
@@ -175,16 +163,16 @@ class SqliteTransaction:
             place.subject,
             place.flow,
             place.layer,
-            draft.importance,
+            float(draft.importance),
             draft.tokens,
             draft.counter,
             created_at,
             now,
-            checksum(draft.id, version, metadata, data, draft.content),
             metadata,
             data,
             draft.content,
         )
+        return (*row, checksum(row))
 
     def _supersede(self, old: _Newest, by: int, at: int) -> None:
         """A newer version takes over: the old one stays in the log and leaves the tiers."""
@@ -247,23 +235,22 @@ class SqliteTransaction:
         merged.update(metadata or {})
         version = (row[0] if row is not None else 0) + 1
         created_by, created_at = (row[2], row[3]) if row is not None and exists else (writer, self.now)
+        row_of_entry = (
+            scope,
+            owner,
+            key,
+            version,
+            created_by,
+            writer,
+            created_at,
+            self.now,
+            dump_json(merged, "metadata") if merged else None,
+            dump_json(content, "the content of an entry"),
+        )
         self.connection.execute(
             "INSERT INTO entries (seq, namespace, scope, owner, key, version, deleted, created_by, updated_by, "
-            "created_at, updated_at, metadata, content) VALUES (?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?, ?, ?)",
-            (
-                self.next_seq(),
-                self.namespace,
-                scope,
-                owner,
-                key,
-                version,
-                created_by,
-                writer,
-                created_at,
-                self.now,
-                dump_json(merged, "metadata") if merged else None,
-                dump_json(content, "the content of an entry"),
-            ),
+            "created_at, updated_at, metadata, content, checksum) VALUES (?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?, ?, ?, ?)",
+            (self.next_seq(), self.namespace, *row_of_entry, checksum(row_of_entry)),
         )
         return Entry(
             key=key,
@@ -291,7 +278,7 @@ class SqliteTransaction:
             return False
         place = (self.namespace, scope, owner, key)
         self.connection.execute(
-            "UPDATE entries SET deleted = 1, content = NULL, metadata = NULL "
+            "UPDATE entries SET deleted = 1, content = NULL, metadata = NULL, checksum = 0 "
             "WHERE namespace = ? AND scope = ? AND owner = ? AND key = ?",
             place,
         )

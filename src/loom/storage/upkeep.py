@@ -119,6 +119,7 @@ class Upkeep:
             with self.engine.write() as connection:
                 transaction = SqliteTransaction(connection, self.namespace, now)
                 forgetting.remove(transaction, *conditions(Filter(ids=expired, history=True), self.namespace))
+                transaction.finish()
 
     def _embed_some(self, fence: Fence) -> bool:
         assert self.embed is not None
@@ -137,6 +138,7 @@ class Upkeep:
                 transaction = SqliteTransaction(connection, self.namespace, to_micros(self.engine.clock()))
                 transaction.put_vectors([row[0] for row in rows], vectors)
                 _delete_jobs(connection, self.namespace, EMBED, rows)
+                transaction.finish()
             self.embed_failures = 0
         except (StoreError, LeaseLost):
             raise

@@ -1,0 +1,184 @@
+"""What it costs to begin: `import loom` beside bare Python, the packages of a core install, bytes to the first answer.
+
+    python -m benchmarks.starting [--records 20000 100000] [--runs 40] [--store FILE ...]
+
+Import: processes of both kinds in turn, user and system CPU of each. Bytes: a new process opens a store whose
+files were dropped from the page cache, asks one question by words, and says what it had the disk read
+(`read_bytes` of /proc/self/io, which counts mapped files, too) since its modules were loaded. Stores of several
+sizes show whether that grows. `--store` takes files that were filled before; Linux only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from importlib import metadata
+from pathlib import Path
+
+from benchmarks.measuring import messages, percentile, questions
+from loom.everyday import open_memory
+
+__all__ = ["fill", "main"]
+
+_BATCH = 5_000
+
+_OPEN_AND_ASK = """
+import json, sys, time
+import loom.everyday
+from loom.storage import text_index, vector_index, words
+words.query_terms("warm up the tables of the analyser 先热身")
+
+def read():
+    with open("/proc/self/io") as file:
+        pairs = (line.split(":") for line in file)
+        return {key: int(value) for key, value in pairs}
+
+before, cpu, wall = read(), time.process_time(), time.perf_counter()
+memory = loom.everyday.open_memory(sys.argv[1], embedder="none", read_only=sys.argv[2] == "read_only")
+opened, opened_cpu = read(), time.process_time()
+hits = memory.recall(sys.argv[3])
+after = read()
+print(json.dumps({
+    "cpu_ms": (time.process_time() - cpu) * 1e3, "wall_ms": (time.perf_counter() - wall) * 1e3,
+    "open_cpu_ms": (opened_cpu - cpu) * 1e3,
+    "opening": opened["read_bytes"] - before["read_bytes"], "disk": after["read_bytes"] - before["read_bytes"],
+    "calls": after["rchar"] - before["rchar"], "hits": len(hits)}))
+memory.close()
+"""
+
+
+# --- import -----------------------------------------------------------------------------------------------
+
+
+def process_cpu_ms(code: str) -> float:
+    """User and system CPU of one new interpreter that runs `code`."""
+    child = os.posix_spawn(sys.executable, [sys.executable, "-c", code], os.environ)
+    _, status, used = os.wait4(child, 0)
+    if status:
+        raise SystemExit(f"python -c {code!r} failed")
+    return (used.ru_utime + used.ru_stime) * 1e3
+
+
+def compare_imports(runs: int) -> None:
+    kinds = {"bare Python": "pass", "import loom": "import loom"}
+    for code in kinds.values():
+        process_cpu_ms(code)
+    times: dict[str, list[float]] = {name: [] for name in kinds}
+    for _ in range(runs):
+        for name, code in kinds.items():
+            times[name].append(process_cpu_ms(code))
+    for name, values in times.items():
+        print(f"  {name:<14} CPU p50 {percentile(values, 50):6.1f} ms   best {min(values):6.1f} ms")
+    ratios = [ours / bare for bare, ours in zip(*times.values(), strict=True)]
+    print(
+        f"  ratio {statistics.median(ratios):.2f} (of the best runs {min(times['import loom']) / min(times['bare Python']):.2f})"
+    )
+
+
+# --- packages ---------------------------------------------------------------------------------------------
+
+
+def core_packages(name: str = "loom-memory") -> set[str]:
+    """A distribution and all it needs, extras left out, as installed here."""
+    found: set[str] = set()
+    waiting = [name]
+    while waiting:
+        wanted = re.sub(r"[-_.]+", "-", waiting.pop()).lower()
+        if wanted in found:
+            continue
+        found.add(wanted)
+        for requirement in metadata.requires(wanted) or ():
+            spelled = re.match(r"[A-Za-z0-9._-]+", requirement)
+            if spelled is not None and "extra ==" not in requirement:
+                waiting.append(spelled.group())
+    return found
+
+
+# --- bytes to the first answer ----------------------------------------------------------------------------
+
+
+def fill(path: Path, records: int) -> None:
+    """A store of that many messages, in batches, without vectors."""
+    texts = messages(records)
+    with open_memory(path, embedder="none") as memory:
+        for number in itertools.count():
+            batch = list(itertools.islice(texts, _BATCH))
+            if not batch:
+                break
+            memory.remember(batch, role="user", session_id=f"s{number}")
+        memory.flush()
+
+
+def files_of(path: Path) -> list[Path]:
+    """Everything a store consists of. Not to be opened by a process that has the store open."""
+    index = path.with_name(path.name + "-index")
+    return [file for file in (path, path.with_name(path.name + "-wal"), *index.glob("*.seg")) if file.exists()]
+
+
+def drop_from_cache(files: Iterable[Path]) -> None:
+    for file in files:
+        descriptor = os.open(file, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(descriptor)
+
+
+def open_and_ask(path: Path, mode: str, question: str) -> dict[str, float]:
+    drop_from_cache(files_of(path))
+    command = [sys.executable, "-c", _OPEN_AND_ASK, str(path), mode, question]
+    answer = subprocess.run(command, check=True, capture_output=True, text=True)
+    found: dict[str, float] = json.loads(answer.stdout)
+    return found
+
+
+def report_bytes(path: Path, records: int | None, asked: Sequence[str]) -> None:
+    size = sum(file.stat().st_size for file in files_of(path))
+    name = path.name if records is None else f"{records:,} records"
+    print(f"  {name}, {size / 1e6:,.0f} MB in {len(files_of(path))} files:")
+    for mode in ("writing", "read_only"):
+        runs = [open_and_ask(path, mode, question) for question in asked]
+        disk = [run["disk"] / 1e6 for run in runs]
+        print(
+            f"    opened for {mode:<10} MB read p50 {percentile(disk, 50):6.2f}  most {max(disk):6.2f}  (opening alone "
+            f"{percentile([run['opening'] / 1e6 for run in runs], 50):.2f}; by read() "
+            f"{percentile([run['calls'] / 1e6 for run in runs], 50):.2f}); CPU p50 "
+            f"{percentile([run['cpu_ms'] for run in runs], 50):.0f} ms, wall {percentile([run['wall_ms'] for run in runs], 50):.0f} ms",
+            flush=True,
+        )
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="benchmarks.starting", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--records", type=int, nargs="*", default=[20_000, 100_000])
+    parser.add_argument("--runs", type=int, default=40, help="interpreters of each kind")
+    parser.add_argument("--questions", type=int, default=10)
+    parser.add_argument("--store", type=Path, nargs="*", default=[], help="stores that were filled before")
+    parser.add_argument("--folder", type=Path, help="where to fill stores; not on a file system in memory")
+    options = parser.parse_args(arguments)
+    print("import:")
+    compare_imports(options.runs)
+    packages = core_packages()
+    print(f"core install: {len(packages)} packages ({', '.join(sorted(packages))})")
+    print("bytes from opening to the first answer:")
+    asked = questions(options.questions)
+    for path in options.store:
+        report_bytes(path, None, asked)
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+        for records in [] if options.store else options.records:
+            path = Path(folder) / f"{records}.loom"
+            fill(path, records)
+            report_bytes(path, records, asked)
+
+
+if __name__ == "__main__":
+    main()

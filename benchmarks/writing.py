@@ -1,0 +1,183 @@
+"""What one durable `remember` and a batch of 1,000 cost beside bare SQLite, in one run.
+
+    python -m benchmarks.writing [--rounds 40] [--chunk 200] [--embedder]
+
+Beside one `remember` stand two transactions of bare SQLite (BEGIN IMMEDIATE, INSERT, COMMIT; WAL, synchronous
+NORMAL): one writes the same row, every value of it, into a table without an index; the other the text alone.
+Beside the batch stand `executemany` of the same rows and the bare token counter on the same texts. The figure
+is CPU of the calling thread; what the background worker did meanwhile is reported apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import sqlite3
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.measuring import Side, messages, print_table, ratio, take_turns
+from loom.everyday import Memory, open_memory
+from loom.memory.embeddings import FakeEmbedder
+
+__all__ = ["main"]
+
+Row = tuple[Any, ...]
+
+_BATCH = 1_000
+
+
+def bare_database(path: Path, columns: Sequence[str]) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = NORMAL")
+    connection.execute(f"CREATE TABLE bare ({columns[0]} INTEGER PRIMARY KEY, {', '.join(columns[1:])})")
+    return connection
+
+
+def stored_rows(path: Path) -> tuple[list[str], list[Row]]:
+    """The columns and rows of a store, read by another connection: what the bare side has to write."""
+    connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+    try:
+        cursor = connection.execute("SELECT * FROM records ORDER BY seq")
+        return [column[0] for column in cursor.description], cursor.fetchall()
+    finally:
+        connection.close()
+
+
+def insert(columns: int) -> str:
+    return f"INSERT INTO bare VALUES ({', '.join('?' * columns)})"
+
+
+def one_by_one(connection: sqlite3.Connection, rows: Iterator[Row], columns: int, count: int) -> Callable[[], None]:
+    statement = insert(columns)
+
+    def write() -> None:
+        for row in itertools.islice(rows, count):
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute(statement, row)
+            connection.execute("COMMIT")
+
+    return write
+
+
+def all_at_once(connection: sqlite3.Connection, rows: Iterator[Row], columns: int) -> Callable[[], None]:
+    statement = insert(columns)
+
+    def write() -> None:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.executemany(statement, itertools.islice(rows, _BATCH))
+        connection.execute("COMMIT")
+
+    return write
+
+
+def renumbered(rows: Sequence[Row]) -> Iterator[Row]:
+    """The same rows over and over, each time under a new number."""
+    for number, row in enumerate(itertools.cycle(rows), start=1):
+        yield (number, *row[1:])
+
+
+def example_rows(folder: Path, texts: Sequence[str], said: dict[str, str]) -> tuple[list[str], list[Row]]:
+    path = folder / "example.loom"
+    with open_memory(path, embedder="none") as memory:
+        memory.remember(list(texts), **said)
+        columns, rows = stored_rows(path)
+    for file in folder.glob("example.loom*"):
+        if file.is_file():
+            file.unlink()
+    return columns, rows
+
+
+def compare(folder: Path, texts: Sequence[str], said: dict[str, str], options: argparse.Namespace) -> None:
+    columns, rows = example_rows(folder, texts, said)
+    width = len(columns)
+    embedder: Any = FakeEmbedder() if options.embedder else "none"
+    chunk = options.chunk
+    spoken = itertools.cycle(texts)
+    with open_memory(folder / "one.loom", embedder=embedder) as memory:
+        by_row = bare_database(folder / "row.db", columns)
+        by_text = bare_database(folder / "text.db", ("seq", "content"))
+        only_text = [(row[0], row[-1]) for row in rows]
+
+        def remember() -> None:
+            for text in itertools.islice(spoken, chunk):
+                memory.remember(text, **said)
+
+        sides = [
+            Side("remember", remember, chunk),
+            Side("bare SQLite, the same row", one_by_one(by_row, renumbered(rows), width, chunk), chunk),
+            Side("bare SQLite, the text alone", one_by_one(by_text, renumbered(only_text), 2, chunk), chunk),
+        ]
+        before = worker_cpu()
+        take_turns(sides, options.rounds)
+        memory.flush()
+        print_table(sides, "one by one")
+        print(
+            f"  ratio to the same row {ratio(sides[0], sides[1]):.2f}, to the text alone "
+            f"{ratio(sides[0], sides[2]):.2f}"
+        )
+        written = chunk * (options.rounds + 2)
+        print(f"  worker, apart: {(worker_cpu() - before) / written * 1e6:.1f} us CPU a record")
+        by_row.close()
+        by_text.close()
+    compare_batches(folder, texts, said, columns, rows, embedder, options.rounds)
+
+
+def worker_cpu() -> float:
+    """CPU of every other thread of this process so far."""
+    return time.process_time() - time.thread_time()
+
+
+def compare_batches(
+    folder: Path,
+    texts: Sequence[str],
+    said: dict[str, str],
+    columns: Sequence[str],
+    rows: Sequence[Row],
+    embedder: Any,
+    rounds: int,
+) -> None:
+    spoken = itertools.cycle(texts)
+    counted = itertools.cycle(texts)
+    with open_memory(folder / "batch.loom", embedder=embedder) as memory:
+        bare = bare_database(folder / "batch.db", columns)
+        sides = [
+            Side("remember, 1,000 at once", lambda: _remember_batch(memory, spoken, said), _BATCH),
+            Side("executemany of the same rows", all_at_once(bare, renumbered(rows), len(columns)), _BATCH),
+            Side("bare token counting", lambda: _count_batch(memory, counted), _BATCH),
+        ]
+        take_turns(sides, rounds)
+        print_table(sides, "in batches")
+        print(f"  ratio to both together {ratio(sides[0], sides[1], sides[2]):.2f}")
+        bare.close()
+
+
+def _remember_batch(memory: Memory, spoken: Iterator[str], said: dict[str, str]) -> None:
+    memory.remember(list(itertools.islice(spoken, _BATCH)), **said)
+
+
+def _count_batch(memory: Memory, texts: Iterator[str]) -> None:
+    count = memory.counter.count
+    for text in itertools.islice(texts, _BATCH):
+        count(text)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="benchmarks.writing", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--chunk", type=int, default=200, help="writes per turn")
+    parser.add_argument("--embedder", action="store_true", help="with the fake embedder: jobs are queued, too")
+    options = parser.parse_args(arguments)
+    texts = list(messages(_BATCH * 4))
+    for name, said in (("a text", {}), ("a chat message", {"role": "user", "name": "Ana", "session_id": "s1"})):
+        print(f"{name}:", flush=True)
+        with tempfile.TemporaryDirectory() as folder:
+            compare(Path(folder), texts, said, options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""Real child processes for the crash and stress tests: started, listened to, stopped and killed.
+
+A child runs one role of `tests.crash.children`. It writes a line as soon as a write is acknowledged to it, in
+one `write` call, so that whatever the parent reads was acknowledged before the kill.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from loom.everyday import Memory
+from tests.crash.children import unique_word
+
+__all__ = ["Child", "assert_found", "assert_sound", "unique_word"]
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Child:
+    """A process that plays a role; killed at the latest when the block ends."""
+
+    def __init__(self, role: str, **arguments: Any) -> None:
+        self._errors = tempfile.TemporaryFile()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.crash.children", role, json.dumps(arguments)],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            bufsize=1,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout):
+            assert pipe is not None
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
+        self._errors.close()
+
+    def line(self) -> str:
+        """The next line it writes; it must write one."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            code = self.process.wait()
+            raise AssertionError(f"the child ended with {code} instead of answering:\n{self.complaints()}")
+        return line.rstrip("\n")
+
+    def rest(self) -> list[str]:
+        """Everything it still writes until it ends."""
+        assert self.process.stdout is not None
+        return [line.rstrip("\n") for line in self.process.stdout]
+
+    def ask(self, verb: str, **arguments: Any) -> Any:
+        """For the role `serve`: what a verb of its memory answers. An error there fails the test."""
+        self.tell(verb, **arguments)
+        return self.answer()
+
+    def tell(self, verb: str, **arguments: Any) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps([verb, arguments]) + "\n")
+        self.process.stdin.flush()
+
+    def answer(self) -> Any:
+        answer = json.loads(self.line())
+        if isinstance(answer, Mapping) and "error" in answer:
+            raise AssertionError(f"the child answered with an error: {answer['error']}\n{self.complaints()}")
+        return answer
+
+    def finish(self) -> list[str]:
+        """Close its input, read the rest, and see that it ended well."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        lines = self.rest()
+        code = self.process.wait()
+        assert code == 0, f"the child ended with {code}:\n{self.complaints()}"
+        return lines
+
+    def kill(self) -> list[str]:
+        """SIGKILL; what it had written before."""
+        self.process.send_signal(signal.SIGKILL)
+        lines = self.rest()
+        self.process.wait()
+        return lines
+
+    def wait_for_death(self) -> list[str]:
+        """Wait until it kills itself at the point it was armed with; what it had written before."""
+        lines = self.rest()
+        code = self.process.wait()
+        assert code == -signal.SIGKILL, f"the child ended with {code}, not killed:\n{self.complaints()}"
+        return lines
+
+    def wait_until_stopped(self) -> None:
+        """Wait until all of it stands still, at the point it was armed with."""
+        found = os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        assert found is not None
+        assert found.si_code == os.CLD_STOPPED, f"the child ended instead of stopping:\n{self.complaints()}"
+
+    def resume(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+
+    def complaints(self) -> str:
+        self._errors.seek(0)
+        return self._errors.read().decode(errors="replace")
+
+
+def assert_found(memory: Memory, texts: Mapping[str, str]) -> None:
+    """Each id is got with its text, and recalled first by the first word of it, which nothing else has."""
+    for name, text in texts.items():
+        record = memory.get(name)
+        assert record is not None, f"{name} was acknowledged and is gone"
+        assert record.content == text
+        hits = memory.recall(text.split()[0], limit=1)
+        assert [hit.id for hit in hits] == [name], f"{name} is not recalled by its own word"
+
+
+def assert_sound(memory: Memory) -> None:
+    """Nothing is wrong, and nothing had to be put right.
+
+    A killed process may leave an index file that it had not published yet; removing that is no repair.
+    """
+    report = memory.check()
+    assert report.problems == ()
+    assert [line for line in report.repaired if "nothing refers to" not in line] == []
+    assert memory.check().repaired == ()

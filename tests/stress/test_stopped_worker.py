@@ -1,0 +1,157 @@
+"""SIGSTOP in the middle of the background work: the others go on, and what the stopped one does later is fenced off."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import loom
+from loom.errors import ForgetPending, StoreBusy
+from loom.everyday import Memory
+from loom.memory.embeddings import FakeEmbedder
+from tests.crash.processes import Child, assert_found, assert_sound, unique_word
+
+TAIL = 5
+OPTIONS: dict[str, Any] = {"index_tail_records": TAIL, "lease_s": 1.0}
+
+
+def stop(target: str, when: str, call: int = 1) -> dict[str, Any]:
+    return {"target": target, "when": when, "call": call, "signal": "SIGSTOP"}
+
+
+def texts(first: int, last: int) -> dict[str, str]:
+    return {f"one-{number}": f"{unique_word(number)} written alone" for number in range(first, last)}
+
+
+def write(memory: Memory, first: int, last: int) -> None:
+    memory.remember([{"id": name, "content": text} for name, text in texts(first, last).items()])
+
+
+def opened(path: Path, **options: Any) -> Memory:
+    return loom.open(path, embedder=FakeEmbedder(dimensions=16), **{**OPTIONS, **options})
+
+
+# None of these is inside a transaction: a process that is stopped in one holds SQLite's own lock (see below).
+STEPS = [
+    stop("loom.memory.embeddings:FakeEmbedder.embed_batch", "after"),  # vectors made, not written
+    stop("loom.storage.projections:write_segment", "after"),  # file written, not published
+    stop("loom.storage.projections:write_segment", "after", 2),
+    stop("loom.storage.text_index:merge", "after"),
+    stop("loom.storage.vector_index:merge", "after"),
+    stop("loom.storage.projections:Projector._delete_files", "before", 3),  # published, old files still there
+    stop("loom.storage.worker:Worker._give_back", "before"),
+]
+
+
+@pytest.mark.parametrize("armed", STEPS, ids=lambda armed: f"{armed['when']} {armed['target'].rpartition(':')[2]}")
+def test_others_go_on_while_the_worker_is_stopped_and_its_late_work_changes_nothing(
+    tmp_path: Path, armed: dict[str, Any]
+) -> None:
+    path = tmp_path / "agent.loom"
+    # Without an embedder its worker does not wake up at opening, and gives the lease back only after indexing.
+    seed = None if "_give_back" in armed["target"] else 0
+    arguments = {"path": str(path), "seed_of_embedder": seed, "armed": armed, **OPTIONS}
+    with opened(path) as memory, Child("serve", **arguments) as other:
+        assert other.line() == "open"
+        # One transaction, and then its main thread has nothing to do: only its worker is at work when it stops.
+        other.tell("remember", what=[{"id": name, "content": text} for name, text in texts(0, 30).items()])
+        other.wait_until_stopped()
+        write(memory, 100, 130)
+        assert_found(memory, texts(0, 30) | texts(100, 130))
+        assert memory.flush().complete
+        stats = memory.get_stats()
+        assert stats["vectors"] == stats["records"] == 60
+        assert_sound(memory)
+
+        other.resume()
+        assert len(other.answer()) == 30
+        assert other.ask("flush") is True
+        assert other.ask("problems") == []
+        other.finish()
+        assert memory.flush().complete
+        assert_found(memory, texts(0, 30) | texts(100, 130))
+        stats = memory.get_stats()
+        assert stats["vectors"] == stats["records"] == 60
+        assert_sound(memory)
+
+
+def test_a_forget_that_is_stopped_is_finished_by_another_process(tmp_path: Path) -> None:
+    path = tmp_path / "agent.loom"
+    with opened(path) as memory:
+        write(memory, 0, 30)
+        assert memory.flush().complete
+        armed = stop("loom.storage.forgetting:resume", "before")
+        with Child("serve", path=str(path), armed=armed, **OPTIONS) as other:
+            assert other.line() == "open"
+            other.tell("forget", id=[f"one-{number}" for number in range(10)])
+            other.wait_until_stopped()
+            assert memory.get("one-3") is None
+            assert memory.flush().complete
+            assert memory.store.jobs("scrub") == []
+            write(memory, 30, 60)
+            assert memory.flush().complete
+            other.resume()
+            assert other.answer() == 10
+            other.finish()
+        assert_found(memory, texts(10, 60))
+        assert_sound(memory)
+
+
+def test_a_process_stopped_inside_a_transaction_holds_up_writers_with_a_clear_error_and_readers_not_at_all(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "agent.loom"
+    with opened(path, busy_timeout_s=0.3) as memory:
+        write(memory, 0, 20)
+        assert memory.flush().complete
+        with Child(
+            "serve",
+            path=str(path),
+            armed=stop("loom.storage.transactions:SqliteTransaction.append", "after"),
+            **OPTIONS,
+        ) as other:
+            assert other.line() == "open"
+            other.tell("remember", what=f"{unique_word(50)} written alone", id="one-50")
+            other.wait_until_stopped()
+            assert_found(memory, texts(0, 20))
+            assert memory.get("one-50") is None
+            with pytest.raises(StoreBusy):
+                memory.remember("this has to wait")
+            other.resume()
+            assert other.answer() == ["one-50"]
+            memory.remember("this no longer has to wait")
+            assert_found(memory, texts(0, 20) | texts(50, 51))
+            other.finish()
+        assert_sound(memory)
+
+
+def test_forgetting_waits_for_a_stopped_reader_says_so_and_ends_when_it_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "agent.loom"
+    with opened(path) as memory:
+        write(memory, 0, 20)
+        assert memory.flush().complete
+        with Child(
+            "serve",
+            path=str(path),
+            read_only=True,
+            armed=stop("loom.storage.projections:NamespaceIndex.refresh", "after"),
+            **OPTIONS,
+        ) as reader:
+            assert reader.line() == "open"
+            reader.tell("recall", question=unique_word(3), limit=1)
+            reader.wait_until_stopped()  # inside its snapshot
+            with pytest.raises(ForgetPending) as pending:
+                memory.forget("one-7", timeout_s=0.3)
+            assert pending.value.holding
+            assert memory.get("one-7") is None
+            assert "one-7" not in [hit.id for hit in memory.recall(f"{unique_word(7)} written", limit=30)]
+            write(memory, 20, 30)
+            reader.resume()
+            assert reader.answer() == ["one-3"]
+            assert reader.ask("has", id="one-7") is False
+            while memory.store.jobs("scrub"):  # by itself: nobody asks again
+                pass
+            reader.finish()
+        assert_sound(memory)

@@ -1,0 +1,343 @@
+"""Documents that cannot lie: their code runs, their names exist, their links lead somewhere."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from dataclasses import fields
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+import loom
+from loom import cli
+from loom.fractal.memory import MemoryEntry, MemoryScope
+from loom.memory.types import Fact, MemoryQuery, MemoryTier, MemoryType, MemoryUnit, TaskSummary
+from loom.settings import AGREED_SETTINGS, PROFILES, SETTINGS, Settings, load_settings
+
+ROOT = Path(__file__).parent.parent
+READMES = (ROOT / "README.md", ROOT / "README.zh-CN.md")
+DOCUMENTS = (*READMES, ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md")))
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+
+
+class Block(NamedTuple):
+    language: str
+    code: str
+    line: int
+
+
+def blocks(document: Path, language: str | None = None) -> list[Block]:
+    text = document.read_text(encoding="utf-8")
+    found = [
+        Block(match[1], match[2], text.count("\n", 0, match.start()) + 2)
+        for match in re.finditer(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    ]
+    return [block for block in found if language in (None, block.language)]
+
+
+def prose(document: Path) -> str:
+    """The text without its code blocks."""
+    return re.sub(r"^```.*?^```$", "", document.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+
+
+def relative(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def with_code(language: str) -> list[Path]:
+    return [document for document in DOCUMENTS if blocks(document, language)]
+
+
+# --- code ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where documents run: nothing around them, and no model to load."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LOOM_EMBEDDER", "none")
+    monkeypatch.delenv("LOOM_CONFIG", raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "no-config"))
+    return tmp_path
+
+
+@pytest.mark.usefixtures("empty_folder")
+@pytest.mark.parametrize("document", with_code("python"), ids=relative)
+def test_every_python_block_runs(document: Path) -> None:
+    namespace: dict[str, Any] = {"__name__": "documentation"}
+    for block in blocks(document, "python"):
+        # Empty lines before it, so that an error names the line of the document.
+        code = "\n" * (block.line - 1) + block.code
+        exec(compile(code, str(document), "exec"), namespace)
+
+
+@pytest.mark.parametrize("document", with_code("toml"), ids=relative)
+def test_every_toml_block_is_a_settings_file(document: Path, tmp_path: Path) -> None:
+    for block in blocks(document, "toml"):
+        assert tomllib.loads(block.code)
+        file = tmp_path / "loom.toml"
+        file.write_text(block.code, encoding="utf-8")
+        load_settings(environ={}, file=file)
+
+
+@pytest.mark.parametrize("document", with_code("bash"), ids=relative)
+def test_every_command_in_a_bash_block_exists(document: Path) -> None:
+    for block in blocks(document, "bash"):
+        subprocess.run(["bash", "-n"], input=block.code, text=True, check=True)
+        for line in block.code.splitlines():
+            check_command(shlex.split(line, comments=True))
+
+
+def check_command(words: list[str]) -> None:
+    while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
+        words = words[1:]
+    match words:
+        case []:
+            pass
+        case ["make", *targets]:
+            assert {target for target in targets if "=" not in target} <= make_targets(), words
+        case ["loom", *arguments]:
+            cli.parser().parse_args(arguments)
+        case ["pip", "install", package]:
+            extras = re.search(r"\[(.*)\]", package)
+            assert extras is None or set(extras[1].split(",")) <= declared_extras(), words
+        case ["python" | ".venv/bin/python", "-m", module, *_]:
+            assert (ROOT / module.replace(".", "/")).with_suffix(".py").exists() or (ROOT / module).is_dir(), words
+        case ["python" | ".venv/bin/python", script, *_]:
+            assert (ROOT / script).exists(), words
+        case _:
+            pytest.fail(f"nothing here knows how to check {' '.join(words)!r}")
+
+
+def make_targets() -> set[str]:
+    return set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+
+
+def declared_extras() -> set[str]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    return set(project["project"]["optional-dependencies"])
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=relative)
+def test_every_block_says_its_language(document: Path) -> None:
+    for block in blocks(document):
+        assert block.language in ("python", "toml", "bash", "text"), f"line {block.line}"
+
+
+def test_extras_in_prose_are_declared() -> None:
+    for document in DOCUMENTS:
+        for extra in re.findall(r"loom-memory\[(\w+)\]", document.read_text(encoding="utf-8")):
+            assert extra in declared_extras(), relative(document)
+
+
+# --- examples ------------------------------------------------------------------------------------------------
+
+
+def test_there_are_examples() -> None:
+    assert {path.stem for path in EXAMPLES} >= {"quickstart", "two_processes", "chinese"}
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_every_example_runs_and_prints_what_it_found(example: Path, empty_folder: Path) -> None:
+    expected = {
+        "quickstart": ["authorization-code flow", "moved to Monday", "on 3 March: The release is on Friday"],
+        "two_processes": ["heron is deployed to server 1", "lynx is deployed to server 3", "3 records"],
+        "chinese": ["十二号机柜", "PostgreSQL 16", "INV-2041，金额三千二百元"],
+    }
+    ran = subprocess.run(
+        [sys.executable, "-W", "error", str(example)], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+    for words in expected.get(example.stem, ["\n"]):
+        assert words in ran.stdout
+    assert list(empty_folder.iterdir()) == []
+
+
+# --- the two READMEs -----------------------------------------------------------------------------------------
+
+
+def headings(document: Path) -> list[str]:
+    return [line.split(" ")[0] for line in prose(document).splitlines() if re.match("#+ ", line)]
+
+
+def test_both_readmes_have_the_same_outline() -> None:
+    english, chinese = READMES
+    assert headings(english) == headings(chinese)
+    assert len(re.findall("^- ", prose(english), re.MULTILINE)) == len(
+        re.findall("^- ", prose(chinese), re.MULTILINE)
+    )
+
+
+def test_both_readmes_have_the_same_code() -> None:
+    english, chinese = (
+        [(block.language, without_comments(block)) for block in blocks(document)] for document in READMES
+    )
+    assert english == chinese
+
+
+def without_comments(block: Block) -> str:
+    if block.language == "python":
+        return ast.dump(ast.parse(block.code))
+    if block.language == "toml":
+        return str(tomllib.loads(block.code))
+    return str([words for line in block.code.splitlines() if (words := shlex.split(line, comments=True))])
+
+
+def test_both_readmes_name_the_same_things() -> None:
+    english, chinese = (
+        {name for name in re.findall(r"`([^`]+)`", prose(document)) if name.isascii()} for document in READMES
+    )
+    assert english == chinese
+
+
+# --- links and names -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=relative)
+def test_every_relative_link_leads_somewhere(document: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", prose(document)):
+        if "://" not in target:
+            assert (document.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=relative)
+def test_every_module_that_is_named_exists(document: Path) -> None:
+    later = {"loom.context"}
+    for name in re.findall(r"`(loom(?:\.[a-z_]+)+)`", prose(document)):
+        if name not in later and not name.endswith((".toml", ".open")):
+            path = ROOT / "src" / name.replace(".", "/")
+            assert path.with_suffix(".py").exists() or path.is_dir(), name
+
+
+def table(document: Path, first_column: str) -> dict[str, list[str]]:
+    """The table whose first heading this is: its rows by their first cell, without the quotes."""
+    for part in re.findall(r"(?:^\|.*\n)+", document.read_text(encoding="utf-8"), re.MULTILINE):
+        lines = [[cell.strip().strip("`") for cell in line.strip("|").split("|")] for line in part.splitlines()]
+        if lines[0][0] == first_column:
+            return {cells[0]: cells[1:] for cells in lines[2:]}
+    raise AssertionError(f"{relative(document)} has no table that begins with {first_column!r}")
+
+
+def test_the_table_of_settings_is_the_settings() -> None:
+    defaults = Settings()
+    expected = {
+        name: [
+            f"LOOM_{name.upper()}",
+            str(getattr(defaults, name)),
+            "yes" if name in AGREED_SETTINGS else "no",
+            rule.help,
+            rule.accepts,
+        ]
+        for name, rule in SETTINGS.items()
+    }
+    assert table(ROOT / "docs" / "settings.md", "name") == expected
+
+
+def test_the_table_of_profiles_is_the_profiles() -> None:
+    expected = {
+        profile.name: [
+            str(profile.prompt_token_budget),
+            str(profile.l1_token_budget),
+            str(profile.l2_token_budget),
+            str(profile.l3_token_budget),
+            str(profile.l4_token_budget),
+            str(profile.l4_fact_limit),
+            profile.description,
+        ]
+        for profile in PROFILES.values()
+    }
+    assert table(ROOT / "docs" / "settings.md", "profile") == expected
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=relative)
+def test_every_variable_that_is_named_is_a_setting(document: Path) -> None:
+    for name in re.findall(r"LOOM_([A-Z][A-Z0-9_]*)", document.read_text(encoding="utf-8")):
+        assert name == "CONFIG" or name.lower() in SETTINGS
+
+
+def test_the_changelog_knows_this_version() -> None:
+    versions = re.findall(r"^## \[([\d.]+)\]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert versions[0] == loom.__version__
+    assert versions == sorted(versions, key=lambda version: [int(part) for part in version.split(".")], reverse=True)
+
+
+# --- requirements --------------------------------------------------------------------------------------------
+
+REQUIREMENTS = ROOT / "docs" / "requirements.md"
+THIS_MILESTONE = {*range(1, 12), *range(14, 17), *range(18, 25), *range(35, 39), 78, 85}
+
+
+def test_every_requirement_of_the_milestone_has_a_row_with_a_test_or_is_later() -> None:
+    rows = table(REQUIREMENTS, "no.")
+    assert {int(number) for number in rows} == THIS_MILESTONE
+    for number, cells in rows.items():
+        proof, state = cells[2], cells[3]
+        assert re.match("(done|partly: |later)", state), number
+        assert ("::" in proof) != (state == "later"), number
+
+
+def test_every_test_that_is_named_exists() -> None:
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", REQUIREMENTS.read_text(encoding="utf-8"))
+    assert len(named) > 40
+    defined: dict[str, set[str]] = {}
+    for file, name in named:
+        if file not in defined:
+            tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
+            definitions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+            defined[file] = {node.name for node in ast.walk(tree) if isinstance(node, definitions)}
+        assert name in defined[file], f"{file}::{name}"
+
+
+def test_tiers_and_kinds_have_the_values_of_the_requirements() -> None:
+    assert [(tier.name, tier.value) for tier in MemoryTier] == [
+        ("L1", "l1"),
+        ("L2", "l2"),
+        ("L3", "l3"),
+        ("L4", "l4"),
+    ]
+    # The aliases are other names of the same members.
+    assert (MemoryTier.L1_RAW_IO, MemoryTier.L4_GLOBAL) == (MemoryTier.L1, MemoryTier.L4)
+    assert {"task", "context", "fact", "summary"} <= {kind.value for kind in MemoryType}
+
+
+def test_units_summaries_facts_and_queries_have_the_fields_of_the_requirements() -> None:
+    expected = {
+        MemoryUnit: "id content tier type importance token_count created_at accessed_count",
+        TaskSummary: "task_id action param_summary result_summary tags importance session_id created_at",
+        Fact: "content fact_type confidence tags access_count",
+        MemoryQuery: "query tier type limit min_importance",
+    }
+    for kind, names in expected.items():
+        assert set(names.split()) <= {field.name for field in fields(kind)}, kind
+    assert Fact("Tea is ready.").id.startswith("fact_")
+    unit = MemoryUnit("Tea is ready.", metadata={"role": "user"})
+    assert unit.to_message() == {"role": "user", "content": "Tea is ready."}
+
+
+def test_scopes_and_entries_are_those_of_the_requirements() -> None:
+    assert [scope.name for scope in MemoryScope] == ["LOCAL", "SHARED", "INHERITED", "GLOBAL"]
+    names = {field.name for field in fields(MemoryEntry)}
+    assert {"id", "content", "scope", "version", "created_by", "updated_by"} <= names
+    assert str(MemoryEntry("tea", "ready")) == "ready"
+
+
+def test_a_tasks_importance_and_session_become_the_records() -> None:
+    task = loom.Task(
+        action="brew",
+        session_id="kitchen",
+        created_at=datetime(2026, 1, 2, tzinfo=UTC),
+        metadata={"importance": 0.8, "_container_depth": 2},
+    )
+    with loom.open(embedder="none") as memory:
+        memory.remember(task)
+        record = memory.get(task.task_id)
+    assert record is not None
+    assert (record.importance, record.session_id, record.created_at) == (0.8, "kitchen", task.created_at)
+    assert record.data["metadata"]["_container_depth"] == 2

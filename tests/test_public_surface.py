@@ -1,0 +1,139 @@
+"""What the package offers: the public names, pinned, and an import that costs next to nothing."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import loom
+
+SOURCE = Path(loom.__file__).parent
+MODULES = sorted(
+    ".".join(("loom", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__")
+    for path in SOURCE.rglob("*.py")
+)
+
+PUBLIC: dict[str, set[str]] = {
+    "loom": {
+        "Dimensions",
+        "EventBus",
+        "Filter",
+        "Hit",
+        "LoomError",
+        "Memory",
+        "MemoryTier",
+        "Receipt",
+        "Record",
+        "Retention",
+        "Task",
+        "TaskStatus",
+        "open",
+    },
+    "loom.errors": {
+        "Closed",
+        "Conflict",
+        "CorruptStore",
+        "EmbeddingError",
+        "ForgetPending",
+        "IdConflict",
+        "InvalidInput",
+        "LoomError",
+        "NotAStore",
+        "NotFound",
+        "OverBudget",
+        "ReadOnly",
+        "SettingsConflict",
+        "StoreBusy",
+        "StoreError",
+        "StoreFull",
+        "StoreUnavailable",
+        "TextTooLarge",
+        "UnknownFilter",
+        "UnsupportedStore",
+        "VersionConflictError",
+        "WrongDimension",
+    },
+    "loom.everyday": {"AsyncMemory", "Memory", "Rememberable", "open_memory"},
+    "loom.storage.base": {
+        "MAX_TEXT_BYTES",
+        "Access",
+        "Change",
+        "CheckReport",
+        "Dimensions",
+        "Draft",
+        "Entry",
+        "Filter",
+        "FlushReport",
+        "ForgetReceipt",
+        "Job",
+        "Lease",
+        "Match",
+        "Page",
+        "Record",
+        "Retention",
+        "Store",
+        "Transaction",
+        "Vector",
+        "Written",
+    },
+    "loom.storage.sqlite": {"SqliteStore"},
+    "loom.storage.conformance": {"StoreConformance"},
+}
+
+
+@pytest.mark.parametrize("module", PUBLIC)
+def test_the_public_names_are_these(module: str) -> None:
+    assert set(importlib.import_module(module).__all__) == PUBLIC[module]
+
+
+@pytest.mark.parametrize("name", sorted(PUBLIC["loom"]))
+def test_every_public_name_can_be_had(name: str) -> None:
+    assert getattr(loom, name) is not None
+    assert name in dir(loom)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="nobody"):
+        loom.nobody  # noqa: B018
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_every_module_says_what_it_is_and_what_it_offers(module: str) -> None:
+    path = SOURCE.joinpath(*module.split(".")[1:])
+    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    assert ast.get_docstring(tree), "a module docstring says what lives here"
+    loaded = importlib.import_module(module)
+    offered = loaded.__all__
+    assert len(set(offered)) == len(offered)
+    for name in offered:
+        assert hasattr(loaded, name), f"{name} is in __all__ and does not exist"
+
+
+def _imported_by(statement: str) -> set[str]:
+    script = f"import json, sys\n{statement}\njson.dump(sorted(sys.modules), sys.stdout)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return set(json.loads(done.stdout))
+
+
+def test_importing_loom_loads_nothing_heavy() -> None:
+    extra = _imported_by("import loom") - _imported_by("")
+    heavy = {"numpy", "rs_bpe", "asyncio", "sqlite3", "onnxruntime", "rich", "hashlib", "dataclasses", "http.client"}
+    assert not heavy & extra
+    assert {name for name in extra if name.startswith("loom")} == {"loom"}
+
+
+def test_using_a_memory_needs_no_event_loop_and_no_network_client() -> None:
+    loaded = _imported_by("import loom\nmemory = loom.open(embedder='none')\nmemory.remember('text')\nmemory.close()")
+    assert not {"asyncio", "http.client", "ssl", "rich", "onnxruntime"} & loaded
+
+
+def test_the_package_says_its_version_and_is_typed() -> None:
+    assert loom.__version__.count(".") == 2
+    assert (SOURCE / "py.typed").is_file()

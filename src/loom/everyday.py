@@ -251,10 +251,11 @@ class Memory:
         return self._write([self._draft(what, id, speech)])[0]
 
     def _draft(self, what: object, id: str | None, speech: Speech) -> Draft:
-        if isinstance(what, Task):
-            return self._task_draft(what, id, speech)
-        if isinstance(what, Mapping):
-            return self._message_draft(what, id, speech)
+        if not isinstance(what, str):  # first, because it is the usual case and quick to see
+            if isinstance(what, Task):
+                return self._task_draft(what, id, speech)
+            if isinstance(what, Mapping):
+                return self._message_draft(what, id, speech)
         return self._text_draft(checked_text(what), id, speech)
 
     def _text_draft(

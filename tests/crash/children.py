@@ -21,9 +21,10 @@ from importlib import import_module
 from typing import Any
 
 import loom
+from loom.errors import VersionConflictError
 from loom.everyday import Memory
 from loom.memory.embeddings import FakeEmbedder
-from loom.errors import VersionConflictError
+from loom.storage.worker import Worker
 
 __all__ = ["main", "say", "unique_word"]
 
@@ -135,9 +136,9 @@ def back_up(path: str, target: str, count: int) -> None:
             say(str(least))
 
 
-def vacuum(path: str, first: int, count: int) -> None:
+def vacuum(path: str, first: int, count: int, **options: Any) -> None:
     """Write and forget large texts by turns, and give the space back after each."""
-    with open_memory(path) as memory:
+    with open_memory(path, **options) as memory:
         for number in range(first, first + count):
             memory.remember(f"{unique_word(number)} kept", id=f"one-{number}")
             memory.remember("padding " * 5000, id=f"large-{number}")
@@ -185,8 +186,14 @@ def upgrade(path: str, rows: int, die: bool) -> None:
         say({"records": report.records, "problems": report.problems})
 
 
-def serve(path: str, **options: Any) -> None:
-    """Do what the parent asks, line by line, until it closes the pipe."""
+def serve(path: str, background: bool = True, **options: Any) -> None:
+    """Do what the parent asks, line by line, until it closes the pipe.
+
+    Without `background` its work is done by "flush" alone, in the thread that a signal then stops: no other
+    thread can be inside a transaction at that moment.
+    """
+    if not background:
+        Worker.wake = lambda self: None  # type: ignore[method-assign]
     with open_memory(path, **options) as memory:
         say("open")
         verbs: dict[str, Callable[..., Any]] = {

@@ -18,8 +18,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from loom.everyday import Memory
 from tests.crash.children import unique_word
+
+from loom.everyday import Memory
 
 __all__ = ["Child", "assert_found", "assert_sound", "unique_word"]
 
@@ -30,7 +31,7 @@ class Child:
     """A process that plays a role; killed at the latest when the block ends."""
 
     def __init__(self, role: str, **arguments: Any) -> None:
-        self._errors = tempfile.TemporaryFile()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the child
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.crash.children", role, json.dumps(arguments)],
             cwd=ROOT,

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.crash.processes import Child, assert_sound, unique_word
 
 import loom
 from loom.everyday import Memory
 from loom.memory.embeddings import FakeEmbedder
-from tests.crash.processes import Child, assert_sound, unique_word
 
 TAIL = 8
 TOPICS = ("harbour", "orchard", "glacier", "lantern", "meadow")

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.crash.processes import Child, assert_found, assert_sound, unique_word
 
 import loom
 from loom.everyday import Memory
 from loom.memory.embeddings import FakeEmbedder
 from loom.storage.segments import open_segment
-from tests.crash.processes import Child, assert_found, assert_sound, unique_word
 
 # So short that the lease of a killed process is over when the next one wants it.
 LEASE_S = 0.2
@@ -214,15 +214,17 @@ def test_nothing_is_left_of_a_record_whose_unpublished_index_file_survived_a_kil
 def files_that_hold(path: Path, numbers: list[int]) -> list[str]:
     """The index files, named by the database or not, that still have one of these records."""
     folder = path.with_name(path.name + "-index")
-    holding = []
-    for file in sorted(folder.iterdir()) if folder.is_dir() else []:
-        if file.suffix == ".tmp" or np.isin(open_segment(file).arrays["keys"], numbers).any():
-            holding.append(file.name)
-    return holding
+    return [
+        file.name
+        for file in (sorted(folder.iterdir()) if folder.is_dir() else [])
+        if file.suffix == ".tmp" or np.isin(open_segment(file).arrays["keys"], numbers).any()
+    ]
 
 
 def assert_no_bytes(path: Path, words: list[str]) -> None:
-    """No file of the store holds one of these words. This process must have it closed: closing the file would drop SQLite's locks."""
+    """No file of the store holds one of these words. Only for a store that this process has closed:
+    closing any descriptor of an open one drops SQLite's locks.
+    """
     for file in sorted(path.parent.rglob(path.name + "*")):
         content = file.read_bytes() if file.is_file() else b""
         assert [word for word in words if word.encode() in content] == [], file.name

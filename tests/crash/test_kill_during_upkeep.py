@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.crash.processes import Child, assert_found, assert_sound, unique_word
 
 import loom
 from loom.errors import UnsupportedStore
 from loom.memory.embeddings import FakeEmbedder
 from loom.storage import schema
-from tests.crash.processes import Child, assert_found, assert_sound, unique_word
 
 LEASE_S = 0.2
 
@@ -168,7 +168,7 @@ def test_kills_at_random_moments_of_a_vacuum_lose_nothing(tmp_path: Path) -> Non
     path = tmp_path / "agent.loom"
     first = 0
     for _ in range(4):
-        with Child("vacuum", path=str(path), first=first, count=100_000) as child:
+        with Child("vacuum", path=str(path), first=first, count=100_000, lease_s=LEASE_S) as child:
             acknowledged = [int(child.line()) for _ in range(chance.randint(1, 5))]
             time.sleep(chance.random() * 0.02)  # chooses the moment; waits for nothing
             acknowledged += map(int, child.kill())

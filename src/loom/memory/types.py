@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from loom.errors import InvalidInput
 from loom.protocol import new_id, utc_now
-from loom.storage.words import terms
+from loom.storage.words import spoken, terms
 
 __all__ = [
     "Fact",
@@ -206,8 +206,14 @@ class Hit:
         reasons = []
         if "words" in self.signals:
             # Worked out when asked: going through the text again costs more than finding it did.
-            present = set(terms(self.content))
+            present = set(terms(spoken(self.name, self.content)))
             shared = [term for term in self.query_terms if term in present]
+            # A character that is part of a shared pair says nothing more.
+            shared = [
+                term
+                for term in shared
+                if len(term) > 1 or not any(term in other for other in shared if other != term)
+            ]
             reasons.append(f"words {self.signals['words']:.2f} ({', '.join(shared)})")
         if "meaning" in self.signals:
             reasons.append(f"meaning {self.signals['meaning']:.2f}")

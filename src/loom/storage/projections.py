@@ -34,7 +34,6 @@ __all__ = [
     "TailLimit",
     "count_up",
     "index_folder",
-    "spoken",
     "start_over",
     "vector_basis",
 ]
@@ -147,7 +146,7 @@ class NamespaceIndex:
             "SELECT seq, name, content FROM records WHERE namespace = ? AND seq > ? AND version > 0 ORDER BY seq",
             (self._namespace, max(self._tail_seen, state.watermark)),
         ):
-            self._tail.add(key, words.terms(spoken(name, content)))
+            self._tail.add(key, words.terms(words.spoken(name, content)))
             self._tail_seen = key
 
     def _follow_vectors(self, connection: sqlite3.Connection) -> None:
@@ -278,11 +277,6 @@ def active_space(connection: sqlite3.Connection, namespace: int) -> tuple[int, i
     return None if row is None else (int(row[0]), int(row[1]))
 
 
-def spoken(name: str | None, content: str) -> str:
-    """What a record is found by: its words, and who said them."""
-    return f"{name}: {content}" if name else content
-
-
 def _unpack(rows: list[tuple[int, int, bytes]]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
     keys = np.fromiter((row[1] for row in rows), dtype=np.int64, count=len(rows))
     matrix = np.frombuffer(b"".join(row[2] for row in rows), dtype=np.float16)
@@ -342,7 +336,9 @@ class Projector:
         if not rows:
             return 0
         if kind == TEXT:
-            built: Built = text_index.build((key, words.terms(spoken(name, content))) for key, name, content in rows)
+            built: Built = text_index.build(
+                (key, words.terms(words.spoken(name, content))) for key, name, content in rows
+            )
         else:
             built = vector_index.build(*_unpack(sorted(rows, key=lambda row: row[1])))
         self._publish(kind, basis, state, seen, [built], [], rows[-1][0])

@@ -34,17 +34,30 @@ def dump_json(value: Any, what: str) -> str:
 
 
 def id_hash(namespace: int, name: str) -> int:
-    """What stands for an id, or a session, in the indexes: 64 bits that say nothing about it."""
+    """What stands for an id, or a session, in the indexes: 64 bits that say nothing about its words.
+
+    Ids of our own making begin with their time. It goes into the upper bits, so that what is written together
+    lies together: with hashes alone every commit touches another page, and a write among 100,000 costs a fifth
+    more than among 10,000.
+    """
     try:
-        digest = hashlib.blake2b(f"{namespace}\0{name}".encode(), digest_size=8).digest()
+        digest = hashlib.blake2b(f"{namespace}\0{name}".encode(), digest_size=6).digest()
+        window = int(name[2:6].translate(_BASE_32), 32) if len(name) == 26 and name.startswith("01") else digest[0]
     except UnicodeEncodeError as error:
         raise InvalidInput("an id or a session holds a lone surrogate, which is not valid text") from error
-    return int.from_bytes(digest, "little", signed=True)
+    except ValueError:  # 26 characters of something else
+        window = 0
+    return (window & 0x7FFF) << 48 | int.from_bytes(digest, "big")
+
+
+# Crockford's digits, which our ids are written in, as Python's.
+_BASE_32 = str.maketrans("ABCDEFGHJKMNPQRSTVWXYZ", "ABCDEFGHIJKLMNOPQRSTUV")
 
 
 def checksum(row: tuple[Any, ...]) -> int:
     """CRC-32 over every value of a row; guards against damage of the file, not against a forger."""
-    return zlib.crc32(("%s\0" * len(row) % row).encode())
+    # The text, which comes last, by itself: Python keeps its UTF-8 form from when its tokens were counted.
+    return zlib.crc32(str(row[-1]).encode(), zlib.crc32(("%s\0" * (len(row) - 1) % row[:-1]).encode()))
 
 
 def to_record(row: tuple[Any, ...]) -> Record:

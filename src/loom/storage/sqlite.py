@@ -526,6 +526,11 @@ class SqliteStore:
             scores = index.text.score(query, keys)
         return dict(zip(keys.tolist(), scores.tolist(), strict=True))
 
+    def ceiling_text(self, query: Mapping[str, float]) -> float:
+        """What a record would score that holds every term of the query once."""
+        with self._fresh_index() as (_, index):
+            return index.text.ceiling(query)
+
     def score_vectors(self, query: Vector, seqs: Sequence[int]) -> dict[int, float]:
         """The cosine similarities of given records; those not embedded yet are missing."""
         keys = np.array(sorted(seqs), dtype=np.int64)

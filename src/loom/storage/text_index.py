@@ -394,6 +394,7 @@ class TextTail:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self.changes = 0
         # term hash -> ascending (slot << 16 | frequency); a slot is a document's number in order of arrival.
         # The only posting of a term stands alone: most terms are rare, and an array costs as much as ten.
         self._postings: dict[int, int | array[int]] = {}
@@ -425,6 +426,7 @@ class TextTail:
         with self._lock:
             if key in self._documents:
                 return
+            self.changes += 1
             keys = self._keys
             slot = self._first_slot + len(keys)
             if keys and key < keys[-1]:
@@ -451,6 +453,7 @@ class TextTail:
             known = self._documents.pop(key, None)
             if known is None:
                 return False
+            self.changes += 1
             slot, terms = known
             for term in terms:
                 found = self._postings[term]
@@ -576,6 +579,7 @@ class TextIndex:
         self._postings_budget = postings_budget
         self._exact_documents = exact_documents
         self._shortlist = shortlist
+        self._planned: tuple[tuple[Any, ...], _Plan] | None = None
 
     @property
     def documents(self) -> int:
@@ -640,7 +644,18 @@ class TextIndex:
             raise DamagedSegment(_DAMAGE) from error
         return scores[places]
 
+    def ceiling(self, query: Mapping[str, float], k1: float = K1, b: float = B) -> float:
+        """What a document of average length would score that holds every term of the query once."""
+        return self._plan(query, k1, b).ceiling
+
     def _plan(self, query: Mapping[str, float], k1: float, b: float) -> _Plan:
+        """How to answer a query. The last one is kept: one question is searched, scored and measured."""
+        asked = (tuple(query.items()), k1, b, self._tail.changes)
+        if self._planned is None or self._planned[0] != asked:
+            self._planned = asked, self._make_plan(query, k1, b)
+        return self._planned[1]
+
+    def _make_plan(self, query: Mapping[str, float], k1: float, b: float) -> _Plan:
         if not (k1 >= 0.0 and 0.0 <= b <= 1.0):
             raise InvalidInput(f"BM25 needs k1 >= 0 and b from 0 to 1, not k1={k1} and b={b}")
         for weight in query.values():
@@ -660,14 +675,17 @@ class TextIndex:
         documents = self._segment_documents + tail.documents
         total_length = self._segment_length + tail.total_length
         terms: list[tuple[int, int, _Term]] = []
+        ceiling = 0.0
         for hashed, weight, found in zip(hashes, query.values(), lists, strict=True):
+            frequency = sum([len(entry.documents) for entry in found])
+            weight *= math.log(1.0 + (documents - frequency + 0.5) / (frequency + 0.5))
+            ceiling += weight
             if found:
-                frequency = sum([len(entry.documents) for entry in found])
-                weight *= math.log(1.0 + (documents - frequency + 0.5) / (frequency + 0.5))
                 terms.append((frequency, hashed, _Term(weight, frequency, weight * (k1 + 1.0), found)))
         terms.sort(key=_by_frequency)
         average = total_length / documents if total_length else 1.0
-        return _Plan([*self._segments, tail], [entry[2] for entry in terms], documents, _Statistics(average, k1, b))
+        found_terms = [entry[2] for entry in terms]
+        return _Plan([*self._segments, tail], found_terms, documents, _Statistics(average, k1, b), ceiling)
 
 
 def _by_frequency(entry: tuple[int, int, _Term]) -> tuple[int, int]:
@@ -682,8 +700,14 @@ class _Plan:
     """
 
     def __init__(
-        self, sources: Sequence[_Source], terms: list[_Term], documents: int, statistics: _Statistics
+        self,
+        sources: Sequence[_Source],
+        terms: list[_Term],
+        documents: int,
+        statistics: _Statistics,
+        ceiling: float,
     ) -> None:
+        self.ceiling = ceiling
         self.terms = terms
         self.documents = documents
         self.postings = sum(term.frequency for term in terms)

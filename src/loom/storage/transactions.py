@@ -119,19 +119,20 @@ class SqliteTransaction:
                 self._supersede(known, seq, created_at)
             if draft.named:
                 newest[draft.id] = _Newest(seq, version, created_at, draft.content, data, metadata, draft.tier)
-            edges += [(id_hash(self.namespace, source), own_hash) for source in draft.sources]
+            if draft.sources:
+                edges += [(id_hash(self.namespace, source), own_hash) for source in draft.sources]
+            self.appended_bytes += len(draft.content)
             results.append(Written(seq, draft.id, version, True))
-        created = [one.seq for one in results if one.created]
         self._many(_INSERT_RECORD, rows)
-        self._many("INSERT OR IGNORE INTO edges (source, derived) VALUES (?, ?)", edges)
+        if edges:
+            self._many("INSERT OR IGNORE INTO edges (source, derived) VALUES (?, ?)", edges)
         if self._space is not None:
             self._many(
                 "INSERT INTO jobs (namespace, kind, record, seq) VALUES (?, ?, ?, ?)",
-                [(self.namespace, EMBED, seq, seq) for seq in created],
+                [(self.namespace, EMBED, row[0], row[0]) for row in rows],
             )
-            self.queued += len(created)
-        self.appended += len(created)
-        self.appended_bytes += sum(len(row[-2]) for row in rows)
+            self.queued += len(rows)
+        self.appended += len(rows)
         return results
 
     def _row(

@@ -31,9 +31,9 @@ from loom.storage.projections import (
     StaleProjection,
     TailLimit,
     active_space,
-    spoken,
 )
 from loom.storage.transactions import EMBED, SqliteTransaction
+from loom.storage.words import spoken
 from loom.storage.worker import LeaseLost, Worker
 
 __all__ = ["MAX_ATTEMPTS", "Embed", "Upkeep", "join", "part"]

@@ -15,7 +15,7 @@ from hashlib import blake2b
 from itertools import chain
 from operator import add
 
-__all__ = ["ANALYZER_VERSION", "MAX_TERM_CHARS", "query_terms", "terms"]
+__all__ = ["ANALYZER_VERSION", "MAX_TERM_CHARS", "query_terms", "spoken", "terms"]
 
 # Anything that changes a term, on either side, changes this number.
 ANALYZER_VERSION = 1
@@ -34,6 +34,11 @@ _CHARACTER_LIMIT = 16
 # Raw token -> its terms. Cleared when full: cheaper than any order of use, and refilled within milliseconds.
 _CACHE_TOKENS = 32_768
 _CACHE_TOKEN_CHARS = 40
+
+
+def spoken(name: str | None, content: str) -> str:
+    """What a record is found by: its words, and who said them."""
+    return f"{name}: {content}" if name else content
 
 
 def terms(text: str) -> list[str]:

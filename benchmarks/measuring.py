@@ -219,7 +219,7 @@ def percentile(values: Sequence[float], percent: float) -> float:
 def ratio(left: Side, *right: Side) -> float:
     """The median over the chunks of how much more CPU the left side took than the right ones together."""
     sums = [sum(values) for values in zip(*(side.cpu_us for side in right), strict=True)]
-    return statistics.median(ours / bare for ours, bare in zip(left.cpu_us, sums, strict=True))
+    return float(statistics.median(ours / bare for ours, bare in zip(left.cpu_us, sums, strict=True)))
 
 
 def print_table(sides: Sequence[Side], what: str) -> None:
@@ -234,7 +234,7 @@ def print_table(sides: Sequence[Side], what: str) -> None:
 
 
 def best_by_query(runs: Sequence[Callable[[int], object]], queries: int, rounds: int = 3) -> list[list[float]]:
-    """CPU milliseconds of each run on each query, the runs in turn, the best of the rounds.
+    """CPU milliseconds of the process for each run and query, the runs in turn, the best of the rounds.
 
     The best, because a query that another process interrupts says nothing about the query.
     """
@@ -245,7 +245,7 @@ def best_by_query(runs: Sequence[Callable[[int], object]], queries: int, rounds:
     for _ in range(rounds):
         for number in range(queries):
             for run, times in zip(runs, best, strict=True):
-                started = time.thread_time()
+                started = time.process_time()
                 run(number)
-                times[number] = min(times[number], (time.thread_time() - started) * 1e3)
+                times[number] = min(times[number], (time.process_time() - started) * 1e3)
     return best

@@ -48,6 +48,8 @@ def test_a_kill_inside_a_schema_upgrade_leaves_the_old_format_unharmed(tmp_path:
         assert child.wait_for_death() == ["upgrading"]
     assert (tmp_path / "agent.loom-wal").stat().st_size > 20_000_000
     assert format_of(path) == schema.current_version()
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT name FROM sqlite_schema WHERE sql LIKE '%extra%'").fetchall() == []
     with loom.open(path, embedder="none", index_tail_records=10) as memory:
         assert_found(memory, written)
         assert_sound(memory)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from loom.errors import InvalidInput
@@ -18,14 +17,15 @@ from loom.memory.types import Hit
 from loom.storage.base import Filter, Match, Record, Vector
 from loom.storage.words import query_terms
 
-__all__ = ["Scores", "Searchable", "fuse", "recall"]
+__all__ = ["Searchable", "fuse", "recall"]
 
 log = logging.getLogger("loom.recall")
 
-# How many candidates each index nominates for a result of `limit`; the same for every small limit, so that a
-# shorter answer is the beginning of a longer one.
+# How many candidates words nominate for a result of `limit`, and meaning half as many: a vector costs more to
+# score, and its far neighbours are rarely right. The same for every small limit, so that a shorter answer is the
+# beginning of a longer one.
 _CANDIDATES = 4
-_FEWEST_CANDIDATES = 64
+_FEWEST_CANDIDATES = 48
 # The share of the ceiling at which words alone are taken to answer a question. Measured on English dialogues and
 # on paraphrases in both languages: from 0.45 to 0.8 the first lose under a point and the second gain ten.
 _GOOD_MATCH = 0.6
@@ -45,15 +45,6 @@ class Searchable(Protocol):
     def score_vectors(self, query: Vector, seqs: Sequence[int]) -> dict[int, float]: ...
 
     def records(self, seqs: Sequence[int]) -> dict[int, Record]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Scores:
-    """How one candidate did: its fused score, and each index's own (None where it has no vector yet)."""
-
-    fused: float
-    words: float
-    meaning: float | None
 
 
 def recall(
@@ -78,7 +69,7 @@ def recall(
     by_meaning: dict[int, float] = {}
     vector = None if embedder is None else _question_vector(embedder, question)
     if vector is not None:
-        by_meaning = {match.seq: match.score for match in store.search_vectors(vector, count, wanted)}
+        by_meaning = {match.seq: match.score for match in store.search_vectors(vector, count // 2, wanted)}
         missing = [seq for seq in by_words if seq not in by_meaning]
         unworded = [seq for seq in by_meaning if seq not in by_words]
         if missing:
@@ -86,11 +77,18 @@ def recall(
         if unworded:
             by_words |= store.score_text(terms, unworded)
     scores = fuse(by_words, by_meaning, vector_weight, store.ceiling_text(terms) if by_meaning else 0.0)
-    # A few more than asked for, so that records forgotten meanwhile leave no gap.
-    best = sorted(scores, key=lambda seq: (-scores[seq].fused, seq))[: limit + 8]
-    records = store.records(best)
-    asked = tuple(terms)
-    return [_hit(records[seq], scores[seq], asked) for seq in best if seq in records][:limit]
+    best = sorted(scores, key=lambda seq: (-scores[seq], seq))
+    records: dict[int, Record] = {}
+    asked = 0
+    while len(records) < limit and asked < len(best):  # again only where records were forgotten meanwhile
+        records |= store.records(best[asked : asked + limit])
+        asked += limit
+    shared = tuple(terms)
+    return [
+        _hit(records[seq], scores[seq], by_words.get(seq, 0.0), by_meaning.get(seq), shared)
+        for seq in best[:asked]
+        if seq in records
+    ][:limit]
 
 
 def _question_vector(embedder: EmbeddingProvider, question: str) -> Vector | None:
@@ -104,27 +102,28 @@ def _question_vector(embedder: EmbeddingProvider, question: str) -> Vector | Non
 
 def fuse(
     by_words: Mapping[int, float], by_meaning: Mapping[int, float], vector_weight: float, ceiling: float
-) -> dict[int, Scores]:
+) -> dict[int, float]:
     """One score from two: words as a share of what they could have reached, meaning by how far it stands out.
 
     A share of `ceiling` (what a record with every word of the question would score), because the best of
     poor matches is no good match: a shared "any" must not beat a memory that means the same. Similarities
     crowd together and their level differs from model to model, so only the distance from the candidates'
-    mean counts (in standard deviations, 0 to 3).
+    mean counts (in standard deviations, 0 to 3). The result lies between 0 and 1.
     """
-    full = max(max(by_words.values(), default=0.0), _GOOD_MATCH * ceiling)
+    full = max(max(by_words.values(), default=0.0), _GOOD_MATCH * ceiling) or 1.0
+    if not by_meaning:
+        return {seq: words / full for seq, words in by_words.items()}
     mean, deviation = _spread(list(by_meaning.values()))
-    scores: dict[int, Scores] = {}
-    for seq in by_words.keys() | by_meaning.keys():
-        words = by_words.get(seq, 0.0)
-        meaning = by_meaning.get(seq)
-        fused = words / full if full > 0 else 0.0
-        if meaning is not None and deviation > 0:
-            fused += vector_weight * min(max((meaning - mean) / deviation, 0.0), 3.0) / 3.0
-        elif meaning is not None:
-            fused += vector_weight * max(meaning, 0.0)
-        scores[seq] = Scores(fused / (1.0 + (vector_weight if by_meaning else 0.0)), words, meaning)
-    return scores
+    word_share = 1.0 / (full * (1.0 + vector_weight))
+    meaning_share = vector_weight / (1.0 + vector_weight)
+    step = meaning_share / (3.0 * deviation) if deviation > 0 else 0.0
+    fused = {seq: words * word_share for seq, words in by_words.items()}
+    for seq, meaning in by_meaning.items():
+        distance = (
+            min(max((meaning - mean) * step, 0.0), meaning_share) if step else max(meaning, 0.0) * meaning_share
+        )
+        fused[seq] = fused.get(seq, 0.0) + distance
+    return fused
 
 
 def _spread(values: list[float]) -> tuple[float, float]:
@@ -134,14 +133,14 @@ def _spread(values: list[float]) -> tuple[float, float]:
     return mean, math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))
 
 
-def _hit(record: Record, scores: Scores, terms: tuple[str, ...]) -> Hit:
-    signals = {"words": scores.words} if scores.words > 0 else {}
-    if scores.meaning is not None:
-        signals["meaning"] = scores.meaning
+def _hit(record: Record, score: float, words: float, meaning: float | None, terms: tuple[str, ...]) -> Hit:
+    signals = {"words": words} if words > 0 else {}
+    if meaning is not None:
+        signals["meaning"] = meaning
     return Hit(
         id=record.id,
         content=record.content,
-        score=scores.fused,
+        score=score,
         tokens=record.tokens,
         created_at=record.created_at,
         role=record.role,

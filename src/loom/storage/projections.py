@@ -45,6 +45,8 @@ TEXT_BASIS = f"words-{words.ANALYZER_VERSION}"
 
 # A segment never grows past this: forgetting one record rewrites one segment, in well under a second.
 _LARGEST_SEGMENT = 65_536
+# What is indexed at once, however long the tail has become: a large import makes large segments from the start.
+_LARGEST_CHUNK = 16_384
 # Four of a size are merged into one of the next, so each record is rewritten two or three times in its life.
 _MERGE_WIDTH = 4
 
@@ -351,7 +353,7 @@ class Projector:
             rows = connection.execute(
                 "SELECT seq, name, content FROM records WHERE namespace = ? AND seq > ? AND version > 0 "
                 "ORDER BY seq LIMIT ?",
-                (self._namespace, state.watermark, self._limit.records),
+                (self._namespace, state.watermark, _LARGEST_CHUNK),
             ).fetchall()
             return TEXT_BASIS, rows
         space = active_space(connection, self._namespace)
@@ -360,7 +362,7 @@ class Projector:
         rows = connection.execute(
             "SELECT seq, record, data FROM vectors WHERE namespace = ? AND space = ? AND seq > ? "
             "AND record IS NOT NULL ORDER BY seq LIMIT ?",
-            (self._namespace, space[0], state.watermark, self._limit.records),
+            (self._namespace, space[0], state.watermark, _LARGEST_CHUNK),
         ).fetchall()
         return vector_basis(space[0]), rows
 

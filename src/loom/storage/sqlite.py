@@ -543,26 +543,36 @@ class SqliteStore:
     def _search(self, limit: int, wanted: Filter, nominate: _Nominate) -> list[Match]:
         self._check_open()
         _check_limit(limit)
-        where, values = conditions(wanted, self._number)
         with self._fresh_index() as (connection, index):
             # Mostly the filter admits most of what is found: ask for a few more, and see who may stay.
-            keys, scores = nominate(index, limit + limit // 2 + 8, None)
-            kept = _admitted(connection, keys, where, values)
-            if len(kept) < limit and len(keys) >= limit + limit // 2 + 8:
-                among = _subset(connection, where, values, _EXACT_SUBSET)
-                if among is not None:
-                    keys, scores = nominate(index, limit, among)
-                    kept = set(keys.tolist())
-                else:
-                    count = limit * 8
-                    while len(kept) < limit:
-                        keys, scores = nominate(index, count, None)
-                        kept = _admitted(connection, keys, where, values)
-                        if len(keys) < count:
-                            break
-                        count *= 8
+            count = limit + 8
+            keys, scores = nominate(index, count, None)
+            if not wanted.narrows:
+                kept = set(keys.tolist()) - _superseded(connection, keys)
+            else:
+                where, values = conditions(wanted, self._number)
+                kept = _admitted(connection, keys, where, values)
+            if len(kept) < limit and len(keys) >= count:
+                keys, scores, kept = self._search_further(connection, index, limit, wanted, nominate)
         pairs = zip(keys.tolist(), scores.tolist(), strict=True)
         return [Match(key, score) for key, score in pairs if key in kept][:limit]
+
+    def _search_further(
+        self, connection: sqlite3.Connection, index: NamespaceIndex, limit: int, wanted: Filter, nominate: _Nominate
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], set[int]]:
+        """The filter admits few: search exactly among those, or, where they are many, ever deeper."""
+        where, values = conditions(wanted, self._number)
+        among = _subset(connection, where, values, _EXACT_SUBSET)
+        if among is not None:
+            keys, scores = nominate(index, limit, among)
+            return keys, scores, set(keys.tolist())
+        count = limit
+        while True:
+            count *= 8
+            keys, scores = nominate(index, count, None)
+            kept = _admitted(connection, keys, where, values)
+            if len(kept) >= limit or len(keys) < count:
+                return keys, scores, kept
 
     @contextmanager
     def _fresh_index(self) -> Iterator[tuple[sqlite3.Connection, NamespaceIndex]]:
@@ -904,6 +914,19 @@ def _settle_target(target: Path) -> None:
 def _check_limit(limit: int) -> None:
     if not isinstance(limit, int) or not 1 <= limit < 2**31:
         raise InvalidInput(f"limit is {limit!r}; it must be a whole number of 1 or more")
+
+
+def _superseded(connection: sqlite3.Connection, keys: npt.NDArray[np.int64]) -> set[int]:
+    """Which of the nominated records have a newer version: all that can keep one out where no filter is given."""
+    found: set[int] = set()
+    wanted = keys.tolist()
+    for start in range(0, len(wanted), 500):
+        part = wanted[start : start + 500]
+        marks = ", ".join("?" * len(part))
+        found.update(
+            row[0] for row in connection.execute(f"SELECT record FROM supersessions WHERE record IN ({marks})", part)
+        )
+    return found
 
 
 def _admitted(connection: sqlite3.Connection, keys: npt.NDArray[np.int64], where: str, values: list[Any]) -> set[int]:

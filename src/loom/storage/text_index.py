@@ -265,8 +265,10 @@ class _SegmentSource:
         "_starts",
         "_table",
         "count",
+        "first_key",
         "gapless",
         "keys",
+        "last_key",
         "total_length",
     )
 
@@ -275,7 +277,8 @@ class _SegmentSource:
         self.keys: Keys = arrays["keys"]
         self.count = len(self.keys)
         header = segment.header  # not the keys: their pages are not read before they are needed
-        self.gapless = self.count > 0 and header["last_key"] - header["first_key"] == self.count - 1
+        self.first_key, self.last_key = (header["first_key"], header["last_key"]) if self.count else (0, -1)
+        self.gapless = self.count > 0 and self.last_key - self.first_key == self.count - 1
         self.total_length = int(segment.header["total_length"])
         self._hashes = arrays["hashes"]
         self._reach = 2 * math.isqrt(len(self._hashes)) + 16
@@ -330,7 +333,18 @@ class _SegmentSource:
 class _TailSource:
     """What one query sees of the tail: a copy, in order of the keys, that later writes do not change."""
 
-    __slots__ = ("_frequencies", "_impacts", "_lengths", "count", "documents", "keys", "lists", "total_length")
+    __slots__ = (
+        "_frequencies",
+        "_impacts",
+        "_lengths",
+        "count",
+        "documents",
+        "first_key",
+        "keys",
+        "last_key",
+        "lists",
+        "total_length",
+    )
 
     gapless = False  # a key that was removed and given again stands there twice
 
@@ -347,6 +361,7 @@ class _TailSource:
         self.total_length = total_length
         self.keys = keys
         self.count = len(keys)
+        self.first_key, self.last_key = (int(keys[0]), int(keys[-1])) if self.count else (0, -1)
         self.lists = lists
         self._frequencies = frequencies
         self._lengths = lengths
@@ -876,17 +891,40 @@ class _Plan:
 
     def _newest(self, term: _Term, size: int) -> tuple[list[_List], list[_List]]:
         """A term's postings of its `size` newest documents, and the others."""
-        ends = [entry.documents[-size:] if size else entry.documents[:0] for entry in term.lists]
-        keys = [self._sources[entry.source].keys[end] for entry, end in zip(term.lists, ends, strict=True)]
-        joined = np.concatenate(keys)
-        oldest = np.partition(joined, len(joined) - size)[len(joined) - size] if size else 0
         newer: list[_List] = []
         older: list[_List] = []
-        for entry, end_keys in zip(term.lists, keys, strict=True):
-            cut = len(entry.documents) - (len(end_keys) - int(end_keys.searchsorted(oldest)) if size else 0)
-            newer.append(_List(entry.source, entry.documents[cut:], entry.codes[cut:]))
-            older.append(_List(entry.source, entry.documents[:cut], entry.codes[:cut]))
+        for together in self._newest_first(term.lists):
+            for entry, cut in zip(together, self._cuts(together, size), strict=True):
+                newer.append(_List(entry.source, entry.documents[cut:], entry.codes[cut:]))
+                older.append(_List(entry.source, entry.documents[:cut], entry.codes[:cut]))
+            size = max(0, size - sum([len(entry.documents) for entry in together]))
         return [entry for entry in newer if len(entry.documents)], [entry for entry in older if len(entry.documents)]
+
+    def _newest_first(self, lists: Iterable[_List]) -> list[list[_List]]:
+        """The lists by the ranges of their sources' keys, the newest first; those whose ranges overlap together."""
+        groups: list[tuple[int, list[_List]]] = []
+        for entry in sorted(lists, key=lambda entry: -self._sources[entry.source].last_key):
+            source = self._sources[entry.source]
+            if groups and source.last_key >= groups[-1][0]:
+                groups[-1][1].append(entry)
+                groups[-1] = (min(groups[-1][0], source.first_key), groups[-1][1])
+            else:
+                groups.append((source.first_key, [entry]))
+        return [together for _, together in groups]
+
+    def _cuts(self, lists: list[_List], size: int) -> list[int]:
+        """Where the newest `size` postings of all these lists begin in each."""
+        lengths = [len(entry.documents) for entry in lists]
+        if not size or size >= sum(lengths):
+            return lengths if not size else [0] * len(lists)
+        if len(lists) == 1:  # mostly: segments follow one another, and their keys need not be read
+            return [lengths[0] - size]
+        keys = [self._sources[entry.source].keys[entry.documents[-size:]] for entry in lists]
+        joined = np.concatenate(keys)
+        oldest = np.partition(joined, len(joined) - size)[len(joined) - size]
+        return [
+            length - len(ends) + int(ends.searchsorted(oldest)) for length, ends in zip(lengths, keys, strict=True)
+        ]
 
     def _finish(
         self,
@@ -912,8 +950,12 @@ class _Plan:
         first = self._completed(numbers[leading], scores[leading], pending)
         lowest = _threshold(first[1], limit) * (1.0 - _SLACK) - self._rest[position]
         others = (~leading & (scores >= lowest)).nonzero()[0]
-        second = self._completed(numbers[others], scores[others], pending)
-        return np.concatenate((first[0], second[0])), np.concatenate((first[1], second[1]))
+        numbers, scores = numbers[others], scores[others]
+        for after, (weight, lists) in enumerate(pending, start=position + 1):
+            self._add(weight, lists, self._groups(numbers), scores)
+            kept = scores >= lowest + self._rest[position] - self._rest[after]
+            numbers, scores = numbers[kept], scores[kept]
+        return np.concatenate((first[0], numbers)), np.concatenate((first[1], scores))
 
     def _newest_of_best(self, numbers: Numbers, scores: Scores, size: int) -> tuple[Numbers, Scores]:
         """The `size` documents with the highest scores, the newest of those that tie for the last places."""

@@ -1,0 +1,174 @@
+"""What a whole `recall` costs beside a bare tantivy and a bare usearch search on the same data, in one run.
+
+    python -m benchmarks.recalling --records 100000 [--questions 200] [--rounds 5]
+
+`recall` answers with ten memories, text and all, found by words and by meaning, filtered, scored and read from
+the database. The bare sides answer with ten document numbers each: tantivy from an index of the same terms with
+the same query terms (made by our analyser beforehand), usearch (f16, HNSW with its defaults) from the same
+vectors. Embedding the question is left out on both sides: the vectors are prepared (clustered, 384 dimensions).
+The sides take turns, question by question; CPU of the process, for each question the best of the rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import itertools
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.measuring import best_by_query, messages, percentile, questions
+from benchmarks.vector_recall import clustered
+from loom.everyday import Memory, open_memory
+from loom.memory.recall import Searchable
+from loom.storage.words import query_terms, terms
+
+__all__ = ["main"]
+
+Floats = npt.NDArray[np.float32]
+Ask = Callable[[int], object]
+
+_BATCH = 5_000
+_DIMENSIONS = 384
+_LIMIT = 10
+
+
+class PreparedEmbedder:
+    """Answers with vectors made beforehand: the n-th text it is given for keeping has the n-th vector."""
+
+    name = "prepared"
+    dimensions = _DIMENSIONS
+
+    def __init__(self, texts: Sequence[str], vectors: Floats, asked: Sequence[str], question_vectors: Floats) -> None:
+        self._vectors = vectors
+        self._numbers = {text: number for number, text in enumerate(texts)}
+        self._questions = dict(zip(asked, question_vectors, strict=True))
+
+    def embed(self, text: str) -> Floats:
+        return np.asarray(self._vectors[self._numbers[text]])
+
+    def embed_batch(self, batch: Sequence[str]) -> Floats:
+        return np.asarray(self._vectors[[self._numbers[text] for text in batch]])
+
+    def embed_query(self, text: str) -> Floats:
+        return self._questions[text]
+
+
+def fill(memory: Memory, texts: Sequence[str]) -> None:
+    for start in range(0, len(texts), _BATCH):
+        memory.remember(list(texts[start : start + _BATCH]), role="user", session_id=f"s{start // _BATCH}")
+    report = memory.flush()
+    if not report.complete:
+        raise SystemExit(f"not everything was indexed: {report}")
+
+
+def bare_tantivy(folder: Path, texts: Sequence[str], asked: Sequence[str]) -> Ask | None:
+    if importlib.util.find_spec("tantivy") is None:
+        return None
+    tantivy = importlib.import_module("tantivy")
+    builder = tantivy.SchemaBuilder()
+    builder.add_integer_field("key", stored=True, indexed=False)
+    builder.add_text_field("body", stored=False, tokenizer_name="whitespace", index_option="freq")
+    schema = builder.build()
+    folder.mkdir()
+    index = tantivy.Index(schema, path=str(folder))
+    writer = index.writer(heap_size=200_000_000, num_threads=1)
+    for number, text in enumerate(texts):
+        writer.add_document(tantivy.Document(key=number, body=" ".join(terms(text))))
+    writer.commit()
+    writer.wait_merging_threads()
+    index.reload()
+    searcher = index.searcher()
+    words = [list(query_terms(question)) for question in asked]
+    should = tantivy.Occur.Should
+
+    def ask(number: int) -> object:
+        clauses = [
+            (should, tantivy.Query.term_query(schema, "body", word, index_option="freq")) for word in words[number]
+        ]
+        return searcher.search(tantivy.Query.boolean_query(clauses), _LIMIT, count=False).hits
+
+    return ask
+
+
+def bare_usearch(vectors: Floats, question_vectors: Floats) -> Ask | None:
+    if importlib.util.find_spec("usearch") is None:
+        return None
+    index: Any = importlib.import_module("usearch.index").Index(ndim=_DIMENSIONS, metric="cos", dtype="f16")
+    for start in range(0, len(vectors), 20_000):
+        print(f"  usearch: {start:,} of {len(vectors):,} added", flush=True)
+        part = vectors[start : start + 20_000]
+        index.add(np.arange(start, start + len(part), dtype=np.uint64), part, threads=1)
+    return lambda number: index.search(question_vectors[number], _LIMIT, threads=1).keys
+
+
+def report(times: dict[str, list[float]]) -> None:
+    for name, values in times.items():
+        print(f"  {name:<28} CPU ms p50 {percentile(values, 50):7.3f}   p95 {percentile(values, 95):7.3f}")
+
+
+def parts_of(memory: Memory, asked: Sequence[str], question_vectors: Floats) -> dict[str, Ask]:
+    """The steps of a recall by themselves, to see where its time goes."""
+    from loom.storage.base import Filter
+
+    store: Searchable = memory.store
+    words = [query_terms(question) for question in asked]
+    everything = Filter()
+    found = [[match.seq for match in store.search_text(one, 18, everything)] for one in words]
+    return {
+        "analysing the question": lambda number: query_terms(asked[number]),
+        "searching words": lambda number: store.search_text(words[number], 64, everything),
+        "searching vectors": lambda number: store.search_vectors(question_vectors[number], 64, everything),
+        "reading 18 records": lambda number: store.records(found[number]),
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="benchmarks.recalling", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--records", type=int, default=100_000)
+    parser.add_argument("--questions", type=int, default=200)
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args(arguments)
+    texts = list(dict.fromkeys(messages(options.records)))
+    asked = list(dict.fromkeys(questions(options.questions)))
+    drawn = clustered(len(texts) + len(asked), _DIMENSIONS)
+    vectors, question_vectors = drawn[: len(texts)], drawn[len(texts) :]
+    print(f"{len(texts):,} records, {len(asked)} questions in two languages")
+    with tempfile.TemporaryDirectory() as folder:
+        embedder = PreparedEmbedder(texts, vectors, asked, question_vectors)
+        with open_memory(Path(folder) / "recall.loom", embedder=embedder) as memory:
+            started = time.process_time()
+            fill(memory, texts)
+            print(f"  filled and indexed: {(time.process_time() - started) / len(texts) * 1e6:.0f} us CPU a record")
+            sides: dict[str, Ask] = {"recall": lambda number: memory.recall(asked[number], limit=_LIMIT)}
+            bare = {
+                "bare tantivy": bare_tantivy(Path(folder) / "tantivy", texts, asked),
+                "bare usearch f16": bare_usearch(vectors, question_vectors),
+            }
+            for name, ask in bare.items():
+                if ask is None:
+                    print(f"  {name}: not installed (pip install 'loom-memory[bench]'), no comparison")
+                else:
+                    sides[name] = ask
+            steps = parts_of(memory, asked, question_vectors)
+            runs = best_by_query([*sides.values(), *steps.values()], len(asked), options.rounds)
+            times = dict(zip(itertools.chain(sides, steps), runs, strict=True))
+            report(times)
+            if len(sides) == 3:
+                both = [sum(pair) for pair in zip(*(times[name] for name in bare), strict=True)]
+                report({"tantivy + usearch": both})
+                print(
+                    f"  ratio at p50 {percentile(times['recall'], 50) / percentile(both, 50):.2f}, "
+                    f"at p95 {percentile(times['recall'], 95) / percentile(both, 95):.2f}"
+                )
+
+
+if __name__ == "__main__":
+    main()

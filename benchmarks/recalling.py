@@ -27,7 +27,7 @@ import numpy.typing as npt
 from benchmarks.measuring import best_by_query, messages, percentile, questions
 from benchmarks.vector_recall import clustered
 from loom.everyday import Memory, open_memory
-from loom.memory.recall import Searchable
+from loom.storage.base import Filter
 from loom.storage.words import query_terms, terms
 
 __all__ = ["main"]
@@ -58,7 +58,7 @@ class PreparedEmbedder:
         return np.asarray(self._vectors[[self._numbers[text] for text in batch]])
 
     def embed_query(self, text: str) -> Floats:
-        return self._questions[text]
+        return np.asarray(self._questions[text])
 
 
 def fill(memory: Memory, texts: Sequence[str]) -> None:
@@ -116,9 +116,7 @@ def report(times: dict[str, list[float]]) -> None:
 
 def parts_of(memory: Memory, asked: Sequence[str], question_vectors: Floats) -> dict[str, Ask]:
     """The steps of a recall by themselves, to see where its time goes."""
-    from loom.storage.base import Filter
-
-    store: Searchable = memory.store
+    store = memory.store
     words = [query_terms(question) for question in asked]
     everything = Filter()
     found = [[match.seq for match in store.search_text(one, 18, everything)] for one in words]

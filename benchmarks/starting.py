@@ -1,4 +1,4 @@
-"""What it costs to begin: `import loom` beside bare Python, the packages of a core install, bytes to the first answer.
+"""What it costs to begin: `import loom` beside bare Python, packages of a core install, bytes to the first answer.
 
     python -m benchmarks.starting [--records 20000 100000] [--runs 40] [--store FILE ...]
 
@@ -19,7 +19,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 
@@ -77,10 +77,9 @@ def compare_imports(runs: int) -> None:
             times[name].append(process_cpu_ms(code))
     for name, values in times.items():
         print(f"  {name:<14} CPU p50 {percentile(values, 50):6.1f} ms   best {min(values):6.1f} ms")
-    ratios = [ours / bare for bare, ours in zip(*times.values(), strict=True)]
-    print(
-        f"  ratio {statistics.median(ratios):.2f} (of the best runs {min(times['import loom']) / min(times['bare Python']):.2f})"
-    )
+    bare, ours = times.values()
+    middle = statistics.median(right / left for left, right in zip(bare, ours, strict=True))
+    print(f"  ratio {middle:.2f} (of the best runs {min(ours) / min(bare):.2f})")
 
 
 # --- packages ---------------------------------------------------------------------------------------------
@@ -147,12 +146,15 @@ def report_bytes(path: Path, records: int | None, asked: Sequence[str]) -> None:
     print(f"  {name}, {size / 1e6:,.0f} MB in {len(files_of(path))} files:")
     for mode in ("writing", "read_only"):
         runs = [open_and_ask(path, mode, question) for question in asked]
-        disk = [run["disk"] / 1e6 for run in runs]
+
+        def middle(key: str, unit: float = 1.0, runs: Sequence[Mapping[str, float]] = runs) -> float:
+            return percentile([run[key] / unit for run in runs], 50)
+
         print(
-            f"    opened for {mode:<10} MB read p50 {percentile(disk, 50):6.2f}  most {max(disk):6.2f}  (opening alone "
-            f"{percentile([run['opening'] / 1e6 for run in runs], 50):.2f}; by read() "
-            f"{percentile([run['calls'] / 1e6 for run in runs], 50):.2f}); CPU p50 "
-            f"{percentile([run['cpu_ms'] for run in runs], 50):.0f} ms, wall {percentile([run['wall_ms'] for run in runs], 50):.0f} ms",
+            f"    opened for {mode:<10} MB read p50 {middle('disk', 1e6):6.2f}, "
+            f"most {max(run['disk'] for run in runs) / 1e6:6.2f} (opening alone {middle('opening', 1e6):.2f}; "
+            f"through read() {middle('calls', 1e6):.2f}); CPU p50 {middle('cpu_ms'):.0f} ms, "
+            f"wall {middle('wall_ms'):.0f} ms",
             flush=True,
         )
 

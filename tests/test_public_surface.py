@@ -63,6 +63,7 @@ PUBLIC: dict[str, set[str]] = {
     "loom.storage.base": {
         "MAX_TEXT_BYTES",
         "Access",
+        "Candidates",
         "Change",
         "CheckReport",
         "Dimensions",

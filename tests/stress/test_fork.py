@@ -49,10 +49,10 @@ def test_forks_while_threads_write_recall_and_index_lose_nothing(
     tmp_path: Path, seed_of_embedder: int | None
 ) -> None:
     path = tmp_path / "agent.loom"
-    arguments = {"forks": 12, "count": 4, "index_tail_records": 3, "lease_s": 0.5}
+    arguments = {"forks": 8, "count": 4, "index_tail_records": 3, "lease_s": 0.5}
     with Child("fork_while_busy", path=str(path), seed_of_embedder=seed_of_embedder, **arguments) as child:
         written = told(child.finish())
-    assert sum(text.startswith("fork-") for text in written.values()) == 12 * 4
+    assert sum(text.startswith("fork-") for text in written.values()) == 8 * 4
     assert_all_there(path, written)
 
 
@@ -60,7 +60,7 @@ def test_forks_while_threads_write_recall_and_index_lose_nothing(
 def test_many_forks_while_threads_write_recall_and_index_lose_nothing(tmp_path: Path) -> None:
     for number in range(20):
         path = tmp_path / f"agent-{number}.loom"
-        arguments = {"forks": 60, "count": 3, "index_tail_records": 2, "lease_s": 0.5}
+        arguments = {"forks": 60, "count": 3, "index_tail_records": 25, "lease_s": 0.5}
         with Child("fork_while_busy", path=str(path), seed_of_embedder=0, **arguments) as child:
             written = told(child.finish())
         assert_all_there(path, written)

@@ -14,14 +14,14 @@ from typing import Protocol
 from loom.errors import InvalidInput
 from loom.memory.embeddings import EmbeddingProvider, embed_question
 from loom.memory.types import Hit
-from loom.storage.base import Filter, Match, Record, Vector
+from loom.storage.base import Candidates, Filter, Record, Vector
 from loom.storage.words import query_terms
 
 __all__ = ["Searchable", "fuse", "recall"]
 
 log = logging.getLogger("loom.recall")
 
-# How many candidates words nominate for a result of `limit`, and meaning half as many: a vector costs more to
+# How many candidates words nominate for a result of `limit`, and meaning a third as many: a vector costs more to
 # score, and its far neighbours are rarely right. The same for every small limit, so that a shorter answer is the
 # beginning of a longer one.
 _CANDIDATES = 4
@@ -34,15 +34,9 @@ _GOOD_MATCH = 0.6
 class Searchable(Protocol):
     """What recall needs of a store."""
 
-    def search_text(self, query: Mapping[str, float], limit: int, wanted: Filter) -> list[Match]: ...
-
-    def search_vectors(self, query: Vector, limit: int, wanted: Filter) -> list[Match]: ...
-
-    def score_text(self, query: Mapping[str, float], seqs: Sequence[int]) -> dict[int, float]: ...
-
-    def ceiling_text(self, query: Mapping[str, float]) -> float: ...
-
-    def score_vectors(self, query: Vector, seqs: Sequence[int]) -> dict[int, float]: ...
+    def candidates(
+        self, query: Mapping[str, float], vector: Vector | None, limit: int, vector_limit: int, wanted: Filter
+    ) -> Candidates: ...
 
     def records(self, seqs: Sequence[int]) -> dict[int, Record]: ...
 
@@ -64,19 +58,10 @@ def recall(
     if not question.strip():
         raise InvalidInput("the question is empty; ask for something, or use list() to go through everything")
     terms = query_terms(question)
-    count = max(limit * _CANDIDATES, _FEWEST_CANDIDATES)
-    by_words = {match.seq: match.score for match in store.search_text(terms, count, wanted)}
-    by_meaning: dict[int, float] = {}
     vector = None if embedder is None else _question_vector(embedder, question)
-    if vector is not None:
-        by_meaning = {match.seq: match.score for match in store.search_vectors(vector, count // 2, wanted)}
-        missing = [seq for seq in by_words if seq not in by_meaning]
-        unworded = [seq for seq in by_meaning if seq not in by_words]
-        if missing:
-            by_meaning |= store.score_vectors(vector, missing)
-        if unworded:
-            by_words |= store.score_text(terms, unworded)
-    scores = fuse(by_words, by_meaning, vector_weight, store.ceiling_text(terms) if by_meaning else 0.0)
+    count = max(limit * _CANDIDATES, _FEWEST_CANDIDATES)
+    found = store.candidates(terms, vector, count, count // 3, wanted)
+    scores = fuse(found.by_words, found.by_meaning, vector_weight, found.ceiling)
     best = sorted(scores, key=lambda seq: (-scores[seq], seq))
     records: dict[int, Record] = {}
     asked = 0
@@ -84,11 +69,7 @@ def recall(
         records |= store.records(best[asked : asked + limit])
         asked += limit
     shared = tuple(terms)
-    return [
-        _hit(records[seq], scores[seq], by_words.get(seq, 0.0), by_meaning.get(seq), shared)
-        for seq in best[:asked]
-        if seq in records
-    ][:limit]
+    return [_hit(records[seq], scores[seq], found, shared) for seq in best[:asked] if seq in records][:limit]
 
 
 def _question_vector(embedder: EmbeddingProvider, question: str) -> Vector | None:
@@ -133,7 +114,8 @@ def _spread(values: list[float]) -> tuple[float, float]:
     return mean, math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))
 
 
-def _hit(record: Record, score: float, words: float, meaning: float | None, terms: tuple[str, ...]) -> Hit:
+def _hit(record: Record, score: float, found: Candidates, terms: tuple[str, ...]) -> Hit:
+    words, meaning = found.by_words.get(record.seq, 0.0), found.by_meaning.get(record.seq)
     signals = {"words": words} if words > 0 else {}
     if meaning is not None:
         signals["meaning"] = meaning

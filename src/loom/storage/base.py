@@ -24,6 +24,7 @@ from loom.errors import InvalidInput, UnknownFilter
 __all__ = [
     "MAX_TEXT_BYTES",
     "Access",
+    "Candidates",
     "Change",
     "CheckReport",
     "Dimensions",
@@ -203,6 +204,18 @@ class Match:
 
     seq: int
     score: float
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """What both indexes nominate, each scored by both.
+
+    `ceiling` is what a record would score by words that holds every term of the question once.
+    """
+
+    by_words: Mapping[int, float]
+    by_meaning: Mapping[int, float]
+    ceiling: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,6 +404,10 @@ class Store(Protocol):
     def search_text(self, query: Mapping[str, float], limit: int, wanted: Filter) -> list[Match]: ...
 
     def search_vectors(self, query: Vector, limit: int, wanted: Filter) -> list[Match]: ...
+
+    def candidates(
+        self, query: Mapping[str, float], vector: Vector | None, limit: int, vector_limit: int, wanted: Filter
+    ) -> Candidates: ...
 
     def neighbours(self, id: str) -> tuple[tuple[str, ...], tuple[str, ...]]: ...
 

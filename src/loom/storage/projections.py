@@ -43,12 +43,10 @@ VECTORS = "vectors"
 
 TEXT_BASIS = f"words-{words.ANALYZER_VERSION}"
 
-# A segment never grows past this: forgetting one record rewrites one segment, in well under a second.
-_LARGEST_SEGMENT = 65_536
+# A segment never grows past this: forgetting one record rewrites one segment, in a second or so.
+_LARGEST_SEGMENT = 131_072
 # What is indexed at once, however long the tail has become: a large import makes large segments from the start.
 _LARGEST_CHUNK = 16_384
-# Four of a size are merged into one of the next, so each record is rewritten two or three times in its life.
-_MERGE_WIDTH = 4
 
 Built = tuple[Mapping[str, Any], Mapping[str, npt.NDArray[Any]]]
 
@@ -375,7 +373,7 @@ class Projector:
                 "SELECT file, count FROM segments WHERE namespace = ? AND kind = ? ORDER BY first, file",
                 (self._namespace, kind),
             ).fetchall()
-        chosen = choose_merge(rows, self._limit.records)
+        chosen = choose_merge(rows)
         if not chosen:
             return False
         segments = self._open(kind, state, chosen)
@@ -523,25 +521,21 @@ class Projector:
             (self._folder / name).unlink(missing_ok=True)
 
 
-def choose_merge(sizes: list[tuple[str, int]], chunk: int) -> list[str]:
-    """Which segments to merge next: a full set of one size class, smallest class first; none if settled."""
-    classes: dict[int, list[tuple[str, int]]] = {}
-    for name, count in sizes:
-        if count < _LARGEST_SEGMENT:
-            level = 0
-            while count >= chunk * _MERGE_WIDTH ** (level + 1) * 0.5:
-                level += 1
-            classes.setdefault(level, []).append((name, count))
-    for level in sorted(classes):
-        members = classes[level]
-        if len(members) >= _MERGE_WIDTH:
-            chosen: list[str] = []
-            total = 0
-            for name, count in members[:_MERGE_WIDTH]:
-                if total + count > _LARGEST_SEGMENT and len(chosen) > 1:
-                    break
-                chosen.append(name)
-                total += count
-            if len(chosen) > 1:
-                return chosen
-    return []
+def choose_merge(sizes: list[tuple[str, int]], largest: int = _LARGEST_SEGMENT) -> list[str]:
+    """Which segments to merge next: the smaller ones, as soon as they hold half of what the next larger one does.
+
+    So each is at least twice as large as all that are smaller together, a search meets few of them, and a
+    record is rewritten a number of times that grows with the logarithm of the store only.
+    """
+    ordered = sorted((entry for entry in sizes if entry[1] <= largest // 2), key=lambda entry: (entry[1], entry[0]))
+    total = 0
+    chosen: list[str] = []
+    best: list[str] = []
+    for name, count in ordered:
+        if total + count > largest:
+            break
+        if chosen and count <= 2 * total:
+            best = [*chosen, name]
+        chosen.append(name)
+        total += count
+    return best

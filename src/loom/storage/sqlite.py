@@ -11,15 +11,12 @@ import os
 import sqlite3
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 
 from loom.errors import (
     Closed,
@@ -29,12 +26,12 @@ from loom.errors import (
     SettingsConflict,
     StoreBusy,
     StoreUnavailable,
-    WrongDimension,
 )
 from loom.protocol import new_id, utc_now
 from loom.storage import checking, forgetting, upkeep, words
 from loom.storage.base import (
     Access,
+    Candidates,
     Change,
     CheckReport,
     Entry,
@@ -54,25 +51,20 @@ from loom.storage.projections import (
     TEXT,
     TEXT_BASIS,
     VECTORS,
-    NamespaceIndex,
-    StaleProjection,
     TailLimit,
     active_space,
     count_up,
     index_folder,
-    read_state,
     start_over,
     vector_basis,
 )
 from loom.storage.rows import ENTRY_COLUMNS, RECORD_COLUMNS, dump_json, id_hash, to_entry, to_record
+from loom.storage.searching import Searcher, check_limit
 from loom.storage.transactions import EMBED, EMPTY_VECTORS, SqliteTransaction, places_of
 from loom.storage.upkeep import MAX_ATTEMPTS, Embed
 from loom.storage.worker import LeaseLost
 
 __all__ = ["SqliteStore"]
-
-# A filter that admits fewer records than this is scored exactly, record by record.
-_EXACT_SUBSET = 50_000
 
 
 class SqliteStore:
@@ -109,6 +101,7 @@ class SqliteStore:
             number = self._namespace_number(namespace)
             self._number = number
             self._upkeep = upkeep.join(self._engine, number, tail, lease_s)
+            self._searcher = Searcher(self._engine, self._upkeep)
             self._agree_on_analyzer()
             if not read_only and self._pending(forgetting.SCRUB):
                 self._upkeep.worker.wake()
@@ -393,7 +386,7 @@ class SqliteStore:
     def scan(self, wanted: Filter, *, limit: int = 100, after: int | None = None, newest_first: bool = True) -> Page:
         """A page of the records that a filter admits, in the order in which they were written."""
         self._check_open()
-        _check_limit(limit)
+        check_limit(limit)
         where, values = conditions(wanted, self._number)
         if after is not None and not isinstance(after, int):
             raise InvalidInput(f"after is the `next` of an earlier page, not {after!r}")
@@ -478,7 +471,7 @@ class SqliteStore:
 
     def changes(self, since: int, limit: int = 1000) -> list[Change]:
         """What happened after a sequence number, in order."""
-        _check_limit(limit)
+        check_limit(limit)
         union = " UNION ALL ".join(
             f"SELECT * FROM (SELECT {columns} FROM {table} WHERE namespace = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3)"
             for columns, table in _CHANGES
@@ -501,121 +494,25 @@ class SqliteStore:
 
     def search_text(self, query: Mapping[str, float], limit: int, wanted: Filter) -> list[Match]:
         """The best records by their words (BM25), among those the filter admits."""
-        if not query:
-            return []
-        return self._search(limit, wanted, lambda index, count, among: index.text.search(query, count, among=among))
+        self._check_open()
+        return self._searcher.search_text(query, limit, wanted)
 
     def search_vectors(self, query: Vector, limit: int, wanted: Filter) -> list[Match]:
         """The best records by cosine similarity, among those the filter admits and that are embedded."""
-
-        def nominate(index: NamespaceIndex, count: int, among: npt.NDArray[np.int64] | None) -> _Nominated:
-            if index.vectors is None or index.space != self._upkeep.space:
-                return np.empty(0, dtype=np.int64), np.empty(0)  # another space than this process embeds in
-            if len(query) != index.vectors.dimensions:
-                raise WrongDimension(
-                    f"the query vector has {len(query)} dimensions; this store holds {index.vectors.dimensions}"
-                )
-            return index.vectors.search(query, count, among=among)
-
-        return self._search(limit, wanted, nominate)
-
-    def score_text(self, query: Mapping[str, float], seqs: Sequence[int]) -> dict[int, float]:
-        """The BM25 scores of given records; 0 where no word is own."""
-        keys = np.array(sorted(seqs), dtype=np.int64)
-        with self._fresh_index() as (_, index):
-            scores = index.text.score(query, keys)
-        return dict(zip(keys.tolist(), scores.tolist(), strict=True))
-
-    def ceiling_text(self, query: Mapping[str, float]) -> float:
-        """What a record would score that holds every term of the query once."""
-        with self._fresh_index() as (_, index):
-            return index.text.ceiling(query)
-
-    def score_vectors(self, query: Vector, seqs: Sequence[int]) -> dict[int, float]:
-        """The cosine similarities of given records; those not embedded yet are missing."""
-        keys = np.array(sorted(seqs), dtype=np.int64)
-        with self._fresh_index() as (_, index):
-            if index.vectors is None or index.space != self._upkeep.space or not len(keys):
-                return {}
-            found, scores = index.vectors.search(query, len(keys), among=keys)
-        return dict(zip(found.tolist(), scores.tolist(), strict=True))
-
-    def _search(self, limit: int, wanted: Filter, nominate: _Nominate) -> list[Match]:
         self._check_open()
-        _check_limit(limit)
-        with self._fresh_index() as (connection, index):
-            # Mostly the filter admits most of what is found: ask for a few more, and see who may stay.
-            count = limit + 8
-            keys, scores = nominate(index, count, None)
-            if not wanted.narrows:
-                kept = set(keys.tolist()) - _superseded(connection, keys)
-            else:
-                where, values = conditions(wanted, self._number)
-                kept = _admitted(connection, keys, where, values)
-            if len(kept) < limit and len(keys) >= count:
-                keys, scores, kept = self._search_further(connection, index, limit, wanted, nominate)
-        pairs = zip(keys.tolist(), scores.tolist(), strict=True)
-        return [Match(key, score) for key, score in pairs if key in kept][:limit]
+        return self._searcher.search_vectors(query, limit, wanted)
 
-    def _search_further(
-        self, connection: sqlite3.Connection, index: NamespaceIndex, limit: int, wanted: Filter, nominate: _Nominate
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], set[int]]:
-        """The filter admits few: search exactly among those, or, where they are many, ever deeper."""
-        where, values = conditions(wanted, self._number)
-        among = _subset(connection, where, values, _EXACT_SUBSET)
-        if among is not None:
-            keys, scores = nominate(index, limit, among)
-            return keys, scores, set(keys.tolist())
-        count = limit
-        while True:
-            count *= 8
-            keys, scores = nominate(index, count, None)
-            kept = _admitted(connection, keys, where, values)
-            if len(kept) >= limit or len(keys) < count:
-                return keys, scores, kept
+    def candidates(
+        self, query: Mapping[str, float], vector: Vector | None, limit: int, vector_limit: int, wanted: Filter
+    ) -> Candidates:
+        """The best by words and the best by meaning, each scored by both."""
+        self._check_open()
+        return self._searcher.candidates(query, vector, limit, vector_limit, wanted)
 
-    @contextmanager
-    def _fresh_index(self) -> Iterator[tuple[sqlite3.Connection, NamespaceIndex]]:
-        """The index of this process, brought up to a snapshot; repairs a projection that is damaged."""
-        own = self._upkeep
-        for _ in range(100):
-            with self._reading() as connection, own.index.lock:
-                try:
-                    own.index.refresh(connection)
-                except StaleProjection as stale:
-                    damage = stale
-                else:
-                    yield connection, own.index
-                    return
-            self._repair(damage)
-        raise CorruptStore("the index of this store cannot be rebuilt; run check()")
-
-    def _repair(self, damage: StaleProjection) -> None:
-        """Rebuild a projection whose files are missing or damaged, unless it has changed meanwhile.
-
-        Mostly it has: another process merged some segments after this one looked.
-        """
-        with self._reading() as connection:
-            if read_state(connection, self._number, damage.kind).generation != damage.generation:
-                return
-        if self.read_only:
-            self._upkeep.index.rely_on_records(damage.kind, damage.generation)
-        else:
-            self.rebuild(damage.kind, damage.generation)
-
-    def rebuild(self, kind: str, generation: int | None = None) -> None:
-        """Make a projection again from the records; with `generation`, only if it is still that one."""
-        own = self._upkeep
-        with own.worker.lease(wait_s=60.0) as fence:
-            if fence is None:
-                return
-            projector = own.projector(fence)
-            try:
-                if projector.reset(kind, generation):
-                    while projector.due(kind):
-                        projector.extend(kind)
-            except (LeaseLost, StaleProjection):
-                return  # somebody else is at it: the caller looks again
+    def rebuild(self, kind: str) -> None:
+        """Make a projection (`text` or `vectors`) again from the records."""
+        self._check_open()
+        self._searcher.rebuild(kind)
 
     # -- background work -----------------------------------------------------------------------------
 
@@ -857,9 +754,6 @@ class _TransactionScope:
             self._store._after_write(transaction)
 
 
-_Nominated = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]
-_Nominate = Callable[[NamespaceIndex, int, "npt.NDArray[np.int64] | None"], _Nominated]
-
 _STATISTICS = {
     "records": "SELECT count(*) FROM records WHERE namespace = :namespace AND version > 0",
     "superseded": "SELECT count(*) FROM supersessions s JOIN records r ON r.seq = s.record "
@@ -909,45 +803,3 @@ def _settle_target(target: Path) -> None:
     if folder is not None and folder.is_dir():
         for segment in folder.glob("*.seg"):
             segment.unlink(missing_ok=True)
-
-
-def _check_limit(limit: int) -> None:
-    if not isinstance(limit, int) or not 1 <= limit < 2**31:
-        raise InvalidInput(f"limit is {limit!r}; it must be a whole number of 1 or more")
-
-
-def _superseded(connection: sqlite3.Connection, keys: npt.NDArray[np.int64]) -> set[int]:
-    """Which of the nominated records have a newer version: all that can keep one out where no filter is given."""
-    found: set[int] = set()
-    wanted = keys.tolist()
-    for start in range(0, len(wanted), 500):
-        part = wanted[start : start + 500]
-        marks = ", ".join("?" * len(part))
-        found.update(
-            row[0] for row in connection.execute(f"SELECT record FROM supersessions WHERE record IN ({marks})", part)
-        )
-    return found
-
-
-def _admitted(connection: sqlite3.Connection, keys: npt.NDArray[np.int64], where: str, values: list[Any]) -> set[int]:
-    """Which of the nominated records the filter admits."""
-    kept: set[int] = set()
-    wanted = keys.tolist()
-    for start in range(0, len(wanted), 500):
-        part = wanted[start : start + 500]
-        marks = ", ".join("?" * len(part))
-        kept.update(
-            row[0]
-            for row in connection.execute(
-                f"SELECT r.seq FROM records r WHERE r.seq IN ({marks}) AND {where}", (*part, *values)
-            )
-        )
-    return kept
-
-
-def _subset(connection: sqlite3.Connection, where: str, values: list[Any], most: int) -> npt.NDArray[np.int64] | None:
-    """The numbers of all records the filter admits, in order; None where there are more than `most`."""
-    rows = connection.execute(f"SELECT r.seq FROM records r WHERE {where} LIMIT ?", (*values, most + 1)).fetchall()
-    if len(rows) > most:
-        return None
-    return np.sort(np.fromiter((row[0] for row in rows), dtype=np.int64, count=len(rows)))

@@ -277,7 +277,8 @@ class _SegmentSource:
         self.keys: Keys = arrays["keys"]
         self.count = len(self.keys)
         header = segment.header  # not the keys: their pages are not read before they are needed
-        self.first_key, self.last_key = (header["first_key"], header["last_key"]) if self.count else (0, -1)
+        self.first_key = int(header["first_key"]) if self.count else 0
+        self.last_key = int(header["last_key"]) if self.count else -1
         self.gapless = self.count > 0 and self.last_key - self.first_key == self.count - 1
         self.total_length = int(segment.header["total_length"])
         self._hashes = arrays["hashes"]

@@ -1,0 +1,126 @@
+"""Whether a write costs more as the store grows: the early records beside the late ones, background work included.
+
+    python -m benchmarks.growing [--records 100000] [--window 5000]
+
+Records are written one by one and in batches of 100, without an embedder and with the fake one (64 dimensions).
+The figure is the CPU of the whole process per record, worker included, from 5,000 to 10,000 records against the last
+5,000; `flush` closes each window, so that the work that a window caused is in it. Merging is lumpy: which merges
+fall into a window is chance, so the running mean of everything so far is shown beside it. The two halves cannot
+take turns, so a bare SQLite insert of the same texts is measured all along and divides out a busy machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import sqlite3
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.measuring import messages
+from loom.everyday import Memory, open_memory
+from loom.memory.embeddings import FakeEmbedder
+
+__all__ = ["main"]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What one stretch of records cost, in microseconds of CPU each: in all, and of the calling thread."""
+
+    last: int
+    process_us: float
+    thread_us: float
+    bare_us: float
+
+
+class Bare:
+    """The same texts into bare SQLite, one by one: how fast the machine is just now."""
+
+    def __init__(self, path: Path) -> None:
+        self._connection = sqlite3.connect(path, isolation_level=None)
+        self._connection.execute("PRAGMA journal_mode = WAL")
+        self._connection.execute("PRAGMA synchronous = NORMAL")
+        self._connection.execute("CREATE TABLE bare (seq INTEGER PRIMARY KEY, content TEXT)")
+
+    def write_us(self, texts: Sequence[str]) -> float:
+        started = time.thread_time()
+        for text in texts:
+            self._connection.execute("BEGIN IMMEDIATE")
+            self._connection.execute("INSERT INTO bare (content) VALUES (?)", (text,))
+            self._connection.execute("COMMIT")
+        return (time.thread_time() - started) / len(texts) * 1e6
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def write(memory: Memory, texts: Sequence[str], batch: int) -> None:
+    if batch == 1:
+        for text in texts:
+            memory.remember(text, role="user", session_id="s1")
+        return
+    for start in range(0, len(texts), batch):
+        memory.remember(list(texts[start : start + batch]), role="user", session_id="s1")
+
+
+def windows(memory: Memory, bare: Bare, texts: Iterator[str], batch: int, size: int) -> Iterator[Window]:
+    last = 0
+    while chosen := list(itertools.islice(texts, size)):
+        process, thread = time.process_time(), time.thread_time()
+        write(memory, chosen, batch)
+        thread = time.thread_time() - thread
+        memory.flush()
+        process = time.process_time() - process
+        last += len(chosen)
+        yield Window(
+            last, process / len(chosen) * 1e6, thread / len(chosen) * 1e6, bare.write_us(chosen[: len(chosen) // 5])
+        )
+
+
+def relative(window: Window) -> float:
+    return window.process_us / window.bare_us
+
+
+def report(measured: Sequence[Window]) -> None:
+    early, late = measured[1], measured[-1]
+    for name, window in (("early", early), ("late", late)):
+        print(
+            f"    {name:<6} up to {window.last:>9,}: {window.process_us:7.1f} us CPU a record in all, "
+            f"{window.thread_us:6.1f} of the calling thread; bare SQLite {window.bare_us:5.1f}"
+        )
+    tenth = max(1, len(measured) // 10)
+    mean = statistics.mean(map(relative, measured[-tenth:])) / statistics.mean(map(relative, measured[1 : 1 + tenth]))
+    print(
+        f"    growth {late.process_us / early.process_us - 1:+.0%} as measured, "
+        f"{relative(late) / relative(early) - 1:+.0%} beside bare SQLite; "
+        f"last tenth of the windows against the first {mean - 1:+.0%}; calling thread alone "
+        f"{(late.thread_us / late.bare_us) / (early.thread_us / early.bare_us) - 1:+.0%}",
+        flush=True,
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="benchmarks.growing", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--records", type=int, default=100_000)
+    parser.add_argument("--window", type=int, default=5_000)
+    options = parser.parse_args(arguments)
+    if options.records < 3 * options.window:
+        parser.error("there must be room for three windows")
+    embedders: dict[str, Any] = {"without an embedder": "none", "with the fake embedder": FakeEmbedder()}
+    for (name, embedder), batch in itertools.product(embedders.items(), (1, 100)):
+        print(f"  {name}, {'one by one' if batch == 1 else f'in batches of {batch}'}:", flush=True)
+        with tempfile.TemporaryDirectory() as folder:
+            bare = Bare(Path(folder) / "bare.db")
+            with open_memory(Path(folder) / "growing.loom", embedder=embedder) as memory:
+                report(list(windows(memory, bare, messages(options.records), batch, options.window)))
+            bare.close()
+
+
+if __name__ == "__main__":
+    main()

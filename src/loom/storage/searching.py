@@ -1,0 +1,204 @@
+"""Searching: candidates from the indexes of this process, and which of them a filter admits.
+
+The index is brought up to the snapshot that the filter is asked on. One whose files are missing or damaged is
+rebuilt from the records by the way.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from loom.errors import CorruptStore, InvalidInput, WrongDimension
+from loom.storage.base import Candidates, Filter, Match, Vector
+from loom.storage.engine import Engine
+from loom.storage.filters import conditions
+from loom.storage.projections import NamespaceIndex, StaleProjection, read_state
+from loom.storage.upkeep import Upkeep
+from loom.storage.worker import LeaseLost
+
+__all__ = ["Searcher", "check_limit"]
+
+# A filter that admits fewer records than this is scored exactly, record by record.
+_EXACT_SUBSET = 50_000
+
+_Nominated = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]
+_Nominate = Callable[[NamespaceIndex, int, "npt.NDArray[np.int64] | None"], _Nominated]
+
+
+class Searcher:
+    """Search over one namespace."""
+
+    def __init__(self, engine: Engine, upkeep: Upkeep) -> None:
+        self._engine = engine
+        self._upkeep = upkeep
+        self._number = upkeep.namespace
+
+    def search_text(self, query: Mapping[str, float], limit: int, wanted: Filter) -> list[Match]:
+        return self._search(limit, wanted, self._by_words(query)) if query else []
+
+    def search_vectors(self, query: Vector, limit: int, wanted: Filter) -> list[Match]:
+        return self._search(limit, wanted, self._by_meaning(query))
+
+    def _by_words(self, query: Mapping[str, float]) -> _Nominate:
+        return lambda index, count, among: index.text.search(query, count, among=among)
+
+    def _by_meaning(self, query: Vector) -> _Nominate:
+        def nominate(index: NamespaceIndex, count: int, among: npt.NDArray[np.int64] | None) -> _Nominated:
+            if index.vectors is None or index.space != self._upkeep.space:
+                return np.empty(0, dtype=np.int64), np.empty(0)  # another space than this process embeds in
+            if len(query) != index.vectors.dimensions:
+                raise WrongDimension(
+                    f"the query vector has {len(query)} dimensions; this store holds {index.vectors.dimensions}"
+                )
+            return index.vectors.search(query, count, among=among)
+
+        return nominate
+
+    def candidates(
+        self, query: Mapping[str, float], vector: Vector | None, limit: int, vector_limit: int, wanted: Filter
+    ) -> Candidates:
+        """The best by words and the best by meaning, each scored by both, all on one snapshot."""
+        with self._fresh_index() as (connection, index):
+            by_words = self._admitted(connection, index, limit, wanted, self._by_words(query)) if query else {}
+            if vector is None:
+                return Candidates(by_words, {}, 0.0)
+            by_meaning = self._admitted(connection, index, vector_limit, wanted, self._by_meaning(vector))
+            unmeant = np.array(sorted(by_words.keys() - by_meaning.keys()), dtype=np.int64)
+            if len(unmeant):
+                keys, scores = self._by_meaning(vector)(index, len(unmeant), unmeant)
+                by_meaning |= dict(zip(keys.tolist(), scores.tolist(), strict=True))
+            unworded = np.array(sorted(by_meaning.keys() - by_words.keys()), dtype=np.int64)
+            if len(unworded) and query and len(by_words) >= limit:  # else words have found all that share one
+                scores = index.text.score(query, unworded)
+                by_words |= dict(zip(unworded.tolist(), scores.tolist(), strict=True))
+            return Candidates(by_words, by_meaning, index.text.ceiling(query) if query else 0.0)
+
+    def _search(self, limit: int, wanted: Filter, nominate: _Nominate) -> list[Match]:
+        with self._fresh_index() as (connection, index):
+            found = self._admitted(connection, index, limit, wanted, nominate)
+        return [Match(key, score) for key, score in found.items()]
+
+    def _admitted(
+        self, connection: sqlite3.Connection, index: NamespaceIndex, limit: int, wanted: Filter, nominate: _Nominate
+    ) -> dict[int, float]:
+        """The best of an index that the filter admits, with their scores, best first."""
+        check_limit(limit)
+        # Mostly the filter admits most of what is found: ask for a few more, and see who may stay.
+        count = limit + 8
+        keys, scores = nominate(index, count, None)
+        if not wanted.narrows:
+            kept = set(keys.tolist()) - _superseded(connection, keys)
+        else:
+            kept = _admitted(connection, keys, *conditions(wanted, self._number))
+        if len(kept) < limit and len(keys) >= count:
+            keys, scores, kept = self._search_further(connection, index, limit, wanted, nominate)
+        pairs = zip(keys.tolist(), scores.tolist(), strict=True)
+        return dict([pair for pair in pairs if pair[0] in kept][:limit])
+
+    def _search_further(
+        self, connection: sqlite3.Connection, index: NamespaceIndex, limit: int, wanted: Filter, nominate: _Nominate
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], set[int]]:
+        """The filter admits few: search exactly among those, or, where they are many, ever deeper."""
+        where, values = conditions(wanted, self._number)
+        among = _subset(connection, where, values, _EXACT_SUBSET)
+        if among is not None:
+            keys, scores = nominate(index, limit, among)
+            return keys, scores, set(keys.tolist())
+        count = limit
+        while True:
+            count *= 8
+            keys, scores = nominate(index, count, None)
+            kept = _admitted(connection, keys, where, values)
+            if len(kept) >= limit or len(keys) < count:
+                return keys, scores, kept
+
+    @contextmanager
+    def _fresh_index(self) -> Iterator[tuple[sqlite3.Connection, NamespaceIndex]]:
+        """The index of this process, brought up to a snapshot; repairs a projection that is damaged."""
+        own = self._upkeep
+        for _ in range(100):
+            with self._engine.read() as connection, own.index.lock:
+                try:
+                    own.index.refresh(connection)
+                except StaleProjection as stale:
+                    damage = stale
+                else:
+                    yield connection, own.index
+                    return
+            self._repair(damage)
+        raise CorruptStore("the index of this store cannot be rebuilt; run check()")
+
+    def _repair(self, damage: StaleProjection) -> None:
+        """Rebuild a projection whose files are missing or damaged, unless it has changed meanwhile.
+
+        Mostly it has: another process merged some segments after this one looked.
+        """
+        with self._engine.read() as connection:
+            if read_state(connection, self._number, damage.kind).generation != damage.generation:
+                return
+        if self._engine.read_only:
+            self._upkeep.index.rely_on_records(damage.kind, damage.generation)
+        else:
+            self.rebuild(damage.kind, damage.generation)
+
+    def rebuild(self, kind: str, generation: int | None = None) -> None:
+        """Make a projection again from the records; with `generation`, only if it is still that one."""
+        own = self._upkeep
+        with own.worker.lease(wait_s=60.0) as fence:
+            if fence is None:
+                return
+            projector = own.projector(fence)
+            try:
+                if projector.reset(kind, generation):
+                    while projector.due(kind):
+                        projector.extend(kind)
+            except (LeaseLost, StaleProjection):
+                return  # somebody else is at it: the caller looks again
+
+
+def check_limit(limit: int) -> None:
+    if not isinstance(limit, int) or not 1 <= limit < 2**31:
+        raise InvalidInput(f"limit is {limit!r}; it must be a whole number of 1 or more")
+
+
+def _superseded(connection: sqlite3.Connection, keys: npt.NDArray[np.int64]) -> set[int]:
+    """Which of the nominated records have a newer version: all that can keep one out where no filter is given."""
+    found: set[int] = set()
+    wanted = keys.tolist()
+    for start in range(0, len(wanted), 500):
+        part = wanted[start : start + 500]
+        marks = ", ".join("?" * len(part))
+        found.update(
+            row[0] for row in connection.execute(f"SELECT record FROM supersessions WHERE record IN ({marks})", part)
+        )
+    return found
+
+
+def _admitted(connection: sqlite3.Connection, keys: npt.NDArray[np.int64], where: str, values: list[Any]) -> set[int]:
+    """Which of the nominated records the filter admits."""
+    kept: set[int] = set()
+    wanted = keys.tolist()
+    for start in range(0, len(wanted), 500):
+        part = wanted[start : start + 500]
+        marks = ", ".join("?" * len(part))
+        kept.update(
+            row[0]
+            for row in connection.execute(
+                f"SELECT r.seq FROM records r WHERE r.seq IN ({marks}) AND {where}", (*part, *values)
+            )
+        )
+    return kept
+
+
+def _subset(connection: sqlite3.Connection, where: str, values: list[Any], most: int) -> npt.NDArray[np.int64] | None:
+    """The numbers of all records the filter admits, in order; None where there are more than `most`."""
+    rows = connection.execute(f"SELECT r.seq FROM records r WHERE {where} LIMIT ?", (*values, most + 1)).fetchall()
+    if len(rows) > most:
+        return None
+    return np.sort(np.fromiter((row[0] for row in rows), dtype=np.int64, count=len(rows)))

@@ -187,6 +187,7 @@ class NamespaceIndex:
     def rely_on_records(self, kind: str, generation: int) -> None:
         """Do without this generation's files: for a reader that may not repair them. Slower, and still right."""
         self._unusable[kind] = generation
+        self._states[kind] = replace(self._states[kind], generation=-1)  # so that it is looked at again
         self._seen = 0
 
     def _load(self, connection: sqlite3.Connection, kind: str, state: _State) -> list[Segment]:

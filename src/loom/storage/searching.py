@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,11 +18,14 @@ from loom.errors import CorruptStore, InvalidInput, WrongDimension
 from loom.storage.base import Candidates, Filter, Match, Vector
 from loom.storage.engine import Engine
 from loom.storage.filters import conditions
-from loom.storage.projections import NamespaceIndex, StaleProjection, read_state
+from loom.storage.projections import TEXT, VECTORS, NamespaceIndex, StaleProjection, read_state
+from loom.storage.segments import DamagedSegment
 from loom.storage.upkeep import Upkeep
 from loom.storage.worker import LeaseLost
 
 __all__ = ["Searcher", "check_limit"]
+
+Answer = TypeVar("Answer")
 
 # A filter that admits fewer records than this is scored exactly, record by record.
 _EXACT_SUBSET = 50_000
@@ -64,6 +67,11 @@ class Searcher:
         self, query: Mapping[str, float], vector: Vector | None, limit: int, vector_limit: int, wanted: Filter
     ) -> Candidates:
         """The best by words and the best by meaning, each scored by both, all on one snapshot."""
+        return self._answer(lambda: self._candidates(query, vector, limit, vector_limit, wanted))
+
+    def _candidates(
+        self, query: Mapping[str, float], vector: Vector | None, limit: int, vector_limit: int, wanted: Filter
+    ) -> Candidates:
         with self._fresh_index() as (connection, index):
             by_words = self._admitted(connection, index, limit, wanted, self._by_words(query)) if query else {}
             if vector is None:
@@ -80,9 +88,22 @@ class Searcher:
             return Candidates(by_words, by_meaning, index.text.ceiling(query) if query else 0.0)
 
     def _search(self, limit: int, wanted: Filter, nominate: _Nominate) -> list[Match]:
-        with self._fresh_index() as (connection, index):
-            found = self._admitted(connection, index, limit, wanted, nominate)
-        return [Match(key, score) for key, score in found.items()]
+        def ask() -> dict[int, float]:
+            with self._fresh_index() as (connection, index):
+                return self._admitted(connection, index, limit, wanted, nominate)
+
+        return [Match(key, score) for key, score in self._answer(ask).items()]
+
+    def _answer(self, ask: Callable[[], Answer]) -> Answer:
+        """Ask; where a segment turns out to be damaged inside, make the indexes again and ask once more."""
+        try:
+            return ask()
+        except DamagedSegment:
+            for kind in (TEXT, VECTORS):
+                with self._engine.read() as connection:
+                    generation = read_state(connection, self._number, kind).generation
+                self._repair(StaleProjection(kind, generation))
+            return ask()
 
     def _admitted(
         self, connection: sqlite3.Connection, index: NamespaceIndex, limit: int, wanted: Filter, nominate: _Nominate

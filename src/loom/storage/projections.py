@@ -523,20 +523,25 @@ class Projector:
 
 
 def choose_merge(sizes: list[tuple[str, int]], largest: int = _LARGEST_SEGMENT) -> list[str]:
-    """Which segments to merge next: the smaller ones, as soon as they hold half of what the next larger one does.
+    """Which segments to merge next, of all in the order of their keys: the newer ones, as soon as they hold half
+    of what the next older one does.
 
-    So each is at least twice as large as all that are smaller together, a search meets few of them, and a
-    record is rewritten a number of times that grows with the logarithm of the store only.
+    So each is at least twice as large as all that are newer together, a search meets few of them, and a record
+    is rewritten a number of times that grows with the logarithm of the store only. Only neighbours are merged:
+    ranges of keys do not overlap, and the newest postings are found without reading any keys.
     """
-    ordered = sorted((entry for entry in sizes if entry[1] <= largest // 2), key=lambda entry: (entry[1], entry[0]))
     total = 0
     chosen: list[str] = []
     best: list[str] = []
-    for name, count in ordered:
-        if total + count > largest:
-            break
+    for name, count in reversed(sizes):
+        if count > largest // 2 or total + count > largest:
+            if best:
+                break
+            total, chosen = 0, []
+            if count > largest // 2:
+                continue
         if chosen and count <= 2 * total:
             best = [*chosen, name]
         chosen.append(name)
         total += count
-    return best
+    return best[::-1]

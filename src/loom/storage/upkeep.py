@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from loom.errors import StoreError
+from loom.errors import ForgetPending, StoreError
 from loom.storage import forgetting
 from loom.storage.base import Filter
 from loom.storage.engine import Engine, to_micros
@@ -85,26 +85,31 @@ class Upkeep:
         return Projector(self.engine, self.namespace, fence, self.limit)
 
     def step(self, fence: Fence) -> bool:
-        """One piece of background work; False when there is none left that can be done here."""
+        """A piece of each kind of work, so that none waits for another to run dry; False when all is done."""
         if self.engine.path is None:
             return self.embed is not None and self._embed_some(fence)
-        if self.embed is not None and self._embed_some(fence):
-            return True
         projector = self.projector(fence)
         if not self.swept:
             projector.sweep()
             self.swept = True
+        worked = False
         for kind in (TEXT, VECTORS):
             try:
-                if projector.due(kind) and projector.extend(kind):
-                    return True
-                if projector.merge(kind):
-                    return True
+                worked |= projector.due(kind) and bool(projector.extend(kind))
+                worked |= projector.merge(kind)
             except StaleProjection:
-                return True  # somebody forgot a record or replaced a segment meanwhile: look again
+                worked = True  # somebody forgot a record or replaced a segment meanwhile: look again
         self._retain()
-        forgetting.resume(self.engine, self.namespace, projector)
-        return False
+        held: ForgetPending | None = None
+        try:
+            forgetting.resume(self.engine, self.namespace, projector)
+        except ForgetPending as pending:  # a reader of an older state: everything else goes on
+            held = pending
+        if self.embed is not None:
+            worked |= self._embed_some(fence)
+        if held is not None and not worked:
+            raise held
+        return worked
 
     def _retain(self) -> None:
         """Apply the stated retention rule, at most once a minute."""

@@ -463,7 +463,7 @@ class Memory:
         self._store.backup(path)
 
     def vacuum(self) -> int:
-        """Give free space back to the disk; how many bytes the file shrank by."""
+        """Give free space back to the disk and tidy the index; how many bytes the file shrank by."""
         return self._store.vacuum()
 
     def get_stats(self) -> dict[str, int]:

@@ -45,6 +45,8 @@ TEXT_BASIS = f"words-{words.ANALYZER_VERSION}"
 
 # A segment never grows past this: forgetting one record rewrites one segment, in a second or so.
 _LARGEST_SEGMENT = 131_072
+# Nor past this while records come in: merging 100,000 takes a second or two, which their writer would pay for.
+_LARGEST_WHILE_WRITING = 32_768
 # What is indexed at once, however long the tail has become: a large import makes large segments from the start.
 _LARGEST_CHUNK = 16_384
 
@@ -365,8 +367,8 @@ class Projector:
         ).fetchall()
         return vector_basis(space[0]), rows
 
-    def merge(self, kind: str) -> bool:
-        """Merge the smallest segments if there are enough of one size; whether it did."""
+    def merge(self, kind: str, at_rest: bool = False) -> bool:
+        """Merge the newest segments if that pays, at rest into larger ones; whether it did."""
         with self._engine.read() as connection:
             seen = last_number(connection)
             state = read_state(connection, self._namespace, kind)
@@ -374,7 +376,7 @@ class Projector:
                 "SELECT file, count FROM segments WHERE namespace = ? AND kind = ? ORDER BY first, file",
                 (self._namespace, kind),
             ).fetchall()
-        chosen = choose_merge(rows)
+        chosen = choose_merge(rows, _LARGEST_SEGMENT if at_rest else _LARGEST_WHILE_WRITING)
         if not chosen:
             return False
         segments = self._open(kind, state, chosen)
@@ -522,7 +524,7 @@ class Projector:
             (self._folder / name).unlink(missing_ok=True)
 
 
-def choose_merge(sizes: list[tuple[str, int]], largest: int = _LARGEST_SEGMENT) -> list[str]:
+def choose_merge(sizes: list[tuple[str, int]], largest: int) -> list[str]:
     """Which segments to merge next, of all in the order of their keys: the newer ones, as soon as they hold half
     of what the next older one does.
 

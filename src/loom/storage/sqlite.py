@@ -641,10 +641,13 @@ class SqliteStore:
         return checking.check(self, repair and not self.read_only)
 
     def vacuum(self) -> int:
-        """Give free pages back to the disk; how many bytes the file shrank by."""
+        """Give free pages back to the disk and merge the index; how many bytes the file shrank by."""
         self._check_open()
         if self._engine.path is None:
             return 0
+        with self._upkeep.worker.lease(wait_s=10.0) as fence:
+            while fence is not None and self._upkeep.rest(fence):
+                pass
         before = os.stat(self._engine.path).st_size
         with self._writing() as connection:  # the empty rows of what was forgotten go with it
             count_up(connection)  # their numbers are not used again

@@ -34,14 +34,13 @@ from loom.storage.projections import (
 )
 from loom.storage.transactions import EMBED, SqliteTransaction
 from loom.storage.words import spoken
-from loom.storage.worker import LeaseLost, Worker
+from loom.storage.worker import Fence, LeaseLost, Worker
 
 __all__ = ["MAX_ATTEMPTS", "Embed", "Upkeep", "join", "part"]
 
 log = logging.getLogger("loom.worker")
 
 Embed = Callable[[Sequence[str]], npt.NDArray[Any]]
-Fence = Callable[[sqlite3.Connection], None]
 
 MAX_ATTEMPTS = 5
 """After so many failures a job is left alone and reported as failed."""
@@ -63,7 +62,7 @@ class Upkeep:
         self.handles = 0
         self.embed: Embed | None = None
         self.space: int | None = None
-        self.worker = Worker(engine, f"worker-{namespace}", self.step, lease_s)
+        self.worker = Worker(engine, f"worker-{namespace}", self.step, self.rest, lease_s)
         self.reset()
 
     def reset(self) -> None:
@@ -110,6 +109,16 @@ class Upkeep:
         if held is not None and not worked:
             raise held
         return worked
+
+    def rest(self, fence: Fence) -> bool:
+        """Merge further than pays while records come in; a store that is only asked has few segments then."""
+        if self.engine.path is None:
+            return False
+        projector = self.projector(fence)
+        try:
+            return any(projector.merge(kind, at_rest=True) for kind in (TEXT, VECTORS))
+        except StaleProjection:
+            return True
 
     def _retain(self) -> None:
         """Apply the stated retention rule, at most once a minute."""

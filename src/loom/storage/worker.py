@@ -18,12 +18,17 @@ from loom.errors import Conflict, LoomError
 from loom.protocol import new_id
 from loom.storage.engine import Engine
 
-__all__ = ["LeaseLost", "Worker"]
+__all__ = ["Fence", "LeaseLost", "Step", "Worker"]
 
 log = logging.getLogger("loom.worker")
 
+Fence = Callable[[sqlite3.Connection], None]
+Step = Callable[[Fence], bool]
+
 # How long the thread waits before it tries again what another process, or an error, kept it from.
 _PAUSE_S = 1.0
+# How long nothing must be wanted before what can wait is done.
+_REST_S = 3.0
 
 
 class LeaseLost(Conflict):
@@ -34,19 +39,22 @@ class Worker:
     """The background thread of one process on one store, and the lease that keeps it alone.
 
     `step` does one bounded piece of work and says whether there was any; it runs only under the lease and
-    receives the fence to call inside every transaction it publishes with.
+    receives the fence to call inside every transaction it publishes with. `rest` is a step of what can wait
+    until nobody wants anything.
     """
 
     def __init__(
         self,
         engine: Engine,
         name: str,
-        step: Callable[[Callable[[sqlite3.Connection], None]], bool],
+        step: Step,
+        rest: Step,
         lease_s: float,
     ) -> None:
         self._engine = engine
         self._name = name
         self._step = step
+        self._rest = rest
         self._lease_s = lease_s
         self.reset()
 
@@ -84,7 +92,7 @@ class Worker:
         return not thread.is_alive()
 
     @contextmanager
-    def lease(self, wait_s: float) -> Iterator[Callable[[sqlite3.Connection], None] | None]:
+    def lease(self, wait_s: float) -> Iterator[Fence | None]:
         """Hold the lease, waiting for another holder up to `wait_s`; yields the fence, or None if not had."""
         deadline = time.monotonic() + wait_s
         acquired = self._turn.acquire(timeout=max(wait_s, 0.0)) if wait_s > 0 else self._turn.acquire(False)
@@ -106,17 +114,21 @@ class Worker:
 
     def _run(self) -> None:
         pause_s: float | None = None
+        restless = False  # something was done since the last rest
         while True:
             with self._wish:
                 if not self._wanted and not self._stopping:
-                    self._wish.wait(pause_s)
+                    self._wish.wait(_REST_S if restless and pause_s is None else pause_s)
                 if self._stopping:
                     return
-                if not self._wanted and pause_s is None:
+                resting = not self._wanted and pause_s is None
+                if resting and not restless:
                     continue
                 self._wanted = False
             try:
-                pause_s = None if self._work() else _PAUSE_S
+                done = self._work(self._rest if resting else self._step)
+                restless = not (done and resting)
+                pause_s = None if done else _PAUSE_S
             except LeaseLost:
                 log.info("another process has taken over the background work")
                 pause_s = _PAUSE_S
@@ -129,11 +141,12 @@ class Worker:
                 log.exception("background work failed; it will be tried again")
                 pause_s = _PAUSE_S
 
-    def _work(self) -> bool:
-        """Do what there is; False where another process has the lease."""
+    def _work(self, step: Step) -> bool:
+        """Do what there is, until it is done or, at rest, somebody wants something; False without the lease."""
         with self.lease(wait_s=0) as fence:
-            while fence is not None and not self._stopping and self._step(fence):
-                pass
+            while fence is not None and not self._stopping and step(fence):
+                if step is self._rest and self._wanted:
+                    break
             return fence is not None
 
     def _take(self) -> bool:

@@ -18,9 +18,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tests.crash.children import unique_word
-
 from loom.everyday import Memory
+from tests.crash.children import unique_word
 
 __all__ = ["Child", "assert_found", "assert_sound", "unique_word"]
 

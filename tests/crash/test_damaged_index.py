@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.crash.processes import Child, assert_sound, unique_word
 
 import loom
 from loom.everyday import Memory
 from loom.memory.embeddings import FakeEmbedder
+from tests.crash.processes import Child, assert_sound, unique_word
 
 TAIL = 8
 TOPICS = ("harbour", "orchard", "glacier", "lantern", "meadow")

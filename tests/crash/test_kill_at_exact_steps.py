@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.crash.processes import Child, assert_found, assert_sound, unique_word
 
 import loom
 from loom.everyday import Memory
 from loom.memory.embeddings import FakeEmbedder
 from loom.storage.segments import open_segment
+from tests.crash.processes import Child, assert_found, assert_sound, unique_word
 
 # So short that the lease of a killed process is over when the next one wants it.
 LEASE_S = 0.2

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.crash.processes import Child, assert_found, assert_sound, unique_word
 
 import loom
 from loom.errors import UnsupportedStore
 from loom.memory.embeddings import FakeEmbedder
 from loom.storage import schema
+from tests.crash.processes import Child, assert_found, assert_sound, unique_word
 
 LEASE_S = 0.2
 

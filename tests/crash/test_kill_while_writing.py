@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.crash.processes import Child, assert_found, assert_sound, unique_word
 
 import loom
 from loom.everyday import Memory
 from loom.memory.embeddings import FakeEmbedder
+from tests.crash.processes import Child, assert_found, assert_sound, unique_word
 
 BATCH = 12
 # The lease of a killed process soon ends, so that nobody waits for it in the next round.

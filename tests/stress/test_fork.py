@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.crash.processes import Child, assert_sound
 
 import loom
+from tests.crash.processes import Child, assert_sound
 
 
 def told(lines: list[str]) -> dict[str, str]:

@@ -7,11 +7,11 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.crash.processes import Child, assert_found, assert_sound, unique_word
 
 import loom
 from loom.errors import ReadOnly
 from loom.memory.embeddings import FakeEmbedder
+from tests.crash.processes import Child, assert_found, assert_sound, unique_word
 
 WRITERS = READERS = 4
 SIZE = 6

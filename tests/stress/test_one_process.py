@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.crash.processes import Child, assert_found, assert_sound, unique_word
 
 import loom
 from loom.errors import Closed, LoomError, UnsupportedStore
 from loom.everyday import Memory
 from loom.memory.embeddings import FakeEmbedder
+from tests.crash.processes import Child, assert_found, assert_sound, unique_word
 
 
 def text(number: int) -> str:

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.crash.processes import Child, assert_found, assert_sound, unique_word
 
 import loom
 from loom.errors import ForgetPending, StoreBusy
 from loom.everyday import Memory
 from loom.memory.embeddings import FakeEmbedder
+from tests.crash.processes import Child, assert_found, assert_sound, unique_word
 
 TAIL = 5
 OPTIONS: dict[str, Any] = {"index_tail_records": TAIL, "lease_s": 1.0}

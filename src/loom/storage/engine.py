@@ -246,7 +246,8 @@ class Engine:
             execute(f"PRAGMA synchronous = {'FULL' if self._durability == 'fsync' else 'NORMAL'}")
         if writer:
             execute("PRAGMA secure_delete = ON")
-            execute("PRAGMA wal_autocheckpoint = 4000")  # 16 MB of log: fewer checkpoints, still a quick opening
+            # The worker folds the log long before; this is for a process whose worker cannot keep up.
+            execute("PRAGMA wal_autocheckpoint = 4000")
             if self._max_bytes is not None:
                 page = int(execute("PRAGMA page_size").fetchone()[0])
                 execute(f"PRAGMA max_page_count = {max(1, self._max_bytes // page)}")
@@ -297,6 +298,12 @@ class Engine:
             raise ReadOnly(f"{self.path} was opened read-only; open it without read_only=True")
         with self._write_lock, self._translated():
             yield self._writing_connection()
+
+    def fold_wal(self) -> None:
+        """Copy what the log holds into the file, as far as readers allow, without waiting for anybody."""
+        if self.path is not None:
+            with self.private_connection() as connection:
+                connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
     def truncate_wal(self) -> bool:
         """Fold the WAL into the file and cut it to nothing; False while a reader still needs it."""

@@ -283,17 +283,6 @@ class SqliteStore:
         self._check_open()
         return _TransactionScope(self)
 
-    def _after_write(self, transaction: SqliteTransaction) -> None:
-        own = self._upkeep
-        own.unindexed_records += transaction.appended
-        own.unindexed_bytes += transaction.appended_bytes
-        limit = own.limit
-        due = own.unindexed_records >= limit.records or own.unindexed_bytes >= limit.size_bytes
-        if due:
-            own.unindexed_records = own.unindexed_bytes = 0
-        if (due and self._engine.path is not None) or (transaction.queued and own.embed is not None):
-            own.worker.wake()
-
     def touch(self, records: Iterable[int], node: str) -> None:
         """Note that records were used. Buffered; what is not flushed may be lost in a crash."""
         now = to_micros(self._engine.clock())
@@ -754,7 +743,7 @@ class _TransactionScope:
                 raise
         self._writing.__exit__(kind, error, trace)
         if error is None and (transaction.appended or transaction.queued):
-            self._store._after_write(transaction)
+            self._store._upkeep.wrote(transaction)
 
 
 _STATISTICS = {

@@ -47,6 +47,10 @@ MAX_ATTEMPTS = 5
 
 _EMBED_BATCH = 64
 _RETENTION_PAUSE_S = 60.0
+# About what a commit adds to the log, and when that is folded into the file: at about 6 MB.
+_PAGES_A_COMMIT = 4
+_PAGE_BYTES = 4096
+_FOLD_AFTER_PAGES = 1500
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 60.0
 _DOWN_AFTER = 8  # more than one bad text can cause: it is given up after MAX_ATTEMPTS
@@ -69,6 +73,7 @@ class Upkeep:
         self.index = NamespaceIndex(self.engine, self.namespace)
         self.unindexed_records = 0
         self.unindexed_bytes = 0
+        self.log_pages = 0
         self.retain_after = 0.0
         self.embed_after = 0.0
         self.embed_failures = 0
@@ -80,6 +85,27 @@ class Upkeep:
         """Embed texts in this process, for this space and no other."""
         self.space, self.embed = space, embed
 
+    def wrote(self, transaction: SqliteTransaction) -> None:
+        """After a commit: wake the worker when there is enough for it to do."""
+        self.unindexed_records += transaction.appended
+        self.unindexed_bytes += transaction.appended_bytes
+        self.log_pages += _PAGES_A_COMMIT + transaction.appended_bytes // _PAGE_BYTES
+        if self.engine.path is None:
+            wanted = False
+        else:
+            wanted = self.log_pages >= _FOLD_AFTER_PAGES
+            if self.unindexed_records >= self.limit.records or self.unindexed_bytes >= self.limit.size_bytes:
+                self.unindexed_records = self.unindexed_bytes = 0
+                wanted = True
+        if wanted or (transaction.queued and self.embed is not None):
+            self.worker.wake()
+
+    def _fold(self) -> None:
+        """Fold the log into the file here, so that no writer has to: it would wait for the disk."""
+        if self.log_pages >= _FOLD_AFTER_PAGES:
+            self.log_pages = 0
+            self.engine.fold_wal()
+
     def projector(self, fence: Fence) -> Projector:
         return Projector(self.engine, self.namespace, fence, self.limit)
 
@@ -87,6 +113,7 @@ class Upkeep:
         """A piece of each kind of work, so that none waits for another to run dry; False when all is done."""
         if self.engine.path is None:
             return self.embed is not None and self._embed_some(fence)
+        self._fold()
         projector = self.projector(fence)
         if not self.swept:
             projector.sweep()

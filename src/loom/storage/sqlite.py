@@ -103,7 +103,7 @@ class SqliteStore:
             self._upkeep = upkeep.join(self._engine, number, tail, lease_s)
             self._searcher = Searcher(self._engine, self._upkeep)
             self._agree_on_analyzer()
-            if not read_only and (self._pending(forgetting.SCRUB) or self.retention is not None):
+            if not read_only and self._pending(forgetting.SCRUB):
                 self._upkeep.worker.wake()
         except BaseException:
             self._engine.release()

@@ -12,7 +12,16 @@ from loom.errors import CorruptStore, InvalidInput
 from loom.storage.base import Dimensions, Entry, Record
 from loom.storage.engine import from_micros
 
-__all__ = ["ENTRY_COLUMNS", "RECORD_COLUMNS", "checksum", "dump_json", "id_hash", "to_entry", "to_record"]
+__all__ = [
+    "ENTRY_COLUMNS",
+    "RECORD_COLUMNS",
+    "checksum",
+    "dump_json",
+    "id_hash",
+    "session_hash",
+    "to_entry",
+    "to_record",
+]
 
 # In the order of the table, up to the checksum, which covers all of them.
 RECORD_COLUMNS = (
@@ -52,6 +61,10 @@ def id_hash(namespace: int, name: str) -> int:
 
 # Crockford's digits, which our ids are written in, as Python's.
 _BASE_32 = str.maketrans("ABCDEFGHJKMNPQRSTVWXYZ", "ABCDEFGHIJKLMNOPQRSTUV")
+
+
+session_hash = functools.lru_cache(maxsize=256)(id_hash)
+"""The same for sessions, of which one writes many records in a row."""
 
 
 def checksum(row: tuple[Any, ...]) -> int:

@@ -15,7 +15,7 @@ from loom.errors import EmbeddingError, IdConflict, InvalidInput, VersionConflic
 from loom.storage.base import Draft, Entry, Vector, Written
 from loom.storage.engine import from_micros, to_micros
 from loom.storage.projections import active_space
-from loom.storage.rows import checksum, dump_json, id_hash
+from loom.storage.rows import checksum, dump_json, id_hash, session_hash
 
 __all__ = ["EMBED", "EMPTY_VECTORS", "SqliteTransaction", "places_of"]
 
@@ -65,9 +65,9 @@ class SqliteTransaction:
         # Records carry their own numbers; `store` is written only when others are given out: one page less.
         self._next: int
         self._next, committed_at, self._space = connection.execute(
-            "SELECT max(s.seq, ifnull(r.seq, 0)), max(s.committed_at, ifnull(r.committed_at, 0)), "
-            "(SELECT value FROM settings WHERE namespace = ? AND node = '' AND key = 'space') "
-            "FROM store s LEFT JOIN (SELECT seq, committed_at FROM records ORDER BY seq DESC LIMIT 1) r",
+            "SELECT max(seq, ifnull((SELECT max(seq) FROM records), 0)), "
+            "max(committed_at, ifnull((SELECT committed_at FROM records ORDER BY seq DESC LIMIT 1), 0)), "
+            "(SELECT value FROM settings WHERE namespace = ? AND node = '' AND key = 'space') FROM store",
             (namespace,),
         ).fetchone()
         # Never goes back, whatever the clock does: `known_at` relies on the order.
@@ -151,7 +151,7 @@ class SqliteTransaction:
             seq,
             self.namespace,
             own_hash,
-            None if draft.session_id is None else id_hash(self.namespace, draft.session_id),
+            None if draft.session_id is None else session_hash(self.namespace, draft.session_id),
             draft.id,
             version,
             draft.tier,

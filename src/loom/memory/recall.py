@@ -25,7 +25,7 @@ log = logging.getLogger("loom.recall")
 # score, and its far neighbours are rarely right. The same for every small limit, so that a shorter answer is the
 # beginning of a longer one.
 _CANDIDATES = 4
-_FEWEST_CANDIDATES = 48
+_FEWEST_CANDIDATES = 40
 # The share of the ceiling at which words alone are taken to answer a question. Measured on English dialogues and
 # on paraphrases in both languages: from 0.45 to 0.8 the first lose under a point and the second gain ten.
 _GOOD_MATCH = 0.6

@@ -526,7 +526,7 @@ class SqliteStore:
                 with own.worker.lease(wait_s=min(left, 5.0)) as fence:
                     if fence is None:
                         continue
-                    while own.step(fence):
+                    while own.step(fence, thorough=True):
                         if deadline is not None and time.monotonic() >= deadline:
                             return self._undone()
             except LeaseLost:
@@ -587,6 +587,7 @@ class SqliteStore:
                 self._engine, self._number, own.worker, own.projector, time.monotonic() + timeout_s
             )
         except ForgetPending:
+            own.look_after = 0.0
             own.worker.wake()  # it goes on by itself
             raise
         return replace(receipt, segments=segments)

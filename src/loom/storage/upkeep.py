@@ -47,6 +47,7 @@ MAX_ATTEMPTS = 5
 
 _EMBED_BATCH = 64
 _RETENTION_PAUSE_S = 60.0
+_LOOK_PAUSE_S = 1.0
 # About what a commit adds to the log, and when that is folded into the file: at about 6 MB.
 _PAGES_A_COMMIT = 4
 _PAGE_BYTES = 4096
@@ -73,6 +74,9 @@ class Upkeep:
         self.index = NamespaceIndex(self.engine, self.namespace)
         self.unindexed_records = 0
         self.unindexed_bytes = 0
+        self.unindexed_vectors = 0
+        self.tail_is_due = False
+        self.look_after = 0.0
         self.log_pages = 0
         self.retain_after = 0.0
         self.embed_after = 0.0
@@ -96,7 +100,7 @@ class Upkeep:
             wanted = self.log_pages >= _FOLD_AFTER_PAGES
             if self.unindexed_records >= self.limit.records or self.unindexed_bytes >= self.limit.size_bytes:
                 self.unindexed_records = self.unindexed_bytes = 0
-                wanted = True
+                self.tail_is_due = wanted = True
         if wanted or (transaction.queued and self.embed is not None):
             self.worker.wake()
 
@@ -109,15 +113,37 @@ class Upkeep:
     def projector(self, fence: Fence) -> Projector:
         return Projector(self.engine, self.namespace, fence, self.limit)
 
-    def step(self, fence: Fence) -> bool:
-        """A piece of each kind of work, so that none waits for another to run dry; False when all is done."""
+    def step(self, fence: Fence, thorough: bool = False) -> bool:
+        """A piece of each kind of work, so that none waits for another to run dry; False when all is done.
+
+        Looking how long the tail is means reading it. That is done when this process has written enough, once
+        a second for what others write, and always when `thorough`.
+        """
         if self.engine.path is None:
             return self.embed is not None and self._embed_some(fence)
         self._fold()
-        projector = self.projector(fence)
-        if not self.swept:
-            projector.sweep()
-            self.swept = True
+        worked = False
+        held: ForgetPending | None = None
+        if thorough or self.tail_is_due or time.monotonic() >= self.look_after:
+            self.look_after = time.monotonic() + _LOOK_PAUSE_S
+            projector = self.projector(fence)
+            if not self.swept:
+                projector.sweep()
+                self.swept = True
+            worked = self.tail_is_due = self._project(projector)
+            self._retain()
+            try:
+                forgetting.resume(self.engine, self.namespace, projector)
+            except ForgetPending as pending:  # a reader of an older state: everything else goes on
+                held = pending
+        if self.embed is not None:
+            worked |= self._embed_some(fence)
+        if held is not None and not worked:
+            raise held
+        return worked
+
+    def _project(self, projector: Projector) -> bool:
+        """Index a piece of each tail and merge what is small; whether there was any."""
         worked = False
         for kind in (TEXT, VECTORS):
             try:
@@ -125,16 +151,6 @@ class Upkeep:
                 worked |= projector.merge(kind)
             except StaleProjection:
                 worked = True  # somebody forgot a record or replaced a segment meanwhile: look again
-        self._retain()
-        held: ForgetPending | None = None
-        try:
-            forgetting.resume(self.engine, self.namespace, projector)
-        except ForgetPending as pending:  # a reader of an older state: everything else goes on
-            held = pending
-        if self.embed is not None:
-            worked |= self._embed_some(fence)
-        if held is not None and not worked:
-            raise held
         return worked
 
     def rest(self, fence: Fence) -> bool:
@@ -181,6 +197,10 @@ class Upkeep:
                 _delete_jobs(connection, self.namespace, EMBED, rows)
                 transaction.finish()
             self.embed_failures = 0
+            self.unindexed_vectors += len(rows)
+            if self.unindexed_vectors >= self.limit.records:
+                self.unindexed_vectors = 0
+                self.tail_is_due = True
         except (StoreError, LeaseLost):
             raise
         except Exception as error:  # whatever an embedder raises: its jobs are tried again, then reported

@@ -130,7 +130,9 @@ class Upkeep:
             if not self.swept:
                 projector.sweep()
                 self.swept = True
-            worked = self.tail_is_due = self._project(projector)
+            self.tail_is_due = False  # before, so that a writer's word meanwhile is not lost
+            worked = self._project(projector)
+            self.tail_is_due |= worked
             self._retain()
             try:
                 forgetting.resume(self.engine, self.namespace, projector)
@@ -181,6 +183,7 @@ class Upkeep:
     def _embed_some(self, fence: Fence) -> bool:
         assert self.embed is not None
         if time.monotonic() < self.embed_after:
+            self.worker.try_again()
             return False
         with self.engine.read() as connection:
             rows = self._embed_jobs(connection) if self._embeds_here(connection) else []

@@ -67,6 +67,7 @@ class Worker:
         self._wish = threading.Condition()
         self._wanted = False
         self._stopping = False
+        self._unfinished = False
         self._thread: threading.Thread | None = None
 
     def wake(self) -> None:
@@ -79,6 +80,10 @@ class Worker:
                 self._thread = threading.Thread(target=self._run, name="loom-worker", daemon=True)
                 self._thread.start()
             self._wish.notify()
+
+    def try_again(self) -> None:
+        """From inside a step: there is work that cannot be done yet; come back after a pause."""
+        self._unfinished = True
 
     def stop(self, timeout_s: float) -> bool:
         """Let the thread finish its current piece; False where it did not within the time."""
@@ -126,9 +131,10 @@ class Worker:
                     continue
                 self._wanted = False
             try:
+                self._unfinished = False
                 done = self._work(self._rest if resting else self._step)
                 restless = not (done and resting)
-                pause_s = None if done else _PAUSE_S
+                pause_s = None if done and not self._unfinished else _PAUSE_S
             except LeaseLost:
                 log.info("another process has taken over the background work")
                 pause_s = _PAUSE_S

@@ -193,7 +193,7 @@ def serve(path: str, background: bool = True, **options: Any) -> None:
     thread can be inside a transaction at that moment.
     """
     if not background:
-        Worker.wake = lambda self: None  # type: ignore[method-assign]
+        Worker.wake = lambda self, within_s=0.0: None  # type: ignore[method-assign]
     with open_memory(path, **options) as memory:
         say("open")
         verbs: dict[str, Callable[..., Any]] = {

@@ -29,6 +29,7 @@ Step = Callable[[Fence], bool]
 _PAUSE_S = 1.0
 # How long nothing must be wanted before what can wait is done.
 _REST_S = 3.0
+_NEVER = float("inf")
 
 
 class LeaseLost(Conflict):
@@ -65,17 +66,18 @@ class Worker:
         self._renewed_at = 0.0
         self._turn = threading.RLock()
         self._wish = threading.Condition()
-        self._wanted = False
+        self._due = _NEVER
         self._stopping = False
         self._unfinished = False
         self._thread: threading.Thread | None = None
 
-    def wake(self) -> None:
-        """Ask the background thread to look for work, starting it if there is none yet."""
+    def wake(self, within_s: float = 0.0) -> None:
+        """Ask the background thread to look for work within a time, starting it if there is none yet."""
+        due = time.monotonic() + within_s
         with self._wish:
-            if self._stopping:
-                return
-            self._wanted = True
+            if self._stopping or due >= self._due:
+                return  # it will look by then: to wake it for every record would cost more than the rest of a write
+            self._due = due
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="loom-worker", daemon=True)
                 self._thread.start()
@@ -122,14 +124,14 @@ class Worker:
         restless = False  # something was done since the last rest
         while True:
             with self._wish:
-                if not self._wanted and not self._stopping:
-                    self._wish.wait(_REST_S if restless and pause_s is None else pause_s)
+                idle_s = _REST_S if restless and pause_s is None else pause_s
+                until = _NEVER if idle_s is None else time.monotonic() + idle_s
+                while not self._stopping and (left_s := self._next(until) - time.monotonic()) > 0:
+                    self._wish.wait(None if left_s == _NEVER else left_s)
                 if self._stopping:
                     return
-                resting = not self._wanted and pause_s is None
-                if resting and not restless:
-                    continue
-                self._wanted = False
+                resting = self._due == _NEVER and pause_s is None
+                self._due = _NEVER  # before the work, so that a wish meanwhile is not lost
             try:
                 self._unfinished = False
                 done = self._work(self._rest if resting else self._step)
@@ -147,11 +149,15 @@ class Worker:
                 log.exception("background work failed; it will be tried again")
                 pause_s = _PAUSE_S
 
+    def _next(self, until: float) -> float:
+        """When to look: at what was wished for, and without a wish at `until`."""
+        return until if self._due == _NEVER else self._due
+
     def _work(self, step: Step) -> bool:
         """Do what there is, until it is done or, at rest, somebody wants something; False without the lease."""
         with self.lease(wait_s=0) as fence:
             while fence is not None and not self._stopping and step(fence):
-                if step is self._rest and self._wanted:
+                if step is self._rest and self._due != _NEVER:
                     break
             return fence is not None
 

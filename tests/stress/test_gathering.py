@@ -1,0 +1,85 @@
+"""Texts that are written one after the other are embedded together, and nobody waits longer for it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import loom
+from loom.memory.embeddings import FakeEmbedder
+from loom.storage import upkeep
+from loom.storage.engine import Engine
+from loom.storage.worker import Fence, Worker
+
+A_BATCH = 64
+
+
+def wait_for(condition: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + 60
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.01)  # for the condition, never for a time
+    return condition()
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever waits for the pause to end waits for ever."""
+    monkeypatch.setattr(upkeep, "_GATHER_S", 3600.0)
+
+
+@pytest.mark.usefixtures("patient")
+def test_flush_embeds_what_is_still_gathering(tmp_path: Path) -> None:
+    with loom.open(tmp_path / "agent.loom", embedder=FakeEmbedder(dimensions=16)) as memory:
+        for number in range(3):
+            memory.remember(f"sentence {number}")
+            assert memory.flush().complete
+            assert memory.get_stats()["vectors"] == number + 1
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_full_batch_is_embedded_without_waiting_for_more(tmp_path: Path) -> None:
+    with loom.open(tmp_path / "agent.loom", embedder=FakeEmbedder(dimensions=16)) as memory:
+        for number in range(A_BATCH):
+            memory.remember(f"sentence {number}")
+        assert wait_for(lambda: memory.get_stats()["vectors"] == A_BATCH)
+
+
+def test_a_text_alone_is_embedded_by_itself(tmp_path: Path) -> None:
+    with loom.open(tmp_path / "agent.loom", embedder=FakeEmbedder(dimensions=16)) as memory:
+        for number in range(3):
+            memory.remember(f"sentence {number}")
+            assert wait_for(lambda: memory.get_stats()["jobs"] == 0)
+            assert memory.get_stats()["vectors"] == number + 1
+
+
+def test_the_vectors_of_the_last_few_texts_are_indexed_when_their_tail_is_full(tmp_path: Path) -> None:
+    with loom.open(tmp_path / "agent.loom", embedder=FakeEmbedder(dimensions=16), index_tail_records=10) as memory:
+        memory.remember([f"sentence {number}" for number in range(10)])
+        # One segment of words and one of vectors, and nobody writes any more.
+        assert wait_for(lambda: memory.get_stats()["segments"] == 2)
+
+
+def test_a_wish_made_while_the_worker_is_busy_is_not_lost(tmp_path: Path) -> None:
+    engine = Engine.acquire(tmp_path / "agent.loom")
+    began, go_on = threading.Event(), threading.Event()
+    steps = 0
+
+    def step(_: Fence) -> bool:
+        nonlocal steps
+        steps += 1
+        began.set()
+        assert go_on.wait(60)
+        return False
+
+    worker = Worker(engine, "worker", step, lambda _: False, lease_s=10.0)
+    worker.wake()
+    assert began.wait(60)
+    worker.wake(within_s=0.01)
+    go_on.set()
+    assert wait_for(lambda: steps == 2)
+    assert worker.stop(60)
+    engine.release()

@@ -31,7 +31,7 @@ from loom.memory.quotas import (
     WorkingCounters,
     WorkingSegments,
     check_quota,
-    quota_for,
+    quotas_of,
 )
 from loom.memory.recall import recall
 from loom.memory.sanitizers import ContentSanitizer
@@ -49,7 +49,7 @@ from loom.memory.types import (
     record_as_task,
 )
 from loom.protocol import Clock, Task, utc_now
-from loom.settings import AGREED_SETTINGS, Settings, Watermark, load_settings
+from loom.settings import AGREED_SETTINGS, Settings, load_settings
 from loom.storage.base import Filter, Record
 from loom.storage.projections import TailLimit
 from loom.storage.sqlite import SqliteStore
@@ -123,7 +123,7 @@ class LoomMemory:
             self._node = agreed.node_id
             self._counter = counter_by_name(agreed.counter) if token_counter is None else token_counter
             self._drafter = Drafter(self._node, self._counter, self._store.clock, sanitizer)
-            watch = QuotaWatch(self._node, event_bus, lambda: self.quotas)
+            watch = None if event_bus is None else QuotaWatch(self._node, event_bus)
             self._tiers = Tiers(self._store, self._node, agreed, self._counter, watch)
             self._make_fit()
         except BaseException:
@@ -360,12 +360,7 @@ class LoomMemory:
     @property
     def quotas(self) -> Mapping[MemoryTier, LayerQuota]:
         """The limits of each tier: hard (never exceeded), soft (where work begins) and warning."""
-        rules = self._tiers.rules()
-        marks = {
-            MemoryTier.L2: rules.profile.l2_watermark,
-            MemoryTier.L3: Watermark(rules.profile.l3_high, rules.profile.l3_high),
-        }
-        return {tier: quota_for(rules.budgets[tier], marks.get(tier)) for tier in MemoryTier}
+        return quotas_of(self._tiers.rules())
 
     def check_quota(self, tier: MemoryTier | str, incoming: int) -> QuotaCheck:
         """Whether a tier would take so many more tokens, and what would have to happen for it."""

@@ -7,10 +7,9 @@ await manager.add_context("task:123:content", "...")
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ParamSpec, Self, TypeVar
 
 from loom.errors import InvalidInput
 from loom.fractal.memory import ACCESS_POLICIES, MemoryEntry, MemoryScope
@@ -20,6 +19,9 @@ from loom.storage.base import Entry, Filter
 from loom.storage.sqlite import SqliteStore
 
 __all__ = ["MemoryManager"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 # GLOBAL belongs to the whole tree, so to no node of it.
 _NOBODY = ""
@@ -80,7 +82,7 @@ class MemoryManager(LoomMemory):
         metadata: Mapping[str, Any] | None = None,
     ) -> MemoryEntry:
         """Write the next version of a key. With `expected_version` (0: must not exist) only if it matches."""
-        return await asyncio.to_thread(self._write, key, content, _known_scope(scope), expected_version, metadata)
+        return await _in_thread(self._write, key, content, _known_scope(scope), expected_version, metadata)
 
     async def read(self, key: str, scope: MemoryScope | str | None = None) -> MemoryEntry | None:
         """The value under a key, or None; `str(entry)` is its content.
@@ -88,11 +90,11 @@ class MemoryManager(LoomMemory):
         Without a scope it is looked for in LOCAL, SHARED, INHERITED and GLOBAL, in this order.
         """
         wanted = tuple(MemoryScope) if scope is None else (_known_scope(scope),)
-        return await asyncio.to_thread(self._read, key, wanted)
+        return await _in_thread(self._read, key, wanted)
 
     async def list_by_scope(self, scope: MemoryScope | str, *, limit: int = 100) -> list[MemoryEntry]:
         """The values of a scope that this node sees, last updated first."""
-        return await asyncio.to_thread(self._list, _known_scope(scope), limit)
+        return await _in_thread(self._list, _known_scope(scope), limit)
 
     async def add_context(
         self, key: str, content: Any, *, scope: MemoryScope | str = MemoryScope.LOCAL
@@ -177,7 +179,14 @@ class MemoryManager(LoomMemory):
             session_id=asked.session_id,
         )
         count = asked.limit if limit is None else limit
-        return await asyncio.to_thread(self.recall, asked.query, limit=count, wanted=wanted)
+        return await _in_thread(self.recall, asked.query, limit=count, wanted=wanted)
+
+
+async def _in_thread(work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Run what may wait for the disk or another writer, without blocking the event loop."""
+    import asyncio
+
+    return await asyncio.to_thread(work, *args, **kwargs)
 
 
 def _known_scope(scope: MemoryScope | str) -> MemoryScope:

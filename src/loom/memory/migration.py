@@ -74,9 +74,9 @@ class TierRules(NamedTuple):
 
 
 class Changed(Protocol):
-    """Told after a commit that moved something: what the tiers hold now, and their budgets."""
+    """Told after a commit that moved something: what the tiers hold (the window aside), and the rules."""
 
-    def __call__(self, usage: Mapping[str, Usage], budgets: Mapping[str, int]) -> None: ...
+    def __call__(self, totals: Mapping[str, Usage], rules: TierRules) -> None: ...
 
 
 class Tiers:
@@ -420,7 +420,7 @@ class Tiers:
 
     def _tell(self) -> None:
         if self._changed is not None:
-            self._changed(self.store.usage(self.node), self._rules.budgets)
+            self._changed(self.store.usage(self.node), self._rules)
 
 
 def _oldest(residents: Sequence[Resident], tokens: int, count: int) -> list[Resident]:

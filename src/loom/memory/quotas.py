@@ -7,15 +7,15 @@ once when a tier rises past a mark, and again only after it has fallen clearly b
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Literal
 
 from loom.errors import InvalidInput
+from loom.memory.migration import TierRules
 from loom.memory.types import MemoryTier
 from loom.protocol import Task
-from loom.settings import Watermark
 from loom.storage.base import Usage
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ __all__ = [
     "WorkingCounters",
     "WorkingSegments",
     "check_quota",
-    "quota_for",
+    "quotas_of",
 ]
 
 log = logging.getLogger("loom.quotas")
@@ -64,10 +64,13 @@ class LayerQuota:
             raise InvalidInput(f"a warning threshold is a share from 0 to 1, not {self.warning_threshold}")
 
 
-def quota_for(budget: int, watermark: Watermark | None = None) -> LayerQuota:
-    """The quota of a tier with this budget; its soft limit is where work begins, by default at 90 %."""
-    share = 0.9 if watermark is None else watermark.high
-    return LayerQuota(budget, max(1, int(budget * share)))
+def quotas_of(rules: TierRules) -> Mapping[MemoryTier, LayerQuota]:
+    """The quotas of a node's tiers. The soft limit is where work begins, or 90 % where that is at the budget."""
+    begins = {MemoryTier.L2: rules.profile.l2_watermark.high, MemoryTier.L3: rules.profile.l3_high}
+    return {
+        tier: LayerQuota(budget, max(1, int(budget * min(0.9, begins.get(tier, 0.9)))))
+        for tier, budget in ((tier, rules.budgets[tier]) for tier in MemoryTier)
+    }
 
 
 class QuotaLevel(StrEnum):
@@ -223,18 +226,15 @@ class QuotaAlarm:
 class QuotaWatch:
     """Raises an alarm when a tier passes a mark upwards; the window, which is always nearly full, is not watched."""
 
-    def __init__(
-        self, node: str, bus: EventBus | None, quotas: Callable[[], Mapping[MemoryTier, LayerQuota]]
-    ) -> None:
+    def __init__(self, node: str, bus: EventBus) -> None:
         self._node = node
         self._bus = bus
-        self._quotas = quotas
         self._raised: dict[MemoryTier, QuotaLevel] = {}
 
-    def __call__(self, usage: Mapping[str, Usage], budgets: Mapping[str, int]) -> None:
-        for tier, quota in self._quotas().items():
+    def __call__(self, totals: Mapping[str, Usage], rules: TierRules) -> None:
+        for tier, quota in quotas_of(rules).items():
             if tier is not MemoryTier.L1:
-                self._look(tier, usage.get(tier, Usage()).tokens, quota)
+                self._look(tier, totals.get(tier, Usage()).tokens, quota)
 
     def _look(self, tier: MemoryTier, tokens: int, quota: LayerQuota) -> None:
         reached = level_of(tokens, quota)
@@ -254,5 +254,4 @@ class QuotaWatch:
             alarm.quota.hard_limit,
             alarm.level,
         )
-        if self._bus is not None:
-            self._bus.publish_nowait(alarm.to_task())
+        self._bus.publish_nowait(alarm.to_task())

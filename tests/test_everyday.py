@@ -136,7 +136,7 @@ def test_everything_said_about_a_memory_is_kept(memory: Memory) -> None:
     assert record.dimensions == place
     assert record.metadata == {"topic": "login", "tags": ["a", "b"], "n": 3, "deep": {"x": None}}
     assert record.superseded_at is None
-    assert memory.store.tiers(record.seq, "default") == ("l1",)
+    assert memory.store.tiers(record.seq, "default") == ("l1", "l2")  # 0.75 is important
 
 
 def test_tokens_are_exact_and_carry_the_name_of_their_counter(memory: Memory) -> None:

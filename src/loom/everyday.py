@@ -9,34 +9,26 @@ from __future__ import annotations
 
 import builtins
 import functools
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
 
-from loom.errors import InvalidInput, NotFound, SettingsConflict
-from loom.memory.drafts import (
-    Speech,
-    check_speech,
-    checked_text,
-    known_trust,
-    message_text,
-    task_text,
-    trust_of_role,
-)
-from loom.memory.embeddings import EmbeddingProvider, embed_texts, embedder_from_name
-from loom.memory.recall import recall as recall_from
+from loom.errors import InvalidInput, NotFound
+from loom.events import EventBus
+from loom.memory.drafts import Rememberable, Speech, checked_text
+from loom.memory.embeddings import EmbeddingProvider
+from loom.memory.manager import MemoryManager
 from loom.memory.sanitizers import ContentSanitizer
-from loom.memory.tokenizer import TokenCounter, counter_by_name
-from loom.memory.types import Hit, MemoryTier, MemoryType, Receipt, Trust
-from loom.protocol import Clock, Task, new_id, utc_now
-from loom.settings import AGREED_SETTINGS, Settings, load_settings
+from loom.memory.tokenizer import TokenCounter
+from loom.memory.types import Hit, Receipt
+from loom.protocol import Clock, utc_now
+from loom.settings import Settings
 from loom.storage.base import (
     CheckReport,
     Dimensions,
-    Draft,
     Filter,
     FlushReport,
     ForgetReceipt,
@@ -44,17 +36,9 @@ from loom.storage.base import (
     Record,
     Retention,
 )
-from loom.storage.projections import TailLimit
 from loom.storage.sqlite import SqliteStore
 
 __all__ = ["AsyncMemory", "Memory", "Rememberable", "open_memory"]
-
-Rememberable = str | Task | Mapping[str, Any]
-
-# The embedding space has its own place in the file.
-_STORED_SETTINGS = AGREED_SETTINGS - {"embedder"}
-
-_ANYWHERE = Dimensions()
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -63,6 +47,7 @@ R = TypeVar("R")
 def open_memory(
     path: str | Path | None = None,
     *,
+    event_bus: EventBus | None = None,
     embedder: EmbeddingProvider | str | None = None,
     sanitizer: ContentSanitizer | None = None,
     reconfigure: bool = False,
@@ -76,71 +61,22 @@ def open_memory(
     the profile, in that order. Those that every process must share are kept in the file; giving others
     raises `SettingsConflict`, unless `reconfigure` is True.
 
+    With an `event_bus`, every task published there is remembered once.
     `embedder` is a provider or the name of one; by default the offline one is used where it is installed.
     `sanitizer` cleans each text before it is stored, which is then no longer verbatim.
     """
-    if isinstance(embedder, str):
-        settings["embedder"] = embedder
-    loaded = load_settings(settings, file=config)
-    store = SqliteStore(
-        path,
-        namespace=loaded.namespace,
-        read_only=loaded.read_only,
-        durability=loaded.durability,
-        busy_timeout_s=loaded.busy_timeout_s,
-        close_timeout_s=loaded.close_timeout_s,
-        tail=TailLimit(loaded.index_tail_records, loaded.index_tail_bytes),
-        lease_s=loaded.lease_s,
-        clock=clock,
-    )
-    try:
-        return Memory(
-            store,
-            _agree(store, loaded, reconfigure),
-            _choose_embedder(store, loaded, embedder, reconfigure),
-            sanitizer,
+    return Memory(
+        MemoryManager(
+            store=path,
+            event_bus=event_bus,
+            embedder=embedder,
+            sanitizer=sanitizer,
+            reconfigure=reconfigure,
+            clock=clock,
+            config=config,
+            **settings,
         )
-    except BaseException:
-        store.close()
-        raise
-
-
-def _agree(store: SqliteStore, wanted: Settings, reconfigure: bool) -> Settings:
-    """What holds for this node, settled with every other process that has the file open."""
-    agreed = wanted
-
-    def decide(stored: Mapping[str, Any]) -> Mapping[str, Any]:
-        nonlocal agreed
-        agreed = wanted.agree_with(stored, reconfigure=reconfigure)
-        return {name: getattr(agreed, name) for name in _STORED_SETTINGS}
-
-    store.settle(wanted.node_id, decide)
-    return agreed
-
-
-def _choose_embedder(
-    store: SqliteStore, settings: Settings, given: EmbeddingProvider | str | None, reconfigure: bool
-) -> EmbeddingProvider | None:
-    """The embedder of this process. One that nobody asked for by name gives way to what the file has."""
-    asked = (given is not None and given != "auto") or (
-        settings.is_given("embedder") and settings.embedder not in ("auto", "none")
     )
-    provider = embedder_from_name(settings.embedder) if given is None or isinstance(given, str) else given
-    if provider is None:
-        return None
-
-    def embed(texts: Sequence[str]) -> Any:
-        return embed_texts(provider, texts)
-
-    try:
-        store.use_embedder(provider.name, provider.dimensions, embed, reconfigure=reconfigure and asked)
-    except SettingsConflict:
-        if asked:
-            raise
-        return None
-    if store.space != (provider.name, provider.dimensions):
-        return None  # a read-only store that was never embedded, or with something else
-    return provider
 
 
 class Memory:
@@ -149,19 +85,14 @@ class Memory:
     Use it as a context manager, or call `close()`.
     """
 
-    def __init__(
-        self,
-        store: SqliteStore,
-        settings: Settings,
-        embedder: EmbeddingProvider | None = None,
-        sanitizer: ContentSanitizer | None = None,
-    ) -> None:
-        self._store = store
-        self._settings = settings
-        self._embedder = embedder
-        self._sanitizer = sanitizer
-        self._node = settings.node_id
-        self._counter = counter_by_name(settings.counter)
+    def __init__(self, manager: MemoryManager) -> None:
+        self._manager = manager
+        self._store = manager.store
+
+    @property
+    def manager(self) -> MemoryManager:
+        """The tiers and scopes underneath, with everything that the verbs do not show."""
+        return self._manager
 
     @property
     def store(self) -> SqliteStore:
@@ -171,15 +102,15 @@ class Memory:
     @property
     def settings(self) -> Settings:
         """The settings that hold; `settings.explain()` says where each came from."""
-        return self._settings
+        return self._manager.settings
 
     @property
     def counter(self) -> TokenCounter:
-        return self._counter
+        return self._manager.counter
 
     @property
     def embedder(self) -> EmbeddingProvider | None:
-        return self._embedder
+        return self._manager.embedder
 
     @functools.cached_property
     def aio(self) -> AsyncMemory:
@@ -247,90 +178,8 @@ class Memory:
         if isinstance(what, list | tuple):
             if id is not None:
                 raise InvalidInput("one id cannot name a list; give each message an 'id' of its own")
-            return self._write([self._draft(item, None, speech) for item in what])
-        return self._write([self._draft(what, id, speech)])[0]
-
-    def _draft(self, what: object, id: str | None, speech: Speech) -> Draft:
-        if not isinstance(what, str):  # first, because it is the usual case and quick to see
-            if isinstance(what, Task):
-                return self._task_draft(what, id, speech)
-            if isinstance(what, Mapping):
-                return self._message_draft(what, id, speech)
-        return self._text_draft(checked_text(what), id, speech)
-
-    def _text_draft(
-        self, text: str, id: str | None, speech: Speech, data: Any = None, revises: bool = False
-    ) -> Draft:
-        metadata = speech.metadata
-        if self._sanitizer is not None:
-            cleaned = checked_text(self._sanitizer.sanitize(text))
-            if cleaned != text:
-                text, metadata, data = cleaned, {**metadata, "sanitized": True}, None
-        if id is not None and not (isinstance(id, str) and id):
-            raise InvalidInput(f"an id is a text of at least one character, not {id!r}")
-        check_speech(speech)
-        importance = 0.5 if speech.importance is None else speech.importance
-        trust = trust_of_role(speech.role) if speech.trust is None else known_trust(speech.trust)
-        # In the order of the fields: names would cost as much as the rest of the call.
-        return Draft(
-            new_id() if id is None else id,
-            text,
-            self._store.clock() if speech.created_at is None else speech.created_at,
-            speech.kind or MemoryType.MESSAGE,
-            self._node,
-            speech.session_id,
-            speech.role,
-            speech.name,
-            trust,
-            speech.dimensions or _ANYWHERE,
-            importance,
-            self._counter.count(text),
-            self._counter.name,
-            MemoryTier.L1,
-            metadata,
-            data,
-            (),
-            id is not None,
-            revises,
-        )
-
-    def _message_draft(self, message: Mapping[str, Any], id: str | None, speech: Speech) -> Draft:
-        """A chat message: what it says itself goes before what the call says about all of them."""
-        plain = isinstance(message.get("content"), str) and not message.keys() - _PLAIN_MESSAGE_KEYS
-        own = speech._replace(
-            role=message.get("role") or speech.role,
-            name=message.get("name") or speech.name,
-            session_id=message.get("session_id") or speech.session_id,
-            created_at=message.get("created_at") or speech.created_at,
-            metadata={**speech.metadata, **_mapping(message.get("metadata") or {})},
-        )
-        data = None if plain else {key: value for key, value in message.items() if key != "created_at"}
-        return self._text_draft(checked_text(message_text(message)), message.get("id") or id, own, data)
-
-    def _task_draft(self, task: Task, id: str | None, speech: Speech) -> Draft:
-        if id is not None and id != task.task_id:
-            raise InvalidInput(f"a task is kept under its own task_id {task.task_id!r}; leave id out")
-        importance = task.metadata.get("importance") if speech.importance is None else speech.importance
-        own = speech._replace(
-            name=speech.name or task.source_agent or None,
-            session_id=speech.session_id or task.session_id,
-            created_at=speech.created_at or task.created_at,
-            importance=importance,
-            kind=speech.kind or MemoryType.TASK,
-            trust=speech.trust or Trust.AGENT,
-        )
-        text = checked_text(task_text(task))
-        return self._text_draft(text, task.task_id, own, task.to_dict(), revises=True)
-
-    def _write(self, drafts: builtins.list[Draft]) -> builtins.list[Receipt]:
-        if not drafts:
-            return []
-        with self._store.transaction() as transaction:
-            written = transaction.append(drafts)
-        return [
-            Receipt(one.id, MemoryTier.L1, draft.tokens, one.version, one.created)
-            for one, draft in zip(written, drafts, strict=True)
-        ]
+            return self._manager.tiers.write([self._manager.drafter.draft(item, None, speech) for item in what])
+        return self._manager.tiers.write([self._manager.drafter.draft(what, id, speech)])[0]
 
     def update(self, id: str, text: str, *, metadata: Mapping[str, Any] | None = None) -> Receipt:
         """Put a new version in a memory's place; the earlier ones stay, for `history` and `as_of`."""
@@ -346,7 +195,8 @@ class Memory:
             old.kind,
             old.dimensions,
         )
-        return self._write([self._text_draft(checked_text(text), id, speech, revises=True)])[0]
+        draft = self._manager.drafter.text(checked_text(text), id, speech, revises=True)
+        return self._manager.tiers.write([draft])[0]
 
     # -- finding again -----------------------------------------------------------------------------
 
@@ -380,14 +230,11 @@ class Memory:
             where=where,
             **filters,
         )
-        return recall_from(self._store, question, limit=limit, wanted=wanted, embedder=self._embedder)
+        return self._manager.recall(question, limit=limit, wanted=wanted)
 
     def get(self, id: str) -> Record | None:
         """The newest version of a memory, or None. Counts as a use of it."""
-        record = self._store.get(id)
-        if record is not None:
-            self._store.touch([record.seq], self._node)
-        return record
+        return self._manager.get(id)
 
     def history(self, id: str) -> builtins.list[Record]:
         """Every version of a memory, oldest first; empty where there is none."""
@@ -466,16 +313,13 @@ class Memory:
         """Give free space back to the disk and tidy the index; how many bytes the file shrank by."""
         return self._store.vacuum()
 
-    def get_stats(self) -> dict[str, int]:
-        """Counts and sizes, as they are stored now, and the budgets."""
-        budgets = {
-            name: getattr(self._settings, name) for name in sorted(AGREED_SETTINGS) if name.endswith("token_budget")
-        }
-        return {**self._store.stats(), **budgets}
+    def get_stats(self) -> dict[str, Any]:
+        """Usage, budget and count of each tier, the backlog, and the counts and sizes of the store."""
+        return self._manager.get_stats()
 
     def close(self) -> None:
         """Let go of the file; waits a bounded time for background work. Safe to call twice."""
-        self._store.close()
+        self._manager.close()
 
     def __enter__(self) -> Self:
         return self
@@ -488,15 +332,6 @@ class Memory:
     def __repr__(self) -> str:
         place = self._store.path or "in memory"
         return f"<Memory {place} namespace={self._store.namespace!r}>"
-
-
-_PLAIN_MESSAGE_KEYS = frozenset({"role", "content", "name", "id", "session_id", "created_at", "metadata"})
-
-
-def _mapping(metadata: object) -> Mapping[str, Any]:
-    if not isinstance(metadata, Mapping):
-        raise InvalidInput(f"the metadata of a message is a mapping, not {type(metadata).__name__}")
-    return metadata
 
 
 def _in_thread(

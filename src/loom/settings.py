@@ -44,6 +44,8 @@ class Admission(StrEnum):
     """Records whose importance is above the profile's threshold, strictly."""
     WRITE_AND_USE = "write_and_use"
     """Every record when it is written, and again whenever it is used."""
+    FREQUENCY = "frequency"
+    """Records that were used `l2_admission_uses` times, whatever their importance."""
 
 
 class Eviction(StrEnum):
@@ -53,6 +55,8 @@ class Eviction(StrEnum):
     """The lowest importance first; among equals, the one whose last but one use is oldest (LRU-2)."""
     WEIGHTED = "weighted"
     """The lowest weighted sum of recency (LRU-2), frequency and relevance to the present work first."""
+    LEAST_USED = "least_used"
+    """The fewest uses first; among equals, the one that was used longest ago."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +119,7 @@ class Profile:
     l2_admission_threshold: float
     eviction: Eviction
     eviction_weights: EvictionWeights
+    l2_admission_uses: int = 2
     l2_watermark: Watermark = Watermark(0.85, 0.80)
     l3_high: float = 0.90
     l3_oldest_share: float = 0.20
@@ -151,6 +156,7 @@ _LCR = Profile(
     l2_admission_threshold=0.0,
     eviction=Eviction.WEIGHTED,
     eviction_weights=EVICTION_WEIGHTS["default"],
+    l2_watermark=Watermark(1.0, 0.98),  # it is full when it is full; leaving in small groups costs little
 )
 
 _CHAT = replace(
@@ -265,6 +271,11 @@ SETTINGS: Mapping[str, SettingRule] = MappingProxyType(
         "namespace": SettingRule(str, "whose memory this is; nothing crosses from one to another"),
         "node_id": SettingRule(str, "the agent that remembers, within the namespace"),
         "profile": SettingRule(str, "the named set of budgets and rules", choices=tuple(PROFILES)),
+        "strategy": SettingRule(
+            str,
+            "who comes to the working tier: by the profile's rule, or by how often it is used",
+            choices=("importance_based", "simple"),
+        ),
         "prompt_token_budget": SettingRule(int, "tokens of a built prompt where the caller names none", 1),
         "l1_token_budget": SettingRule(int, "tokens of the recent tier", 1),
         "l2_token_budget": SettingRule(int, "tokens of the working tier", 1),
@@ -290,6 +301,7 @@ SETTINGS: Mapping[str, SettingRule] = MappingProxyType(
 AGREED_SETTINGS: frozenset[str] = frozenset(
     {
         "profile",
+        "strategy",
         "l1_token_budget",
         "l2_token_budget",
         "l3_token_budget",
@@ -320,6 +332,7 @@ class Settings:
     namespace: str = "default"
     node_id: str = "default"
     profile: str = _LOOM.name
+    strategy: str = "importance_based"
     prompt_token_budget: int = _LOOM.prompt_token_budget
     l1_token_budget: int = _LOOM.l1_token_budget
     l2_token_budget: int = _LOOM.l2_token_budget
@@ -347,8 +360,11 @@ class Settings:
 
     @property
     def rules(self) -> Profile:
-        """The profile's record: admission, eviction, watermarks. Budgets are this object's own."""
-        return PROFILES[self.profile]
+        """The profile's record under the strategy: admission, eviction, watermarks. Budgets are this object's own."""
+        profile = PROFILES[self.profile]
+        if self.strategy == "simple":
+            return replace(profile, admission=Admission.FREQUENCY, eviction=Eviction.LEAST_USED)
+        return profile
 
     def is_given(self, name: str) -> bool:
         """Whether somebody asked for this value, rather than the profile or the default supplying it."""

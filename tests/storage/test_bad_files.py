@@ -36,6 +36,7 @@ from loom.errors import (
 )
 from loom.everyday import Memory
 from loom.memory.embeddings import FakeEmbedder
+from loom.storage import schema
 from loom.storage.base import MAX_TEXT_BYTES, Dimensions, Draft, Filter
 from loom.storage.engine import Engine
 from loom.storage.sqlite import SqliteStore
@@ -892,6 +893,10 @@ def test_a_store_of_every_released_format_still_opens(tmp_path: Path, name: str,
     """What is in it is written in tests/data/stores/make_v1.py."""
     path = tmp_path / name
     shutil.copy(DATA / name, path)
+    if read_only and name != f"v{schema.current_version()}.loom":
+        with pytest.raises(UnsupportedStore, match="open it once for writing"):
+            loom.open(path, embedder="none", read_only=True)
+        loom.open(path, embedder="none").close()
     with loom.open(path, embedder="none", read_only=read_only) as memory:
         assert memory.settings.l1_token_budget == 4321
         assert {record.id for record in memory.list().records} == {"english", "chinese", "port", "task", "chat"}

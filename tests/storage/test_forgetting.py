@@ -142,7 +142,7 @@ def rows_about(path: Path, records: set[int]) -> list[str]:
             "SELECT t.name, c.name FROM sqlite_schema t, pragma_table_info(t.name) c WHERE t.type = 'table' "
             "AND t.name != 'forgotten' AND (c.name = 'record' OR (t.name = 'records' AND c.name = 'seq'))"
         ).fetchall()
-        assert {"records", "moves", "vectors", "accesses", "jobs"} <= {table for table, _ in tables}
+        assert {"records", "moves", "residents", "vectors", "accesses", "jobs"} <= {table for table, _ in tables}
         for table, column in tables:
             # A forgotten record leaves an empty row without a version, which is no row about it.
             named = "WHERE version > 0" if table == "records" else ""
@@ -719,7 +719,7 @@ def test_no_byte_survives_a_random_life(tmp_path: Path, seed: int) -> None:
                 alive[record_id] = [*marks, record_id]
             with store.transaction() as transaction:
                 written = transaction.append(drafts)
-                transaction.enter([one.seq for one in written], "l1", "default")
+                transaction.enter([one.seq for one in written], "l2", "default")
                 for one in random_.sample(drafts, len(drafts) // 3):
                     transaction.pin(one.id, True)
                 for row in random_.sample(written, len(written) // 3):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any
 
-__all__ = ["MemoryEntry", "MemoryScope"]
+__all__ = ["ACCESS_POLICIES", "AccessPolicy", "MemoryEntry", "MemoryScope"]
 
 
 class MemoryScope(StrEnum):
@@ -17,6 +18,24 @@ class MemoryScope(StrEnum):
     SHARED = "shared"
     INHERITED = "inherited"
     GLOBAL = "global"
+
+
+@dataclass(frozen=True, slots=True)
+class AccessPolicy:
+    """What a scope allows: whether a node may write there, and whether its descendants see what it wrote."""
+
+    writable: bool
+    seen_by_children: bool
+
+
+ACCESS_POLICIES: Mapping[MemoryScope, AccessPolicy] = MappingProxyType(
+    {
+        MemoryScope.LOCAL: AccessPolicy(writable=True, seen_by_children=False),
+        MemoryScope.SHARED: AccessPolicy(writable=True, seen_by_children=True),
+        MemoryScope.INHERITED: AccessPolicy(writable=False, seen_by_children=True),
+        MemoryScope.GLOBAL: AccessPolicy(writable=True, seen_by_children=True),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from loom.memory.core import LoomMemory
     from loom.memory.embeddings import EmbeddingProvider
+    from loom.memory.factory import MemoryFactory
+    from loom.memory.manager import MemoryManager
+    from loom.memory.quotas import LayerCounters, LayerQuota
     from loom.memory.sanitizers import ContentSanitizer
     from loom.memory.tokenizer import AnthropicCounter, EstimateCounter, TiktokenCounter, TokenCounter
     from loom.memory.types import (
@@ -35,6 +39,11 @@ __all__ = [
     "FactType",
     "Hit",
     "InMemoryVectorStore",
+    "LayerCounters",
+    "LayerQuota",
+    "LoomMemory",
+    "MemoryFactory",
+    "MemoryManager",
     "MemoryQuery",
     "MemoryStrategyType",
     "MemoryTier",
@@ -49,6 +58,10 @@ __all__ = [
 ]
 
 _HOMES = {
+    "core": ("LoomMemory",),
+    "factory": ("MemoryFactory",),
+    "manager": ("MemoryManager",),
+    "quotas": ("LayerCounters", "LayerQuota"),
     "embeddings": ("EmbeddingProvider",),
     "sanitizers": ("ContentSanitizer",),
     "tokenizer": ("AnthropicCounter", "EstimateCounter", "TiktokenCounter", "TokenCounter"),

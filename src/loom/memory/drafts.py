@@ -1,18 +1,55 @@
-"""What may be remembered (a text, a chat message, a task), as drafts of records."""
+"""From what may be remembered (a text, a chat message, a task) to drafts of records."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from loom.errors import InvalidInput, TextTooLarge
-from loom.memory.types import MemoryType, Trust
-from loom.protocol import Task
-from loom.storage.base import MAX_TEXT_BYTES, Dimensions
+from loom.memory.sanitizers import ContentSanitizer
+from loom.memory.tokenizer import TokenCounter
+from loom.memory.types import MemoryTier, MemoryType, Trust
+from loom.protocol import Clock, Task, new_id
+from loom.storage.base import MAX_TEXT_BYTES, Dimensions, Draft
 
-__all__ = ["Speech", "check_speech", "checked_text", "known_trust", "message_text", "task_text", "trust_of_role"]
+__all__ = [
+    "ACTION_IMPORTANCE",
+    "NOTHING_SAID",
+    "ORDINARY",
+    "Drafter",
+    "Rememberable",
+    "Speech",
+    "check_speech",
+    "checked_text",
+    "known_trust",
+    "message_text",
+    "task_text",
+    "trust_of_role",
+]
+
+Rememberable = str | Task | Mapping[str, Any]
+
+ACTION_IMPORTANCE: Mapping[str, float] = MappingProxyType(
+    {
+        "node.error": 0.9,
+        "node.planning": 0.8,
+        "node.tool_result": 0.75,
+        "node.tool_call": 0.7,
+        "execute": 0.65,
+        "node.complete": 0.6,
+        "node.thinking": 0.55,
+    }
+)
+"""How important a task is by its action, where nobody says; everything else is `ORDINARY`."""
+
+ORDINARY = 0.5
+
+_PLAIN_MESSAGE_KEYS = frozenset({"role", "content", "name", "id", "session_id", "created_at", "metadata"})
+
+_ANYWHERE = Dimensions()
 
 _TRUST_OF_ROLE = {
     "user": Trust.USER,
@@ -36,6 +73,101 @@ class Speech(NamedTuple):
     trust: str | None
     kind: str | None
     dimensions: Dimensions | None
+
+
+NOTHING_SAID = Speech(None, None, None, None, None, MappingProxyType({}), None, None, None)
+
+
+class Drafter:
+    """Makes drafts for one node: checks, sanitises, counts, and fills in what the caller left out."""
+
+    def __init__(
+        self, node: str, counter: TokenCounter, clock: Clock, sanitizer: ContentSanitizer | None = None
+    ) -> None:
+        self.node = node
+        self.counter = counter
+        self._clock = clock
+        self._sanitizer = sanitizer
+
+    def draft(self, what: object, id: str | None = None, speech: Speech = NOTHING_SAID) -> Draft:
+        """A text, a `Task` or a chat message as a draft."""
+        if not isinstance(what, str):  # first, because it is the usual case and quick to see
+            if isinstance(what, Task):
+                return self.task(what, id, speech)
+            if isinstance(what, Mapping):
+                return self.message(what, id, speech)
+        return self.text(checked_text(what), id, speech)
+
+    def text(self, text: str, id: str | None, speech: Speech, data: Any = None, revises: bool = False) -> Draft:
+        metadata = speech.metadata
+        if self._sanitizer is not None:
+            cleaned = checked_text(self._sanitizer.sanitize(text))
+            if cleaned != text:
+                text, metadata, data = cleaned, {**metadata, "sanitized": True}, None
+        if id is not None and not (isinstance(id, str) and id):
+            raise InvalidInput(f"an id is a text of at least one character, not {id!r}")
+        check_speech(speech)
+        trust = trust_of_role(speech.role) if speech.trust is None else known_trust(speech.trust)
+        # In the order of the fields: names would cost as much as the rest of the call.
+        return Draft(
+            new_id() if id is None else id,
+            text,
+            self._clock() if speech.created_at is None else speech.created_at,
+            speech.kind or MemoryType.MESSAGE,
+            self.node,
+            speech.session_id,
+            speech.role,
+            speech.name,
+            trust,
+            speech.dimensions or _ANYWHERE,
+            ORDINARY if speech.importance is None else speech.importance,
+            self.counter.count(text),
+            self.counter.name,
+            MemoryTier.L1,
+            metadata,
+            data,
+            (),
+            id is not None,
+            revises,
+        )
+
+    def message(self, message: Mapping[str, Any], id: str | None, speech: Speech) -> Draft:
+        """A chat message: what it says itself goes before what the call says about all of them."""
+        plain = isinstance(message.get("content"), str) and not message.keys() - _PLAIN_MESSAGE_KEYS
+        own = speech._replace(
+            role=message.get("role") or speech.role,
+            name=message.get("name") or speech.name,
+            session_id=message.get("session_id") or speech.session_id,
+            created_at=message.get("created_at") or speech.created_at,
+            metadata={**speech.metadata, **_mapping(message.get("metadata") or {})},
+        )
+        data = None if plain else {key: value for key, value in message.items() if key != "created_at"}
+        return self.text(checked_text(message_text(message)), message.get("id") or id, own, data)
+
+    def task(self, task: Task, id: str | None, speech: Speech) -> Draft:
+        """A task. Its importance is the given one, else that in its metadata, else that of its action."""
+        if id is not None and id != task.task_id:
+            raise InvalidInput(f"a task is kept under its own task_id {task.task_id!r}; leave id out")
+        importance = speech.importance
+        if importance is None:
+            importance = task.metadata.get("importance")
+        if importance is None:
+            importance = ACTION_IMPORTANCE.get(task.action, ORDINARY)
+        own = speech._replace(
+            name=speech.name or task.source_agent or None,
+            session_id=speech.session_id or task.session_id,
+            created_at=speech.created_at or task.created_at,
+            importance=importance,
+            kind=speech.kind or MemoryType.TASK,
+            trust=speech.trust or Trust.AGENT,
+        )
+        return self.text(checked_text(task_text(task)), task.task_id, own, task.to_dict(), revises=True)
+
+
+def _mapping(metadata: object) -> Mapping[str, Any]:
+    if not isinstance(metadata, Mapping):
+        raise InvalidInput(f"the metadata of a message is a mapping, not {type(metadata).__name__}")
+    return metadata
 
 
 def check_speech(speech: Speech) -> None:

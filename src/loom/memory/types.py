@@ -9,7 +9,8 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from loom.errors import InvalidInput
-from loom.protocol import new_id, utc_now
+from loom.protocol import Task, new_id, utc_now
+from loom.storage.base import Record
 from loom.storage.words import spoken, terms
 
 __all__ = [
@@ -24,6 +25,8 @@ __all__ = [
     "Receipt",
     "TaskSummary",
     "Trust",
+    "record_as_fact",
+    "record_as_task",
 ]
 
 
@@ -128,6 +131,14 @@ class TaskSummary:
     def __post_init__(self) -> None:
         _checked_importance(self.importance)
 
+    @property
+    def text(self) -> str:
+        """The summary as one line: what a prompt would show, and what its tokens are counted on."""
+        done = f"{self.action}: {self.param_summary}" if self.param_summary else self.action
+        outcome = f" -> {self.result_summary}" if self.result_summary else ""
+        tags = f" ({', '.join(self.tags)})" if self.tags else ""
+        return f"{done}{outcome}{tags}"
+
 
 @dataclass(slots=True)
 class Fact:
@@ -162,7 +173,7 @@ class Receipt(NamedTuple):
     """A write that is committed. It may also be awaited, which gives the receipt itself.
 
     `tier` is the tier nearest the prompt that holds it; `created` is False where the same text was there
-    under the same id already.
+    under the same id already. `note` says what the caller should know, such as that it was too large for a tier.
     """
 
     id: str
@@ -170,6 +181,7 @@ class Receipt(NamedTuple):
     tokens: int
     version: int = 1
     created: bool = True
+    note: str = ""
 
     def __await__(self) -> Generator[Any, None, Receipt]:
         return self
@@ -218,3 +230,33 @@ class Hit:
         if "meaning" in self.signals:
             reasons.append(f"meaning {self.signals['meaning']:.2f}")
         return "; ".join(reasons)
+
+
+def record_as_task(record: Record) -> Task:
+    """A record as the task it was, or, of what was no task, as one: its kind is the action, its text a parameter."""
+    if record.kind == MemoryType.TASK and isinstance(record.data, Mapping):
+        return Task.from_dict(record.data)
+    said = {"content": record.content, "role": record.role, "name": record.name}
+    return Task(
+        task_id=record.id,
+        action=record.kind,
+        parameters={key: value for key, value in said.items() if value is not None},
+        session_id=record.session_id,
+        source_agent=record.name or "",
+        created_at=record.created_at,
+        metadata={**record.metadata, "importance": record.importance},
+    )
+
+
+def record_as_fact(record: Record, uses: int = 0) -> Fact:
+    """A record of kind `fact` as the fact it holds."""
+    data = record.data if isinstance(record.data, Mapping) else {}
+    return Fact(
+        content=record.content,
+        fact_type=FactType(data.get("fact_type", FactType.DOMAIN_KNOWLEDGE)),
+        confidence=float(data.get("confidence", 0.8)),
+        id=record.id,
+        tags=[*data.get("tags", ())],
+        access_count=uses,
+        created_at=record.created_at,
+    )

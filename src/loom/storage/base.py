@@ -8,7 +8,7 @@ whole story, in order. Nothing here knows SQLite; `loom.storage.conformance` is 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields
 from datetime import datetime
@@ -38,9 +38,11 @@ __all__ = [
     "Match",
     "Page",
     "Record",
+    "Resident",
     "Retention",
     "Store",
     "Transaction",
+    "Usage",
     "Vector",
     "Written",
 ]
@@ -77,8 +79,9 @@ _DIMENSION_CHOICES = {
 class Draft(NamedTuple):
     """A record before it is written. (A named tuple: it is made for every write, and costs a third.)
 
-    `tier` is where it enters at once, if anywhere. `named` says that the caller chose the id, so it may
-    exist already; `revises` then allows a new version, where other content would be an error.
+    With the tier `l1` it comes into its node's window of recent records, at `window_tokens` where something
+    shorter stands in for it there. `named` says that the caller chose the id, so it may exist already;
+    `revises` then allows a new version, where other content would be an error.
     """
 
     id: str
@@ -100,6 +103,7 @@ class Draft(NamedTuple):
     sources: tuple[str, ...] = ()
     named: bool = True
     revises: bool = False
+    window_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,6 +281,34 @@ class Access:
     previous_at: datetime | None
 
 
+class Usage(NamedTuple):
+    """What a tier of a node holds, and how often what was asked for was there."""
+
+    items: int = 0
+    tokens: int = 0
+    hits: int = 0
+    misses: int = 0
+
+
+class Resident(NamedTuple):
+    """A record in a tier, and how it was used. Times are seconds since 1970.
+
+    `entered` is the sequence number at which it came in, a clock that never stands still. `last_at` and
+    `previous_at` are its two last references, the writing counted as the first; `previous_at` is None where
+    there was no other. `relevance` (0 to 1) tells how close it is to the present work, None if unknown.
+    """
+
+    record: int
+    tokens: int
+    importance: float
+    entered: int
+    written_at: float
+    uses: int
+    last_at: float
+    previous_at: float | None
+    relevance: float | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class FlushReport:
     """What is still undone after a flush. Empty means that everything committed before it is processed.
@@ -349,9 +381,27 @@ class Transaction(Protocol):
 
     def append(self, drafts: Sequence[Draft]) -> list[Written]: ...
 
-    def enter(self, records: Sequence[int], tier: str, node: str, reason: str = "") -> None: ...
+    def enter(
+        self, records: Sequence[int], tier: str, node: str, reason: str = "", tokens: Sequence[int] | None = None
+    ) -> int: ...
 
-    def leave(self, records: Sequence[int], tier: str, node: str, reason: str = "") -> None: ...
+    def leave(self, records: Sequence[int], tier: str, node: str, reason: str = "") -> int: ...
+
+    def narrow_window(self, node: str, after: int) -> None: ...
+
+    def totals(self, node: str) -> dict[str, Usage]: ...
+
+    def residents(self, node: str, tier: str) -> list[Resident]: ...
+
+    def resides(self, record: int, tier: str, node: str) -> bool: ...
+
+    def window(self, node: str) -> list[tuple[int, int]]: ...
+
+    def vectors(self, records: Sequence[int]) -> dict[int, Vector]: ...
+
+    def settings(self, node: str) -> dict[str, Any]: ...
+
+    def records(self, seqs: Iterable[int]) -> dict[int, Record]: ...
 
     def put_entry(
         self,
@@ -408,6 +458,26 @@ class Store(Protocol):
     def candidates(
         self, query: Mapping[str, float], vector: Vector | None, limit: int, vector_limit: int, wanted: Filter
     ) -> Candidates: ...
+
+    def settings(self, node: str = "") -> dict[str, Any]: ...
+
+    def settle(self, node: str, decide: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> None: ...
+
+    def usage(self, node: str) -> dict[str, Usage]: ...
+
+    def residents(self, node: str, tier: str) -> list[Resident]: ...
+
+    def resides(self, record: int, tier: str, node: str) -> bool: ...
+
+    def window(self, node: str) -> list[tuple[int, int]]: ...
+
+    def touch(self, records: Iterable[int], node: str) -> None: ...
+
+    def uses(self, record: int, node: str) -> int: ...
+
+    def count_lookup(self, node: str, tier: str, hit: bool) -> None: ...
+
+    def clock(self) -> datetime: ...
 
     def neighbours(self, id: str) -> tuple[tuple[str, ...], tuple[str, ...]]: ...
 

@@ -17,6 +17,7 @@ import numpy as np
 from loom.storage.base import CheckReport
 from loom.storage.engine import Engine
 from loom.storage.projections import TEXT, VECTORS, active_space, index_folder, last_number
+from loom.storage.residency import TierBooks
 from loom.storage.rows import ENTRY_COLUMNS, RECORD_COLUMNS, checksum
 from loom.storage.segments import DamagedSegment, open_segment
 from loom.storage.transactions import EMPTY_VECTORS
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["check"]
 
 # Rows that mean nothing without the record they name.
-_POINTING = ("supersessions", "moves", "vectors", "accesses", "jobs")
+_POINTING = ("supersessions", "moves", "residents", "vectors", "accesses", "jobs")
 _TO_NOTHING = "record > 0 AND record NOT IN (SELECT seq FROM records WHERE version > 0)"
 
 _SEQUENCES = (
@@ -62,12 +63,18 @@ def check(store: SqliteStore, repair: bool) -> CheckReport:
             problems += _damaged_blobs(connection, namespace)
             problems += _sequence(connection)
         dangling = [] if problems else list(_dangling(connection))
+        wrong = {} if problems else TierBooks(connection, namespace).wrong()
         projections = [] if problems else list(_projections(connection, namespace, engine.path, engine.store_id))
     if repair:
         repaired += [f"{count} rows of {table} pointed to no record and were removed" for table, count in dangling]
+        repaired += [f"the totals of {tier} of {node!r} were wrong and were counted again" for node, tier in wrong]
         _remove_dangling(engine, [table for table, _ in dangling])
+        if dangling or wrong:
+            with engine.write() as connection:
+                TierBooks(connection, namespace).recount()
     else:
         problems += [f"{count} rows of {table} point to no record" for table, count in dangling]
+        problems += [f"the totals of {tier} of {node!r} are wrong" for node, tier in wrong]
     for kind, reason in projections:
         if repair:
             store.rebuild(kind)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from loom.errors import InvalidInput
 from loom.storage.base import Filter
 from loom.storage.engine import to_micros
+from loom.storage.residency import tier_condition
 from loom.storage.rows import id_hash
 
 __all__ = ["conditions"]
@@ -27,16 +29,8 @@ _COLUMNS = {
 }
 
 
-# Where a record is now, for its own node: the newest word on each tier, from the record and its moves.
-_PLACES = (
-    "SELECT tier, entered, max(seq) FROM (SELECT r.tier AS tier, 1 AS entered, 0 AS seq "
-    "UNION ALL SELECT m.tier, m.entered, m.seq FROM moves m WHERE m.record = r.seq AND m.node = r.node) "
-    "GROUP BY tier"
-)
-
-
-def conditions(wanted: Filter, namespace: int) -> tuple[str, list[Any]]:
-    """The WHERE clause (without the word) and its values."""
+def conditions(wanted: Filter, namespace: int, connection: sqlite3.Connection) -> tuple[str, list[Any]]:
+    """The WHERE clause (without the word) and its values, for use on the state that the connection reads."""
     clauses = ["r.namespace = ?", "r.version > 0"]
     values: list[Any] = [namespace]
 
@@ -69,8 +63,10 @@ def conditions(wanted: Filter, namespace: int) -> tuple[str, list[Any]]:
         clauses.append(hashed("r.id_hash", names(wanted.ids, "ids")))
         clauses.append(one_of("r.id", names(wanted.ids, "ids")))
     if wanted.tier is not None:
-        tier = one_of("p.tier", names(wanted.tier, "tier"))
-        clauses.append(f"EXISTS (SELECT 1 FROM ({_PLACES}) p WHERE p.entered AND {tier})")
+        nodes = None if wanted.node is None else names(wanted.node, "node")
+        clause, own = tier_condition(connection, namespace, names(wanted.tier, "tier"), nodes)
+        clauses.append(clause)
+        values.extend(own)
     if wanted.min_importance is not None:
         if not isinstance(wanted.min_importance, int | float):
             raise InvalidInput(f"min_importance is a number from 0 to 1, not {wanted.min_importance!r}")

@@ -18,6 +18,7 @@ from loom.errors import ForgetPending
 from loom.storage.base import ForgetReceipt, Retention
 from loom.storage.engine import Engine
 from loom.storage.projections import TEXT, VECTORS, Projector, StaleProjection
+from loom.storage.residency import TierBooks
 from loom.storage.rows import id_hash
 from loom.storage.transactions import EMPTY_VECTORS
 from loom.storage.worker import LeaseLost, Worker
@@ -47,6 +48,7 @@ def remove(transaction: SqliteTransaction, where: str, values: Sequence[Any]) ->
         for part in _parts(hashes)
         for row in connection.execute(f"SELECT seq FROM records WHERE id_hash IN ({_marks(part)})", part)
     ]
+    books = TierBooks(connection, namespace)
     counts = {"records": len(seqs), "moves": 0, "vectors": 0, "accesses": 0, "jobs": 0}
     for part in _parts(seqs):
         marks = _marks(part)
@@ -58,6 +60,8 @@ def remove(transaction: SqliteTransaction, where: str, values: Sequence[Any]) ->
         counts["jobs"] += _remove_jobs(connection, namespace, part)
         connection.execute(f"DELETE FROM supersessions WHERE record IN ({marks})", part)
         connection.execute(f"{_EMPTY_RECORDS} WHERE seq IN ({marks})", part)
+        books.remove(part)
+    books.recount()
     for part in _parts(hashes):
         marks = _marks(part)
         connection.execute(f"DELETE FROM pins WHERE id_hash IN ({marks})", part)
@@ -73,9 +77,8 @@ def remove(transaction: SqliteTransaction, where: str, values: Sequence[Any]) ->
 _EMPTY_RECORDS = (
     "UPDATE records SET id_hash = NULL, session_hash = NULL, id = '', version = 0, tier = NULL, kind = '', "
     "node = '', session = NULL, role = NULL, name = NULL, trust = '', subject = '', flow = '', layer = '', "
-    "importance = 0, "
-    "tokens = 0, counter = '', created_at = 0, committed_at = 0, checksum = 0, metadata = NULL, data = NULL, "
-    "content = ''"
+    "importance = 0, tokens = 0, window_tokens = NULL, counter = '', created_at = 0, committed_at = 0, checksum = 0, "
+    "metadata = NULL, data = NULL, content = ''"
 )
 
 

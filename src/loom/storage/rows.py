@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import sqlite3
 import zlib
+from collections.abc import Iterable
 from typing import Any
 
 from loom.errors import CorruptStore, InvalidInput
@@ -18,6 +20,8 @@ __all__ = [
     "checksum",
     "dump_json",
     "id_hash",
+    "read_records",
+    "read_settings",
     "session_hash",
     "to_entry",
     "to_record",
@@ -72,6 +76,29 @@ def checksum(row: tuple[Any, ...]) -> int:
     """CRC-32 over every value of a row; guards against damage of the file, not against a forger."""
     # The text, which comes last, by itself: Python keeps its UTF-8 form from when its tokens were counted.
     return zlib.crc32(str(row[-1]).encode(), zlib.crc32(("%s\0" * (len(row) - 1) % row[:-1]).encode()))
+
+
+def read_records(connection: sqlite3.Connection, namespace: int, seqs: Iterable[int]) -> dict[int, Record]:
+    """Records by their numbers; those that do not exist are missing."""
+    wanted = list(seqs)
+    found: dict[int, Record] = {}
+    for start in range(0, len(wanted), 500):
+        part = wanted[start : start + 500]
+        marks = ", ".join("?" * len(part))
+        for row in connection.execute(
+            f"SELECT {RECORD_COLUMNS} FROM records r WHERE r.seq IN ({marks}) AND r.namespace = ? AND r.version > 0",
+            (*part, namespace),
+        ):
+            found[row[0]] = to_record(row)
+    return found
+
+
+def read_settings(connection: sqlite3.Connection, namespace: int, node: str) -> dict[str, Any]:
+    """What the file says about a node (the empty node: about the whole namespace)."""
+    rows = connection.execute(
+        "SELECT key, value FROM settings WHERE namespace = ? AND node = ?", (namespace, node)
+    ).fetchall()
+    return {key: json.loads(value) for key, value in rows}
 
 
 def to_record(row: tuple[Any, ...]) -> Record:

@@ -163,6 +163,32 @@ UPGRADES: list[str] = [
         name TEXT PRIMARY KEY, owner TEXT NOT NULL, number INTEGER NOT NULL, expires_at INTEGER NOT NULL
     ) WITHOUT ROWID;
     """,
+    """
+    -- L1 is a window over the log: the newest records of a node that fit its budget. `window_tokens` is the size of
+    -- what stands there for a record that is too large. `since` is where the window begins at the earliest.
+    ALTER TABLE records ADD COLUMN window_tokens INTEGER;
+    CREATE INDEX records_by_node ON records (namespace, node, seq) WHERE tier = 'l1';
+    -- Who is in the other tiers now; how they came there is in `moves`.
+    CREATE TABLE residents (
+        namespace INTEGER NOT NULL, node TEXT NOT NULL, tier TEXT NOT NULL, record INTEGER NOT NULL,
+        tokens INTEGER NOT NULL, importance REAL NOT NULL, entered INTEGER NOT NULL, written_at INTEGER NOT NULL,
+        PRIMARY KEY (namespace, node, tier, record)
+    ) WITHOUT ROWID;
+    CREATE TABLE tiers (
+        namespace INTEGER NOT NULL, node TEXT NOT NULL, tier TEXT NOT NULL,
+        items INTEGER NOT NULL DEFAULT 0, tokens INTEGER NOT NULL DEFAULT 0,
+        hits INTEGER NOT NULL DEFAULT 0, misses INTEGER NOT NULL DEFAULT 0, since INTEGER NOT NULL DEFAULT 0,
+        PRIMARY KEY (namespace, node, tier)
+    ) WITHOUT ROWID;
+    INSERT INTO residents
+        SELECT r.namespace, m.node, m.tier, r.seq, r.tokens, r.importance, m.seq, r.committed_at
+        FROM (SELECT record, node, tier, entered, max(seq) AS seq FROM moves WHERE tier != 'l1'
+              GROUP BY record, node, tier) m
+        JOIN records r ON r.seq = m.record AND r.version > 0 WHERE m.entered;
+    INSERT INTO tiers (namespace, node, tier, items, tokens)
+        SELECT namespace, node, tier, count(*), sum(tokens) FROM residents GROUP BY namespace, node, tier;
+    DELETE FROM moves WHERE tier = 'l1';
+    """,
 ]
 
 

@@ -116,7 +116,7 @@ class Searcher:
         if not wanted.narrows:
             kept = set(keys.tolist()) - _superseded(connection, keys)
         else:
-            kept = _admitted(connection, keys, *conditions(wanted, self._number))
+            kept = _admitted(connection, keys, *conditions(wanted, self._number, connection))
         if len(kept) < limit and len(keys) >= count:
             keys, scores, kept = self._search_further(connection, index, limit, wanted, nominate)
         pairs = zip(keys.tolist(), scores.tolist(), strict=True)
@@ -126,7 +126,7 @@ class Searcher:
         self, connection: sqlite3.Connection, index: NamespaceIndex, limit: int, wanted: Filter, nominate: _Nominate
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], set[int]]:
         """The filter admits few: search exactly among those, or, where they are many, ever deeper."""
-        where, values = conditions(wanted, self._number)
+        where, values = conditions(wanted, self._number, connection)
         among = _subset(connection, where, values, _EXACT_SUBSET)
         if among is not None:
             keys, scores = nominate(index, limit, among)

@@ -42,7 +42,9 @@ from loom.storage.base import (
     Match,
     Page,
     Record,
+    Resident,
     Retention,
+    Usage,
     Vector,
 )
 from loom.storage.engine import Clock, Engine, from_micros, to_micros, translate
@@ -58,9 +60,19 @@ from loom.storage.projections import (
     start_over,
     vector_basis,
 )
-from loom.storage.rows import ENTRY_COLUMNS, RECORD_COLUMNS, dump_json, id_hash, to_entry, to_record
+from loom.storage.residency import WINDOW, places_of, residents, resides, totals, window
+from loom.storage.rows import (
+    ENTRY_COLUMNS,
+    RECORD_COLUMNS,
+    dump_json,
+    id_hash,
+    read_records,
+    read_settings,
+    to_entry,
+    to_record,
+)
 from loom.storage.searching import Searcher, check_limit
-from loom.storage.transactions import EMBED, EMPTY_VECTORS, SqliteTransaction, places_of
+from loom.storage.transactions import EMBED, EMPTY_VECTORS, SqliteTransaction
 from loom.storage.upkeep import MAX_ATTEMPTS, Embed
 from loom.storage.worker import LeaseLost
 
@@ -171,13 +183,7 @@ class SqliteStore:
     def settings(self, node: str = "") -> dict[str, Any]:
         """What the file says about a node (the empty node: about the whole namespace)."""
         with self._reading() as connection:
-            return self._read_settings(connection, node)
-
-    def _read_settings(self, connection: sqlite3.Connection, node: str) -> dict[str, Any]:
-        rows = connection.execute(
-            "SELECT key, value FROM settings WHERE namespace = ? AND node = ?", (self._number, node)
-        ).fetchall()
-        return {key: json.loads(value) for key, value in rows}
+            return read_settings(connection, self._number, node)
 
     def settle(self, node: str, decide: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> None:
         """Agree on settings with every other process: `decide` sees what the file has and says what holds.
@@ -190,7 +196,7 @@ class SqliteStore:
         if self.read_only or all(found.get(key) == value for key, value in wanted.items()):
             return
         with self._writing() as connection:
-            found = self._read_settings(connection, node)
+            found = read_settings(connection, self._number, node)
             for key, value in decide(found).items():
                 if found.get(key) != value:
                     self._put_setting(connection, node, key, value)
@@ -295,26 +301,29 @@ class SqliteStore:
         if full:
             self.flush_accesses()
 
+    def uses(self, record: int, node: str) -> int:
+        """How often a node used a record, what is still buffered here included."""
+        own = self._upkeep
+        with self._reading() as connection:
+            row = connection.execute(
+                "SELECT count FROM accesses WHERE namespace = ? AND node = ? AND record = ?",
+                (self._number, node, record),
+            ).fetchone()
+        with own.access_lock:
+            return (row[0] if row else 0) + len(own.accesses.get((node, record), ()))
+
+    def count_lookup(self, node: str, tier: str, hit: bool) -> None:
+        """Note whether something that was asked for was in a tier. Buffered like the uses."""
+        own = self._upkeep
+        with own.access_lock:
+            own.lookups.setdefault((node, tier), [0, 0])[0 if hit else 1] += 1
+
     def flush_accesses(self) -> None:
         """Write the buffered accesses."""
         own = self._upkeep
-        if self.read_only:
-            return
-        with own.access_lock:
-            pending, own.accesses = own.accesses, {}
-        if not pending:
-            return
-        with self._writing() as connection:
-            connection.executemany(
-                "INSERT INTO accesses (namespace, node, record, count, last_at, previous_at) "
-                "SELECT ?1, ?2, ?3, ?4, ?5, ?6 WHERE EXISTS (SELECT 1 FROM records WHERE seq = ?3 AND version > 0) "
-                "ON CONFLICT (namespace, record, node) DO UPDATE SET count = count + ?4, "
-                "previous_at = coalesce(?6, last_at), last_at = ?5",
-                [
-                    (self._number, node, record, len(times), times[-1], times[-2] if len(times) > 1 else None)
-                    for (node, record), times in pending.items()
-                ],
-            )
+        if not self.read_only and (own.accesses or own.lookups):
+            with self._writing() as connection:
+                own.write_accesses(connection)
 
     def accesses(self, records: Iterable[int], node: str) -> dict[int, Access]:
         """How often and when records were used by a node; those never used are missing."""
@@ -358,32 +367,21 @@ class SqliteStore:
     def records(self, seqs: Iterable[int]) -> dict[int, Record]:
         """Records by their numbers; those that do not exist are missing."""
         self._check_open()
-        wanted = list(seqs)
-        found: dict[int, Record] = {}
         with self._reading() as connection:
-            for start in range(0, len(wanted), 500):
-                part = wanted[start : start + 500]
-                marks = ", ".join("?" * len(part))
-                for row in connection.execute(
-                    f"SELECT {RECORD_COLUMNS} FROM records r "
-                    f"WHERE r.seq IN ({marks}) AND r.namespace = ? AND r.version > 0",
-                    (*part, self._number),
-                ):
-                    found[row[0]] = to_record(row)
-        return found
+            return read_records(connection, self._number, seqs)
 
     def scan(self, wanted: Filter, *, limit: int = 100, after: int | None = None, newest_first: bool = True) -> Page:
         """A page of the records that a filter admits, in the order in which they were written."""
         self._check_open()
         check_limit(limit)
-        where, values = conditions(wanted, self._number)
         if after is not None and not isinstance(after, int):
             raise InvalidInput(f"after is the `next` of an earlier page, not {after!r}")
-        if after is not None:
-            where += " AND r.seq < ?" if newest_first else " AND r.seq > ?"
-            values.append(after)
         order = "DESC" if newest_first else "ASC"
         with self._reading() as connection:
+            where, values = conditions(wanted, self._number, connection)
+            if after is not None:
+                where += " AND r.seq < ?" if newest_first else " AND r.seq > ?"
+                values.append(after)
             rows = connection.execute(
                 f"SELECT {RECORD_COLUMNS} FROM records r WHERE {where} ORDER BY r.seq {order} LIMIT ?",
                 (*values, limit + 1),
@@ -393,8 +391,8 @@ class SqliteStore:
         return Page(records, records[-1].seq if more else None)
 
     def count(self, wanted: Filter) -> int:
-        where, values = conditions(wanted, self._number)
         with self._reading() as connection:
+            where, values = conditions(wanted, self._number, connection)
             return int(connection.execute(f"SELECT count(*) FROM records r WHERE {where}", values).fetchone()[0])
 
     def neighbours(self, id: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -422,7 +420,32 @@ class SqliteStore:
     def tiers(self, record: int, node: str) -> tuple[str, ...]:
         """The tiers of a node that hold a record, nearest the prompt first."""
         with self._reading() as connection:
-            return tuple(tier for where, tier in places_of(connection, record) if where == node)
+            recent = (WINDOW,) if any(seq == record for seq, _ in window(connection, self._number, node)) else ()
+            places = places_of(connection, self._number, record)
+        return recent + tuple(tier for where, tier in places if where == node)
+
+    def usage(self, node: str) -> dict[str, Usage]:
+        """What each tier of a node holds; a tier that was never used is missing."""
+        with self._reading() as connection:
+            recent = window(connection, self._number, node)
+            found = totals(connection, self._number, node)
+        return {WINDOW: Usage(len(recent), sum(tokens for _, tokens in recent))} | found
+
+    def residents(self, node: str, tier: str) -> list[Resident]:
+        """Who is in a tier other than the window, oldest arrival first."""
+        self.flush_accesses()
+        with self._reading() as connection:
+            return residents(connection, self._number, node, tier)
+
+    def resides(self, record: int, tier: str, node: str) -> bool:
+        """Whether a record is in a tier other than the window."""
+        with self._reading() as connection:
+            return resides(connection, self._number, record, tier, node)
+
+    def window(self, node: str) -> list[tuple[int, int]]:
+        """Number and tokens of each record in the node's window, newest first."""
+        with self._reading() as connection:
+            return window(connection, self._number, node)
 
     def entry(self, key: str, *, scope: str = "local", owner: str = "") -> Entry | None:
         """The newest version of an entry, or None."""
@@ -575,9 +598,9 @@ class SqliteStore:
         for longer than `timeout_s`, and goes on by itself.
         """
         self._check_open()
-        where, values = conditions(wanted, self._number)
         self.flush_accesses()
         with self.transaction() as transaction:
+            where, values = conditions(wanted, self._number, transaction.connection)
             receipt = forgetting.remove(transaction, where, values)
         if not receipt:
             return receipt
@@ -728,7 +751,9 @@ class _TransactionScope:
         now = to_micros(self._store._engine.clock())
         connection = self._writing.__enter__()
         try:
-            self._transaction = SqliteTransaction(connection, self._store._number, now)
+            self._transaction = SqliteTransaction(
+                connection, self._store._number, now, self._store._upkeep.write_accesses
+            )
         except BaseException as failure:
             self._writing.__exit__(type(failure), failure, None)
             raise

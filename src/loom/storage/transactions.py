@@ -5,19 +5,20 @@ from __future__ import annotations
 import json
 import sqlite3
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from loom.errors import EmbeddingError, IdConflict, InvalidInput, VersionConflictError, WrongDimension
-from loom.storage.base import Draft, Entry, Vector, Written
+from loom.storage.base import Draft, Entry, Record, Resident, Usage, Vector, Written
 from loom.storage.engine import from_micros, to_micros
 from loom.storage.projections import active_space
-from loom.storage.rows import checksum, dump_json, id_hash, session_hash
+from loom.storage.residency import WINDOW, TierBooks, places_of, residents, resides, totals, window
+from loom.storage.rows import checksum, dump_json, id_hash, read_records, read_settings, session_hash
 
-__all__ = ["EMBED", "EMPTY_VECTORS", "SqliteTransaction", "places_of"]
+__all__ = ["EMBED", "EMPTY_VECTORS", "SqliteTransaction"]
 
 EMBED = "embed"
 """The kind of job that embeds a record."""
@@ -28,7 +29,7 @@ EMPTY_VECTORS = "UPDATE vectors SET record = NULL, data = x'' WHERE "
 _INSERT_RECORD = (
     "INSERT INTO records (seq, namespace, id_hash, session_hash, id, version, tier, kind, node, session, role, name, "
     "trust, subject, flow, layer, importance, tokens, counter, created_at, committed_at, metadata, data, content, "
-    "checksum) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    "checksum, window_tokens) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 
 
@@ -45,23 +46,20 @@ class _Newest:
     tier: str | None
 
 
-def places_of(connection: sqlite3.Connection, record: int) -> list[tuple[str, str]]:
-    """Node and tier of each place a record is in now: where it began, and its moves since."""
-    return connection.execute(
-        "SELECT node, tier FROM (SELECT node, tier, entered, max(seq) FROM ("
-        "SELECT node, tier, 1 AS entered, seq FROM records WHERE seq = ?1 AND tier IS NOT NULL "
-        "UNION ALL SELECT node, tier, entered, seq FROM moves WHERE record = ?1) GROUP BY node, tier) "
-        "WHERE entered ORDER BY tier, node",
-        (record,),
-    ).fetchall()
-
-
 class SqliteTransaction:
     """Writes inside one `BEGIN IMMEDIATE`. Made by `SqliteStore.transaction`, never kept."""
 
-    def __init__(self, connection: sqlite3.Connection, namespace: int, clock: int) -> None:
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        namespace: int,
+        clock: int,
+        write_accesses: Callable[[sqlite3.Connection], None],
+    ) -> None:
         self.connection = connection
         self.namespace = namespace
+        self._write_accesses = write_accesses
+        self._books = TierBooks(connection, namespace)
         # Records carry their own numbers; `store` is written only when others are given out: one page less.
         self._next: int
         self._next, committed_at, self._space = connection.execute(
@@ -173,7 +171,7 @@ class SqliteTransaction:
             data,
             draft.content,
         )
-        return (*row, checksum(row))
+        return (*row, checksum(row), draft.window_tokens)
 
     def _supersede(self, old: _Newest, by: int, at: int) -> None:
         """A newer version takes over: the old one stays in the log and leaves the tiers."""
@@ -181,9 +179,8 @@ class SqliteTransaction:
             "INSERT INTO supersessions (record, seq, by, at, committed_at) VALUES (?, ?, ?, ?, ?)",
             (old.seq, self.next_seq(), by, max(at, old.created_at), self.now),
         )
-        if old.tier is not None:
-            for node, tier in places_of(self.connection, old.seq):
-                self.leave([old.seq], tier, node, "superseded")
+        for node, tier in places_of(self.connection, self.namespace, old.seq):
+            self.leave([old.seq], tier, node, "superseded")
 
     def _newest(self, record_id: str, own_hash: int) -> _Newest | None:
         row = self.connection.execute(
@@ -199,21 +196,86 @@ class SqliteTransaction:
         elif rows:
             self.connection.executemany(statement, rows)
 
-    def enter(self, records: Sequence[int], tier: str, node: str, reason: str = "") -> None:
-        """Let records be in a tier of a node."""
-        self._move(records, tier, node, 1, reason)
+    def enter(
+        self, records: Sequence[int], tier: str, node: str, reason: str = "", tokens: Sequence[int] | None = None
+    ) -> int:
+        """Let records be in a tier of a node, at their own size or the given one; how many were not there yet."""
+        if tier == WINDOW:
+            raise InvalidInput(f"{WINDOW} is the window of the newest records; a record comes there by being written")
+        came: dict[int, int] = {}
+        for position, record in enumerate(records):
+            size = None if tokens is None else tokens[position]
+            size = self._books.enter(record, size, tier, node, self._next + 1)
+            if size is not None:
+                came[record] = size
+        return self._moved(came, tier, node, 1, reason)
 
-    def leave(self, records: Sequence[int], tier: str, node: str, reason: str = "") -> None:
-        """Let records leave a tier of a node; the records themselves stay."""
-        self._move(records, tier, node, 0, reason)
+    def leave(self, records: Sequence[int], tier: str, node: str, reason: str = "") -> int:
+        """Let records leave a tier of a node; the records themselves stay. How many were there."""
+        went: dict[int, int] = {}
+        for record in records:
+            size = self._books.leave(record, tier, node)
+            if size is not None:
+                went[record] = size
+        return self._moved(went, tier, node, 0, reason)
 
-    def _move(self, records: Sequence[int], tier: str, node: str, entered: int, reason: str) -> None:
+    def _moved(self, sizes: Mapping[int, int], tier: str, node: str, entered: int, reason: str) -> int:
         if reason and not reason.isidentifier():
             raise InvalidInput(f"the reason of a move is one word of ours, such as superseded, not {reason!r}")
-        self._many(
-            "INSERT INTO moves (seq, namespace, record, node, tier, entered, reason) VALUES (?, ?, ?, ?, ?, ?, ?)",
-            [(self.next_seq(), self.namespace, record, node, tier, entered, reason) for record in records],
+        if sizes:
+            sign = 1 if entered else -1
+            self._books.book(tier, node, sign * len(sizes), sign * sum(sizes.values()))
+            self._many(
+                "INSERT INTO moves (seq, namespace, record, node, tier, entered, reason) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?)",
+                [(self.next_seq(), self.namespace, record, node, tier, entered, reason) for record in sizes],
+            )
+        return len(sizes)
+
+    def narrow_window(self, node: str, after: int) -> None:
+        """Let the window of a node begin after this record at the earliest."""
+        self.next_seq()
+        self.connection.execute(
+            "INSERT INTO tiers (namespace, node, tier, since) VALUES (?1, ?2, ?3, ?4) "
+            "ON CONFLICT DO UPDATE SET since = max(since, ?4)",
+            (self.namespace, node, WINDOW, after),
         )
+
+    def totals(self, node: str) -> dict[str, Usage]:
+        """What each tier of a node other than the window holds, this transaction's writes included."""
+        return totals(self.connection, self.namespace, node)
+
+    def resides(self, record: int, tier: str, node: str) -> bool:
+        """Whether a record is in a tier other than the window."""
+        return resides(self.connection, self.namespace, record, tier, node)
+
+    def residents(self, node: str, tier: str) -> list[Resident]:
+        """Who is in a tier other than the window, with the uses noted so far, oldest arrival first."""
+        self._write_accesses(self.connection)
+        return residents(self.connection, self.namespace, node, tier)
+
+    def window(self, node: str) -> list[tuple[int, int]]:
+        """Number and tokens of each record in the node's window, newest first."""
+        return window(self.connection, self.namespace, node)
+
+    def vectors(self, records: Sequence[int]) -> dict[int, Vector]:
+        """The embeddings of records; those that have none yet are missing."""
+        space = active_space(self.connection, self.namespace)
+        if space is None:
+            return {}
+        marks = ", ".join("?" * len(records))
+        rows = self.connection.execute(
+            f"SELECT record, data FROM vectors WHERE record IN ({marks}) AND space = ?", (*records, space[0])
+        )
+        return {record: np.frombuffer(data, dtype=np.float16).astype(np.float32) for record, data in rows}
+
+    def settings(self, node: str) -> dict[str, Any]:
+        """What the file says about a node, in this transaction."""
+        return read_settings(self.connection, self.namespace, node)
+
+    def records(self, seqs: Iterable[int]) -> dict[int, Record]:
+        """Records by their numbers; those that do not exist are missing."""
+        return read_records(self.connection, self.namespace, seqs)
 
     def put_entry(
         self,

@@ -87,6 +87,7 @@ class Upkeep:
         self.embed_failures = 0
         self.swept = False
         self.accesses: dict[tuple[str, int], list[int]] = {}
+        self.lookups: dict[tuple[str, str], list[int]] = {}
         self.access_lock = threading.Lock()
 
     def use(self, space: int | None, embed: Embed | None) -> None:
@@ -114,6 +115,29 @@ class Upkeep:
                 self.worker.wake(_GATHER_S)
         if wanted:
             self.worker.wake()
+
+    def write_accesses(self, connection: sqlite3.Connection) -> None:
+        """Write the buffered uses and lookups, inside the caller's transaction."""
+        with self.access_lock:
+            uses, self.accesses = self.accesses, {}
+            lookups, self.lookups = self.lookups, {}
+        if uses:
+            connection.executemany(
+                "INSERT INTO accesses (namespace, node, record, count, last_at, previous_at) "
+                "SELECT ?1, ?2, ?3, ?4, ?5, ?6 WHERE EXISTS (SELECT 1 FROM records WHERE seq = ?3 AND version > 0) "
+                "ON CONFLICT (namespace, record, node) DO UPDATE SET count = count + ?4, "
+                "previous_at = coalesce(?6, last_at), last_at = ?5",
+                [
+                    (self.namespace, node, record, len(times), times[-1], times[-2] if len(times) > 1 else None)
+                    for (node, record), times in uses.items()
+                ],
+            )
+        if lookups:
+            connection.executemany(
+                "INSERT INTO tiers (namespace, node, tier, hits, misses) VALUES (?1, ?2, ?3, ?4, ?5) "
+                "ON CONFLICT DO UPDATE SET hits = hits + ?4, misses = misses + ?5",
+                [(self.namespace, node, tier, *counts) for (node, tier), counts in lookups.items()],
+            )
 
     def _fold(self) -> None:
         """Fold the log into the file here, so that no writer has to: it would wait for the disk."""
@@ -187,8 +211,9 @@ class Upkeep:
             expired = forgetting.expired(connection, self.namespace, rule, now) if rule else []
         if expired:
             with self.engine.write() as connection:
-                transaction = SqliteTransaction(connection, self.namespace, now)
-                forgetting.remove(transaction, *conditions(Filter(ids=expired, history=True), self.namespace))
+                transaction = SqliteTransaction(connection, self.namespace, now, self.write_accesses)
+                wanted = Filter(ids=expired, history=True)
+                forgetting.remove(transaction, *conditions(wanted, self.namespace, transaction.connection))
                 transaction.finish()
 
     def _embed_some(self, fence: Fence, thorough: bool) -> bool:
@@ -213,7 +238,8 @@ class Upkeep:
                 fence(connection)
                 if not self._embeds_here(connection):
                     return False  # another process has changed the embedder meanwhile: never mix
-                transaction = SqliteTransaction(connection, self.namespace, to_micros(self.engine.clock()))
+                now = to_micros(self.engine.clock())
+                transaction = SqliteTransaction(connection, self.namespace, now, self.write_accesses)
                 transaction.put_vectors([row[0] for row in rows], vectors)
                 _delete_jobs(connection, self.namespace, EMBED, rows)
                 transaction.finish()

@@ -1,0 +1,512 @@
+"""LoomMemory: one agent's memory. Everything it hears is kept in the log and has its place in four tiers.
+
+memory = LoomMemory("agent-1", l1_token_budget=8000, l2_token_budget=16000)
+memory.add_task(task)
+memory.get_l2_tasks(limit=10)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from loom.errors import InvalidInput, SettingsConflict
+from loom.memory.drafts import NOTHING_SAID, Drafter, Speech, checked_text
+from loom.memory.embeddings import EmbeddingProvider, embed_texts, embedder_from_name
+from loom.memory.eviction import Segments, segments
+from loom.memory.layers import KnowledgeLayer, MemoryLayer, PriorityTokenLayer, SummaryLayer, TokenBudgetLayer
+from loom.memory.migration import Moved, Tiers
+from loom.memory.quotas import (
+    ALARM_ACTION,
+    ArchiveCounters,
+    FocusCounters,
+    LayerCounters,
+    LayerQuota,
+    QuotaCheck,
+    QuotaWatch,
+    RagCounters,
+    WorkingCounters,
+    WorkingSegments,
+    check_quota,
+    quotas_of,
+)
+from loom.memory.recall import recall
+from loom.memory.sanitizers import ContentSanitizer
+from loom.memory.tokenizer import TokenCounter, counter_by_name
+from loom.memory.types import (
+    Fact,
+    FactType,
+    Hit,
+    MemoryTier,
+    MemoryType,
+    Receipt,
+    TaskSummary,
+    Trust,
+    record_as_fact,
+    record_as_task,
+)
+from loom.protocol import Clock, Task, utc_now
+from loom.settings import AGREED_SETTINGS, Settings, load_settings
+from loom.storage.base import Filter, Record
+from loom.storage.projections import TailLimit
+from loom.storage.sqlite import SqliteStore
+
+if TYPE_CHECKING:
+    from loom.events import EventBus, Subscription
+
+__all__ = ["LoomMemory"]
+
+# The embedding space has its own place in the file.
+_STORED_SETTINGS = AGREED_SETTINGS - {"embedder"}
+
+
+class LoomMemory:
+    """The tiers of one node over a store. Thread-safe; many processes may share a file.
+
+    `store` is a store to share (it stays open when this memory closes), or a path, or nothing for a memory that
+    lives in this process. Budgets and other settings that are not given come from the environment, a TOML file,
+    the memory file itself or the profile. With an `event_bus`, every task published there is remembered once.
+    `embedder` is a provider or the name of one; `enable_l4_vectorization=False` does without.
+    """
+
+    def __init__(
+        self,
+        node_id: str | None = None,
+        *,
+        event_bus: EventBus | None = None,
+        store: SqliteStore | str | Path | None = None,
+        l1_token_budget: int | None = None,
+        l2_token_budget: int | None = None,
+        l3_token_budget: int | None = None,
+        l4_token_budget: int | None = None,
+        strategy: str | None = None,
+        profile: str | None = None,
+        token_counter: TokenCounter | None = None,
+        embedder: EmbeddingProvider | str | None = None,
+        embedding_provider: EmbeddingProvider | None = None,
+        enable_l4_vectorization: bool = True,
+        sanitizer: ContentSanitizer | None = None,
+        reconfigure: bool = False,
+        clock: Clock = utc_now,
+        config: str | Path | None = None,
+        **settings: Any,
+    ) -> None:
+        given = embedding_provider if embedder is None else embedder
+        if not enable_l4_vectorization:
+            given = "none"
+        if isinstance(given, str):
+            settings["embedder"] = given
+        if token_counter is not None:
+            settings["counter"] = token_counter.name
+        loaded = load_settings(
+            settings
+            | {
+                "node_id": node_id,
+                "l1_token_budget": l1_token_budget,
+                "l2_token_budget": l2_token_budget,
+                "l3_token_budget": l3_token_budget,
+                "l4_token_budget": l4_token_budget,
+                "strategy": strategy,
+                "profile": profile,
+            },
+            file=config,
+        )
+        self._owns_store = not isinstance(store, SqliteStore)
+        self._store = store if isinstance(store, SqliteStore) else _open_store(store, loaded, clock)
+        self._subscription: Subscription | None = None
+        try:
+            agreed = _agree(self._store, loaded, reconfigure)
+            self._embedder = _choose_embedder(self._store, loaded, given, reconfigure)
+            self._node = agreed.node_id
+            self._counter = counter_by_name(agreed.counter) if token_counter is None else token_counter
+            self._drafter = Drafter(self._node, self._counter, self._store.clock, sanitizer)
+            watch = None if event_bus is None else QuotaWatch(self._node, event_bus)
+            self._tiers = Tiers(self._store, self._node, agreed, self._counter, watch)
+            self._make_fit()
+        except BaseException:
+            if self._owns_store:
+                self._store.close()
+            raise
+        self._bus = event_bus
+        if event_bus is not None:
+            self._subscription = event_bus.register_handler("*", self._on_task, blocking=True)
+
+    def _make_fit(self) -> None:
+        """Budgets may be smaller than they were, or the store older than budgets are."""
+        usage, budgets = self._store.usage(self._node), self._tiers.rules().budgets
+        if any(usage[tier].tokens > budgets[tier] for tier in usage):
+            self._tiers.rebalance()
+
+    # -- what it is made of ----------------------------------------------------------------------------
+
+    @property
+    def node_id(self) -> str:
+        return self._node
+
+    @property
+    def store(self) -> SqliteStore:
+        """The store underneath, to share with a pool or another node."""
+        return self._store
+
+    @property
+    def settings(self) -> Settings:
+        """The settings that hold; `settings.explain()` says where each came from."""
+        return self._tiers.settings
+
+    @property
+    def counter(self) -> TokenCounter:
+        return self._counter
+
+    @property
+    def embedder(self) -> EmbeddingProvider | None:
+        return self._embedder
+
+    @property
+    def drafter(self) -> Drafter:
+        """What makes drafts of records for this node."""
+        return self._drafter
+
+    @property
+    def tiers(self) -> Tiers:
+        """The tiers as a whole: writing into them and moving between them."""
+        return self._tiers
+
+    @property
+    def l1(self) -> TokenBudgetLayer:
+        """The recent tier."""
+        return TokenBudgetLayer(self._tiers, self._drafter)
+
+    @property
+    def l2(self) -> PriorityTokenLayer:
+        """The working tier."""
+        return PriorityTokenLayer(self._tiers, self._drafter)
+
+    @property
+    def l3(self) -> SummaryLayer:
+        """The archive."""
+        return SummaryLayer(self._tiers, self._drafter)
+
+    @property
+    def l4(self) -> KnowledgeLayer:
+        """The knowledge tier."""
+        return KnowledgeLayer(self._tiers, self._drafter)
+
+    @property
+    def layers(self) -> Mapping[MemoryTier, MemoryLayer[Any]]:
+        """The four tiers, all with the same interface."""
+        tiers = (self.l1, self.l2, self.l3, self.l4)
+        return {layer.tier: layer for layer in tiers}
+
+    # -- remembering -----------------------------------------------------------------------------------
+
+    def add_task(
+        self,
+        task: Task,
+        tier: MemoryTier | str | None = None,
+        *,
+        importance: float | None = None,
+        session_id: str | None = None,
+        on_oversize: str = "archive",
+    ) -> Receipt:
+        """Keep a task; committed when this returns. The receipt may be awaited, which changes nothing.
+
+        It comes into L1 and, above the profile's importance, into L2; with a `tier`, into that one alone. The
+        importance is the given one, else that in the task's metadata, else that of its action.
+        """
+        if not isinstance(task, Task):
+            raise InvalidInput(f"add_task() takes a Task, not {type(task).__name__}")
+        speech = NOTHING_SAID._replace(importance=importance, session_id=session_id)
+        draft = self._drafter.task(task, None, speech)
+        return self._tiers.write([draft], _known_tier(tier), on_oversize=on_oversize)[0]
+
+    def add_fact(
+        self,
+        fact: Fact | str,
+        *,
+        fact_type: FactType | str | None = None,
+        confidence: float | None = None,
+        tags: Sequence[str] | None = None,
+        importance: float | None = None,
+        session_id: str | None = None,
+        sources: Sequence[str] = (),
+    ) -> Receipt:
+        """Keep a fact in the knowledge tier. `sources` are the ids it was drawn from: forgetting one takes it too."""
+        known = fact if isinstance(fact, Fact) else Fact(checked_text(fact))
+        changes: dict[str, Any] = {
+            "fact_type": None if fact_type is None else FactType(fact_type),
+            "confidence": confidence,
+            "tags": None if tags is None else [*tags],
+        }
+        known = replace(known, **{name: value for name, value in changes.items() if value is not None})
+        speech = Speech(
+            None,
+            None,
+            session_id,
+            known.created_at,
+            known.confidence if importance is None else importance,
+            {},
+            Trust.AGENT,
+            MemoryType.FACT,
+            None,
+        )
+        data = {"fact_type": str(known.fact_type), "confidence": known.confidence, "tags": known.tags}
+        draft = self._drafter.text(checked_text(known.content), known.id, speech, data)
+        return self._tiers.write([draft._replace(sources=tuple(sources))], MemoryTier.L4)[0]
+
+    def _on_task(self, task: Task) -> None:
+        """Hear a task from the bus. The same task again is no second memory; our own alarms are none at all."""
+        if not task.action.startswith(ALARM_ACTION):
+            self.add_task(task)
+
+    # -- reading the tiers -----------------------------------------------------------------------------
+
+    def get_l1_tasks(self, limit: int | None = None, session_id: str | None = None) -> list[Task]:
+        """The newest tasks of L1, at most `limit`, in the order in which they came.
+
+        For a task that is too large for L1 there is a short one, with `stand_in` in its metadata.
+        """
+        return self.l1.retrieve(limit, session_id=session_id)
+
+    def get_l2_tasks(self, limit: int | None = None, session_id: str | None = None) -> list[Task]:
+        """The tasks of L2, the most important first."""
+        return self.l2.retrieve(limit, session_id=session_id)
+
+    def get_l3_summaries(self, limit: int | None = None, session_id: str | None = None) -> list[TaskSummary]:
+        """The summaries of L3, the newest arrivals, at most `limit`, in the order in which they came."""
+        return self.l3.retrieve(limit, session_id=session_id)
+
+    def get(self, id: str) -> Record | None:
+        """The newest version of a memory, or None. Counts as a use of it."""
+        record = self._store.get(id)
+        if record is not None:
+            self._tiers.use(record.seq)
+        return record
+
+    def get_task(self, task_id: str) -> Task | None:
+        """A task by its id, from whichever tier or from the log. Counts as a use of it."""
+        record = self.get(task_id)
+        return None if record is None else record_as_task(record)
+
+    def get_fact(self, fact_id: str) -> Fact | None:
+        """A fact by its id. Counts as a use of it."""
+        record = self.get(fact_id)
+        if record is None or record.kind != MemoryType.FACT:
+            return None
+        return record_as_fact(record, self._store.uses(record.seq, self._node))
+
+    def get_call_chain(self, task_id: str) -> list[Task]:
+        """A task and the tasks that led to it by `parent_task_id`, the first cause first. Cycles end it."""
+        chain: list[Task] = []
+        seen: set[str] = set()
+        wanted: str | None = task_id
+        while wanted and wanted not in seen:
+            seen.add(wanted)
+            record = self._store.get(wanted)
+            if record is None:
+                break
+            task = record_as_task(record)
+            chain.append(task)
+            wanted = task.parent_task_id
+        return chain[::-1]
+
+    # -- searching -------------------------------------------------------------------------------------
+
+    def recall(self, question: str, *, limit: int = 10, wanted: Filter | None = None) -> list[Hit]:
+        """The memories that answer a question, best first, among those that the filter admits."""
+        return recall(self._store, question, limit=limit, wanted=wanted or Filter(), embedder=self._embedder)
+
+    def search_tasks(self, query: str, limit: int = 10, session_id: str | None = None) -> list[Task]:
+        """The tasks that answer a question, best first, wherever they are. What is no fact is a task here."""
+        wanted = Filter(node=self._node, session_id=session_id)
+        asked = limit
+        while True:
+            hits = self.recall(query, limit=asked, wanted=wanted)
+            found = [hit for hit in hits if hit.kind != MemoryType.FACT][:limit]
+            if len(found) == limit or len(hits) < asked:
+                break
+            asked *= 4
+        return [record_as_task(record) for record in self._records_of(found)]
+
+    def search_facts(self, query: str, limit: int = 10, session_id: str | None = None) -> list[Fact]:
+        """The facts that answer a question, best first."""
+        wanted = Filter(node=self._node, session_id=session_id, kind=str(MemoryType.FACT))
+        hits = self.recall(query, limit=limit, wanted=wanted)
+        return [record_as_fact(record, self._store.uses(record.seq, self._node)) for record in self._records_of(hits)]
+
+    def _records_of(self, hits: Sequence[Hit]) -> list[Record]:
+        found = (self._store.get(hit.id) for hit in hits)
+        return [record for record in found if record is not None]
+
+    # -- moving ----------------------------------------------------------------------------------------
+
+    def promote_tasks(self) -> Moved:
+        """Bring every tier in line now: L1 to L2, L2 to L3, L3 to L4 (away from the prompt: "promote" is the
+        documents' word for it). Every write does so by itself."""
+        return self._tiers.rebalance()
+
+    async def promote_tasks_async(self) -> Moved:
+        """The same, and wait until everything is embedded and indexed, so that L4 can be searched by meaning."""
+        import asyncio
+
+        moved = await asyncio.to_thread(self.promote_tasks)
+        await asyncio.to_thread(self._store.flush)
+        return moved
+
+    # -- how it stands ---------------------------------------------------------------------------------
+
+    @property
+    def quotas(self) -> Mapping[MemoryTier, LayerQuota]:
+        """The limits of each tier: hard (never exceeded), soft (where work begins) and warning."""
+        return quotas_of(self._tiers.rules())
+
+    def check_quota(self, tier: MemoryTier | str, incoming: int) -> QuotaCheck:
+        """Whether a tier would take so many more tokens, and what would have to happen for it."""
+        known = MemoryTier(tier)
+        return check_quota(known, self.layers[known].token_usage, incoming, self.quotas[known])
+
+    def segments(self) -> Segments:
+        """The residents of the working tier in its hot, warm and cold part."""
+        rules = self._tiers.rules()
+        residents = self._store.residents(self._node, MemoryTier.L2)
+        budget = rules.budgets[MemoryTier.L2]
+        return segments(residents, budget, rules.profile.eviction, rules.profile.eviction_weights)
+
+    def get_counters(self) -> LayerCounters:
+        """What the tiers hold, in the terms of a runtime: focus, working, archive, rag."""
+        usage, quotas, parts = self._store.usage(self._node), self.quotas, self.segments()
+        held = {tier: usage[tier] for tier in MemoryTier if tier in usage}
+        archived = self._store.residents(self._node, MemoryTier.L3)
+        originals = self._store.records(one.record for one in archived)
+        sizes = [sum(one.tokens for one in part) for part in parts]
+        working = held.get(MemoryTier.L2)
+        return LayerCounters(
+            FocusCounters(usage[MemoryTier.L1].tokens, quotas[MemoryTier.L1]),
+            WorkingCounters(
+                sum(sizes),
+                quotas[MemoryTier.L2],
+                WorkingSegments(*sizes),
+                working.hits if working else 0,
+                working.misses if working else 0,
+            ),
+            ArchiveCounters(
+                sum(record.tokens for record in originals.values()),
+                sum(one.tokens for one in archived),
+                quotas[MemoryTier.L3],
+            ),
+            RagCounters(
+                held[MemoryTier.L4].tokens if MemoryTier.L4 in held else 0,
+                quotas[MemoryTier.L4],
+                self._store.stats()["vectors"],
+            ),
+        )
+
+    def get_stats(self) -> dict[str, Any]:
+        """Usage, budget and count of each tier, the backlog and the store's counts, as they are stored now.
+
+        `backlog` counts queued work (embedding, that is, until L4 can be searched by meaning).
+        `l2_hit_rate` is None until something was asked for; it is counted where the profile is led by use.
+        """
+        self._store.flush_accesses()
+        usage, budgets = self._store.usage(self._node), self._tiers.rules().budgets
+        stats: dict[str, Any] = {}
+        for tier in MemoryTier:
+            held = usage.get(tier)
+            stats[f"{tier}_token_usage"] = held.tokens if held else 0
+            stats[f"{tier}_token_budget"] = budgets[tier]
+            stats[f"{tier}_items"] = held.items if held else 0
+        working = usage.get(MemoryTier.L2)
+        hits, misses = (working.hits, working.misses) if working else (0, 0)
+        counts = self._store.stats()
+        return {
+            **stats,
+            "l2_hits": hits,
+            "l2_misses": misses,
+            "l2_hit_rate": hits / (hits + misses) if hits + misses else None,
+            "backlog": counts["jobs"],
+            **counts,
+        }
+
+    # -- life ------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Stop listening, and let go of the store if this memory opened it. Safe to call twice."""
+        if self._subscription is not None:
+            self._subscription.cancel()
+            self._subscription = None
+        if self._owns_store:
+            self._store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._node!r} in {self._store.path or 'memory'}>"
+
+
+def _known_tier(tier: MemoryTier | str | None) -> MemoryTier | None:
+    if tier is None:
+        return None
+    try:
+        return MemoryTier(tier)
+    except ValueError as error:
+        raise InvalidInput(f"there is no tier {tier!r}; the tiers are {', '.join(MemoryTier)}") from error
+
+
+def _open_store(path: str | Path | None, settings: Settings, clock: Clock) -> SqliteStore:
+    return SqliteStore(
+        path,
+        namespace=settings.namespace,
+        read_only=settings.read_only,
+        durability=settings.durability,
+        busy_timeout_s=settings.busy_timeout_s,
+        close_timeout_s=settings.close_timeout_s,
+        tail=TailLimit(settings.index_tail_records, settings.index_tail_bytes),
+        lease_s=settings.lease_s,
+        clock=clock,
+    )
+
+
+def _agree(store: SqliteStore, wanted: Settings, reconfigure: bool) -> Settings:
+    """What holds for this node, settled with every other process that has the file open."""
+    agreed = wanted
+
+    def decide(stored: Mapping[str, Any]) -> Mapping[str, Any]:
+        nonlocal agreed
+        agreed = wanted.agree_with(stored, reconfigure=reconfigure)
+        return {name: getattr(agreed, name) for name in _STORED_SETTINGS}
+
+    store.settle(wanted.node_id, decide)
+    return agreed
+
+
+def _choose_embedder(
+    store: SqliteStore, settings: Settings, given: EmbeddingProvider | str | None, reconfigure: bool
+) -> EmbeddingProvider | None:
+    """The embedder of this process. One that nobody asked for by name gives way to what the file has."""
+    asked = (given is not None and given != "auto") or (
+        settings.is_given("embedder") and settings.embedder not in ("auto", "none")
+    )
+    provider = embedder_from_name(settings.embedder) if given is None or isinstance(given, str) else given
+    if provider is None:
+        return None
+
+    def embed(texts: Sequence[str]) -> Any:
+        return embed_texts(provider, texts)
+
+    try:
+        store.use_embedder(provider.name, provider.dimensions, embed, reconfigure=reconfigure and asked)
+    except SettingsConflict:
+        if asked:
+            raise
+        return None
+    if store.space != (provider.name, provider.dimensions):
+        return None  # a read-only store that was never embedded, or with something else
+    return provider

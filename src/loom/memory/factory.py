@@ -1,0 +1,28 @@
+"""MemoryFactory: memories for the usual kinds of agent, by profile."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from loom.memory.core import LoomMemory
+
+__all__ = ["MemoryFactory"]
+
+
+class MemoryFactory:
+    """Makes a `LoomMemory` with the profile for a kind of work; every option of it may be given as well."""
+
+    @staticmethod
+    def create_default(node_id: str = "default", **options: Any) -> LoomMemory:
+        """Profile `loom`: four tiers led by importance."""
+        return LoomMemory(node_id, profile="loom", **options)
+
+    @staticmethod
+    def create_for_chat(node_id: str = "default", **options: Any) -> LoomMemory:
+        """Profile `chat`: more recent turns, ordinary messages admitted, recency decides who leaves."""
+        return LoomMemory(node_id, profile="chat", **options)
+
+    @staticmethod
+    def create_for_task(node_id: str = "default", **options: Any) -> LoomMemory:
+        """Profile `task`: a larger working tier, in which what matters to the present step stays."""
+        return LoomMemory(node_id, profile="task", **options)

@@ -1,0 +1,84 @@
+"""What every tier can do. A layer holds nothing itself: it is a view of its tier in the store."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar, Generic, TypeVar
+
+from loom.errors import InvalidInput
+from loom.memory.drafts import NOTHING_SAID, Drafter, Rememberable
+from loom.memory.migration import Tiers
+from loom.memory.types import MemoryTier, Receipt
+from loom.storage.base import Record
+
+__all__ = ["Item", "MemoryLayer"]
+
+Item = TypeVar("Item")
+"""What a tier gives back: tasks near the prompt, summaries further away."""
+
+
+class MemoryLayer(ABC, Generic[Item]):
+    """One tier of one node. `LoomMemory.l1` to `l4` are made for its node; all may be made at any time."""
+
+    tier: ClassVar[MemoryTier]
+
+    def __init__(self, tiers: Tiers, drafter: Drafter) -> None:
+        self._tiers = tiers
+        self._drafter = drafter
+
+    def add(self, what: Rememberable, *, importance: float | None = None, session_id: str | None = None) -> Receipt:
+        """Remember something in this tier alone; others leave it if they must."""
+        speech = NOTHING_SAID._replace(importance=importance, session_id=session_id)
+        return self._tiers.write([self._drafter.draft(what, None, speech)], self.tier)[0]
+
+    def retrieve(self, limit: int | None = None, *, session_id: str | None = None) -> list[Item]:
+        """What is in the tier, at most `limit`, of one session if one is given. Counts as no use."""
+        if limit is not None and (not isinstance(limit, int) or limit < 1):
+            raise InvalidInput(f"limit is {limit!r}; it must be a whole number of 1 or more, or None for all")
+        records = [record for record in self._records() if session_id is None or record.session_id == session_id]
+        return self._items(records, limit)
+
+    def evict(self, tokens: int = 1) -> int:
+        """Free at least so many tokens, the least worthy first; how many records left. None of them is lost."""
+        if not isinstance(tokens, int) or tokens < 1:
+            raise InvalidInput(f"evict() frees a whole number of tokens, 1 or more, not {tokens!r}")
+        return self._tiers.evict(self.tier, tokens)
+
+    def size(self) -> int:
+        """How many records are in the tier."""
+        usage = self._tiers.store.usage(self._tiers.node).get(self.tier)
+        return usage.items if usage else 0
+
+    def clear(self) -> int:
+        """Let everything leave the tier; how many records that were. They stay in the log, and are found."""
+        return self._tiers.clear(self.tier)
+
+    @property
+    def token_budget(self) -> int:
+        return self._tiers.rules().budgets[self.tier]
+
+    @property
+    def token_usage(self) -> int:
+        usage = self._tiers.store.usage(self._tiers.node).get(self.tier)
+        return usage.tokens if usage else 0
+
+    def __len__(self) -> int:
+        return self.size()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.token_usage:,} of {self.token_budget:,} tokens>"
+
+    @abstractmethod
+    def _records(self) -> list[Record]:
+        """The records of the tier, in its order."""
+
+    @abstractmethod
+    def _items(self, records: Sequence[Record], limit: int | None) -> list[Item]:
+        """The records as what the tier gives back."""
+
+    def _residents(self) -> list[Record]:
+        """The records of a tier other than the window, oldest arrival first."""
+        numbers = [one.record for one in self._tiers.store.residents(self._tiers.node, self.tier)]
+        found = self._tiers.store.records(numbers)
+        return [found[seq] for seq in numbers if seq in found]

@@ -1,0 +1,72 @@
+"""The tiers: recent tasks, important tasks, summaries, knowledge."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from loom.memory.layers.base import MemoryLayer
+from loom.memory.summarizer import stand_in, stand_in_task
+from loom.memory.types import MemoryTier, TaskSummary, record_as_task
+from loom.protocol import Task
+from loom.storage.base import Record
+
+__all__ = [
+    "CircularBufferLayer",
+    "KnowledgeLayer",
+    "PriorityQueueLayer",
+    "PriorityTokenLayer",
+    "SummaryLayer",
+    "TokenBudgetLayer",
+]
+
+
+class TokenBudgetLayer(MemoryLayer[Task]):
+    """L1: the newest tasks that fit the budget; the oldest leave first."""
+
+    tier = MemoryTier.L1
+
+    def _records(self) -> list[Record]:
+        numbers = [seq for seq, _ in reversed(self._tiers.store.window(self._tiers.node))]
+        found = self._tiers.store.records(numbers)
+        return [found[seq] for seq in numbers if seq in found]
+
+    def _items(self, records: Sequence[Record], limit: int | None) -> list[Task]:
+        budget = self.token_budget
+        return [
+            record_as_task(record) if record.tokens <= budget else stand_in_task(record)
+            for record in (records if limit is None else records[-limit:])
+        ]
+
+
+class PriorityTokenLayer(MemoryLayer[Task]):
+    """L2: the tasks of most worth by the profile's rule. They are given back the most important first."""
+
+    tier = MemoryTier.L2
+
+    def _records(self) -> list[Record]:
+        return sorted(self._residents(), key=lambda record: (-record.importance, -record.seq))
+
+    def _items(self, records: Sequence[Record], limit: int | None) -> list[Task]:
+        return [record_as_task(record) for record in records[:limit]]
+
+
+class SummaryLayer(MemoryLayer[TaskSummary]):
+    """L3: a summary for each task that had to leave L2; the oldest leave first."""
+
+    tier = MemoryTier.L3
+
+    def _records(self) -> list[Record]:
+        return self._residents()
+
+    def _items(self, records: Sequence[Record], limit: int | None) -> list[TaskSummary]:
+        return [stand_in(record) for record in (records if limit is None else records[-limit:])]
+
+
+class KnowledgeLayer(SummaryLayer):
+    """L4: summaries and facts across sessions; what leaves it stays in the log and is still searched."""
+
+    tier = MemoryTier.L4
+
+
+CircularBufferLayer = TokenBudgetLayer
+PriorityQueueLayer = PriorityTokenLayer

@@ -1,0 +1,440 @@
+"""The moves between the tiers of one node, made in the transaction that gives the reason for them.
+
+Down (demote): what the working tier has no room for leaves to the archive, the archive's oldest to the knowledge
+tier, and what leaves that is still in the log and still found. Up (promote): a record comes to the working tier
+by importance when it is written, or by use, as the profile says. Who leaves is decided in `loom.memory.eviction`.
+No call returns with a tier above its budget, because the budget is enforced before the commit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from loom.errors import InvalidInput, OverBudget
+from loom.memory.eviction import choose_victims
+from loom.memory.summarizer import stand_in
+from loom.memory.tokenizer import TokenCounter
+from loom.memory.types import MemoryTier, Receipt
+from loom.settings import AGREED_SETTINGS, EVICTION_WEIGHTS, Admission, Eviction, Profile, Settings
+from loom.storage.base import Draft, Record, Resident, Store, Transaction, Usage, Written
+
+__all__ = ["Moved", "TierRules", "Tiers"]
+
+L1, L2, L3, L4 = MemoryTier.L1, MemoryTier.L2, MemoryTier.L3, MemoryTier.L4
+
+# The knowledge tier is emptied a little below its budget, so that not every arrival looks for who must leave.
+_L4_LOW = 0.95
+# Of how many residents that would leave by use alone the relevance is looked at: reading a vector costs more
+# than everything else that is known of a resident.
+_SHORTLIST = 64
+
+_STORED = AGREED_SETTINGS - {"embedder"}
+
+
+class Moved(NamedTuple):
+    """How many records made each move."""
+
+    l1_to_l2: int = 0
+    l2_to_l3: int = 0
+    l3_to_l4: int = 0
+    l4_to_log: int = 0
+
+
+class TierRules(NamedTuple):
+    """The budgets and rules that hold for a node, as the file has them."""
+
+    budgets: Mapping[str, int]
+    profile: Profile
+
+    @classmethod
+    def of(cls, settings: Settings) -> TierRules:
+        return cls({tier: getattr(settings, f"{tier}_token_budget") for tier in MemoryTier}, settings.rules)
+
+    def largest(self, tier: str) -> int:
+        """The tokens of the largest item that a tier takes: one that need not drive out all others."""
+        shares = {L2: self.profile.l2_watermark.low, L3: self.profile.l3_high, L4: _L4_LOW}
+        return math.floor(self.budgets[tier] * shares.get(MemoryTier(tier), 1.0))
+
+    def is_full(self, tier: str, tokens: int) -> bool:
+        """Whether something must leave a tier that holds so many tokens."""
+        share = {L2: self.profile.l2_watermark.high, L3: self.profile.l3_high}.get(MemoryTier(tier), 1.0)
+        budget = self.budgets[tier]
+        return tokens > budget or (share < 1.0 and tokens >= share * budget)
+
+    def admits(self, importance: float) -> bool:
+        """Whether a record comes to the working tier when it is written."""
+        if self.profile.admission is Admission.IMPORTANCE:
+            return importance > self.profile.l2_admission_threshold
+        return self.profile.admission is Admission.WRITE_AND_USE
+
+
+class Changed(Protocol):
+    """Told after a commit that moved something: what the tiers hold (the window aside), and the rules."""
+
+    def __call__(self, totals: Mapping[str, Usage], rules: TierRules) -> None: ...
+
+
+class Tiers:
+    """The four tiers of one node of a store."""
+
+    def __init__(
+        self, store: Store, node: str, settings: Settings, counter: TokenCounter, changed: Changed | None = None
+    ) -> None:
+        self.store = store
+        self.node = node
+        self.counter = counter
+        self._settings = settings
+        self._rules = TierRules.of(settings)
+        self._changed = changed
+
+    # -- what holds ----------------------------------------------------------------------------------
+
+    @property
+    def settings(self) -> Settings:
+        return self._settings
+
+    def rules(self, stored: Mapping[str, object] | None = None) -> TierRules:
+        """The rules as the file has them now: another process may have changed them."""
+        found = self.store.settings(self.node) if stored is None else stored
+        other = {name: found[name] for name in _STORED & found.keys() if found[name] != getattr(self._settings, name)}
+        if other:
+            self._settings = replace(self._settings, **other)  # type: ignore[arg-type]
+            self._rules = TierRules.of(self._settings)
+        return self._rules
+
+    # -- writing -------------------------------------------------------------------------------------
+
+    def write(
+        self, drafts: Sequence[Draft], tier: MemoryTier | None = None, *, on_oversize: str = "archive"
+    ) -> list[Receipt]:
+        """Write records and give each its place, in one transaction.
+
+        Without a tier, a record comes into the window of recent ones and, if the profile admits it, to the
+        working tier. What is larger than a tier goes to the archive with a stand-in; with
+        `on_oversize="reject"` it raises `OverBudget` instead and nothing is written.
+        """
+        if on_oversize not in ("archive", "reject"):
+            raise InvalidInput(f"on_oversize is 'archive' or 'reject', not {on_oversize!r}")
+        if not drafts:
+            return []
+        rules = self._rules
+        largest = rules.largest(L1 if tier is None else tier)
+        placed = [
+            draft._replace(tier=L1 if tier in (None, L1) else None) if draft.tokens <= largest else draft
+            for draft in drafts
+        ]
+        if any(draft.tokens > largest for draft in drafts):
+            if on_oversize == "reject":
+                self._reject(drafts, L1 if tier is None else tier, largest)
+            placed = [
+                self._oversize(draft, tier, rules) if draft.tokens > largest else done
+                for draft, done in zip(drafts, placed, strict=True)
+            ]
+        moved = False
+        with self.store.transaction() as transaction:
+            written = transaction.append(placed)
+            created = [(one, draft) for one, draft in zip(written, placed, strict=True) if one.created]
+            if tier not in (None, L1) or any(
+                rules.admits(draft.importance) or draft.tokens > largest for _, draft in created
+            ):
+                rules = self.rules(transaction.settings(self.node))
+                moved = self._place(transaction, created, tier, rules)
+            places = self._places(transaction, written, placed, moved)
+        if moved:
+            self._tell()
+        return [
+            Receipt(one.id, place, draft.tokens, one.version, one.created, self._note(draft, place, tier, rules))
+            for one, draft, place in zip(written, placed, places, strict=True)
+        ]
+
+    def _reject(self, drafts: Sequence[Draft], tier: MemoryTier, largest: int) -> None:
+        worst = max(drafts, key=lambda draft: draft.tokens)
+        raise OverBudget(
+            f"{worst.id!r} has {worst.tokens:,} tokens and {tier.upper()} takes items of at most {largest:,}; "
+            "nothing was written. Split it, raise the budget, or let it go to the archive with a stand-in."
+        )
+
+    def _oversize(self, draft: Draft, tier: MemoryTier | None, rules: TierRules) -> Draft:
+        """In the window, something shorter stands for what is too large, if even that has room."""
+        size = self._stand_in_tokens(draft)
+        if tier not in (None, L1) or size > rules.budgets[L1]:
+            return draft._replace(tier=None)
+        return draft._replace(tier=L1, window_tokens=size)
+
+    def _stand_in_tokens(self, record: Record | Draft) -> int:
+        return self.counter.count(stand_in(record).text)
+
+    def _place(
+        self,
+        transaction: Transaction,
+        created: Sequence[tuple[Written, Draft]],
+        tier: MemoryTier | None,
+        rules: TierRules,
+    ) -> bool:
+        """Let new records enter the tiers beside the window, and make room; whether anything moved."""
+        working: list[int] = []
+        others: dict[MemoryTier, list[tuple[int, int]]] = {L3: [], L4: []}
+        for one, draft in created:
+            wants_working = tier is L2 or (tier in (None, L1) and rules.admits(draft.importance))
+            fits_working = draft.tokens <= rules.largest(L2)
+            if wants_working and fits_working:
+                working.append(one.seq)
+            elif wants_working or draft.window_tokens is not None or (tier in (None, L1) and draft.tier is None):
+                others[L3].append((one.seq, self._stand_in_tokens(draft)))
+            elif tier in (L3, L4):
+                others[tier].append((one.seq, self._stand_in_tokens(draft)))
+        entered = transaction.enter(working, L2, self.node, "admitted") if working else 0
+        for target, arrivals in others.items():
+            entered += self._enter_stand_ins(transaction, arrivals, target, "written", rules)
+        self._make_room(transaction, rules)
+        return entered > 0
+
+    def _places(
+        self, transaction: Transaction, written: Sequence[Written], placed: Sequence[Draft], moved: bool
+    ) -> list[MemoryTier]:
+        """The tier nearest the prompt that holds each record in full, or its stand-in."""
+        places: list[MemoryTier] = []
+        for one, draft in zip(written, placed, strict=True):
+            if one.created and draft.tier == L1 and draft.window_tokens is None:
+                places.append(L1)
+                continue
+            tiers = (L2, L3, L4) if moved or not one.created else ()
+            found = next((tier for tier in tiers if transaction.resides(one.seq, tier, self.node)), None)
+            if not one.created and any(seq == one.seq for seq, _ in transaction.window(self.node)):
+                found = L1
+            places.append(found or L4)  # in the log, which the knowledge tier searches
+        return places
+
+    def _note(self, draft: Draft, place: MemoryTier, tier: MemoryTier | None, rules: TierRules) -> str:
+        asked = L1 if tier is None else tier
+        largest = rules.largest(asked)
+        if draft.tokens <= largest or asked in (L3, L4):
+            return ""
+        return (
+            f"{draft.tokens:,} tokens are more than {asked.upper()} takes ({largest:,}): kept whole in the log, "
+            f"with a stand-in in {place.upper()}"
+        )
+
+    # -- promotion by use ------------------------------------------------------------------------------
+
+    def use(self, record: int) -> None:
+        """Note that a record was used; bring it to the working tier where the profile asks for that."""
+        self.store.touch([record], self.node)
+        admission = self._rules.profile.admission
+        if admission is Admission.IMPORTANCE:
+            return
+        if admission is Admission.FREQUENCY:
+            if self.store.uses(record, self.node) >= self._rules.profile.l2_admission_uses:
+                self._admit(record)
+            return
+        resides = self.store.resides(record, L2, self.node)
+        hit = resides or any(seq == record for seq, _ in self.store.window(self.node))
+        self.store.count_lookup(self.node, L2, hit)
+        if not resides:
+            self._admit(record)
+
+    def _admit(self, record: int) -> None:
+        if self.store.read_only or self.store.resides(record, L2, self.node):
+            return
+        with self.store.transaction() as transaction:
+            rules = self.rules(transaction.settings(self.node))
+            size = transaction.records([record]).get(record)
+            if size is None or size.tokens > rules.largest(L2):
+                return
+            for tier in (L3, L4):  # it comes back whole: its stand-in has done its work
+                transaction.leave([record], tier, self.node, "promoted")
+            transaction.enter([record], L2, self.node, "used")
+            self._make_room(transaction, rules)
+        self._tell()
+
+    # -- demotion --------------------------------------------------------------------------------------
+
+    def rebalance(self) -> Moved:
+        """Bring every tier in line with the rules that hold now; how much moved.
+
+        Writes do so by themselves. This is for budgets that were changed, and for records of a store that
+        was written without them.
+        """
+        if self.store.read_only:
+            return Moved()
+        with self.store.transaction() as transaction:
+            rules = self.rules(transaction.settings(self.node))
+            admitted = self._admit_from_window(transaction, rules)
+            moved = self._make_room(transaction, rules)._replace(l1_to_l2=admitted)
+        if any(moved):
+            self._tell()
+        return moved
+
+    def _admit_from_window(self, transaction: Transaction, rules: TierRules) -> int:
+        """Important records of the window that are in no other tier yet."""
+        recent = [
+            seq
+            for seq, _ in transaction.window(self.node)
+            if not any(transaction.resides(seq, tier, self.node) for tier in (L2, L3, L4))
+        ]
+        chosen = [
+            seq
+            for seq, record in sorted(transaction.records(recent).items())
+            if rules.admits(record.importance) and record.tokens <= rules.largest(L2)
+        ]
+        return transaction.enter(chosen, L2, self.node, "admitted") if chosen else 0
+
+    def evict(self, tier: MemoryTier, tokens: int) -> int:
+        """Free at least so many tokens of a tier, its least worthy first; how many records left."""
+        with self.store.transaction() as transaction:
+            rules = self.rules(transaction.settings(self.node))
+            if tier is L1:
+                count = self._shorten_window(transaction, tokens)
+            elif tier is L2:
+                count = self._demote_working(transaction, tokens, rules)
+            else:
+                residents = transaction.residents(self.node, tier)
+                victims = _oldest(residents, tokens, 0)
+                count = self._send_on(transaction, victims, tier, rules)
+            self._make_room(transaction, rules)
+        self._tell()
+        return count
+
+    def clear(self, tier: MemoryTier) -> int:
+        """Let everything leave a tier for the log alone; how many records that were."""
+        with self.store.transaction() as transaction:
+            if tier is L1:
+                count = self._shorten_window(transaction, sum(size for _, size in transaction.window(self.node)))
+            else:
+                everyone = [one.record for one in transaction.residents(self.node, tier)]
+                count = transaction.leave(everyone, tier, self.node, "cleared")
+        self._tell()
+        return count
+
+    def _shorten_window(self, transaction: Transaction, tokens: int) -> int:
+        freed = count = 0
+        last = 0
+        for seq, size in reversed(transaction.window(self.node)):
+            if freed >= tokens:
+                break
+            freed, count, last = freed + size, count + 1, seq
+        if count:
+            transaction.narrow_window(self.node, last)
+        return count
+
+    def _make_room(self, transaction: Transaction, rules: TierRules) -> Moved:
+        """Send on what is over the marks, from the working tier down; everything is within budget afterwards."""
+        moved = Moved()
+        totals = transaction.totals(self.node)
+        held = totals.get(L2, Usage()).tokens
+        if rules.is_full(L2, held):
+            excess = held - math.floor(rules.profile.l2_watermark.low * rules.budgets[L2])
+            moved = moved._replace(l2_to_l3=self._demote_working(transaction, excess, rules))
+            totals = transaction.totals(self.node)
+        held = totals.get(L3, Usage()).tokens
+        if rules.is_full(L3, held):
+            excess = held - math.ceil(rules.profile.l3_high * rules.budgets[L3]) + 1
+            residents = transaction.residents(self.node, L3)
+            share = math.ceil(rules.profile.l3_oldest_share * len(residents))
+            victims = _oldest(residents, excess, share)
+            moved = moved._replace(l3_to_l4=self._send_on(transaction, victims, L3, rules))
+            totals = transaction.totals(self.node)
+        held = totals.get(L4, Usage()).tokens
+        if rules.is_full(L4, held):
+            excess = held - math.floor(_L4_LOW * rules.budgets[L4])
+            victims = _oldest(transaction.residents(self.node, L4), excess, 0)
+            moved = moved._replace(l4_to_log=self._send_on(transaction, victims, L4, rules))
+        return moved
+
+    def _demote_working(self, transaction: Transaction, excess: int, rules: TierRules) -> int:
+        """Working tier to archive: the least worthy leave, a stand-in takes the place of each."""
+        residents = transaction.residents(self.node, L2)
+        victims = [one.record for one in self._choose(transaction, residents, excess, rules.profile)]
+        transaction.leave(victims, L2, self.node, "full")
+        records = transaction.records(victims)
+        arrivals = [(seq, self._stand_in_tokens(records[seq])) for seq in victims if seq in records]
+        self._enter_stand_ins(transaction, arrivals, L3, "demoted", rules)
+        return len(victims)
+
+    def _choose(
+        self, transaction: Transaction, residents: list[Resident], excess: int, profile: Profile
+    ) -> list[Resident]:
+        if profile.eviction is not Eviction.WEIGHTED or profile.eviction_weights.relevance == 0:
+            return choose_victims(residents, excess, profile.eviction, profile.eviction_weights)
+        without = EVICTION_WEIGHTS["without_vectors"]
+        leaving = choose_victims(residents, excess, profile.eviction, without)
+        wider = sum(one.tokens for one in leaving) * 4 + 1
+        shortlist = choose_victims(residents, wider, profile.eviction, without)[: max(_SHORTLIST, 4 * len(leaving))]
+        known = self._with_relevance(transaction, shortlist)
+        if known is None or sum(one.tokens for one in known) < excess:
+            return leaving
+        return choose_victims(known, excess, profile.eviction, profile.eviction_weights)
+
+    def _with_relevance(self, transaction: Transaction, residents: list[Resident]) -> list[Resident] | None:
+        """How close each is to what the window is about; None where that cannot be told."""
+        vectors = transaction.vectors([seq for seq, _ in transaction.window(self.node)][:32])
+        if not vectors:
+            return None
+        middle = np.mean([vector / (np.linalg.norm(vector) or 1.0) for vector in vectors.values()], axis=0)
+        length = float(np.linalg.norm(middle))
+        if length == 0:
+            return None
+        theirs = transaction.vectors([one.record for one in residents])
+        return [
+            one
+            if one.record not in theirs
+            else one._replace(relevance=(1.0 + _cosine(theirs[one.record], middle, length)) / 2.0)
+            for one in residents
+        ]
+
+    def _enter_stand_ins(
+        self,
+        transaction: Transaction,
+        arrivals: Sequence[tuple[int, int]],
+        tier: MemoryTier,
+        reason: str,
+        rules: TierRules,
+    ) -> int:
+        """Let stand-ins enter the first tier from `tier` down that is large enough for them."""
+        entered = 0
+        rest = list(arrivals)
+        for target in (L3, L4):
+            if target >= tier and rest:
+                fitting = [one for one in rest if one[1] <= rules.largest(target)]
+                rest = [one for one in rest if one[1] > rules.largest(target)]
+                if fitting:
+                    records, sizes = zip(*fitting, strict=True)
+                    entered += transaction.enter(records, target, self.node, reason, sizes)
+        return entered
+
+    def _send_on(
+        self, transaction: Transaction, victims: Iterable[Resident], tier: MemoryTier, rules: TierRules
+    ) -> int:
+        """Archive to knowledge, and from there to the log alone."""
+        leaving = list(victims)
+        transaction.leave([one.record for one in leaving], tier, self.node, "full")
+        if tier is L3:
+            arrivals = [(one.record, one.tokens) for one in leaving]
+            self._enter_stand_ins(transaction, arrivals, L4, "demoted", rules)
+        return len(leaving)
+
+    def _tell(self) -> None:
+        if self._changed is not None:
+            self._changed(self.store.usage(self.node), self._rules)
+
+
+def _oldest(residents: Sequence[Resident], tokens: int, count: int) -> list[Resident]:
+    """The first arrivals, until both so many tokens and so many records are reached."""
+    chosen: list[Resident] = []
+    freed = 0
+    for one in residents:
+        if freed >= tokens and len(chosen) >= count:
+            break
+        chosen.append(one)
+        freed += one.tokens
+    return chosen
+
+
+def _cosine(vector: np.ndarray, middle: np.ndarray, length: float) -> float:
+    norm = float(np.linalg.norm(vector)) * length
+    return float(np.dot(vector, middle)) / norm if norm else 0.0

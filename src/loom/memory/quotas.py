@@ -1,0 +1,257 @@
+"""Quotas: how much a tier may hold, how much it holds, and who is told when it fills.
+
+The hard limit is the budget, which `loom.memory.migration` enforces. The others only tell: an alarm is raised
+once when a tier rises past a mark, and again only after it has fallen clearly below it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Literal
+
+from loom.errors import InvalidInput
+from loom.memory.migration import TierRules
+from loom.memory.types import MemoryTier
+from loom.protocol import Task
+from loom.storage.base import Usage
+
+if TYPE_CHECKING:
+    from loom.events import EventBus
+
+__all__ = [
+    "ArchiveCounters",
+    "FocusCounters",
+    "FocusReserve",
+    "LayerCounters",
+    "LayerQuota",
+    "QuotaAlarm",
+    "QuotaCheck",
+    "QuotaLevel",
+    "QuotaWatch",
+    "RagCounters",
+    "WorkingCounters",
+    "WorkingSegments",
+    "check_quota",
+    "quotas_of",
+]
+
+log = logging.getLogger("loom.quotas")
+
+ALARM_ACTION = "memory.quota"
+"""What the actions of alarm events begin with; memories that listen to the bus do not keep them."""
+
+# A tier must fall below this share of a mark before the mark can be passed again.
+_REARM = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class LayerQuota:
+    """The limits of one tier, in tokens. `warning_threshold` is a share of the hard limit."""
+
+    hard_limit: int
+    soft_limit: int
+    warning_threshold: float = 0.8
+
+    def __post_init__(self) -> None:
+        if not 0 < self.soft_limit <= self.hard_limit:
+            raise InvalidInput(
+                f"a quota needs 0 < soft <= hard, not soft {self.soft_limit} and hard {self.hard_limit}"
+            )
+        if not 0.0 < self.warning_threshold <= 1.0:
+            raise InvalidInput(f"a warning threshold is a share from 0 to 1, not {self.warning_threshold}")
+
+
+def quotas_of(rules: TierRules) -> Mapping[MemoryTier, LayerQuota]:
+    """The quotas of a node's tiers. The soft limit is where work begins, or 90 % where that is at the budget."""
+    begins = {MemoryTier.L2: rules.profile.l2_watermark.high, MemoryTier.L3: rules.profile.l3_high}
+    return {
+        tier: LayerQuota(budget, max(1, int(budget * min(0.9, begins.get(tier, 0.9)))))
+        for tier, budget in ((tier, rules.budgets[tier]) for tier in MemoryTier)
+    }
+
+
+class QuotaLevel(StrEnum):
+    """How full a tier is."""
+
+    OK = "ok"
+    WARNING = "warning"
+    SOFT = "soft"
+    HARD = "hard"
+
+
+_LEVELS = tuple(QuotaLevel)
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaCheck:
+    """Whether so many more tokens may come in, and what then has to happen.
+
+    `action` is `accept`; `evict` where others must leave first; `reject` where even an empty tier is too small.
+    """
+
+    accepted: bool
+    action: Literal["accept", "evict", "reject"]
+    level: QuotaLevel
+    room: int
+    reason: str
+
+
+def level_of(tokens: int, quota: LayerQuota) -> QuotaLevel:
+    """The highest mark that so many tokens reach."""
+    if tokens >= quota.hard_limit:
+        return QuotaLevel.HARD
+    if tokens >= quota.soft_limit:
+        return QuotaLevel.SOFT
+    return QuotaLevel.WARNING if tokens >= quota.warning_threshold * quota.hard_limit else QuotaLevel.OK
+
+
+def check_quota(tier: MemoryTier, held: int, incoming: int, quota: LayerQuota) -> QuotaCheck:
+    """What becomes of a request for `incoming` tokens of a tier that holds `held`."""
+    if incoming < 0:
+        raise InvalidInput(f"tokens are counted from 0, not {incoming}")
+    room = max(0, quota.hard_limit - held)
+    level = level_of(min(held + incoming, quota.hard_limit), quota)
+    if incoming > quota.hard_limit:
+        reason = f"{incoming:,} tokens are more than the whole of {tier.upper()} ({quota.hard_limit:,})"
+        return QuotaCheck(False, "reject", level, room, reason)
+    if incoming > room:
+        reason = f"{tier.upper()} has room for {room:,} of {incoming:,} tokens; others leave first"
+        return QuotaCheck(True, "evict", level, room, reason)
+    return QuotaCheck(True, "accept", level, room, f"{tier.upper()} has room for {room:,} tokens")
+
+
+# --- counters ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FocusReserve:
+    """What a prompt keeps free beside the dialogue."""
+
+    system: int = 1024
+    functions: int = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class FocusCounters:
+    """The recent tier, from which a prompt takes its dialogue."""
+
+    current: int
+    quota: LayerQuota
+    reserved: FocusReserve = field(default_factory=FocusReserve)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkingSegments:
+    """Tokens of the hot, warm and cold part of the working tier."""
+
+    hot: int
+    warm: int
+    cold: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkingCounters:
+    current: int
+    quota: LayerQuota
+    segments: WorkingSegments
+    hits: int
+    misses: int
+
+    @property
+    def hit_rate(self) -> float | None:
+        """The share of uses that found what they wanted in the working or the recent tier; None before the first."""
+        asked = self.hits + self.misses
+        return self.hits / asked if asked else None
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveCounters:
+    """`current` counts the tokens of the originals, `compressed` those of what stands for them."""
+
+    current: int
+    compressed: int
+    quota: LayerQuota
+
+
+@dataclass(frozen=True, slots=True)
+class RagCounters:
+    """`current` are resident tokens; `indexed` are the vectors that can be searched."""
+
+    current: int
+    quota: LayerQuota
+    indexed: int
+
+
+@dataclass(frozen=True, slots=True)
+class LayerCounters:
+    """What the tiers of a node hold, at one moment."""
+
+    focus: FocusCounters
+    working: WorkingCounters
+    archive: ArchiveCounters
+    rag: RagCounters
+
+
+# --- alarms --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaAlarm:
+    """A tier rose past one of its marks."""
+
+    node: str
+    tier: MemoryTier
+    level: QuotaLevel
+    tokens: int
+    quota: LayerQuota
+
+    def to_task(self) -> Task:
+        """As an event: `memory.quota.warning`, `memory.quota.soft` or `memory.quota.hard`."""
+        return Task(
+            action=f"{ALARM_ACTION}.{self.level}",
+            source_agent=self.node,
+            parameters={
+                "tier": str(self.tier),
+                "level": str(self.level),
+                "tokens": self.tokens,
+                "hard_limit": self.quota.hard_limit,
+                "soft_limit": self.quota.soft_limit,
+            },
+        )
+
+
+class QuotaWatch:
+    """Raises an alarm when a tier passes a mark upwards; the window, which is always nearly full, is not watched."""
+
+    def __init__(self, node: str, bus: EventBus) -> None:
+        self._node = node
+        self._bus = bus
+        self._raised: dict[MemoryTier, QuotaLevel] = {}
+
+    def __call__(self, totals: Mapping[str, Usage], rules: TierRules) -> None:
+        for tier, quota in quotas_of(rules).items():
+            if tier is not MemoryTier.L1:
+                self._look(tier, totals.get(tier, Usage()).tokens, quota)
+
+    def _look(self, tier: MemoryTier, tokens: int, quota: LayerQuota) -> None:
+        reached = level_of(tokens, quota)
+        before = self._raised.get(tier, QuotaLevel.OK)
+        if _LEVELS.index(reached) > _LEVELS.index(before):
+            self._raised[tier] = reached
+            self._raise(QuotaAlarm(self._node, tier, reached, tokens, quota))
+        elif level_of(int(tokens / _REARM), quota) is QuotaLevel.OK:
+            self._raised[tier] = QuotaLevel.OK
+
+    def _raise(self, alarm: QuotaAlarm) -> None:
+        log.info(
+            "%s of node %s is at %s of %s tokens (%s)",
+            alarm.tier.upper(),
+            alarm.node,
+            alarm.tokens,
+            alarm.quota.hard_limit,
+            alarm.level,
+        )
+        self._bus.publish_nowait(alarm.to_task())

@@ -1,0 +1,217 @@
+"""Where records are: the window of recent ones, and the residents of the other tiers.
+
+L1 is a window over the log: the newest records of a node, as many as fit its budget. Nothing is written when
+a record falls out of it, and no count can drift, because the window is read off the records each time. The
+other tiers are rows in `residents`, with their totals in `tiers`, changed in the transaction that has the
+reason for it.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Sequence
+
+from loom.storage.base import Resident, Usage
+
+__all__ = [
+    "WINDOW",
+    "TierBooks",
+    "places_of",
+    "residents",
+    "resides",
+    "tier_condition",
+    "totals",
+    "window",
+    "windows",
+]
+
+WINDOW = "l1"
+"""The tier that is a window."""
+
+_BUDGET_SETTING = "l1_token_budget"
+_SECOND = 1_000_000
+
+
+def window(connection: sqlite3.Connection, namespace: int, node: str) -> list[tuple[int, int]]:
+    """Number and tokens of each record in a node's window, newest first.
+
+    A record larger than the whole budget is passed over, unless it was written with a stand-in's size.
+    """
+    (room,) = connection.execute(
+        "SELECT value FROM settings WHERE namespace = ? AND node = ? AND key = ?", (namespace, node, _BUDGET_SETTING)
+    ).fetchone() or (None,)
+    (since,) = connection.execute(
+        "SELECT since FROM tiers WHERE namespace = ? AND node = ? AND tier = ?", (namespace, node, WINDOW)
+    ).fetchone() or (0,)
+    budget = left = float("inf") if room is None else json.loads(room)
+    found: list[tuple[int, int]] = []
+    for seq, tokens in connection.execute(
+        "SELECT r.seq, coalesce(r.window_tokens, r.tokens) FROM records r INDEXED BY records_by_node "
+        "WHERE r.namespace = ? AND r.node = ? AND r.tier = 'l1' AND r.seq > ? "
+        "AND NOT EXISTS (SELECT 1 FROM supersessions s WHERE s.record = r.seq) ORDER BY r.seq DESC",
+        (namespace, node, since),
+    ):
+        if tokens > budget:
+            continue
+        if tokens > left:
+            break
+        left -= tokens
+        found.append((seq, tokens))
+    return found
+
+
+def windows(connection: sqlite3.Connection, namespace: int, nodes: Iterable[str] | None) -> list[int]:
+    """The numbers of the records in the windows of these nodes; None: of every node."""
+    if nodes is None:
+        nodes = [
+            row[0]
+            for row in connection.execute(
+                "WITH RECURSIVE found (node) AS ("
+                "SELECT min(node) FROM records WHERE namespace = ?1 AND tier = 'l1' UNION ALL "
+                "SELECT (SELECT min(r.node) FROM records r WHERE r.namespace = ?1 AND r.tier = 'l1' "
+                "AND r.node > found.node) FROM found WHERE found.node IS NOT NULL"
+                ") SELECT node FROM found WHERE node IS NOT NULL",
+                (namespace,),
+            )
+        ]
+    return [seq for node in nodes for seq, _ in window(connection, namespace, node)]
+
+
+def tier_condition(
+    connection: sqlite3.Connection, namespace: int, tiers: Sequence[str], nodes: Sequence[str] | None
+) -> tuple[str, list[str]]:
+    """SQL over `records r` for being in one of these tiers of its own node, with its values."""
+    recent = windows(connection, namespace, nodes) if WINDOW in tiers else []
+    return (
+        "(r.seq IN (SELECT value FROM json_each(?)) OR (r.seq, r.node) IN (SELECT p.record, p.node FROM residents p "
+        "JOIN tiers t ON t.namespace = p.namespace AND t.node = p.node AND t.tier = p.tier "
+        "WHERE t.namespace = r.namespace AND t.tier IN (SELECT value FROM json_each(?))))",
+        [json.dumps(recent), json.dumps([tier for tier in tiers if tier != WINDOW])],
+    )
+
+
+def totals(connection: sqlite3.Connection, namespace: int, node: str) -> dict[str, Usage]:
+    """What each tier of a node holds, the window aside; a tier that was never used is missing."""
+    return {
+        row[0]: Usage(*row[1:])
+        for row in connection.execute(
+            "SELECT tier, items, tokens, hits, misses FROM tiers WHERE namespace = ? AND node = ? AND tier != 'l1'",
+            (namespace, node),
+        )
+    }
+
+
+def resides(connection: sqlite3.Connection, namespace: int, record: int, tier: str, node: str) -> bool:
+    """Whether a record is in a tier of a node, other than the window."""
+    row = connection.execute(
+        "SELECT 1 FROM residents WHERE namespace = ? AND node = ? AND tier = ? AND record = ?",
+        (namespace, node, tier, record),
+    ).fetchone()
+    return row is not None
+
+
+def residents(connection: sqlite3.Connection, namespace: int, node: str, tier: str) -> list[Resident]:
+    """Who is in a tier (other than the window), with how it was used, in the order of entering."""
+    return [
+        Resident(
+            record,
+            tokens,
+            importance,
+            entered,
+            written_at / _SECOND,
+            uses or 0,
+            (last_at or written_at) / _SECOND,
+            # The writing counts as the first reference.
+            None if not uses else (written_at if previous_at is None else previous_at) / _SECOND,
+        )
+        for record, tokens, importance, entered, written_at, uses, last_at, previous_at in connection.execute(
+            "SELECT p.record, p.tokens, p.importance, p.entered, p.written_at, a.count, a.last_at, a.previous_at "
+            "FROM residents p LEFT JOIN accesses a ON a.namespace = p.namespace AND a.record = p.record "
+            "AND a.node = p.node WHERE p.namespace = ? AND p.node = ? AND p.tier = ? ORDER BY p.entered, p.record",
+            (namespace, node, tier),
+        )
+    ]
+
+
+def places_of(connection: sqlite3.Connection, namespace: int, record: int) -> list[tuple[str, str]]:
+    """Node and tier of each place a record is in, the window aside."""
+    return connection.execute(
+        "SELECT t.node, t.tier FROM tiers t WHERE t.namespace = ?1 AND EXISTS (SELECT 1 FROM residents p "
+        "WHERE p.namespace = ?1 AND p.node = t.node AND p.tier = t.tier AND p.record = ?2) ORDER BY 2, 1",
+        (namespace, record),
+    ).fetchall()
+
+
+class TierBooks:
+    """Keeps `residents` and their totals in step, inside one transaction."""
+
+    def __init__(self, connection: sqlite3.Connection, namespace: int) -> None:
+        self._connection = connection
+        self._namespace = namespace
+
+    def enter(self, record: int, tokens: int | None, tier: str, node: str, entered: int) -> int | None:
+        """Enter a record, at its own size unless another is given: its size, None where it is there already."""
+        done = self._connection.execute(
+            "INSERT OR IGNORE INTO residents "
+            "(namespace, node, tier, record, tokens, importance, entered, written_at) "
+            "SELECT namespace, ?1, ?2, seq, coalesce(?3, tokens), importance, ?4, committed_at FROM records "
+            "WHERE seq = ?5 AND namespace = ?6 AND version > 0",
+            (node, tier, tokens, entered, record, self._namespace),
+        )
+        if done.rowcount < 1:
+            return None
+        return self._size(record, tier, node) if tokens is None else tokens
+
+    def leave(self, record: int, tier: str, node: str) -> int | None:
+        """Let a record leave: its size, None where it was not there."""
+        size = self._size(record, tier, node)
+        if size is not None:
+            self._connection.execute(
+                "DELETE FROM residents WHERE namespace = ? AND node = ? AND tier = ? AND record = ?",
+                (self._namespace, node, tier, record),
+            )
+        return size
+
+    def _size(self, record: int, tier: str, node: str) -> int | None:
+        row = self._connection.execute(
+            "SELECT tokens FROM residents WHERE namespace = ? AND node = ? AND tier = ? AND record = ?",
+            (self._namespace, node, tier, record),
+        ).fetchone()
+        return None if row is None else int(row[0])
+
+    def remove(self, records: Sequence[int]) -> None:
+        """Take records out of every place. The totals wait for `recount`."""
+        places = self._connection.execute(
+            "SELECT node, tier FROM tiers WHERE namespace = ? AND items > 0", (self._namespace,)
+        ).fetchall()
+        self._connection.executemany(
+            "DELETE FROM residents WHERE namespace = ? AND node = ? AND tier = ? AND record = ?",
+            [(self._namespace, node, tier, record) for node, tier in places for record in records],
+        )
+
+    def book(self, tier: str, node: str, items: int, tokens: int) -> None:
+        """Add to the totals of a tier."""
+        self._connection.execute(
+            "INSERT INTO tiers (namespace, node, tier, items, tokens) VALUES (?1, ?2, ?3, ?4, ?5) "
+            "ON CONFLICT DO UPDATE SET items = items + ?4, tokens = tokens + ?5",
+            (self._namespace, node, tier, items, tokens),
+        )
+
+    def wrong(self) -> dict[tuple[str, str], tuple[int, int]]:
+        """By node and tier: how many items and tokens each total lacks of what its residents add up to."""
+        found: dict[tuple[str, str], tuple[int, int]] = {}
+        for node, tier, items, tokens in self._connection.execute(
+            "SELECT node, tier, sum(items), sum(tokens) FROM ("
+            "SELECT node, tier, 1 AS items, tokens FROM residents WHERE namespace = ?1 UNION ALL "
+            "SELECT node, tier, -items, -tokens FROM tiers WHERE namespace = ?1 AND tier != 'l1') GROUP BY 1, 2",
+            (self._namespace,),
+        ):
+            if items or tokens:
+                found[node, tier] = (items, tokens)
+        return found
+
+    def recount(self) -> None:
+        """Set every total right."""
+        for (node, tier), (items, tokens) in self.wrong().items():
+            self.book(tier, node, items, tokens)

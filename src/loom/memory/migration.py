@@ -57,6 +57,8 @@ class TierRules(NamedTuple):
 
     def largest(self, tier: str) -> int:
         """The tokens of the largest item that a tier takes: one that need not drive out all others."""
+        if tier is L1:  # asked for every write
+            return self.budgets[L1]
         shares = {L2: self.profile.l2_watermark.low, L3: self.profile.l3_high, L4: _L4_LOW}
         return math.floor(self.budgets[tier] * shares.get(MemoryTier(tier), 1.0))
 
@@ -124,9 +126,10 @@ class Tiers:
             return []
         rules = self._rules
         largest = rules.largest(L1 if tier is None else tier)
+        home = L1 if tier is None or tier is L1 else None
+        # A copy costs 2 us, and the usual draft is right as it comes.
         placed = [
-            draft._replace(tier=L1 if tier in (None, L1) else None) if draft.tokens <= largest else draft
-            for draft in drafts
+            draft if draft.tier is home or draft.tokens > largest else draft._replace(tier=home) for draft in drafts
         ]
         if any(draft.tokens > largest for draft in drafts):
             if on_oversize == "reject":
@@ -148,7 +151,14 @@ class Tiers:
         if moved:
             self._tell()
         return [
-            Receipt(one.id, place, draft.tokens, one.version, one.created, self._note(draft, place, tier, rules))
+            Receipt(
+                one.id,
+                place,
+                draft.tokens,
+                one.version,
+                one.created,
+                "" if draft.tokens <= largest else self._note(draft, place, L1 if tier is None else tier, rules),
+            )
             for one, draft, place in zip(written, placed, places, strict=True)
         ]
 
@@ -210,8 +220,7 @@ class Tiers:
             places.append(found or L4)  # in the log, which the knowledge tier searches
         return places
 
-    def _note(self, draft: Draft, place: MemoryTier, tier: MemoryTier | None, rules: TierRules) -> str:
-        asked = L1 if tier is None else tier
+    def _note(self, draft: Draft, place: MemoryTier, asked: MemoryTier, rules: TierRules) -> str:
         largest = rules.largest(asked)
         if draft.tokens <= largest or asked in (L3, L4):
             return ""

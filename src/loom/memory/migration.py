@@ -46,21 +46,21 @@ class Moved(NamedTuple):
 
 
 class TierRules(NamedTuple):
-    """The budgets and rules that hold for a node, as the file has them."""
+    """The budgets and rules that hold for a node, as the file has them.
+
+    `largest` is the size of the largest item that each tier takes: one that need not drive out all others.
+    """
 
     budgets: Mapping[str, int]
+    largest: Mapping[str, int]
     profile: Profile
 
     @classmethod
     def of(cls, settings: Settings) -> TierRules:
-        return cls({tier: getattr(settings, f"{tier}_token_budget") for tier in MemoryTier}, settings.rules)
-
-    def largest(self, tier: str) -> int:
-        """The tokens of the largest item that a tier takes: one that need not drive out all others."""
-        if tier is L1:  # asked for every write
-            return self.budgets[L1]
-        shares = {L2: self.profile.l2_watermark.low, L3: self.profile.l3_high, L4: _L4_LOW}
-        return math.floor(self.budgets[tier] * shares.get(MemoryTier(tier), 1.0))
+        budgets: dict[str, int] = {tier: getattr(settings, f"{tier}_token_budget") for tier in MemoryTier}
+        profile = settings.rules
+        shares = {L1: 1.0, L2: profile.l2_watermark.low, L3: profile.l3_high, L4: _L4_LOW}
+        return cls(budgets, {tier: math.floor(budgets[tier] * shares[tier]) for tier in MemoryTier}, profile)
 
     def is_full(self, tier: str, tokens: int) -> bool:
         """Whether something must leave a tier that holds so many tokens."""
@@ -125,7 +125,7 @@ class Tiers:
         if not drafts:
             return []
         rules = self._rules
-        largest = rules.largest(L1 if tier is None else tier)
+        largest = rules.largest[L1 if tier is None else tier]
         home = L1 if tier is None or tier is L1 else None
         # A copy costs 2 us, and the usual draft is right as it comes.
         placed = [
@@ -191,7 +191,7 @@ class Tiers:
         others: dict[MemoryTier, list[tuple[int, int]]] = {L3: [], L4: []}
         for one, draft in created:
             wants_working = tier is L2 or (tier in (None, L1) and rules.admits(draft.importance))
-            fits_working = draft.tokens <= rules.largest(L2)
+            fits_working = draft.tokens <= rules.largest[L2]
             if wants_working and fits_working:
                 working.append(one.seq)
             elif wants_working or draft.window_tokens is not None or (tier in (None, L1) and draft.tier is None):
@@ -221,7 +221,7 @@ class Tiers:
         return places
 
     def _note(self, draft: Draft, place: MemoryTier, asked: MemoryTier, rules: TierRules) -> str:
-        largest = rules.largest(asked)
+        largest = rules.largest[asked]
         if draft.tokens <= largest or asked in (L3, L4):
             return ""
         return (
@@ -253,7 +253,7 @@ class Tiers:
         with self.store.transaction() as transaction:
             rules = self.rules(transaction.settings(self.node))
             size = transaction.records([record]).get(record)
-            if size is None or size.tokens > rules.largest(L2):
+            if size is None or size.tokens > rules.largest[L2]:
                 return
             for tier in (L3, L4):  # it comes back whole: its stand-in has done its work
                 transaction.leave([record], tier, self.node, "promoted")
@@ -289,7 +289,7 @@ class Tiers:
         chosen = [
             seq
             for seq, record in sorted(transaction.records(recent).items())
-            if rules.admits(record.importance) and record.tokens <= rules.largest(L2)
+            if rules.admits(record.importance) and record.tokens <= rules.largest[L2]
         ]
         return transaction.enter(chosen, L2, self.node, "admitted") if chosen else 0
 
@@ -409,8 +409,8 @@ class Tiers:
         rest = list(arrivals)
         for target in (L3, L4):
             if target >= tier and rest:
-                fitting = [one for one in rest if one[1] <= rules.largest(target)]
-                rest = [one for one in rest if one[1] > rules.largest(target)]
+                fitting = [one for one in rest if one[1] <= rules.largest[target]]
+                rest = [one for one in rest if one[1] > rules.largest[target]]
                 if fitting:
                     records, sizes = zip(*fitting, strict=True)
                     entered += transaction.enter(records, target, self.node, reason, sizes)

@@ -63,12 +63,20 @@ def stand_in_task(record: Record) -> Task:
 def beginning(text: str, weight: float) -> str:
     """The beginning of a text on one line, of about `weight` tokens, with a mark where something is left out."""
     line = _one_line(text[: int(weight * 40)])
+    if line.isascii():
+        end = int(weight * 4)
+        return _whole_words(line, end) + _OMITTED if len(line) > end else _marked(line, text, weight)
     left = weight
     for position, letter in enumerate(line):
         # As in EstimateCounter: a letter of an alphabet is a quarter of a token, any other about one.
         left -= 0.25 if letter.isascii() else 1.0
         if left < 0:
             return _whole_words(line, position) + _OMITTED
+    return _marked(line, text, weight)
+
+
+def _marked(line: str, text: str, weight: float) -> str:
+    """A line that fits, with the mark if it is only the beginning of the text after all."""
     return line if len(text) <= weight * 40 else line + _OMITTED
 
 

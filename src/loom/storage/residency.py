@@ -150,35 +150,35 @@ class TierBooks:
         self._connection = connection
         self._namespace = namespace
 
-    def enter(self, record: int, tokens: int | None, tier: str, node: str, entered: int) -> int | None:
-        """Enter a record, at its own size unless another is given: its size, None where it is there already."""
-        done = self._connection.execute(
-            "INSERT OR IGNORE INTO residents "
-            "(namespace, node, tier, record, tokens, importance, entered, written_at) "
-            "SELECT namespace, ?1, ?2, seq, coalesce(?3, tokens), importance, ?4, committed_at FROM records "
-            "WHERE seq = ?5 AND namespace = ?6 AND version > 0",
-            (node, tier, tokens, entered, record, self._namespace),
-        )
-        if done.rowcount < 1:
-            return None
-        return self._size(record, tier, node) if tokens is None else tokens
+    def enter(
+        self, records: Sequence[int], sizes: Sequence[int] | None, tier: str, node: str, entered: int
+    ) -> dict[int, int]:
+        """Enter records, at their own sizes unless others are given; the sizes of those not there before."""
+        came: dict[int, int] = {}
+        for position, record in enumerate(records):
+            row = self._connection.execute(
+                "INSERT OR IGNORE INTO residents "
+                "(namespace, node, tier, record, tokens, importance, entered, written_at) "
+                "SELECT namespace, ?1, ?2, seq, coalesce(?3, tokens), importance, ?4, committed_at FROM records "
+                "WHERE seq = ?5 AND namespace = ?6 AND version > 0 RETURNING tokens",
+                (node, tier, None if sizes is None else sizes[position], entered, record, self._namespace),
+            ).fetchall()
+            if row:
+                came[record] = row[0][0]
+        self._book(tier, node, len(came), sum(came.values()))
+        return came
 
-    def leave(self, record: int, tier: str, node: str) -> int | None:
-        """Let a record leave: its size, None where it was not there."""
-        size = self._size(record, tier, node)
-        if size is not None:
+    def leave(self, records: Sequence[int], tier: str, node: str) -> dict[int, int]:
+        """Let records leave; the sizes of those that were there."""
+        went = dict(
             self._connection.execute(
-                "DELETE FROM residents WHERE namespace = ? AND node = ? AND tier = ? AND record = ?",
-                (self._namespace, node, tier, record),
-            )
-        return size
-
-    def _size(self, record: int, tier: str, node: str) -> int | None:
-        row = self._connection.execute(
-            "SELECT tokens FROM residents WHERE namespace = ? AND node = ? AND tier = ? AND record = ?",
-            (self._namespace, node, tier, record),
-        ).fetchone()
-        return None if row is None else int(row[0])
+                "DELETE FROM residents WHERE namespace = ? AND node = ? AND tier = ? "
+                "AND record IN (SELECT value FROM json_each(?)) RETURNING record, tokens",
+                (self._namespace, node, tier, json.dumps([*records])),
+            ).fetchall()
+        )
+        self._book(tier, node, -len(went), -sum(went.values()))
+        return went
 
     def remove(self, records: Sequence[int]) -> None:
         """Take records out of every place. The totals wait for `recount`."""
@@ -190,8 +190,10 @@ class TierBooks:
             [(self._namespace, node, tier, record) for node, tier in places for record in records],
         )
 
-    def book(self, tier: str, node: str, items: int, tokens: int) -> None:
+    def _book(self, tier: str, node: str, items: int, tokens: int) -> None:
         """Add to the totals of a tier."""
+        if not items and not tokens:
+            return
         self._connection.execute(
             "INSERT INTO tiers (namespace, node, tier, items, tokens) VALUES (?1, ?2, ?3, ?4, ?5) "
             "ON CONFLICT DO UPDATE SET items = items + ?4, tokens = tokens + ?5",
@@ -214,4 +216,4 @@ class TierBooks:
     def recount(self) -> None:
         """Set every total right."""
         for (node, tier), (items, tokens) in self.wrong().items():
-            self.book(tier, node, items, tokens)
+            self._book(tier, node, items, tokens)

@@ -98,6 +98,12 @@ def read_settings(connection: sqlite3.Connection, namespace: int, node: str) -> 
     rows = connection.execute(
         "SELECT key, value FROM settings WHERE namespace = ? AND node = ?", (namespace, node)
     ).fetchall()
+    return dict(_parsed_settings(tuple(rows)))
+
+
+@functools.lru_cache(maxsize=64)
+def _parsed_settings(rows: tuple[tuple[str, str], ...]) -> dict[str, Any]:
+    """They are read with every move between tiers, and hardly ever change."""
     return {key: json.loads(value) for key, value in rows}
 
 

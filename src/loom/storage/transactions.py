@@ -202,35 +202,24 @@ class SqliteTransaction:
         """Let records be in a tier of a node, at their own size or the given one; how many were not there yet."""
         if tier == WINDOW:
             raise InvalidInput(f"{WINDOW} is the window of the newest records; a record comes there by being written")
-        came: dict[int, int] = {}
-        for position, record in enumerate(records):
-            size = None if tokens is None else tokens[position]
-            size = self._books.enter(record, size, tier, node, self._next + 1)
-            if size is not None:
-                came[record] = size
+        came = self._books.enter(records, tokens, tier, node, self._next + 1)
         return self._moved(came, tier, node, 1, reason)
 
     def leave(self, records: Sequence[int], tier: str, node: str, reason: str = "") -> int:
         """Let records leave a tier of a node; the records themselves stay. How many were there."""
-        went: dict[int, int] = {}
-        for record in records:
-            size = self._books.leave(record, tier, node)
-            if size is not None:
-                went[record] = size
-        return self._moved(went, tier, node, 0, reason)
+        return self._moved(self._books.leave(records, tier, node), tier, node, 0, reason)
 
-    def _moved(self, sizes: Mapping[int, int], tier: str, node: str, entered: int, reason: str) -> int:
+    def _moved(self, records: Iterable[int], tier: str, node: str, entered: int, reason: str) -> int:
         if reason and not reason.isidentifier():
             raise InvalidInput(f"the reason of a move is one word of ours, such as superseded, not {reason!r}")
-        if sizes:
-            sign = 1 if entered else -1
-            self._books.book(tier, node, sign * len(sizes), sign * sum(sizes.values()))
+        moved = sorted(records)
+        if moved:
             self._many(
                 "INSERT INTO moves (seq, namespace, record, node, tier, entered, reason) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?)",
-                [(self.next_seq(), self.namespace, record, node, tier, entered, reason) for record in sizes],
+                [(self.next_seq(), self.namespace, record, node, tier, entered, reason) for record in moved],
             )
-        return len(sizes)
+        return len(moved)
 
     def narrow_window(self, node: str, after: int) -> None:
         """Let the window of a node begin after this record at the earliest."""

@@ -127,7 +127,7 @@ class Tiers:
         rules = self._rules
         largest = rules.largest[L1 if tier is None else tier]
         home = L1 if tier is None or tier is L1 else None
-        # A copy costs 2 us, and the usual draft is right as it comes.
+        # A copy costs more than 1 us, and the usual draft is right as it comes.
         placed = [
             draft if draft.tier is home or draft.tokens > largest else draft._replace(tier=home) for draft in drafts
         ]

@@ -46,8 +46,8 @@ MAX_ATTEMPTS = 5
 """After so many failures a job is left alone and reported as failed."""
 
 _EMBED_BATCH = 64
-# How long a text may wait for others to be embedded with. A transaction for each cost 300 us a record, twice the
-# write itself, and made the writer wait for the file 2,000 times in 5,000 records.
+# How long a text may wait for others to be embedded with. Without it a busy writer's texts were embedded two or three
+# at a time: 2,000 transactions for 5,000 records, and about 300 us of CPU more for each record.
 _GATHER_S = 0.05
 _RETENTION_PAUSE_S = 60.0
 _LOOK_PAUSE_S = 1.0

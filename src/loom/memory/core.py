@@ -7,7 +7,7 @@ memory.get_l2_tasks(limit=10)
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -118,14 +118,17 @@ class LoomMemory:
         self._store = store if isinstance(store, SqliteStore) else _open_store(store, loaded, clock)
         self._subscription: Subscription | None = None
         try:
-            agreed = _agree(self._store, loaded, reconfigure)
-            self._embedder = _choose_embedder(self._store, loaded, given, reconfigure)
-            self._node = agreed.node_id
-            self._counter = counter_by_name(agreed.counter) if token_counter is None else token_counter
-            self._drafter = Drafter(self._node, self._counter, self._store.clock, sanitizer)
+            self._node = loaded.node_id
             watch = None if event_bus is None else QuotaWatch(self._node, event_bus)
-            self._tiers = Tiers(self._store, self._node, agreed, self._counter, watch)
-            self._make_fit()
+
+            def tiers_under(agreed: Settings) -> Tiers:
+                counter = counter_by_name(agreed.counter) if token_counter is None else token_counter
+                return Tiers(self._store, self._node, agreed, counter, watch)
+
+            self._tiers = tiers_under(_agree(self._store, loaded, reconfigure, tiers_under))
+            self._counter = self._tiers.counter
+            self._embedder = _choose_embedder(self._store, loaded, given, reconfigure)
+            self._drafter = Drafter(self._node, self._counter, self._store.clock, sanitizer)
         except BaseException:
             if self._owns_store:
                 self._store.close()
@@ -133,12 +136,6 @@ class LoomMemory:
         self._bus = event_bus
         if event_bus is not None:
             self._subscription = event_bus.register_handler("*", self._on_task, blocking=True)
-
-    def _make_fit(self) -> None:
-        """Budgets may be smaller than they were, or the store older than budgets are."""
-        usage, budgets = self._store.usage(self._node), self._tiers.rules().budgets
-        if any(usage[tier].tokens > budgets[tier] for tier in usage):
-            self._tiers.rebalance()
 
     # -- what it is made of ----------------------------------------------------------------------------
 
@@ -213,8 +210,8 @@ class LoomMemory:
     ) -> Receipt:
         """Keep a task; committed when this returns. The receipt may be awaited, which changes nothing.
 
-        It comes into L1 and, above the profile's importance, into L2; with a `tier`, into that one alone. The
-        importance is the given one, else that in the task's metadata, else that of its action.
+        It comes into L1 and, above the profile's importance, into L2; with another `tier`, into that one alone.
+        The importance is the given one, else that in the task's metadata, else that of its action.
         """
         if not isinstance(task, Task):
             raise InvalidInput(f"add_task() takes a Task, not {type(task).__name__}")
@@ -474,8 +471,13 @@ def _open_store(path: str | Path | None, settings: Settings, clock: Clock) -> Sq
     )
 
 
-def _agree(store: SqliteStore, wanted: Settings, reconfigure: bool) -> Settings:
-    """What holds for this node, settled with every other process that has the file open."""
+def _agree(
+    store: SqliteStore, wanted: Settings, reconfigure: bool, tiers_under: Callable[[Settings], Tiers]
+) -> Settings:
+    """What holds for this node, settled with every other process that has the file open.
+
+    Budgets may be smaller now than they were: who must leave does so in the transaction that changes them.
+    """
     agreed = wanted
 
     def decide(stored: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -483,7 +485,7 @@ def _agree(store: SqliteStore, wanted: Settings, reconfigure: bool) -> Settings:
         agreed = wanted.agree_with(stored, reconfigure=reconfigure)
         return {name: getattr(agreed, name) for name in _STORED_SETTINGS}
 
-    store.settle(wanted.node_id, decide)
+    store.settle(wanted.node_id, decide, lambda transaction: tiers_under(agreed).make_room(transaction))
     return agreed
 
 

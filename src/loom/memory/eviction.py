@@ -219,23 +219,25 @@ class _Table:
         scale = float(np.median(waiting)) or math.fsum(waiting) / len(waiting) or 1.0
         reference = np.where(np.isinf(self.previous_at), self.written_at, self.previous_at)
         nearness = scale / (scale + np.maximum(0.0, now - reference))
-        # A scan uses each record once, and must not vouch for itself: 93.1 % of hits under one instead of 95.4 %.
-        ages_in_use = np.maximum(0.0, self.last_at - self.written_at)[self.uses > 1]
-        recency: _Numbers = (nearness + _prospect(now - self.written_at, ages_in_use, scale)) / 2
+        recency: _Numbers = (nearness + self._prospect(now - self.written_at, scale)) / 2
         return recency
 
+    def _prospect(self, age: _Numbers, span: float) -> _Numbers:
+        """Of the residents that have been as old as this one: the share last used at that age, or within `span`.
 
-def _prospect(age: _Numbers, ages_in_use: _Numbers, span: float) -> _Numbers:
-    """Of the residents that have been as old as this one: the share last used at that age, or within `span` of it.
-
-    `ages_in_use` are the ages at which residents that are used repeatedly were last used. Where the work moves on,
-    the share falls to nothing at the age that nothing outlives; where old records stay in use, it stays high.
-    A resident whose last use came later still says nothing about this age. One more in the divisor keeps a few
-    of them from looking like a rule.
-    """
-    ages_in_use = np.sort(ages_in_use)
-    soon = np.searchsorted(ages_in_use, age + span)
-    in_use = soon - np.searchsorted(ages_in_use, age)
-    as_old = len(age) - np.searchsorted(np.sort(age), age)
-    prospect: _Numbers = in_use / (as_old - (len(ages_in_use) - soon) + 1)
-    return prospect
+        Where the work moves on, it falls to nothing at the age that nothing outlives; where old records stay in
+        use, it stays high. A resident whose last use came later still says nothing about this age. One more in
+        the divisor keeps a few of them from looking like a rule.
+        """
+        used = self.uses > 0
+        age_in_use = np.maximum(0.0, self.last_at - self.written_at)[used]
+        order = np.argsort(age_in_use, kind="stable")
+        age_in_use = age_in_use[order]
+        # A single use counts half. A scan, which uses each record once, would vouch for itself otherwise (93 % of
+        # hits under one, not 96 %); not at all, and nothing is kept where every record is used but rarely.
+        counts = np.concatenate(([0.0], np.cumsum(np.where(self.uses[used] > 1, 1.0, 0.5)[order])))
+        soon = np.searchsorted(age_in_use, age + span)
+        in_use = counts[soon] - counts[np.searchsorted(age_in_use, age)]
+        as_old = len(age) - np.searchsorted(np.sort(age), age)
+        prospect: _Numbers = in_use / (as_old - (len(age_in_use) - soon) + 1)
+        return prospect

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -81,6 +81,14 @@ class Changed(Protocol):
     def __call__(self, totals: Mapping[str, Usage], rules: TierRules) -> None: ...
 
 
+class _State(NamedTuple):
+    """The settings as they were last read, and what follows from them."""
+
+    revision: str | None
+    settings: Settings
+    rules: TierRules
+
+
 class Tiers:
     """The four tiers of one node of a store."""
 
@@ -90,24 +98,36 @@ class Tiers:
         self.store = store
         self.node = node
         self.counter = counter
-        self._settings = settings
-        self._rules = TierRules.of(settings)
+        self._state = _State(None, settings, TierRules.of(settings))
         self._changed = changed
 
     # -- what holds ----------------------------------------------------------------------------------
 
     @property
     def settings(self) -> Settings:
-        return self._settings
+        return self._state.settings
 
-    def rules(self, stored: Mapping[str, object] | None = None) -> TierRules:
+    def rules(self) -> TierRules:
         """The rules as the file has them now: another process may have changed them."""
-        found = self.store.settings(self.node) if stored is None else stored
-        other = {name: found[name] for name in _STORED & found.keys() if found[name] != getattr(self._settings, name)}
+        return self._follow(None, self.store.settings(self.node))
+
+    def _rules_in(self, transaction: Transaction) -> TierRules:
+        """The rules as this transaction finds them."""
+        if transaction.revision is not None and transaction.revision == self._state.revision:
+            return self._state.rules
+        return self._follow(transaction.revision, transaction.settings(self.node))
+
+    def _follow(self, revision: str | None, stored: Mapping[str, Any]) -> TierRules:
+        state = self._state
+        own = state.settings
+        other = {name: stored[name] for name in _STORED & stored.keys() if stored[name] != getattr(own, name)}
         if other:
-            self._settings = replace(self._settings, **other)  # type: ignore[arg-type]
-            self._rules = TierRules.of(self._settings)
-        return self._rules
+            settings = replace(own, **other)
+            state = _State(revision, settings, TierRules.of(settings))
+        elif revision is not None:
+            state = state._replace(revision=revision)
+        self._state = state  # at once, so that no thread sees new settings with old rules
+        return state.rules
 
     # -- writing -------------------------------------------------------------------------------------
 
@@ -124,29 +144,18 @@ class Tiers:
             raise InvalidInput(f"on_oversize is 'archive' or 'reject', not {on_oversize!r}")
         if not drafts:
             return []
-        rules = self._rules
-        largest = rules.largest[L1 if tier is None else tier]
-        placed = [
-            draft._replace(tier=L1 if tier in (None, L1) else None) if draft.tokens <= largest else draft
-            for draft in drafts
-        ]
-        if any(draft.tokens > largest for draft in drafts):
-            if on_oversize == "reject":
-                self._reject(drafts, L1 if tier is None else tier, largest)
-            placed = [
-                self._oversize(draft, tier, rules) if draft.tokens > largest else done
-                for draft, done in zip(drafts, placed, strict=True)
-            ]
         moved = False
         with self.store.transaction() as transaction:
+            rules = self._rules_in(transaction)
+            placed = [self._before_writing(draft, tier, rules, on_oversize) for draft in drafts]
             written = transaction.append(placed)
             created = [(one, draft) for one, draft in zip(written, placed, strict=True) if one.created]
+            # The window takes care of itself.
             if tier not in (None, L1) or any(
-                rules.admits(draft.importance) or draft.tokens > largest for _, draft in created
+                rules.admits(draft.importance) or draft.tokens > rules.largest[L1] for _, draft in created
             ):
-                rules = self.rules(transaction.settings(self.node))
                 moved = self._place(transaction, created, tier, rules)
-            places = self._places(transaction, written, placed, moved)
+            places = self._places(transaction, written, placed)
         if moved:
             self._tell()
         return [
@@ -154,17 +163,19 @@ class Tiers:
             for one, draft, place in zip(written, placed, places, strict=True)
         ]
 
-    def _reject(self, drafts: Sequence[Draft], tier: MemoryTier, largest: int) -> None:
-        worst = max(drafts, key=lambda draft: draft.tokens)
-        raise OverBudget(
-            f"{worst.id!r} has {worst.tokens:,} tokens and {tier.upper()} takes items of at most {largest:,}; "
-            "nothing was written. Split it, raise the budget, or let it go to the archive with a stand-in."
-        )
-
-    def _oversize(self, draft: Draft, tier: MemoryTier | None, rules: TierRules) -> Draft:
-        """In the window, something shorter stands for what is too large, if even that has room."""
+    def _before_writing(self, draft: Draft, tier: MemoryTier | None, rules: TierRules, on_oversize: str) -> Draft:
+        """Whether a record comes into the window, and whether something shorter must stand there for it."""
+        asked = L1 if tier is None else tier
+        if draft.tokens <= rules.largest[asked] or asked in (L3, L4):
+            return draft if draft.tier == (L1 if asked is L1 else None) else draft._replace(tier=None)
+        if on_oversize == "reject":
+            raise OverBudget(
+                f"{draft.id!r} has {draft.tokens:,} tokens and {asked.upper()} takes items of at most "
+                f"{rules.largest[asked]:,}; nothing was written. Split it, raise the budget, or let it go to the "
+                "archive with a stand-in."
+            )
         size = self._stand_in_tokens(draft)
-        if tier not in (None, L1) or size > rules.budgets[L1]:
+        if asked is not L1 or size > rules.budgets[L1]:
             return draft._replace(tier=None)
         return draft._replace(tier=L1, window_tokens=size)
 
@@ -197,19 +208,19 @@ class Tiers:
         return entered > 0
 
     def _places(
-        self, transaction: Transaction, written: Sequence[Written], placed: Sequence[Draft], moved: bool
+        self, transaction: Transaction, written: Sequence[Written], placed: Sequence[Draft]
     ) -> list[MemoryTier]:
-        """The tier nearest the prompt that holds each record in full, or its stand-in."""
+        """The tier nearest the prompt that holds each record, the window where it holds it whole."""
+        if len(written) == 1 and written[0].created and placed[0].tier == L1 and placed[0].window_tokens is None:
+            return [L1]  # the newest of all, and not too large
+        recent = dict(transaction.window(self.node))
         places: list[MemoryTier] = []
         for one, draft in zip(written, placed, strict=True):
-            if one.created and draft.tier == L1 and draft.window_tokens is None:
+            if recent.get(one.seq) == draft.tokens:
                 places.append(L1)
-                continue
-            tiers = (L2, L3, L4) if moved or not one.created else ()
-            found = next((tier for tier in tiers if transaction.resides(one.seq, tier, self.node)), None)
-            if not one.created and any(seq == one.seq for seq, _ in transaction.window(self.node)):
-                found = L1
-            places.append(found or L4)  # in the log, which the knowledge tier searches
+            else:
+                tiers = (tier for tier in (L2, L3, L4) if transaction.resides(one.seq, tier, self.node))
+                places.append(next(tiers, L4))  # at the least in the log, which the knowledge tier searches
         return places
 
     def _note(self, draft: Draft, place: MemoryTier, tier: MemoryTier | None, rules: TierRules) -> str:
@@ -227,11 +238,11 @@ class Tiers:
     def use(self, record: int) -> None:
         """Note that a record was used; bring it to the working tier where the profile asks for that."""
         self.store.touch([record], self.node)
-        admission = self._rules.profile.admission
-        if admission is Admission.IMPORTANCE:
+        profile = self.rules().profile
+        if profile.admission is Admission.IMPORTANCE:
             return
-        if admission is Admission.FREQUENCY:
-            if self.store.uses(record, self.node) >= self._rules.profile.l2_admission_uses:
+        if profile.admission is Admission.FREQUENCY:
+            if self.store.uses(record, self.node) >= profile.l2_admission_uses:
                 self._admit(record)
             return
         resides = self.store.resides(record, L2, self.node)
@@ -244,7 +255,7 @@ class Tiers:
         if self.store.read_only or self.store.resides(record, L2, self.node):
             return
         with self.store.transaction() as transaction:
-            rules = self.rules(transaction.settings(self.node))
+            rules = self._rules_in(transaction)
             size = transaction.records([record]).get(record)
             if size is None or size.tokens > rules.largest[L2]:
                 return
@@ -265,7 +276,7 @@ class Tiers:
         if self.store.read_only:
             return Moved()
         with self.store.transaction() as transaction:
-            rules = self.rules(transaction.settings(self.node))
+            rules = self._rules_in(transaction)
             admitted = self._admit_from_window(transaction, rules)
             moved = self._make_room(transaction, rules)._replace(l1_to_l2=admitted)
         if any(moved):
@@ -286,10 +297,14 @@ class Tiers:
         ]
         return transaction.enter(chosen, L2, self.node, "admitted") if chosen else 0
 
+    def make_room(self, transaction: Transaction) -> None:
+        """Bring the tiers below budgets that this very transaction has changed."""
+        self._make_room(transaction, self._follow(None, transaction.settings(self.node)))
+
     def evict(self, tier: MemoryTier, tokens: int) -> int:
         """Free at least so many tokens of a tier, its least worthy first; how many records left."""
         with self.store.transaction() as transaction:
-            rules = self.rules(transaction.settings(self.node))
+            rules = self._rules_in(transaction)
             if tier is L1:
                 count = self._shorten_window(transaction, tokens)
             elif tier is L2:
@@ -422,7 +437,7 @@ class Tiers:
 
     def _tell(self) -> None:
         if self._changed is not None:
-            self._changed(self.store.usage(self.node), self._rules)
+            self._changed(self.store.usage(self.node), self._state.rules)
 
 
 def _oldest(residents: Sequence[Resident], tokens: int, count: int) -> list[Resident]:

@@ -377,7 +377,13 @@ class Retention:
 
 
 class Transaction(Protocol):
-    """Writes that become visible together or not at all. Reads see the writes made before them."""
+    """Writes that become visible together or not at all. Reads see the writes made before them.
+
+    `revision` tells one state of the settings from the next, for those who keep what they read of them.
+    """
+
+    @property
+    def revision(self) -> str | None: ...
 
     def append(self, drafts: Sequence[Draft]) -> list[Written]: ...
 
@@ -461,7 +467,12 @@ class Store(Protocol):
 
     def settings(self, node: str = "") -> dict[str, Any]: ...
 
-    def settle(self, node: str, decide: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> None: ...
+    def settle(
+        self,
+        node: str,
+        decide: Callable[[Mapping[str, Any]], Mapping[str, Any]],
+        then: Callable[[Transaction], None] | None = None,
+    ) -> None: ...
 
     def usage(self, node: str) -> dict[str, Usage]: ...
 

@@ -153,14 +153,18 @@ class TierBooks:
     def enter(
         self, records: Sequence[int], sizes: Sequence[int] | None, tier: str, node: str, entered: int
     ) -> dict[int, int]:
-        """Enter records, at their own sizes unless others are given; the sizes of those not there before."""
+        """Enter records, at their own sizes unless others are given; the sizes of those not there before.
+
+        A record that has a newer version does not come in.
+        """
         came: dict[int, int] = {}
         for position, record in enumerate(records):
             row = self._connection.execute(
                 "INSERT OR IGNORE INTO residents "
                 "(namespace, node, tier, record, tokens, importance, entered, written_at) "
                 "SELECT namespace, ?1, ?2, seq, coalesce(?3, tokens), importance, ?4, committed_at FROM records "
-                "WHERE seq = ?5 AND namespace = ?6 AND version > 0 RETURNING tokens",
+                "WHERE seq = ?5 AND namespace = ?6 AND version > 0 "
+                "AND NOT EXISTS (SELECT 1 FROM supersessions WHERE record = ?5) RETURNING tokens",
                 (node, tier, None if sizes is None else sizes[position], entered, record, self._namespace),
             ).fetchall()
             if row:

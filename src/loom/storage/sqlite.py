@@ -148,6 +148,14 @@ class SqliteStore:
         with self._reading() as connection:
             return [str(row[0]) for row in connection.execute("SELECT name FROM namespaces ORDER BY number")]
 
+    def nodes(self) -> list[str]:
+        """The nodes that have settled their settings in this namespace."""
+        with self._reading() as connection:
+            rows = connection.execute(
+                "SELECT DISTINCT node FROM settings WHERE namespace = ? AND node != '' ORDER BY node", (self._number,)
+            ).fetchall()
+        return [row[0] for row in rows]
+
     def _namespace_number(self, name: str) -> int:
         with self._reading() as connection:
             row = connection.execute("SELECT number FROM namespaces WHERE name = ?", (name,)).fetchone()
@@ -185,26 +193,40 @@ class SqliteStore:
         with self._reading() as connection:
             return read_settings(connection, self._number, node)
 
-    def settle(self, node: str, decide: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> None:
+    def settle(
+        self,
+        node: str,
+        decide: Callable[[Mapping[str, Any]], Mapping[str, Any]],
+        then: Callable[[SqliteTransaction], None] | None = None,
+    ) -> None:
         """Agree on settings with every other process: `decide` sees what the file has and says what holds.
 
         What it answers is written in the same transaction, so two processes that open a new file at once
-        cannot both have their way. It may be called twice.
+        cannot both have their way. It may be called twice. Where settings change, `then` does what follows
+        from that, in the same transaction.
         """
         found = self.settings(node)
         wanted = decide(found)
         if self.read_only or all(found.get(key) == value for key, value in wanted.items()):
             return
-        with self._writing() as connection:
+        with self.transaction() as transaction:
+            connection = transaction.connection
             found = read_settings(connection, self._number, node)
             for key, value in decide(found).items():
                 if found.get(key) != value:
                     self._put_setting(connection, node, key, value)
+            if then is not None:
+                then(transaction)
 
     def _put_setting(self, connection: sqlite3.Connection, node: str, key: str, value: Any) -> None:
         connection.execute(
             "INSERT OR REPLACE INTO settings (namespace, node, key, value) VALUES (?, ?, ?, ?)",
             (self._number, node, key, dump_json(value, f"the setting {key}")),
+        )
+        connection.execute(
+            "INSERT INTO settings (namespace, node, key, value) VALUES (?, '', 'revision', '1') "
+            "ON CONFLICT DO UPDATE SET value = value + 1",
+            (self._number,),
         )
         count_up(connection)
 

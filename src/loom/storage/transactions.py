@@ -62,10 +62,11 @@ class SqliteTransaction:
         self._books = TierBooks(connection, namespace)
         # Records carry their own numbers; `store` is written only when others are given out: one page less.
         self._next: int
-        self._next, committed_at, self._space = connection.execute(
+        self._next, committed_at, self._space, self.revision = connection.execute(
             "SELECT max(seq, ifnull((SELECT max(seq) FROM records), 0)), "
             "max(committed_at, ifnull((SELECT committed_at FROM records ORDER BY seq DESC LIMIT 1), 0)), "
-            "(SELECT value FROM settings WHERE namespace = ? AND node = '' AND key = 'space') FROM store",
+            "(SELECT value FROM settings WHERE namespace = ?1 AND node = '' AND key = 'space'), "
+            "(SELECT value FROM settings WHERE namespace = ?1 AND node = '' AND key = 'revision') FROM store",
             (namespace,),
         ).fetchone()
         # Never goes back, whatever the clock does: `known_at` relies on the order.

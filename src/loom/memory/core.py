@@ -217,7 +217,8 @@ class LoomMemory:
             raise InvalidInput(f"add_task() takes a Task, not {type(task).__name__}")
         speech = NOTHING_SAID._replace(importance=importance, session_id=session_id)
         draft = self._drafter.task(task, None, speech)
-        return self._tiers.write([draft], _known_tier(tier), on_oversize=on_oversize)[0]
+        again = importance is not None or tier is not None  # heard before, perhaps, and said to matter now
+        return self._tiers.write([draft], _known_tier(tier), on_oversize=on_oversize, again=again)[0]
 
     def add_fact(
         self,
@@ -230,13 +231,14 @@ class LoomMemory:
         session_id: str | None = None,
         sources: Sequence[str] = (),
     ) -> Receipt:
-        """Keep a fact in the knowledge tier. `sources` are the ids it was drawn from: forgetting one takes it too."""
+        """Keep a fact in the knowledge tier; the same fact with another text or confidence is its next version.
+
+        `sources` are the ids it was drawn from: forgetting one takes the fact too.
+        """
+        if not isinstance(fact, Fact | str):
+            raise InvalidInput(f"add_fact() takes a Fact or a text, not {type(fact).__name__}")
         known = fact if isinstance(fact, Fact) else Fact(checked_text(fact))
-        changes: dict[str, Any] = {
-            "fact_type": None if fact_type is None else FactType(fact_type),
-            "confidence": confidence,
-            "tags": None if tags is None else [*tags],
-        }
+        changes: dict[str, Any] = {"fact_type": fact_type, "confidence": confidence, "tags": tags}
         known = replace(known, **{name: value for name, value in changes.items() if value is not None})
         speech = Speech(
             None,
@@ -250,12 +252,18 @@ class LoomMemory:
             None,
         )
         data = {"fact_type": str(known.fact_type), "confidence": known.confidence, "tags": known.tags}
-        draft = self._drafter.text(checked_text(known.content), known.id, speech, data)
+        draft = self._drafter.text(checked_text(known.content), known.id, speech, data, revises=True, keep_data=True)
         return self._tiers.write([draft._replace(sources=tuple(sources))], MemoryTier.L4)[0]
 
     def _on_task(self, task: Task) -> None:
-        """Hear a task from the bus. The same task again is no second memory; our own alarms are none at all."""
-        if not task.action.startswith(ALARM_ACTION):
+        """Hear a task from the bus. The same task again is no second memory; our own alarms are none at all.
+
+        A task that names other nodes of this namespace, and not this one, is theirs.
+        """
+        if task.action.startswith(ALARM_ACTION):
+            return
+        named = {task.source_agent, task.target_agent} - {""}
+        if self._node in named or not named & set(self._store.nodes()):
             self.add_task(task)
 
     # -- reading the tiers -----------------------------------------------------------------------------
@@ -277,15 +285,17 @@ class LoomMemory:
 
     def get(self, id: str) -> Record | None:
         """The newest version of a memory, or None. Counts as a use of it."""
+        if not isinstance(id, str):
+            raise InvalidInput(f"an id is a text, not {id!r}")
         record = self._store.get(id)
         if record is not None:
             self._tiers.use(record.seq)
         return record
 
     def get_task(self, task_id: str) -> Task | None:
-        """A task by its id, from whichever tier or from the log. Counts as a use of it."""
+        """A task by its id, from whichever tier or from the log; None also for a fact. Counts as a use of it."""
         record = self.get(task_id)
-        return None if record is None else record_as_task(record)
+        return None if record is None or record.kind == MemoryType.FACT else record_as_task(record)
 
     def get_fact(self, fact_id: str) -> Fact | None:
         """A fact by its id. Counts as a use of it."""
@@ -361,8 +371,8 @@ class LoomMemory:
 
     def check_quota(self, tier: MemoryTier | str, incoming: int) -> QuotaCheck:
         """Whether a tier would take so many more tokens, and what would have to happen for it."""
-        known = MemoryTier(tier)
-        return check_quota(known, self.layers[known].token_usage, incoming, self.quotas[known])
+        known = _known_tier(tier) or MemoryTier.L1
+        return check_quota(known, self.layers[known].token_usage, incoming, self._tiers.rules())
 
     def segments(self) -> Segments:
         """The residents of the working tier in its hot, warm and cold part."""

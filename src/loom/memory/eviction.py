@@ -208,7 +208,7 @@ class _Table:
         return np.clip(score.round(_SCORE_DIGITS), 0.0, 1.0)
 
     def recency(self) -> _Numbers:
-        """Half how near the last but one reference is, half what may be expected at the record's age.
+        """Half how near the references are, half what may be expected at the record's age.
 
         Classic LRU-2 alone does worse than LRU where the work moves on: whatever was used twice, in its day,
         stays before everything that still waits for its first use (67 % of hits, LRU 93 %, this 97 %). So a
@@ -217,27 +217,32 @@ class _Table:
         now = max(self.last_at.max(), self.written_at.max())
         waiting = now - self.last_at
         scale = float(np.median(waiting)) or math.fsum(waiting) / len(waiting) or 1.0
-        reference = np.where(np.isinf(self.previous_at), self.written_at, self.previous_at)
-        nearness = scale / (scale + np.maximum(0.0, now - reference))
-        recency: _Numbers = (nearness + self._prospect(now - self.written_at, scale)) / 2
+        previous_at = np.where(np.isinf(self.previous_at), self.written_at, self.previous_at)
+        # The last but one reference leads, as in LRU-2. By it alone nothing that comes back would stay long enough
+        # to be used twice, where every record is used but rarely: MEM-002 as worded, 7 % of hits instead of 11 %.
+        nearness = 0.75 * _near(now - previous_at, scale) + 0.25 * _near(waiting, scale)
+        # A scan uses each record once, and must not vouch for itself: 93 % of hits under one instead of 96 %.
+        ages_in_use = np.maximum(0.0, self.last_at - self.written_at)[self.uses > 1]
+        recency: _Numbers = (nearness + _prospect(now - self.written_at, ages_in_use, scale)) / 2
         return recency
 
-    def _prospect(self, age: _Numbers, span: float) -> _Numbers:
-        """Of the residents that have been as old as this one: the share last used at that age, or within `span`.
 
-        Where the work moves on, it falls to nothing at the age that nothing outlives; where old records stay in
-        use, it stays high. A resident whose last use came later still says nothing about this age. One more in
-        the divisor keeps a few of them from looking like a rule.
-        """
-        used = self.uses > 0
-        age_in_use = np.maximum(0.0, self.last_at - self.written_at)[used]
-        order = np.argsort(age_in_use, kind="stable")
-        age_in_use = age_in_use[order]
-        # A single use counts half. A scan, which uses each record once, would vouch for itself otherwise (93 % of
-        # hits under one, not 96 %); not at all, and nothing is kept where every record is used but rarely.
-        counts = np.concatenate(([0.0], np.cumsum(np.where(self.uses[used] > 1, 1.0, 0.5)[order])))
-        soon = np.searchsorted(age_in_use, age + span)
-        in_use = counts[soon] - counts[np.searchsorted(age_in_use, age)]
-        as_old = len(age) - np.searchsorted(np.sort(age), age)
-        prospect: _Numbers = in_use / (as_old - (len(age_in_use) - soon) + 1)
-        return prospect
+def _near(distance: _Numbers, scale: float) -> _Numbers:
+    """1 for now, a half at the scale, never quite 0."""
+    return scale / (scale + np.maximum(0.0, distance))
+
+
+def _prospect(age: _Numbers, ages_in_use: _Numbers, span: float) -> _Numbers:
+    """Of the residents that have been as old as this one: the share last used at that age, or within `span` of it.
+
+    `ages_in_use` are the ages at which residents that are used repeatedly were last used. Where the work moves on,
+    the share falls to nothing at the age that nothing outlives; where old records stay in use, it stays high.
+    A resident whose last use came later still says nothing about this age. One more in the divisor keeps a few
+    of them from looking like a rule.
+    """
+    ages_in_use = np.sort(ages_in_use)
+    soon = np.searchsorted(ages_in_use, age + span)
+    in_use = soon - np.searchsorted(ages_in_use, age)
+    as_old = len(age) - np.searchsorted(np.sort(age), age)
+    prospect: _Numbers = in_use / (as_old - (len(ages_in_use) - soon) + 1)
+    return prospect

@@ -44,6 +44,8 @@ class MemoryManager(LoomMemory):
         **options: Any,
     ) -> None:
         if parent is not None:
+            if not isinstance(parent, MemoryManager):
+                raise InvalidInput(f"a parent is a MemoryManager, not {type(parent).__name__}")
             if store is None:
                 store = parent.store
                 if "embedder" not in options and "embedding_provider" not in options:

@@ -25,6 +25,9 @@ from loom.storage.base import Draft, Record, Resident, Store, Transaction, Usage
 
 __all__ = ["Moved", "TierRules", "Tiers"]
 
+HEARD = "heard"
+"""Where a store notes that a record of another node is this node's too."""
+
 L1, L2, L3, L4 = MemoryTier.L1, MemoryTier.L2, MemoryTier.L3, MemoryTier.L4
 
 # The knowledge tier is emptied a little below its budget, so that not every arrival looks for who must leave.
@@ -76,9 +79,26 @@ class TierRules(NamedTuple):
 
 
 class Changed(Protocol):
-    """Told after a commit that moved something: what the tiers hold (the window aside), and the rules."""
+    """Told after a commit that moved something: what each tier but the window held at most, and holds now."""
 
-    def __call__(self, totals: Mapping[str, Usage], rules: TierRules) -> None: ...
+    def __call__(self, peaks: Mapping[str, int], totals: Mapping[str, Usage], rules: TierRules) -> None: ...
+
+
+class _Arrival(NamedTuple):
+    """A record that is to be given its place."""
+
+    seq: int
+    importance: float
+    draft: Draft
+
+
+class _Room(NamedTuple):
+    """What making room came to."""
+
+    moved: Moved
+    peaks: Mapping[str, int]
+    totals: Mapping[str, Usage]
+    rules: TierRules
 
 
 class _State(NamedTuple):
@@ -132,34 +152,47 @@ class Tiers:
     # -- writing -------------------------------------------------------------------------------------
 
     def write(
-        self, drafts: Sequence[Draft], tier: MemoryTier | None = None, *, on_oversize: str = "archive"
+        self,
+        drafts: Sequence[Draft],
+        tier: MemoryTier | None = None,
+        *,
+        on_oversize: str = "archive",
+        again: bool = False,
     ) -> list[Receipt]:
         """Write records and give each its place, in one transaction.
 
         Without a tier, a record comes into the window of recent ones and, if the profile admits it, to the
         working tier. What is larger than a tier goes to the archive with a stand-in; with
-        `on_oversize="reject"` it raises `OverBudget` instead and nothing is written.
+        `on_oversize="reject"` it raises `OverBudget` instead and nothing is written. `again` gives a record
+        that was there already the place it would have as a new one.
         """
         if on_oversize not in ("archive", "reject"):
             raise InvalidInput(f"on_oversize is 'archive' or 'reject', not {on_oversize!r}")
         if not drafts:
             return []
-        moved = False
+        room: _Room | None = None
         with self.store.transaction() as transaction:
             rules = self._rules_in(transaction)
             placed = [self._before_writing(draft, tier, rules, on_oversize) for draft in drafts]
             written = transaction.append(placed)
-            created = [(one, draft) for one, draft in zip(written, placed, strict=True) if one.created]
+            heard = [one.seq for one in written if one.node != self.node]
+            if heard:
+                transaction.enter(heard, HEARD, self.node, "heard")
+            arrivals = [
+                _Arrival(one.seq, one.importance if one.created else max(one.importance, draft.importance), draft)
+                for one, draft in zip(written, placed, strict=True)
+                if one.created or again or one.node != self.node
+            ]
             # The window takes care of itself.
             if tier not in (None, L1) or any(
-                rules.admits(draft.importance) or draft.tokens > rules.largest[L1] for _, draft in created
+                rules.admits(arrival.importance) or arrival.draft.tokens > rules.largest[L1] for arrival in arrivals
             ):
-                moved = self._place(transaction, created, tier, rules)
+                room = self._place(transaction, arrivals, tier, rules)
             places = self._places(transaction, written, placed)
-        if moved:
-            self._tell()
+        if room is not None:
+            self._tell(room)
         return [
-            Receipt(one.id, place, draft.tokens, one.version, one.created, self._note(draft, place, tier, rules))
+            Receipt(one.id, place, draft.tokens, one.version, one.created, self._note(one, draft, place, tier, rules))
             for one, draft, place in zip(written, placed, places, strict=True)
         ]
 
@@ -183,29 +216,28 @@ class Tiers:
         return self.counter.count(stand_in(record).text)
 
     def _place(
-        self,
-        transaction: Transaction,
-        created: Sequence[tuple[Written, Draft]],
-        tier: MemoryTier | None,
-        rules: TierRules,
-    ) -> bool:
-        """Let new records enter the tiers beside the window, and make room; whether anything moved."""
-        working: list[int] = []
+        self, transaction: Transaction, arrivals: Sequence[_Arrival], tier: MemoryTier | None, rules: TierRules
+    ) -> _Room:
+        """Let records enter the tiers beside the window, and make room."""
+        working: list[_Arrival] = []
         others: dict[MemoryTier, list[tuple[int, int]]] = {L3: [], L4: []}
-        for one, draft in created:
-            wants_working = tier is L2 or (tier in (None, L1) and rules.admits(draft.importance))
-            fits_working = draft.tokens <= rules.largest[L2]
-            if wants_working and fits_working:
-                working.append(one.seq)
-            elif wants_working or draft.window_tokens is not None or (tier in (None, L1) and draft.tier is None):
-                others[L3].append((one.seq, self._stand_in_tokens(draft)))
-            elif tier in (L3, L4):
-                others[tier].append((one.seq, self._stand_in_tokens(draft)))
-        entered = transaction.enter(working, L2, self.node, "admitted") if working else 0
-        for target, arrivals in others.items():
-            entered += self._enter_stand_ins(transaction, arrivals, target, "written", rules)
-        self._make_room(transaction, rules)
-        return entered > 0
+        for one in arrivals:
+            wants_working = tier is L2 or (tier in (None, L1) and rules.admits(one.importance))
+            if wants_working and one.draft.tokens <= rules.largest[L2]:
+                working.append(one)
+            elif tier in (L3, L4) or wants_working or one.draft.tokens > rules.largest[L1]:
+                others[L4 if tier is L4 else L3].append((one.seq, self._stand_in_tokens(one.draft)))
+        if working:
+            transaction.enter(
+                [one.seq for one in working],
+                L2,
+                self.node,
+                "admitted",
+                importance=[one.importance for one in working],
+            )
+        for target, entering in others.items():
+            self._enter_stand_ins(transaction, entering, target, "written", rules)
+        return self._make_room(transaction, rules)
 
     def _places(
         self, transaction: Transaction, written: Sequence[Written], placed: Sequence[Draft]
@@ -223,15 +255,25 @@ class Tiers:
                 places.append(next(tiers, L4))  # at the least in the log, which the knowledge tier searches
         return places
 
-    def _note(self, draft: Draft, place: MemoryTier, tier: MemoryTier | None, rules: TierRules) -> str:
+    def _note(self, one: Written, draft: Draft, place: MemoryTier, tier: MemoryTier | None, rules: TierRules) -> str:
+        """What the caller of a write should know about where the record is."""
+        notes: list[str] = []
+        if one.node != self.node:
+            notes.append(f"node {one.node!r} of this namespace had remembered it before")
         asked = L1 if tier is None else tier
+        if asked is L1 and draft.tokens <= rules.largest[L1]:
+            asked = L2 if rules.admits(max(one.importance, draft.importance)) else asked
         largest = rules.largest[asked]
-        if draft.tokens <= largest or asked in (L3, L4):
-            return ""
-        return (
-            f"{draft.tokens:,} tokens are more than {asked.upper()} takes ({largest:,}): kept whole in the log, "
-            f"with a stand-in in {place.upper()}"
-        )
+        if draft.tokens > largest and asked in (L1, L2):
+            whole = place.upper() if place in (L1, L2) else "the log"
+            others = [L1] if draft.window_tokens is not None else []
+            others += [L3] if place is not L2 else []
+            shown = " and ".join(tier.upper() for tier in others) or "no tier"
+            notes.append(
+                f"{draft.tokens:,} tokens are more than {asked.upper()} takes ({largest:,}): "
+                f"whole in {whole}, with a stand-in in {shown}"
+            )
+        return "; ".join(notes)
 
     # -- promotion by use ------------------------------------------------------------------------------
 
@@ -262,8 +304,8 @@ class Tiers:
             for tier in (L3, L4):  # it comes back whole: its stand-in has done its work
                 transaction.leave([record], tier, self.node, "promoted")
             transaction.enter([record], L2, self.node, "used")
-            self._make_room(transaction, rules)
-        self._tell()
+            room = self._make_room(transaction, rules)
+        self._tell(room)
 
     # -- demotion --------------------------------------------------------------------------------------
 
@@ -278,9 +320,10 @@ class Tiers:
         with self.store.transaction() as transaction:
             rules = self._rules_in(transaction)
             admitted = self._admit_from_window(transaction, rules)
-            moved = self._make_room(transaction, rules)._replace(l1_to_l2=admitted)
+            room = self._make_room(transaction, rules)
+        moved = room.moved._replace(l1_to_l2=admitted)
         if any(moved):
-            self._tell()
+            self._tell(room)
         return moved
 
     def _admit_from_window(self, transaction: Transaction, rules: TierRules) -> int:
@@ -313,8 +356,8 @@ class Tiers:
                 residents = transaction.residents(self.node, tier)
                 victims = _oldest(residents, tokens, 0)
                 count = self._send_on(transaction, victims, tier, rules)
-            self._make_room(transaction, rules)
-        self._tell()
+            room = self._make_room(transaction, rules)
+        self._tell(room)
         return count
 
     def clear(self, tier: MemoryTier) -> int:
@@ -325,7 +368,8 @@ class Tiers:
             else:
                 everyone = [one.record for one in transaction.residents(self.node, tier)]
                 count = transaction.leave(everyone, tier, self.node, "cleared")
-        self._tell()
+            room = self._make_room(transaction, self._rules_in(transaction))
+        self._tell(room)
         return count
 
     def _shorten_window(self, transaction: Transaction, tokens: int) -> int:
@@ -339,29 +383,30 @@ class Tiers:
             transaction.narrow_window(self.node, last)
         return count
 
-    def _make_room(self, transaction: Transaction, rules: TierRules) -> Moved:
+    def _make_room(self, transaction: Transaction, rules: TierRules) -> _Room:
         """Send on what is over the marks, from the working tier down; everything is within budget afterwards."""
         moved = Moved()
-        totals = transaction.totals(self.node)
-        held = totals.get(L2, Usage()).tokens
-        if rules.is_full(L2, held):
-            excess = held - math.floor(rules.profile.l2_watermark.low * rules.budgets[L2])
+        peaks: dict[str, int] = {}
+
+        def held(tier: MemoryTier) -> int:
+            peaks[tier] = transaction.totals(self.node).get(tier, Usage()).tokens
+            return peaks[tier]
+
+        if rules.is_full(L2, held(L2)):
+            excess = peaks[L2] - math.floor(rules.profile.l2_watermark.low * rules.budgets[L2])
             moved = moved._replace(l2_to_l3=self._demote_working(transaction, excess, rules))
-            totals = transaction.totals(self.node)
-        held = totals.get(L3, Usage()).tokens
-        if rules.is_full(L3, held):
-            excess = held - math.ceil(rules.profile.l3_high * rules.budgets[L3]) + 1
+        if rules.is_full(L3, held(L3)):
+            excess = peaks[L3] - math.ceil(rules.profile.l3_high * rules.budgets[L3]) + 1
             residents = transaction.residents(self.node, L3)
             share = math.ceil(rules.profile.l3_oldest_share * len(residents))
             victims = _oldest(residents, excess, share)
             moved = moved._replace(l3_to_l4=self._send_on(transaction, victims, L3, rules))
-            totals = transaction.totals(self.node)
-        held = totals.get(L4, Usage()).tokens
-        if rules.is_full(L4, held):
-            excess = held - math.floor(_L4_LOW * rules.budgets[L4])
+        if rules.is_full(L4, held(L4)):
+            excess = peaks[L4] - math.floor(_L4_LOW * rules.budgets[L4])
             victims = _oldest(transaction.residents(self.node, L4), excess, 0)
             moved = moved._replace(l4_to_log=self._send_on(transaction, victims, L4, rules))
-        return moved
+        totals = transaction.totals(self.node) if self._changed is not None else {}
+        return _Room(moved, peaks, totals, rules)
 
     def _demote_working(self, transaction: Transaction, excess: int, rules: TierRules) -> int:
         """Working tier to archive: the least worthy leave, a stand-in takes the place of each."""
@@ -435,9 +480,10 @@ class Tiers:
             self._enter_stand_ins(transaction, arrivals, L4, "demoted", rules)
         return len(leaving)
 
-    def _tell(self) -> None:
+    def _tell(self, room: _Room) -> None:
+        """After the commit, as whoever hears it may want to write."""
         if self._changed is not None:
-            self._changed(self.store.usage(self.node), self._state.rules)
+            self._changed(room.peaks, room.totals, room.rules)
 
 
 def _oldest(residents: Sequence[Resident], tokens: int, count: int) -> list[Resident]:

@@ -155,6 +155,14 @@ class Fact:
     def __post_init__(self) -> None:
         if not 0.0 <= self.confidence <= 1.0:
             raise InvalidInput(f"confidence is {self.confidence}; it must be from 0 to 1")
+        try:
+            self.fact_type = FactType(self.fact_type)
+        except ValueError as error:
+            known = ", ".join(FactType)
+            raise InvalidInput(f"there is no fact type {self.fact_type!r}; the types are {known}") from error
+        if isinstance(self.tags, str) or not all(isinstance(tag, str) for tag in self.tags):
+            raise InvalidInput(f"tags are a list of texts, not {self.tags!r}")
+        self.tags = [*self.tags]
 
 
 @dataclass(frozen=True, slots=True)

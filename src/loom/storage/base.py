@@ -81,7 +81,8 @@ class Draft(NamedTuple):
 
     With the tier `l1` it comes into its node's window of recent records, at `window_tokens` where something
     shorter stands in for it there. `named` says that the caller chose the id, so it may exist already;
-    `revises` then allows a new version, where other content would be an error.
+    `revises` then allows a new version, where other content would be an error; with `lasting` that is at least
+    as important as the one before it.
     """
 
     id: str
@@ -104,6 +105,7 @@ class Draft(NamedTuple):
     named: bool = True
     revises: bool = False
     window_tokens: int | None = None
+    lasting: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,12 +137,17 @@ class Record:
 
 
 class Written(NamedTuple):
-    """What became of a draft. `created` is False where the same content was there already."""
+    """What became of a draft. `created` is False where the same content was there already.
+
+    `node` and `importance` are those of the record, which need not be the draft's.
+    """
 
     seq: int
     id: str
     version: int
     created: bool
+    node: str
+    importance: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,7 +395,13 @@ class Transaction(Protocol):
     def append(self, drafts: Sequence[Draft]) -> list[Written]: ...
 
     def enter(
-        self, records: Sequence[int], tier: str, node: str, reason: str = "", tokens: Sequence[int] | None = None
+        self,
+        records: Sequence[int],
+        tier: str,
+        node: str,
+        reason: str = "",
+        tokens: Sequence[int] | None = None,
+        importance: Sequence[float] | None = None,
     ) -> int: ...
 
     def leave(self, records: Sequence[int], tier: str, node: str, reason: str = "") -> int: ...

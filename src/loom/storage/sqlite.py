@@ -23,6 +23,7 @@ from loom.errors import (
     CorruptStore,
     ForgetPending,
     InvalidInput,
+    ReadOnly,
     SettingsConflict,
     StoreBusy,
     StoreUnavailable,
@@ -60,7 +61,7 @@ from loom.storage.projections import (
     start_over,
     vector_basis,
 )
-from loom.storage.residency import WINDOW, places_of, residents, resides, totals, window
+from loom.storage.residency import HEARD, WINDOW, places_of, residents, resides, totals, window
 from loom.storage.rows import (
     ENTRY_COLUMNS,
     RECORD_COLUMNS,
@@ -207,7 +208,11 @@ class SqliteStore:
         """
         found = self.settings(node)
         wanted = decide(found)
-        if self.read_only or all(found.get(key) == value for key, value in wanted.items()):
+        if all(found.get(key) == value for key, value in wanted.items()):
+            return
+        if self.read_only:
+            if found and any(found[key] != value for key, value in wanted.items() if key in found):
+                raise ReadOnly("settings cannot be changed in a store that was opened read-only")
             return
         with self.transaction() as transaction:
             connection = transaction.connection
@@ -444,7 +449,7 @@ class SqliteStore:
         with self._reading() as connection:
             recent = (WINDOW,) if any(seq == record for seq, _ in window(connection, self._number, node)) else ()
             places = places_of(connection, self._number, record)
-        return recent + tuple(tier for where, tier in places if where == node)
+        return recent + tuple(tier for where, tier in places if where == node and tier != HEARD)
 
     def usage(self, node: str) -> dict[str, Usage]:
         """What each tier of a node holds; a tier that was never used is missing."""

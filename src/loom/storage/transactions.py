@@ -43,7 +43,8 @@ class _Newest:
     content: str
     data: str | None
     metadata: str | None
-    tier: str | None
+    node: str
+    importance: float
 
 
 class SqliteTransaction:
@@ -104,7 +105,7 @@ class SqliteTransaction:
             if known is not None:
                 same = known.content == draft.content and known.data == data
                 if same and (not draft.revises or known.metadata == metadata):
-                    results.append(Written(known.seq, draft.id, known.version, False))
+                    results.append(Written(known.seq, draft.id, known.version, False, known.node, known.importance))
                     continue
                 if not draft.revises:
                     raise IdConflict(
@@ -112,16 +113,20 @@ class SqliteTransaction:
                         "or use update() to replace it with a new version"
                     )
                 version = known.version + 1
+                if draft.lasting and known.importance > draft.importance:
+                    draft = draft._replace(importance=known.importance)
             seq = self._next = self._next + 1
             rows.append(self._row(draft, seq, own_hash, version, created_at, now, metadata, data))
             if known is not None:
                 self._supersede(known, seq, created_at)
             if draft.named:
-                newest[draft.id] = _Newest(seq, version, created_at, draft.content, data, metadata, draft.tier)
+                newest[draft.id] = _Newest(
+                    seq, version, created_at, draft.content, data, metadata, draft.node, draft.importance
+                )
             if draft.sources:
                 edges += [(id_hash(self.namespace, source), own_hash) for source in draft.sources]
             self.appended_bytes += len(draft.content)
-            results.append(Written(seq, draft.id, version, True))
+            results.append(Written(seq, draft.id, version, True, draft.node, draft.importance))
         self._many(_INSERT_RECORD, rows)
         if edges:
             self._many("INSERT OR IGNORE INTO edges (source, derived) VALUES (?, ?)", edges)
@@ -185,7 +190,7 @@ class SqliteTransaction:
 
     def _newest(self, record_id: str, own_hash: int) -> _Newest | None:
         row = self.connection.execute(
-            "SELECT seq, version, created_at, content, data, metadata, tier FROM records "
+            "SELECT seq, version, created_at, content, data, metadata, node, importance FROM records "
             "WHERE id_hash = ? AND id = ? ORDER BY version DESC LIMIT 1",
             (own_hash, record_id),
         ).fetchone()
@@ -198,12 +203,21 @@ class SqliteTransaction:
             self.connection.executemany(statement, rows)
 
     def enter(
-        self, records: Sequence[int], tier: str, node: str, reason: str = "", tokens: Sequence[int] | None = None
+        self,
+        records: Sequence[int],
+        tier: str,
+        node: str,
+        reason: str = "",
+        tokens: Sequence[int] | None = None,
+        importance: Sequence[float] | None = None,
     ) -> int:
-        """Let records be in a tier of a node, at their own size or the given one; how many were not there yet."""
+        """Let records be in a tier of a node; how many were not there yet.
+
+        Their size and importance there are their own, unless others are given.
+        """
         if tier == WINDOW:
             raise InvalidInput(f"{WINDOW} is the window of the newest records; a record comes there by being written")
-        came = self._books.enter(records, tokens, tier, node, self._next + 1)
+        came = self._books.enter(records, tokens, importance, tier, node, self._next + 1)
         return self._moved(came, tier, node, 1, reason)
 
     def leave(self, records: Sequence[int], tier: str, node: str, reason: str = "") -> int:

@@ -28,13 +28,13 @@ class MemoryLayer(ABC, Generic[Item]):
         self._drafter = drafter
 
     def add(self, what: Rememberable, *, importance: float | None = None, session_id: str | None = None) -> Receipt:
-        """Remember something in this tier alone; others leave it if they must."""
+        """Remember something in this tier (into L1: the usual way, so that what is important comes to L2 as well)."""
         speech = NOTHING_SAID._replace(importance=importance, session_id=session_id)
-        return self._tiers.write([self._drafter.draft(what, None, speech)], self.tier)[0]
+        return self._tiers.write([self._drafter.draft(what, None, speech)], self.tier, again=True)[0]
 
     def retrieve(self, limit: int | None = None, *, session_id: str | None = None) -> list[Item]:
         """What is in the tier, at most `limit`, of one session if one is given. Counts as no use."""
-        if limit is not None and (not isinstance(limit, int) or limit < 1):
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
             raise InvalidInput(f"limit is {limit!r}; it must be a whole number of 1 or more, or None for all")
         held = self._held()
         found = self._tiers.store.records(held)
@@ -43,7 +43,7 @@ class MemoryLayer(ABC, Generic[Item]):
 
     def evict(self, tokens: int = 1) -> int:
         """Free at least so many tokens, the least worthy first; how many records left. None of them is lost."""
-        if not isinstance(tokens, int) or tokens < 1:
+        if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1:
             raise InvalidInput(f"evict() frees a whole number of tokens, 1 or more, not {tokens!r}")
         return self._tiers.evict(self.tier, tokens)
 

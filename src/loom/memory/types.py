@@ -134,7 +134,8 @@ class TaskSummary:
     @property
     def text(self) -> str:
         """The summary as one line: what a prompt would show, and what its tokens are counted on."""
-        done = f"{self.action}: {self.param_summary}" if self.param_summary else self.action
+        named = "" if self.action == MemoryType.MESSAGE else self.action  # who spoke says enough
+        done = ": ".join(part for part in (named, self.param_summary) if part) or self.action
         outcome = f" -> {self.result_summary}" if self.result_summary else ""
         tags = f" ({', '.join(self.tags)})" if self.tags else ""
         return f"{done}{outcome}{tags}"

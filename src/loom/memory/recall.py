@@ -56,7 +56,7 @@ def recall(
     if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
         raise InvalidInput(f"limit is {limit!r}; it must be a whole number of 1 or more")
     if not question.strip():
-        raise InvalidInput("the question is empty; ask for something, or use list() to go through everything")
+        raise InvalidInput("the question is empty; ask for something")
     terms = query_terms(question)
     vector = None if embedder is None else _question_vector(embedder, question)
     count = max(limit * _CANDIDATES, _FEWEST_CANDIDATES)

@@ -177,6 +177,14 @@ class MemoryQuery:
     min_importance: float = 0.0
     session_id: str | None = None
 
+    def __post_init__(self) -> None:
+        # A slip in a filter must not look like "nothing found".
+        for name, kind in (("tier", MemoryTier), ("type", MemoryType)):
+            value = getattr(self, name)
+            if value is not None and value not in [*kind]:
+                raise InvalidInput(f"there is no {name} {value!r}; there are {', '.join(kind)}")
+        _checked_importance(self.min_importance)
+
 
 class Receipt(NamedTuple):
     """A write that is committed. It may also be awaited, which gives the receipt itself.

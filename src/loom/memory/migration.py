@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from loom.errors import InvalidInput, OverBudget
-from loom.memory.eviction import choose_victims
+from loom.memory.eviction import choose_victims, rank
 from loom.memory.summarizer import stand_in
 from loom.memory.tokenizer import TokenCounter
 from loom.memory.types import MemoryTier, Receipt
@@ -35,6 +35,8 @@ _L4_LOW = 0.95
 # Of how many residents that would leave by use alone the relevance is looked at: reading a vector costs more
 # than everything else that is known of a resident.
 _SHORTLIST = 64
+# How many of the newest records say what the present work is.
+_RECENT = 32
 
 _STORED = AGREED_SETTINGS - {"embedder"}
 
@@ -425,29 +427,28 @@ class Tiers:
             return choose_victims(residents, excess, profile.eviction, profile.eviction_weights)
         without = EVICTION_WEIGHTS["without_vectors"]
         leaving = choose_victims(residents, excess, profile.eviction, without)
-        wider = sum(one.tokens for one in leaving) * 4 + 1
-        shortlist = choose_victims(residents, wider, profile.eviction, without)[: max(_SHORTLIST, 4 * len(leaving))]
-        known = self._with_relevance(transaction, shortlist)
-        if known is None or sum(one.tokens for one in known) < excess:
+        shortlist = [
+            one.record for one in rank(residents, profile.eviction, without)[: max(_SHORTLIST, 4 * len(leaving))]
+        ]
+        relevance = self._relevance(transaction, shortlist)
+        if not relevance:
             return leaving
-        return choose_victims(known, excess, profile.eviction, profile.eviction_weights)
+        known = [one._replace(relevance=relevance.get(one.record)) for one in residents]
+        return choose_victims(known, excess, profile.eviction, profile.eviction_weights, candidates=shortlist)
 
-    def _with_relevance(self, transaction: Transaction, residents: list[Resident]) -> list[Resident] | None:
-        """How close each is to what the window is about; None where that cannot be told."""
-        vectors = transaction.vectors([seq for seq, _ in transaction.window(self.node)][:32])
-        if not vectors:
-            return None
-        middle = np.mean([vector / (np.linalg.norm(vector) or 1.0) for vector in vectors.values()], axis=0)
+    def _relevance(self, transaction: Transaction, records: Sequence[int]) -> dict[int, float]:
+        """How close records are to what the window is about, from 0 to 1; those that cannot be told are missing."""
+        recent = transaction.vectors([seq for seq, _ in transaction.window(self.node)][:_RECENT])
+        if not recent:
+            return {}
+        middle = np.mean([vector / (np.linalg.norm(vector) or 1.0) for vector in recent.values()], axis=0)
         length = float(np.linalg.norm(middle))
         if length == 0:
-            return None
-        theirs = transaction.vectors([one.record for one in residents])
-        return [
-            one
-            if one.record not in theirs
-            else one._replace(relevance=(1.0 + _cosine(theirs[one.record], middle, length)) / 2.0)
-            for one in residents
-        ]
+            return {}
+        return {
+            record: (1.0 + _cosine(vector, middle, length)) / 2.0
+            for record, vector in transaction.vectors(records).items()
+        }
 
     def _enter_stand_ins(
         self,

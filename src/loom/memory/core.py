@@ -141,6 +141,7 @@ class LoomMemory:
 
     @property
     def node_id(self) -> str:
+        """The node whose memory this is."""
         return self._node
 
     @property
@@ -155,10 +156,12 @@ class LoomMemory:
 
     @property
     def counter(self) -> TokenCounter:
+        """What counts the tokens."""
         return self._counter
 
     @property
     def embedder(self) -> EmbeddingProvider | None:
+        """What embeds here; None where words are searched alone."""
         return self._embedder
 
     @property
@@ -217,8 +220,7 @@ class LoomMemory:
             raise InvalidInput(f"add_task() takes a Task, not {type(task).__name__}")
         speech = NOTHING_SAID._replace(importance=importance, session_id=session_id)
         draft = self._drafter.task(task, None, speech)
-        again = importance is not None or tier is not None  # heard before, perhaps, and said to matter now
-        return self._tiers.write([draft], _known_tier(tier), on_oversize=on_oversize, again=again)[0]
+        return self._tiers.write([draft], _known_tier(tier), on_oversize=on_oversize, again=tier is not None)[0]
 
     def add_fact(
         self,
@@ -322,7 +324,7 @@ class LoomMemory:
     # -- searching -------------------------------------------------------------------------------------
 
     def recall(self, question: str, *, limit: int = 10, wanted: Filter | None = None) -> list[Hit]:
-        """The memories that answer a question, best first, among those that the filter admits."""
+        """The memories that answer a question, best first: of every node of the namespace, unless filtered."""
         return recall(self._store, question, limit=limit, wanted=wanted or Filter(), embedder=self._embedder)
 
     def search_tasks(self, query: str, limit: int = 10, session_id: str | None = None) -> list[Task]:

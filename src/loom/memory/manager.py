@@ -57,6 +57,7 @@ class MemoryManager(LoomMemory):
 
     @property
     def parent(self) -> MemoryManager | None:
+        """The manager above this one, if any."""
         return self._parent
 
     @property

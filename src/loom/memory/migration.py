@@ -86,14 +86,6 @@ class Changed(Protocol):
     def __call__(self, peaks: Mapping[str, int], totals: Mapping[str, Usage], rules: TierRules) -> None: ...
 
 
-class _Arrival(NamedTuple):
-    """A record that is to be given its place."""
-
-    seq: int
-    importance: float
-    draft: Draft
-
-
 class _Room(NamedTuple):
     """What making room came to."""
 
@@ -177,17 +169,18 @@ class Tiers:
             rules = self._rules_in(transaction)
             placed = [self._before_writing(draft, tier, rules, on_oversize) for draft in drafts]
             written = transaction.append(placed)
-            heard = [one.seq for one in written if one.node != self.node]
-            if heard:
-                transaction.enter(heard, HEARD, self.node, "heard")
+            heard = [(one, draft) for one, draft in zip(written, placed, strict=True) if one.node != self.node]
+            for one, draft in heard:
+                size = 0 if draft.tier is None else draft.window_tokens or draft.tokens
+                transaction.enter([one.seq], HEARD, self.node, "heard", [size])
             arrivals = [
-                _Arrival(one.seq, one.importance if one.created else max(one.importance, draft.importance), draft)
+                (one, draft)
                 for one, draft in zip(written, placed, strict=True)
                 if one.created or again or one.node != self.node
             ]
             # The window takes care of itself.
             if tier not in (None, L1) or any(
-                rules.admits(arrival.importance) or arrival.draft.tokens > rules.largest[L1] for arrival in arrivals
+                rules.admits(one.importance) or draft.tokens > rules.largest[L1] for one, draft in arrivals
             ):
                 room = self._place(transaction, arrivals, tier, rules)
             places = self._places(transaction, written, placed)
@@ -218,25 +211,23 @@ class Tiers:
         return self.counter.count(stand_in(record).text)
 
     def _place(
-        self, transaction: Transaction, arrivals: Sequence[_Arrival], tier: MemoryTier | None, rules: TierRules
+        self,
+        transaction: Transaction,
+        arrivals: Sequence[tuple[Written, Draft]],
+        tier: MemoryTier | None,
+        rules: TierRules,
     ) -> _Room:
         """Let records enter the tiers beside the window, and make room."""
-        working: list[_Arrival] = []
+        working: list[int] = []
         others: dict[MemoryTier, list[tuple[int, int]]] = {L3: [], L4: []}
-        for one in arrivals:
+        for one, draft in arrivals:
             wants_working = tier is L2 or (tier in (None, L1) and rules.admits(one.importance))
-            if wants_working and one.draft.tokens <= rules.largest[L2]:
-                working.append(one)
-            elif tier in (L3, L4) or wants_working or one.draft.tokens > rules.largest[L1]:
-                others[L4 if tier is L4 else L3].append((one.seq, self._stand_in_tokens(one.draft)))
+            if wants_working and draft.tokens <= rules.largest[L2]:
+                working.append(one.seq)
+            elif tier in (L3, L4) or wants_working or draft.tokens > rules.largest[L1]:
+                others[L4 if tier is L4 else L3].append((one.seq, self._stand_in_tokens(draft)))
         if working:
-            transaction.enter(
-                [one.seq for one in working],
-                L2,
-                self.node,
-                "admitted",
-                importance=[one.importance for one in working],
-            )
+            transaction.enter(working, L2, self.node, "admitted")
         for target, entering in others.items():
             self._enter_stand_ins(transaction, entering, target, "written", rules)
         return self._make_room(transaction, rules)
@@ -264,7 +255,7 @@ class Tiers:
             notes.append(f"node {one.node!r} of this namespace had remembered it before")
         asked = L1 if tier is None else tier
         if asked is L1 and draft.tokens <= rules.largest[L1]:
-            asked = L2 if rules.admits(max(one.importance, draft.importance)) else asked
+            asked = L2 if rules.admits(one.importance) else asked
         largest = rules.largest[asked]
         if draft.tokens > largest and asked in (L1, L2):
             whole = place.upper() if place in (L1, L2) else "the log"

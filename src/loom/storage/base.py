@@ -81,8 +81,8 @@ class Draft(NamedTuple):
 
     With the tier `l1` it comes into its node's window of recent records, at `window_tokens` where something
     shorter stands in for it there. `named` says that the caller chose the id, so it may exist already;
-    `revises` then allows a new version, where other content would be an error; with `lasting` that is at least
-    as important as the one before it.
+    `revises` then allows a new version of the same kind, where other content would be an error. Another importance
+    makes a new version too, unless it is `lasting`: then the new version is at least as important as the old one.
     """
 
     id: str
@@ -395,13 +395,7 @@ class Transaction(Protocol):
     def append(self, drafts: Sequence[Draft]) -> list[Written]: ...
 
     def enter(
-        self,
-        records: Sequence[int],
-        tier: str,
-        node: str,
-        reason: str = "",
-        tokens: Sequence[int] | None = None,
-        importance: Sequence[float] | None = None,
+        self, records: Sequence[int], tier: str, node: str, reason: str = "", tokens: Sequence[int] | None = None
     ) -> int: ...
 
     def leave(self, records: Sequence[int], tier: str, node: str, reason: str = "") -> int: ...

@@ -32,7 +32,10 @@ WINDOW = "l1"
 """The tier that is a window."""
 
 HEARD = "heard"
-"""Where a node keeps track of records that another node of the namespace wrote before it: they are its own too."""
+"""Where a node keeps track of records that another node of the namespace wrote before it: they are its own too.
+
+Their size is what they take in its window; 0 keeps them out of that.
+"""
 
 _BUDGET_SETTING = "l1_token_budget"
 _SECOND = 1_000_000
@@ -63,7 +66,7 @@ def window(connection: sqlite3.Connection, namespace: int, node: str) -> list[tu
     if marks.get(HEARD, (0, 0))[1]:
         heard = connection.execute(
             "SELECT record, tokens, NULL FROM residents WHERE namespace = ? AND node = ? AND tier = ? AND record > ? "
-            "ORDER BY record DESC",
+            "AND tokens > 0 ORDER BY record DESC",
             (namespace, node, HEARD, since),
         )
         rows = heapq.merge(rows, heard, key=lambda row: row[0], reverse=True)
@@ -175,15 +178,9 @@ class TierBooks:
         self._namespace = namespace
 
     def enter(
-        self,
-        records: Sequence[int],
-        sizes: Sequence[int] | None,
-        importance: Sequence[float] | None,
-        tier: str,
-        node: str,
-        entered: int,
+        self, records: Sequence[int], sizes: Sequence[int] | None, tier: str, node: str, entered: int
     ) -> dict[int, int]:
-        """Enter records, as they are unless the size or importance is given; the sizes of those not there before.
+        """Enter records, at their own sizes unless others are given; the sizes of those not there before.
 
         A record that has a newer version does not come in.
         """
@@ -192,19 +189,10 @@ class TierBooks:
             row = self._connection.execute(
                 "INSERT OR IGNORE INTO residents "
                 "(namespace, node, tier, record, tokens, importance, entered, written_at) "
-                "SELECT namespace, ?1, ?2, seq, coalesce(?3, tokens), coalesce(?7, importance), ?4, committed_at "
-                "FROM records "
+                "SELECT namespace, ?1, ?2, seq, coalesce(?3, tokens), importance, ?4, committed_at FROM records "
                 "WHERE seq = ?5 AND namespace = ?6 AND version > 0 "
                 "AND NOT EXISTS (SELECT 1 FROM supersessions WHERE record = ?5) RETURNING tokens",
-                (
-                    node,
-                    tier,
-                    None if sizes is None else sizes[position],
-                    entered,
-                    record,
-                    self._namespace,
-                    None if importance is None else importance[position],
-                ),
+                (node, tier, None if sizes is None else sizes[position], entered, record, self._namespace),
             ).fetchall()
             if row:
                 came[record] = row[0][0]

@@ -18,6 +18,7 @@ QUICK = {
     "starting": ("--records", "5000", "20000", "--runs", "20", "--questions", "5"),
     "writing": ("--rounds", "20"),
     "growing": ("--records", "20000", "--window", "2000"),
+    "tiers": ("--records", "15000", "--window", "3000"),
     "recalling": ("--records", "20000", "--questions", "100", "--rounds", "3"),
     "text_search": ("--records", "20000", "--queries", "100"),
     "vector_recall": ("--records", "20000", "--queries", "100", "--data", "clustered"),

@@ -134,9 +134,13 @@ def test_stats_are_those_of_each_namespace(memory_file: Path, command: Callable[
     code, out, _ = command("stats", memory_file)
     assert code == 0
     blocks = out.split("other\n")
-    rows = [dict(line.split() for line in block.splitlines() if line.startswith("  ")) for block in blocks]
+    counts = [[line.split() for line in block.splitlines() if line.startswith("  ")] for block in blocks]
+    rows = [dict(words for words in lines if len(words) == 2) for lines in counts]
     assert [row["records"] for row in rows] == ["12", "1"]
     assert [row["indexed"] for row in rows] == ["12", "0"]
+    assert "node default, profile loom" in blocks[0]
+    assert [words[0] for words in counts[0][-4:]] == ["l1", "l2", "l3", "l4"]
+    assert counts[0][-4][-2:] == ["12", "records"]
 
 
 @pytest.mark.parametrize("arguments", [("stats",), ("check", "--no-repair")])

@@ -141,7 +141,7 @@ def test_extras_in_prose_are_declared() -> None:
 
 
 def test_there_are_examples() -> None:
-    assert {path.stem for path in EXAMPLES} >= {"quickstart", "two_processes", "chinese"}
+    assert {path.stem for path in EXAMPLES} >= {"quickstart", "two_processes", "chinese", "tiers"}
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
@@ -150,6 +150,7 @@ def test_every_example_runs_and_prints_what_it_found(example: Path, empty_folder
         "quickstart": ["authorization-code flow", "moved to Monday", "on 3 March: The release is on Friday"],
         "two_processes": ["heron is deployed to server 1", "lynx is deployed to server 3", "3 records"],
         "chinese": ["十二号机柜", "PostgreSQL 16", "INV-2041，金额三千二百元"],
+        "tiers": ["of 90 tokens", "node.error: invalid input syntax", "41,207 rows exported in 12 seconds"],
     }
     ran = subprocess.run(
         [sys.executable, "-W", "error", str(example)], capture_output=True, text=True, timeout=120, check=False

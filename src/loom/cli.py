@@ -80,8 +80,9 @@ def parser() -> argparse.ArgumentParser:
     stats = _command(
         commands,
         "stats",
-        "counts and sizes of a memory file",
-        "Opens the file read-only. One block for each namespace; file_bytes is the whole file.",
+        "counts, sizes and tiers of a memory file",
+        "Opens the file read-only. One block for each namespace, with the tiers of its nodes; file_bytes is the "
+        "whole file.",
         "loom stats agent.loom",
     )
     stats.add_argument("file", type=Path, help="the memory file")
@@ -155,10 +156,18 @@ def _stats(asked: argparse.Namespace) -> int:
     for namespace in _namespaces(asked.file):
         with _opened(asked.file, namespace, read_only=True) as store:
             stats = store.stats()
+            nodes = {node: (store.settings(node), store.usage(node)) for node in store.nodes()}
         print(namespace)
         width = max(map(len, stats))
         for name, value in stats.items():
             print(f"  {name:<{width}}  {value:>14,}")
+        for node, (settings, usage) in nodes.items():
+            print(f"  node {node}, profile {settings.get('profile', 'unknown')}")
+            for tier in ("l1", "l2", "l3", "l4"):
+                held = usage.get(tier)
+                items, tokens = (held.items, held.tokens) if held else (0, 0)
+                budget = settings.get(f"{tier}_token_budget", 0)
+                print(f"    {tier}  {tokens:>9,} of {budget:>9,} tokens  {_counted(items)}")
     return 0
 
 

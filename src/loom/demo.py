@@ -163,6 +163,20 @@ QUESTIONS = (
 _SECRET = "What is the code of the key box?"
 _LIMIT = 2
 
+# Small, so that a short conversation fills the tiers.
+_BUDGETS: dict[str, Any] = {
+    "l1_token_budget": 400,
+    "l2_token_budget": 500,
+    "l3_token_budget": 300,
+    "l4_token_budget": 2000,
+}
+_TIERS = {
+    "l1": "the newest, whole",
+    "l2": "the working set, whole",
+    "l3": "what left it, as short stand-ins",
+    "l4": "older stand-ins, and facts",
+}
+
 
 class _Clock:
     """Stands at the moment that the story has reached."""
@@ -180,12 +194,13 @@ def run(console: Console | None = None, *, embedder: EmbeddingProvider | str | N
     clock = _Clock()
     with (
         tempfile.TemporaryDirectory(prefix="loom-demo-") as folder,
-        open_memory(Path(folder) / "demo.loom", embedder=embedder, clock=clock) as memory,
+        open_memory(Path(folder) / "demo.loom", embedder=embedder, clock=clock, profile="chat", **_BUDGETS) as memory,
     ):
         _introduce(shown, memory)
         _load(shown, memory, clock)
         whole = memory.get_stats()["tokens"]
-        _heading(shown, f"2  Questions, and the best {_LIMIT} answers to each")
+        _show_tiers(shown, memory)
+        _heading(shown, f"3  Questions, and the best {_LIMIT} answers to each")
         for question in QUESTIONS:
             _ask(shown, memory, question, whole)
         _forget(shown, memory)
@@ -264,6 +279,24 @@ def _messages(session: Session) -> list[dict[str, Any]]:
     ]
 
 
+def _show_tiers(console: Console, memory: Memory) -> None:
+    _heading(console, "2  Four tiers, each within its budget of tokens")
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("tier")
+    table.add_column("holds", no_wrap=True)
+    for column in ("records", "tokens", "of"):
+        table.add_column(column, justify="right")
+    stats = memory.get_stats()
+    for tier, holds in _TIERS.items():
+        used, budget = stats[f"{tier}_token_usage"], stats[f"{tier}_token_budget"]
+        table.add_row(tier.upper(), holds, str(stats[f"{tier}_items"]), f"{used:,}", f"{budget:,}")
+    console.print(table)
+    summaries = memory.manager.get_l3_summaries(limit=1)
+    if summaries:
+        console.print(Text.assemble(("a stand-in  ", "dim"), summaries[0].text))
+    console.print("Nothing is lost: the log has every record whole, and recall searches all of it.")
+
+
 # --- asking --------------------------------------------------------------------------------------------------
 
 
@@ -299,7 +332,7 @@ def _hits(hits: list[Hit]) -> Table:
 
 
 def _forget(console: Console, memory: Memory) -> None:
-    _heading(console, "3  Forgetting for good")
+    _heading(console, "4  Forgetting for good")
     console.print()
     console.print(Text.assemble(("? ", "bold yellow"), (_SECRET, "bold"), ("  before", "dim italic")))
     console.print(Padding(_hits(memory.recall(_SECRET, limit=1)), (0, 0, 0, 2)))
@@ -323,7 +356,7 @@ def _receipt(receipt: ForgetReceipt) -> str:
 
 
 def _check(console: Console, memory: Memory) -> None:
-    _heading(console, "4  Checking")
+    _heading(console, "5  Checking")
     console.print()
     report = memory.check()
     state = "everything matches its checksum" if report.ok else "; ".join(report.problems)

@@ -23,7 +23,7 @@ from loom.memory.embeddings import EmbeddingProvider
 from loom.memory.manager import MemoryManager
 from loom.memory.sanitizers import ContentSanitizer
 from loom.memory.tokenizer import TokenCounter
-from loom.memory.types import Hit, Receipt
+from loom.memory.types import Hit, MemoryTier, MemoryType, Receipt
 from loom.protocol import Clock, utc_now
 from loom.settings import Settings
 from loom.storage.base import (
@@ -195,8 +195,10 @@ class Memory:
             old.kind,
             old.dimensions,
         )
-        draft = self._manager.drafter.text(checked_text(text), id, speech, revises=True)
-        return self._manager.tiers.write([draft])[0]
+        is_fact = old.kind == MemoryType.FACT  # what is known of a fact outlives its wording
+        data = old.data if is_fact else None
+        draft = self._manager.drafter.text(checked_text(text), id, speech, data, revises=True)
+        return self._manager.tiers.write([draft], MemoryTier.L4 if is_fact else None)[0]
 
     # -- finding again -----------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ memory.get_l2_tasks(limit=10)
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -118,14 +118,17 @@ class LoomMemory:
         self._store = store if isinstance(store, SqliteStore) else _open_store(store, loaded, clock)
         self._subscription: Subscription | None = None
         try:
-            agreed = _agree(self._store, loaded, reconfigure)
-            self._embedder = _choose_embedder(self._store, loaded, given, reconfigure)
-            self._node = agreed.node_id
-            self._counter = counter_by_name(agreed.counter) if token_counter is None else token_counter
-            self._drafter = Drafter(self._node, self._counter, self._store.clock, sanitizer)
+            self._node = loaded.node_id
             watch = None if event_bus is None else QuotaWatch(self._node, event_bus)
-            self._tiers = Tiers(self._store, self._node, agreed, self._counter, watch)
-            self._make_fit()
+
+            def tiers_under(agreed: Settings) -> Tiers:
+                counter = counter_by_name(agreed.counter) if token_counter is None else token_counter
+                return Tiers(self._store, self._node, agreed, counter, watch)
+
+            self._tiers = tiers_under(_agree(self._store, loaded, reconfigure, tiers_under))
+            self._counter = self._tiers.counter
+            self._embedder = _choose_embedder(self._store, loaded, given, reconfigure)
+            self._drafter = Drafter(self._node, self._counter, self._store.clock, sanitizer)
         except BaseException:
             if self._owns_store:
                 self._store.close()
@@ -134,16 +137,11 @@ class LoomMemory:
         if event_bus is not None:
             self._subscription = event_bus.register_handler("*", self._on_task, blocking=True)
 
-    def _make_fit(self) -> None:
-        """Budgets may be smaller than they were, or the store older than budgets are."""
-        usage, budgets = self._store.usage(self._node), self._tiers.rules().budgets
-        if any(usage[tier].tokens > budgets[tier] for tier in usage):
-            self._tiers.rebalance()
-
     # -- what it is made of ----------------------------------------------------------------------------
 
     @property
     def node_id(self) -> str:
+        """The node whose memory this is."""
         return self._node
 
     @property
@@ -158,10 +156,12 @@ class LoomMemory:
 
     @property
     def counter(self) -> TokenCounter:
+        """What counts the tokens."""
         return self._counter
 
     @property
     def embedder(self) -> EmbeddingProvider | None:
+        """What embeds here; None where words are searched alone."""
         return self._embedder
 
     @property
@@ -213,14 +213,14 @@ class LoomMemory:
     ) -> Receipt:
         """Keep a task; committed when this returns. The receipt may be awaited, which changes nothing.
 
-        It comes into L1 and, above the profile's importance, into L2; with a `tier`, into that one alone. The
-        importance is the given one, else that in the task's metadata, else that of its action.
+        It comes into L1 and, above the profile's importance, into L2; with another `tier`, into that one alone.
+        The importance is the given one, else that in the task's metadata, else that of its action.
         """
         if not isinstance(task, Task):
             raise InvalidInput(f"add_task() takes a Task, not {type(task).__name__}")
         speech = NOTHING_SAID._replace(importance=importance, session_id=session_id)
         draft = self._drafter.task(task, None, speech)
-        return self._tiers.write([draft], _known_tier(tier), on_oversize=on_oversize)[0]
+        return self._tiers.write([draft], _known_tier(tier), on_oversize=on_oversize, again=tier is not None)[0]
 
     def add_fact(
         self,
@@ -233,13 +233,14 @@ class LoomMemory:
         session_id: str | None = None,
         sources: Sequence[str] = (),
     ) -> Receipt:
-        """Keep a fact in the knowledge tier. `sources` are the ids it was drawn from: forgetting one takes it too."""
+        """Keep a fact in the knowledge tier; the same fact with another text or confidence is its next version.
+
+        `sources` are the ids it was drawn from: forgetting one takes the fact too.
+        """
+        if not isinstance(fact, Fact | str):
+            raise InvalidInput(f"add_fact() takes a Fact or a text, not {type(fact).__name__}")
         known = fact if isinstance(fact, Fact) else Fact(checked_text(fact))
-        changes: dict[str, Any] = {
-            "fact_type": None if fact_type is None else FactType(fact_type),
-            "confidence": confidence,
-            "tags": None if tags is None else [*tags],
-        }
+        changes: dict[str, Any] = {"fact_type": fact_type, "confidence": confidence, "tags": tags}
         known = replace(known, **{name: value for name, value in changes.items() if value is not None})
         speech = Speech(
             None,
@@ -253,12 +254,18 @@ class LoomMemory:
             None,
         )
         data = {"fact_type": str(known.fact_type), "confidence": known.confidence, "tags": known.tags}
-        draft = self._drafter.text(checked_text(known.content), known.id, speech, data)
+        draft = self._drafter.text(checked_text(known.content), known.id, speech, data, revises=True, keep_data=True)
         return self._tiers.write([draft._replace(sources=tuple(sources))], MemoryTier.L4)[0]
 
     def _on_task(self, task: Task) -> None:
-        """Hear a task from the bus. The same task again is no second memory; our own alarms are none at all."""
-        if not task.action.startswith(ALARM_ACTION):
+        """Hear a task from the bus. The same task again is no second memory; our own alarms are none at all.
+
+        A task that names other nodes of this namespace, and not this one, is theirs.
+        """
+        if task.action.startswith(ALARM_ACTION):
+            return
+        named = {task.source_agent, task.target_agent} - {""}
+        if self._node in named or not named & set(self._store.nodes()):
             self.add_task(task)
 
     # -- reading the tiers -----------------------------------------------------------------------------
@@ -280,15 +287,17 @@ class LoomMemory:
 
     def get(self, id: str) -> Record | None:
         """The newest version of a memory, or None. Counts as a use of it."""
+        if not isinstance(id, str):
+            raise InvalidInput(f"an id is a text, not {id!r}")
         record = self._store.get(id)
         if record is not None:
             self._tiers.use(record.seq)
         return record
 
     def get_task(self, task_id: str) -> Task | None:
-        """A task by its id, from whichever tier or from the log. Counts as a use of it."""
+        """A task by its id, from whichever tier or from the log; None also for a fact. Counts as a use of it."""
         record = self.get(task_id)
-        return None if record is None else record_as_task(record)
+        return None if record is None or record.kind == MemoryType.FACT else record_as_task(record)
 
     def get_fact(self, fact_id: str) -> Fact | None:
         """A fact by its id. Counts as a use of it."""
@@ -315,7 +324,7 @@ class LoomMemory:
     # -- searching -------------------------------------------------------------------------------------
 
     def recall(self, question: str, *, limit: int = 10, wanted: Filter | None = None) -> list[Hit]:
-        """The memories that answer a question, best first, among those that the filter admits."""
+        """The memories that answer a question, best first: of every node of the namespace, unless filtered."""
         return recall(self._store, question, limit=limit, wanted=wanted or Filter(), embedder=self._embedder)
 
     def search_tasks(self, query: str, limit: int = 10, session_id: str | None = None) -> list[Task]:
@@ -364,8 +373,8 @@ class LoomMemory:
 
     def check_quota(self, tier: MemoryTier | str, incoming: int) -> QuotaCheck:
         """Whether a tier would take so many more tokens, and what would have to happen for it."""
-        known = MemoryTier(tier)
-        return check_quota(known, self.layers[known].token_usage, incoming, self.quotas[known])
+        known = _known_tier(tier) or MemoryTier.L1
+        return check_quota(known, self.layers[known].token_usage, incoming, self._tiers.rules())
 
     def segments(self) -> Segments:
         """The residents of the working tier in its hot, warm and cold part."""
@@ -474,8 +483,13 @@ def _open_store(path: str | Path | None, settings: Settings, clock: Clock) -> Sq
     )
 
 
-def _agree(store: SqliteStore, wanted: Settings, reconfigure: bool) -> Settings:
-    """What holds for this node, settled with every other process that has the file open."""
+def _agree(
+    store: SqliteStore, wanted: Settings, reconfigure: bool, tiers_under: Callable[[Settings], Tiers]
+) -> Settings:
+    """What holds for this node, settled with every other process that has the file open.
+
+    Budgets may be smaller now than they were: who must leave does so in the transaction that changes them.
+    """
     agreed = wanted
 
     def decide(stored: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -483,7 +497,7 @@ def _agree(store: SqliteStore, wanted: Settings, reconfigure: bool) -> Settings:
         agreed = wanted.agree_with(stored, reconfigure=reconfigure)
         return {name: getattr(agreed, name) for name in _STORED_SETTINGS}
 
-    store.settle(wanted.node_id, decide)
+    store.settle(wanted.node_id, decide, lambda transaction: tiers_under(agreed).make_room(transaction))
     return agreed
 
 

@@ -49,6 +49,9 @@ ORDINARY = 0.5
 
 _PLAIN_MESSAGE_KEYS = frozenset({"role", "content", "name", "id", "session_id", "created_at", "metadata"})
 
+# The parts of a task in which anything may be written.
+_FREE_PARTS = ("parameters", "result", "error", "metadata")
+
 _ANYWHERE = Dimensions()
 
 _TRUST_OF_ROLE = {
@@ -98,12 +101,24 @@ class Drafter:
                 return self.message(what, id, speech)
         return self.text(checked_text(what), id, speech)
 
-    def text(self, text: str, id: str | None, speech: Speech, data: Any = None, revises: bool = False) -> Draft:
+    def text(
+        self,
+        text: str,
+        id: str | None,
+        speech: Speech,
+        data: Any = None,
+        *,
+        revises: bool = False,
+        keep_data: bool = False,
+        lasting: bool = False,
+    ) -> Draft:
+        """A text. What it is made from (`data`) goes when the sanitizer changes it, unless that is clean itself."""
         metadata = speech.metadata
         if self._sanitizer is not None:
             cleaned = checked_text(self._sanitizer.sanitize(text))
             if cleaned != text:
-                text, metadata, data = cleaned, {**metadata, "sanitized": True}, None
+                text, metadata = cleaned, {**metadata, "sanitized": True}
+                data = data if keep_data else None
         if id is not None and not (isinstance(id, str) and id):
             raise InvalidInput(f"an id is a text of at least one character, not {id!r}")
         check_speech(speech)
@@ -129,6 +144,8 @@ class Drafter:
             (),
             id is not None,
             revises,
+            None,
+            lasting,
         )
 
     def message(self, message: Mapping[str, Any], id: str | None, speech: Speech) -> Draft:
@@ -151,7 +168,8 @@ class Drafter:
         importance = speech.importance
         if importance is None:
             importance = task.metadata.get("importance")
-        if importance is None:
+        inferred = importance is None
+        if inferred:
             importance = ACTION_IMPORTANCE.get(task.action, ORDINARY)
         own = speech._replace(
             name=speech.name or task.source_agent or None,
@@ -161,7 +179,24 @@ class Drafter:
             kind=speech.kind or MemoryType.TASK,
             trust=speech.trust or Trust.AGENT,
         )
-        return self.text(checked_text(task_text(task)), task.task_id, own, task.to_dict(), revises=True)
+        content = self._cleaned_task(task.to_dict())
+        text = checked_text(task_text(Task.from_dict(content)) if self._sanitizer is not None else task_text(task))
+        # A task that was said to be important does not become ordinary by being completed.
+        return self.text(text, task.task_id, own, content, revises=True, keep_data=True, lasting=inferred)
+
+    def _cleaned_task(self, content: dict[str, Any]) -> dict[str, Any]:
+        """The task as data, with its free texts sanitised; ids, action, status and times are no free texts."""
+        if self._sanitizer is None:
+            return content
+        free = {key: self._cleaned(content[key]) for key in _FREE_PARTS if content.get(key)}
+        return {**content, **free}
+
+    def _cleaned(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self._sanitizer.sanitize(value) if self._sanitizer is not None else value
+        if isinstance(value, dict):
+            return {key: self._cleaned(part) for key, part in value.items()}
+        return [self._cleaned(part) for part in value] if isinstance(value, list) else value
 
 
 def _mapping(metadata: object) -> Mapping[str, Any]:
@@ -179,7 +214,8 @@ def check_speech(speech: Speech) -> None:
     if speech.created_at is not None and not isinstance(speech.created_at, datetime):
         raise InvalidInput(f"created_at is a datetime with a time zone, not {speech.created_at!r}")
     importance = speech.importance
-    if importance is not None and not (isinstance(importance, int | float) and 0.0 <= importance <= 1.0):
+    known = importance is None or (isinstance(importance, int | float) and not isinstance(importance, bool))
+    if not known or not (importance is None or 0.0 <= importance <= 1.0):
         raise InvalidInput(f"importance is {importance!r}; it must be a number from 0 to 1")
     if speech.metadata:
         if not isinstance(speech.metadata, Mapping):

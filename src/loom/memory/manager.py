@@ -44,6 +44,8 @@ class MemoryManager(LoomMemory):
         **options: Any,
     ) -> None:
         if parent is not None:
+            if not isinstance(parent, MemoryManager):
+                raise InvalidInput(f"a parent is a MemoryManager, not {type(parent).__name__}")
             if store is None:
                 store = parent.store
                 if "embedder" not in options and "embedding_provider" not in options:
@@ -55,6 +57,7 @@ class MemoryManager(LoomMemory):
 
     @property
     def parent(self) -> MemoryManager | None:
+        """The manager above this one, if any."""
         return self._parent
 
     @property
@@ -82,6 +85,7 @@ class MemoryManager(LoomMemory):
         metadata: Mapping[str, Any] | None = None,
     ) -> MemoryEntry:
         """Write the next version of a key. With `expected_version` (0: must not exist) only if it matches."""
+        _check_version(expected_version)
         return await _in_thread(self._write, key, content, _known_scope(scope), expected_version, metadata)
 
     async def read(self, key: str, scope: MemoryScope | str | None = None) -> MemoryEntry | None:
@@ -94,7 +98,16 @@ class MemoryManager(LoomMemory):
 
     async def list_by_scope(self, scope: MemoryScope | str, *, limit: int = 100) -> list[MemoryEntry]:
         """The values of a scope that this node sees, last updated first."""
+        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+            raise InvalidInput(f"limit is {limit!r}; it must be a whole number of 1 or more")
         return await _in_thread(self._list, _known_scope(scope), limit)
+
+    async def delete(
+        self, key: str, scope: MemoryScope | str = MemoryScope.LOCAL, *, expected_version: int | None = None
+    ) -> bool:
+        """Remove every version of a key that this node may write; False where there is none."""
+        _check_version(expected_version)
+        return await _in_thread(self._delete, key, _known_scope(scope), expected_version)
 
     async def add_context(
         self, key: str, content: Any, *, scope: MemoryScope | str = MemoryScope.LOCAL
@@ -110,14 +123,7 @@ class MemoryManager(LoomMemory):
         expected_version: int | None,
         metadata: Mapping[str, Any] | None,
     ) -> MemoryEntry:
-        if not isinstance(key, str) or not key:
-            raise InvalidInput(f"a key is a text of at least one character, not {key!r}")
-        if not ACCESS_POLICIES[scope].writable:
-            raise InvalidInput(
-                f"{scope} values belong to a parent and cannot be written here; write {key!r} as local to override "
-                "it for this node, or write it as shared where it comes from"
-            )
-        store, owner = self._place(scope)
+        store, owner = self._writable_place(key, scope)
         with store.transaction() as transaction:
             entry = transaction.put_entry(
                 key,
@@ -129,6 +135,21 @@ class MemoryManager(LoomMemory):
                 metadata=metadata,
             )
         return _as_entry(entry, scope)
+
+    def _delete(self, key: str, scope: MemoryScope, expected_version: int | None) -> bool:
+        store, owner = self._writable_place(key, scope)
+        with store.transaction() as transaction:
+            return transaction.delete_entry(key, scope=scope, owner=owner, expected_version=expected_version)
+
+    def _writable_place(self, key: str, scope: MemoryScope) -> tuple[SqliteStore, str]:
+        if not isinstance(key, str) or not key:
+            raise InvalidInput(f"a key is a text of at least one character, not {key!r}")
+        if not ACCESS_POLICIES[scope].writable:
+            raise InvalidInput(
+                f"{scope} values belong to a parent and cannot be changed here; write {key!r} as local to override "
+                "it for this node, or write it as shared where it comes from"
+            )
+        return self._place(scope)
 
     def _place(self, scope: MemoryScope) -> tuple[SqliteStore, str]:
         """Where a scope is kept: the whole tree's at its root."""
@@ -187,6 +208,11 @@ async def _in_thread(work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) ->
     import asyncio
 
     return await asyncio.to_thread(work, *args, **kwargs)
+
+
+def _check_version(version: object) -> None:
+    if version is not None and (isinstance(version, bool) or not isinstance(version, int) or version < 0):
+        raise InvalidInput(f"expected_version is a whole number from 0 (must not exist), not {version!r}")
 
 
 def _known_scope(scope: MemoryScope | str) -> MemoryScope:

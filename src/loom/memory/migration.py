@@ -11,12 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from loom.errors import InvalidInput, OverBudget
-from loom.memory.eviction import choose_victims
+from loom.memory.eviction import choose_victims, rank
 from loom.memory.summarizer import stand_in
 from loom.memory.tokenizer import TokenCounter
 from loom.memory.types import MemoryTier, Receipt
@@ -25,6 +25,9 @@ from loom.storage.base import Draft, Record, Resident, Store, Transaction, Usage
 
 __all__ = ["Moved", "TierRules", "Tiers"]
 
+HEARD = "heard"
+"""Where a store notes that a record of another node is this node's too."""
+
 L1, L2, L3, L4 = MemoryTier.L1, MemoryTier.L2, MemoryTier.L3, MemoryTier.L4
 
 # The knowledge tier is emptied a little below its budget, so that not every arrival looks for who must leave.
@@ -32,6 +35,8 @@ _L4_LOW = 0.95
 # Of how many residents that would leave by use alone the relevance is looked at: reading a vector costs more
 # than everything else that is known of a resident.
 _SHORTLIST = 64
+# How many of the newest records say what the present work is.
+_RECENT = 32
 
 _STORED = AGREED_SETTINGS - {"embedder"}
 
@@ -76,9 +81,26 @@ class TierRules(NamedTuple):
 
 
 class Changed(Protocol):
-    """Told after a commit that moved something: what the tiers hold (the window aside), and the rules."""
+    """Told after a commit that moved something: what each tier but the window held at most, and holds now."""
 
-    def __call__(self, totals: Mapping[str, Usage], rules: TierRules) -> None: ...
+    def __call__(self, peaks: Mapping[str, int], totals: Mapping[str, Usage], rules: TierRules) -> None: ...
+
+
+class _Room(NamedTuple):
+    """What making room came to."""
+
+    moved: Moved
+    peaks: Mapping[str, int]
+    totals: Mapping[str, Usage]
+    rules: TierRules
+
+
+class _State(NamedTuple):
+    """The settings as they were last read, and what follows from them."""
+
+    revision: str | None
+    settings: Settings
+    rules: TierRules
 
 
 class Tiers:
@@ -90,89 +112,98 @@ class Tiers:
         self.store = store
         self.node = node
         self.counter = counter
-        self._settings = settings
-        self._rules = TierRules.of(settings)
+        self._state = _State(None, settings, TierRules.of(settings))
         self._changed = changed
 
     # -- what holds ----------------------------------------------------------------------------------
 
     @property
     def settings(self) -> Settings:
-        return self._settings
+        return self._state.settings
 
-    def rules(self, stored: Mapping[str, object] | None = None) -> TierRules:
+    def rules(self) -> TierRules:
         """The rules as the file has them now: another process may have changed them."""
-        found = self.store.settings(self.node) if stored is None else stored
-        other = {name: found[name] for name in _STORED & found.keys() if found[name] != getattr(self._settings, name)}
+        return self._follow(None, self.store.settings(self.node))
+
+    def _rules_in(self, transaction: Transaction) -> TierRules:
+        """The rules as this transaction finds them."""
+        if transaction.revision is not None and transaction.revision == self._state.revision:
+            return self._state.rules
+        return self._follow(transaction.revision, transaction.settings(self.node))
+
+    def _follow(self, revision: str | None, stored: Mapping[str, Any]) -> TierRules:
+        state = self._state
+        own = state.settings
+        other = {name: stored[name] for name in _STORED & stored.keys() if stored[name] != getattr(own, name)}
         if other:
-            self._settings = replace(self._settings, **other)  # type: ignore[arg-type]
-            self._rules = TierRules.of(self._settings)
-        return self._rules
+            settings = replace(own, **other)
+            state = _State(revision, settings, TierRules.of(settings))
+        elif revision is not None:
+            state = state._replace(revision=revision)
+        self._state = state  # at once, so that no thread sees new settings with old rules
+        return state.rules
 
     # -- writing -------------------------------------------------------------------------------------
 
     def write(
-        self, drafts: Sequence[Draft], tier: MemoryTier | None = None, *, on_oversize: str = "archive"
+        self,
+        drafts: Sequence[Draft],
+        tier: MemoryTier | None = None,
+        *,
+        on_oversize: str = "archive",
+        again: bool = False,
     ) -> list[Receipt]:
         """Write records and give each its place, in one transaction.
 
         Without a tier, a record comes into the window of recent ones and, if the profile admits it, to the
         working tier. What is larger than a tier goes to the archive with a stand-in; with
-        `on_oversize="reject"` it raises `OverBudget` instead and nothing is written.
+        `on_oversize="reject"` it raises `OverBudget` instead and nothing is written. `again` gives a record
+        that was there already the place it would have as a new one.
         """
         if on_oversize not in ("archive", "reject"):
             raise InvalidInput(f"on_oversize is 'archive' or 'reject', not {on_oversize!r}")
         if not drafts:
             return []
-        rules = self._rules
-        largest = rules.largest[L1 if tier is None else tier]
-        home = L1 if tier is None or tier is L1 else None
-        # A copy costs more than 1 us, and the usual draft is right as it comes.
-        placed = [
-            draft if draft.tier is home or draft.tokens > largest else draft._replace(tier=home) for draft in drafts
-        ]
-        if any(draft.tokens > largest for draft in drafts):
-            if on_oversize == "reject":
-                self._reject(drafts, L1 if tier is None else tier, largest)
-            placed = [
-                self._oversize(draft, tier, rules) if draft.tokens > largest else done
-                for draft, done in zip(drafts, placed, strict=True)
-            ]
-        moved = False
+        room: _Room | None = None
         with self.store.transaction() as transaction:
+            rules = self._rules_in(transaction)
+            placed = [self._before_writing(draft, tier, rules, on_oversize) for draft in drafts]
             written = transaction.append(placed)
-            created = [(one, draft) for one, draft in zip(written, placed, strict=True) if one.created]
+            heard = [(one, draft) for one, draft in zip(written, placed, strict=True) if one.node != self.node]
+            for one, draft in heard:
+                size = 0 if draft.tier is None else draft.window_tokens or draft.tokens
+                transaction.enter([one.seq], HEARD, self.node, "heard", [size])
+            arrivals = [
+                (one, draft)
+                for one, draft in zip(written, placed, strict=True)
+                if one.created or again or one.node != self.node
+            ]
+            # The window takes care of itself.
             if tier not in (None, L1) or any(
-                rules.admits(draft.importance) or draft.tokens > largest for _, draft in created
+                rules.admits(one.importance) or draft.tokens > rules.largest[L1] for one, draft in arrivals
             ):
-                rules = self.rules(transaction.settings(self.node))
-                moved = self._place(transaction, created, tier, rules)
-            places = self._places(transaction, written, placed, moved)
-        if moved:
-            self._tell()
+                room = self._place(transaction, arrivals, tier, rules)
+            places = self._places(transaction, written, placed)
+        if room is not None:
+            self._tell(room)
         return [
-            Receipt(
-                one.id,
-                place,
-                draft.tokens,
-                one.version,
-                one.created,
-                "" if draft.tokens <= largest else self._note(draft, place, L1 if tier is None else tier, rules),
-            )
+            Receipt(one.id, place, draft.tokens, one.version, one.created, self._note(one, draft, place, tier, rules))
             for one, draft, place in zip(written, placed, places, strict=True)
         ]
 
-    def _reject(self, drafts: Sequence[Draft], tier: MemoryTier, largest: int) -> None:
-        worst = max(drafts, key=lambda draft: draft.tokens)
-        raise OverBudget(
-            f"{worst.id!r} has {worst.tokens:,} tokens and {tier.upper()} takes items of at most {largest:,}; "
-            "nothing was written. Split it, raise the budget, or let it go to the archive with a stand-in."
-        )
-
-    def _oversize(self, draft: Draft, tier: MemoryTier | None, rules: TierRules) -> Draft:
-        """In the window, something shorter stands for what is too large, if even that has room."""
+    def _before_writing(self, draft: Draft, tier: MemoryTier | None, rules: TierRules, on_oversize: str) -> Draft:
+        """Whether a record comes into the window, and whether something shorter must stand there for it."""
+        asked = L1 if tier is None else tier
+        if draft.tokens <= rules.largest[asked] or asked in (L3, L4):
+            return draft if draft.tier == (L1 if asked is L1 else None) else draft._replace(tier=None)
+        if on_oversize == "reject":
+            raise OverBudget(
+                f"{draft.id!r} has {draft.tokens:,} tokens and {asked.upper()} takes items of at most "
+                f"{rules.largest[asked]:,}; nothing was written. Split it, raise the budget, or let it go to the "
+                "archive with a stand-in."
+            )
         size = self._stand_in_tokens(draft)
-        if tier not in (None, L1) or size > rules.budgets[L1]:
+        if asked is not L1 or size > rules.budgets[L1]:
             return draft._replace(tier=None)
         return draft._replace(tier=L1, window_tokens=size)
 
@@ -182,63 +213,71 @@ class Tiers:
     def _place(
         self,
         transaction: Transaction,
-        created: Sequence[tuple[Written, Draft]],
+        arrivals: Sequence[tuple[Written, Draft]],
         tier: MemoryTier | None,
         rules: TierRules,
-    ) -> bool:
-        """Let new records enter the tiers beside the window, and make room; whether anything moved."""
+    ) -> _Room:
+        """Let records enter the tiers beside the window, and make room."""
         working: list[int] = []
         others: dict[MemoryTier, list[tuple[int, int]]] = {L3: [], L4: []}
-        for one, draft in created:
-            wants_working = tier is L2 or (tier in (None, L1) and rules.admits(draft.importance))
-            fits_working = draft.tokens <= rules.largest[L2]
-            if wants_working and fits_working:
+        for one, draft in arrivals:
+            wants_working = tier is L2 or (tier in (None, L1) and rules.admits(one.importance))
+            if wants_working and draft.tokens <= rules.largest[L2]:
                 working.append(one.seq)
-            elif wants_working or draft.window_tokens is not None or (tier in (None, L1) and draft.tier is None):
-                others[L3].append((one.seq, self._stand_in_tokens(draft)))
-            elif tier in (L3, L4):
-                others[tier].append((one.seq, self._stand_in_tokens(draft)))
-        entered = transaction.enter(working, L2, self.node, "admitted") if working else 0
-        for target, arrivals in others.items():
-            entered += self._enter_stand_ins(transaction, arrivals, target, "written", rules)
-        self._make_room(transaction, rules)
-        return entered > 0
+            elif tier in (L3, L4) or wants_working or draft.tokens > rules.largest[L1]:
+                others[L4 if tier is L4 else L3].append((one.seq, self._stand_in_tokens(draft)))
+        if working:
+            transaction.enter(working, L2, self.node, "admitted")
+        for target, entering in others.items():
+            self._enter_stand_ins(transaction, entering, target, "written", rules)
+        return self._make_room(transaction, rules)
 
     def _places(
-        self, transaction: Transaction, written: Sequence[Written], placed: Sequence[Draft], moved: bool
+        self, transaction: Transaction, written: Sequence[Written], placed: Sequence[Draft]
     ) -> list[MemoryTier]:
-        """The tier nearest the prompt that holds each record in full, or its stand-in."""
+        """The tier nearest the prompt that holds each record, the window where it holds it whole."""
+        if len(written) == 1 and written[0].created and placed[0].tier == L1 and placed[0].window_tokens is None:
+            return [L1]  # the newest of all, and not too large
+        recent = dict(transaction.window(self.node))
         places: list[MemoryTier] = []
         for one, draft in zip(written, placed, strict=True):
-            if one.created and draft.tier == L1 and draft.window_tokens is None:
+            if recent.get(one.seq) == draft.tokens:
                 places.append(L1)
-                continue
-            tiers = (L2, L3, L4) if moved or not one.created else ()
-            found = next((tier for tier in tiers if transaction.resides(one.seq, tier, self.node)), None)
-            if not one.created and any(seq == one.seq for seq, _ in transaction.window(self.node)):
-                found = L1
-            places.append(found or L4)  # in the log, which the knowledge tier searches
+            else:
+                tiers = (tier for tier in (L2, L3, L4) if transaction.resides(one.seq, tier, self.node))
+                places.append(next(tiers, L4))  # at the least in the log, which the knowledge tier searches
         return places
 
-    def _note(self, draft: Draft, place: MemoryTier, asked: MemoryTier, rules: TierRules) -> str:
+    def _note(self, one: Written, draft: Draft, place: MemoryTier, tier: MemoryTier | None, rules: TierRules) -> str:
+        """What the caller of a write should know about where the record is."""
+        notes: list[str] = []
+        if one.node != self.node:
+            notes.append(f"node {one.node!r} of this namespace had remembered it before")
+        asked = L1 if tier is None else tier
+        if asked is L1 and draft.tokens <= rules.largest[L1]:
+            asked = L2 if rules.admits(one.importance) else asked
         largest = rules.largest[asked]
-        if draft.tokens <= largest or asked in (L3, L4):
-            return ""
-        return (
-            f"{draft.tokens:,} tokens are more than {asked.upper()} takes ({largest:,}): kept whole in the log, "
-            f"with a stand-in in {place.upper()}"
-        )
+        if draft.tokens > largest and asked in (L1, L2):
+            whole = place.upper() if place in (L1, L2) else "the log"
+            others = [L1] if draft.window_tokens is not None else []
+            others += [L3] if place is not L2 else []
+            shown = " and ".join(tier.upper() for tier in others) or "no tier"
+            notes.append(
+                f"{draft.tokens:,} tokens are more than {asked.upper()} takes ({largest:,}): "
+                f"whole in {whole}, with a stand-in in {shown}"
+            )
+        return "; ".join(notes)
 
     # -- promotion by use ------------------------------------------------------------------------------
 
     def use(self, record: int) -> None:
         """Note that a record was used; bring it to the working tier where the profile asks for that."""
         self.store.touch([record], self.node)
-        admission = self._rules.profile.admission
-        if admission is Admission.IMPORTANCE:
+        profile = self.rules().profile
+        if profile.admission is Admission.IMPORTANCE:
             return
-        if admission is Admission.FREQUENCY:
-            if self.store.uses(record, self.node) >= self._rules.profile.l2_admission_uses:
+        if profile.admission is Admission.FREQUENCY:
+            if self.store.uses(record, self.node) >= profile.l2_admission_uses:
                 self._admit(record)
             return
         resides = self.store.resides(record, L2, self.node)
@@ -251,15 +290,15 @@ class Tiers:
         if self.store.read_only or self.store.resides(record, L2, self.node):
             return
         with self.store.transaction() as transaction:
-            rules = self.rules(transaction.settings(self.node))
+            rules = self._rules_in(transaction)
             size = transaction.records([record]).get(record)
             if size is None or size.tokens > rules.largest[L2]:
                 return
             for tier in (L3, L4):  # it comes back whole: its stand-in has done its work
                 transaction.leave([record], tier, self.node, "promoted")
             transaction.enter([record], L2, self.node, "used")
-            self._make_room(transaction, rules)
-        self._tell()
+            room = self._make_room(transaction, rules)
+        self._tell(room)
 
     # -- demotion --------------------------------------------------------------------------------------
 
@@ -272,11 +311,12 @@ class Tiers:
         if self.store.read_only:
             return Moved()
         with self.store.transaction() as transaction:
-            rules = self.rules(transaction.settings(self.node))
+            rules = self._rules_in(transaction)
             admitted = self._admit_from_window(transaction, rules)
-            moved = self._make_room(transaction, rules)._replace(l1_to_l2=admitted)
+            room = self._make_room(transaction, rules)
+        moved = room.moved._replace(l1_to_l2=admitted)
         if any(moved):
-            self._tell()
+            self._tell(room)
         return moved
 
     def _admit_from_window(self, transaction: Transaction, rules: TierRules) -> int:
@@ -293,10 +333,14 @@ class Tiers:
         ]
         return transaction.enter(chosen, L2, self.node, "admitted") if chosen else 0
 
+    def make_room(self, transaction: Transaction) -> None:
+        """Bring the tiers below budgets that this very transaction has changed."""
+        self._make_room(transaction, self._follow(None, transaction.settings(self.node)))
+
     def evict(self, tier: MemoryTier, tokens: int) -> int:
         """Free at least so many tokens of a tier, its least worthy first; how many records left."""
         with self.store.transaction() as transaction:
-            rules = self.rules(transaction.settings(self.node))
+            rules = self._rules_in(transaction)
             if tier is L1:
                 count = self._shorten_window(transaction, tokens)
             elif tier is L2:
@@ -305,8 +349,8 @@ class Tiers:
                 residents = transaction.residents(self.node, tier)
                 victims = _oldest(residents, tokens, 0)
                 count = self._send_on(transaction, victims, tier, rules)
-            self._make_room(transaction, rules)
-        self._tell()
+            room = self._make_room(transaction, rules)
+        self._tell(room)
         return count
 
     def clear(self, tier: MemoryTier) -> int:
@@ -317,7 +361,8 @@ class Tiers:
             else:
                 everyone = [one.record for one in transaction.residents(self.node, tier)]
                 count = transaction.leave(everyone, tier, self.node, "cleared")
-        self._tell()
+            room = self._make_room(transaction, self._rules_in(transaction))
+        self._tell(room)
         return count
 
     def _shorten_window(self, transaction: Transaction, tokens: int) -> int:
@@ -331,29 +376,30 @@ class Tiers:
             transaction.narrow_window(self.node, last)
         return count
 
-    def _make_room(self, transaction: Transaction, rules: TierRules) -> Moved:
+    def _make_room(self, transaction: Transaction, rules: TierRules) -> _Room:
         """Send on what is over the marks, from the working tier down; everything is within budget afterwards."""
         moved = Moved()
-        totals = transaction.totals(self.node)
-        held = totals.get(L2, Usage()).tokens
-        if rules.is_full(L2, held):
-            excess = held - math.floor(rules.profile.l2_watermark.low * rules.budgets[L2])
+        peaks: dict[str, int] = {}
+
+        def held(tier: MemoryTier) -> int:
+            peaks[tier] = transaction.totals(self.node).get(tier, Usage()).tokens
+            return peaks[tier]
+
+        if rules.is_full(L2, held(L2)):
+            excess = peaks[L2] - math.floor(rules.profile.l2_watermark.low * rules.budgets[L2])
             moved = moved._replace(l2_to_l3=self._demote_working(transaction, excess, rules))
-            totals = transaction.totals(self.node)
-        held = totals.get(L3, Usage()).tokens
-        if rules.is_full(L3, held):
-            excess = held - math.ceil(rules.profile.l3_high * rules.budgets[L3]) + 1
+        if rules.is_full(L3, held(L3)):
+            excess = peaks[L3] - math.ceil(rules.profile.l3_high * rules.budgets[L3]) + 1
             residents = transaction.residents(self.node, L3)
             share = math.ceil(rules.profile.l3_oldest_share * len(residents))
             victims = _oldest(residents, excess, share)
             moved = moved._replace(l3_to_l4=self._send_on(transaction, victims, L3, rules))
-            totals = transaction.totals(self.node)
-        held = totals.get(L4, Usage()).tokens
-        if rules.is_full(L4, held):
-            excess = held - math.floor(_L4_LOW * rules.budgets[L4])
+        if rules.is_full(L4, held(L4)):
+            excess = peaks[L4] - math.floor(_L4_LOW * rules.budgets[L4])
             victims = _oldest(transaction.residents(self.node, L4), excess, 0)
             moved = moved._replace(l4_to_log=self._send_on(transaction, victims, L4, rules))
-        return moved
+        totals = transaction.totals(self.node) if self._changed is not None else {}
+        return _Room(moved, peaks, totals, rules)
 
     def _demote_working(self, transaction: Transaction, excess: int, rules: TierRules) -> int:
         """Working tier to archive: the least worthy leave, a stand-in takes the place of each."""
@@ -372,29 +418,28 @@ class Tiers:
             return choose_victims(residents, excess, profile.eviction, profile.eviction_weights)
         without = EVICTION_WEIGHTS["without_vectors"]
         leaving = choose_victims(residents, excess, profile.eviction, without)
-        wider = sum(one.tokens for one in leaving) * 4 + 1
-        shortlist = choose_victims(residents, wider, profile.eviction, without)[: max(_SHORTLIST, 4 * len(leaving))]
-        known = self._with_relevance(transaction, shortlist)
-        if known is None or sum(one.tokens for one in known) < excess:
+        shortlist = [
+            one.record for one in rank(residents, profile.eviction, without)[: max(_SHORTLIST, 4 * len(leaving))]
+        ]
+        relevance = self._relevance(transaction, shortlist)
+        if not relevance:
             return leaving
-        return choose_victims(known, excess, profile.eviction, profile.eviction_weights)
+        known = [one._replace(relevance=relevance.get(one.record)) for one in residents]
+        return choose_victims(known, excess, profile.eviction, profile.eviction_weights, candidates=shortlist)
 
-    def _with_relevance(self, transaction: Transaction, residents: list[Resident]) -> list[Resident] | None:
-        """How close each is to what the window is about; None where that cannot be told."""
-        vectors = transaction.vectors([seq for seq, _ in transaction.window(self.node)][:32])
-        if not vectors:
-            return None
-        middle = np.mean([vector / (np.linalg.norm(vector) or 1.0) for vector in vectors.values()], axis=0)
+    def _relevance(self, transaction: Transaction, records: Sequence[int]) -> dict[int, float]:
+        """How close records are to what the window is about, from 0 to 1; those that cannot be told are missing."""
+        recent = transaction.vectors([seq for seq, _ in transaction.window(self.node)][:_RECENT])
+        if not recent:
+            return {}
+        middle = np.mean([vector / (np.linalg.norm(vector) or 1.0) for vector in recent.values()], axis=0)
         length = float(np.linalg.norm(middle))
         if length == 0:
-            return None
-        theirs = transaction.vectors([one.record for one in residents])
-        return [
-            one
-            if one.record not in theirs
-            else one._replace(relevance=(1.0 + _cosine(theirs[one.record], middle, length)) / 2.0)
-            for one in residents
-        ]
+            return {}
+        return {
+            record: (1.0 + _cosine(vector, middle, length)) / 2.0
+            for record, vector in transaction.vectors(records).items()
+        }
 
     def _enter_stand_ins(
         self,
@@ -427,9 +472,10 @@ class Tiers:
             self._enter_stand_ins(transaction, arrivals, L4, "demoted", rules)
         return len(leaving)
 
-    def _tell(self) -> None:
+    def _tell(self, room: _Room) -> None:
+        """After the commit, as whoever hears it may want to write."""
         if self._changed is not None:
-            self._changed(self.store.usage(self.node), self._rules)
+            self._changed(room.peaks, room.totals, room.rules)
 
 
 def _oldest(residents: Sequence[Resident], tokens: int, count: int) -> list[Resident]:

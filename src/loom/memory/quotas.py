@@ -7,6 +7,7 @@ once when a tier rises past a mark, and again only after it has fallen clearly b
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -108,19 +109,22 @@ def level_of(tokens: int, quota: LayerQuota) -> QuotaLevel:
     return QuotaLevel.WARNING if tokens >= quota.warning_threshold * quota.hard_limit else QuotaLevel.OK
 
 
-def check_quota(tier: MemoryTier, held: int, incoming: int, quota: LayerQuota) -> QuotaCheck:
+def check_quota(tier: MemoryTier, held: int, incoming: int, rules: TierRules) -> QuotaCheck:
     """What becomes of a request for `incoming` tokens of a tier that holds `held`."""
-    if incoming < 0:
-        raise InvalidInput(f"tokens are counted from 0, not {incoming}")
+    if isinstance(incoming, bool) or not isinstance(incoming, int) or incoming < 0:
+        raise InvalidInput(f"tokens are a whole number from 0, not {incoming!r}")
+    quota = quotas_of(rules)[tier]
     room = max(0, quota.hard_limit - held)
     level = level_of(min(held + incoming, quota.hard_limit), quota)
-    if incoming > quota.hard_limit:
-        reason = f"{incoming:,} tokens are more than the whole of {tier.upper()} ({quota.hard_limit:,})"
+    name, largest = tier.upper(), rules.largest[tier]
+    if incoming > largest:
+        reason = f"{incoming:,} tokens are more than {name} takes ({largest:,})"
         return QuotaCheck(False, "reject", level, room, reason)
-    if incoming > room:
-        reason = f"{tier.upper()} has room for {room:,} of {incoming:,} tokens; others leave first"
-        return QuotaCheck(True, "evict", level, room, reason)
-    return QuotaCheck(True, "accept", level, room, f"{tier.upper()} has room for {room:,} tokens")
+    if incoming > room or rules.is_full(tier, held + incoming):
+        return QuotaCheck(
+            True, "evict", level, room, f"{name} holds {held:,} tokens; others leave for {incoming:,} more"
+        )
+    return QuotaCheck(True, "accept", level, room, f"{name} has room for {room:,} tokens")
 
 
 # --- counters ------------------------------------------------------------------------------------------
@@ -224,26 +228,38 @@ class QuotaAlarm:
 
 
 class QuotaWatch:
-    """Raises an alarm when a tier passes a mark upwards; the window, which is always nearly full, is not watched."""
+    """Raises an alarm when a tier passes a mark upwards; the window, which is always nearly full, is not watched.
+
+    The marks count what a tier held before others made room, so the soft limit is heard although no call leaves
+    a tier above it.
+    """
 
     def __init__(self, node: str, bus: EventBus) -> None:
         self._node = node
         self._bus = bus
-        self._raised: dict[MemoryTier, QuotaLevel] = {}
+        self._raised: set[tuple[MemoryTier, QuotaLevel]] = set()
+        self._lock = threading.Lock()
 
-    def __call__(self, totals: Mapping[str, Usage], rules: TierRules) -> None:
+    def __call__(self, peaks: Mapping[str, int], totals: Mapping[str, Usage], rules: TierRules) -> None:
         for tier, quota in quotas_of(rules).items():
             if tier is not MemoryTier.L1:
-                self._look(tier, totals.get(tier, Usage()).tokens, quota)
+                now = totals.get(tier, Usage()).tokens
+                alarm = self._look(tier, max(now, peaks.get(tier, 0)), quota)
+                if alarm is not None:
+                    self._raise(alarm)
 
-    def _look(self, tier: MemoryTier, tokens: int, quota: LayerQuota) -> None:
-        reached = level_of(tokens, quota)
-        before = self._raised.get(tier, QuotaLevel.OK)
-        if _LEVELS.index(reached) > _LEVELS.index(before):
-            self._raised[tier] = reached
-            self._raise(QuotaAlarm(self._node, tier, reached, tokens, quota))
-        elif level_of(int(tokens / _REARM), quota) is QuotaLevel.OK:
-            self._raised[tier] = QuotaLevel.OK
+    def _look(self, tier: MemoryTier, peak: int, quota: LayerQuota) -> QuotaAlarm | None:
+        """The highest mark newly passed, if any; marks that are clearly out of reach again are armed."""
+        marks = {
+            QuotaLevel.WARNING: quota.warning_threshold * quota.hard_limit,
+            QuotaLevel.SOFT: quota.soft_limit,
+            QuotaLevel.HARD: quota.hard_limit,
+        }
+        with self._lock:
+            passed = [level for level, mark in marks.items() if peak >= mark and (tier, level) not in self._raised]
+            self._raised |= {(tier, level) for level in passed}
+            self._raised -= {(tier, level) for level, mark in marks.items() if peak < _REARM * mark}
+        return QuotaAlarm(self._node, tier, passed[-1], peak, quota) if passed else None
 
     def _raise(self, alarm: QuotaAlarm) -> None:
         log.info(

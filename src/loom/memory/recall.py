@@ -53,10 +53,10 @@ def recall(
     """The best memories for a question, best first; equal scores in the order in which they were written."""
     if not isinstance(question, str):
         raise InvalidInput(f"a question is a text, not {type(question).__name__}")
-    if not isinstance(limit, int) or limit < 1:
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
         raise InvalidInput(f"limit is {limit!r}; it must be a whole number of 1 or more")
     if not question.strip():
-        raise InvalidInput("the question is empty; ask for something, or use list() to go through everything")
+        raise InvalidInput("the question is empty; ask for something")
     terms = query_terms(question)
     vector = None if embedder is None else _question_vector(embedder, question)
     count = max(limit * _CANDIDATES, _FEWEST_CANDIDATES)

@@ -18,6 +18,8 @@ __all__ = ["beginning", "stand_in", "stand_in_task"]
 # About so many tokens of each part are kept: a sentence or two.
 _PARAMETER_WEIGHT = 24.0
 _RESULT_WEIGHT = 24.0
+_ACTION_WEIGHT = 8.0
+_MOST_TAGS = 3
 _OMITTED = " […]"
 
 
@@ -25,26 +27,37 @@ def stand_in(record: Record | Draft) -> TaskSummary:
     """A memory in few words."""
     task = record.data if record.kind == MemoryType.TASK and isinstance(record.data, dict) else None
     if task is None:
-        said = beginning(record.content, _PARAMETER_WEIGHT + _RESULT_WEIGHT)
         speaker = record.name or record.role
-        action, parameters, result = record.kind, f"{speaker}: {said}" if speaker else said, ""
-        cut = said != _one_line(record.content)
+        kind, said, outcome = record.kind, f"{speaker}: {record.content}" if speaker else record.content, ""
+        weights = (_PARAMETER_WEIGHT + _RESULT_WEIGHT, 0.0)
     else:
-        whole = "; ".join(f"{key}: {_plain(value)}" for key, value in (task.get("parameters") or {}).items())
-        outcome = f"error: {task['error']}" if task.get("error") else _plain(task.get("result"))
-        action = str(task.get("action") or MemoryType.TASK)
-        parameters, result = beginning(whole, _PARAMETER_WEIGHT), beginning(outcome, _RESULT_WEIGHT)
-        cut = (parameters, result) != (_one_line(whole), _one_line(outcome))
+        kind = str(task.get("action") or MemoryType.TASK)
+        said = "; ".join(f"{key}: {_plain(value)}" for key, value in (task.get("parameters") or {}).items())
+        # The error first: it is what must not be cut.
+        outcomes = (f"error: {task['error']}" if task.get("error") else "", _plain(task.get("result")))
+        outcome = "; ".join(part for part in outcomes if part)
+        weights = (_PARAMETER_WEIGHT, _RESULT_WEIGHT)
+    parts = (beginning(kind, _ACTION_WEIGHT), beginning(said, weights[0]), beginning(outcome, weights[1]))
+    cut = parts != (_one_line(kind), _one_line(said), _one_line(outcome))
     return TaskSummary(
         task_id=record.id,
-        action=action,
-        param_summary=parameters,
-        result_summary=result,
-        tags=[f"{record.tokens} tokens in all"] if cut else [],
+        action=parts[0],
+        param_summary=parts[1],
+        result_summary=parts[2],
+        tags=[*_tags(record, task), *([f"{record.tokens} tokens in all"] if cut else [])],
         importance=record.importance,
         session_id=record.session_id,
         created_at=record.created_at,
     )
+
+
+def _tags(record: Record | Draft, task: dict[str, Any] | None) -> list[str]:
+    """The tags that a task or a fact was given, a few of them."""
+    home = (task.get("metadata") or {}) if task is not None else record.data if isinstance(record.data, dict) else {}
+    tags = home.get("tags")
+    if not isinstance(tags, list):
+        return []
+    return [beginning(tag, 4.0) for tag in tags if isinstance(tag, str)][:_MOST_TAGS]
 
 
 def stand_in_task(record: Record) -> Task:

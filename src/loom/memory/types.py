@@ -134,7 +134,8 @@ class TaskSummary:
     @property
     def text(self) -> str:
         """The summary as one line: what a prompt would show, and what its tokens are counted on."""
-        done = f"{self.action}: {self.param_summary}" if self.param_summary else self.action
+        named = "" if self.action == MemoryType.MESSAGE else self.action  # who spoke says enough
+        done = ": ".join(part for part in (named, self.param_summary) if part) or self.action
         outcome = f" -> {self.result_summary}" if self.result_summary else ""
         tags = f" ({', '.join(self.tags)})" if self.tags else ""
         return f"{done}{outcome}{tags}"
@@ -155,6 +156,14 @@ class Fact:
     def __post_init__(self) -> None:
         if not 0.0 <= self.confidence <= 1.0:
             raise InvalidInput(f"confidence is {self.confidence}; it must be from 0 to 1")
+        try:
+            self.fact_type = FactType(self.fact_type)
+        except ValueError as error:
+            known = ", ".join(FactType)
+            raise InvalidInput(f"there is no fact type {self.fact_type!r}; the types are {known}") from error
+        if isinstance(self.tags, str) or not all(isinstance(tag, str) for tag in self.tags):
+            raise InvalidInput(f"tags are a list of texts, not {self.tags!r}")
+        self.tags = [*self.tags]
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +176,14 @@ class MemoryQuery:
     limit: int = 10
     min_importance: float = 0.0
     session_id: str | None = None
+
+    def __post_init__(self) -> None:
+        # A slip in a filter must not look like "nothing found".
+        for name, kind in (("tier", MemoryTier), ("type", MemoryType)):
+            value = getattr(self, name)
+            if value is not None and value not in [*kind]:
+                raise InvalidInput(f"there is no {name} {value!r}; there are {', '.join(kind)}")
+        _checked_importance(self.min_importance)
 
 
 class Receipt(NamedTuple):

@@ -81,7 +81,8 @@ class Draft(NamedTuple):
 
     With the tier `l1` it comes into its node's window of recent records, at `window_tokens` where something
     shorter stands in for it there. `named` says that the caller chose the id, so it may exist already;
-    `revises` then allows a new version, where other content would be an error.
+    `revises` then allows a new version of the same kind, where other content would be an error. Another importance
+    makes a new version too, unless it is `lasting`: then the new version is at least as important as the old one.
     """
 
     id: str
@@ -104,6 +105,7 @@ class Draft(NamedTuple):
     named: bool = True
     revises: bool = False
     window_tokens: int | None = None
+    lasting: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,12 +137,17 @@ class Record:
 
 
 class Written(NamedTuple):
-    """What became of a draft. `created` is False where the same content was there already."""
+    """What became of a draft. `created` is False where the same content was there already.
+
+    `node` and `importance` are those of the record, which need not be the draft's.
+    """
 
     seq: int
     id: str
     version: int
     created: bool
+    node: str
+    importance: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,7 +384,13 @@ class Retention:
 
 
 class Transaction(Protocol):
-    """Writes that become visible together or not at all. Reads see the writes made before them."""
+    """Writes that become visible together or not at all. Reads see the writes made before them.
+
+    `revision` tells one state of the settings from the next, for those who keep what they read of them.
+    """
+
+    @property
+    def revision(self) -> str | None: ...
 
     def append(self, drafts: Sequence[Draft]) -> list[Written]: ...
 
@@ -461,7 +474,12 @@ class Store(Protocol):
 
     def settings(self, node: str = "") -> dict[str, Any]: ...
 
-    def settle(self, node: str, decide: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> None: ...
+    def settle(
+        self,
+        node: str,
+        decide: Callable[[Mapping[str, Any]], Mapping[str, Any]],
+        then: Callable[[Transaction], None] | None = None,
+    ) -> None: ...
 
     def usage(self, node: str) -> dict[str, Usage]: ...
 

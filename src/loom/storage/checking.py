@@ -64,7 +64,7 @@ def check(store: SqliteStore, repair: bool) -> CheckReport:
             problems += _sequence(connection)
         dangling = [] if problems else list(_dangling(connection))
         wrong = {} if problems else TierBooks(connection, namespace).wrong()
-        projections = [] if problems else list(_projections(connection, namespace, engine.path, engine.store_id))
+    projections = [] if problems else _damaged_projections(engine, namespace)
     if repair:
         repaired += [f"{count} rows of {table} pointed to no record and were removed" for table, count in dangling]
         repaired += [f"the totals of {tier} of {node!r} were wrong and were counted again" for node, tier in wrong]
@@ -87,6 +87,23 @@ def check(store: SqliteStore, repair: bool) -> CheckReport:
         if swept:
             repaired.append(f"{swept} index files that nothing refers to were removed")
     return CheckReport(records, tuple(problems), tuple(repaired))
+
+
+def _damaged_projections(engine: Engine, namespace: int) -> list[tuple[str, str]]:
+    """The projections that are unusable, and why. A merge meanwhile takes files away, and is no damage."""
+    while True:
+        with engine.read() as connection:
+            before = _published(connection, namespace)
+            found = list(_projections(connection, namespace, engine.path, engine.store_id))
+        with engine.read() as connection:
+            if not found or _published(connection, namespace) == before:
+                return found
+
+
+def _published(connection: sqlite3.Connection, namespace: int) -> list[tuple[str, str]]:
+    return connection.execute(
+        "SELECT kind, file FROM segments WHERE namespace = ? ORDER BY kind, file", (namespace,)
+    ).fetchall()
 
 
 def _integrity(connection: sqlite3.Connection) -> list[str]:

@@ -11,13 +11,12 @@ from typing import Any
 from loom.errors import InvalidInput
 from loom.storage.base import Filter
 from loom.storage.engine import to_micros
-from loom.storage.residency import tier_condition
+from loom.storage.residency import HEARD, tier_condition
 from loom.storage.rows import id_hash
 
 __all__ = ["conditions"]
 
 _COLUMNS = {
-    "node": "r.node",
     "session_id": "r.session",
     "kind": "r.kind",
     "role": "r.role",
@@ -57,14 +56,21 @@ def conditions(wanted: Filter, namespace: int, connection: sqlite3.Connection) -
         choice = getattr(wanted, field)
         if choice is not None:
             clauses.append(one_of(column, names(choice, field)))
+    if wanted.node is not None:
+        nodes = json.dumps(names(wanted.node, "node"))
+        clauses.append(
+            "(r.node IN (SELECT value FROM json_each(?)) OR r.seq IN (SELECT p.record FROM residents p "
+            "WHERE p.namespace = r.namespace AND p.node IN (SELECT value FROM json_each(?)) AND p.tier = ?))"
+        )
+        values.extend([nodes, nodes, HEARD])
     if wanted.session_id is not None:
         clauses.append(hashed("r.session_hash", names(wanted.session_id, "session_id")))
     if wanted.ids is not None:
         clauses.append(hashed("r.id_hash", names(wanted.ids, "ids")))
         clauses.append(one_of("r.id", names(wanted.ids, "ids")))
     if wanted.tier is not None:
-        nodes = None if wanted.node is None else names(wanted.node, "node")
-        clause, own = tier_condition(connection, namespace, names(wanted.tier, "tier"), nodes)
+        whose = None if wanted.node is None else names(wanted.node, "node")
+        clause, own = tier_condition(connection, namespace, names(wanted.tier, "tier"), whose)
         clauses.append(clause)
         values.extend(own)
     if wanted.min_importance is not None:

@@ -8,6 +8,7 @@ reason for it.
 
 from __future__ import annotations
 
+import heapq
 import json
 import sqlite3
 from collections.abc import Iterable, Sequence
@@ -15,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from loom.storage.base import Resident, Usage
 
 __all__ = [
+    "HEARD",
     "WINDOW",
     "TierBooks",
     "places_of",
@@ -29,6 +31,12 @@ __all__ = [
 WINDOW = "l1"
 """The tier that is a window."""
 
+HEARD = "heard"
+"""Where a node keeps track of records that another node of the namespace wrote before it: they are its own too.
+
+Their size is what they take in its window; 0 keeps them out of that.
+"""
+
 _BUDGET_SETTING = "l1_token_budget"
 _SECOND = 1_000_000
 
@@ -41,23 +49,37 @@ def window(connection: sqlite3.Connection, namespace: int, node: str) -> list[tu
     (room,) = connection.execute(
         "SELECT value FROM settings WHERE namespace = ? AND node = ? AND key = ?", (namespace, node, _BUDGET_SETTING)
     ).fetchone() or (None,)
-    (since,) = connection.execute(
-        "SELECT since FROM tiers WHERE namespace = ? AND node = ? AND tier = ?", (namespace, node, WINDOW)
-    ).fetchone() or (0,)
-    budget = left = float("inf") if room is None else json.loads(room)
-    found: list[tuple[int, int]] = []
-    for seq, tokens in connection.execute(
-        "SELECT r.seq, coalesce(r.window_tokens, r.tokens) FROM records r INDEXED BY records_by_node "
+    marks = {
+        tier: (since, items)
+        for tier, since, items in connection.execute(
+            "SELECT tier, since, items FROM tiers WHERE namespace = ? AND node = ? AND tier IN (?, ?)",
+            (namespace, node, WINDOW, HEARD),
+        )
+    }
+    since = marks.get(WINDOW, (0, 0))[0]
+    rows: Iterable[tuple[int, int, int | None]] = connection.execute(
+        "SELECT r.seq, r.tokens, r.window_tokens FROM records r INDEXED BY records_by_node "
         "WHERE r.namespace = ? AND r.node = ? AND r.tier = 'l1' AND r.seq > ? "
         "AND NOT EXISTS (SELECT 1 FROM supersessions s WHERE s.record = r.seq) ORDER BY r.seq DESC",
         (namespace, node, since),
-    ):
-        if tokens > budget:
+    )
+    if marks.get(HEARD, (0, 0))[1]:
+        heard = connection.execute(
+            "SELECT record, tokens, NULL FROM residents WHERE namespace = ? AND node = ? AND tier = ? AND record > ? "
+            "AND tokens > 0 ORDER BY record DESC",
+            (namespace, node, HEARD, since),
+        )
+        rows = heapq.merge(rows, heard, key=lambda row: row[0], reverse=True)
+    budget = left = float("inf") if room is None else json.loads(room)
+    found: list[tuple[int, int]] = []
+    for seq, tokens, shorter in rows:
+        size = tokens if tokens <= budget or shorter is None else shorter
+        if size > budget:
             continue
-        if tokens > left:
+        if size > left:
             break
-        left -= tokens
-        found.append((seq, tokens))
+        left -= size
+        found.append((seq, size))
     return found
 
 
@@ -81,13 +103,18 @@ def windows(connection: sqlite3.Connection, namespace: int, nodes: Iterable[str]
 def tier_condition(
     connection: sqlite3.Connection, namespace: int, tiers: Sequence[str], nodes: Sequence[str] | None
 ) -> tuple[str, list[str]]:
-    """SQL over `records r` for being in one of these tiers of its own node, with its values."""
+    """SQL over `records r` for being in one of these tiers, of these nodes or of any, with its values."""
     recent = windows(connection, namespace, nodes) if WINDOW in tiers else []
+    values = [json.dumps(recent), json.dumps([tier for tier in tiers if tier != WINDOW])]
+    whose = ""
+    if nodes is not None:
+        whose = " AND t.node IN (SELECT value FROM json_each(?))"
+        values.append(json.dumps([*nodes]))
     return (
-        "(r.seq IN (SELECT value FROM json_each(?)) OR (r.seq, r.node) IN (SELECT p.record, p.node FROM residents p "
+        "(r.seq IN (SELECT value FROM json_each(?)) OR r.seq IN (SELECT p.record FROM residents p "
         "JOIN tiers t ON t.namespace = p.namespace AND t.node = p.node AND t.tier = p.tier "
-        "WHERE t.namespace = r.namespace AND t.tier IN (SELECT value FROM json_each(?))))",
-        [json.dumps(recent), json.dumps([tier for tier in tiers if tier != WINDOW])],
+        f"WHERE t.namespace = r.namespace AND t.tier IN (SELECT value FROM json_each(?)){whose}))",
+        values,
     )
 
 
@@ -153,14 +180,18 @@ class TierBooks:
     def enter(
         self, records: Sequence[int], sizes: Sequence[int] | None, tier: str, node: str, entered: int
     ) -> dict[int, int]:
-        """Enter records, at their own sizes unless others are given; the sizes of those not there before."""
+        """Enter records, at their own sizes unless others are given; the sizes of those not there before.
+
+        A record that has a newer version does not come in.
+        """
         came: dict[int, int] = {}
         for position, record in enumerate(records):
             row = self._connection.execute(
                 "INSERT OR IGNORE INTO residents "
                 "(namespace, node, tier, record, tokens, importance, entered, written_at) "
                 "SELECT namespace, ?1, ?2, seq, coalesce(?3, tokens), importance, ?4, committed_at FROM records "
-                "WHERE seq = ?5 AND namespace = ?6 AND version > 0 RETURNING tokens",
+                "WHERE seq = ?5 AND namespace = ?6 AND version > 0 "
+                "AND NOT EXISTS (SELECT 1 FROM supersessions WHERE record = ?5) RETURNING tokens",
                 (node, tier, None if sizes is None else sizes[position], entered, record, self._namespace),
             ).fetchall()
             if row:

@@ -23,6 +23,7 @@ from loom.errors import (
     CorruptStore,
     ForgetPending,
     InvalidInput,
+    ReadOnly,
     SettingsConflict,
     StoreBusy,
     StoreUnavailable,
@@ -60,7 +61,7 @@ from loom.storage.projections import (
     start_over,
     vector_basis,
 )
-from loom.storage.residency import WINDOW, places_of, residents, resides, totals, window
+from loom.storage.residency import HEARD, WINDOW, places_of, residents, resides, totals, window
 from loom.storage.rows import (
     ENTRY_COLUMNS,
     RECORD_COLUMNS,
@@ -148,6 +149,14 @@ class SqliteStore:
         with self._reading() as connection:
             return [str(row[0]) for row in connection.execute("SELECT name FROM namespaces ORDER BY number")]
 
+    def nodes(self) -> list[str]:
+        """The nodes that have settled their settings in this namespace."""
+        with self._reading() as connection:
+            rows = connection.execute(
+                "SELECT DISTINCT node FROM settings WHERE namespace = ? AND node != '' ORDER BY node", (self._number,)
+            ).fetchall()
+        return [row[0] for row in rows]
+
     def _namespace_number(self, name: str) -> int:
         with self._reading() as connection:
             row = connection.execute("SELECT number FROM namespaces WHERE name = ?", (name,)).fetchone()
@@ -185,26 +194,44 @@ class SqliteStore:
         with self._reading() as connection:
             return read_settings(connection, self._number, node)
 
-    def settle(self, node: str, decide: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> None:
+    def settle(
+        self,
+        node: str,
+        decide: Callable[[Mapping[str, Any]], Mapping[str, Any]],
+        then: Callable[[SqliteTransaction], None] | None = None,
+    ) -> None:
         """Agree on settings with every other process: `decide` sees what the file has and says what holds.
 
         What it answers is written in the same transaction, so two processes that open a new file at once
-        cannot both have their way. It may be called twice.
+        cannot both have their way. It may be called twice. Where settings change, `then` does what follows
+        from that, in the same transaction.
         """
         found = self.settings(node)
         wanted = decide(found)
-        if self.read_only or all(found.get(key) == value for key, value in wanted.items()):
+        if all(found.get(key) == value for key, value in wanted.items()):
             return
-        with self._writing() as connection:
+        if self.read_only:
+            if found and any(found[key] != value for key, value in wanted.items() if key in found):
+                raise ReadOnly("settings cannot be changed in a store that was opened read-only")
+            return
+        with self.transaction() as transaction:
+            connection = transaction.connection
             found = read_settings(connection, self._number, node)
             for key, value in decide(found).items():
                 if found.get(key) != value:
                     self._put_setting(connection, node, key, value)
+            if then is not None:
+                then(transaction)
 
     def _put_setting(self, connection: sqlite3.Connection, node: str, key: str, value: Any) -> None:
         connection.execute(
             "INSERT OR REPLACE INTO settings (namespace, node, key, value) VALUES (?, ?, ?, ?)",
             (self._number, node, key, dump_json(value, f"the setting {key}")),
+        )
+        connection.execute(
+            "INSERT INTO settings (namespace, node, key, value) VALUES (?, '', 'revision', '1') "
+            "ON CONFLICT DO UPDATE SET value = value + 1",
+            (self._number,),
         )
         count_up(connection)
 
@@ -422,7 +449,7 @@ class SqliteStore:
         with self._reading() as connection:
             recent = (WINDOW,) if any(seq == record for seq, _ in window(connection, self._number, node)) else ()
             places = places_of(connection, self._number, record)
-        return recent + tuple(tier for where, tier in places if where == node)
+        return recent + tuple(tier for where, tier in places if where == node and tier != HEARD)
 
     def usage(self, node: str) -> dict[str, Usage]:
         """What each tier of a node holds; a tier that was never used is missing."""

@@ -15,7 +15,7 @@ from loom.errors import EmbeddingError, IdConflict, InvalidInput, VersionConflic
 from loom.storage.base import Draft, Entry, Record, Resident, Usage, Vector, Written
 from loom.storage.engine import from_micros, to_micros
 from loom.storage.projections import active_space
-from loom.storage.residency import WINDOW, TierBooks, places_of, residents, resides, totals, window
+from loom.storage.residency import HEARD, WINDOW, TierBooks, places_of, residents, resides, totals, window
 from loom.storage.rows import checksum, dump_json, id_hash, read_records, read_settings, session_hash
 
 __all__ = ["EMBED", "EMPTY_VECTORS", "SqliteTransaction"]
@@ -43,7 +43,9 @@ class _Newest:
     content: str
     data: str | None
     metadata: str | None
-    tier: str | None
+    kind: str
+    node: str
+    importance: float
 
 
 class SqliteTransaction:
@@ -62,10 +64,11 @@ class SqliteTransaction:
         self._books = TierBooks(connection, namespace)
         # Records carry their own numbers; `store` is written only when others are given out: one page less.
         self._next: int
-        self._next, committed_at, self._space = connection.execute(
+        self._next, committed_at, self._space, self.revision = connection.execute(
             "SELECT max(seq, ifnull((SELECT max(seq) FROM records), 0)), "
             "max(committed_at, ifnull((SELECT committed_at FROM records ORDER BY seq DESC LIMIT 1), 0)), "
-            "(SELECT value FROM settings WHERE namespace = ? AND node = '' AND key = 'space') FROM store",
+            "(SELECT value FROM settings WHERE namespace = ?1 AND node = '' AND key = 'space'), "
+            "(SELECT value FROM settings WHERE namespace = ?1 AND node = '' AND key = 'revision') FROM store",
             (namespace,),
         ).fetchone()
         # Never goes back, whatever the clock does: `known_at` relies on the order.
@@ -92,6 +95,7 @@ class SqliteTransaction:
         rows: list[tuple[Any, ...]] = []
         edges: list[tuple[Any, ...]] = []
         results: list[Written] = []
+        heard: list[tuple[int, str, int]] = []
         newest: dict[str, _Newest] = {}
         for draft in drafts:
             metadata = dump_json(dict(draft.metadata), "metadata") if draft.metadata else None
@@ -102,8 +106,16 @@ class SqliteTransaction:
             known = newest.get(draft.id) or (self._newest(draft.id, own_hash) if draft.named else None)
             if known is not None:
                 same = known.content == draft.content and known.data == data
-                if same and (not draft.revises or known.metadata == metadata):
-                    results.append(Written(known.seq, draft.id, known.version, False))
+                if draft.revises:
+                    if known.kind != draft.kind:
+                        raise IdConflict(
+                            f"the id {draft.id!r} names a {known.kind}; a {draft.kind} cannot be its next version. "
+                            "Choose another id."
+                        )
+                    same = same and known.metadata == metadata
+                    same = same and (draft.lasting or known.importance == draft.importance)
+                if same:
+                    results.append(Written(known.seq, draft.id, known.version, False, known.node, known.importance))
                     continue
                 if not draft.revises:
                     raise IdConflict(
@@ -111,17 +123,23 @@ class SqliteTransaction:
                         "or use update() to replace it with a new version"
                     )
                 version = known.version + 1
+                if draft.lasting and known.importance > draft.importance:
+                    draft = draft._replace(importance=known.importance)
             seq = self._next = self._next + 1
             rows.append(self._row(draft, seq, own_hash, version, created_at, now, metadata, data))
             if known is not None:
-                self._supersede(known, seq, created_at)
+                heard += self._supersede(known, draft, seq, created_at)
             if draft.named:
-                newest[draft.id] = _Newest(seq, version, created_at, draft.content, data, metadata, draft.tier)
+                newest[draft.id] = _Newest(
+                    seq, version, created_at, draft.content, data, metadata, draft.kind, draft.node, draft.importance
+                )
             if draft.sources:
                 edges += [(id_hash(self.namespace, source), own_hash) for source in draft.sources]
             self.appended_bytes += len(draft.content)
-            results.append(Written(seq, draft.id, version, True))
+            results.append(Written(seq, draft.id, version, True, draft.node, draft.importance))
         self._many(_INSERT_RECORD, rows)
+        for seq, node, size in heard:
+            self.enter([seq], HEARD, node, "heard", [size])
         if edges:
             self._many("INSERT OR IGNORE INTO edges (source, derived) VALUES (?, ?)", edges)
         if self._space is not None:
@@ -173,18 +191,30 @@ class SqliteTransaction:
         )
         return (*row, checksum(row), draft.window_tokens)
 
-    def _supersede(self, old: _Newest, by: int, at: int) -> None:
-        """A newer version takes over: the old one stays in the log and leaves the tiers."""
+    def _supersede(self, old: _Newest, new: Draft, by: int, at: int) -> list[tuple[int, str, int]]:
+        """A newer version takes over: the old one stays in the log and leaves the tiers.
+
+        Its uses go with the newer one, and whoever knew the old one is to know that: record, node and size.
+        """
         self.connection.execute(
             "INSERT INTO supersessions (record, seq, by, at, committed_at) VALUES (?, ?, ?, ?, ?)",
             (old.seq, self.next_seq(), by, max(at, old.created_at), self.now),
         )
+        self._write_accesses(self.connection)
+        self.connection.execute(
+            "UPDATE accesses SET record = ? WHERE namespace = ? AND record = ?", (by, self.namespace, old.seq)
+        )
+        knew = {} if old.node == new.node else {old.node: new.tokens}
         for node, tier in places_of(self.connection, self.namespace, old.seq):
-            self.leave([old.seq], tier, node, "superseded")
+            went = self._books.leave([old.seq], tier, node)
+            self._moved(went, tier, node, 0, "superseded")
+            if tier == HEARD and node != new.node:
+                knew[node] = new.tokens if went.get(old.seq) else 0
+        return [(by, node, size) for node, size in knew.items()]
 
     def _newest(self, record_id: str, own_hash: int) -> _Newest | None:
         row = self.connection.execute(
-            "SELECT seq, version, created_at, content, data, metadata, tier FROM records "
+            "SELECT seq, version, created_at, content, data, metadata, kind, node, importance FROM records "
             "WHERE id_hash = ? AND id = ? ORDER BY version DESC LIMIT 1",
             (own_hash, record_id),
         ).fetchone()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Generic, TypeVar
 
 from loom.errors import InvalidInput
@@ -28,20 +28,22 @@ class MemoryLayer(ABC, Generic[Item]):
         self._drafter = drafter
 
     def add(self, what: Rememberable, *, importance: float | None = None, session_id: str | None = None) -> Receipt:
-        """Remember something in this tier alone; others leave it if they must."""
+        """Remember something in this tier (into L1: the usual way, so that what is important comes to L2 as well)."""
         speech = NOTHING_SAID._replace(importance=importance, session_id=session_id)
-        return self._tiers.write([self._drafter.draft(what, None, speech)], self.tier)[0]
+        return self._tiers.write([self._drafter.draft(what, None, speech)], self.tier, again=True)[0]
 
     def retrieve(self, limit: int | None = None, *, session_id: str | None = None) -> list[Item]:
         """What is in the tier, at most `limit`, of one session if one is given. Counts as no use."""
-        if limit is not None and (not isinstance(limit, int) or limit < 1):
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
             raise InvalidInput(f"limit is {limit!r}; it must be a whole number of 1 or more, or None for all")
-        records = [record for record in self._records() if session_id is None or record.session_id == session_id]
-        return self._items(records, limit)
+        held = self._held()
+        found = self._tiers.store.records(held)
+        records = [found[seq] for seq in held if seq in found]
+        return self._items([one for one in records if session_id in (None, one.session_id)], held, limit)
 
     def evict(self, tokens: int = 1) -> int:
         """Free at least so many tokens, the least worthy first; how many records left. None of them is lost."""
-        if not isinstance(tokens, int) or tokens < 1:
+        if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1:
             raise InvalidInput(f"evict() frees a whole number of tokens, 1 or more, not {tokens!r}")
         return self._tiers.evict(self.tier, tokens)
 
@@ -69,16 +71,11 @@ class MemoryLayer(ABC, Generic[Item]):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.token_usage:,} of {self.token_budget:,} tokens>"
 
-    @abstractmethod
-    def _records(self) -> list[Record]:
-        """The records of the tier, in its order."""
+    def _held(self) -> dict[int, int]:
+        """Number and size of each record in the tier, oldest arrival first."""
+        residents = self._tiers.store.residents(self._tiers.node, self.tier)
+        return {one.record: one.tokens for one in residents}
 
     @abstractmethod
-    def _items(self, records: Sequence[Record], limit: int | None) -> list[Item]:
-        """The records as what the tier gives back."""
-
-    def _residents(self) -> list[Record]:
-        """The records of a tier other than the window, oldest arrival first."""
-        numbers = [one.record for one in self._tiers.store.residents(self._tiers.node, self.tier)]
-        found = self._tiers.store.records(numbers)
-        return [found[seq] for seq in numbers if seq in found]
+    def _items(self, records: Sequence[Record], sizes: Mapping[int, int], limit: int | None) -> list[Item]:
+        """The records as what the tier gives back, at most `limit`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from loom.memory.layers.base import MemoryLayer
 from loom.memory.summarizer import stand_in, stand_in_task
@@ -25,15 +25,12 @@ class TokenBudgetLayer(MemoryLayer[Task]):
 
     tier = MemoryTier.L1
 
-    def _records(self) -> list[Record]:
-        numbers = [seq for seq, _ in reversed(self._tiers.store.window(self._tiers.node))]
-        found = self._tiers.store.records(numbers)
-        return [found[seq] for seq in numbers if seq in found]
+    def _held(self) -> dict[int, int]:
+        return dict(reversed(self._tiers.store.window(self._tiers.node)))
 
-    def _items(self, records: Sequence[Record], limit: int | None) -> list[Task]:
-        budget = self.token_budget
+    def _items(self, records: Sequence[Record], sizes: Mapping[int, int], limit: int | None) -> list[Task]:
         return [
-            record_as_task(record) if record.tokens <= budget else stand_in_task(record)
+            record_as_task(record) if sizes[record.seq] == record.tokens else stand_in_task(record)
             for record in (records if limit is None else records[-limit:])
         ]
 
@@ -43,11 +40,9 @@ class PriorityTokenLayer(MemoryLayer[Task]):
 
     tier = MemoryTier.L2
 
-    def _records(self) -> list[Record]:
-        return sorted(self._residents(), key=lambda record: (-record.importance, -record.seq))
-
-    def _items(self, records: Sequence[Record], limit: int | None) -> list[Task]:
-        return [record_as_task(record) for record in records[:limit]]
+    def _items(self, records: Sequence[Record], sizes: Mapping[int, int], limit: int | None) -> list[Task]:
+        ordered = sorted(records, key=lambda record: (-record.importance, -record.seq))
+        return [record_as_task(record) for record in ordered[:limit]]
 
 
 class SummaryLayer(MemoryLayer[TaskSummary]):
@@ -55,10 +50,7 @@ class SummaryLayer(MemoryLayer[TaskSummary]):
 
     tier = MemoryTier.L3
 
-    def _records(self) -> list[Record]:
-        return self._residents()
-
-    def _items(self, records: Sequence[Record], limit: int | None) -> list[TaskSummary]:
+    def _items(self, records: Sequence[Record], sizes: Mapping[int, int], limit: int | None) -> list[TaskSummary]:
         return [stand_in(record) for record in (records if limit is None else records[-limit:])]
 
 

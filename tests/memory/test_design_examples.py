@@ -1,0 +1,263 @@
+"""The examples of the design documents that concern the tiers and the manager run as they stand."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+from collections.abc import Iterator
+from dataclasses import fields
+from enum import StrEnum
+from typing import Any
+
+import pytest
+
+import loom.memory
+from loom.events import EventBus
+from loom.memory import LoomMemory, MemoryManager, MemoryStrategyType, MemoryTier, MemoryType, MemoryUnit
+from loom.protocol import Task
+
+# The words of the documents. Only the names that they take for granted (`task`, `parent_manager`) are supplied.
+
+USE_OF_THE_MANAGER = """
+from loom.memory import MemoryManager, LoomMemory
+
+# 创建记忆管理器（Token-First 配置）
+memory = MemoryManager(
+    node_id="agent-1",
+    l1_token_budget=8000,   # L1: 8K tokens
+    l2_token_budget=16000,  # L2: 16K tokens
+    l3_token_budget=32000,  # L3: 32K tokens
+    l4_token_budget=100000, # L4: 100K tokens
+)
+
+# 添加任务
+memory.add_task(task)
+
+# 获取 L1 最近任务
+recent_tasks = memory.get_l1_tasks(limit=10)
+
+# 获取 L2 重要任务
+important_tasks = memory.get_l2_tasks(limit=10)
+
+# 触发层间迁移
+memory.promote_tasks()
+
+# 获取统计信息（Token-First）
+stats = memory._loom_memory.get_stats()
+print(f"L1 token usage: {stats['l1_token_usage']}/{stats['l1_token_budget']}")
+print(f"L2 token usage: {stats['l2_token_usage']}/{stats['l2_token_budget']}")
+"""
+
+A_MEMORY_FOR_THE_CONTEXT = """
+from loom.memory import LoomMemory
+from loom.memory.tokenizer import EstimateCounter
+
+# 创建记忆（Token-First 配置）
+memory = LoomMemory(
+    node_id="agent-1",
+    l1_token_budget=8000,
+    l2_token_budget=16000,
+)
+"""
+
+THE_MANAGER_AWAITED = """
+manager = MemoryManager(
+    node_id="agent-1",
+    parent=parent_manager,     # 父节点（分形架构）
+    l1_token_budget=8000,
+    l2_token_budget=16000,
+    l3_token_budget=32000,
+    l4_token_budget=100000,
+    strategy=MemoryStrategyType.IMPORTANCE_BASED,
+)
+
+# 添加任务到记忆
+await manager.add_task(task, importance=0.8)
+
+# 上下文存储（key-value，任务间共享）
+await manager.add_context("task:123:content", "任务内容...")
+content = await manager.read("task:123:content")
+
+# 查询记忆
+results = await manager.query("OAuth2 认证方案")
+"""
+
+A_CHILD = """
+child_manager = MemoryManager(
+    node_id="child-1",
+    parent=parent_manager,  # 自动继承父节点记忆
+)
+"""
+
+STRATEGIES = """
+class MemoryStrategyType(StrEnum):
+    IMPORTANCE_BASED = "importance_based"  # 基于重要性排序（默认）
+    SIMPLE = "simple"                      # 基于频率的提升
+"""
+
+TYPES = """
+class MemoryTier(StrEnum):
+    L1 = "l1"  # 短期
+    L2 = "l2"  # 工作
+    L3 = "l3"  # 摘要
+    L4 = "l4"  # 长期
+
+class MemoryType(StrEnum):
+    TASK = "task"
+    CONTEXT = "context"
+    FACT = "fact"
+    SUMMARY = "summary"
+
+class MemoryUnit:
+    id: str
+    content: Any
+    tier: MemoryTier
+    type: MemoryType
+    importance: float
+    token_count: int
+    created_at: datetime
+    accessed_count: int
+"""
+
+
+def run(example: str, **names: Any) -> dict[str, Any]:
+    """Run an example and give back its names; with a loop where it awaits."""
+    code = compile(example, "<design document>", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    if code.co_flags & inspect.CO_COROUTINE:
+
+        async def awaited() -> None:
+            await eval(code, names)
+
+        asyncio.run(awaited())
+    else:
+        exec(code, names)
+    return names
+
+
+def named(example: str, **names: Any) -> dict[str, Any]:
+    return run(example, MemoryManager=MemoryManager, MemoryStrategyType=MemoryStrategyType, **names)
+
+
+@pytest.fixture(autouse=True)
+def no_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The examples name no embedder; what they show does not need one."""
+    monkeypatch.setenv("LOOM_EMBEDDER", "none")
+
+
+@pytest.fixture
+def task() -> Task:
+    return Task(action="execute", parameters={"content": "OAuth2 认证方案: 使用 Authorization Code 模式"})
+
+
+@pytest.fixture
+def parent_manager() -> Iterator[MemoryManager]:
+    with MemoryManager("parent") as parent:
+        yield parent
+
+
+def test_the_example_of_use_runs_and_prints_the_usage_of_its_tiers(
+    task: Task, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """000 使用示例: requirements 14, 47, 57, 58, 62; C-12, C-15."""
+    shown = run(USE_OF_THE_MANAGER, task=task)
+    assert shown["recent_tasks"] == [task]
+    assert shown["important_tasks"] == [task]  # execute is 0.65
+    used = shown["stats"]["l1_token_usage"]
+    assert used > 0
+    assert capsys.readouterr().out.splitlines() == [
+        f"L1 token usage: {used}/8000",
+        f"L2 token usage: {used}/16000",
+    ]
+    assert shown["stats"] == shown["memory"].get_stats()
+
+
+def test_the_memory_of_the_context_example_has_the_budgets_it_names() -> None:
+    """000 与上下文模块配合使用, as far as it concerns the memory: requirements 14, 47, 56."""
+    shown = run(A_MEMORY_FOR_THE_CONTEXT)
+    stats = shown["memory"].get_stats()
+    assert [stats[f"l{tier}_token_budget"] for tier in (1, 2, 3, 4)] == [8000, 16000, 32000, 100000]
+
+
+def test_the_awaited_example_keeps_the_task_the_value_and_finds_the_task(
+    task: Task, parent_manager: MemoryManager
+) -> None:
+    """001 MemoryManager: requirements 55, 62 to 65; C-12, C-13."""
+    shown = named(THE_MANAGER_AWAITED, task=task, parent_manager=parent_manager)
+    manager = shown["manager"]
+    assert manager.parent is parent_manager
+    assert manager.get_l2_tasks() == [task]
+    record = manager.get(task.task_id)
+    assert record is not None
+    assert record.importance == 0.8
+    assert f"{shown['content']}" == "任务内容..."
+    assert [hit.id for hit in shown["results"]] == [task.task_id]
+
+
+def test_the_awaited_example_runs_without_a_parent(task: Task) -> None:
+    """001 MemoryManager with the root's parent, which is none: requirement 62."""
+    shown = named(THE_MANAGER_AWAITED, task=task, parent_manager=None)
+    assert shown["manager"].parent is None
+    assert [hit.id for hit in shown["results"]] == [task.task_id]
+
+
+def test_the_child_of_the_example_inherits_what_its_parent_shares(parent_manager: MemoryManager) -> None:
+    """001 父子关系: requirement 67."""
+    asyncio.run(parent_manager.write("plan", "三步", "shared"))
+    asyncio.run(parent_manager.write("team", "red", "global"))
+    child = named(A_CHILD, parent_manager=parent_manager)["child_manager"]
+    plan, team = asyncio.run(child.read("plan")), asyncio.run(child.read("team"))
+    assert (str(plan), str(team)) == ("三步", "red")
+
+
+@pytest.mark.parametrize(
+    ("example", "ours"),
+    [(STRATEGIES, MemoryStrategyType), (TYPES, MemoryTier), (TYPES, MemoryType)],
+    ids=["MemoryStrategyType", "MemoryTier", "MemoryType"],
+)
+def test_every_member_of_the_documents_enumerations_is_ours_too(example: str, ours: type[StrEnum]) -> None:
+    """001 类型定义, 记忆策略: requirements 18, 19, 25; C-3 allows more members."""
+    from datetime import datetime
+
+    theirs = run(example, StrEnum=StrEnum, Any=Any, datetime=datetime)[ours.__name__]
+    assert issubclass(ours, StrEnum)
+    assert {name: str(member) for name, member in theirs.__members__.items()}.items() <= {
+        name: str(member) for name, member in ours.__members__.items()
+    }.items()
+
+
+def test_the_names_in_use_around_the_second_document_are_aliases_of_the_tiers() -> None:
+    """C-3."""
+    aliases = ("L1_RAW_IO", "L2_WORKING", "L3_SESSION", "L4_GLOBAL")
+    assert [MemoryTier[name] for name in aliases] == list(MemoryTier)
+    assert list(MemoryTier) == ["l1", "l2", "l3", "l4"]
+
+
+def test_a_unit_of_memory_has_the_documents_fields_and_becomes_a_message() -> None:
+    """001 类型定义, 002 types.py: requirement 20."""
+    from datetime import datetime
+
+    theirs = run(TYPES, StrEnum=StrEnum, Any=Any, datetime=datetime)["MemoryUnit"]
+    assert set(theirs.__annotations__) <= {one.name for one in fields(MemoryUnit)}
+    unit = MemoryUnit(content="使用 OAuth2", type=MemoryType.CONTEXT, importance=0.7, token_count=4)
+    assert unit.to_message() == {"role": "system", "content": "使用 OAuth2"}
+    said = MemoryUnit(content="好", metadata={"role": "user"})
+    assert said.to_message() == {"role": "user", "content": "好"}
+    assert unit.created_at.tzinfo is not None
+
+
+def test_both_quick_look_up_spellings_of_the_second_document_hear_the_bus(task: Task) -> None:
+    """002 五、快速查阅: `MemoryManager(node_id, parent=..., event_bus=...)`, `LoomMemory(node_id, event_bus=...)`."""
+    bus = EventBus()
+    with MemoryManager("agent-1", parent=None, event_bus=bus) as manager, LoomMemory("tools", event_bus=bus) as tools:
+        bus.publish_sync(task)
+        assert manager.get_l1_tasks() == [task]
+        assert tools.get_l1_tasks() == [task]
+    assert bus.failures == []
+
+
+@pytest.mark.parametrize("name", ["MemoryManager", "LoomMemory", "MemoryFactory", "MemoryTier", "MemoryStrategyType"])
+def test_the_documents_import_it_from_the_package(name: str) -> None:
+    """Requirement 14."""
+    assert name in loom.memory.__all__
+    assert getattr(loom.memory, name).__name__ == name

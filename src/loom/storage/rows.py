@@ -51,13 +51,11 @@ def id_hash(namespace: int, name: str) -> int:
 
     Ids of our own making begin with their time. It goes into the upper bits, so that what is written together
     lies together: with hashes alone every commit touches another page, and a write among 100,000 costs a fifth
-    more than among 10,000. The unit is 32 ms, which a fast writer fills a page in; 15 bits of it come round every
-    17 minutes. (With a unit of 17 minutes, a batch of 100 after 90,000 in one of them took 69 us a record, with 32 ms
-    61: medians of 30 rounds in turn. 256 ms and 1 s took 62.)
+    more than among 10,000.
     """
     try:
         digest = hashlib.blake2b(f"{namespace}\0{name}".encode(), digest_size=6).digest()
-        window = int(name[6:9].translate(_BASE_32), 32) if len(name) == 26 and name.startswith("01") else digest[0]
+        window = int(name[2:6].translate(_BASE_32), 32) if len(name) == 26 and name.startswith("01") else digest[0]
     except UnicodeEncodeError as error:
         raise InvalidInput("an id or a session holds a lone surrogate, which is not valid text") from error
     except ValueError:  # 26 characters of something else

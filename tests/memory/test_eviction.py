@@ -230,6 +230,32 @@ def test_seconds_and_months_are_ordered_alike() -> None:
     assert order(stretched, WEIGHTED) == order(tier, WEIGHTED)
 
 
+def test_a_night_between_two_turns_changes_nothing() -> None:
+    def later(at: float) -> float:
+        return at + 30_000.0 * (at >= 140)
+
+    tier = session(200)
+    slept = [
+        one._replace(
+            written_at=later(one.written_at),
+            last_at=later(one.last_at),
+            previous_at=None if one.previous_at is None else later(one.previous_at),
+        )
+        for one in tier
+    ]
+    assert order(slept, WEIGHTED) == order(tier, WEIGHTED)
+
+
+def test_reading_alone_moves_the_clock() -> None:
+    """With nothing written any more, what is used now and again must still pass what was used once."""
+    tier = [resident(number) for number in range(100)]
+    tier[10] = resident(10, 150.0, 180.0, 199.0)
+    tier[20] = resident(20, 110.0)
+    leaving = order(tier, WEIGHTED)
+    assert leaving[-1] == 10
+    assert leaving.index(20) < leaving.index(99) or leaving[-2] == 20
+
+
 # --- the grace -------------------------------------------------------------------------------------------
 
 

@@ -234,6 +234,16 @@ def test_l1_keeps_the_newest_tasks_that_fit_and_gives_them_in_their_order() -> N
         assert ids(memory.get_l1_tasks()) == ["texact"]
 
 
+def test_nothing_stays_in_l1_that_is_older_than_what_has_left() -> None:
+    """Requirement 42: first in, first out, also where an older and smaller task would still fit."""
+    with opened(l1_token_budget=50) as memory:
+        memory.add_task(task("old"))
+        memory.add_task(task("large", 40))
+        assert ids(memory.get_l1_tasks()) == ["told", "tlarge"]
+        memory.add_task(task("new", 15))
+        assert ids(memory.get_l1_tasks()) == ["tnew"]
+
+
 def test_what_leaves_l1_is_still_got_and_found(small: LoomMemory) -> None:
     """C-38: dropped from L1 only."""
     for number in range(30):
@@ -601,12 +611,30 @@ def test_search_crosses_sessions_unless_one_is_asked_for(small: LoomMemory) -> N
     assert len(small.search_tasks("shared word", limit=40, session_id="s1")) == 20
 
 
+@pytest.mark.parametrize("question", ["kettle", "walnut", "umbrella", "zebra crossing", "雨伞"])
+def test_a_task_is_found_by_its_action_its_parameters_its_result_and_its_error(
+    memory: LoomMemory, question: str
+) -> None:
+    """Trap: results, errors and the question itself missing."""
+    memory.add_task(task(2))
+    memory.add_task(
+        Task(
+            task_id="t1",
+            action="kettle",
+            parameters={"walnut": 1, "c": {"deep": ["umbrella"]}},
+            result={"n": "zebra crossing"},
+            error="雨伞坏了",
+        )
+    )
+    assert ids(memory.search_tasks(question)) == ["t1"]
+
+
 @pytest.mark.parametrize("limit", [0, -1, 1.5, "3", True])
 def test_a_limit_that_is_no_number_of_tasks_is_refused(memory: LoomMemory, limit: Any) -> None:
     memory.add_task(task(1))
     for ask in (memory.get_l1_tasks, memory.get_l2_tasks, memory.get_l3_summaries):
         with pytest.raises(InvalidInput, match="limit"):
-            ask(limit)
+            ask(limit=limit)
     with pytest.raises(InvalidInput, match="limit"):
         memory.search_tasks("k1w1", limit)
 

@@ -281,7 +281,7 @@ class LoomMemory:
         """The tasks of L2, the most important first."""
         return self.l2.retrieve(limit, session_id=session_id)
 
-    def get_l3_summaries(self, limit: int | None = None, session_id: str | None = None) -> list[TaskSummary]:
+    def get_l3_summaries(self, session_id: str | None = None, limit: int | None = None) -> list[TaskSummary]:
         """The summaries of L3, the newest arrivals, at most `limit`, in the order in which they came."""
         return self.l3.retrieve(limit, session_id=session_id)
 

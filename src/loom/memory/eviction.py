@@ -2,14 +2,14 @@
 
 Three rules: the least important first, the least used first, or the lowest weighted score of recency (LRU-2),
 frequency and relevance. The records and the moving are elsewhere. Nothing here reads a clock: the present is
-the newest reference among the residents, and time is measured by how long they have been waiting for one, so
-that a tier of a minute and a tier of a month are ordered alike.
+the newest reference among the residents, and time is counted in records written, so that a tier of a minute
+and a tier of a month are ordered alike.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -214,17 +214,40 @@ class _Table:
         stays before everything that still waits for its first use (66 % of hits, LRU 94 %, this 96 %). So a
         record that was never used is as far back as its writing, and the residents tell what age means.
         """
-        now = max(self.last_at.max(), self.written_at.max())
-        waiting = now - self.last_at
+        turn = self._turns()
+        written, last = turn(self.written_at), turn(self.last_at)
+        previous = turn(np.where(np.isinf(self.previous_at), self.written_at, self.previous_at))
+        now = max(last.max(), written.max())
+        waiting = now - last
         scale = float(np.median(waiting)) or math.fsum(waiting) / len(waiting) or 1.0
-        previous_at = np.where(np.isinf(self.previous_at), self.written_at, self.previous_at)
         # The last but one reference leads, as in LRU-2. By it alone nothing that comes back would stay long enough
         # to be used twice, where every record is used but rarely: MEM-002 as worded, 7 % of hits instead of 11 %.
-        nearness = 0.75 * _near(now - previous_at, scale) + 0.25 * _near(waiting, scale)
+        nearness = 0.75 * _near(now - previous, scale) + 0.25 * _near(waiting, scale)
         # A scan uses each record once, and must not vouch for itself: 84 % of hits under one instead of 95 %.
-        ages_in_use = np.maximum(0.0, self.last_at - self.written_at)[self.uses > 1]
-        recency: _Numbers = (nearness + _prospect(now - self.written_at, ages_in_use, scale)) / 2
+        ages_in_use = np.maximum(0.0, last - written)[self.uses > 1]
+        recency: _Numbers = (nearness + _prospect(now - written, ages_in_use, scale)) / 2
         return recency
+
+    def _turns(self) -> Callable[[_Numbers], _Numbers]:
+        """Seconds as numbers of records: a clock that goes on with the work, and stands while that stalls.
+
+        In seconds, a night or a busy machine makes everything from before it old at once: with stalls, or where
+        the speed changes, 95 % of hits on the locality workload instead of 96 %, 92 % instead of 95 % under a scan.
+        Beyond the first and the last writing it goes at the average speed, so that reading alone moves it too.
+        """
+        order = np.lexsort((self.record, self.written_at))
+        times = self.written_at[order]
+        numbers = np.maximum.accumulate(self.record[order].astype(np.float64))
+        last_of_moment = np.append(times[1:] > times[:-1], True)
+        times, numbers = times[last_of_moment], numbers[last_of_moment]
+        speed = (numbers[-1] - numbers[0]) / (times[-1] - times[0]) if len(times) > 1 else 1.0
+
+        def turn(at: _Numbers) -> _Numbers:
+            beyond = np.maximum(0.0, at - times[-1]) - np.maximum(0.0, times[0] - at)
+            turned: _Numbers = np.interp(at, times, numbers) + speed * beyond
+            return turned
+
+        return turn
 
 
 def _near(distance: _Numbers, scale: float) -> _Numbers:

@@ -169,15 +169,10 @@ class Tiers:
             rules = self._rules_in(transaction)
             placed = [self._before_writing(draft, tier, rules, on_oversize) for draft in drafts]
             written = transaction.append(placed)
-            heard = [(one, draft) for one, draft in zip(written, placed, strict=True) if one.node != self.node]
-            for one, draft in heard:
-                size = 0 if draft.tier is None else draft.window_tokens or draft.tokens
-                transaction.enter([one.seq], HEARD, self.node, "heard", [size])
-            arrivals = [
-                (one, draft)
-                for one, draft in zip(written, placed, strict=True)
-                if one.created or again or one.node != self.node
-            ]
+            pairs = [*zip(written, placed, strict=True)]
+            others = [(one, draft) for one, draft in pairs if one.node != self.node]
+            heard = {one.seq for one, draft in others if self._hear(transaction, one.seq, draft)}
+            arrivals = [(one, draft) for one, draft in pairs if one.created or again or one.seq in heard]
             # The window takes care of itself.
             if tier not in (None, L1) or any(
                 rules.admits(one.importance) or draft.tokens > rules.largest[L1] for one, draft in arrivals
@@ -190,6 +185,11 @@ class Tiers:
             Receipt(one.id, place, draft.tokens, one.version, one.created, self._note(one, draft, place, tier, rules))
             for one, draft, place in zip(written, placed, places, strict=True)
         ]
+
+    def _hear(self, transaction: Transaction, record: int, draft: Draft) -> bool:
+        """Make a record of another node this node's too; False where it was."""
+        size = 0 if draft.tier is None else draft.window_tokens or draft.tokens
+        return transaction.enter([record], HEARD, self.node, "heard", [size]) > 0
 
     def _before_writing(self, draft: Draft, tier: MemoryTier | None, rules: TierRules, on_oversize: str) -> Draft:
         """Whether a record comes into the window, and whether something shorter must stand there for it."""
@@ -221,6 +221,9 @@ class Tiers:
         working: list[int] = []
         others: dict[MemoryTier, list[tuple[int, int]]] = {L3: [], L4: []}
         for one, draft in arrivals:
+            if not one.created:  # it comes to one tier, whole or by a stand-in, and leaves the others
+                for place in (L2, L3, L4):
+                    transaction.leave([one.seq], place, self.node, "moved")
             wants_working = tier is L2 or (tier in (None, L1) and rules.admits(one.importance))
             if wants_working and draft.tokens <= rules.largest[L2]:
                 working.append(one.seq)

@@ -93,8 +93,9 @@ def windows(connection: sqlite3.Connection, namespace: int, nodes: Iterable[str]
                 "SELECT min(node) FROM records WHERE namespace = ?1 AND tier = 'l1' UNION ALL "
                 "SELECT (SELECT min(r.node) FROM records r WHERE r.namespace = ?1 AND r.tier = 'l1' "
                 "AND r.node > found.node) FROM found WHERE found.node IS NOT NULL"
-                ") SELECT node FROM found WHERE node IS NOT NULL",
-                (namespace,),
+                ") SELECT node FROM found WHERE node IS NOT NULL UNION "
+                "SELECT node FROM tiers WHERE namespace = ?1 AND tier = ?2 AND items > 0",
+                (namespace, HEARD),
             )
         ]
     return [seq for node in nodes for seq, _ in window(connection, namespace, node)]

@@ -46,6 +46,7 @@ class _Newest:
     kind: str
     node: str
     importance: float
+    tier: str | None
 
 
 class SqliteTransaction:
@@ -128,10 +129,22 @@ class SqliteTransaction:
             seq = self._next = self._next + 1
             rows.append(self._row(draft, seq, own_hash, version, created_at, now, metadata, data))
             if known is not None:
+                pending = [(seq, node, draft.tokens if size else 0) for old, node, size in heard if old == known.seq]
+                heard = [one for one in heard if one[0] != known.seq]
+                heard += [one for one in pending if one[1] != draft.node]
                 heard += self._supersede(known, draft, seq, created_at)
             if draft.named:
                 newest[draft.id] = _Newest(
-                    seq, version, created_at, draft.content, data, metadata, draft.kind, draft.node, draft.importance
+                    seq,
+                    version,
+                    created_at,
+                    draft.content,
+                    data,
+                    metadata,
+                    draft.kind,
+                    draft.node,
+                    draft.importance,
+                    draft.tier,
                 )
             if draft.sources:
                 edges += [(id_hash(self.namespace, source), own_hash) for source in draft.sources]
@@ -204,7 +217,7 @@ class SqliteTransaction:
         self.connection.execute(
             "UPDATE accesses SET record = ? WHERE namespace = ? AND record = ?", (by, self.namespace, old.seq)
         )
-        knew = {} if old.node == new.node else {old.node: new.tokens}
+        knew = {} if old.node == new.node else {old.node: new.tokens if old.tier == WINDOW else 0}
         for node, tier in places_of(self.connection, self.namespace, old.seq):
             went = self._books.leave([old.seq], tier, node)
             self._moved(went, tier, node, 0, "superseded")
@@ -214,7 +227,7 @@ class SqliteTransaction:
 
     def _newest(self, record_id: str, own_hash: int) -> _Newest | None:
         row = self.connection.execute(
-            "SELECT seq, version, created_at, content, data, metadata, kind, node, importance FROM records "
+            "SELECT seq, version, created_at, content, data, metadata, kind, node, importance, tier FROM records "
             "WHERE id_hash = ? AND id = ? ORDER BY version DESC LIMIT 1",
             (own_hash, record_id),
         ).fetchone()

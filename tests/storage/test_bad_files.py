@@ -35,6 +35,7 @@ from loom.errors import (
     WrongDimension,
 )
 from loom.everyday import Memory
+from loom.memory import LoomMemory, MemoryTier
 from loom.memory.embeddings import FakeEmbedder
 from loom.storage import schema
 from loom.storage.base import MAX_TEXT_BYTES, Dimensions, Draft, Filter
@@ -885,6 +886,24 @@ def test_an_unusable_setting_is_refused_before_anything_is_made(tmp_path: Path) 
 
 
 # --- stores of earlier versions ---------------------------------------------------------------------------
+
+
+def test_the_tiers_of_a_stored_file_are_as_they_were_left(tmp_path: Path) -> None:
+    """What is in it is written in tests/data/stores/make_v2.py."""
+    path = tmp_path / "v2.loom"
+    shutil.copy(DATA / "v2.loom", path)
+    with LoomMemory("one", store=path, namespace="tiers", embedder="none") as memory:
+        stats = memory.get_stats()
+        budgets = {tier: (stats[f"{tier}_token_usage"], stats[f"{tier}_token_budget"]) for tier in MemoryTier}
+        assert budgets == {"l1": (50, 60), "l2": (57, 80), "l3": (50, 70), "l4": (90, 90)}
+        assert [task.task_id for task in memory.get_l1_tasks()] == ["t29", "large"]
+        assert [task.task_id for task in memory.get_l2_tasks()] == ["t29", "t28", "t27"]
+        assert [summary.task_id for summary in memory.get_l3_summaries()] == ["t26", "large"]
+        assert [summary.task_id for summary in memory.l4.retrieve()][:-1] == ["t22", "t23", "t24", "t25"]
+        assert [fact.content for fact in memory.search_facts("港口的代码")] == ["港口的代码是 NLRTM"]
+        assert memory.store.check().ok
+        with LoomMemory("two", store=memory.store, embedder="none") as second:
+            assert [task.task_id for task in second.get_l1_tasks()] == ["t29"]
 
 
 @pytest.mark.parametrize("read_only", [False, True])

@@ -61,6 +61,7 @@ PUBLIC: dict[str, set[str]] = {
     },
     "loom.everyday": {"AsyncMemory", "Memory", "Rememberable", "open_memory"},
     "loom.storage.base": {
+        "HEARD",
         "MAX_TEXT_BYTES",
         "Access",
         "Candidates",

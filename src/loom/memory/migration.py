@@ -21,12 +21,9 @@ from loom.memory.summarizer import stand_in
 from loom.memory.tokenizer import TokenCounter
 from loom.memory.types import MemoryTier, Receipt
 from loom.settings import AGREED_SETTINGS, EVICTION_WEIGHTS, Admission, Eviction, Profile, Settings
-from loom.storage.base import Draft, Record, Resident, Store, Transaction, Usage, Written
+from loom.storage.base import HEARD, Draft, Record, Resident, Store, Transaction, Usage, Written
 
 __all__ = ["Moved", "TierRules", "Tiers"]
-
-HEARD = "heard"
-"""Where a store notes that a record of another node is this node's too."""
 
 L1, L2, L3, L4 = MemoryTier.L1, MemoryTier.L2, MemoryTier.L3, MemoryTier.L4
 

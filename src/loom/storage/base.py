@@ -22,6 +22,7 @@ import numpy.typing as npt
 from loom.errors import InvalidInput, UnknownFilter
 
 __all__ = [
+    "HEARD",
     "MAX_TEXT_BYTES",
     "Access",
     "Candidates",
@@ -49,6 +50,10 @@ __all__ = [
 
 MAX_TEXT_BYTES = 16 * 1024 * 1024
 """The largest text of one record, in UTF-8 bytes."""
+
+HEARD = "heard"
+"""The place, beside the tiers, for records that another node of the namespace wrote before this one: they are its
+own too. Their size there is what they take in its window; 0 keeps them out of that."""
 
 Vector = npt.NDArray[np.float32]
 

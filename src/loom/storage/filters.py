@@ -9,9 +9,9 @@ from datetime import datetime
 from typing import Any
 
 from loom.errors import InvalidInput
-from loom.storage.base import Filter
+from loom.storage.base import HEARD, Filter
 from loom.storage.engine import to_micros
-from loom.storage.residency import HEARD, tier_condition
+from loom.storage.residency import tier_condition
 from loom.storage.rows import id_hash
 
 __all__ = ["conditions"]

@@ -13,10 +13,9 @@ import json
 import sqlite3
 from collections.abc import Iterable, Sequence
 
-from loom.storage.base import Resident, Usage
+from loom.storage.base import HEARD, Resident, Usage
 
 __all__ = [
-    "HEARD",
     "WINDOW",
     "TierBooks",
     "places_of",
@@ -30,12 +29,6 @@ __all__ = [
 
 WINDOW = "l1"
 """The tier that is a window."""
-
-HEARD = "heard"
-"""Where a node keeps track of records that another node of the namespace wrote before it: they are its own too.
-
-Their size is what they take in its window; 0 keeps them out of that.
-"""
 
 _BUDGET_SETTING = "l1_token_budget"
 _SECOND = 1_000_000

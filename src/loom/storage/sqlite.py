@@ -31,6 +31,7 @@ from loom.errors import (
 from loom.protocol import new_id, utc_now
 from loom.storage import checking, forgetting, upkeep, words
 from loom.storage.base import (
+    HEARD,
     Access,
     Candidates,
     Change,
@@ -61,7 +62,7 @@ from loom.storage.projections import (
     start_over,
     vector_basis,
 )
-from loom.storage.residency import HEARD, WINDOW, places_of, residents, resides, totals, window
+from loom.storage.residency import WINDOW, places_of, residents, resides, totals, window
 from loom.storage.rows import (
     ENTRY_COLUMNS,
     RECORD_COLUMNS,

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from loom.errors import EmbeddingError, IdConflict, InvalidInput, VersionConflictError, WrongDimension
-from loom.storage.base import Draft, Entry, Record, Resident, Usage, Vector, Written
+from loom.storage.base import HEARD, Draft, Entry, Record, Resident, Usage, Vector, Written
 from loom.storage.engine import from_micros, to_micros
 from loom.storage.projections import active_space
-from loom.storage.residency import HEARD, WINDOW, TierBooks, places_of, residents, resides, totals, window
+from loom.storage.residency import WINDOW, TierBooks, places_of, residents, resides, totals, window
 from loom.storage.rows import checksum, dump_json, id_hash, read_records, read_settings, session_hash
 
 __all__ = ["EMBED", "EMPTY_VECTORS", "SqliteTransaction"]

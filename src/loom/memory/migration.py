@@ -166,10 +166,11 @@ class Tiers:
             rules = self._rules_in(transaction)
             placed = [self._before_writing(draft, tier, rules, on_oversize) for draft in drafts]
             written = transaction.append(placed)
-            pairs = [*zip(written, placed, strict=True)]
-            others = [(one, draft) for one, draft in pairs if one.node != self.node]
-            heard = {one.seq for one, draft in others if self._hear(transaction, one.seq, draft)}
-            arrivals = [(one, draft) for one, draft in pairs if one.created or again or one.seq in heard]
+            arrivals = [
+                (one, draft)
+                for one, draft in zip(written, placed, strict=True)
+                if (one.node != self.node and self._hear(transaction, one.seq, draft)) or one.created or again
+            ]
             # The window takes care of itself.
             if tier not in (None, L1) or any(
                 rules.admits(one.importance) or draft.tokens > rules.largest[L1] for one, draft in arrivals
@@ -250,6 +251,8 @@ class Tiers:
 
     def _note(self, one: Written, draft: Draft, place: MemoryTier, tier: MemoryTier | None, rules: TierRules) -> str:
         """What the caller of a write should know about where the record is."""
+        if one.node == self.node and draft.tokens <= rules.largest[L1] and draft.tokens <= rules.largest[L2]:
+            return ""
         notes: list[str] = []
         if one.node != self.node:
             notes.append(f"node {one.node!r} of this namespace had remembered it before")

@@ -208,6 +208,8 @@ def test_what_matters_to_the_present_step_stays_in_a_task_memory() -> None:
         with opened(profile, embedder=FakeEmbedder(128), **SAME_BUDGETS | {"l1_token_budget": 30}) as memory:
             for number in range(4):
                 memory.add_task(task(f"login{number}", about="login oauth token session"), importance=IMPORTANT)
+            for number in range(6):
+                memory.add_task(task(f"other{number}", about="something else entirely"), importance=0.1)
             for number in range(4):
                 memory.add_task(task(f"paint{number}", about="paint wall colour brush"), importance=IMPORTANT)
             for number in range(3):

@@ -219,14 +219,19 @@ class Tiers:
         working: list[int] = []
         others: dict[MemoryTier, list[tuple[int, int]]] = {L3: [], L4: []}
         for one, draft in arrivals:
-            if not one.created:  # it comes to one tier, whole or by a stand-in, and leaves the others
-                for place in (L2, L3, L4):
-                    transaction.leave([one.seq], place, self.node, "moved")
             wants_working = tier is L2 or (tier in (None, L1) and rules.admits(one.importance))
             if wants_working and draft.tokens <= rules.largest[L2]:
                 working.append(one.seq)
             elif tier in (L3, L4) or wants_working or draft.tokens > rules.largest[L1]:
-                others[L4 if tier is L4 else L3].append((one.seq, self._stand_in_tokens(draft)))
+                size = self._stand_in_tokens(draft)
+                if size > max(rules.largest[L3] if tier is not L4 else 0, rules.largest[L4]):
+                    continue  # no tier has room even for that: it stays where it is
+                others[L4 if tier is L4 else L3].append((one.seq, size))
+            else:
+                continue
+            if not one.created:  # it comes to one tier, whole or by a stand-in, and leaves the others
+                for place in (L2, L3, L4):
+                    transaction.leave([one.seq], place, self.node, "moved")
         if working:
             transaction.enter(working, L2, self.node, "admitted")
         for target, entering in others.items():

@@ -9,7 +9,7 @@ No call returns with a tier above its budget, because the budget is enforced bef
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
@@ -354,8 +354,7 @@ class Tiers:
             elif tier is L2:
                 count = self._demote_working(transaction, tokens, rules)
             else:
-                residents = transaction.residents(self.node, tier)
-                victims = _oldest(residents, tokens, 0)
+                victims = _oldest(transaction.arrivals(self.node, tier), tokens, 0)
                 count = self._send_on(transaction, victims, tier, rules)
             room = self._make_room(transaction, rules)
         self._tell(room)
@@ -367,7 +366,7 @@ class Tiers:
             if tier is L1:
                 count = self._shorten_window(transaction, sum(size for _, size in transaction.window(self.node)))
             else:
-                everyone = [one.record for one in transaction.residents(self.node, tier)]
+                everyone = [record for record, _ in transaction.arrivals(self.node, tier)]
                 count = transaction.leave(everyone, tier, self.node, "cleared")
             room = self._make_room(transaction, self._rules_in(transaction))
         self._tell(room)
@@ -387,26 +386,26 @@ class Tiers:
     def _make_room(self, transaction: Transaction, rules: TierRules) -> _Room:
         """Send on what is over the marks, from the working tier down; everything is within budget afterwards."""
         moved = Moved()
+        totals = transaction.totals(self.node)
         peaks: dict[str, int] = {}
-
-        def held(tier: MemoryTier) -> int:
-            peaks[tier] = transaction.totals(self.node).get(tier, Usage()).tokens
-            return peaks[tier]
-
-        if rules.is_full(L2, held(L2)):
-            excess = peaks[L2] - math.floor(rules.profile.l2_watermark.low * rules.budgets[L2])
-            moved = moved._replace(l2_to_l3=self._demote_working(transaction, excess, rules))
-        if rules.is_full(L3, held(L3)):
-            excess = peaks[L3] - math.ceil(rules.profile.l3_high * rules.budgets[L3]) + 1
-            residents = transaction.residents(self.node, L3)
-            share = math.ceil(rules.profile.l3_oldest_share * len(residents))
-            victims = _oldest(residents, excess, share)
-            moved = moved._replace(l3_to_l4=self._send_on(transaction, victims, L3, rules))
-        if rules.is_full(L4, held(L4)):
-            excess = peaks[L4] - math.floor(_L4_LOW * rules.budgets[L4])
-            victims = _oldest(transaction.residents(self.node, L4), excess, 0)
-            moved = moved._replace(l4_to_log=self._send_on(transaction, victims, L4, rules))
-        totals = transaction.totals(self.node) if self._changed is not None else {}
+        for tier in (L2, L3, L4):
+            peaks[tier] = totals.get(tier, Usage()).tokens
+            if not rules.is_full(tier, peaks[tier]):
+                continue
+            if tier is L2:
+                excess = peaks[L2] - math.floor(rules.profile.l2_watermark.low * rules.budgets[L2])
+                moved = moved._replace(l2_to_l3=self._demote_working(transaction, excess, rules))
+            elif tier is L3:
+                excess = peaks[L3] - math.ceil(rules.profile.l3_high * rules.budgets[L3]) + 1
+                arrivals = transaction.arrivals(self.node, L3)
+                share = math.ceil(rules.profile.l3_oldest_share * len(arrivals))
+                victims = _oldest(arrivals, excess, share)
+                moved = moved._replace(l3_to_l4=self._send_on(transaction, victims, L3, rules))
+            else:
+                excess = peaks[L4] - math.floor(_L4_LOW * rules.budgets[L4])
+                victims = _oldest(transaction.arrivals(self.node, L4), excess, 0)
+                moved = moved._replace(l4_to_log=self._send_on(transaction, victims, L4, rules))
+            totals = transaction.totals(self.node)  # the next tier may have taken something in
         return _Room(moved, peaks, totals, rules)
 
     def _demote_working(self, transaction: Transaction, excess: int, rules: TierRules) -> int:
@@ -470,15 +469,13 @@ class Tiers:
         return entered
 
     def _send_on(
-        self, transaction: Transaction, victims: Iterable[Resident], tier: MemoryTier, rules: TierRules
+        self, transaction: Transaction, victims: Sequence[tuple[int, int]], tier: MemoryTier, rules: TierRules
     ) -> int:
         """Archive to knowledge, and from there to the log alone."""
-        leaving = list(victims)
-        transaction.leave([one.record for one in leaving], tier, self.node, "full")
+        transaction.leave([record for record, _ in victims], tier, self.node, "full")
         if tier is L3:
-            arrivals = [(one.record, one.tokens) for one in leaving]
-            self._enter_stand_ins(transaction, arrivals, L4, "demoted", rules)
-        return len(leaving)
+            self._enter_stand_ins(transaction, victims, L4, "demoted", rules)
+        return len(victims)
 
     def _tell(self, room: _Room) -> None:
         """After the commit, as whoever hears it may want to write."""
@@ -486,15 +483,15 @@ class Tiers:
             self._changed(room.peaks, room.totals, room.rules)
 
 
-def _oldest(residents: Sequence[Resident], tokens: int, count: int) -> list[Resident]:
+def _oldest(arrivals: Sequence[tuple[int, int]], tokens: int, count: int) -> list[tuple[int, int]]:
     """The first arrivals, until both so many tokens and so many records are reached."""
-    chosen: list[Resident] = []
+    chosen: list[tuple[int, int]] = []
     freed = 0
-    for one in residents:
+    for record, size in arrivals:
         if freed >= tokens and len(chosen) >= count:
             break
-        chosen.append(one)
-        freed += one.tokens
+        chosen.append((record, size))
+        freed += size
     return chosen
 
 

@@ -18,6 +18,7 @@ from loom.storage.base import HEARD, Resident, Usage
 __all__ = [
     "WINDOW",
     "TierBooks",
+    "arrivals",
     "places_of",
     "residents",
     "resides",
@@ -31,7 +32,6 @@ WINDOW = "l1"
 """The tier that is a window."""
 
 _BUDGET_SETTING = "l1_token_budget"
-_SECOND = 1_000_000
 
 
 def window(connection: sqlite3.Connection, namespace: int, node: str) -> list[tuple[int, int]]:
@@ -134,25 +134,24 @@ def resides(connection: sqlite3.Connection, namespace: int, record: int, tier: s
 
 def residents(connection: sqlite3.Connection, namespace: int, node: str, tier: str) -> list[Resident]:
     """Who is in a tier (other than the window), with how it was used, in the order of entering."""
-    return [
-        Resident(
-            record,
-            tokens,
-            importance,
-            entered,
-            written_at / _SECOND,
-            uses or 0,
-            (last_at or written_at) / _SECOND,
-            # The writing counts as the first reference.
-            None if not uses else (written_at if previous_at is None else previous_at) / _SECOND,
-        )
-        for record, tokens, importance, entered, written_at, uses, last_at, previous_at in connection.execute(
-            "SELECT p.record, p.tokens, p.importance, p.entered, p.written_at, a.count, a.last_at, a.previous_at "
-            "FROM residents p LEFT JOIN accesses a ON a.namespace = p.namespace AND a.record = p.record "
-            "AND a.node = p.node WHERE p.namespace = ? AND p.node = ? AND p.tier = ? ORDER BY p.entered, p.record",
-            (namespace, node, tier),
-        )
-    ]
+    rows = connection.execute(
+        "SELECT p.record, p.tokens, p.importance, p.entered, p.written_at / 1e6, coalesce(a.count, 0), "
+        "coalesce(a.last_at, p.written_at) / 1e6, "
+        # The writing counts as the first reference.
+        "CASE WHEN a.count > 0 THEN coalesce(a.previous_at, p.written_at) / 1e6 END, NULL "
+        "FROM residents p LEFT JOIN accesses a ON a.namespace = p.namespace AND a.record = p.record "
+        "AND a.node = p.node WHERE p.namespace = ? AND p.node = ? AND p.tier = ? ORDER BY p.entered, p.record",
+        (namespace, node, tier),
+    )
+    return list(map(Resident._make, rows))
+
+
+def arrivals(connection: sqlite3.Connection, namespace: int, node: str, tier: str) -> list[tuple[int, int]]:
+    """Number and size of each record in a tier (other than the window), in the order of entering."""
+    return connection.execute(
+        "SELECT record, tokens FROM residents WHERE namespace = ? AND node = ? AND tier = ? ORDER BY entered, record",
+        (namespace, node, tier),
+    ).fetchall()
 
 
 def places_of(connection: sqlite3.Connection, namespace: int, record: int) -> list[tuple[str, str]]:

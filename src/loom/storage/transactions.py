@@ -15,7 +15,7 @@ from loom.errors import EmbeddingError, IdConflict, InvalidInput, VersionConflic
 from loom.storage.base import HEARD, Draft, Entry, Record, Resident, Usage, Vector, Written
 from loom.storage.engine import from_micros, to_micros
 from loom.storage.projections import active_space
-from loom.storage.residency import WINDOW, TierBooks, places_of, residents, resides, totals, window
+from loom.storage.residency import WINDOW, TierBooks, arrivals, places_of, residents, resides, totals, window
 from loom.storage.rows import checksum, dump_json, id_hash, read_records, read_settings, session_hash
 
 __all__ = ["EMBED", "EMPTY_VECTORS", "SqliteTransaction"]
@@ -276,6 +276,10 @@ class SqliteTransaction:
     def totals(self, node: str) -> dict[str, Usage]:
         """What each tier of a node other than the window holds, this transaction's writes included."""
         return totals(self.connection, self.namespace, node)
+
+    def arrivals(self, node: str, tier: str) -> list[tuple[int, int]]:
+        """Number and size of each record in a tier other than the window, oldest arrival first."""
+        return arrivals(self.connection, self.namespace, node, tier)
 
     def resides(self, record: int, tier: str, node: str) -> bool:
         """Whether a record is in a tier other than the window."""

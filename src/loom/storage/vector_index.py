@@ -258,6 +258,22 @@ class VectorIndex:
             nominees.append(self.tail._nominate(asked, among))
         return _best(nominees, asked)
 
+    def score(self, query: Array, keys: Keys) -> tuple[Keys, Doubles]:
+        """Those of these ascending keys that have a vector, in any order, and their exact cosines."""
+        asked = _prepare(query, 1, self.dimensions)
+        chosen: list[tuple[Keys, Array, Rows]] = []
+        for segment in self.segments:
+            held = segment.arrays["keys"]
+            chosen.append((held, segment.arrays["vectors"], _rows_among(held, keys)))
+        if self.tail is not None:
+            held, matrix, count = self.tail._content
+            chosen.append((held, matrix, np.flatnonzero(_is_among(held[:count], keys))))
+        found = [np.empty(0, dtype=np.int64), *[held[rows] for held, _, rows in chosen]]
+        scores = [np.empty(0, dtype=np.float64)]
+        for _, vectors, rows in chosen:
+            scores.extend(_cosines(vectors[rows[step]], asked.exact) for step in _steps(rows.size, self.dimensions))
+        return np.concatenate(found), np.concatenate(scores)
+
     def _share(self, asked: _Query, segment: Segment) -> _Query:
         """What is asked of a segment that is searched by its codes: twice its share, and no fewer than ten.
 

@@ -7,8 +7,9 @@ rebuilt from the records by the way.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -22,6 +23,7 @@ from loom.storage.projections import TEXT, VECTORS, NamespaceIndex, StaleProject
 from loom.storage.segments import DamagedSegment
 from loom.storage.upkeep import Upkeep
 from loom.storage.vector_index import VectorIndex
+from loom.storage.words import spoken, terms
 from loom.storage.worker import LeaseLost
 
 __all__ = ["Searcher", "check_limit"]
@@ -32,7 +34,7 @@ Answer = TypeVar("Answer")
 _EXACT_SUBSET = 50_000
 
 _Nominated = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]
-_Nominate = Callable[[NamespaceIndex, int, "npt.NDArray[np.int64] | None"], _Nominated]
+_Nominate = Callable[[sqlite3.Connection, NamespaceIndex, int, "npt.NDArray[np.int64] | None"], _Nominated]
 
 
 class Searcher:
@@ -54,18 +56,23 @@ class Searcher:
     ) -> _Nominate:
         """Nominates by words, and writes the scores of `others` into `scores` by the way: half the cost of asking."""
 
-        def nominate(index: NamespaceIndex, count: int, among: npt.NDArray[np.int64] | None) -> _Nominated:
+        def nominate(
+            connection: sqlite3.Connection, index: NamespaceIndex, count: int, among: npt.NDArray[np.int64] | None
+        ) -> _Nominated:
+            terms_of = partial(_terms_of, connection)
             if scores is None or not others or among is not None:
-                return index.text.search(query, count, among=among)
+                return index.text.search(query, count, among=among, terms_of=terms_of)
             keys = np.array(sorted(others), dtype=np.int64)
-            best, best_scores, theirs = index.text.search_and_score(query, count, keys)
+            best, best_scores, theirs = index.text.search_and_score(query, count, keys, terms_of=terms_of)
             scores.update(zip(keys.tolist(), theirs.tolist(), strict=True))
             return best, best_scores
 
         return nominate
 
     def _by_meaning(self, query: Vector) -> _Nominate:
-        def nominate(index: NamespaceIndex, count: int, among: npt.NDArray[np.int64] | None) -> _Nominated:
+        def nominate(
+            connection: sqlite3.Connection, index: NamespaceIndex, count: int, among: npt.NDArray[np.int64] | None
+        ) -> _Nominated:
             vectors = self._vectors_for(index, query)
             if vectors is None:
                 return np.empty(0, dtype=np.int64), np.empty(0)
@@ -133,7 +140,7 @@ class Searcher:
         check_limit(limit)
         # Mostly the filter admits most of what is found: ask for a few more, and see who may stay.
         count = limit + 8
-        keys, scores = nominate(index, count, None)
+        keys, scores = nominate(connection, index, count, None)
         if not wanted.narrows:
             kept = set(keys.tolist()) - _superseded(connection, keys)
         else:
@@ -150,12 +157,12 @@ class Searcher:
         where, values = conditions(wanted, self._number)
         among = _subset(connection, where, values, _EXACT_SUBSET)
         if among is not None:
-            keys, scores = nominate(index, limit, among)
+            keys, scores = nominate(connection, index, limit, among)
             return keys, scores, set(keys.tolist())
         count = limit
         while True:
             count *= 8
-            keys, scores = nominate(index, count, None)
+            keys, scores = nominate(connection, index, count, None)
             kept = _admitted(connection, keys, where, values)
             if len(kept) >= limit or len(keys) < count:
                 return keys, scores, kept
@@ -207,6 +214,19 @@ class Searcher:
 def check_limit(limit: int) -> None:
     if not isinstance(limit, int) or not 1 <= limit < 2**31:
         raise InvalidInput(f"limit is {limit!r}; it must be a whole number of 1 or more")
+
+
+def _terms_of(connection: sqlite3.Connection, keys: Sequence[int]) -> list[list[str]]:
+    """The terms of these records as the index was given them; none for one that is gone."""
+    found: dict[int, list[str]] = {}
+    for start in range(0, len(keys), 500):
+        part = keys[start : start + 500]
+        marks = ", ".join("?" * len(part))
+        for key, name, content in connection.execute(
+            f"SELECT seq, name, content FROM records WHERE seq IN ({marks}) AND version > 0", part
+        ):
+            found[key] = terms(spoken(name, content))
+    return [found.get(key, []) for key in keys]
 
 
 def _superseded(connection: sqlite3.Connection, keys: npt.NDArray[np.int64]) -> set[int]:

@@ -13,7 +13,7 @@ import threading
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import pairwise
@@ -36,6 +36,8 @@ Keys = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.intp]
 Scores = npt.NDArray[np.float64]
 Weight = float | Scores
+TermsOf = Callable[[Sequence[int]], Sequence[Sequence[str]]]
+"""The terms of the documents with these keys, in their order, as they were given to the index."""
 Built = tuple[dict[str, Any], dict[str, Array]]
 
 KIND = "text"
@@ -420,20 +422,24 @@ class _Ranks:
         self._bits: Array | None = None
         self._before: Array | None = None
 
-    def slot(self, documents: Array, first: int, last: int) -> int:
-        """The number under which the list from `first` to `last` is kept here, or -1."""
+    def slots(self, documents: Array, lists: Iterable[_List]) -> list[int]:
+        """The numbers under which these lists are kept here, -1 for one that is not."""
+        if len(self._slots) >= self._size:
+            # Cheaper than any order of use, and refilled within milliseconds; here only, as numbers given out hold.
+            self._slots.clear()
+        return [self._slot(documents, first, last) for _, first, last in lists]
+
+    def _slot(self, documents: Array, first: int, last: int) -> int:
         slot = self._slots.get((first, last))
         if slot is not None:
             return slot
-        if last - first <= self._least or self._size < _FEWEST_RANKS:
+        if last - first <= self._least or len(self._slots) >= self._size or self._size < _FEWEST_RANKS:
             return -1
         if (first, last) not in self._met:
             if len(self._met) >= self._size:
                 self._met.clear()
             self._met.add((first, last))
             return -1
-        if len(self._slots) >= self._size:
-            self._slots.clear()  # cheaper than any order of use, and refilled within milliseconds
         if self._bits is None or self._before is None:  # untouched pages of these cost nothing
             self._bits = np.empty((self._size, self._width), dtype=np.uint64)
             self._before = np.empty((self._size, self._width), dtype=np.uint32)
@@ -499,9 +505,18 @@ class _Pending(NamedTuple):
     lists: list[_List]
 
 
+class _Bounds(NamedTuple):
+    """How many postings may be read, how many documents scored, and where their terms can be had instead."""
+
+    postings: int
+    shortlist: int
+    terms_of: TermsOf | None
+
+
 class _Term(NamedTuple):
     """A query term that some document has: its weight with the idf, and the most it can add to a score."""
 
+    name: str
     weight: float
     frequency: int
     bound: float
@@ -657,11 +672,15 @@ class TextTail:
 
 # Terms are summed up together until they have so many postings: a term costs 15 us, a posting 4 ns.
 _BATCH = 4_096
-# Once what is left to read is less than this part of what must be reached, few documents are near enough.
-_NEAR = 0.75
-_LOOK_COST = 8
-_SHARE = 8
+# What one of the best must reach is taken from this many times the limit of good documents. Measured at 100,000: with
+# twice as many, one or two more lists are read; six times as many cost what they save.
 _LEADING = 5
+# Once what is left to read is less than this part of that, few documents are near enough to be looked up.
+_NEAR = 0.75
+# An entry of a list that is read costs this part of a look into it.
+_LOOK_COST = 8
+# To look at all sums costs as much as reading postings for one in so many documents.
+_SHARE = 8
 # A list with more than one in so many documents of its segment is common: see `_Ranks`. All lists of an index that
 # are kept so take no more than these bytes together, and where that is room for a few only, none is.
 _RANKS_FROM = 32
@@ -684,21 +703,20 @@ class TextIndex:
 
     - `among` is given;
     - the index has at most `exact_documents` documents;
-    - the posting lists of the query's terms have at most `postings_budget` entries together;
-    - what was read within the budget proves that none but at most `shortlist` of the documents found can be
-      among the best `limit`.
+    - the posting lists of the query's terms have at most `postings_budget` entries together.
 
-    Otherwise the terms, from the rarest to the most common, are read for as long as they fit into the budget
-    together, and of the next one, unless it is proven useless, the postings of the newest documents (the
+    Otherwise the terms, from the one that weighs most (by the query and by its rarity) to the least, are read for
+    as long as they fit into the budget together, and of the next one the postings of the newest documents (the
     highest keys) that still fit. Of the documents found so, the best `shortlist` (or `limit`, if that is more)
-    by the terms read so far, ties going to the newest, are scored by all terms, and the best of these are the
-    answer. Their scores are exact full BM25 in this case too. What can be missing are documents that have
-    none of the rarer terms and are older than the newest with a common one, or that rank beyond the shortlist
-    by the rarer terms. Either way the answer depends on the documents only, not on their division.
+    by what was read, ties going to the newest, are scored by all terms, and the best of these are the answer.
+    Their scores are exact full BM25 in this case too. What can be missing are documents that have none of the
+    weightier terms, or that rank beyond the shortlist by these. The answer depends on the documents only, not
+    on their division.
 
-    Each thread that searches keeps a buffer of about ten bytes for each document. A cold search reads a few
-    pages for each term and segment, the postings within the budget, and one or two pages for each document
-    of the shortlist and common term.
+    Each thread that searches keeps a buffer of about ten bytes for each document. A cold search of a large index
+    reads a few pages for each term and segment, the postings within the budget (six bytes each), and either the
+    terms of the shortlist or, where these cannot be had, one or two pages for each of its documents and each
+    term that was not read.
     """
 
     def __init__(
@@ -706,9 +724,9 @@ class TextIndex:
         segments: Sequence[Segment],
         tail: TextTail | None = None,
         *,
-        postings_budget: int = 1 << 18,
-        exact_documents: int = 1 << 19,
-        shortlist: int = 1 << 12,
+        postings_budget: int = 1 << 19,
+        exact_documents: int = 1 << 17,
+        shortlist: int = 1 << 7,
     ) -> None:
         if postings_budget < 1:
             raise InvalidInput(f"the budget must allow at least one posting, not {postings_budget}")
@@ -748,26 +766,41 @@ class TextIndex:
         among: Keys | None = None,
         k1: float = K1,
         b: float = B,
+        terms_of: TermsOf | None = None,
     ) -> tuple[Keys, Scores]:
         """Keys and scores of the documents that match best, best first, ties by ascending key.
 
         `query` gives each term its weight. `among` holds the only keys that may be found, in ascending order.
-        Documents that have none of the terms are never found. Statistics are those of all documents.
+        Documents that have none of the terms are never found. Statistics are those of all documents. `terms_of`
+        is asked for the terms of the shortlist, instead of looking them up; it changes no score.
         """
         if among is not None and not (among[1:] > among[:-1]).all():
             raise InvalidInput("the keys to search among must be in ascending order, each once")
-        return self._search(query, limit, among, None, k1, b)[:2]
+        return self._search(query, limit, among, None, k1, b, terms_of)[:2]
 
     def search_and_score(
-        self, query: Mapping[str, float], limit: int, also: Keys, k1: float = K1, b: float = B
+        self,
+        query: Mapping[str, float],
+        limit: int,
+        also: Keys,
+        k1: float = K1,
+        b: float = B,
+        terms_of: TermsOf | None = None,
     ) -> tuple[Keys, Scores, Scores]:
         """As `search`, and the exact score of each of the ascending keys `also`, as `score` gives it, by the way."""
         if not (also[1:] > also[:-1]).all():
             raise InvalidInput("the keys to score must be in ascending order, each once")
-        return self._search(query, limit, None, also, k1, b)
+        return self._search(query, limit, None, also, k1, b, terms_of)
 
     def _search(
-        self, query: Mapping[str, float], limit: int, among: Keys | None, also: Keys | None, k1: float, b: float
+        self,
+        query: Mapping[str, float],
+        limit: int,
+        among: Keys | None,
+        also: Keys | None,
+        k1: float,
+        b: float,
+        terms_of: TermsOf | None,
     ) -> tuple[Keys, Scores, Scores]:
         """Keys and scores of the best, and the scores of `also`, ascending keys."""
         if limit < 0:
@@ -777,13 +810,13 @@ class TextIndex:
             plan = self._plan(query, k1, b)
             if not plan.terms or not limit:
                 return np.empty(0, dtype=np.int64), np.empty(0), others
-            shortlist = max(self._shortlist, limit)
             if among is None:
                 exact = plan.documents <= self._exact_documents or plan.postings <= self._postings_budget
+                # An analysed text costs as much as a thousand looks: for a long answer the lists are cheaper.
+                terms_of = terms_of if limit <= self._shortlist else None
+                bounds = None if exact else _Bounds(self._postings_budget, self._shortlist, terms_of)
                 numbers = None if also is None else plan.numbers(also)
-                keys, scores, found = plan.search(
-                    limit, None, None if exact else self._postings_budget, shortlist, numbers
-                )
+                keys, scores, found = plan.search(limit, None, bounds, numbers)
                 if also is not None and numbers is not None:
                     others[also.searchsorted(plan.keys(numbers))] = found
                 return keys, scores, others
@@ -792,7 +825,7 @@ class TextIndex:
             # need not be read.
             if len(chosen) <= 1_024 or 4 * len(chosen) * len(plan.terms) <= plan.postings:
                 return *plan.best(chosen, plan.scores(chosen), limit), others
-            return plan.search(limit, chosen, None, shortlist)
+            return plan.search(limit, chosen, None)
         except IndexError as error:
             raise DamagedSegment(_DAMAGE) from error
 
@@ -840,12 +873,12 @@ class TextIndex:
         total_length = self._segment_length + tail.total_length
         terms: list[tuple[float, int, _Term]] = []
         ceiling = 0.0
-        for hashed, weight, found in zip(hashes, query.values(), lists, strict=True):
+        for name, hashed, weight, found in zip(query, hashes, query.values(), lists, strict=True):
             frequency = sum([entry.last - entry.first for entry in found])
             weight *= math.log(1.0 + (documents - frequency + 0.5) / (frequency + 0.5))
             ceiling += weight
             if found:
-                terms.append((-weight, hashed, _Term(weight, frequency, weight * (k1 + 1.0), found)))
+                terms.append((-weight, hashed, _Term(name, weight, frequency, weight * (k1 + 1.0), found)))
         terms.sort(key=_by_weight)
         average = total_length / documents if total_length else 1.0
         found_terms = [entry[2] for entry in terms]
@@ -944,7 +977,7 @@ class _Plan:
     def _look_up(self, source: _Source, spans: Sequence[tuple[float, _List]], wanted: Array, scores: Scores) -> None:
         # Run after run, and row by row, so that every document gets its contributions in the order of the terms.
         ranks = source.ranks
-        slots = [-1 if ranks is None else ranks.slot(source.documents, entry.first, entry.last) for _, entry in spans]
+        slots = [-1] * len(spans) if ranks is None else ranks.slots(source.documents, [entry for _, entry in spans])
         begin = 0
         while begin < len(spans):
             end = begin + 1
@@ -974,20 +1007,20 @@ class _Plan:
     # Search
 
     def search(
-        self, limit: int, among: Numbers | None, budget: int | None, shortlist: int, also: Numbers | None = None
+        self, limit: int, among: Numbers | None, bounds: _Bounds | None, also: Numbers | None = None
     ) -> tuple[Keys, Scores, Scores]:
         """The best documents, reading no more of the common terms than it takes to be sure of them.
 
-        Only `budget` makes it less than exact, as `TextIndex` says. The last of the three are the scores of
+        Only `bounds` make it less than exact, as `TextIndex` says. The last of the three are the scores of
         `also`, ascending numbers.
         """
         sums = _Sums(self._bases[-1], among)
         asked = np.empty(0, dtype=np.intp) if also is None else also
         try:
-            if budget is None:
+            if bounds is None:
                 numbers, scores, asked_scores = self._search_all(sums, limit, asked)
             else:
-                numbers, scores, asked_scores = self._search_within(sums, limit, budget, shortlist, asked)
+                numbers, scores, asked_scores = self._search_within(sums, limit, bounds, asked)
             answer = self.best(numbers, scores, limit)
         except BaseException:
             sums.discard()
@@ -1020,7 +1053,6 @@ class _Plan:
         while position < len(self.terms):
             left = self._rest[position]
             if left <= _NEAR * goal:
-                # An entry of a list costs about an eighth of a look into it.
                 others = sums.select(goal - left, self.terms[position].frequency // _LOOK_COST)
                 if others is not None:
                     break
@@ -1033,7 +1065,6 @@ class _Plan:
     def _read_batch(self, sums: _Sums, position: int) -> int:
         """Sum up the next term, and those after it while they are small; the first that was not read."""
         first, size = position, 0
-        # To look at all sums costs as much as reading postings for an eighth of the documents.
         most = max(_BATCH, self.documents // _SHARE)
         while position < len(self.terms) and (not size or size + self.terms[position].frequency <= most):
             size += self.terms[position].frequency
@@ -1054,65 +1085,48 @@ class _Plan:
         return numbers, scores
 
     def _search_within(
-        self, sums: _Sums, limit: int, budget: int, shortlist: int, asked: Numbers
+        self, sums: _Sums, limit: int, bounds: _Bounds, asked: Numbers
     ) -> tuple[Numbers, Scores, Scores]:
-        over, numbers, scores, position, pending = self._read(sums, limit, budget)
-        asked_scores = sums.of(asked)
-        numbers, scores = self._finish(
-            limit, shortlist, over, numbers, scores, position, pending, asked, asked_scores
-        )
-        return numbers, scores, asked_scores
+        """As `_search_all`, but no more than the budget is read, and no more than the shortlist scored."""
+        position, left = 0, bounds.postings
+        while position < len(self.terms) and self.terms[position].frequency <= left:
+            left -= self.terms[position].frequency
+            position += 1
+        pending = self._pending(position)
+        sums.add(self._postings(self._pending(0, position)), position)
+        if pending and left:
+            newest, older = self._newest(self.terms[position], left)
+            sums.add(self._postings([_Pending(pending[0].weight, newest)]), 1)
+            pending = [_Pending(pending[0].weight, older), *pending[1:]]
+        size = max(bounds.shortlist, limit)
+        numbers, scores = sums.select_all(sums.threshold(size))
+        if len(numbers) > size:
+            numbers, scores = self._newest_of_best(numbers, scores, size)
+        known = np.sort(np.concatenate((numbers, asked)))
+        known = known.compress(_changes(known))
+        if bounds.terms_of is None:
+            known_scores = sums.of(known)
+            self._complete(known, known_scores, pending)
+        else:
+            known_scores = self._scores_of_texts(bounds.terms_of(self.keys(known).tolist()))
+        asked_scores = known_scores.take(known.searchsorted(asked))
+        listed = known.searchsorted(numbers)
+        return numbers, known_scores.take(listed), asked_scores
 
-    def _read(self, sums: _Sums, limit: int, budget: int | None) -> tuple[bool, Numbers, Scores, int, list[_Pending]]:
-        """Sum up terms until the others cannot bring another document into the best, or the budget is over.
-
-        Returns whether it was the budget, the documents that can still be among the best with their sums, the
-        first term that was not read whole, and what was not read.
-        """
-        position = read = 0
-        # To look at all sums costs as much as reading postings for an eighth of the documents: a smaller batch
-        # would not be worth the look.
-        most = max(_BATCH, self.documents // _SHARE)
-        while position < len(self.terms):
-            term = self.terms[position]
-            over = budget is not None and read + term.frequency > budget
-            # No sum can be above the rest before the terms read so far weigh more than it.
-            if position and self._rest[0] > 2.0 * self._rest[position]:
-                kept = self._settled(sums, limit, position, over)
-                if kept is not None:
-                    return over, *kept, position, self._pending(position)
-            if over and budget is not None:
-                newest, older = self._newest(term, budget - read)
-                sums.add(self._postings([_Pending(term.weight, newest)]), 1)
-                lowest = sums.threshold(limit) * (1.0 - _SLACK) - self._rest[position]
-                pending = [_Pending(term.weight, older), *self._pending(position + 1)]
-                return True, *sums.select_all(lowest), position, pending
-            first, batch = position, 0
-            while position < len(self.terms):
-                size = self.terms[position].frequency
-                if batch and (batch + size > most or (budget is not None and read + size > budget)):
-                    break
-                batch += size
-                read += size
-                position += 1
-            sums.add(self._postings(self._pending(first, position)), position - first)
-        return False, *sums.select_all(sums.threshold(limit)), position, []
+    def _scores_of_texts(self, texts: Sequence[Sequence[str]]) -> Scores:
+        """The scores of documents by their terms: the bits that the postings give."""
+        counts = [Counter(text) for text in texts]
+        lengths = np.array([len(text) for text in texts], dtype=np.uint32)
+        scores = np.zeros(len(texts))
+        for term in self.terms:
+            frequencies = np.array([count[term.name] for count in counts])
+            here = frequencies.nonzero()[0]
+            held = np.minimum(frequencies.take(here), _LARGEST_FREQUENCY)
+            scores[here] += _impacts(held, lengths.take(here), self._statistics) * term.weight
+        return scores
 
     def _pending(self, position: int, end: int | None = None) -> list[_Pending]:
         return self._unread[position:end]
-
-    def _settled(self, sums: _Sums, limit: int, position: int, over: bool) -> tuple[Numbers, Scores] | None:
-        """The documents that can still be among the best, if none outside the sums can be.
-
-        None as well where they are so many that reading the next term is cheaper than looking them up in it:
-        an entry of a list costs about an eighth of a look into it. This does not count once the budget is over.
-        """
-        rest = self._rest[position]
-        threshold = sums.threshold(limit, rest)
-        if threshold <= rest:
-            return None
-        most = None if over else self.terms[position].frequency // 8
-        return sums.select(threshold - rest - _SLACK * threshold, most)
 
     def _postings(self, terms: Iterable[_Pending]) -> list[tuple[Numbers, Scores]]:
         """The documents and the contributions of each list of these terms, in their order."""
@@ -1167,56 +1181,6 @@ class _Plan:
     def _newest_keys(self, entry: _List, size: int) -> Keys:
         source = self._sources[entry.source]
         return source.keys[source.documents[max(entry.first, entry.last - size) : entry.last]]
-
-    def _finish(
-        self,
-        limit: int,
-        shortlist: int,
-        over: bool,
-        numbers: Numbers,
-        scores: Scores,
-        position: int,
-        pending: list[_Pending],
-        asked: Numbers,
-        asked_scores: Scores,
-    ) -> tuple[Numbers, Scores]:
-        """Add what was not read, looking up only documents that can still be among the best, and those asked for."""
-        if not pending:
-            return numbers, scores
-        if over and len(scores) > shortlist:
-            numbers, scores = self._newest_of_best(numbers, scores, shortlist)
-        order = np.argsort(numbers)
-        numbers, scores = numbers[order], scores[order]
-        # The full scores of the best so far show how few of the others need to be looked up.
-        leading = scores >= (_threshold(scores, 2 * limit) if len(scores) > 4 * limit else 0.0)
-        first, first_scores = numbers[leading], scores[leading]
-        self._complete_both(first, first_scores, asked, asked_scores, pending)
-        lowest = _threshold(first_scores, limit) * (1.0 - _SLACK) - self._rest[position]
-        others = (~leading & (scores >= lowest)).nonzero()[0]
-        numbers, scores = numbers[others], scores[others]
-        for start in range(0, len(pending), _TOGETHER):
-            if not len(numbers):
-                break
-            self._complete(numbers, scores, pending[start : start + _TOGETHER])
-            after = min(position + start + _TOGETHER, len(self.terms))
-            kept = (scores >= lowest + self._rest[position] - self._rest[after]).nonzero()[0]
-            numbers, scores = numbers[kept], scores[kept]
-        return np.concatenate((first, numbers)), np.concatenate((first_scores, scores))
-
-    def _complete_both(
-        self, numbers: Numbers, scores: Scores, asked: Numbers, asked_scores: Scores, pending: Sequence[_Pending]
-    ) -> None:
-        """Complete the scores of two rows of documents as one: a look at a list costs more than one more document."""
-        if not len(asked):
-            self._complete(numbers, scores, pending)
-            return
-        both = np.concatenate((numbers, asked))
-        order = np.argsort(both)
-        sums = np.concatenate((scores, asked_scores))[order]
-        self._complete(both[order], sums, pending)
-        completed = np.empty(len(sums))
-        completed[order] = sums
-        scores[:], asked_scores[:] = completed[: len(scores)], completed[len(scores) :]
 
     def _newest_of_best(self, numbers: Numbers, scores: Scores, size: int) -> tuple[Numbers, Scores]:
         """The `size` documents with the highest scores, the newest of those that tie for the last places."""

@@ -1,12 +1,14 @@
 """What a whole `recall` costs beside a bare tantivy and a bare usearch search on the same data, in one run.
 
-    python -m benchmarks.recalling --records 100000 [--questions 200] [--rounds 5]
+    python -m benchmarks.recalling --records 100000 [--questions 200] [--rounds 5] [--folder FOLDER]
 
 `recall` answers with ten memories, text and all, found by words and by meaning, filtered, scored and read from
 the database. The bare sides answer with ten document numbers each: tantivy from an index of the same terms with
 the same query terms (made by our analyser beforehand), usearch (f16, HNSW with its defaults) from the same
 vectors. Embedding the question is left out on both sides: the vectors are prepared (clustered, 384 dimensions).
 The sides take turns, question by question; CPU of the process, for each question the best of the rounds.
+`--folder` keeps the store and the bare indexes, and uses those that an earlier run with as many records and
+questions left there.
 """
 
 from __future__ import annotations
@@ -77,13 +79,15 @@ def bare_tantivy(folder: Path, texts: Sequence[str], asked: Sequence[str]) -> As
     builder.add_integer_field("key", stored=True, indexed=False)
     builder.add_text_field("body", stored=False, tokenizer_name="whitespace", index_option="freq")
     schema = builder.build()
-    folder.mkdir()
+    is_new = not folder.exists()
+    folder.mkdir(exist_ok=True)
     index = tantivy.Index(schema, path=str(folder))
-    writer = index.writer(heap_size=200_000_000, num_threads=1)
-    for number, text in enumerate(texts):
-        writer.add_document(tantivy.Document(key=number, body=" ".join(terms(text))))
-    writer.commit()
-    writer.wait_merging_threads()
+    if is_new:
+        writer = index.writer(heap_size=200_000_000, num_threads=1)
+        for number, text in enumerate(texts):
+            writer.add_document(tantivy.Document(key=number, body=" ".join(terms(text))))
+        writer.commit()
+        writer.wait_merging_threads()
     index.reload()
     searcher = index.searcher()
     words = [list(query_terms(question)) for question in asked]
@@ -98,14 +102,18 @@ def bare_tantivy(folder: Path, texts: Sequence[str], asked: Sequence[str]) -> As
     return ask
 
 
-def bare_usearch(vectors: Floats, question_vectors: Floats) -> Ask | None:
+def bare_usearch(path: Path, vectors: Floats, question_vectors: Floats) -> Ask | None:
     if importlib.util.find_spec("usearch") is None:
         return None
     index: Any = importlib.import_module("usearch.index").Index(ndim=_DIMENSIONS, metric="cos", dtype="f16")
-    for start in range(0, len(vectors), 20_000):
-        print(f"  usearch: {start:,} of {len(vectors):,} added", flush=True)
-        part = vectors[start : start + 20_000]
-        index.add(np.arange(start, start + len(part), dtype=np.uint64), part, threads=1)
+    if path.exists():
+        index.load(str(path))
+    else:
+        for start in range(0, len(vectors), 20_000):
+            print(f"  usearch: {start:,} of {len(vectors):,} added", flush=True)
+            part = vectors[start : start + 20_000]
+            index.add(np.arange(start, start + len(part), dtype=np.uint64), part, threads=1)
+        index.save(str(path))
     return lambda number: index.search(question_vectors[number], _LIMIT, threads=1).keys
 
 
@@ -133,22 +141,29 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--records", type=int, default=100_000)
     parser.add_argument("--questions", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--folder", type=Path, help="where to keep the store and the bare indexes for another run")
     options = parser.parse_args(arguments)
     texts = list(dict.fromkeys(messages(options.records)))
     asked = list(dict.fromkeys(questions(options.questions)))
     drawn = clustered(len(texts) + len(asked), _DIMENSIONS)
     vectors, question_vectors = drawn[: len(texts)], drawn[len(texts) :]
     print(f"{len(texts):,} records, {len(asked)} questions in two languages")
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = (
+            Path(temporary) if options.folder is None else options.folder / f"{options.records}-{options.questions}"
+        )
+        folder.mkdir(parents=True, exist_ok=True)
         embedder = PreparedEmbedder(texts, vectors, asked, question_vectors)
-        with open_memory(Path(folder) / "recall.loom", embedder=embedder) as memory:
-            started = time.process_time()
-            fill(memory, texts)
-            print(f"  filled and indexed: {(time.process_time() - started) / len(texts) * 1e6:.0f} us CPU a record")
+        with open_memory(folder / "recall.loom", embedder=embedder) as memory:
+            if memory.get_stats()["records"] < len(texts):
+                started = time.process_time()
+                fill(memory, texts)
+                spent = time.process_time() - started
+                print(f"  filled and indexed: {spent / len(texts) * 1e6:.0f} us CPU a record")
             sides: dict[str, Ask] = {"recall": lambda number: memory.recall(asked[number], limit=_LIMIT)}
             bare = {
-                "bare tantivy": bare_tantivy(Path(folder) / "tantivy", texts, asked),
-                "bare usearch f16": bare_usearch(vectors, question_vectors),
+                "bare tantivy": bare_tantivy(folder / "tantivy", texts, asked),
+                "bare usearch f16": bare_usearch(folder / "usearch", vectors, question_vectors),
             }
             for name, ask in bare.items():
                 if ask is None:

@@ -102,6 +102,9 @@ def test_among_is_exact_on_the_allowed_keys(
     index = split(keys, vectors, parts)
     found, _ = index.search(query, limit, among=allowed)
     assert found.tolist() == brute_force(keys[mask], vectors[mask], query, limit)
+    found, scores = index.search(query, max(1, allowed.size), among=allowed)
+    scored = dict(zip(*(part.tolist() for part in index.score(query, allowed)), strict=True))
+    assert scored == dict(zip(found.tolist(), scores.tolist(), strict=True))
     assert index.tail is not None
     in_tail = mask & (np.array(parts, dtype=np.int64) == 0)
     found, _ = index.tail.search(query, limit, among=allowed)

@@ -258,6 +258,22 @@ class VectorIndex:
             nominees.append(self.tail._nominate(asked, among))
         return _best(nominees, asked)
 
+    def score(self, query: Array, keys: Keys) -> tuple[Keys, Doubles]:
+        """Those of these ascending keys that have a vector, in any order, and their exact cosines."""
+        asked = _prepare(query, 1, self.dimensions)
+        chosen: list[tuple[Keys, Array, Rows]] = []
+        for segment in self.segments:
+            held = segment.arrays["keys"]
+            chosen.append((held, segment.arrays["vectors"], _rows_among(held, keys)))
+        if self.tail is not None:
+            held, matrix, count = self.tail._content
+            chosen.append((held, matrix, np.flatnonzero(_is_among(held[:count], keys))))
+        found = [np.empty(0, dtype=np.int64), *[held[rows] for held, _, rows in chosen]]
+        scores = [np.empty(0, dtype=np.float64)]
+        for _, vectors, rows in chosen:
+            scores.extend(_cosines(vectors[rows[step]], asked.exact) for step in _steps(rows.size, self.dimensions))
+        return np.concatenate(found), np.concatenate(scores)
+
     def _share(self, asked: _Query, segment: Segment) -> _Query:
         """What is asked of a segment that is searched by its codes: twice its share, and no fewer than ten.
 
@@ -330,30 +346,38 @@ def _best(nominees: Sequence[_Nominees], asked: _Query) -> tuple[Keys, Doubles]:
 
 def _cosines(vectors: Array, query: Doubles) -> Doubles:
     """Exact but for the last division: see `_QUERY_STEP`."""
-    doubles = vectors.astype(np.float64)
+    if vectors.dtype == np.float16:
+        doubles = _widened(vectors).astype(np.float64)
+        doubles *= _HALF_SCALE
+    else:
+        doubles = vectors.astype(np.float64)
     squares = np.einsum("ij,ij->i", doubles, doubles)
     squares[squares == 0.0] = 1.0
     return np.asarray(np.clip((doubles @ query) / np.sqrt(squares), -1.0, 1.0))
 
 
 def _nearly(vectors: Halves, rows: Rows | None, query: Floats) -> Floats:
-    """Dot products of float16 rows in float32, widening no more than a block at a time.
-
-    numpy widens float16 one by one: 210 us for 400 x 384. Moving the bits to
-    their places in a float32 as integers takes 50 us; the exponent is then too small by 2**112, which the
-    query makes up for.
-    """
+    """Dot products of float16 rows in float32, widening no more than a block at a time."""
     count = len(vectors) if rows is None else rows.size
     scaled = query * _HALF_SCALE
     products = np.empty(count, dtype=np.float32)
     for part in _steps(count, query.size):
         some = vectors[part] if rows is None else vectors.take(rows[part], axis=0)
-        wide = some.view(np.int16).astype(np.int32)
-        np.left_shift(wide, 13, out=wide)
-        # Widening repeated the sign in the bits above; only the topmost copy is one.
-        np.bitwise_and(wide, np.int32(-0x70000001), out=wide)
-        np.matmul(wide.view(np.float32), scaled, out=products[part])
+        np.matmul(_widened(some), scaled, out=products[part])
     return products
+
+
+def _widened(halves: Halves) -> Floats:
+    """float16 as float32, too small by `_HALF_SCALE`, exactly.
+
+    numpy widens float16 one by one: 210 us for 400 x 384. Moving the bits to their places in a float32 as integers
+    takes 50 us; the exponent is then too small by 2**112.
+    """
+    wide = halves.view(np.int16).astype(np.int32)
+    np.left_shift(wide, 13, out=wide)
+    # Widening repeated the sign in the bits above; only the topmost copy is one.
+    np.bitwise_and(wide, np.int32(-0x70000001), out=wide)
+    return wide.view(np.float32)
 
 
 # -- nominating --------------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ bench: $(VENV)/.bench ## every benchmark, figures printed as ratios
 	$(BIN)/python -m benchmarks $(ARGS)
 
 soak: $(READY) ## long crash and stress runs
-	$(BIN)/python -m pytest -n 2 -m soak --timeout 7200 $(ARGS)
+	HYPOTHESIS_PROFILE=random $(BIN)/python -m pytest -n 2 -m soak --timeout 7200 $(ARGS)
 
 format: $(READY) ## let ruff rewrite the files
 	$(BIN)/ruff check --fix .

@@ -263,7 +263,6 @@ class _SegmentSource:
         "_is_warm",
         "_pair_frequencies",
         "_pair_lengths",
-        "_reach",
         "_starts",
         "_table",
         "codes",
@@ -287,7 +286,6 @@ class _SegmentSource:
         self.gapless = self.count > 0 and self.last_key - self.first_key == self.count - 1
         self.total_length = int(segment.header["total_length"])
         self._hashes = arrays["hashes"]
-        self._reach = 2 * math.isqrt(len(self._hashes)) + 16
         self._starts = arrays["starts"]
         self.documents = arrays["documents"]
         self.codes = arrays["codes"]
@@ -316,15 +314,20 @@ class _SegmentSource:
         return list(zip(places, firsts, lasts, strict=True))
 
     def _find(self, wanted: int) -> int | None:
-        """The place of a hash. Hashes are spread evenly, so it is known to within a few times the square root
-        of their number: a cold search touches two or three pages instead of nine (at 200,000 hashes).
+        """The place of a hash. Hashes are spread evenly, so it is known to within a few times the square root of
+        their number, and from the hash that stands there to within a few places: a cold search touches one page
+        or two instead of nine (at 200,000 hashes).
         """
         hashes, size = self._hashes, len(self._hashes)
+        if not size:
+            return None
         guess = wanted * size >> 64
-        low, high = max(guess - self._reach, 0), min(guess + self._reach, size)
+        step = (wanted - int(hashes[guess])) * size >> 64
+        reach = 4 * math.isqrt(abs(step)) + 8
+        low, high = (min(max(guess + step + side, 0), size) for side in (-reach, reach))
         value = np.uint64(wanted)
         at = low + int(hashes[low:high].searchsorted(value))
-        if (at == low and low) or (at == high and high < size):  # about one in ten thousand
+        if (at == low and low) or (at == high and high < size):  # rare
             at = int(hashes.searchsorted(value))
         return at if at < size and hashes[at] == value else None
 
@@ -411,7 +414,7 @@ class _Ranks:
     from the second time on, while there is room: making it costs less than reading the list.
     """
 
-    __slots__ = ("_before", "_bits", "_least", "_met", "_size", "_slots", "_width")
+    __slots__ = ("_before", "_bits", "_least", "_met", "_refused", "_size", "_slots", "_width")
 
     def __init__(self, documents: int, room_bytes: int) -> None:
         self._width = -(-documents // 64)
@@ -419,26 +422,37 @@ class _Ranks:
         self._least = documents // _RANKS_FROM
         self._slots: dict[tuple[int, int], int] = {}
         self._met: set[tuple[int, int]] = set()
+        self._refused = 0
         self._bits: Array | None = None
         self._before: Array | None = None
 
     def slots(self, documents: Array, lists: Iterable[_List]) -> list[int]:
         """The numbers under which these lists are kept here, -1 for one that is not."""
-        if len(self._slots) >= self._size:
-            # Cheaper than any order of use, and refilled within milliseconds; here only, as numbers given out hold.
+        if self._refused >= 4 * self._size:
+            # Starting over now and then is cheaper than any order of use. Here only: the numbers given out hold.
             self._slots.clear()
+            self._refused = 0
         return [self._slot(documents, first, last) for _, first, last in lists]
+
+    def meet(self, first: int, last: int) -> bool:
+        """Whether this list came up before, or is short; from now on it did."""
+        if last - first <= self._least or (first, last) in self._met:
+            return True
+        if len(self._met) >= _MOST_MET:
+            self._met.clear()
+        self._met.add((first, last))
+        return False
 
     def _slot(self, documents: Array, first: int, last: int) -> int:
         slot = self._slots.get((first, last))
         if slot is not None:
             return slot
-        if last - first <= self._least or len(self._slots) >= self._size or self._size < _FEWEST_RANKS:
+        if last - first <= self._least or self._size < _FEWEST_RANKS:
             return -1
-        if (first, last) not in self._met:
-            if len(self._met) >= self._size:
-                self._met.clear()
-            self._met.add((first, last))
+        if len(self._slots) >= self._size:
+            self._refused += 1
+            return -1
+        if not self.meet(first, last):
             return -1
         if self._bits is None or self._before is None:  # untouched pages of these cost nothing
             self._bits = np.empty((self._size, self._width), dtype=np.uint64)
@@ -686,6 +700,7 @@ _SHARE = 8
 _RANKS_FROM = 32
 _RANK_BYTES = 1 << 25
 _FEWEST_RANKS = 64
+_MOST_MET = 4_096
 # So many terms are looked up together before documents that cannot be among the best any more are dropped.
 _TOGETHER = 4
 # Documents times terms that are looked up in one go: the scratch of half a megabyte stays in the cache.
@@ -714,8 +729,8 @@ class TextIndex:
     on their division.
 
     Each thread that searches keeps a buffer of about ten bytes for each document. A cold search of a large index
-    reads a few pages for each term and segment, the postings within the budget (six bytes each), and either the
-    terms of the shortlist or, where these cannot be had, one or two pages for each of its documents and each
+    reads two or three pages for each term and segment, the postings within the budget (six bytes each), and either
+    the terms of the shortlist or, where these cannot be had, one or two pages for each of its documents and each
     term that was not read.
     """
 
@@ -772,7 +787,7 @@ class TextIndex:
 
         `query` gives each term its weight. `among` holds the only keys that may be found, in ascending order.
         Documents that have none of the terms are never found. Statistics are those of all documents. `terms_of`
-        is asked for the terms of the shortlist, instead of looking them up; it changes no score.
+        is asked for the terms of the shortlist where looking them up would read cold pages; it changes no score.
         """
         if among is not None and not (among[1:] > among[:-1]).all():
             raise InvalidInput("the keys to search among must be in ascending order, each once")
@@ -812,9 +827,9 @@ class TextIndex:
                 return np.empty(0, dtype=np.int64), np.empty(0), others
             if among is None:
                 exact = plan.documents <= self._exact_documents or plan.postings <= self._postings_budget
-                # An analysed text costs as much as a thousand looks: for a long answer the lists are cheaper.
-                terms_of = terms_of if limit <= self._shortlist else None
-                bounds = None if exact else _Bounds(self._postings_budget, self._shortlist, terms_of)
+                # A long answer would have too many texts read.
+                texts = terms_of if limit <= self._shortlist else None
+                bounds = None if exact else _Bounds(self._postings_budget, self._shortlist, texts)
                 numbers = None if also is None else plan.numbers(also)
                 keys, scores, found = plan.search(limit, None, bounds, numbers)
                 if also is not None and numbers is not None:
@@ -1104,14 +1119,25 @@ class _Plan:
             numbers, scores = self._newest_of_best(numbers, scores, size)
         known = np.sort(np.concatenate((numbers, asked)))
         known = known.compress(_changes(known))
-        if bounds.terms_of is None:
+        # To analyse a text costs as much as a thousand looks, and reads a page or two where they may read one each.
+        if bounds.terms_of is not None and self._is_cold(pending):
+            known_scores = self._scores_of_texts(bounds.terms_of(self.keys(known).tolist()))
+        else:
             known_scores = sums.of(known)
             self._complete(known, known_scores, pending)
-        else:
-            known_scores = self._scores_of_texts(bounds.terms_of(self.keys(known).tolist()))
         asked_scores = known_scores.take(known.searchsorted(asked))
         listed = known.searchsorted(numbers)
         return numbers, known_scores.take(listed), asked_scores
+
+    def _is_cold(self, pending: Sequence[_Pending]) -> bool:
+        """Whether one of the long lists comes up for the first time in this process."""
+        met = [
+            ranks.meet(first, last)
+            for _, lists in pending
+            for i, first, last in lists
+            if (ranks := self._sources[i].ranks) is not None
+        ]
+        return not all(met)
 
     def _scores_of_texts(self, texts: Sequence[Sequence[str]]) -> Scores:
         """The scores of documents by their terms: the bits that the postings give."""

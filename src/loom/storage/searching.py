@@ -142,7 +142,10 @@ class Searcher:
         count = limit + 8
         keys, scores = nominate(connection, index, count, None)
         if not wanted.narrows:
-            kept = set(keys.tolist()) - _superseded(connection, keys)
+            gone = _superseded(connection, keys)
+            if not gone:  # mostly
+                return dict(zip(keys[:limit].tolist(), scores[:limit].tolist(), strict=True))
+            kept = set(keys.tolist()) - gone
         else:
             kept = _admitted(connection, keys, *conditions(wanted, self._number, connection))
         if len(kept) < limit and len(keys) >= count:

@@ -500,16 +500,9 @@ def _search_lists(
     return rows, columns, places.reshape(-1).take(hits)
 
 
-class _List(NamedTuple):
-    """Where the postings of one term begin and end in one source."""
-
-    source: int
-    first: int
-    last: int
-
-    @property
-    def size(self) -> int:
-        return self.last - self.first
+# The postings of one term in one source: its number, and where they begin and end. A plain tuple: a question makes
+# thirty of them for each segment, and a named one takes ten times as long.
+_List = tuple[int, int, int]
 
 
 class _Pending(NamedTuple):
@@ -881,15 +874,15 @@ class TextIndex:
         lists: list[list[_List]] = [[] for _ in hashes]
         for number, source in enumerate(self._segments):
             for place, first, last in source.postings(hashes):
-                lists[place].append(_List(number, first, last))
+                lists[place].append((number, first, last))
         for place, first, last in tail.lists:
-            lists[place].append(_List(len(self._segments), first, last))
+            lists[place].append((len(self._segments), first, last))
         documents = self._segment_documents + tail.held
         total_length = self._segment_length + tail.total_length
         terms: list[tuple[float, int, _Term]] = []
         ceiling = 0.0
         for name, hashed, weight, found in zip(query, hashes, query.values(), lists, strict=True):
-            frequency = sum([entry.last - entry.first for entry in found])
+            frequency = sum([last - first for _, first, last in found])
             weight *= math.log(1.0 + (documents - frequency + 0.5) / (frequency + 0.5))
             ceiling += weight
             if found:
@@ -980,7 +973,7 @@ class _Plan:
         one is left.
         """
         for i, begin, end in self._split(numbers):
-            spans = [(weight, entry) for weight, lists in pending for entry in lists if entry.source == i]
+            spans = [(weight, entry) for weight, lists in pending for entry in lists if entry[0] == i]
             if not spans:
                 continue
             wanted = (numbers[begin:end] - self._bases[i]).astype(np.uint32)
@@ -998,7 +991,7 @@ class _Plan:
             end = begin + 1
             while end < len(spans) and (slots[end] < 0) == (slots[begin] < 0):
                 end += 1
-            firsts = np.array([entry.first for _, entry in spans[begin:end]])
+            firsts = np.array([first for _, (_, first, _) in spans[begin:end]])
             if ranks is not None and slots[begin] >= 0:
                 rows, columns, places = ranks.find(np.array(slots[begin:end]), wanted)
             else:
@@ -1173,16 +1166,17 @@ class _Plan:
         older: list[_List] = []
         for together in self._newest_first(term.lists):
             for entry, cut in zip(together, self._cuts(together, size), strict=True):
-                newer.append(_List(entry.source, entry.first + cut, entry.last))
-                older.append(_List(entry.source, entry.first, entry.first + cut))
-            size = max(0, size - sum([entry.size for entry in together]))
-        return [entry for entry in newer if entry.size], [entry for entry in older if entry.size]
+                source, first, last = entry
+                newer.append((source, first + cut, last))
+                older.append((source, first, first + cut))
+            size = max(0, size - sum([last - first for _, first, last in together]))
+        return [entry for entry in newer if entry[1] < entry[2]], [entry for entry in older if entry[1] < entry[2]]
 
     def _newest_first(self, lists: Iterable[_List]) -> list[list[_List]]:
         """The lists by the ranges of their sources' keys, the newest first; those whose ranges overlap together."""
         groups: list[tuple[int, list[_List]]] = []
-        for entry in sorted(lists, key=lambda entry: -self._sources[entry.source].last_key):
-            source = self._sources[entry.source]
+        for entry in sorted(lists, key=lambda entry: -self._sources[entry[0]].last_key):
+            source = self._sources[entry[0]]
             if groups and source.last_key >= groups[-1][0]:
                 groups[-1][1].append(entry)
                 groups[-1] = (min(groups[-1][0], source.first_key), groups[-1][1])
@@ -1192,7 +1186,7 @@ class _Plan:
 
     def _cuts(self, lists: list[_List], size: int) -> list[int]:
         """Where the newest `size` postings of all these lists begin in each."""
-        lengths = [entry.size for entry in lists]
+        lengths = [last - first for _, first, last in lists]
         if not size or size >= sum(lengths):
             return lengths if not size else [0] * len(lists)
         if len(lists) == 1:  # mostly: segments follow one another, and their keys need not be read
@@ -1205,8 +1199,9 @@ class _Plan:
         ]
 
     def _newest_keys(self, entry: _List, size: int) -> Keys:
-        source = self._sources[entry.source]
-        return source.keys[source.documents[max(entry.first, entry.last - size) : entry.last]]
+        number, first, last = entry
+        source = self._sources[number]
+        return source.keys[source.documents[max(first, last - size) : last]]
 
     def _newest_of_best(self, numbers: Numbers, scores: Scores, size: int) -> tuple[Numbers, Scores]:
         """The `size` documents with the highest scores, the newest of those that tie for the last places."""

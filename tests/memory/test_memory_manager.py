@@ -523,3 +523,22 @@ def test_one_store_may_serve_many_managers_at_once() -> None:
         assert len(now(one.list_by_scope(SHARED))) == 10
         one.close()
     store.close()
+
+
+def test_syncing_tells_what_the_parent_shares_anew_and_nothing_twice() -> None:
+    """Requirement 69."""
+
+    async def story() -> None:
+        with MemoryManager("parent", embedder="none") as parent, MemoryManager("child", parent=parent) as child:
+            assert await child.sync_from_parent() == []
+            first = await parent.write_with_version_check("plan", {"step": 1}, 0)
+            assert [(one.id, one.version, one.scope) for one in await child.sync_from_parent()] == [
+                ("plan", 1, MemoryScope.INHERITED)
+            ]
+            assert await child.sync_from_parent() == []
+            await parent.write_with_version_check("plan", {"step": 2}, first.version)
+            with pytest.raises(VersionConflictError):
+                await parent.write_with_version_check("plan", {"step": 3}, first.version)
+            assert [one.content for one in await child.sync_from_parent()] == [{"step": 2}]
+
+    asyncio.run(story())

@@ -54,6 +54,7 @@ class MemoryManager(LoomMemory):
                 raise InvalidInput(f"a child needs a node_id other than its parent's {parent.node_id!r}")
         super().__init__(node_id, store=store, **options)
         self._parent = parent
+        self._synced: dict[tuple[str, str], int] = {}
 
     @property
     def parent(self) -> MemoryManager | None:
@@ -108,6 +109,22 @@ class MemoryManager(LoomMemory):
         """Remove every version of a key that this node may write; False where there is none."""
         _check_version(expected_version)
         return await _in_thread(self._delete, key, _known_scope(scope), expected_version)
+
+    async def write_with_version_check(
+        self, key: str, content: Any, expected_version: int, scope: MemoryScope | str = MemoryScope.SHARED
+    ) -> MemoryEntry:
+        """Write only if the key is still at this version (0: if it does not exist); else `VersionConflictError`."""
+        return await self.write(key, content, scope, expected_version=expected_version)
+
+    async def sync_from_parent(self, *, limit: int = 1000) -> list[MemoryEntry]:
+        """What the nodes above share that is new or changed since the last call, last updated first.
+
+        INHERITED is read where it lies, so nothing is copied and nothing can be stale; this tells what to look at.
+        """
+        inherited = await self.list_by_scope(MemoryScope.INHERITED, limit=limit)
+        changed = [one for one in inherited if self._synced.get((one.id, one.created_by)) != one.version]
+        self._synced.update({(one.id, one.created_by): one.version for one in changed})
+        return changed
 
     async def add_context(
         self, key: str, content: Any, *, scope: MemoryScope | str = MemoryScope.LOCAL

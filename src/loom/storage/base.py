@@ -88,6 +88,7 @@ class Draft(NamedTuple):
     shorter stands in for it there. `named` says that the caller chose the id, so it may exist already;
     `revises` then allows a new version of the same kind, where other content would be an error. Another importance
     makes a new version too, unless it is `lasting`: then the new version is at least as important as the old one.
+    `sources` are the ids it was made from; with `replaces` it stands in a tier for all of them.
     """
 
     id: str
@@ -111,6 +112,7 @@ class Draft(NamedTuple):
     revises: bool = False
     window_tokens: int | None = None
     lasting: bool = False
+    replaces: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +163,8 @@ class Filter:
 
     `since` is inclusive and `until` exclusive, both on `created_at`. `as_of` asks what was valid at a
     moment, `known_at` what had been committed by then. Without them, only the current version of each id
-    is meant, unless `history` is True. `where` compares metadata: a value must be equal, or be in the
+    is meant, unless `history` is True. `derived` asks for what was made from other records (facts, summaries), or for
+    what was not. `where` compares metadata: a value must be equal, or be in the
     stored list; a list of values means any of them.
     """
 
@@ -182,6 +185,7 @@ class Filter:
     as_of: datetime | None = None
     known_at: datetime | None = None
     pinned: bool | None = None
+    derived: bool | None = None
     history: bool = False
     where: Mapping[str, Any] | None = None
 
@@ -199,11 +203,11 @@ class Filter:
 
     @property
     def narrows(self) -> bool:
-        """Whether anything is asked for beyond the current version of everything."""
-        return self != _EVERYTHING
+        """Whether anything is asked for beyond the current version of everything, derived or not."""
+        return self not in _EVERYTHING
 
 
-_EVERYTHING = Filter()
+_EVERYTHING = (Filter(), Filter(derived=False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,6 +403,16 @@ class Transaction(Protocol):
 
     def append(self, drafts: Sequence[Draft]) -> list[Written]: ...
 
+    def derive(self, derived: str, sources: Sequence[str]) -> None: ...
+
+    def supersede(self, record: int, by: int, at: datetime) -> bool: ...
+
+    def progress(self, name: str) -> int: ...
+
+    def advance(self, name: str, to: int) -> None: ...
+
+    def sources(self, id: str) -> list[Record]: ...
+
     def enter(
         self, records: Sequence[int], tier: str, node: str, reason: str = "", tokens: Sequence[int] | None = None
     ) -> int: ...
@@ -446,6 +460,8 @@ class Transaction(Protocol):
     def put_vectors(self, records: Sequence[int], vectors: Vector) -> None: ...
 
     def enqueue(self, kind: str, record: int = 0, data: Sequence[int] = ()) -> int: ...
+
+    def take_jobs(self, kind: str, limit: int) -> list[Job]: ...
 
     def pin(self, id: str, pinned: bool) -> None: ...
 

@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from loom.errors import CorruptStore, InvalidInput
-from loom.storage.base import Dimensions, Entry, Record
+from loom.storage.archive import CONTENT, DATA
+from loom.storage.base import Dimensions, Entry, Job, Record
 from loom.storage.engine import from_micros
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "read_settings",
     "session_hash",
     "to_entry",
+    "to_job",
     "to_record",
 ]
 
@@ -31,7 +33,7 @@ __all__ = [
 RECORD_COLUMNS = (
     "r.seq, r.namespace, r.id_hash, r.session_hash, r.id, r.version, r.tier, r.kind, r.node, r.session, r.role, "
     "r.name, r.trust, r.subject, r.flow, r.layer, r.importance, r.tokens, r.counter, r.created_at, r.committed_at, "
-    "r.metadata, r.data, r.content, r.checksum, (SELECT s.at FROM supersessions s WHERE s.record = r.seq)"
+    f"r.metadata, {DATA}, {CONTENT}, r.checksum, (SELECT s.at FROM supersessions s WHERE s.record = r.seq), r.block"
 )
 
 ENTRY_COLUMNS = (
@@ -108,6 +110,11 @@ def _parsed_settings(rows: tuple[tuple[str, str], ...]) -> dict[str, Any]:
 
 def to_record(row: tuple[Any, ...]) -> Record:
     if checksum(row[:24]) != row[24]:
+        if row[26] is not None:
+            raise CorruptStore(
+                f"record {row[4]!r} (number {row[0]}) is in archive block {row[26]}, which is damaged, with all "
+                "that is in it. Run check() for the full list, and restore a backup."
+            )
         raise CorruptStore(
             f"record {row[4]!r} (number {row[0]}) does not match its checksum: the file was damaged. "
             "Run check() for the full list, and restore a backup."
@@ -139,6 +146,11 @@ def to_record(row: tuple[Any, ...]) -> Record:
 def dimensions(subject: Any, flow: Any, layer: Any) -> Dimensions:
     """One of the eight; they are shared."""
     return Dimensions(subject, flow, layer)
+
+
+def to_job(row: tuple[Any, ...]) -> Job:
+    seq, kind, record, data, attempts, error = row
+    return Job(seq, kind, record, tuple(json.loads(data)) if data else (), attempts, error)
 
 
 def to_entry(row: tuple[Any, ...]) -> Entry:

@@ -13,9 +13,10 @@ import sqlite3
 import threading
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from loom.errors import CorruptStore
 from loom.storage.blocks import BLOCK_BYTES, NO_DICTIONARY, Block, DamagedBlock, Dictionary, Text, compress, train
 
 if TYPE_CHECKING:
@@ -54,6 +55,10 @@ _LARGEST_DICTIONARY = 64 * 1024
 _SAMPLE_BYTES = 8 * BLOCK_BYTES
 # A block of very short texts has at most so many of them, and a piece of work looks at no more.
 _MOST_RECORDS = 2000
+# A row must not grow when its words leave it: SQLite would move rows between full pages and leave copies behind.
+_FEWEST_BYTES = 32
+# How much of the log is looked through for a phrase that may be nobody's any more.
+_SEARCHED_BYTES = 4 * 1024 * 1024
 _CHUNK = 500
 
 
@@ -84,9 +89,9 @@ class Reader:
         def archived(number: int, seq: int, part: str) -> str | None:
             try:
                 block = self.block(connection, number)
+                return block.content(seq) if part == "content" else block.data(seq)
             except DamagedBlock:
                 return None  # an exception would lose its name on the way through SQLite; the row says which it was
-            return block.content(seq) if part == "content" else block.data(seq)
 
         connection.create_function("archived", 3, archived)
 
@@ -98,9 +103,9 @@ class Reader:
                 self._blocks.move_to_end(number)
                 return block
         row = connection.execute(
-            "SELECT data, raw_bytes, checksum, dictionary FROM blocks WHERE number = ?", (number,)
+            "SELECT CAST(data AS BLOB), raw_bytes, checksum, dictionary FROM blocks WHERE number = ?", (number,)
         ).fetchone()
-        if row is None or zlib.crc32(row[0]) != row[2]:
+        if row is None or zlib.crc32(row[0]) != row[2] or not isinstance(row[1], int):
             raise DamagedBlock("it does not match its checksum" if row else "it is missing")
         block = Block(row[0], row[1], self.dictionary(connection, row[3]))
         with self._lock:
@@ -130,20 +135,35 @@ def read_dictionary(connection: sqlite3.Connection, number: int) -> Dictionary:
     if number == 0:
         return NO_DICTIONARY
     row = connection.execute(
-        "SELECT phrases, support, checksum FROM dictionaries WHERE number = ?", (number,)
+        "SELECT CAST(phrases AS BLOB), CAST(support AS BLOB), checksum FROM dictionaries WHERE number = ?", (number,)
     ).fetchone()
-    if row is None or zlib.crc32(row[0]) != row[2]:
+    if row is None or _checksum(row[0], row[1]) != row[2]:
         raise DamagedBlock("its dictionary does not match its checksum" if row else "its dictionary is missing")
     return Dictionary.from_bytes(row[0], row[1])
 
 
+def _checksum(phrases: bytes, support: bytes) -> int:
+    return zlib.crc32(support, zlib.crc32(phrases))
+
+
+def _readable(connection: sqlite3.Connection, number: int) -> bool:
+    try:
+        return bool(read_dictionary(connection, number).phrases)
+    except DamagedBlock:
+        return False
+
+
 class Packed(NamedTuple):
-    """Blocks that were made of records and wait to be published. `trained` is a new dictionary they use."""
+    """Blocks that were made of records and wait to be published. `trained` is a new dictionary they use.
+
+    `seen` is how far the log had come: a record that was forgotten since may have been trained on.
+    """
 
     blocks: list[tuple[list[int], bytes, int]]
     dictionary: int
     trained: Dictionary | None
     trained_on: int
+    seen: int
 
 
 def pack(
@@ -155,8 +175,9 @@ def pack(
     """
     rows = connection.execute(
         "SELECT r.seq, r.committed_at, r.content, r.data FROM records r WHERE r.namespace = ? AND r.seq > ? "
-        "AND r.version > 0 AND r.block IS NULL ORDER BY r.seq LIMIT ?",
-        (namespace, after, _MOST_RECORDS),
+        "AND r.version > 0 AND r.block IS NULL "
+        "AND length(CAST(r.content AS BLOB)) + ifnull(length(CAST(r.data AS BLOB)), 0) >= ? ORDER BY r.seq LIMIT ?",
+        (namespace, after, _FEWEST_BYTES, _MOST_RECORDS),
     )
     groups: list[list[Text]] = []
     group: list[Text] = []
@@ -176,8 +197,14 @@ def pack(
         return None
     number, trained, trained_on = _dictionary_for(connection, namespace, groups)
     dictionary = trained.for_zstd() if trained is not None else reader.dictionary(connection, number)
-    blocks = [([text.seq for text in group], *compress(group, dictionary)) for group in groups]
-    return Packed(blocks, number, trained, trained_on)
+    blocks = []
+    for group in groups:
+        data, raw_bytes = compress(group, dictionary)
+        if list(Block(data, raw_bytes, dictionary).texts()) != group:  # costs a twentieth of compressing
+            raise CorruptStore(f"records from number {group[0].seq} do not come back from compression as they were")
+        blocks.append(([text.seq for text in group], data, raw_bytes))
+    (seen,) = connection.execute("SELECT ifnull(max(seq), 0) FROM forgotten").fetchone()
+    return Packed(blocks, number, trained, trained_on, seen)
 
 
 def _dictionary_for(
@@ -194,7 +221,7 @@ def _dictionary_for(
         (namespace,),
     ).fetchone()
     grown = int(archived) + size
-    if row is not None and grown < row[1] * _DICTIONARY_GROWTH:
+    if row is not None and grown < row[1] * _DICTIONARY_GROWTH and _readable(connection, row[0]):
         return int(row[0]), None, 0
     if row is None and grown < _DICTIONARY_FROM:
         return 0, None, 0
@@ -227,9 +254,9 @@ def sample(connection: sqlite3.Connection, namespace: int) -> list[Text]:
     return list(found.values())
 
 
-def _words(texts: Iterable[Text]) -> list[str]:
+def _words(texts: Iterable[Text]) -> Iterator[str]:
     """All that a dictionary could have been made from."""
-    return [f"{text.content}\0{text.data or ''}" for text in texts]
+    return (f"{text.content}\0{text.data or ''}" for text in texts)
 
 
 def publish(connection: sqlite3.Connection, namespace: int, packed: Packed, next_number: Callable[[], int]) -> bool:
@@ -246,7 +273,9 @@ def publish(connection: sqlite3.Connection, namespace: int, packed: Packed, next
             f"SELECT count(*) FROM records WHERE seq IN ({marks}) AND version > 0 AND block IS NULL", part
         ).fetchone()[0]
     dictionary = packed.dictionary
-    if found != len(everyone) or (dictionary and not read_dictionary(connection, dictionary).phrases):
+    if found != len(everyone) or (dictionary and not _usable(connection, dictionary)):
+        return False
+    if packed.trained is not None and _forgotten_since(connection, packed.seen):
         return False
     if packed.trained is not None:
         dictionary = next_number()
@@ -265,12 +294,21 @@ def publish(connection: sqlite3.Connection, namespace: int, packed: Packed, next
 def _insert_dictionary(
     connection: sqlite3.Connection, namespace: int, number: int, dictionary: Dictionary, trained_on: int
 ) -> None:
-    phrases = dictionary.to_bytes()
+    phrases, support = dictionary.to_bytes(), dictionary.support_bytes()
     connection.execute(
         "INSERT INTO dictionaries (number, namespace, trained_on, checksum, support, phrases) "
         "VALUES (?, ?, ?, ?, ?, ?)",
-        (number, namespace, trained_on, zlib.crc32(phrases), dictionary.support_bytes(), phrases),
+        (number, namespace, trained_on, _checksum(phrases, support), support, phrases),
     )
+
+
+def _usable(connection: sqlite3.Connection, number: int) -> bool:
+    row = connection.execute("SELECT trained_on > 0 FROM dictionaries WHERE number = ?", (number,)).fetchone()
+    return row is not None and bool(row[0]) and _readable(connection, number)
+
+
+def _forgotten_since(connection: sqlite3.Connection, seen: int) -> bool:
+    return connection.execute("SELECT 1 FROM forgotten WHERE seq > ? LIMIT 1", (seen,)).fetchone() is not None
 
 
 def _insert_block(
@@ -290,7 +328,11 @@ def _insert_block(
 
 
 class Removal:
-    """Takes records out of the archive, inside the transaction that forgets them."""
+    """Takes records out of the archive, inside the transaction that forgets them.
+
+    Where a phrase of a dictionary may be nobody's any more, the dictionary is retired: another takes its place at
+    once, and `move_some` brings the blocks over that were made with it, until nothing holds it and it is emptied.
+    """
 
     def __init__(
         self, connection: sqlite3.Connection, namespace: int, reader: Reader, next_number: Callable[[], int]
@@ -305,6 +347,7 @@ class Removal:
         if not self._any():
             return 0
         gone: list[Text] = []
+        unread = False
         touched: dict[int, set[int]] = {}
         for start in range(0, len(seqs), _CHUNK):
             part = list(seqs[start : start + _CHUNK])
@@ -312,14 +355,53 @@ class Removal:
             for seq, block, content, data in self._connection.execute(
                 f"SELECT r.seq, r.block, {CONTENT}, {DATA} FROM records r WHERE r.seq IN ({marks})", part
             ):
+                unread |= content is None
                 gone.append(Text(seq, content or "", data))
                 if block is not None:
                     touched.setdefault(block, set()).add(seq)
-        for number, leaving in touched.items():
-            self._rewrite(number, leaving)
-        self._forget_phrases(gone)
-        self._reader.clear()
+        try:
+            for number, leaving in touched.items():
+                self._rewrite(number, leaving)
+            self._forget_phrases(gone, unread)
+        finally:
+            self._reader.clear()  # also what this transaction read of numbers that it may give back
         return len(touched)
+
+    def move_some(self, most: int = 32) -> bool:
+        """Bring blocks over from retired dictionaries, and empty those that nothing holds; whether there were any."""
+        retired = [
+            row[0]
+            for row in self._connection.execute(
+                "SELECT number FROM dictionaries WHERE namespace = ? AND trained_on < 0", (self._namespace,)
+            )
+        ]
+        for number in retired:
+            users = self._connection.execute(
+                "SELECT number FROM blocks WHERE dictionary = ? AND records > 0", (number,)
+            ).fetchall()
+            target = self._current()
+            moved = 0
+            try:
+                for (block,) in users:
+                    moved += self._rewrite(block, set(), target)
+                    if moved == most:
+                        break
+            finally:
+                self._reader.clear()
+            if not moved:  # none is left, or only what is damaged and stays so
+                self._connection.execute(
+                    "UPDATE dictionaries SET trained_on = 0, checksum = 0, support = x'', phrases = x'' "
+                    "WHERE number = ?",
+                    (number,),
+                )
+        return bool(retired)
+
+    def _current(self) -> int:
+        row = self._connection.execute(
+            "SELECT number FROM dictionaries WHERE namespace = ? AND trained_on > 0 ORDER BY number DESC LIMIT 1",
+            (self._namespace,),
+        ).fetchone()
+        return row[0] if row is not None and _readable(self._connection, row[0]) else 0
 
     def _any(self) -> bool:
         row = self._connection.execute(
@@ -329,16 +411,17 @@ class Removal:
         ).fetchone()
         return row is not None
 
-    def _rewrite(self, number: int, leaving: set[int], dictionary: int | None = None) -> None:
-        """Another block in the place of this one, without some records, or with another dictionary."""
-        (own,) = self._connection.execute("SELECT dictionary FROM blocks WHERE number = ?", (number,)).fetchone()
-        dictionary = own if dictionary is None else dictionary
+    def _rewrite(self, number: int, leaving: set[int], dictionary: int | None = None) -> bool:
+        """Another block in the place of this one, without some records or with another dictionary; False: damaged."""
+        row = self._connection.execute("SELECT dictionary FROM blocks WHERE number = ?", (number,)).fetchone()
         try:
-            kept = [text for text in self._reader.block(self._connection, number).texts() if text.seq not in leaving]
+            block = self._reader.block(self._connection, number)
+            kept = [text for text in block.texts() if text.seq not in leaving]
         except DamagedBlock:
             if leaving:  # what is left of it cannot be told apart from what is to be forgotten: it goes whole
                 self._empty(number)
-            return
+            return False
+        dictionary = row[0] if dictionary is None else dictionary
         self._empty(number)
         if kept:
             compressed = compress(kept, self._reader.dictionary(self._connection, dictionary))
@@ -347,48 +430,56 @@ class Removal:
             self._connection.executemany(
                 "UPDATE records SET block = ? WHERE seq = ?", [(new, one.seq) for one in kept]
             )
+        return True
 
     def _empty(self, number: int) -> None:
         self._connection.execute(
             "UPDATE blocks SET records = 0, raw_bytes = 0, checksum = 0, data = x'' WHERE number = ?", (number,)
         )
 
-    def _forget_phrases(self, gone: Sequence[Text]) -> None:
-        """Count these texts off the dictionaries; replace one that may hold a phrase nobody else has."""
+    def _forget_phrases(self, gone: Sequence[Text], unread: bool) -> None:
+        """Count these texts off the dictionaries; retire one that may hold a phrase nobody else has."""
         rows = self._connection.execute(
-            "SELECT number, trained_on FROM dictionaries WHERE namespace = ? AND length(phrases) > 0",
-            (self._namespace,),
+            "SELECT number, trained_on FROM dictionaries WHERE namespace = ? AND trained_on > 0", (self._namespace,)
         ).fetchall()
         leaving = {text.seq for text in gone}
-        words = _words(gone)
+        words = list(_words(gone))
         for number, trained_on in rows:
             try:
                 dictionary = read_dictionary(self._connection, number).without(words)
             except DamagedBlock:
                 continue  # its blocks are reported by check(); nothing can be read out of it either
+            if unread:  # what could not be read may have been the last that held any of them
+                dictionary = Dictionary(dictionary.phrases, (0,) * len(dictionary.phrases))
             if dictionary.spent:
-                living = [text for text in sample(self._connection, self._namespace) if text.seq not in leaving]
-                left = dictionary.counted_again(_words(living))
+                left = dictionary.surviving(_words(self._living(leaving)))
                 if left.phrases != dictionary.phrases:
-                    self._replace(number, left, trained_on)
+                    self._retire(number, left, trained_on)
                     continue
                 dictionary = left
+            support = dictionary.support_bytes()
             self._connection.execute(
-                "UPDATE dictionaries SET support = ? WHERE number = ?", (dictionary.support_bytes(), number)
+                "UPDATE dictionaries SET support = ?, checksum = ? WHERE number = ?",
+                (support, _checksum(dictionary.to_bytes(), support), number),
             )
 
-    def _replace(self, number: int, dictionary: Dictionary, trained_on: int) -> None:
-        new = self._next_number()
-        _insert_dictionary(self._connection, self._namespace, new, dictionary, trained_on)
-        users = self._connection.execute(
-            "SELECT number FROM blocks WHERE dictionary = ? AND records > 0", (number,)
-        ).fetchall()
-        for (block,) in users:
-            self._rewrite(block, set(), new)
-        self._connection.execute(
-            "UPDATE dictionaries SET trained_on = 0, checksum = 0, support = x'', phrases = x'' WHERE number = ?",
-            (number,),
-        )
+    def _living(self, leaving: set[int]) -> Iterator[Text]:
+        """Texts that stay, a bounded part of the log."""
+        read = 0
+        for seq, content, data in self._connection.execute(
+            f"SELECT r.seq, {CONTENT}, {DATA} FROM records r WHERE r.namespace = ? AND r.version > 0 ORDER BY r.seq",
+            (self._namespace,),
+        ):
+            if content is not None and seq not in leaving:
+                yield Text(seq, content, data)
+                read += len(content) + len(data or "")
+                if read >= _SEARCHED_BYTES:
+                    return
+
+    def _retire(self, number: int, successor: Dictionary, trained_on: int) -> None:
+        if successor.phrases:
+            _insert_dictionary(self._connection, self._namespace, self._next_number(), successor, trained_on)
+        self._connection.execute("UPDATE dictionaries SET trained_on = -1 WHERE number = ?", (number,))
 
 
 def damaged(connection: sqlite3.Connection, namespace: int, reader: Reader) -> list[str]:
@@ -408,6 +499,14 @@ def damaged(connection: sqlite3.Connection, namespace: int, reader: Reader) -> l
         }
         if named != set(block.numbers):
             problems.append(f"archive block {number} does not hold the records that name it")
+    problems += [
+        f"archive block {number} is missing, with its {records} records"
+        for number, records in connection.execute(
+            "SELECT r.block, count(*) FROM records r LEFT JOIN blocks b ON b.number = r.block AND b.records > 0 "
+            "WHERE r.namespace = ? AND r.block IS NOT NULL AND r.version > 0 AND b.number IS NULL GROUP BY r.block",
+            (namespace,),
+        )
+    ]
     return problems
 
 

@@ -88,7 +88,8 @@ class Draft(NamedTuple):
     shorter stands in for it there. `named` says that the caller chose the id, so it may exist already;
     `revises` then allows a new version of the same kind, where other content would be an error. Another importance
     makes a new version too, unless it is `lasting`: then the new version is at least as important as the old one.
-    `sources` are the ids it was made from; with `replaces` it stands in a tier for all of them.
+    `sources` are the ids it was made from: forgetting one takes it too. One that was `drawn` from them says nothing
+    that they do not say, and with `replaces` it stands in a tier for all of them.
     """
 
     id: str
@@ -112,6 +113,7 @@ class Draft(NamedTuple):
     revises: bool = False
     window_tokens: int | None = None
     lasting: bool = False
+    drawn: bool = False
     replaces: bool = False
 
 
@@ -163,9 +165,9 @@ class Filter:
 
     `since` is inclusive and `until` exclusive, both on `created_at`. `as_of` asks what was valid at a
     moment, `known_at` what had been committed by then. Without them, only the current version of each id
-    is meant, unless `history` is True. `derived` asks for what was made from other records (facts, summaries), or for
-    what was not. `where` compares metadata: a value must be equal, or be in the
-    stored list; a list of values means any of them.
+    is meant, unless `history` is True. `derived` asks for what was drawn from other records (facts,
+    summaries), or for what was not. `where` compares metadata: a value must be equal, or be in the stored
+    list; a list of values means any of them.
     """
 
     ids: Collection[str] | None = None
@@ -405,6 +407,10 @@ class Transaction(Protocol):
 
     def derive(self, derived: str, sources: Sequence[str]) -> None: ...
 
+    def draws_on(self, derived: str, source: str) -> bool: ...
+
+    def is_drawn(self, record: int, replacing: bool = False) -> bool: ...
+
     def supersede(self, record: int, by: int, at: datetime) -> bool: ...
 
     def progress(self, name: str) -> int: ...
@@ -412,6 +418,8 @@ class Transaction(Protocol):
     def advance(self, name: str, to: int) -> None: ...
 
     def sources(self, id: str) -> list[Record]: ...
+
+    def get(self, id: str) -> Record | None: ...
 
     def enter(
         self, records: Sequence[int], tier: str, node: str, reason: str = "", tokens: Sequence[int] | None = None
@@ -512,6 +520,8 @@ class Store(Protocol):
 
     def window(self, node: str) -> list[tuple[int, int]]: ...
 
+    def vectors(self, records: Iterable[int]) -> dict[int, Vector]: ...
+
     def touch(self, records: Iterable[int], node: str) -> None: ...
 
     def uses(self, record: int, node: str) -> int: ...
@@ -521,6 +531,10 @@ class Store(Protocol):
     def clock(self) -> datetime: ...
 
     def neighbours(self, id: str) -> tuple[tuple[str, ...], tuple[str, ...]]: ...
+
+    def replaced(self, seqs: Iterable[int]) -> set[int]: ...
+
+    def progress(self, name: str) -> tuple[int, int]: ...
 
     def entry(self, key: str, *, scope: str = "local", owner: str = "") -> Entry | None: ...
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+import struct
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -33,12 +34,14 @@ BLOCK_BYTES = 32 * 1024
 # Measured on dialogue in blocks of 64 KB: level 9 gives 3.26:1 at 20 MB/s, level 19 3.53:1 at 2 MB/s.
 _LEVEL = 9
 _LARGEST = 1 << 30
+_HEAD = struct.Struct("<II")  # how many records, bytes of the table of shapes
 _NONE = 0xFFFFFFFF
 _PLAIN, _SHAPED = b"p", b"s"
 
 _FEWEST_RECORDS = 3
 _PHRASE_LENGTHS = (2, 3, 4, 6, 8)
 _FEWEST_BYTES, _MOST_BYTES = 6, 120
+_TRAINED_CHARACTERS = 32 * 1024
 # A word with what follows it, or one character of a script that is written without spaces.
 _UNIT = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+\W?|\W")
 
@@ -68,6 +71,8 @@ class Dictionary:
     @classmethod
     def from_bytes(cls, phrases: bytes, support: bytes) -> Dictionary:
         found = tuple(phrases.split(b"\0")) if phrases else ()
+        if len(support) % 4:
+            raise DamagedBlock("the counts of a dictionary are cut short")
         counts = tuple(np.frombuffer(support, dtype="<u4").tolist())
         if len(found) != len(counts):
             raise DamagedBlock("the phrases of a dictionary and their counts do not agree")
@@ -78,23 +83,30 @@ class Dictionary:
 
     def without(self, texts: Iterable[str]) -> Dictionary:
         """The counts after these texts are gone; a phrase may stand at 0 then."""
-        support = list(self.support)
-        for text in texts:
-            gone = text.encode()
-            for position, phrase in enumerate(self.phrases):
-                if support[position] and phrase in gone:
-                    support[position] -= 1
+        gone = Counter(phrase for text in texts for phrase in _phrases(text))
+        support = [max(0, count - gone[phrase]) for phrase, count in zip(self._words(), self.support, strict=True)]
         return Dictionary(self.phrases, tuple(support))
 
-    def counted_again(self, texts: Iterable[str]) -> Dictionary:
-        """Only the phrases that these texts hold, with how many of them hold each."""
-        support = [0] * len(self.phrases)
+    def surviving(self, texts: Iterable[str]) -> Dictionary:
+        """What is left when every phrase at 0 is looked for in texts that live.
+
+        Where one is found in none of them it goes, and all that few texts share go with it, so that the next forget
+        does not ask again.
+        """
+        lost = {word for word, count in zip(self._words(), self.support, strict=True) if not count}
+        found: Counter[str] = Counter()
         for text in texts:
-            living = text.encode()
-            for position, phrase in enumerate(self.phrases):
-                support[position] += phrase in living
-        kept = [position for position, count in enumerate(support) if count]
+            found.update(_phrases(text) & lost)
+            if len(found) == len(lost) and min(found.values()) >= _FEWEST_RECORDS:
+                break
+        support = [count or found[word] for word, count in zip(self._words(), self.support, strict=True)]
+        if all(support):
+            return Dictionary(self.phrases, tuple(support))
+        kept = [position for position, count in enumerate(support) if count >= _FEWEST_RECORDS]
         return Dictionary(tuple(self.phrases[one] for one in kept), tuple(support[one] for one in kept))
+
+    def _words(self) -> Iterator[str]:
+        return (phrase.decode() for phrase in self.phrases)
 
     @property
     def spent(self) -> bool:
@@ -112,15 +124,7 @@ def train(texts: Iterable[str], most_bytes: int) -> Dictionary:
     """The phrases that save most in texts like these: each in at least three of them, so many bytes in all."""
     records: Counter[str] = Counter()
     for text in texts:
-        units = _UNIT.findall(text)
-        records.update(
-            {
-                phrase
-                for length in _PHRASE_LENGTHS
-                for start in range(len(units) - length + 1)
-                if "\0" not in (phrase := "".join(units[start : start + length]))
-            }
-        )
+        records.update(_phrases(text))
     worth = [
         (count * (len(encoded) - 3), encoded, count)
         for phrase, count in records.items()
@@ -139,14 +143,25 @@ def train(texts: Iterable[str], most_bytes: int) -> Dictionary:
     return Dictionary(tuple(encoded for encoded, _ in chosen), tuple(count for _, count in chosen))
 
 
+def _phrases(text: str) -> set[str]:
+    """What a dictionary can have of a text. Of a long one only the beginning, which costs memory enough."""
+    units = _UNIT.findall(text[:_TRAINED_CHARACTERS])
+    return {
+        phrase
+        for length in _PHRASE_LENGTHS
+        for start in range(len(units) - length + 1)
+        if "\0" not in (phrase := "".join(units[start : start + length]))
+    }
+
+
 def compress(texts: Sequence[Text], dictionary: zstd.ZstdDict | None) -> tuple[bytes, int]:
     """A block of these texts, and its size before compression."""
     shapes = _Shapes()
     contents = [text.content.encode() for text in texts]
     data = [b"" if text.data is None else shapes.encode(text.data) for text in texts]
     table = json.dumps(shapes.table, ensure_ascii=False, separators=(",", ":")).encode()
-    head = np.array([len(texts), len(table)], dtype="<u4").tobytes()
-    numbers = np.diff([text.seq for text in texts], prepend=0).astype("<u4").tobytes()
+    head = _HEAD.pack(len(texts), len(table))
+    numbers = np.diff([text.seq for text in texts], prepend=0).astype("<i8").tobytes()
     sizes = [len(content) for content in contents]
     sizes += [_NONE if text.data is None else len(one) for text, one in zip(texts, data, strict=True)]
     payload = b"".join((head, numbers, np.array(sizes, dtype="<u4").tobytes(), table, *contents, *data))
@@ -166,17 +181,20 @@ class Block:
         if len(payload) != raw_bytes:
             raise DamagedBlock("it does not have the size it should")
         try:
-            count, table = (int(one) for one in np.frombuffer(payload, dtype="<u4", count=2))
-            steps, *sizes = np.frombuffer(payload, dtype="<u4", count=3 * count, offset=8).reshape(3, count).tolist()
-        except ValueError as error:
+            count, table = _HEAD.unpack_from(payload)
+            steps = np.frombuffer(payload, dtype="<i8", count=count, offset=_HEAD.size).tolist()
+            lengths = np.frombuffer(payload, dtype="<u4", count=2 * count, offset=_HEAD.size + 8 * count)
+            sizes = lengths.reshape(2, count).tolist()
+        except (ValueError, struct.error) as error:
             raise DamagedBlock("its table of contents is cut short") from error
         self._payload = payload
         self._count = count
-        self._table = slice(8 + 12 * count, 8 + 12 * count + table)
+        begin = _HEAD.size + 16 * count
+        self._table = slice(begin, begin + table)
         self._places = {seq: position for position, seq in enumerate(accumulate(steps))}
         self._has_data = [size != _NONE for size in sizes[1]]
-        lengths = sizes[0] + [0 if size == _NONE else size for size in sizes[1]]
-        self._starts = list(accumulate(lengths, initial=self._table.stop))
+        parts = sizes[0] + [0 if size == _NONE else size for size in sizes[1]]
+        self._starts = list(accumulate(parts, initial=self._table.stop))
         if self._starts[-1] != len(payload):
             raise DamagedBlock("its table of contents does not fit it")
 
@@ -191,7 +209,10 @@ class Block:
     def content(self, seq: int) -> str | None:
         """The words of a record; None where the block does not hold it."""
         place = self._places.get(seq)
-        return None if place is None else self._slice(place).decode()
+        try:
+            return None if place is None else self._slice(place).decode()
+        except UnicodeDecodeError as error:
+            raise DamagedBlock(f"the text of record {seq} is none") from error
 
     def data(self, seq: int) -> str | None:
         """The data of a record as its JSON text; None where it has none."""
@@ -199,9 +220,12 @@ class Block:
         if place is None or not self._has_data[place]:
             return None
         packed = self._slice(self._count + place)
-        if packed[:1] == _PLAIN:
-            return packed[1:].decode()
-        return _dump(_unshaped(json.loads(packed[1:]), self._shapes))
+        try:
+            if packed[:1] == _PLAIN:
+                return packed[1:].decode()
+            return _dump(_unshaped(json.loads(packed[1:]), self._shapes))
+        except (ValueError, LookupError, TypeError, RecursionError) as error:
+            raise DamagedBlock(f"the data of record {seq} cannot be read") from error
 
     def texts(self) -> Iterator[Text]:
         """Everything in it, in the order of writing."""
@@ -222,11 +246,14 @@ class _Shapes:
         self._numbers: dict[tuple[str, ...], int] = {}
 
     def encode(self, text: str) -> bytes:
-        value = json.loads(text)
-        if isinstance(value, dict | list):
-            packed = self._shaped(value)
-            if _dump(_unshaped(packed, self.table)) == text:
-                return _SHAPED + _dump(packed).encode()
+        try:
+            value = json.loads(text)
+            if isinstance(value, dict | list):
+                packed = self._shaped(value)
+                if _dump(_unshaped(packed, self.table)) == text:
+                    return _SHAPED + _dump(packed).encode()
+        except (ValueError, RecursionError):  # written by another program, or nested deeper than Python goes
+            return _PLAIN + text.encode()
         return _PLAIN + text.encode()
 
     def _shaped(self, value: Any) -> Any:

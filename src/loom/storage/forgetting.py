@@ -12,20 +12,17 @@ import json
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from loom.errors import ForgetPending
 from loom.storage.archive import Reader, Removal
 from loom.storage.base import ForgetReceipt, Retention
-from loom.storage.engine import Engine
+from loom.storage.engine import Engine, to_micros
 from loom.storage.projections import TEXT, VECTORS, Projector, StaleProjection
 from loom.storage.residency import TierBooks
 from loom.storage.rows import id_hash
-from loom.storage.transactions import DERIVE, EMPTY_VECTORS, RESTORE
+from loom.storage.transactions import DERIVE, EMPTY_VECTORS, RESTORE, SqliteTransaction
 from loom.storage.worker import LeaseLost, Worker
-
-if TYPE_CHECKING:
-    from loom.storage.transactions import SqliteTransaction
 
 __all__ = ["SCRUB", "expired", "remove", "resume", "retention", "scrub"]
 
@@ -157,6 +154,8 @@ def scrub(
     Raises `ForgetPending` at the deadline; the job stays queued.
     """
     if engine.path is None:
+        while _move_blocks(engine, namespace):
+            pass
         with engine.write() as connection:
             connection.execute("DELETE FROM jobs WHERE namespace = ? AND kind = ?", (namespace, SCRUB))
         return 0
@@ -195,6 +194,9 @@ def resume(engine: Engine, namespace: int, projector: Projector, deadline: float
     for kind in (TEXT, VECTORS):
         rewritten += _remove_from_segments(projector, kind, records)
     projector.sweep()
+    while _move_blocks(engine, namespace):
+        pass
+    engine.archive.clear()
     while not engine.truncate_wal():
         if time.monotonic() >= deadline:
             raise ForgetPending(
@@ -209,6 +211,15 @@ def resume(engine: Engine, namespace: int, projector: Projector, deadline: float
             [(namespace, SCRUB, job[0], job[1]) for job in jobs],
         )
     return rewritten
+
+
+def _move_blocks(engine: Engine, namespace: int) -> bool:
+    """Bring archive blocks over from dictionaries that must go, some at a time, so that writers get their turn."""
+    with engine.write() as connection:
+        transaction = SqliteTransaction(connection, namespace, to_micros(engine.clock()), lambda _: None)
+        moved = Removal(connection, namespace, engine.archive, transaction.next_seq).move_some()
+        transaction.finish()
+    return moved
 
 
 def _remove_from_segments(projector: Projector, kind: str, records: set[int]) -> int:
@@ -233,7 +244,8 @@ def expired(connection: sqlite3.Connection, namespace: int, rule: Retention, now
     current = (
         "records r WHERE r.namespace = ? AND r.version > 0 AND NOT EXISTS "
         "(SELECT 1 FROM supersessions s WHERE s.record = r.seq) "
-        "AND NOT EXISTS (SELECT 1 FROM pins p WHERE p.id_hash = r.id_hash)"
+        "AND NOT EXISTS (SELECT 1 FROM pins p WHERE p.id_hash = r.id_hash) "
+        "AND NOT EXISTS (SELECT 1 FROM derivations d WHERE d.record = r.seq)"  # they go with their sources
     )
     found: dict[str, None] = {}
     if rule.max_age_days is not None:

@@ -131,6 +131,7 @@ class NamespaceIndex:
         ]
         if forgotten:
             self._drop(forgotten)
+            self._engine.archive.clear()
         self._seen = seq
 
     def _follow_text(self, connection: sqlite3.Connection) -> None:

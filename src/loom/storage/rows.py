@@ -21,6 +21,7 @@ __all__ = [
     "checksum",
     "dump_json",
     "id_hash",
+    "read_newest",
     "read_records",
     "read_settings",
     "session_hash",
@@ -44,7 +45,7 @@ ENTRY_COLUMNS = (
 def dump_json(value: Any, what: str) -> str:
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(f"{what} must be plain JSON (text, numbers, lists, objects): {error}") from error
 
 
@@ -92,6 +93,15 @@ def read_records(connection: sqlite3.Connection, namespace: int, seqs: Iterable[
         ):
             found[row[0]] = to_record(row)
     return found
+
+
+def read_newest(connection: sqlite3.Connection, namespace: int, id: str) -> Record | None:
+    """The newest version under an id, or None."""
+    row = connection.execute(
+        f"SELECT {RECORD_COLUMNS} FROM records r WHERE r.id_hash = ? AND r.id = ? ORDER BY r.version DESC LIMIT 1",
+        (id_hash(namespace, id), id),
+    ).fetchone()
+    return None if row is None else to_record(row)
 
 
 def read_settings(connection: sqlite3.Connection, namespace: int, node: str) -> dict[str, Any]:

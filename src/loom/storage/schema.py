@@ -204,10 +204,8 @@ UPGRADES: list[str] = [
     ALTER TABLE records ADD COLUMN archived_bytes INTEGER;
     CREATE INDEX records_by_block ON records (block) WHERE block IS NOT NULL;
 
-    -- Records that were made from others, which `edges` names. `replaces`: it stands in a tier for all of them.
+    -- Records that were drawn from others, which `edges` names. `replaces`: it stands in a tier for all of them.
     CREATE TABLE derivations (record INTEGER PRIMARY KEY, namespace INTEGER NOT NULL, replaces INTEGER NOT NULL);
-    INSERT INTO derivations
-        SELECT r.seq, r.namespace, 0 FROM records r WHERE r.id_hash IN (SELECT derived FROM edges) AND r.version > 0;
     -- A record can take the place of another one under another id, and lose it again.
     CREATE INDEX supersessions_by_successor ON supersessions (by);
     """,

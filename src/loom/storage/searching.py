@@ -141,7 +141,7 @@ class Searcher:
         # Mostly the filter admits most of what is found: ask for a few more, and see who may stay.
         count = limit + 8
         if wanted.derived is False and _any_derived(connection):
-            count += limit  # what was made from a record is found by the same words
+            count += limit  # what was drawn from a record is found by the same words
         keys, scores = nominate(connection, index, count, None)
         if not wanted.narrows:
             gone = _kept_out(connection, keys, wanted.derived is False)

@@ -6,6 +6,7 @@ Search asks the projections for candidates and the database which of them the fi
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 import time
@@ -59,6 +60,8 @@ from loom.storage.projections import (
     active_space,
     count_up,
     index_folder,
+    last_number,
+    read_state,
     start_over,
     vector_basis,
 )
@@ -68,6 +71,7 @@ from loom.storage.rows import (
     RECORD_COLUMNS,
     dump_json,
     id_hash,
+    read_newest,
     read_records,
     read_settings,
     to_entry,
@@ -75,7 +79,7 @@ from loom.storage.rows import (
     to_record,
 )
 from loom.storage.searching import Searcher, check_limit
-from loom.storage.transactions import EMBED, EMPTY_VECTORS, SqliteTransaction
+from loom.storage.transactions import EMBED, EMPTY_VECTORS, SqliteTransaction, read_vectors
 from loom.storage.upkeep import MAX_ATTEMPTS, Chore, Embed
 from loom.storage.worker import LeaseLost
 
@@ -390,12 +394,7 @@ class SqliteStore:
         """The newest version under an id, or None."""
         self._check_open()
         with self._reading() as connection:
-            row = connection.execute(
-                f"SELECT {RECORD_COLUMNS} FROM records r WHERE r.id_hash = ? AND r.id = ? "
-                "ORDER BY r.version DESC LIMIT 1",
-                (id_hash(self._number, id), id),
-            ).fetchone()
-        return None if row is None else to_record(row)
+            return read_newest(connection, self._number, id)
 
     def history(self, id: str) -> list[Record]:
         """Every version under an id, oldest first."""
@@ -453,6 +452,28 @@ class SqliteStore:
                 for far, near in (("source", "derived"), ("derived", "source"))
             )
         return sources, derived
+
+    def vectors(self, records: Iterable[int]) -> dict[int, Vector]:
+        """The embeddings of records; those that have none yet are missing."""
+        with self._reading() as connection:
+            return read_vectors(connection, self._number, records)
+
+    def replaced(self, seqs: Iterable[int]) -> set[int]:
+        """Which of these records something was drawn from that stands for them in a tier, or did until undone."""
+        with self._reading() as connection:
+            rows = connection.execute(
+                "SELECT r.seq FROM records r WHERE r.seq IN (SELECT value FROM json_each(?)) AND EXISTS ("
+                "SELECT 1 FROM edges e JOIN records d ON d.id_hash = e.derived "
+                "JOIN derivations v ON v.record = d.seq "
+                "WHERE e.source = r.id_hash AND v.replaces)",
+                (json.dumps([*seqs]),),
+            )
+            return {row[0] for row in rows}
+
+    def progress(self, name: str) -> tuple[int, int]:
+        """Up to which record a piece of work that follows the log has come, and how far the log has."""
+        with self._reading() as connection:
+            return read_state(connection, self._number, name).watermark, last_number(connection)
 
     def pinned(self, id: str) -> bool:
         with self._reading() as connection:
@@ -734,7 +755,10 @@ class SqliteStore:
             connection.execute("DELETE FROM vectors WHERE record IS NULL")
             connection.execute("DELETE FROM blobs WHERE key IS NULL")
             connection.execute("DELETE FROM blocks WHERE records = 0")
-            connection.execute("DELETE FROM dictionaries WHERE length(phrases) = 0")
+            connection.execute(
+                "DELETE FROM dictionaries WHERE length(phrases) = 0 "
+                "AND number NOT IN (SELECT dictionary FROM blocks WHERE records > 0)"
+            )
         with self._engine.maintenance() as connection:
             connection.execute("VACUUM")
         self._engine.truncate_wal()
@@ -841,7 +865,9 @@ class _TransactionScope:
 
 
 _STATISTICS = {
-    "records": "SELECT count(*) FROM records WHERE namespace = :namespace AND version > 0",
+    "records": "SELECT count(*) FROM records r WHERE namespace = :namespace AND version > 0 "
+    "AND NOT EXISTS (SELECT 1 FROM derivations d WHERE d.record = r.seq)",
+    "derived": "SELECT count(*) FROM derivations WHERE namespace = :namespace",
     "superseded": "SELECT count(*) FROM supersessions s JOIN records r ON r.seq = s.record "
     "WHERE r.namespace = :namespace",
     "tokens": "SELECT sum(tokens) FROM records WHERE namespace = :namespace",

@@ -18,9 +18,18 @@ from loom.storage.base import HEARD, Draft, Entry, Job, Record, Resident, Usage,
 from loom.storage.engine import from_micros, to_micros
 from loom.storage.projections import active_space, advance, read_state
 from loom.storage.residency import WINDOW, TierBooks, arrivals, places_of, residents, resides, totals, window
-from loom.storage.rows import checksum, dump_json, id_hash, read_records, read_settings, session_hash, to_job
+from loom.storage.rows import (
+    checksum,
+    dump_json,
+    id_hash,
+    read_newest,
+    read_records,
+    read_settings,
+    session_hash,
+    to_job,
+)
 
-__all__ = ["DERIVE", "EMBED", "EMPTY_VECTORS", "RESTORE", "SqliteTransaction"]
+__all__ = ["DERIVE", "EMBED", "EMPTY_VECTORS", "RESTORE", "SqliteTransaction", "read_vectors"]
 
 EMBED = "embed"
 """The kind of job that embeds a record."""
@@ -159,6 +168,7 @@ class SqliteTransaction:
                 )
             if draft.sources:
                 edges += [(id_hash(self.namespace, source), own_hash) for source in draft.sources]
+            if draft.drawn:
                 derivations.append((seq, self.namespace, draft.replaces))
             self.appended_bytes += len(draft.content)
             results.append(Written(seq, draft.id, version, True, draft.node, draft.importance))
@@ -167,6 +177,7 @@ class SqliteTransaction:
             self.enter([seq], HEARD, node, "heard", [size])
         if edges:
             self._many(_INSERT_EDGE, edges)
+        if derivations:
             self._many("INSERT INTO derivations (record, namespace, replaces) VALUES (?, ?, ?)", derivations)
         if self._space is not None:
             self._many(
@@ -247,6 +258,19 @@ class SqliteTransaction:
             (id_hash(self.namespace, id),),
         ).fetchall()
         return [record for _, record in sorted(self.records(seq for (seq,) in seqs).items())]
+
+    def draws_on(self, derived: str, source: str) -> bool:
+        """Whether a record was made from another one, among others."""
+        ends = (id_hash(self.namespace, source), id_hash(self.namespace, derived))
+        return (
+            self.connection.execute("SELECT 1 FROM edges WHERE source = ? AND derived = ?", ends).fetchone()
+            is not None
+        )
+
+    def is_drawn(self, record: int, replacing: bool = False) -> bool:
+        """Whether a record was drawn from others, and (with `replacing`) made to stand for them in a tier."""
+        row = self.connection.execute("SELECT replaces FROM derivations WHERE record = ?", (record,)).fetchone()
+        return row is not None and (not replacing or bool(row[0]))
 
     def supersede(self, record: int, by: int, at: datetime) -> bool:
         """Let another record, under whatever id, take a record's place from a moment on; False where one has it.
@@ -351,18 +375,15 @@ class SqliteTransaction:
 
     def vectors(self, records: Sequence[int]) -> dict[int, Vector]:
         """The embeddings of records; those that have none yet are missing."""
-        space = active_space(self.connection, self.namespace)
-        if space is None:
-            return {}
-        marks = ", ".join("?" * len(records))
-        rows = self.connection.execute(
-            f"SELECT record, data FROM vectors WHERE record IN ({marks}) AND space = ?", (*records, space[0])
-        )
-        return {record: np.frombuffer(data, dtype=np.float16).astype(np.float32) for record, data in rows}
+        return read_vectors(self.connection, self.namespace, records)
 
     def settings(self, node: str) -> dict[str, Any]:
         """What the file says about a node, in this transaction."""
         return read_settings(self.connection, self.namespace, node)
+
+    def get(self, id: str) -> Record | None:
+        """The newest version under an id, or None."""
+        return read_newest(self.connection, self.namespace, id)
 
     def records(self, seqs: Iterable[int]) -> dict[int, Record]:
         """Records by their numbers; those that do not exist are missing."""
@@ -534,3 +555,15 @@ class SqliteTransaction:
         else:
             self.next_seq()
             self.connection.execute("DELETE FROM pins WHERE id_hash = ?", (own_hash,))
+
+
+def read_vectors(connection: sqlite3.Connection, namespace: int, records: Iterable[int]) -> dict[int, Vector]:
+    """The embeddings of records in the space that the namespace uses; those that have none yet are missing."""
+    space = active_space(connection, namespace)
+    if space is None:
+        return {}
+    rows = connection.execute(
+        "SELECT record, data FROM vectors WHERE record IN (SELECT value FROM json_each(?)) AND space = ?",
+        (json.dumps([*records]), space[0]),
+    )
+    return {record: np.frombuffer(data, dtype=np.float16).astype(np.float32) for record, data in rows}

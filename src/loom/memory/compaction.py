@@ -120,7 +120,8 @@ class MemoryCompactor:
         self._counter = token_counter or memory_manager.counter
         self._segments = segment_store
         self._summarizer = summarizer or Summarizer(token_counter=self._counter)
-        self._checker = FidelityChecker(threshold=self.config.fidelity_threshold)
+        threshold = self.config.fidelity_threshold
+        self._checker = FidelityChecker(threshold, threshold)
 
     def should_compact(self) -> bool:
         """Whether the archive tier has reached the trigger."""

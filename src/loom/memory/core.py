@@ -230,7 +230,8 @@ class LoomMemory:
         from loom.memory.fact_extractor import FactExtractor
         from loom.memory.knowledge import Knowledge
 
-        return Knowledge(self._store, self._tiers, FactExtractor(self._llm), self.compactor)
+        embeds = self._embedder is not None
+        return Knowledge(self._store, self._tiers, FactExtractor(self._llm), self.compactor, embeds)
 
     # -- remembering -----------------------------------------------------------------------------------
 

@@ -56,11 +56,13 @@ class Knowledge:
         tiers: Tiers,
         extractor: FactExtractor,
         compactor: MemoryCompactor,
+        embeds: bool,
     ) -> None:
         self._store = store
         self._tiers = tiers
         self._extractor = extractor
         self._compactor = compactor
+        self._embeds = embeds
         self._compacted_at: float | None = None
 
     @property
@@ -217,8 +219,10 @@ class Knowledge:
             return False
         page = self._store.scan(wanted, limit=count, newest_first=False)
         facts = {record.seq: record for record in page.records}
-        undone = self._store.replaced(facts)
         vectors = self._store.vectors(facts)
+        if self._embeds and len(vectors) < len(facts):
+            return False  # the newest are still being embedded; what they mean decides
+        undone = self._store.replaced(facts)
         candidates = [
             _as_fact(record, None if seq in undone else vectors.get(seq)) for seq, record in sorted(facts.items())
         ]

@@ -137,13 +137,9 @@ def read_dictionary(connection: sqlite3.Connection, number: int) -> Dictionary:
     row = connection.execute(
         "SELECT CAST(phrases AS BLOB), CAST(support AS BLOB), checksum FROM dictionaries WHERE number = ?", (number,)
     ).fetchone()
-    if row is None or _checksum(row[0], row[1]) != row[2]:
+    if row is None or zlib.crc32(row[0]) != row[2]:
         raise DamagedBlock("its dictionary does not match its checksum" if row else "its dictionary is missing")
     return Dictionary.from_bytes(row[0], row[1])
-
-
-def _checksum(phrases: bytes, support: bytes) -> int:
-    return zlib.crc32(support, zlib.crc32(phrases))
 
 
 def _readable(connection: sqlite3.Connection, number: int) -> bool:
@@ -298,7 +294,7 @@ def _insert_dictionary(
     connection.execute(
         "INSERT INTO dictionaries (number, namespace, trained_on, checksum, support, phrases) "
         "VALUES (?, ?, ?, ?, ?, ?)",
-        (number, namespace, trained_on, _checksum(phrases, support), support, phrases),
+        (number, namespace, trained_on, zlib.crc32(phrases), support, phrases),
     )
 
 
@@ -457,10 +453,8 @@ class Removal:
                     self._retire(number, left, trained_on)
                     continue
                 dictionary = left
-            support = dictionary.support_bytes()
             self._connection.execute(
-                "UPDATE dictionaries SET support = ?, checksum = ? WHERE number = ?",
-                (support, _checksum(dictionary.to_bytes(), support), number),
+                "UPDATE dictionaries SET support = ? WHERE number = ?", (dictionary.support_bytes(), number)
             )
 
     def _living(self, leaving: set[int]) -> Iterator[Text]:

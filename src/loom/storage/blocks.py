@@ -12,6 +12,7 @@ import json
 import re
 import struct
 import sys
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -70,16 +71,15 @@ class Dictionary:
 
     @classmethod
     def from_bytes(cls, phrases: bytes, support: bytes) -> Dictionary:
+        """Counts that are damaged are 0: then the phrases are looked for again at the next forget."""
         found = tuple(phrases.split(b"\0")) if phrases else ()
-        if len(support) % 4:
-            raise DamagedBlock("the counts of a dictionary are cut short")
-        counts = tuple(np.frombuffer(support, dtype="<u4").tolist())
-        if len(found) != len(counts):
-            raise DamagedBlock("the phrases of a dictionary and their counts do not agree")
-        return cls(found, counts)
+        sound = len(support) == 4 * (len(found) + 1) and zlib.crc32(support[4:]).to_bytes(4, "little") == support[:4]
+        counts = np.frombuffer(support, dtype="<u4")[1:].tolist() if sound else [0] * len(found)
+        return cls(found, tuple(counts))
 
     def support_bytes(self) -> bytes:
-        return np.array(self.support, dtype="<u4").tobytes()
+        counts = np.array(self.support, dtype="<u4").tobytes()
+        return zlib.crc32(counts).to_bytes(4, "little") + counts
 
     def without(self, texts: Iterable[str]) -> Dictionary:
         """The counts after these texts are gone; a phrase may stand at 0 then."""

@@ -136,6 +136,10 @@ class Upkeep:
                 self.worker.wake(_GATHER_S)
         if wanted:
             self.worker.wake()
+        self._chores_in_time()
+
+    def _chores_in_time(self) -> None:
+        """Something has changed: look for chores, though not at once."""
         if self.chores and self.chores_after == _NEVER:
             self.chores_after = time.monotonic() + _CHORES_WITHIN_S
             self.worker.wake(_CHORES_WITHIN_S)
@@ -339,6 +343,7 @@ class Upkeep:
                 _delete_jobs(connection, self.namespace, EMBED, rows)
                 transaction.finish()
             self.embed_failures = 0
+            self._chores_in_time()
             self.log_pages += _PAGES_A_COMMIT + vectors.nbytes // 2 // _PAGE_BYTES
             self.unindexed_vectors += len(rows)
             if self.unindexed_vectors >= self.limit.records:

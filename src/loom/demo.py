@@ -311,7 +311,9 @@ def _show_facts(console: Console, memory: Memory) -> None:
         table.add_row(Text(fact.content), _date(fact.created_at), times, f"{fact.confidence:.0%}")
     console.print(table)
     total = len(memory.facts(limit=1000))
-    console.print(f"The newest of {total} facts, drawn in the background by rules. Each names what it was drawn from.")
+    console.print(
+        f"The newest of {total} facts, drawn in the background by rules. Each names what it was drawn from."
+    )
 
 
 # --- asking --------------------------------------------------------------------------------------------------

@@ -256,7 +256,7 @@ def test_a_phrase_that_one_text_repeats_does_not_come_into_the_dictionary() -> N
 def test_texts_with_a_nul_are_learnt_from_without_it() -> None:
     trained = train(["one two three\0four five six seven " + str(n) for n in range(50)], 4096)
     assert trained.phrases
-    assert Dictionary.from_bytes(trained.to_bytes(), trained.support_bytes()) == trained
+    assert Dictionary.from_stored(*trained.to_stored()) == trained
     assert not any(b"\0" in phrase for phrase in trained.phrases)
 
 
@@ -284,6 +284,7 @@ def test_a_dictionary_makes_small_blocks_of_like_texts_smaller() -> None:
 )
 def test_counts_that_are_damaged_count_nothing_and_the_phrases_stay(damage: Callable[[bytes], bytes]) -> None:
     whole = Dictionary((b"first phrase", b"second phrase"), (3, 1000))
-    assert Dictionary.from_bytes(whole.to_bytes(), whole.support_bytes()) == whole
-    found = Dictionary.from_bytes(whole.to_bytes(), damage(whole.support_bytes()))
+    phrases, support = whole.to_stored()
+    assert Dictionary.from_stored(phrases, support) == whole
+    found = Dictionary.from_stored(phrases, damage(support))
     assert (found.phrases, found.support, found.spent) == (whole.phrases, (0, 0), True)

@@ -725,7 +725,7 @@ class SqliteStore:
         moment = to_micros(self._engine.clock() if before is None else before)
         while True:
             try:
-                with self._upkeep.worker.lease(wait_s=10.0) as fence:
+                with self._upkeep.worker.lease(wait_s=60.0) as fence:  # our own worker may be at a large merge
                     if fence is None:
                         raise StoreBusy("another process is doing the background work; try again when it is done")
                     while self._upkeep.archive_some(fence, moment, whole=True):

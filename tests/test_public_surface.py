@@ -36,6 +36,7 @@ PUBLIC: dict[str, set[str]] = {
         "open",
     },
     "loom.errors": {
+        "BudgetExceeded",
         "Closed",
         "Conflict",
         "CorruptStore",
@@ -70,6 +71,7 @@ PUBLIC: dict[str, set[str]] = {
         "Dimensions",
         "Draft",
         "Entry",
+        "EntryChange",
         "Filter",
         "FlushReport",
         "ForgetReceipt",

@@ -247,7 +247,7 @@ def test_every_policy_is_what_the_manager_does(root: MemoryManager, scope: Memor
             now(root.write("key", 1, scope))
         return
     now(root.write("key", 1, scope))
-    assert (read(manager("child", root), "key") is not None) == policy.seen_by_children
+    assert (read(manager("child", root), "key") is not None) == policy.propagates_down
 
 
 def test_versions_grow_by_one_and_an_expected_version_must_be_the_present_one(root: MemoryManager) -> None:

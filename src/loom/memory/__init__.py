@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from loom.memory.manager import MemoryManager
     from loom.memory.quotas import LayerCounters, LayerQuota
     from loom.memory.sanitizers import ContentSanitizer
+    from loom.memory.shared_pool import PoolChange, PoolEntry, SharedMemoryPool, VersionConflictError
     from loom.memory.tokenizer import AnthropicCounter, EstimateCounter, TiktokenCounter, TokenCounter
     from loom.memory.types import (
         Fact,
@@ -49,12 +50,16 @@ __all__ = [
     "MemoryTier",
     "MemoryType",
     "MemoryUnit",
+    "PoolChange",
+    "PoolEntry",
     "Receipt",
+    "SharedMemoryPool",
     "TaskSummary",
     "TiktokenCounter",
     "TokenCounter",
     "Trust",
     "VectorStoreProvider",
+    "VersionConflictError",
 ]
 
 _HOMES = {
@@ -64,6 +69,7 @@ _HOMES = {
     "quotas": ("LayerCounters", "LayerQuota"),
     "embeddings": ("EmbeddingProvider",),
     "sanitizers": ("ContentSanitizer",),
+    "shared_pool": ("PoolChange", "PoolEntry", "SharedMemoryPool", "VersionConflictError"),
     "tokenizer": ("AnthropicCounter", "EstimateCounter", "TiktokenCounter", "TokenCounter"),
     "vector_store": ("InMemoryVectorStore", "VectorStoreProvider"),
 }

@@ -1,0 +1,54 @@
+"""A language model as this package sees one: a prompt goes in, a text comes out. None is ever needed."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol, cast
+
+from loom.errors import InvalidInput
+
+__all__ = ["LanguageModel", "Model", "ask", "find_object"]
+
+
+class LanguageModel(Protocol):
+    """An object that completes prompts, at once or awaited."""
+
+    def complete(self, prompt: str) -> str | Awaitable[str]: ...
+
+
+Model = LanguageModel | Callable[[str], str | Awaitable[str]]
+"""A `LanguageModel`, or a plain or async function of one prompt."""
+
+
+async def ask(model: Model, prompt: str) -> str:
+    """What the model answers. A plain function may take long, so it runs in a thread."""
+    call = cast(Callable[[str], str | Awaitable[str]], getattr(model, "complete", model))
+    if not callable(call):
+        raise InvalidInput(f"a model is a function of a prompt or has complete(prompt), not {type(model).__name__}")
+    if inspect.iscoroutinefunction(call):
+        answer: Any = await call(prompt)
+    else:
+        import asyncio
+
+        answer = await asyncio.to_thread(call, prompt)
+        if inspect.isawaitable(answer):
+            answer = await answer
+    if not isinstance(answer, str):
+        raise InvalidInput(f"a model answers with a text, not {type(answer).__name__}")
+    return answer
+
+
+def find_object(answer: str) -> dict[str, Any] | None:
+    """The first JSON object in an answer, whatever was said around it; None where there is none."""
+    decoder = json.JSONDecoder()
+    start = answer.find("{")
+    while start >= 0:
+        try:
+            found, _ = decoder.raw_decode(answer, start)
+        except (ValueError, RecursionError):
+            start = answer.find("{", start + 1)
+            continue
+        return found if isinstance(found, dict) else None
+    return None

@@ -141,7 +141,14 @@ def test_extras_in_prose_are_declared() -> None:
 
 
 def test_there_are_examples() -> None:
-    assert {path.stem for path in EXAMPLES} >= {"quickstart", "two_processes", "chinese", "tiers"}
+    assert {path.stem for path in EXAMPLES} >= {
+        "quickstart",
+        "two_processes",
+        "chinese",
+        "tiers",
+        "research_team",
+        "tree_of_nodes",
+    }
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
@@ -150,6 +157,8 @@ def test_every_example_runs_and_prints_what_it_found(example: Path, empty_folder
         "quickstart": ["authorization-code flow", "moved to Monday", "on 3 March: The release is on Friday"],
         "two_processes": ["heron is deployed to server 1", "lynx is deployed to server 3", "3 records"],
         "chinese": ["十二号机柜", "PostgreSQL 16", "INV-2041，金额三千二百元"],
+        "research_team": ["report, version 1, by writer", "5 versions by 3 readers", "inherits style"],
+        "tree_of_nodes": ["root: spent", "      inherits", "tool calls: 4 of 4", "failed: BudgetExceeded"],
         "tiers": ["of 90 tokens", "node.error: invalid input syntax", "41,207 rows exported in 12 seconds"],
     }
     ran = subprocess.run(

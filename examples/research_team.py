@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+from functools import partial
 from pathlib import Path
 
 from loom.events import EventBus
@@ -48,6 +49,10 @@ class Member:
         return task
 
 
+def added(sentence: str, found: list[str] | None) -> list[str]:
+    return [*(found or []), sentence]
+
+
 class Reader(Member):
     """Reads one shelf and adds what it finds to the team's findings."""
 
@@ -56,7 +61,7 @@ class Reader(Member):
         style = await self.memory.read("style")  # inherited from the lead
         for sentence in SHELVES[shelf]:
             self.budget.record_tokens(self.memory.counter.count(sentence))
-            await self.pool.update("findings", lambda found, new=sentence: [*(found or []), new], self.node_id)
+            await self.pool.update("findings", partial(added, sentence), self.node_id)
         return await self.say(task, f"{len(SHELVES[shelf])} findings about {shelf}, {style}")
 
 

@@ -15,7 +15,7 @@ __all__ = ["estimate_task_complexity", "should_use_fractal"]
 
 _LENGTH_WEIGHT, _JOINING_WEIGHT, _STEP_WEIGHT = 0.3, 0.4, 0.3
 # From so much on, each part counts in full: a long paragraph, four joints, three steps.
-_MANY_WORDS, _MANY_JOINTS, _MANY_STEPS = 80.0, 4.0, 3.0
+_MANY_WORDS, _MANY_JOINTS, _MANY_STEPS = 60.0, 4.0, 3.0
 # A Chinese word has one and a half characters on average, as running text goes.
 _CHARACTERS_PER_WORD = 1.5
 

@@ -14,12 +14,14 @@ from loom.fractal.budget import BudgetKind, BudgetUsage
 
 
 class Clock:
-    """A monotonic clock that moves when it is told to."""
+    """A monotonic clock that moves when it is told to, or by `tick` whenever somebody looks."""
 
     def __init__(self) -> None:
         self.seconds = 1000.0
+        self.tick = 0.0
 
     def __call__(self) -> float:
+        self.seconds += self.tick
         return self.seconds
 
 
@@ -195,6 +197,16 @@ def test_time_is_everybodys_and_nobodys_ends_after_their_parents(clock: Clock) -
     assert slow.spent.time_s == 10.0
 
 
+def test_no_time_is_won_by_making_a_child_while_the_clock_goes_on(clock: Clock) -> None:
+    root = tracker(clock, time_budget=10.0)
+    clock.tick = 0.5
+    child = root.create_child("child")
+    clock.tick = 0.0
+    clock.seconds = 1010.0
+    assert root.check_time() is not None
+    assert child.check_time() is not None
+
+
 def test_the_clock_is_monotonic_by_default() -> None:
     """Trap: a wall clock that is set back gives time away."""
     import inspect
@@ -228,6 +240,16 @@ def test_many_threads_spend_exactly_what_there_is() -> None:
         one.join()
     assert root.spent_in_all.tokens == 8 * 60 + (1000 - 8 * 60)
     assert len(refused) == 11 * 200 - 1000
+
+
+def test_a_tree_may_be_deeper_than_the_interpreter_recurses() -> None:
+    root = node = tracker(max_depth=3000, token_budget=10_000)
+    for level in range(3000):
+        node = node.create_child(f"level {level}", token_budget=10_000 - level)
+    node.record_tokens(5)
+    assert (node.depth, root.spent_in_all.tokens) == (3000, 5)
+    root.children[0].close()
+    assert root.get_remaining_budget().token_budget == 9_995
 
 
 def test_the_tree_can_be_walked_parents_first() -> None:

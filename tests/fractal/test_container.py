@@ -100,6 +100,14 @@ def test_what_a_child_raises_is_the_outcome_of_its_task() -> None:
     assert (failed.status, failed.error, failed.metadata) == (TaskStatus.FAILED, "ValueError: no such table", {})
 
 
+def test_a_child_may_replace_the_metadata() -> None:
+    def replace_metadata(task: Task) -> None:
+        task.metadata = {"tidy": True}
+
+    done = run(nested(Worker(replace_metadata), 2))
+    assert (done.status, done.metadata["tidy"]) == (TaskStatus.COMPLETED, True)
+
+
 def test_cancelling_passes_through_and_leaves_no_depth() -> None:
     async def story() -> None:
         task = Task()
@@ -150,7 +158,7 @@ def test_work_that_outlasts_its_time_is_stopped() -> None:
     failed = run(NodeContainer("box", CARD, Worker(for_ever), budget=budget))
     assert failed.status is TaskStatus.FAILED
     assert failed.error is not None
-    assert "seconds" in failed.error
+    assert "seconds left, and they are over" in failed.error
 
 
 def test_a_childs_own_time_limit_is_not_taken_for_the_budgets() -> None:

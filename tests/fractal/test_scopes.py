@@ -180,10 +180,18 @@ def test_a_manager_and_a_fractal_memory_are_nodes_of_one_tree() -> None:
         assert all(getattr(FractalMemory, verb) is getattr(MemoryManager, verb) for verb in verbs)
 
 
-@pytest.mark.parametrize("node_id", [None, "", 3])
+@pytest.mark.parametrize("node_id", [None, "", 3, "nul\0", "half \ud800"])
 def test_a_node_needs_a_name(node_id: Any) -> None:
-    with pytest.raises(InvalidInput, match="node_id"):
+    with pytest.raises(InvalidInput):
         FractalMemory(node_id)
+
+
+def test_writers_may_be_named_by_a_word() -> None:
+    word: Any = "root"
+    assert AccessPolicy(word).writers is Writers.ROOT
+    word = "somebody"
+    with pytest.raises(InvalidInput, match="anyone, root, nobody"):
+        AccessPolicy(word)
 
 
 def test_a_parent_without_scopes_is_refused() -> None:
@@ -207,6 +215,8 @@ def test_a_key_that_the_store_cannot_carry_is_refused(root: FractalMemory, key: 
             root.scopes.write(key, 1, scope)
         with pytest.raises(InvalidInput, match="key"):
             root.scopes.delete(key, scope)
+        with pytest.raises(InvalidInput, match="key"):
+            root.scopes.read(key, scope)
 
 
 def test_what_syncing_notes_is_not_the_callers_to_write(root: FractalMemory) -> None:
@@ -233,10 +243,28 @@ def test_what_a_nearer_node_shares_hides_a_farther_ones_in_every_listing(root: F
         assert "farther, and newer" not in [entry.content for entry in listed]
 
 
-def test_a_listing_costs_by_keys_and_not_by_versions(root: FractalMemory) -> None:
+def test_what_a_limit_keeps_back_is_not_passed_over_for_something_older(root: FractalMemory) -> None:
+    """The newest values above are all hidden; the next one there is still newer than any nearer one."""
+    middle = FractalMemory("middle", root)
+    leaf = FractalMemory("leaf", middle)
+    for number in range(6):
+        middle.scopes.write(f"hidden {number}", "nearer", SHARED)
+    middle.scopes.write("near", 1, SHARED)
+    root.scopes.write("far", 2, SHARED)
+    for number in range(6):
+        root.scopes.write(f"hidden {number}", "farther", SHARED)
+    for limit in (1, 2, 3):
+        listed = leaf.scopes.entries(INHERITED, limit=limit)
+        assert [entry.id for entry in listed] == ["far", "near", "hidden 5"][:limit]
+
+
+def test_listing_and_following_cost_by_keys_and_not_by_versions(root: FractalMemory) -> None:
     """Trap: a counter that was written a thousand times is one key."""
     for number in range(300):
         root.scopes.write("counter", number, SHARED)
+    store = root.scopes.store
+    assert isinstance(store, SqliteStore)
+    last = store.last_entry_change()
     steps = 0
 
     def count() -> int:
@@ -244,11 +272,10 @@ def test_a_listing_costs_by_keys_and_not_by_versions(root: FractalMemory) -> Non
         steps += 1
         return 0
 
-    store = root.scopes.store
-    assert isinstance(store, SqliteStore)
     with store._reading() as connection:
         connection.set_progress_handler(count, 1)
     assert [entry.content for entry in root.scopes.entries(SHARED)] == [299]
+    assert [change.version for change in store.entry_changes(last - 1, scope=SHARED, owner="root")] == [300]
     with store._reading() as connection:
         connection.set_progress_handler(None, 1)
     assert steps < 1000
@@ -332,6 +359,7 @@ def test_a_tree_may_keep_global_values_from_coming_up_or_going_down() -> None:
         {INHERITED: AccessPolicy(Writers.ANYONE)},
         {INHERITED: AccessPolicy(Writers.ROOT)},
         {SHARED: "open"},
+        {INHERITED: AccessPolicy("anyone")},  # type: ignore[arg-type]
         {"everywhere": AccessPolicy()},
     ],
     ids=str,

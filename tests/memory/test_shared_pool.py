@@ -205,6 +205,13 @@ def test_a_pool_needs_a_name(pool_id: Any) -> None:
         SharedMemoryPool(pool_id)
 
 
+def test_a_pool_lies_in_a_store_or_a_path_and_nowhere_else() -> None:
+    with MemoryManager("agent", embedder="none") as manager:
+        wrong: Any = manager
+        with pytest.raises(InvalidInput, match=r"memory\.store"):
+            SharedMemoryPool("team", store=wrong)
+
+
 def test_in_one_process_any_value_can_be_shared_that_can_be_copied() -> None:
     pool = SharedMemoryPool()
     for value in ({1: {2}}, (1, ...), Task(task_id="t"), b"bytes"):

@@ -129,6 +129,7 @@ class BudgetTracker:
         self.node_id = node_id
         self._clock = clock
         self._parent: BudgetTracker | None = None
+        self._depth = 0
         self._lock = RLock()
         self._started = clock()
         self._ended: float | None = None
@@ -154,7 +155,7 @@ class BudgetTracker:
     @property
     def depth(self) -> int:
         """How many levels above there are."""
-        return 0 if self._parent is None else self._parent.depth + 1
+        return self._depth
 
     @property
     def closed(self) -> bool:
@@ -223,7 +224,7 @@ class BudgetTracker:
                 tool_budget=tools,
             )
             child = BudgetTracker(budget, node_id=node_id, clock=self._clock)
-            child._parent, child._lock = self, self._lock
+            child._parent, child._depth, child._lock = self, self._depth + 1, self._lock
             child._deadline = min(child._deadline, self._deadline)
             self._children.append(child)
             self._given[BudgetKind.TOKENS] += tokens
@@ -321,14 +322,12 @@ class BudgetTracker:
     def close(self) -> None:
         """End this account and all below it; what they did not use goes back to the parent. Safe to call twice."""
         with self._lock:
-            if self._ended is not None:
-                return
-            for child in self._children:
-                child.close()
-            self._ended = self._clock()
-            if self._parent is not None:
-                for kind in self._own:
-                    self._parent._given[kind] -= self._left(kind)
+            # Whoever is below first: what comes back from them comes back from here.
+            for one in reversed([node for node in self.walk() if node._ended is None]):
+                one._ended = self._clock()
+                if one._parent is not None:
+                    for kind in one._own:
+                        one._parent._given[kind] -= one._left(kind)
 
     def _check_open(self) -> None:
         if self._ended is not None:

@@ -90,7 +90,7 @@ class NodeContainer:
             if outer:
                 task.metadata[CONTAINER_DEPTH] = outer
             else:
-                del task.metadata[CONTAINER_DEPTH]
+                task.metadata.pop(CONTAINER_DEPTH, None)
 
     async def _delegate(self, child: NodeProtocol, task: Task) -> Task:
         import asyncio
@@ -103,8 +103,9 @@ class NodeContainer:
             async with asyncio.timeout(None if math.isinf(left_s) else left_s) as limit:
                 return await child.execute_task(task)
         except TimeoutError as error:
-            late = budget.check_time() if budget is not None and limit.expired() else None
-            return _failed(task, str(late) if late is not None else _reason(error))
+            if limit.expired():
+                return _failed(task, f"node {self._node_id!r} had {left_s:g} seconds left, and they are over")
+            return _failed(task, _reason(error))
         except Exception as error:  # whatever a node raises is the outcome of its task
             return _failed(task, _reason(error))
 

@@ -73,6 +73,12 @@ class AccessPolicy:
     propagates_up: bool = False
     propagates_down: bool = False
 
+    def __post_init__(self) -> None:
+        try:
+            object.__setattr__(self, "writers", Writers(self.writers))
+        except ValueError as error:
+            raise InvalidInput(f"writers is {self.writers!r}; it must be one of {', '.join(Writers)}") from error
+
     @property
     def writable(self) -> bool:
         """Whether any node at all may write there."""
@@ -240,6 +246,7 @@ class Scopes:
 
     def read(self, key: str, scope: MemoryScope | str | None = None) -> MemoryEntry | None:
         """The value under a key, or None. Without a scope LOCAL, SHARED, INHERITED and GLOBAL are tried in turn."""
+        checked_key(key)
         for wanted in tuple(MemoryScope) if scope is None else (known_scope(scope),):
             if wanted is MemoryScope.INHERITED:
                 entry = self.inherited(key)
@@ -400,10 +407,7 @@ def _agreed(
 
 
 def _decoded(kept: Mapping[str, Mapping[str, Any]]) -> Mapping[MemoryScope, AccessPolicy]:
-    return {
-        known_scope(scope): AccessPolicy(**{**policy, "writers": Writers(policy["writers"])})
-        for scope, policy in kept.items()
-    }
+    return {known_scope(scope): AccessPolicy(**policy) for scope, policy in kept.items()}
 
 
 def _narrowed(given: Mapping[MemoryScope, AccessPolicy]) -> Mapping[MemoryScope, AccessPolicy]:
@@ -428,12 +432,14 @@ class Scoped(Protocol):
 
 
 class ScopedMemory:
-    """The awaitable verbs over `scopes`. They wait in another thread, never on the event loop."""
+    """The awaitable verbs over the scopes of a node. They wait in another thread, never on the event loop."""
+
+    _scopes: Scopes
 
     @property
     def scopes(self) -> Scopes:
         """The scopes of this node, to be used where no event loop runs."""
-        raise NotImplementedError
+        return self._scopes
 
     async def write(
         self,
@@ -502,6 +508,7 @@ class FractalMemory(ScopedMemory):
             node_id = base_memory.node_id
         if not isinstance(node_id, str) or not node_id:
             raise InvalidInput(f"a node needs a node_id, a text of at least one character, not {node_id!r}")
+        checked_key(node_id)
         parent = None if parent_memory is None else getattr(parent_memory, "scopes", None)
         if parent_memory is not None and not isinstance(parent, Scopes):
             raise InvalidInput(f"a parent is a FractalMemory or a MemoryManager, not {type(parent_memory).__name__}")
@@ -526,11 +533,6 @@ class FractalMemory(ScopedMemory):
     def node_id(self) -> str:
         """The node whose memory this is."""
         return self._scopes.node_id
-
-    @property
-    def scopes(self) -> Scopes:
-        """The scopes of this node, to be used where no event loop runs."""
-        return self._scopes
 
     def close(self) -> None:
         """Close the store if it was opened here. Safe to call twice."""

@@ -12,6 +12,10 @@ from loom.errors import InvalidInput
 __all__ = ["LanguageModel", "Model", "ask", "find_object"]
 
 
+# An answer that is nothing but braces must not keep us busy.
+_MOST_BRACES = 50
+
+
 class LanguageModel(Protocol):
     """An object that completes prompts, at once or awaited."""
 
@@ -41,14 +45,16 @@ async def ask(model: Model, prompt: str) -> str:
 
 
 def find_object(answer: str) -> dict[str, Any] | None:
-    """The first JSON object in an answer, whatever was said around it; None where there is none."""
+    """The first JSON object in an answer, whatever was said around it; None where there is none near its start."""
     decoder = json.JSONDecoder()
-    start = answer.find("{")
-    while start >= 0:
+    start = -1
+    for _ in range(_MOST_BRACES):
+        start = answer.find("{", start + 1)
+        if start < 0:
+            break
         try:
-            found, _ = decoder.raw_decode(answer, start)
+            found: dict[str, Any] = decoder.raw_decode(answer, start)[0]
         except (ValueError, RecursionError):
-            start = answer.find("{", start + 1)
             continue
-        return found if isinstance(found, dict) else None
+        return found
     return None

@@ -17,7 +17,7 @@ from loom.fractal.budget import QualityEvaluator, QualityMetrics, task_words
 from loom.fractal.model import Model, ask
 from loom.protocol import Task, TaskStatus
 
-__all__ = ["ResultSynthesizer", "Synthesis", "SynthesisStrategy", "fit_texts"]
+__all__ = ["ResultSynthesizer", "Synthesis", "SynthesisStrategy", "cut", "fit_texts"]
 
 OMITTED = " […]"
 Count = Callable[[str], int]

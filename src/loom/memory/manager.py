@@ -89,11 +89,6 @@ class MemoryManager(LoomMemory, ScopedMemory):
         return self._pool
 
     @property
-    def scopes(self) -> Scopes:
-        """The scopes of this node, to be used where no event loop runs."""
-        return self._scopes
-
-    @property
     def _loom_memory(self) -> Self:
         """The tiers, for code that looks for them there."""
         return self

@@ -93,6 +93,8 @@ class SharedMemoryPool:
             from loom.storage.sqlite import SqliteStore
 
             store = self._opened = SqliteStore(store)
+        elif store is not None and not hasattr(store, "entry_changes"):
+            raise InvalidInput(f"a pool lies in a store (memory.store) or a path, not in {type(store).__name__}")
         self._shelf: _Shelf = _ProcessShelf() if store is None else _StoredShelf(store, pool_id)
         self._lock = Lock()
         self._watches: WeakSet[PoolWatch] = WeakSet()

@@ -9,21 +9,21 @@ from typing import Any, Protocol, cast
 
 from loom.errors import InvalidInput
 
-__all__ = ["LanguageModel", "Model", "ask", "find_object"]
+__all__ = ["Completes", "Model", "ask", "find_object"]
 
 
 # An answer that is nothing but braces must not keep us busy.
 _MOST_BRACES = 50
 
 
-class LanguageModel(Protocol):
+class Completes(Protocol):
     """An object that completes prompts, at once or awaited."""
 
     def complete(self, prompt: str) -> str | Awaitable[str]: ...
 
 
-Model = LanguageModel | Callable[[str], str | Awaitable[str]]
-"""A `LanguageModel`, or a plain or async function of one prompt."""
+Model = Completes | Callable[[str], str | Awaitable[str]]
+"""An object that completes prompts, or a plain or async function of one prompt."""
 
 
 async def ask(model: Model, prompt: str) -> str:

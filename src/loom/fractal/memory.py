@@ -35,6 +35,7 @@ __all__ = [
     "Writers",
     "as_memory_entry",
     "checked_key",
+    "checked_limit",
     "checked_version",
     "in_thread",
     "known_scope",
@@ -272,8 +273,7 @@ class Scopes:
     def entries(self, scope: MemoryScope | str, *, limit: int = 100) -> list[MemoryEntry]:
         """The values of a scope that this node sees, last updated first."""
         known = known_scope(scope)
-        if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit < 2**31:
-            raise InvalidInput(f"limit is {limit!r}; it must be a whole number of 1 or more")
+        checked_limit(limit)
         if known is MemoryScope.INHERITED:
             found = self._list_inherited(limit)
         else:
@@ -378,6 +378,12 @@ def checked_version(version: object) -> None:
     """Refuse an expected version that no entry can have."""
     if version is not None and (isinstance(version, bool) or not isinstance(version, int) or version < 0):
         raise InvalidInput(f"expected_version is a whole number from 0 (must not exist), not {version!r}")
+
+
+def checked_limit(limit: object) -> None:
+    """Refuse a limit that is no number of entries."""
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit < 2**31:
+        raise InvalidInput(f"limit is {limit!r}; it must be a whole number of 1 or more")
 
 
 def _agreed(

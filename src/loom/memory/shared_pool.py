@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar
 from weakref import WeakSet
 
 from loom.errors import Closed, InvalidInput, VersionConflictError
-from loom.fractal.memory import checked_key, checked_version, in_thread
+from loom.fractal.memory import checked_key, checked_limit, checked_version, in_thread
 from loom.protocol import Task
 
 if TYPE_CHECKING:
@@ -153,8 +153,7 @@ class SharedMemoryPool:
 
     async def list_entries(self, prefix: str = "", limit: int = 50) -> list[PoolEntry]:
         """The entries whose keys start with a prefix, last updated first."""
-        if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit < 2**31:
-            raise InvalidInput(f"limit is {limit!r}; it must be a whole number of 1 or more")
+        checked_limit(limit)
         return await self._do(self._shelf.entries, _checked_prefix(prefix), limit)
 
     async def delete(self, key: str, writer_id: str = "", *, expected_version: int | None = None) -> bool:

@@ -56,7 +56,11 @@ def test_a_model_is_an_object_or_a_function_plain_or_async() -> None:
             return f"method {prompt}"
 
     assert now(ask(Scripted("plain"), "?")) == "plain"
-    assert now(ask(lambda prompt: f"function {prompt}", "?")) == "function ?"
+
+    def plain(prompt: str) -> str:
+        return f"function {prompt}"
+
+    assert now(ask(plain, "?")) == "function ?"
     assert now(ask(awaited, "?")) == "async ?"
     assert now(ask(Awaited(), "?")) == "method ?"
     assert now(ask(lambda prompt: awaited(prompt), "?")) == "async ?"

@@ -1,29 +1,31 @@
-"""A language model as this package sees one: a prompt goes in, a text comes out. None is ever needed."""
+"""Asking a language model from a coroutine, and finding data in what it answers. None is ever needed."""
 
 from __future__ import annotations
 
 import inspect
 import json
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from loom.errors import InvalidInput
 
-__all__ = ["Completes", "Model", "ask", "find_object"]
+if TYPE_CHECKING:
+    from loom.memory.language_model import LanguageModelLike
 
+__all__ = ["AwaitedModel", "Model", "ask", "find_object"]
 
 # An answer that is nothing but braces must not keep us busy.
 _MOST_BRACES = 50
 
 
-class Completes(Protocol):
-    """An object that completes prompts, at once or awaited."""
+class AwaitedModel(Protocol):
+    """A model whose answers are awaited."""
 
-    def complete(self, prompt: str) -> str | Awaitable[str]: ...
+    def complete(self, prompt: str) -> Awaitable[str]: ...
 
 
-Model = Completes | Callable[[str], str | Awaitable[str]]
-"""An object that completes prompts, or a plain or async function of one prompt."""
+Model: TypeAlias = "LanguageModelLike | AwaitedModel | Callable[[str], Awaitable[str]]"
+"""A model or a function of one prompt, as everywhere in loom; here either may also be async."""
 
 
 async def ask(model: Model, prompt: str) -> str:

@@ -20,6 +20,7 @@ QUICK = {
     "growing": ("--records", "20000", "--window", "2000"),
     "tiers": ("--records", "15000", "--window", "3000"),
     "working_tier": (),
+    "fractal": ("--rounds", "30"),
     "recalling": ("--records", "20000", "--questions", "100", "--rounds", "3"),
     "text_search": ("--records", "20000", "--queries", "100"),
     "vector_recall": ("--records", "20000", "--queries", "100", "--data", "clustered"),

@@ -11,6 +11,7 @@
     │   ├── VersionConflictError       compare-and-set lost: another writer was first
     │   └── SettingsConflict           other budgets, counter or embedder than the file's
     ├── OverBudget                     more tokens than the budget has
+    │   └── BudgetExceeded             a node of a tree may not spend, or grow, any further
     ├── Closed                         used after close()
     ├── ReadOnly                       a write on a store that was opened read-only
     ├── ForgetPending                  forgotten, but some place could not be cleaned yet
@@ -29,6 +30,7 @@ An error says what was asked, what was found and what to do next. Messages never
 from __future__ import annotations
 
 __all__ = [
+    "BudgetExceeded",
     "Closed",
     "Conflict",
     "CorruptStore",
@@ -111,6 +113,20 @@ class SettingsConflict(Conflict):
 
 class OverBudget(LoomError):
     """More tokens than the budget has; nothing was changed."""
+
+
+class BudgetExceeded(OverBudget):
+    """What a node of a tree asked for is more than its budget has left; nothing was booked.
+
+    `violation` is the `BudgetViolation` that says what was asked for and what there is.
+    """
+
+    def __init__(self, violation: object) -> None:
+        super().__init__(str(violation))
+        self.violation = violation
+
+    def __reduce__(self) -> tuple[type[BudgetExceeded], tuple[object]]:
+        return type(self), (self.violation,)
 
 
 class Closed(LoomError):

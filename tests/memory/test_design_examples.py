@@ -6,7 +6,7 @@ import ast
 import asyncio
 import inspect
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any
 
@@ -15,7 +15,7 @@ import pytest
 import loom.memory
 from loom.events import EventBus
 from loom.memory import LoomMemory, MemoryManager, MemoryStrategyType, MemoryTier, MemoryType, MemoryUnit
-from loom.protocol import Task
+from loom.protocol import AgentCard, Task
 
 # The words of the documents. Only the names that they take for granted (`task`, `parent_manager`) are supplied.
 
@@ -118,6 +118,55 @@ class MemoryUnit:
     token_count: int
     created_at: datetime
     accessed_count: int
+"""
+
+
+A_POOL = """
+from loom.memory import SharedMemoryPool
+
+pool = SharedMemoryPool(pool_id="team")
+"""
+
+READING_AND_WRITING_A_POOL = """
+# 写入（Agent A）
+await pool.write("research_result", {"findings": [...]}, writer_id="agent-a")
+
+# 读取（Agent B）
+entry = await pool.read("research_result")
+# entry.content, entry.version, entry.created_by, entry.updated_by
+
+# 前缀查询
+entries = await pool.list_entries(prefix="research:", limit=50)
+
+# 删除
+await pool.delete("research_result")
+"""
+
+A_CONFLICT_IN_A_POOL = """
+entry = await pool.read("key")
+try:
+    await pool.write("key", new_value, expected_version=entry.version)
+except VersionConflictError as e:
+    # e.key, e.expected, e.actual
+    pass
+"""
+
+A_POOL_ON_A_BUS = """
+pool = SharedMemoryPool(pool_id="team", event_bus=event_bus)
+# 写入时自动发布 Task(action="shared_pool.write", parameters={pool_id, key, version, writer})
+"""
+
+AN_ENTRY_OF_A_POOL = """
+@dataclass
+class PoolEntry:
+    key: str
+    content: Any
+    version: int          # 自增版本号
+    created_by: str       # 创建者 node_id
+    updated_by: str       # 最后更新者 node_id
+    created_at: float
+    updated_at: float
+    metadata: dict        # 元数据（写入时自动合并）
 """
 
 
@@ -256,7 +305,84 @@ def test_both_quick_look_up_spellings_of_the_second_document_hear_the_bus(task: 
     assert bus.failures == []
 
 
-@pytest.mark.parametrize("name", ["MemoryManager", "LoomMemory", "MemoryFactory", "MemoryTier", "MemoryStrategyType"])
+def test_the_pool_of_the_example_is_written_read_listed_and_emptied() -> None:
+    """001 SharedMemoryPool, 读写 API: requirements 14, 79, 80. The example shares a literal `...`."""
+    pool = run(A_POOL)["pool"]
+    assert pool.pool_id == "team"
+    asyncio.run(pool.write("research:1", "found"))
+    shown = run(READING_AND_WRITING_A_POOL, pool=pool)
+    entry = shown["entry"]
+    assert (entry.content, entry.version) == ({"findings": [...]}, 1)
+    assert (entry.created_by, entry.updated_by) == ("agent-a", "agent-a")
+    assert [one.key for one in shown["entries"]] == ["research:1"]
+    assert asyncio.run(pool.read("research_result")) is None
+
+
+def test_the_conflict_of_the_example_is_written_once_and_refused_when_another_was_first() -> None:
+    """001 冲突策略: requirement 81. Both names come from where the pool comes from."""
+    pool = run(A_POOL)["pool"]
+    asyncio.run(pool.write("key", "old"))
+    names: dict[str, Any] = {"pool": pool, "VersionConflictError": loom.memory.VersionConflictError}
+    run(A_CONFLICT_IN_A_POOL, new_value="new", **names)
+    assert asyncio.run(pool.read("key")).content == "new"
+
+    class Hasty:
+        """A pool in which another writer is always first."""
+
+        read = staticmethod(pool.read)
+
+        @staticmethod
+        async def write(key: str, value: Any, **more: Any) -> Any:
+            await pool.write(key, "another was first")
+            return await pool.write(key, value, **more)
+
+    run(A_CONFLICT_IN_A_POOL, new_value="too late", **(names | {"pool": Hasty}))
+    assert asyncio.run(pool.read("key")).content == "another was first"
+
+
+def test_the_pool_of_the_example_publishes_what_it_says() -> None:
+    """001 EventBus 集成: requirement 83."""
+    bus = EventBus()
+    pool = run(A_POOL_ON_A_BUS, event_bus=bus, SharedMemoryPool=loom.memory.SharedMemoryPool)["pool"]
+    asyncio.run(pool.write("key", 1, writer_id="agent-a"))
+    (task,) = bus.recent_events()
+    assert task.action == "shared_pool.write"
+    assert task.parameters == {"pool_id": "team", "key": "key", "version": 1, "writer": "agent-a"}
+
+
+def test_an_entry_of_a_pool_has_the_documents_fields_in_their_order() -> None:
+    """001 PoolEntry: requirement 28."""
+    theirs = run(AN_ENTRY_OF_A_POOL, dataclass=dataclass, Any=Any)["PoolEntry"]
+    assert [one.name for one in fields(theirs)] == [one.name for one in fields(loom.memory.PoolEntry)]
+
+
+def test_the_look_up_table_of_the_second_document_leads_to_what_it_names(task: Task) -> None:
+    """002 五、快速查阅: requirements 15, 98, 100, 102, 104, 105."""
+    import loom.fractal
+    from loom.fractal import BudgetTracker, NodeContainer, RecursiveBudget, ResultSynthesizer
+    from loom.fractal.memory import FractalMemory
+    from loom.fractal.resolvers import ChildWinsResolver, MergeResolver, ParentWinsResolver
+    from loom.fractal.sync import MemorySyncManager
+
+    card = AgentCard("card")
+    inner = NodeContainer(node_id="inner", agent_card=card)
+    container = NodeContainer(node_id="outer", agent_card=card, child=inner)
+    assert container.get_capabilities() is card
+    budget = RecursiveBudget(max_depth=1, max_children=1, token_budget=10, time_budget=5, tool_budget=1)
+    assert BudgetTracker(budget).check_can_create_child() is None
+    assert BudgetTracker(budget).get_remaining_budget().token_budget == 10
+    assert "found" in asyncio.run(ResultSynthesizer().synthesize("look", ["found"]))
+    for resolver in (ParentWinsResolver(), ChildWinsResolver(), MergeResolver()):
+        assert asyncio.run(MemorySyncManager(FractalMemory("node"), resolver).sync_from_parent()) == []
+    named = {"NodeContainer", "ResultSynthesizer", "BudgetTracker", "BudgetViolation", "RecursiveBudget"}
+    named |= {"QualityEvaluator", "QualityMetrics", "estimate_task_complexity", "should_use_fractal"}
+    assert named <= set(loom.fractal.__all__)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["MemoryManager", "LoomMemory", "MemoryFactory", "MemoryTier", "MemoryStrategyType", "SharedMemoryPool"],
+)
 def test_the_documents_import_it_from_the_package(name: str) -> None:
     """Requirement 14."""
     assert name in loom.memory.__all__

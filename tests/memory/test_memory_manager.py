@@ -105,6 +105,52 @@ def test_parent_and_child_on_one_bus_both_find_what_was_said(root: MemoryManager
             assert [hit.id for hit in now(one.query("fence"))] == ["t1"]
 
 
+def test_on_one_bus_nodes_sessions_and_versions_are_kept_apart(root: MemoryManager) -> None:
+    """C-39: what names a node is that node's, what names none is everybody's, and each is one record."""
+    bus = EventBus()
+    with manager("above", root, event_bus=bus) as above, manager("below", above, event_bus=bus) as below:
+
+        def heard(of: MemoryManager, session: str | None = None) -> list[str]:
+            return [task.task_id for task in of.get_l1_tasks(session_id=session)]
+
+        task = Task(task_id="below's", action="execute", target_agent="below", session_id="s1")
+        for _ in range(3):
+            bus.publish_sync(task)
+        bus.publish_sync(Task(task_id="above's", action="execute", source_agent="above", session_id="s2"))
+        bus.publish_sync(Task(task_id="both's", source_agent="above", target_agent="below", session_id="s2"))
+        bus.publish_sync(Task(task_id="anybody's", source_agent="somebody else", session_id="s1"))
+        assert heard(below) == ["below's", "both's", "anybody's"]
+        assert heard(above) == ["above's", "both's", "anybody's"]
+        assert (heard(below, "s1"), heard(above, "s1")) == (["below's", "anybody's"], ["anybody's"])
+        assert root.store.stats()["records"] == 4
+        task.result = "done"
+        bus.publish_sync(task)
+        assert root.store.stats()["records"] == 5  # the same task, its second version
+        found = below.get_task("below's")
+        assert found is not None
+        assert found.result == "done"
+    assert bus.failures == []
+
+
+def test_many_nodes_that_publish_at_once_are_all_remembered_once(root: MemoryManager) -> None:
+    bus = EventBus()
+    nodes = [manager(f"node-{number}", root, event_bus=bus) for number in range(5)]
+
+    async def publish(node: MemoryManager) -> None:
+        for number in range(4):
+            await bus.publish(Task(task_id=f"{node.node_id} says {number}", source_agent=node.node_id))
+
+    async def all_at_once() -> None:
+        await asyncio.gather(*(publish(node) for node in nodes))
+
+    now(all_at_once())
+    assert bus.failures == []
+    assert root.store.stats()["records"] == 20
+    for node in nodes:
+        assert [task.task_id for task in node.get_l1_tasks()] == [f"{node.node_id} says {n}" for n in range(4)]
+        node.close()
+
+
 # --- values in scopes --------------------------------------------------------------------------------------
 
 
@@ -247,7 +293,7 @@ def test_every_policy_is_what_the_manager_does(root: MemoryManager, scope: Memor
             now(root.write("key", 1, scope))
         return
     now(root.write("key", 1, scope))
-    assert (read(manager("child", root), "key") is not None) == policy.seen_by_children
+    assert (read(manager("child", root), "key") is not None) == policy.propagates_down
 
 
 def test_versions_grow_by_one_and_an_expected_version_must_be_the_present_one(root: MemoryManager) -> None:

@@ -1,14 +1,51 @@
-"""Scopes: who may see a value that a node writes."""
+"""Scopes: values under keys, and who in a tree of nodes may see and change them.
+
+`Scopes` does the work over a store, in the calling thread; `FractalMemory` is its awaitable face for a node that
+needs nothing else, and `loom.memory.MemoryManager` has the same face beside its tiers. Nothing is copied down a
+tree: what is inherited is read where it lies, so it is never stale.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from types import MappingProxyType
-from typing import Any
+from os import PathLike
+from pathlib import Path
+from types import MappingProxyType, TracebackType
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar
 
-__all__ = ["ACCESS_POLICIES", "AccessPolicy", "MemoryEntry", "MemoryScope"]
+from loom.errors import InvalidInput, SettingsConflict
+
+if TYPE_CHECKING:
+    from loom.storage.base import Entry, Store
+
+__all__ = [
+    "ACCESS_POLICIES",
+    "RECONCILED_WITH",
+    "TAKEN_FROM",
+    "AccessPolicy",
+    "FractalMemory",
+    "MemoryEntry",
+    "MemoryScope",
+    "Scoped",
+    "ScopedMemory",
+    "Scopes",
+    "TieredMemory",
+    "Writers",
+    "as_memory_entry",
+    "checked_key",
+    "checked_limit",
+    "checked_version",
+    "in_thread",
+    "known_scope",
+]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+# --- what the scopes allow -----------------------------------------------------------------------------
 
 
 class MemoryScope(StrEnum):
@@ -20,27 +57,66 @@ class MemoryScope(StrEnum):
     GLOBAL = "global"
 
 
+class Writers(StrEnum):
+    """Who may write in a scope."""
+
+    ANYONE = "anyone"
+    ROOT = "root"
+    """Only the node at the top of the tree."""
+    NOBODY = "nobody"
+
+
 @dataclass(frozen=True, slots=True)
 class AccessPolicy:
-    """What a scope allows: whether a node may write there, and whether its descendants see what it wrote."""
+    """What a scope allows: who writes there, what a node may hand up to its parent, what those below see."""
 
-    writable: bool
-    seen_by_children: bool
+    writers: Writers = Writers.ANYONE
+    propagates_up: bool = False
+    propagates_down: bool = False
+
+    def __post_init__(self) -> None:
+        try:
+            object.__setattr__(self, "writers", Writers(self.writers))
+        except ValueError as error:
+            raise InvalidInput(f"writers is {self.writers!r}; it must be one of {', '.join(Writers)}") from error
+
+    @property
+    def writable(self) -> bool:
+        """Whether any node at all may write there."""
+        return self.writers is not Writers.NOBODY
+
+    def within(self, other: AccessPolicy) -> bool:
+        """Whether this allows nothing that the other does not."""
+        order = (Writers.NOBODY, Writers.ROOT, Writers.ANYONE)
+        return (
+            order.index(self.writers) <= order.index(other.writers)
+            and self.propagates_up <= other.propagates_up
+            and self.propagates_down <= other.propagates_down
+        )
 
 
 ACCESS_POLICIES: Mapping[MemoryScope, AccessPolicy] = MappingProxyType(
     {
-        MemoryScope.LOCAL: AccessPolicy(writable=True, seen_by_children=False),
-        MemoryScope.SHARED: AccessPolicy(writable=True, seen_by_children=True),
-        MemoryScope.INHERITED: AccessPolicy(writable=False, seen_by_children=True),
-        MemoryScope.GLOBAL: AccessPolicy(writable=True, seen_by_children=True),
+        MemoryScope.LOCAL: AccessPolicy(),
+        MemoryScope.SHARED: AccessPolicy(propagates_up=True, propagates_down=True),
+        MemoryScope.INHERITED: AccessPolicy(Writers.NOBODY, propagates_down=True),
+        MemoryScope.GLOBAL: AccessPolicy(propagates_up=True, propagates_down=True),
     }
 )
+"""What holds where a tree says nothing else; a tree may allow less, never more.
+
+SHARED goes down by being read as INHERITED, and up where `sync_to_parent` is called. INHERITED going down means that
+what a parent has inherited is inherited on. GLOBAL lies at the root: going up lets the others write it, going down
+lets them read it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryEntry:
-    """A versioned value in a scope. `str(entry)` is its content."""
+    """A versioned value in a scope. `str(entry)` is its content.
+
+    `parent_version` is the version of the ancestor's value that this one is, or was last reconciled with.
+    """
 
     id: str
     content: Any
@@ -53,3 +129,433 @@ class MemoryEntry:
 
     def __str__(self) -> str:
         return str(self.content)
+
+
+# --- one node's scopes ---------------------------------------------------------------------------------
+
+# What syncing notes in the metadata of an entry. It is not the caller's, who neither sees nor writes it.
+RECONCILED_WITH = "_reconciled_with"
+TAKEN_FROM = "_taken_from"
+_NOTES = frozenset({RECONCILED_WITH, TAKEN_FROM})
+_SETTING = "access_policies"
+
+
+class Scopes:
+    """The values that one node of a tree sees, over a store. Thread-safe; waits for the disk in the calling thread.
+
+    LOCAL and SHARED lie under the node's own name, GLOBAL under the root's, so a name stands for one node of its
+    namespace: trees whose nodes have different names share nothing. The policies of a tree are given at its root
+    and kept in the store, where every process finds them.
+    """
+
+    __slots__ = ("_above", "node_id", "parent", "policies", "root", "store")
+
+    def __init__(
+        self,
+        node_id: str,
+        store: Store,
+        parent: Scopes | None = None,
+        *,
+        policies: Mapping[MemoryScope, AccessPolicy] | None = None,
+        reconfigure: bool = False,
+    ) -> None:
+        self.node_id = node_id
+        self.store = store
+        self.parent = parent
+        self.root: Scopes = self if parent is None else parent.root
+        if parent is None:
+            self.policies = _agreed(store, node_id, policies, reconfigure)
+        else:
+            if policies is not None:
+                raise InvalidInput("the policies of a tree are given at its root, not to a node below it")
+            if parent.store.namespace != store.namespace:
+                raise InvalidInput(
+                    f"a node in namespace {store.namespace!r} cannot have a parent in {parent.store.namespace!r}: "
+                    "nothing crosses a namespace"
+                )
+            for ancestor in parent.upwards():
+                if ancestor.node_id == node_id and ancestor.store.store_id == store.store_id:
+                    raise InvalidInput(f"a child needs a node_id other than {node_id!r}, which a node above it has")
+            self.policies = parent.policies
+        self._above = self._ancestry()
+
+    def upwards(self) -> Iterator[Scopes]:
+        """This node, its parent, and so on to the root."""
+        node: Scopes | None = self
+        while node is not None:
+            yield node
+            node = node.parent
+
+    def _ancestry(self) -> tuple[tuple[Store, tuple[str, ...]], ...]:
+        """The nodes whose SHARED values are inherited here, nearest first; those in one store are asked together."""
+        if self.parent is None or not self.policies[MemoryScope.SHARED].propagates_down:
+            return ()
+        first = (self.parent.store, (self.parent.node_id,))
+        if not self.policies[MemoryScope.INHERITED].propagates_down:
+            return (first,)
+        beyond = self.parent._above
+        if beyond and beyond[0][0] is first[0]:
+            return ((first[0], first[1] + beyond[0][1]), *beyond[1:])
+        return (first, *beyond)
+
+    @property
+    def above(self) -> tuple[tuple[Store, tuple[str, ...]], ...]:
+        """Whose SHARED values are inherited here: stores, each with its nodes, nearest first."""
+        return self._above
+
+    # -- values ----------------------------------------------------------------------------------------
+
+    def write(
+        self,
+        key: str,
+        content: Any,
+        scope: MemoryScope | str = MemoryScope.LOCAL,
+        *,
+        expected_version: int | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> MemoryEntry:
+        """Write the next version of a key. With `expected_version` (0: must not exist) only if it matches."""
+        known = known_scope(scope)
+        checked_version(expected_version)
+        if metadata and not _NOTES.isdisjoint(metadata):
+            raise InvalidInput(f"the names {', '.join(sorted(_NOTES))} in metadata are kept for syncing")
+        store, owner = self._writable_place(key, known)
+        with store.transaction() as transaction:
+            entry = transaction.put_entry(
+                key,
+                content,
+                writer=self.node_id,
+                scope=known,
+                owner=owner,
+                expected_version=expected_version,
+                metadata=metadata,
+            )
+        return as_memory_entry(entry, known)
+
+    def delete(
+        self, key: str, scope: MemoryScope | str = MemoryScope.LOCAL, *, expected_version: int | None = None
+    ) -> bool:
+        """Remove every version of a key that this node may write; False where there is none."""
+        known = known_scope(scope)
+        checked_version(expected_version)
+        store, owner = self._writable_place(key, known)
+        with store.transaction() as transaction:
+            deleted = transaction.delete_entry(
+                key, scope=known, owner=owner, expected_version=expected_version, writer=self.node_id
+            )
+        return deleted > 0
+
+    def read(self, key: str, scope: MemoryScope | str | None = None) -> MemoryEntry | None:
+        """The value under a key, or None. Without a scope LOCAL, SHARED, INHERITED and GLOBAL are tried in turn."""
+        checked_key(key)
+        for wanted in tuple(MemoryScope) if scope is None else (known_scope(scope),):
+            if wanted is MemoryScope.INHERITED:
+                entry = self.inherited(key)
+            else:
+                place = self._readable_place(wanted)
+                entry = None if place is None else place[0].entry(key, scope=wanted, owner=place[1])
+            if entry is not None:
+                return as_memory_entry(entry, wanted)
+        return None
+
+    def inherited(self, key: str) -> Entry | None:
+        """What the nearest ancestor that shares this key shares, as it is now."""
+        for store, owners in self._above:
+            entry = store.entry(key, scope=MemoryScope.SHARED, owner=owners)
+            if entry is not None:
+                return entry
+        return None
+
+    def own(self, key: str) -> Entry | None:
+        """What this node itself shares under a key."""
+        return self.store.entry(key, scope=MemoryScope.SHARED, owner=self.node_id)
+
+    def entries(self, scope: MemoryScope | str, *, limit: int = 100) -> list[MemoryEntry]:
+        """The values of a scope that this node sees, last updated first."""
+        known = known_scope(scope)
+        checked_limit(limit)
+        if known is MemoryScope.INHERITED:
+            found = self._list_inherited(limit)
+        else:
+            place = self._readable_place(known)
+            found = [] if place is None else place[0].entries(scope=known, owner=place[1], limit=limit)
+        return [as_memory_entry(entry, known) for entry in found]
+
+    def _list_inherited(self, limit: int) -> list[Entry]:
+        """The newest that are inherited. What a nearer node shares under the same key hides a farther one's."""
+        asked = limit + 1
+        while True:
+            levels = [
+                store.entries(scope=MemoryScope.SHARED, owner=owner, limit=asked)
+                for store, owners in self._above
+                for owner in owners
+            ]
+            # What a level that was cut off keeps back is older than the last that it gave.
+            cut = max((level[-1].updated_at for level in levels if len(level) == asked), default=None)
+            found = []
+            for entry in sorted(
+                (entry for level in levels for entry in level),
+                key=lambda entry: (-entry.updated_at.timestamp(), entry.key),
+            ):
+                if cut is not None and entry.updated_at <= cut:
+                    break
+                nearest = self.inherited(entry.key)
+                if nearest is not None and nearest.owner == entry.owner:
+                    found.append(entry)
+                    if len(found) == limit:
+                        return found
+            if cut is None:
+                return found
+            asked *= 4
+
+    # -- what the policies say --------------------------------------------------------------------------
+
+    def _writable_place(self, key: str, scope: MemoryScope) -> tuple[Store, str]:
+        checked_key(key)
+        self.check_writable(scope)
+        return self._place(scope)
+
+    def check_writable(self, scope: MemoryScope) -> None:
+        """Refuse what the policies of this tree do not let this node write."""
+        policy, at_root = self.policies[scope], self.parent is None
+        if scope is MemoryScope.INHERITED:
+            raise InvalidInput(
+                "inherited values belong to a parent and cannot be changed here; write the key as local to override "
+                "it for this node, or write it as shared where it comes from"
+            )
+        if not policy.writable or (policy.writers is Writers.ROOT and not at_root):
+            raise InvalidInput(
+                f"the policies of this tree let {policy.writers} write {scope} values, and not {self.node_id!r}"
+            )
+        if scope is MemoryScope.GLOBAL and not at_root and not policy.propagates_up:
+            raise InvalidInput(
+                f"global values do not go up in this tree, so only its root {self.root.node_id!r} writes them"
+            )
+
+    def _place(self, scope: MemoryScope) -> tuple[Store, str]:
+        """Where a scope is kept: the whole tree's at its root, and under its name."""
+        home = self.root if scope is MemoryScope.GLOBAL else self
+        return home.store, home.node_id
+
+    def _readable_place(self, scope: MemoryScope) -> tuple[Store, str] | None:
+        hidden = scope is MemoryScope.GLOBAL and self.parent is not None and not self.policies[scope].propagates_down
+        return None if hidden else self._place(scope)
+
+
+def as_memory_entry(entry: Entry, scope: MemoryScope) -> MemoryEntry:
+    """A stored entry as a node sees it, without the notes of syncing."""
+    reconciled = entry.metadata.get(RECONCILED_WITH)
+    return MemoryEntry(
+        id=entry.key,
+        content=entry.content,
+        scope=scope,
+        version=entry.version,
+        created_by=entry.created_by,
+        updated_by=entry.updated_by,
+        parent_version=entry.version if scope is MemoryScope.INHERITED else reconciled and reconciled[1],
+        metadata={name: value for name, value in entry.metadata.items() if name not in _NOTES},
+    )
+
+
+def known_scope(scope: MemoryScope | str) -> MemoryScope:
+    """The scope that is meant; an unknown one is an error."""
+    try:
+        return MemoryScope(scope)
+    except ValueError as error:
+        raise InvalidInput(f"there is no scope {scope!r}; the scopes are {', '.join(MemoryScope)}") from error
+
+
+def checked_key(key: object) -> str:
+    """A key that every part of the store can carry."""
+    if not isinstance(key, str) or not key:
+        raise InvalidInput(f"a key is a text of at least one character, not {key!r}")
+    if any(letter == "\0" or "\ud800" <= letter <= "\udfff" for letter in key):
+        raise InvalidInput(f"the key {key!r} holds a NUL or a lone surrogate, which no key may")
+    return key
+
+
+def checked_version(version: object) -> None:
+    """Refuse an expected version that no entry can have."""
+    if version is not None and (isinstance(version, bool) or not isinstance(version, int) or version < 0):
+        raise InvalidInput(f"expected_version is a whole number from 0 (must not exist), not {version!r}")
+
+
+def checked_limit(limit: object) -> None:
+    """Refuse a limit that is no number of entries."""
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit < 2**31:
+        raise InvalidInput(f"limit is {limit!r}; it must be a whole number of 1 or more")
+
+
+def _agreed(
+    store: Store, node_id: str, given: Mapping[MemoryScope, AccessPolicy] | None, reconfigure: bool
+) -> Mapping[MemoryScope, AccessPolicy]:
+    """The policies of the tree below a root, settled with every process that has the store open."""
+    wanted = None if given is None else _narrowed(given)
+    agreed: Mapping[MemoryScope, AccessPolicy] = ACCESS_POLICIES
+
+    def decide(stored: Mapping[str, Any]) -> Mapping[str, Any]:
+        nonlocal agreed
+        kept = stored.get(_SETTING)
+        theirs = ACCESS_POLICIES if kept is None else _narrowed(_decoded(kept))
+        if wanted is None or wanted == theirs:
+            agreed = theirs
+            return {}
+        if kept is not None and not reconfigure:
+            raise SettingsConflict(
+                f"the tree of {node_id!r} has other policies in the store than those given. Leave them out to use "
+                "the store's, or pass reconfigure=True to change them for every process."
+            )
+        agreed = wanted
+        return {_SETTING: {str(scope): asdict(policy) for scope, policy in wanted.items()}}
+
+    store.settle(node_id, decide)
+    return agreed
+
+
+def _decoded(kept: Mapping[str, Mapping[str, Any]]) -> Mapping[MemoryScope, AccessPolicy]:
+    return {known_scope(scope): AccessPolicy(**policy) for scope, policy in kept.items()}
+
+
+def _narrowed(given: Mapping[MemoryScope, AccessPolicy]) -> Mapping[MemoryScope, AccessPolicy]:
+    """All four policies, the given ones in place of the usual; none may allow more than the usual one."""
+    known = {known_scope(scope): policy for scope, policy in given.items()}
+    for scope, policy in known.items():
+        if not isinstance(policy, AccessPolicy) or not policy.within(ACCESS_POLICIES[scope]):
+            raise InvalidInput(
+                f"the policy for {scope} must be an AccessPolicy that allows no more than {ACCESS_POLICIES[scope]}"
+            )
+    return MappingProxyType({**ACCESS_POLICIES, **known})
+
+
+# --- the awaitable face --------------------------------------------------------------------------------
+
+
+class Scoped(Protocol):
+    """Whatever has scopes: a `FractalMemory`, a `MemoryManager`."""
+
+    @property
+    def scopes(self) -> Scopes: ...
+
+
+class ScopedMemory:
+    """The awaitable verbs over the scopes of a node. They wait in another thread, never on the event loop."""
+
+    _scopes: Scopes
+
+    @property
+    def scopes(self) -> Scopes:
+        """The scopes of this node, to be used where no event loop runs."""
+        return self._scopes
+
+    async def write(
+        self,
+        key: str,
+        content: Any,
+        scope: MemoryScope | str = MemoryScope.LOCAL,
+        *,
+        expected_version: int | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> MemoryEntry:
+        """Write the next version of a key. With `expected_version` (0: must not exist) only if it matches."""
+        return await in_thread(
+            self.scopes.write, key, content, scope, expected_version=expected_version, metadata=metadata
+        )
+
+    async def read(self, key: str, scope: MemoryScope | str | None = None) -> MemoryEntry | None:
+        """The value under a key, or None; `str(entry)` is its content.
+
+        Without a scope it is looked for in LOCAL, SHARED, INHERITED and GLOBAL, in this order. What is given back is
+        a copy: changing it changes nothing.
+        """
+        return await in_thread(self.scopes.read, key, scope)
+
+    async def list_by_scope(self, scope: MemoryScope | str, *, limit: int = 100) -> list[MemoryEntry]:
+        """The values of a scope that this node sees, last updated first."""
+        return await in_thread(self.scopes.entries, scope, limit=limit)
+
+    async def delete(
+        self, key: str, scope: MemoryScope | str = MemoryScope.LOCAL, *, expected_version: int | None = None
+    ) -> bool:
+        """Remove every version of a key that this node may write; False where there is none."""
+        return await in_thread(self.scopes.delete, key, scope, expected_version=expected_version)
+
+
+class TieredMemory(Protocol):
+    """What a `FractalMemory` needs of the memory it stands beside, such as a `LoomMemory`."""
+
+    @property
+    def node_id(self) -> str: ...
+
+    @property
+    def store(self) -> Store: ...
+
+
+class FractalMemory(ScopedMemory):
+    """A node's place in a tree and the values it shares there, without tiers.
+
+    memory = FractalMemory("worker", parent_memory=lead)
+    await memory.write("plan", ["read", "write"], MemoryScope.SHARED)
+
+    The store is the one given, or `base_memory`'s, or the parent's, or one in this process. With a path it is opened
+    here and closed by `close`.
+    """
+
+    def __init__(
+        self,
+        node_id: str | None = None,
+        parent_memory: Scoped | None = None,
+        base_memory: TieredMemory | None = None,
+        *,
+        store: Store | str | PathLike[str] | None = None,
+        policies: Mapping[MemoryScope, AccessPolicy] | None = None,
+        reconfigure: bool = False,
+    ) -> None:
+        if node_id is None and base_memory is not None:
+            node_id = base_memory.node_id
+        if not isinstance(node_id, str) or not node_id:
+            raise InvalidInput(f"a node needs a node_id, a text of at least one character, not {node_id!r}")
+        checked_key(node_id)
+        parent = None if parent_memory is None else getattr(parent_memory, "scopes", None)
+        if parent_memory is not None and not isinstance(parent, Scopes):
+            raise InvalidInput(f"a parent is a FractalMemory or a MemoryManager, not {type(parent_memory).__name__}")
+        if store is None and base_memory is not None:
+            store = base_memory.store
+        if store is None and parent is not None:
+            store = parent.store
+        self._opened: Store | None = None
+        if store is None or isinstance(store, str | PathLike):
+            from loom.storage.sqlite import SqliteStore
+
+            store = self._opened = SqliteStore(store if store is None else Path(store))
+        self.base_memory = base_memory
+        self.parent_memory = parent_memory
+        try:
+            self._scopes = Scopes(node_id, store, parent, policies=policies, reconfigure=reconfigure)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def node_id(self) -> str:
+        """The node whose memory this is."""
+        return self._scopes.node_id
+
+    def close(self) -> None:
+        """Close the store if it was opened here. Safe to call twice."""
+        if self._opened is not None:
+            self._opened.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+async def in_thread(work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Run what may wait for the disk or another writer, without blocking the event loop."""
+    import asyncio
+
+    return await asyncio.to_thread(work, *args, **kwargs)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from loom.memory.reranker import MemoryReranker, RerankSignal
     from loom.memory.sanitizers import ContentSanitizer
     from loom.memory.segment_store import InMemorySegmentStore, LogSegmentStore, MemorySegment, SegmentStore
+    from loom.memory.shared_pool import PoolChange, PoolEntry, SharedMemoryPool, VersionConflictError
     from loom.memory.summarizer import Summarizer
     from loom.memory.tokenizer import AnthropicCounter, EstimateCounter, TiktokenCounter, TokenCounter
     from loom.memory.types import (
@@ -69,9 +70,12 @@ __all__ = [
     "MemoryTier",
     "MemoryType",
     "MemoryUnit",
+    "PoolChange",
+    "PoolEntry",
     "Receipt",
     "RerankSignal",
     "SegmentStore",
+    "SharedMemoryPool",
     "StoredSummary",
     "Summarizer",
     "TaskSummary",
@@ -79,6 +83,7 @@ __all__ = [
     "TokenCounter",
     "Trust",
     "VectorStoreProvider",
+    "VersionConflictError",
 ]
 
 _HOMES = {
@@ -95,6 +100,7 @@ _HOMES = {
     "quotas": ("LayerCounters", "LayerQuota"),
     "embeddings": ("EmbeddingProvider",),
     "sanitizers": ("ContentSanitizer",),
+    "shared_pool": ("PoolChange", "PoolEntry", "SharedMemoryPool", "VersionConflictError"),
     "tokenizer": ("AnthropicCounter", "EstimateCounter", "TiktokenCounter", "TokenCounter"),
     "vector_store": ("InMemoryVectorStore", "VectorStoreProvider"),
 }

@@ -297,7 +297,8 @@ class LoomMemory:
         if task.action.startswith(ALARM_ACTION):
             return
         named = {task.source_agent, task.target_agent} - {""}
-        if self._node in named or not named & set(self._store.nodes()):
+        # Asked for by name: a tree may have a thousand nodes, and each of them hears every task.
+        if self._node in named or not any(self._store.settings(name) for name in named):
             self.add_task(task)
 
     # -- reading the tiers -----------------------------------------------------------------------------

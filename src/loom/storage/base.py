@@ -31,6 +31,7 @@ __all__ = [
     "Dimensions",
     "Draft",
     "Entry",
+    "EntryChange",
     "Filter",
     "FlushReport",
     "ForgetReceipt",
@@ -257,6 +258,17 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
+class EntryChange:
+    """The newest state of a key that changed. `entry` is None where it was deleted, by `writer` as always."""
+
+    seq: int
+    key: str
+    version: int
+    writer: str
+    entry: Entry | None
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """Background work that survives a crash. `record` is the sequence number it is about, or 0.
 
@@ -458,8 +470,14 @@ class Transaction(Protocol):
     ) -> Entry: ...
 
     def delete_entry(
-        self, key: str, *, scope: str = "local", owner: str = "", expected_version: int | None = None
-    ) -> bool: ...
+        self,
+        key: str,
+        *,
+        scope: str = "local",
+        owner: str = "",
+        expected_version: int | None = None,
+        writer: str = "",
+    ) -> int: ...
 
     def put_blob(self, key: str, data: bytes) -> None: ...
 
@@ -479,6 +497,9 @@ class Store(Protocol):
 
     @property
     def namespace(self) -> str: ...
+
+    @property
+    def store_id(self) -> str: ...
 
     @property
     def read_only(self) -> bool: ...
@@ -536,11 +557,25 @@ class Store(Protocol):
 
     def progress(self, name: str) -> tuple[int, int]: ...
 
-    def entry(self, key: str, *, scope: str = "local", owner: str = "") -> Entry | None: ...
+    def entry(self, key: str, *, scope: str = "local", owner: str | Sequence[str] = "") -> Entry | None: ...
 
     def entries(
         self, prefix: str = "", *, scope: str = "local", owner: str = "", limit: int = 100
     ) -> list[Entry]: ...
+
+    def entry_history(self, key: str, *, scope: str = "local", owner: str = "") -> list[Entry]: ...
+
+    def entry_changes(
+        self,
+        since: int,
+        prefix: str = "",
+        *,
+        scope: str = "local",
+        owner: str | Sequence[str] = "",
+        limit: int = 1000,
+    ) -> list[EntryChange]: ...
+
+    def last_entry_change(self) -> int: ...
 
     def blob(self, key: str) -> bytes | None: ...
 

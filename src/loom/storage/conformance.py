@@ -607,6 +607,72 @@ class StoreConformance:
             assert len(store.entries(owner="list", limit=2)) == 2
             assert store.entries("key", owner="list") == []
 
+    def test_of_several_owners_the_first_that_has_an_entry_answers(self, folder: Path) -> None:
+        with self.store(folder) as store:
+            for owner in ("near", "far"):
+                with store.transaction() as transaction:
+                    transaction.put_entry("key", owner, writer="w", owner=owner)
+
+            def found(*owners: str) -> Any:
+                entry = store.entry("key", owner=owners)
+                return None if entry is None else entry.content
+
+            assert found("nobody", "near", "far") == "near"
+            with store.transaction() as transaction:
+                transaction.delete_entry("key", owner="near")
+            assert found("nobody", "near", "far") == "far"
+            assert found("nobody", "near") is None
+            assert found() is None
+
+    def test_entries_have_a_history_that_a_deletion_ends(self, folder: Path) -> None:
+        with self.store(folder) as store:
+            for number in (1, 2, 3):
+                with store.transaction() as transaction:
+                    transaction.put_entry("key", number, writer=f"w{number}")
+            found = [(one.version, one.content, one.updated_by) for one in store.entry_history("key")]
+            assert found == [(1, 1, "w1"), (2, 2, "w2"), (3, 3, "w3")]
+            assert store.entry_history("other") == []
+            with store.transaction() as transaction:
+                assert transaction.delete_entry("key") == 4
+            assert store.entry_history("key") == []
+            with store.transaction() as transaction:
+                transaction.put_entry("key", 5, writer="w")
+            assert [(one.version, one.content) for one in store.entry_history("key")] == [(5, 5)]
+
+    def test_changed_entries_are_told_as_they_are_now_in_the_order_of_change(self, folder: Path) -> None:
+        with self.store(folder) as store:
+            start = store.last_entry_change()
+            for key in ("a/1", "a/2", "b/1", "a/1"):
+                with store.transaction() as transaction:
+                    transaction.put_entry(key, key, writer="w", owner="one")
+            with store.transaction() as transaction:
+                transaction.put_entry("a/9", 0, writer="w", owner="two")
+                transaction.delete_entry("a/2", owner="one", writer="who deletes")
+
+            def told(since: int, prefix: str = "", owner: str | tuple[str, ...] = "one", **more: Any) -> list[Any]:
+                changes = store.entry_changes(since, prefix, owner=owner, **more)
+                assert [change.seq for change in changes] == sorted(change.seq for change in changes)
+                return [(change.key, change.version, change.entry is None, change.writer) for change in changes]
+
+            b1, a1 = ("b/1", 1, False, "w"), ("a/1", 2, False, "w")
+            a2, a9 = ("a/2", 2, True, "who deletes"), ("a/9", 1, False, "w")
+            assert told(start) == told(0) == [b1, a1, a2]
+            assert told(start, "a/") == [a1, a2]
+            assert told(0, owner=("one", "two")) == [b1, a1, a9, a2]
+            assert told(0, limit=1) == [b1]
+            first = store.entry_changes(0, owner="one")[0]
+            assert told(first.seq) == [a1, a2]
+            assert told(store.last_entry_change()) == []
+            with _raises(InvalidInput, "limit"):
+                store.entry_changes(0, limit=0)
+
+    def test_an_entry_that_is_not_valid_text_is_refused(self, folder: Path) -> None:
+        with self.store(folder) as store:
+            for key, content in (("key", "\ud800"), ("\ud800", 1)):
+                with _raises(InvalidInput, "surrogate"), store.transaction() as transaction:
+                    transaction.put_entry(key, content, writer="w")
+            assert store.entries() == []
+
     def test_blobs_are_kept_replaced_and_deleted(self, folder: Path) -> None:
         with self.store(folder) as store:
             big = bytes(range(256)) * 4000
@@ -756,6 +822,9 @@ class StoreConformance:
             lambda: store.neighbours("x"),
             lambda: store.entry("key"),
             lambda: store.entries(),
+            lambda: store.entry_history("key"),
+            lambda: store.entry_changes(0),
+            lambda: store.last_entry_change(),
             lambda: store.blob("blob"),
             lambda: store.changes(0),
             lambda: store.forget(Filter(ids=["x"])),

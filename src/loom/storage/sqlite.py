@@ -11,7 +11,7 @@ import os
 import sqlite3
 import time
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from datetime import datetime
@@ -38,6 +38,7 @@ from loom.storage.base import (
     Change,
     CheckReport,
     Entry,
+    EntryChange,
     Filter,
     FlushReport,
     ForgetReceipt,
@@ -510,27 +511,77 @@ class SqliteStore:
         with self._reading() as connection:
             return window(connection, self._number, node)
 
-    def entry(self, key: str, *, scope: str = "local", owner: str = "") -> Entry | None:
-        """The newest version of an entry, or None."""
+    def entry(self, key: str, *, scope: str = "local", owner: str | Sequence[str] = "") -> Entry | None:
+        """The newest version of an entry, or None. Of several owners, that of the first who has one."""
         with self._reading() as connection:
-            row = connection.execute(
-                f"SELECT {ENTRY_COLUMNS} FROM entries WHERE namespace = ? AND scope = ? AND owner = ? AND key = ? "
-                "ORDER BY version DESC LIMIT 1",
-                (self._number, scope, owner, key),
-            ).fetchone()
-        return None if row is None or row[0] else to_entry(row)
+            for one in (owner,) if isinstance(owner, str) else owner:
+                row = connection.execute(
+                    f"SELECT {ENTRY_COLUMNS} FROM entries WHERE namespace = ? AND scope = ? AND owner = ? "
+                    "AND key = ? ORDER BY version DESC LIMIT 1",
+                    (self._number, scope, one, key),
+                ).fetchone()
+                if row is not None and not row[0]:
+                    return to_entry(row)
+        return None
 
     def entries(self, prefix: str = "", *, scope: str = "local", owner: str = "", limit: int = 100) -> list[Entry]:
         """The newest versions of the entries whose keys start with a prefix, last updated first."""
         with self._reading() as connection:
             rows = connection.execute(
-                f"SELECT {ENTRY_COLUMNS} FROM entries e WHERE namespace = ? AND scope = ? AND owner = ? "
-                "AND substr(key, 1, ?) = ? AND NOT deleted AND NOT EXISTS (SELECT 1 FROM entries n "
-                "WHERE n.namespace = e.namespace AND n.scope = e.scope AND n.owner = e.owner AND n.key = e.key "
-                "AND n.version > e.version) ORDER BY updated_at DESC, key LIMIT ?",
-                (self._number, scope, owner, len(prefix), prefix, limit),
+                f"{_KEYS} SELECT {ENTRY_COLUMNS} FROM found CROSS JOIN entries e ON e.namespace = :namespace "
+                "AND e.scope = :scope AND e.owner = :owner AND e.key = found.name AND e.version = "
+                "(SELECT max(version) FROM entries n WHERE n.namespace = :namespace AND n.scope = :scope "
+                "AND n.owner = :owner AND n.key = found.name) WHERE NOT e.deleted "
+                "ORDER BY e.updated_at DESC, e.key LIMIT :limit",
+                {
+                    "namespace": self._number,
+                    "scope": scope,
+                    "owner": owner,
+                    "prefix": prefix,
+                    "length": len(prefix),
+                    "limit": limit,
+                },
             ).fetchall()
         return [to_entry(row) for row in rows]
+
+    def entry_history(self, key: str, *, scope: str = "local", owner: str = "") -> list[Entry]:
+        """Every version of an entry since it was last deleted, oldest first."""
+        with self._reading() as connection:
+            rows = connection.execute(
+                f"SELECT {ENTRY_COLUMNS} FROM entries WHERE namespace = ? AND scope = ? AND owner = ? AND key = ? "
+                "AND NOT deleted ORDER BY version",
+                (self._number, scope, owner, key),
+            ).fetchall()
+        return [to_entry(row) for row in rows]
+
+    def entry_changes(
+        self,
+        since: int,
+        prefix: str = "",
+        *,
+        scope: str = "local",
+        owner: str | Sequence[str] = "",
+        limit: int = 1000,
+    ) -> list[EntryChange]:
+        """The keys that changed after a sequence number, in the order of their last change, as they are now."""
+        check_limit(limit)
+        owners = (owner,) if isinstance(owner, str) else tuple(owner)
+        # By number where only the latest are wanted: by key it would look at every version there ever was.
+        by_number = "NOT INDEXED" if since > 0 else ""
+        with self._reading() as connection:
+            rows = connection.execute(
+                f"SELECT seq, {ENTRY_COLUMNS} FROM entries e {by_number} WHERE seq > ? AND namespace = ? "
+                f"AND scope = ? AND owner IN ({', '.join('?' * len(owners))}) AND substr(key, 1, ?) = ? "
+                "AND NOT EXISTS (SELECT 1 FROM entries n WHERE n.namespace = e.namespace AND n.scope = e.scope "
+                "AND n.owner = e.owner AND n.key = e.key AND n.version > e.version) ORDER BY seq LIMIT ?",
+                (since, self._number, scope, *owners, len(prefix), prefix, limit),
+            ).fetchall()
+        return [EntryChange(row[0], row[4], row[5], row[7], None if row[1] else to_entry(row[1:])) for row in rows]
+
+    def last_entry_change(self) -> int:
+        """The sequence number of the last change to an entry of any namespace; 0 where there was none."""
+        with self._reading() as connection:
+            return int(connection.execute("SELECT max(seq) FROM entries").fetchone()[0] or 0)
 
     def blob(self, key: str) -> bytes | None:
         """The bytes under a key, or None; damaged bytes raise `CorruptStore`."""
@@ -881,6 +932,16 @@ _STATISTICS = {
     "segments": "SELECT count(*) FROM segments WHERE namespace = :namespace",
     "file_bytes": "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()",
 }
+
+# The keys of one place that start with a prefix, from one to the next through the index: a key that was written a
+# million times costs as much as any other.
+_KEYS = (
+    "WITH RECURSIVE keys (name) AS (SELECT min(key) FROM entries WHERE namespace = :namespace AND scope = :scope "
+    "AND owner = :owner AND key >= :prefix UNION ALL SELECT (SELECT min(key) FROM entries WHERE "
+    "namespace = :namespace AND scope = :scope AND owner = :owner AND key > keys.name) FROM keys "
+    "WHERE substr(keys.name, 1, :length) = :prefix), found (name) AS (SELECT name FROM keys "
+    "WHERE substr(name, 1, :length) = :prefix)"
+)
 
 # What each table tells `changes`: sequence number, kind, record, detail.
 _CHANGES = (

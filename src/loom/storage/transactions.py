@@ -422,10 +422,14 @@ class SqliteTransaction:
             dump_json(merged, "metadata") if merged else None,
             dump_json(content, "the content of an entry"),
         )
+        try:
+            guard = checksum(row_of_entry)
+        except UnicodeEncodeError as error:
+            raise InvalidInput(f"the entry {key!r} holds a lone surrogate, which is not valid text") from error
         self.connection.execute(
             "INSERT INTO entries (seq, namespace, scope, owner, key, version, deleted, created_by, updated_by, "
             "created_at, updated_at, metadata, content, checksum) VALUES (?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?, ?, ?, ?)",
-            (self.next_seq(), self.namespace, *row_of_entry, checksum(row_of_entry)),
+            (self.next_seq(), self.namespace, *row_of_entry, guard),
         )
         return Entry(
             key=key,
@@ -441,16 +445,25 @@ class SqliteTransaction:
         )
 
     def delete_entry(
-        self, key: str, *, scope: str = "local", owner: str = "", expected_version: int | None = None
-    ) -> bool:
-        """Remove every version of a key; only its last version number is kept, so that versions grow."""
+        self,
+        key: str,
+        *,
+        scope: str = "local",
+        owner: str = "",
+        expected_version: int | None = None,
+        writer: str = "",
+    ) -> int:
+        """Remove every version of a key; only who did it and the number are kept, so that versions grow.
+
+        The version that the deletion has, 0 where there was nothing to delete.
+        """
         row = self._entry_row(key, scope, owner)
         exists = row is not None and not row[1]
         actual = row[0] if row is not None and exists else 0
         if expected_version is not None and expected_version != actual:
             raise VersionConflictError(key, expected_version, actual)
         if row is None or not exists:
-            return False
+            return 0
         place = (self.namespace, scope, owner, key)
         self.connection.execute(
             "UPDATE entries SET deleted = 1, content = NULL, metadata = NULL, checksum = 0 "
@@ -459,10 +472,10 @@ class SqliteTransaction:
         )
         self.connection.execute(
             "INSERT INTO entries (seq, namespace, scope, owner, key, version, deleted, created_by, updated_by, "
-            "created_at, updated_at) VALUES (?, ?, ?, ?, ?, ?, 1, '', '', ?, ?)",
-            (self.next_seq(), *place, actual + 1, self.now, self.now),
+            "created_at, updated_at) VALUES (?, ?, ?, ?, ?, ?, 1, '', ?, ?, ?)",
+            (self.next_seq(), *place, actual + 1, writer, self.now, self.now),
         )
-        return True
+        return actual + 1
 
     def _entry_row(self, key: str, scope: str, owner: str) -> tuple[int, int, str, int, str | None] | None:
         row: tuple[int, int, str, int, str | None] | None = self.connection.execute(

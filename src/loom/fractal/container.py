@@ -1,0 +1,119 @@
+"""NodeContainer: a node around another node, so that trees are made of nodes alone.
+
+It carries out a task by giving it to its one child, counts how deep the task is inside containers, and answers for
+what goes wrong below. Several children are the work of whoever orchestrates them.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from loom.errors import InvalidInput
+from loom.protocol import AgentCard, NodeProtocol, Task, TaskStatus
+
+if TYPE_CHECKING:
+    from loom.fractal.budget import BudgetTracker
+
+__all__ = ["CONTAINER_DEPTH", "NodeContainer"]
+
+CONTAINER_DEPTH = "_container_depth"
+"""Where a task's metadata says inside how many containers it is."""
+
+
+class NodeContainer:
+    """A node that delegates to a single child and is itself a child like any other (`NodeProtocol`).
+
+    A task that is inside `max_depth` containers already, whose child fails, or for which the `budget` has no time
+    left comes back as FAILED with the reason in `error`; nothing but cancellation passes through as an exception.
+    """
+
+    def __init__(
+        self,
+        node_id: str,
+        agent_card: AgentCard,
+        child: NodeProtocol | None = None,
+        *,
+        max_depth: int = 100,
+        budget: BudgetTracker | None = None,
+    ) -> None:
+        if not isinstance(node_id, str) or not node_id:
+            raise InvalidInput(f"node_id must be a text that is not empty, not {node_id!r}")
+        if isinstance(max_depth, bool) or not isinstance(max_depth, int) or max_depth < 1:
+            raise InvalidInput(f"max_depth is {max_depth!r}; it must be a whole number of 1 or more")
+        self._node_id = node_id
+        self._card = agent_card
+        self._max_depth = max_depth
+        self._budget = budget
+        self._child: NodeProtocol | None = None
+        if child is not None:
+            self.set_child(child)
+
+    @property
+    def node_id(self) -> str:
+        return self._node_id
+
+    @property
+    def child(self) -> NodeProtocol | None:
+        """The node inside, if there is one yet."""
+        return self._child
+
+    def set_child(self, child: NodeProtocol) -> None:
+        """Put a node inside, in place of the one that was there."""
+        if not isinstance(child, NodeProtocol):
+            raise InvalidInput(f"a child is a node (NodeProtocol), and {type(child).__name__} is not")
+        inside: object = child
+        while isinstance(inside, NodeContainer):
+            if inside is self:
+                raise InvalidInput(f"node {self._node_id!r} cannot be put inside itself")
+            inside = inside._child
+        self._child = child
+
+    def get_capabilities(self) -> AgentCard:
+        return self._card
+
+    async def execute_task(self, task: Task) -> Task:
+        """Give the task to the child, and return it with its outcome."""
+        outer = task.metadata.get(CONTAINER_DEPTH, 0)
+        if isinstance(outer, bool) or not isinstance(outer, int) or outer < 0:
+            return _failed(task, f"{CONTAINER_DEPTH} in the task's metadata is no depth: {outer!r}")
+        if outer >= self._max_depth:
+            return _failed(
+                task, f"the task is inside {outer} containers, and {self._node_id!r} allows {self._max_depth}"
+            )
+        if self._child is None:
+            return _failed(task, f"the container {self._node_id!r} has no child to carry out the task")
+        task.metadata[CONTAINER_DEPTH] = outer + 1
+        try:
+            return await self._delegate(self._child, task)
+        finally:
+            if outer:
+                task.metadata[CONTAINER_DEPTH] = outer
+            else:
+                task.metadata.pop(CONTAINER_DEPTH, None)
+
+    async def _delegate(self, child: NodeProtocol, task: Task) -> Task:
+        import asyncio
+
+        budget = self._budget
+        if budget is not None and (late := budget.check_time()) is not None:
+            return _failed(task, str(late))
+        left_s = math.inf if budget is None else budget.get_remaining_budget().time_budget
+        try:
+            async with asyncio.timeout(None if math.isinf(left_s) else left_s) as limit:
+                return await child.execute_task(task)
+        except TimeoutError as error:
+            if limit.expired():
+                return _failed(task, f"node {self._node_id!r} had {left_s:g} seconds left, and they are over")
+            return _failed(task, _reason(error))
+        except Exception as error:  # whatever a node raises is the outcome of its task
+            return _failed(task, _reason(error))
+
+
+def _failed(task: Task, reason: str) -> Task:
+    task.status, task.error = TaskStatus.FAILED, reason
+    return task
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -1,0 +1,62 @@
+"""Asking a language model from a coroutine, and finding data in what it answers. None is ever needed."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
+
+from loom.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from loom.memory.language_model import LanguageModelLike
+
+__all__ = ["AwaitedModel", "Model", "ask", "find_object"]
+
+# An answer that is nothing but braces must not keep us busy.
+_MOST_BRACES = 50
+
+
+class AwaitedModel(Protocol):
+    """A model whose answers are awaited."""
+
+    def complete(self, prompt: str) -> Awaitable[str]: ...
+
+
+Model: TypeAlias = "LanguageModelLike | AwaitedModel | Callable[[str], Awaitable[str]]"
+"""A model or a function of one prompt, as everywhere in loom; here either may also be async."""
+
+
+async def ask(model: Model, prompt: str) -> str:
+    """What the model answers. A plain function may take long, so it runs in a thread."""
+    call = cast(Callable[[str], str | Awaitable[str]], getattr(model, "complete", model))
+    if not callable(call):
+        raise InvalidInput(f"a model is a function of a prompt or has complete(prompt), not {type(model).__name__}")
+    if inspect.iscoroutinefunction(call):
+        answer: Any = await call(prompt)
+    else:
+        import asyncio
+
+        answer = await asyncio.to_thread(call, prompt)
+        if inspect.isawaitable(answer):
+            answer = await answer
+    if not isinstance(answer, str):
+        raise InvalidInput(f"a model answers with a text, not {type(answer).__name__}")
+    return answer
+
+
+def find_object(answer: str) -> dict[str, Any] | None:
+    """The first JSON object in an answer, whatever was said around it; None where there is none near its start."""
+    decoder = json.JSONDecoder()
+    start = -1
+    for _ in range(_MOST_BRACES):
+        start = answer.find("{", start + 1)
+        if start < 0:
+            break
+        try:
+            found: dict[str, Any] = decoder.raw_decode(answer, start)[0]
+        except (ValueError, RecursionError):
+            continue
+        return found
+    return None

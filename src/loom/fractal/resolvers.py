@@ -1,0 +1,70 @@
+"""What holds where a node and an ancestor share different values under one key.
+
+A resolver is a pure function of the two entries. `MemorySyncManager` asks it, and writes its answer with a version
+check.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Protocol
+
+from loom.errors import InvalidInput
+from loom.fractal.memory import MemoryEntry
+
+__all__ = ["ChildWinsResolver", "ConflictResolver", "MergeResolver", "ParentWinsResolver", "deep_merge"]
+
+
+class ConflictResolver(Protocol):
+    """Decides between two values. Of the answer, the content and the metadata count."""
+
+    def resolve(self, parent: MemoryEntry, child: MemoryEntry) -> MemoryEntry: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ParentWinsResolver:
+    """The parent's value holds."""
+
+    def resolve(self, parent: MemoryEntry, child: MemoryEntry) -> MemoryEntry:
+        return parent
+
+
+@dataclass(frozen=True, slots=True)
+class ChildWinsResolver:
+    """The child's value holds."""
+
+    def resolve(self, parent: MemoryEntry, child: MemoryEntry) -> MemoryEntry:
+        return child
+
+
+@dataclass(frozen=True, slots=True)
+class MergeResolver:
+    """Both values hold, merged key by key at any depth; where they cannot be merged, the preferred side's does."""
+
+    prefer: Literal["child", "parent"] = "child"
+
+    def __post_init__(self) -> None:
+        if self.prefer not in ("child", "parent"):
+            raise InvalidInput(f"prefer is {self.prefer!r}; it must be child or parent")
+
+    def resolve(self, parent: MemoryEntry, child: MemoryEntry) -> MemoryEntry:
+        weak, strong = (parent, child) if self.prefer == "child" else (child, parent)
+        return replace(
+            child,
+            content=deep_merge(weak.content, strong.content),
+            metadata=deep_merge(weak.metadata, strong.metadata),
+        )
+
+
+def deep_merge(weak: Any, strong: Any) -> Any:
+    """Two values as one: mappings key by key, at any depth; of anything else, the strong one. Neither is changed.
+
+    A list is one value: whether two lists are to be joined, their items cannot tell.
+    """
+    if not isinstance(weak, Mapping) or not isinstance(strong, Mapping):
+        return strong
+    added = {name: value for name, value in strong.items() if name not in weak}
+    return {
+        name: deep_merge(value, strong[name]) if name in strong else value for name, value in weak.items()
+    } | added

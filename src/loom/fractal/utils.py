@@ -1,0 +1,74 @@
+"""Whether a task is worth dividing: an estimate from its words, in English and Chinese, and the rule over it.
+
+The name is the design's; nothing but this question lives here.
+"""
+
+from __future__ import annotations
+
+import re
+
+from loom.fractal.budget import task_words
+from loom.protocol import Task
+from loom.settings import FractalConfig, GrowthTrigger
+
+__all__ = ["estimate_task_complexity", "should_use_fractal"]
+
+_LENGTH_WEIGHT, _JOINING_WEIGHT, _STEP_WEIGHT = 0.3, 0.4, 0.3
+# From so much on, each part counts in full: a long paragraph, four joints, three steps.
+_MANY_WORDS, _MANY_JOINTS, _MANY_STEPS = 60.0, 4.0, 3.0
+# A Chinese word has one and a half characters on average, as running text goes.
+_CHARACTERS_PER_WORD = 1.5
+
+_WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
+_HAN = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
+
+_JOINING = re.compile(
+    r"\b(?:and|then|also|plus|while|meanwhile|furthermore|additionally|moreover|afterwards|as well as|in addition|"
+    r"along with|followed by)\b"
+)
+_STEP = re.compile(r"\b(?:first|firstly|secondly|third|thirdly|fourth|finally|lastly|next|steps?|phase)\b")
+# At the start of a line or behind a mark: "1." "2)" "- " and the Chinese 一、 （二）.
+_NUMBERED = re.compile(
+    r"(?:^|[\n;；。:：])\s*(?:\(?\d{1,2}[.)、](?!\d)|[-*•]\s|[（(]?[一二三四五六七八九十]{1,2}[、）)])"
+)
+
+# Words in which the joining characters join nothing; they are taken out before these are counted.
+_NOT_JOINING = re.compile(
+    "和平|和谐|和解|和气|和睦|和蔼|和尚|温和|柔和|缓和|饱和|总和|求和|之和|平和|随和|共和|中和|调和|附和|和声|和弦|"
+    "参与|与会|与其|与否|给与|与众不同|合并|并非|并不|并没|并未|并发|并行|一并|吞并|并购|归并|兼并|并列|并存|"
+    "普及|及时|及格|涉及|提及|波及|危及|顾及|触及|来得及|来不及|同时代|不同时"
+)
+_JOINING_CHINESE = re.compile("以及|并且|而且|然后|接着|随后|同时|另外|此外|还要|还有|之后再|再把|再将|[和与及并]")
+_STEP_CHINESE = re.compile("首先|其次|再次|最后|最终|步骤|第[一二三四五六七八九十\\d]+步|阶段|下一步")
+
+
+def estimate_task_complexity(task: Task | str) -> float:
+    """How complex a task sounds, from 0 to 1: by its length, by how much it joins together, by its steps."""
+    text = task_words(task)
+    words = sum(not _HAN.search(word) for word in _WORD.findall(text))
+    characters = len(_HAN.findall(text))
+    lowered = text.casefold()
+    chinese = _NOT_JOINING.sub("、", text)
+    joints = len(_JOINING.findall(lowered)) + len(_JOINING_CHINESE.findall(chinese))
+    steps = len(_STEP.findall(lowered)) + len(_STEP_CHINESE.findall(text)) + len(_NUMBERED.findall(text))
+    return (
+        _LENGTH_WEIGHT * _share(words + characters / _CHARACTERS_PER_WORD, _MANY_WORDS)
+        + _JOINING_WEIGHT * _share(joints, _MANY_JOINTS)
+        + _STEP_WEIGHT * _share(steps, _MANY_STEPS)
+    )
+
+
+def should_use_fractal(task: Task | str, config: FractalConfig | None = None, *, requested: bool = False) -> bool:
+    """Whether to divide a task among children. `requested` says that the caller asked for it, which MANUAL needs."""
+    rule = FractalConfig() if config is None else config
+    if rule.growth_trigger is GrowthTrigger.ALWAYS:
+        return True
+    if rule.growth_trigger is GrowthTrigger.MANUAL:
+        return requested
+    if rule.growth_trigger is GrowthTrigger.COMPLEXITY:
+        return estimate_task_complexity(task) >= rule.complexity_threshold
+    return False
+
+
+def _share(amount: float, many: float) -> float:
+    return min(1.0, amount / many)

@@ -1,0 +1,526 @@
+"""SharedMemoryPool: what a team of agents shares on purpose, beside the tiers that each has for itself.
+
+pool = SharedMemoryPool(pool_id="team")
+await pool.write("research_result", {"findings": ["..."]}, writer_id="agent-a")
+entry = await pool.read("research_result")
+
+Without a store the pool lives in this process and takes any value that can be copied; with one it is the same for
+every process that has the store open, and takes what JSON can carry.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from threading import Lock
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar
+from weakref import WeakSet
+
+from loom.errors import Closed, InvalidInput, VersionConflictError
+from loom.fractal.memory import checked_key, checked_limit, checked_version, in_thread
+from loom.protocol import Task
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from loom.events import EventBus
+    from loom.storage.base import Entry, Store
+
+__all__ = ["PoolChange", "PoolEntry", "PoolWatch", "SharedMemoryPool", "VersionConflictError"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_SCOPE = "pool"
+# A pool in this process keeps so many versions of a key; one in a store keeps them all.
+_VERSIONS_IN_PROCESS = 100
+_PAGE = 100
+# How often a watch looks for what other processes wrote: at first, and when nothing has happened for long. A look
+# costs about 0.1 ms.
+_SOONEST_S, _LATEST_S = 0.02, 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class PoolEntry:
+    """A value in a pool: a copy, which is the caller's. Times are seconds since 1970."""
+
+    key: str
+    content: Any
+    version: int = 1
+    created_by: str = ""
+    updated_by: str = ""
+    created_at: float = 0.0
+    updated_at: float = 0.0
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolChange:
+    """A key as it was left by its last change; `entry` is None where it was deleted."""
+
+    key: str
+    version: int
+    writer: str
+    entry: PoolEntry | None
+    number: int
+    """Grows with every change; where a later watch may go on from (`since`)."""
+
+
+class SharedMemoryPool:
+    """Values under keys that several agents read and write, with versions. Safe in every thread and process.
+
+    The last writer wins, unless `expected_version` is given. `store` is a store to share (`memory.store`), or the
+    path of one, which is then opened and closed here. With an `event_bus`, each write and each deletion is published
+    there by whoever made it.
+    """
+
+    def __init__(
+        self,
+        pool_id: str = "default",
+        event_bus: EventBus | None = None,
+        store: Store | str | Path | None = None,
+    ) -> None:
+        self.pool_id = checked_key(pool_id)
+        self._bus = event_bus
+        self._opened: Store | None = None
+        if isinstance(store, str | Path):
+            from loom.storage.sqlite import SqliteStore
+
+            store = self._opened = SqliteStore(store)
+        elif store is not None and not hasattr(store, "entry_changes"):
+            raise InvalidInput(f"a pool lies in a store (memory.store) or a path, not in {type(store).__name__}")
+        self._shelf: _Shelf = _ProcessShelf() if store is None else _StoredShelf(store, pool_id)
+        self._lock = Lock()
+        self._watches: WeakSet[PoolWatch] = WeakSet()
+        self._closed = False
+
+    # -- reading and writing ---------------------------------------------------------------------------
+
+    async def write(
+        self,
+        key: str,
+        content: Any,
+        writer_id: str = "",
+        *,
+        expected_version: int | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> PoolEntry:
+        """Write the next version of a key. With `expected_version` (0: must not exist) only if it matches.
+
+        A mismatch raises `VersionConflictError` and changes nothing. Metadata is merged into what is there.
+        """
+        checked_key(key)
+        checked_version(expected_version)
+        writer = _checked_writer(writer_id)
+        entry = await self._do(self._shelf.put, key, content, writer, expected_version, metadata)
+        await self._tell("shared_pool.write", key, entry.version, writer)
+        return entry
+
+    async def update(
+        self,
+        key: str,
+        change: Callable[[Any], Any],
+        writer_id: str = "",
+        *,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> PoolEntry:
+        """Write what `change` makes of the present value (None where there is none), and lose no other update.
+
+        `change` is called again whenever another writer was first, so it must do nothing but compute.
+        """
+        attempt = 0
+        while True:
+            entry = await self.read(key)
+            content, version = (None, 0) if entry is None else (entry.content, entry.version)
+            try:
+                return await self.write(key, change(content), writer_id, expected_version=version, metadata=metadata)
+            except VersionConflictError:
+                import asyncio
+
+                # Those who met part again: each waits for a time of its own.
+                await asyncio.sleep(random.uniform(0, 0.0005 * 2 ** min(attempt, 6)))
+                attempt += 1
+
+    async def read(self, key: str) -> PoolEntry | None:
+        """The newest version of a key, or None."""
+        return await self._do(self._shelf.get, checked_key(key))
+
+    async def list_entries(self, prefix: str = "", limit: int = 50) -> list[PoolEntry]:
+        """The entries whose keys start with a prefix, last updated first."""
+        checked_limit(limit)
+        return await self._do(self._shelf.entries, _checked_prefix(prefix), limit)
+
+    async def delete(self, key: str, writer_id: str = "", *, expected_version: int | None = None) -> bool:
+        """Remove a key with all its versions; False where there is none. Should it come again, its versions go on."""
+        checked_key(key)
+        checked_version(expected_version)
+        writer = _checked_writer(writer_id)
+        version = await self._do(self._shelf.remove, key, writer, expected_version)
+        if version:
+            await self._tell("shared_pool.delete", key, version, writer)
+        return version > 0
+
+    async def history(self, key: str) -> list[PoolEntry]:
+        """The versions of a key since it was last deleted, oldest first; in this process, the last hundred."""
+        return await self._do(self._shelf.history, checked_key(key))
+
+    def watch(self, prefix: str = "", *, since: int | None = None) -> PoolWatch:
+        """The changes to keys that start with a prefix, by any process, as they come.
+
+        `async with pool.watch("research:") as changes:` watches from its first line on, `async for` alone from the
+        first step; with `since`, from behind that `PoolChange.number`.
+        """
+        if since is not None and (isinstance(since, bool) or not isinstance(since, int) or since < 0):
+            raise InvalidInput(f"since is the number of a change, not {since!r}")
+        return PoolWatch(self, _checked_prefix(prefix), since)
+
+    # -- life ------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """End every watch, and close the store if it was opened here. Safe to call twice."""
+        self._closed = True
+        self._wake()
+        if self._opened is not None:
+            self._opened.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<SharedMemoryPool {self.pool_id!r} in {self._shelf.name}>"
+
+    async def _do(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run a piece of work where it cannot block the event loop."""
+        if self._closed:
+            raise Closed("the pool is closed")
+        return await in_thread(work, *args, **kwargs) if self._shelf.waits else work(*args, **kwargs)
+
+    async def _tell(self, action: str, key: str, version: int, writer: str) -> None:
+        self._wake()
+        if self._bus is not None:
+            parameters = {"pool_id": self.pool_id, "key": key, "version": version, "writer": writer}
+            await self._bus.publish(Task(action=action, parameters=parameters, source_agent=writer))
+
+    def _wake(self) -> None:
+        with self._lock:
+            watches = list(self._watches)
+        for watch in watches:
+            watch._wake()
+
+    def _add(self, watch: PoolWatch) -> None:
+        with self._lock:
+            self._watches.add(watch)
+
+    def _drop(self, watch: PoolWatch) -> None:
+        with self._lock:
+            self._watches.discard(watch)
+
+
+class PoolWatch:
+    """The changes to a part of a pool, one after another, for one reader.
+
+    Each is the state in which a change left its key. Versions that were overwritten before anybody looked are not
+    given one by one: `history` has them.
+    """
+
+    def __init__(self, pool: SharedMemoryPool, prefix: str, since: int | None) -> None:
+        self._pool = pool
+        self._prefix = prefix
+        self._since = since
+        self._pending: deque[PoolChange] = deque()
+        self._news: asyncio.Event | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._wait_s = _SOONEST_S
+
+    async def __aenter__(self) -> Self:
+        await self._begin()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._pool._drop(self)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> PoolChange:
+        news = await self._begin()
+        pool = self._pool
+        try:
+            while not self._pending:
+                if pool._closed:
+                    raise StopAsyncIteration
+                news.clear()
+                await self._look()
+                if not self._pending and not pool._closed:
+                    await self._sleep(news)
+        except Closed:
+            raise StopAsyncIteration from None
+        self._wait_s = _SOONEST_S
+        return self._pending.popleft()
+
+    async def _begin(self) -> asyncio.Event:
+        import asyncio
+
+        if self._news is None:
+            self._news, self._loop = asyncio.Event(), asyncio.get_running_loop()
+            self._pool._add(self)
+        if self._since is None:
+            self._since = await self._pool._do(self._pool._shelf.newest)
+        return self._news
+
+    async def _look(self) -> None:
+        shelf, since = self._pool._shelf, self._since or 0
+        # Its own number first: what comes in between is found the next time.
+        newest = await self._pool._do(shelf.newest)
+        if newest > since:
+            found = await self._pool._do(shelf.changes, since, self._prefix, _PAGE)
+            self._pending.extend(found)
+            self._since = found[-1].number if len(found) == _PAGE else max([newest, *(one.number for one in found)])
+
+    async def _sleep(self, news: asyncio.Event) -> None:
+        """Until something is written here, or it is time to see what others wrote."""
+        import asyncio
+
+        try:
+            await asyncio.wait_for(news.wait(), self._wait_s if self._pool._shelf.waits else None)
+        except TimeoutError:
+            self._wait_s = min(self._wait_s * 1.5, _LATEST_S)
+
+    def _wake(self) -> None:
+        """From any thread."""
+        if self._news is not None and self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._news.set)
+
+
+# --- where a pool lies ---------------------------------------------------------------------------------
+
+
+class _Shelf(Protocol):
+    """What a pool needs of the place where it lies. `waits` tells whether its work belongs into a thread."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def waits(self) -> bool: ...
+
+    def put(
+        self, key: str, content: Any, writer: str, expected: int | None, metadata: Mapping[str, Any] | None
+    ) -> PoolEntry: ...
+
+    def get(self, key: str) -> PoolEntry | None: ...
+
+    def entries(self, prefix: str, limit: int) -> list[PoolEntry]: ...
+
+    def remove(self, key: str, writer: str, expected: int | None) -> int: ...
+
+    def history(self, key: str) -> list[PoolEntry]: ...
+
+    def changes(self, since: int, prefix: str, limit: int) -> list[PoolChange]: ...
+
+    def newest(self) -> int: ...
+
+
+class _StoredShelf:
+    """A pool in a store: its entries lie under the pool's name."""
+
+    waits = True
+
+    def __init__(self, store: Store, pool_id: str) -> None:
+        self._store = store
+        self._place: dict[str, Any] = {"scope": _SCOPE, "owner": pool_id}
+
+    @property
+    def name(self) -> str:
+        return f"the store {self._store.store_id}"
+
+    def put(
+        self, key: str, content: Any, writer: str, expected: int | None, metadata: Mapping[str, Any] | None
+    ) -> PoolEntry:
+        with self._store.transaction() as transaction:
+            entry = transaction.put_entry(
+                key, content, writer=writer, expected_version=expected, metadata=metadata, **self._place
+            )
+        return _as_pool_entry(entry)
+
+    def get(self, key: str) -> PoolEntry | None:
+        entry = self._store.entry(key, **self._place)
+        return None if entry is None else _as_pool_entry(entry)
+
+    def entries(self, prefix: str, limit: int) -> list[PoolEntry]:
+        return [_as_pool_entry(entry) for entry in self._store.entries(prefix, limit=limit, **self._place)]
+
+    def remove(self, key: str, writer: str, expected: int | None) -> int:
+        with self._store.transaction() as transaction:
+            return transaction.delete_entry(key, writer=writer, expected_version=expected, **self._place)
+
+    def history(self, key: str) -> list[PoolEntry]:
+        return [_as_pool_entry(entry) for entry in self._store.entry_history(key, **self._place)]
+
+    def changes(self, since: int, prefix: str, limit: int) -> list[PoolChange]:
+        found = self._store.entry_changes(since, prefix, limit=limit, **self._place)
+        return [
+            PoolChange(
+                one.key, one.version, one.writer, None if one.entry is None else _as_pool_entry(one.entry), one.seq
+            )
+            for one in found
+        ]
+
+    def newest(self) -> int:
+        return self._store.last_entry_change()
+
+
+def _as_pool_entry(entry: Entry) -> PoolEntry:
+    return PoolEntry(
+        key=entry.key,
+        content=entry.content,
+        version=entry.version,
+        created_by=entry.created_by,
+        updated_by=entry.updated_by,
+        created_at=entry.created_at.timestamp(),
+        updated_at=entry.updated_at.timestamp(),
+        metadata=dict(entry.metadata),
+    )
+
+
+class _Kept:
+    """A key of a pool in this process: its last versions, or none of them after a deletion."""
+
+    __slots__ = ("number", "version", "versions", "writer")
+
+    def __init__(self) -> None:
+        self.versions: deque[PoolEntry] = deque(maxlen=_VERSIONS_IN_PROCESS)
+        self.version = 0
+        self.number = 0
+        self.writer = ""
+
+
+class _ProcessShelf:
+    """A pool in this process. What lies here is never given away: values are copied on the way in and out."""
+
+    waits = False
+    name = "this process"
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._keys: dict[str, _Kept] = {}
+        self._number = 0
+
+    def put(
+        self, key: str, content: Any, writer: str, expected: int | None, metadata: Mapping[str, Any] | None
+    ) -> PoolEntry:
+        own, more = _copied(content, key), _copied(dict(metadata or {}), key)
+        now = time.time()
+        with self._lock:
+            kept = self._keys.get(key) or _Kept()
+            before = _expected(key, kept, expected)
+            entry = PoolEntry(
+                key=key,
+                content=own,
+                version=kept.version + 1,
+                created_by=writer if before is None else before.created_by,
+                updated_by=writer,
+                created_at=now if before is None else before.created_at,
+                updated_at=now,
+                metadata=more if before is None else before.metadata | more,
+            )
+            self._keys[key] = kept
+            kept.versions.append(entry)
+            self._note(kept, writer)
+        return _lent(entry)
+
+    def get(self, key: str) -> PoolEntry | None:
+        with self._lock:
+            kept = self._keys.get(key)
+            entry = kept.versions[-1] if kept is not None and kept.versions else None
+        return None if entry is None else _lent(entry)
+
+    def entries(self, prefix: str, limit: int) -> list[PoolEntry]:
+        with self._lock:
+            found = [kept for key, kept in self._keys.items() if kept.versions and key.startswith(prefix)]
+            found.sort(key=lambda kept: -kept.number)
+            chosen = [kept.versions[-1] for kept in found[:limit]]
+        return [_lent(entry) for entry in chosen]
+
+    def remove(self, key: str, writer: str, expected: int | None) -> int:
+        with self._lock:
+            kept = self._keys.get(key) or _Kept()
+            if _expected(key, kept, expected) is None:
+                return 0
+            kept.versions.clear()
+            self._note(kept, writer)
+            return kept.version
+
+    def history(self, key: str) -> list[PoolEntry]:
+        with self._lock:
+            kept = self._keys.get(key)
+            found = [] if kept is None else list(kept.versions)
+        return [_lent(entry) for entry in found]
+
+    def changes(self, since: int, prefix: str, limit: int) -> list[PoolChange]:
+        with self._lock:
+            found = [
+                PoolChange(key, kept.version, kept.writer, kept.versions[-1] if kept.versions else None, kept.number)
+                for key, kept in self._keys.items()
+                if kept.number > since and key.startswith(prefix)
+            ]
+        found.sort(key=lambda change: change.number)
+        return [
+            change if change.entry is None else replace(change, entry=_lent(change.entry)) for change in found[:limit]
+        ]
+
+    def newest(self) -> int:
+        with self._lock:
+            return self._number
+
+    def _note(self, kept: _Kept, writer: str) -> None:
+        self._number += 1
+        kept.number = self._number
+        kept.version += 1
+        kept.writer = writer
+
+
+def _expected(key: str, kept: _Kept, expected: int | None) -> PoolEntry | None:
+    """The present entry, if it is the one that was expected."""
+    present = kept.versions[-1] if kept.versions else None
+    actual = 0 if present is None else present.version
+    if expected is not None and expected != actual:
+        raise VersionConflictError(key, expected, actual)
+    return present
+
+
+def _lent(entry: PoolEntry) -> PoolEntry:
+    return replace(entry, content=_copied(entry.content, entry.key), metadata=_copied(entry.metadata, entry.key))
+
+
+def _copied(value: Any, key: str) -> Any:
+    try:
+        return copy.deepcopy(value)
+    except Exception as error:  # whatever the value's own methods raise
+        raise InvalidInput(
+            f"the value for {key!r} cannot be copied ({type(error).__name__}); a pool holds copies, so that no "
+            "reader changes what another reads: share plain data"
+        ) from error
+
+
+def _checked_writer(writer: object) -> str:
+    if not isinstance(writer, str):
+        raise InvalidInput(f"writer_id is the name of a node, not {writer!r}")
+    return writer
+
+
+def _checked_prefix(prefix: object) -> str:
+    return checked_key(prefix) if prefix != "" else ""

@@ -15,7 +15,7 @@ from hashlib import blake2b
 from itertools import chain
 from operator import add
 
-__all__ = ["ANALYZER_VERSION", "MAX_TERM_CHARS", "query_terms", "spoken", "terms"]
+__all__ = ["ANALYZER_VERSION", "MAX_TERM_CHARS", "query_terms", "simplified", "spoken", "terms"]
 
 # Anything that changes a term, on either side, changes this number.
 ANALYZER_VERSION = 1
@@ -132,6 +132,12 @@ def _fold_width(text: str) -> str:
         # Sorting a run of combining marks is quadratic in its length; no language has 64 in a row.
         text = _LONG_MARK_RUN.sub(r"\1 ", text)
     return unicodedata.normalize("NFKC", text)
+
+
+def simplified(text: str) -> str:
+    """Full width to half width, and traditional characters to simplified ones."""
+    text = _fold_width(text)
+    return text if _TRADITIONAL.isdisjoint(text) else text.translate(_TO_SIMPLIFIED)
 
 
 def _fold_letters(word: str) -> str:

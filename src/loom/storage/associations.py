@@ -1,0 +1,55 @@
+"""Associations: the terms that tie a few records to others of the store.
+
+Memories that share a rare term are neighbours in a graph: memory, term, memory. The graph is the text index itself,
+so it is as persistent, as incremental and as bounded as that, and forgets with it. Here is the choice of the terms
+to follow; which records hold them is the index's to say, and what that is worth `loom.memory.graph`'s.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Sequence
+
+from loom.storage.words import query_terms
+
+__all__ = ["associated_terms"]
+
+# A term in more than this share of all records ties nothing to anything.
+_COMMON_SHARE = 0.03
+_FEWEST_COMMON = 8
+_MOST_CHARS = 2_000
+_MOST_TERMS = 256
+
+
+def associated_terms(
+    texts: Sequence[tuple[str, float]],
+    known: Collection[str],
+    frequencies: Callable[[Sequence[str]], Sequence[int]],
+    documents: int,
+    limit: int,
+) -> dict[str, float]:
+    """The terms of these texts (each with its weight) that lead to others best, 1 for the best of them.
+
+    A term counts by how rare it is and by the weight of the texts that hold it. Those that are `known` (the question's
+    own) and those that stand nowhere else lead nowhere.
+    """
+    found: dict[str, float] = {}
+    for text, weight in texts:
+        own = {
+            term: share
+            for term, share in query_terms(text[:_MOST_CHARS]).items()
+            if len(term) > 1 and share >= 0.5 and term not in known
+        }
+        for term, share in own.items():
+            found[term] = found.get(term, 0.0) + weight * min(share, 1.0) / math.sqrt(len(own))
+            if len(found) >= _MOST_TERMS:
+                break
+    names = list(found)
+    common = max(_FEWEST_COMMON, _COMMON_SHARE * documents)
+    scored: list[tuple[float, str]] = []
+    for name, frequency in zip(names, frequencies(names) if names else (), strict=True):
+        if 2 <= frequency <= common:
+            rarity = math.log(1.0 + (documents - frequency + 0.5) / (frequency + 0.5))
+            scored.append((-found[name] * rarity, name))
+    best = sorted(scored)[:limit]
+    return {name: score / best[0][0] for score, name in best}

@@ -275,8 +275,10 @@ _LONGEST_PAUSE_US = 6 * 3_600 * 1_000_000
 _LONGEST_BREAK_US = 30 * 60 * 1_000_000
 # Nor are more records than this looked at to find the next one without a session.
 _FURTHEST = 12
-# What one speaker says in a row need not be one thing; a turn and the reply to it are.
+# What one speaker says in a row need not be one thing; a turn and the reply to it are. Where nobody is named, it may
+# be either.
 _MONOLOGUE = 0.5
+_NOBODY = 0.8
 
 
 class _Conversation:
@@ -342,7 +344,9 @@ def _closeness(one: _Facts, after: _Facts) -> float:
         return 0.0 if same_speaker or pause > _LONGEST_BREAK_US else 1.0
     if pause > _LONGEST_PAUSE_US:
         return 0.0
-    return _MONOLOGUE if same_speaker else 1.0
+    if not same_speaker:
+        return 1.0
+    return _NOBODY if one.role is None and one.name is None else _MONOLOGUE
 
 
 def _facts(connection: sqlite3.Connection, keys: Sequence[int]) -> dict[int, _Facts]:

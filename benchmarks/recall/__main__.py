@@ -55,7 +55,9 @@ def _budgets() -> list[int]:
     return [MEASURES.index(f"evidence {budget // 1000}K") for budget in BUDGETS]
 
 
-def run(name: str, dialogues: Sequence[Dialogue], embedder: str, ablation: bool, rows: dict[str, list[Outcome]]) -> None:
+def run(
+    name: str, dialogues: Sequence[Dialogue], embedder: str, ablation: bool, rows: dict[str, list[Outcome]]
+) -> None:
     """One set with one embedder, all sides; the outcomes of each side are added to `rows`."""
     started = time.process_time()
     provider = embedder_from_name(embedder)

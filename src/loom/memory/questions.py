@@ -54,7 +54,9 @@ _SILENT = 1e-6
 _TIME_WEIGHT = 0.3
 
 _CAPITALISED = re.compile(r"[^\W\d_]+(?:[-'][^\W\d_]+)*")
-_QUOTED = re.compile("\"([^\"]{2,200})\"|“([^”]{2,200})”|「([^」]{2,200})」|『([^』]{2,200})』|《([^》]{2,200})》|'([^']{2,200})'(?!\\w)")
+_QUOTED = re.compile(
+    "\"([^\"]{2,200})\"|“([^”]{2,200})”|「([^」]{2,200})」|『([^』]{2,200})』|《([^》]{2,200})》|'([^']{2,200})'(?!\\w)"
+)
 _SPEAKER_SELF = re.compile(r"\b(?:i|my|me|mine|i'm|i've|i'd|the user)\b|我|用户", re.IGNORECASE)
 _SPEAKER_OTHER = re.compile(r"\b(?:you|your|yours|the assistant)\b|你|您|助手", re.IGNORECASE)
 _WHEN = re.compile(
@@ -67,7 +69,9 @@ _LATEST = re.compile(
     "|目前|现在|最新|如今|当前|最近一次|眼下|至今",
     re.IGNORECASE,
 )
-_FIRST = re.compile(r"\b(?:first|originally|initially|earliest|at first)\b|最早|最初|第一次|起初|一开始|首次", re.IGNORECASE)
+_FIRST = re.compile(
+    r"\b(?:first|originally|initially|earliest|at first)\b|最早|最初|第一次|起初|一开始|首次", re.IGNORECASE
+)
 
 
 def understand(text: str, now: datetime) -> Question:

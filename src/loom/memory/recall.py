@@ -88,7 +88,9 @@ class Account:
             lines.append("the question names a time")
         for place, one in enumerate(self.considered, start=1):
             added = ", ".join(f"{name} {value:+.3f}" for name, value in one.signals.items())
-            lines.append(f"{place:4d}. {one.score:.3f} {one.id} [{'+'.join(one.nominated_by)}] {one.outcome}: {added}")
+            lines.append(
+                f"{place:4d}. {one.score:.3f} {one.id} [{'+'.join(one.nominated_by)}] {one.outcome}: {added}"
+            )
         return "\n".join(lines)
 
 
@@ -119,7 +121,9 @@ def recall(
         raise InvalidInput(f"diversity is {diversity!r}; it must be a number from 0 to 1")
     asked = understand(question, store.clock())
     vector = None if embedder is None or not weights.meaning else _question_vector(embedder, question)
-    probe = Probe(asked.words, asked.marks, vector, reach=_REACH if weights.context else 0, links=_LINKS if weights.links else 0)
+    probe = Probe(
+        asked.words, asked.marks, vector, reach=_REACH if weights.context else 0, links=_LINKS if weights.links else 0
+    )
     pool = limit * _RERANKED if diversity or reranker is not None else limit
     count = max(pool * _CANDIDATES, _FEWEST_CANDIDATES)
     for _ in range(_ROUNDS):
@@ -309,7 +313,13 @@ def _considered(
         record = records.get(int(found.keys[place]))
         if record is None:
             continue
-        outcome = "returned" if record.id in returned else f"copy of {copies[record.id]}" if record.id in copies else "left out"
+        outcome = (
+            "returned"
+            if record.id in returned
+            else f"copy of {copies[record.id]}"
+            if record.id in copies
+            else "left out"
+        )
         brought = Nominated(int(found.nominated[place]))
         account.append(
             Considered(

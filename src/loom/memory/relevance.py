@@ -50,7 +50,7 @@ class Weights:
 
     words: float = 1.0
     context: float = 1.0
-    meaning: float = 0.6
+    meaning: float = 0.9
     speaker: float = 0.25
     role: float = 0.1
     time: float = 0.3
@@ -81,6 +81,8 @@ _GOOD_MATCH = 0.6
 # Similarities count by how far they stand out among the candidates, in standard deviations up to this many.
 _FAR_OUT = 7.0
 _FEWEST_VECTORS = 8
+# The part that the meaning of the turn before counts for, and of the turn after.
+_MEANT_BEFORE, _MEANT_AFTER = 0.3, 0.2
 # A text of so many tokens says as much as a text can; a few words hardly ever answer anything.
 _SUBSTANTIAL = 150.0
 
@@ -91,12 +93,12 @@ def score(found: Candidates, question: Question, weights: Weights) -> Scored:
     marks = dict(zip(question.marks, range(len(question.marks)), strict=True))
     parts: dict[str, Floats] = {}
     own, around = _worded(found, question, marks)
-    ceiling = float(found.weights.sum())
+    ceiling = _ceiling(found, question)
     together = own + (around if weights.context else 0.0)
     full = max(float(together.max(initial=0.0)), _GOOD_MATCH * ceiling) or 1.0
     parts["words"] = weights.words * own / full
     parts["context"] = weights.context * around / full
-    parts["meaning"] = weights.meaning * standing_out(found.meaning)
+    parts["meaning"] = weights.meaning * meant(found.meaning, found.following, found.closeness)
     parts["speaker"] = weights.speaker * _present(found, [marks[mark] for mark in question.speakers.values()])
     parts["role"] = weights.role * _present(found, [marks[mark] for mark in question.roles])
     parts["time"] = weights.time * _timely(found, question, marks)
@@ -115,6 +117,15 @@ def score(found: Candidates, question: Question, weights: Weights) -> Scored:
     total: Floats = np.sum(list(parts.values()), axis=0) if count else np.zeros(0)
     parts["order"] = weights.order * _in_order(found, total, question.order)
     return Scored((total + parts["order"]) / _highest(weights), {name: parts[name] for name in SIGNALS})
+
+
+def _ceiling(found: Candidates, question: Question) -> float:
+    """What words could reach. A pair of characters that stands nowhere is mostly no word, and nothing is missing."""
+    counts = [
+        frequency > 0 or term.isascii()
+        for term, frequency in zip(question.words, found.frequencies.tolist(), strict=True)
+    ]
+    return float(found.weights[counts].sum()) if counts else 0.0
 
 
 def _highest(weights: Weights) -> float:
@@ -136,7 +147,10 @@ def _highest(weights: Weights) -> float:
 
 def _worded(found: Candidates, question: Question, marks: Mapping[str, int]) -> tuple[Floats, Floats]:
     """By words: each record's own, and what its conversation adds to them."""
-    naming = np.array([term in question.speakers and found.spread[marks[question.speakers[term]]] > 0 for term in question.words], dtype=np.bool_)
+    naming = np.array(
+        [term in question.speakers and found.spread[marks[question.speakers[term]]] > 0 for term in question.words],
+        dtype=np.bool_,
+    )
     said = found.words[~naming] if len(naming) else found.words
     own = said.sum(axis=0)
     around = pooled(said, found.following, found.closeness).sum(axis=0) - own
@@ -151,26 +165,33 @@ def pooled(table: Floats, following: Places, closeness: Floats, reach: int = 3) 
     more than what was said after: a reply takes its words from the question.
     """
     best = table.copy()
-    before = np.full(len(following), -1, dtype=np.intp)
-    linked = np.flatnonzero(following >= 0)
-    before[following[linked]] = linked
-    close_before = np.zeros(len(following))
-    close_before[following[linked]] = closeness[linked]
+    before, close_before = _backwards(following, closeness)
     for step, close, weight, decay in (
         (before, close_before, _BACK, _BACK_DECAY),
         (following, closeness, _AHEAD, _AHEAD_DECAY),
     ):
         place, strength = np.arange(len(following)), np.ones(len(following))
         for _ in range(reach):
-            strength = np.where(step[place] >= 0, strength * close[place], 0.0)
-            place = np.where(step[place] >= 0, step[place], 0)
+            there = step[place]
+            strength = np.where(there >= 0, strength * close[place], 0.0)
+            place = np.maximum(there, 0)
             np.maximum(best, table[:, place] * (strength * weight), out=best)
             weight *= decay
     return best
 
 
-def standing_out(similarities: Floats) -> Floats:
-    """How far each similarity stands out among all, 0 to 1; 0 where there is none.
+def _backwards(following: Places, closeness: Floats) -> tuple[Places, Floats]:
+    """The place of the record before each, -1 where there is none, and how close it is."""
+    before = np.full(len(following), -1, dtype=np.intp)
+    close = np.zeros(len(following))
+    linked = np.flatnonzero(following >= 0)
+    before[following[linked]] = linked
+    close[following[linked]] = closeness[linked]
+    return before, close
+
+
+def meant(similarities: Floats, following: Places, closeness: Floats) -> Floats:
+    """How far each similarity stands out among all, with a part of those next to it; 0 to 1, and 0 where there is none.
 
     The level of similarities differs from model to model, so only the distance from their mean counts. A few have no
     mean worth the name, and count as they are.
@@ -180,9 +201,12 @@ def standing_out(similarities: Floats) -> Floats:
     result = np.zeros(len(similarities))
     if len(values) < _FEWEST_VECTORS or not float(values.std()) > 1e-9:
         result[known] = np.clip(values, 0.0, 1.0)
-    else:
-        result[known] = np.clip((values - values.mean()) / values.std(), 0.0, _FAR_OUT) / _FAR_OUT
-    return result
+        return result
+    result[known] = np.maximum((values - values.mean()) / values.std(), 0.0)
+    before, close_before = _backwards(following, closeness)
+    around = np.where(before >= 0, _MEANT_BEFORE * close_before * result[before], 0.0)
+    around += np.where(following >= 0, _MEANT_AFTER * closeness * result[following], 0.0)
+    return np.minimum(result + around * known, _FAR_OUT) / _FAR_OUT
 
 
 def _present(found: Candidates, rows: list[int]) -> Floats:

@@ -44,13 +44,25 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MOST_ATTACHED = 2_000
 _DEEPEST = 3
 # Metadata under these names is for machines.
-_OPAQUE_NAMES = ("id", "ids", "url", "urls", "uri", "hash", "checksum", "sha1", "sha256", "md5", "etag", "uuid", "guid")
+_OPAQUE_NAMES = (
+    "id",
+    "ids",
+    "url",
+    "urls",
+    "uri",
+    "hash",
+    "checksum",
+    "sha1",
+    "sha256",
+    "md5",
+    "etag",
+    "uuid",
+    "guid",
+)
 _OPAQUE_VALUES = ("http://", "https://", "data:", "file://")
 
 
-def index_terms(
-    name: str | None, role: str | None, created_at: int, metadata: str | None, content: str
-) -> list[str]:
+def index_terms(name: str | None, role: str | None, created_at: int, metadata: str | None, content: str) -> list[str]:
     """Every term and mark of a record, as its row in the database holds it (times in microseconds, JSON)."""
     found = terms(own_words(name, json.loads(metadata) if metadata else {}, content))
     found += time_terms(content, _EPOCH + timedelta(microseconds=created_at))

@@ -144,6 +144,7 @@ class Searcher:
             nominated=np.array([int(nominated[key]) for key in listed], dtype=np.uint8),
             words=table[:split],
             weights=weights[:split],
+            frequencies=frequencies[:split],
             marks=table[split:],
             spread=frequencies[split:],
             meaning=meaning,

@@ -4,8 +4,8 @@
                                 [--out FOLDER]
 
 Without `--data` the sets of our own writing run alone; LoCoMo is at https://github.com/snap-research/locomo. Every
-dialogue is a store of its own, its turns go in through `remember`, its questions through `recall`. A budget counts the
-text and the caption of each turn. The intervals hold the true mean of such questions in 95 of 100 cases.
+dialogue is a store of its own, its turns go in through `remember`, its questions through `recall`. A budget counts
+the text and the caption of each turn. Intervals: 95 %, by drawing the questions anew.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Dialogues with questions: the LoCoMo file that the caller has, and two sets of our own writing beside this module.
 
 LoCoMo (Maharana et al. 2024, https://github.com/snap-research/locomo, CC BY-NC 4.0) is not part of the project.
-A set of our own is a text: `# DATE TIME` opens a session and `# note DATE TIME` one record without a session, each turn
-is `speaker: words`, and after `== KIND` come questions, `question = session.turn, ...`, with what answers them.
+A set of our own is a text: `# DATE TIME` opens a session and `# note DATE TIME` a record without one, each turn is
+ `speaker: words`, and after `== KIND` come questions, `question = session.turn, ...`, with what answers them.
 """
 
 from __future__ import annotations

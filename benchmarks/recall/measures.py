@@ -53,7 +53,8 @@ def measure(kind: str, ranked: Sequence[str], tokens: Sequence[int], evidence: S
 
 
 def mean(outcomes: Sequence[Outcome]) -> npt.NDArray[np.float64]:
-    return np.array([outcome.values for outcome in outcomes]).mean(axis=0)
+    means: npt.NDArray[np.float64] = np.array([outcome.values for outcome in outcomes]).mean(axis=0)
+    return means
 
 
 def interval(outcomes: Sequence[Outcome]) -> npt.NDArray[np.float64]:
@@ -61,7 +62,8 @@ def interval(outcomes: Sequence[Outcome]) -> npt.NDArray[np.float64]:
     values = np.array([outcome.values for outcome in outcomes])
     random = np.random.default_rng(_SEED)
     drawn = np.array([values[random.integers(len(values), size=len(values))].mean(axis=0) for _ in range(_SAMPLES)])
-    return np.percentile(drawn, [2.5, 97.5], axis=0)
+    bounds: npt.NDArray[np.float64] = np.percentile(drawn, [2.5, 97.5], axis=0)
+    return bounds
 
 
 def table(rows: Mapping[str, Sequence[Outcome]], columns: Sequence[str] = MEASURES, intervals: bool = False) -> str:

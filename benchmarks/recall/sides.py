@@ -1,7 +1,7 @@
 """What is compared: `Memory.recall` over a store of each dialogue, with a signal off in turn, and plain baselines.
 
-The baselines see the same texts: SQLite FTS5 with Porter's stemmer and without question words, the embedder alone, and
-both with equal weights by reciprocal rank.
+The baselines see the same texts: SQLite FTS5 with Porter's stemmer and without question words, the embedder alone,
+and both with equal weights by reciprocal rank.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ from loom.memory.embeddings import EmbeddingProvider, embed_question, embed_text
 from loom.memory.relevance import Weights
 from loom.storage.words import query_terms
 
-__all__ = ["Rank", "ablations", "fill", "outcomes", "recall_side", "baselines"]
+__all__ = ["Rank", "ablations", "baselines", "fill", "outcomes", "recall_side"]
 
 Rank = Callable[[str], Sequence[str]]
 """From a question to the ids of the turns, best first."""
 
 # Enough for 8,000 tokens of short turns.
 _LIMIT = 300
-_QUESTION_WORDS = frozenset(
-    "what when where which who whom whose why how did does do is are was were has have had the a an of to in on for "
-    "and or with at by from be been would could should can will".split()
-)
+_QUESTION_WORD_LIST = """
+what when where which who whom whose why how did does do is are was were has have had the a an of to in on for and or
+with at by from be been would could should can will
+"""
+_QUESTION_WORDS = frozenset(_QUESTION_WORD_LIST.split())
 
 
 def fill(dialogue: Dialogue, embedder: EmbeddingProvider | str) -> Memory:

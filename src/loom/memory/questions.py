@@ -26,9 +26,9 @@ _MOST_TERMS = 64
 class Question:
     """A question as the search sees it. Mappings go from terms, or marks, to weights.
 
-    `speakers` are marks of the words that may be a speaker's name, by word; `roles` those of the role that is meant by
-    "I" or "you". `times` are empty where no time is named. `phrases` stood in quotation marks. `wants_time` is set for
-    a question "when", `order` is "latest", "first" or empty.
+    `speakers` are marks of the words that may be a speaker's name, by word; `roles` those of the role that is meant
+    by "I" or "you". `times` are empty where no time is named. `phrases` stood in quotation marks. `wants_time` is
+    set for a question "when", `order` is "latest", "first" or empty.
     """
 
     text: str
@@ -65,7 +65,7 @@ _WHEN = re.compile(
     re.IGNORECASE,
 )
 _LATEST = re.compile(
-    r"\b(?:currently|current|latest|newest|now|nowadays|these days|at the moment|most recent(?:ly)?|still|up to date)\b"
+    r"\b(?:currently|current|latest|newest|now|nowadays|these days|at the moment|most recent(?:ly)?|still)\b"
     "|目前|现在|最新|如今|当前|最近一次|眼下|至今",
     re.IGNORECASE,
 )
@@ -103,7 +103,7 @@ def _first_group(match: re.Match[str]) -> str:
 
 
 def _names(text: str, words: Mapping[str, float]) -> list[str]:
-    """The terms that may be a name: written with a capital, or in a script that has none, or where nothing has one."""
+    """The terms that may be a name: with a capital, or of a script that has none, or where nothing has one."""
     capitals = [word for word in _CAPITALISED.findall(text) if word[:1].isupper()]
     if not capitals:
         return [term for term in words if len(term) > 1]

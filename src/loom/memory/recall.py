@@ -108,8 +108,8 @@ def recall(
 ) -> Account:
     """The best memories for a question, best first; equal scores in the order in which they were written.
 
-    `diversity` (0 to 1) trades likeness to the question for unlikeness to the hits before. With `explain`, the account
-    lists everything considered.
+    `diversity` (0 to 1) trades likeness to the question for unlikeness to the hits before. With `explain`, the
+    account lists everything considered.
     """
     if not isinstance(question, str):
         raise InvalidInput(f"a question is a text, not {type(question).__name__}")

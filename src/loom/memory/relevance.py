@@ -191,7 +191,7 @@ def _backwards(following: Places, closeness: Floats) -> tuple[Places, Floats]:
 
 
 def meant(similarities: Floats, following: Places, closeness: Floats) -> Floats:
-    """How far each similarity stands out among all, with a part of those next to it; 0 to 1, and 0 where there is none.
+    """How far each similarity stands out among all, with a part of those next to it; 0 to 1, 0 where there is none.
 
     The level of similarities differs from model to model, so only the distance from their mean counts. A few have no
     mean worth the name, and count as they are.
@@ -206,14 +206,16 @@ def meant(similarities: Floats, following: Places, closeness: Floats) -> Floats:
     before, close_before = _backwards(following, closeness)
     around = np.where(before >= 0, _MEANT_BEFORE * close_before * result[before], 0.0)
     around += np.where(following >= 0, _MEANT_AFTER * closeness * result[following], 0.0)
-    return np.minimum(result + around * known, _FAR_OUT) / _FAR_OUT
+    standing: Floats = np.minimum(result + around * known, _FAR_OUT) / _FAR_OUT
+    return standing
 
 
 def _present(found: Candidates, rows: list[int]) -> Floats:
     """1 for the records that have one of these marks."""
     if not rows:
         return np.zeros(len(found.keys))
-    return (found.marks[rows] > 0.0).any(axis=0).astype(np.float64)
+    having: Floats = np.any(found.marks[rows] > 0.0, axis=0).astype(np.float64)
+    return having
 
 
 def _timely(found: Candidates, question: Question, marks: Mapping[str, int]) -> Floats:

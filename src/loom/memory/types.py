@@ -210,9 +210,9 @@ class Receipt(NamedTuple):
 class Hit:
     """A memory that was recalled. Higher scores are better.
 
-    `signals` holds what spoke for it: `words` (BM25) and `meaning` (cosine) as the indexes measure them, and what each
-    of the others added to the score. `ranks` is its place among the candidates by each of them. `copies` counts the
-    memories found that say the same, itself included; `copy_ids` are the others.
+    `signals` holds what spoke for it: `words` (BM25) and `meaning` (cosine) as the indexes measure them, and what
+    each of the others added to the score. `ranks` is its place among the candidates by each of them. `copies` counts
+    the memories found that say the same, itself included; `copy_ids` are the others.
     """
 
     id: str

@@ -14,9 +14,9 @@ from loom.storage.words import query_terms
 
 __all__ = ["associated_terms"]
 
-# A term in more than this share of all records ties nothing to anything.
+# A term in more than this share of all records ties nothing to anything; in a small store, a few may share one.
 _COMMON_SHARE = 0.03
-_FEWEST_COMMON = 8
+_FEW, _FEW_SHARE = 8, 0.25
 _MOST_CHARS = 2_000
 _MOST_TERMS = 256
 
@@ -30,7 +30,7 @@ def associated_terms(
 ) -> dict[str, float]:
     """The terms of these texts (each with its weight) that lead to others best, 1 for the best of them.
 
-    A term counts by how rare it is and by the weight of the texts that hold it. Those that are `known` (the question's
+    A term counts by how rare it is and by the weight of the texts that hold it. Those `known` (the question's
     own) and those that stand nowhere else lead nowhere.
     """
     found: dict[str, float] = {}
@@ -45,7 +45,7 @@ def associated_terms(
             if len(found) >= _MOST_TERMS:
                 break
     names = list(found)
-    common = max(_FEWEST_COMMON, _COMMON_SHARE * documents)
+    common = max(_COMMON_SHARE * documents, min(_FEW, _FEW_SHARE * documents))
     scored: list[tuple[float, str]] = []
     for name, frequency in zip(names, frequencies(names) if names else (), strict=True):
         if 2 <= frequency <= common:

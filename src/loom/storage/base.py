@@ -229,8 +229,8 @@ class Match:
 class Probe:
     """What is asked of the indexes: words with their weights, marks (speakers, times), and a vector.
 
-    A mark's weight is what it counts for in nominating. The best `seeds` are looked at in their conversation, `reach`
-    records before and after each, and for the terms that tie them to others, at most `links`.
+    A mark's weight is what it counts for in nominating. The best `seeds` are looked at in their conversation,
+    `reach` records before and after each, and for the terms that tie them to others, at most `links`.
     """
 
     words: Mapping[str, float]
@@ -255,10 +255,10 @@ class Candidates:
     """What the indexes nominate, with everything that is known about it, in columns; rows are terms.
 
     `keys` are ascending numbers of records. A record with no bit in `nominated` is only the context of others.
-    `words` and `marks` hold what each term adds to a record's score, `weights` what a word adds to a record of average
-    length that holds it once; `frequencies` tell in how many records of the store each word stands, `spread` the same
-    for each mark. `meaning` is the cosine, NaN
-    where there is no vector. `links` is like `words`, for terms that the best records have in common with others.
+    `words` and `marks` hold what each term adds to a record's score, `weights` what a word adds to a record of
+    average length that holds it once; `frequencies` tell in how many records of the store each word stands, `spread`
+    the same for each mark. `meaning` is the cosine, NaN where there is no vector. `links` is like `words`, for terms
+    that the best records have in common with others.
     `following` is the place of the next record of the same conversation, -1 where it is not here, and `closeness`
     (0 to 1) says how much that one has to do with this. Times are microseconds since 1970.
     """

@@ -272,7 +272,7 @@ _FACTS = "SELECT r.seq, r.session_hash, r.role, r.name, r.importance, r.tokens, 
 
 # Turns further apart than this are another conversation, though the session be the same.
 _LONGEST_PAUSE_US = 6 * 3_600 * 1_000_000
-# Without a session, what was written in a row belongs together only while it is this close.
+# Without a session, a turn and the reply to it belong together only while they are this close.
 _LONGEST_BREAK_US = 30 * 60 * 1_000_000
 # Nor are more records than this looked at to find the next one without a session.
 _FURTHEST = 12
@@ -340,14 +340,15 @@ class _Conversation:
 def _closeness(one: _Facts, after: _Facts) -> float:
     """How much a record has to do with the one that was written after it in the same session, 0 to 1."""
     pause = abs(after.created_at - one.created_at)
-    same_speaker = (one.role, one.name) == (after.role, after.name)
+    speaker, other = (one.role, one.name), (after.role, after.name)
     if one.session is None:
-        return 0.0 if same_speaker or pause > _LONGEST_BREAK_US else 1.0
+        is_dialogue = speaker != other and any(speaker) and any(other)
+        return 1.0 if is_dialogue and pause <= _LONGEST_BREAK_US else 0.0
     if pause > _LONGEST_PAUSE_US:
         return 0.0
-    if not same_speaker:
+    if speaker != other:
         return 1.0
-    return _NOBODY if one.role is None and one.name is None else _MONOLOGUE
+    return _MONOLOGUE if any(speaker) else _NOBODY
 
 
 def _facts(connection: sqlite3.Connection, keys: Sequence[int]) -> dict[int, _Facts]:

@@ -545,7 +545,7 @@ class SqliteStore:
         return self._searcher.search_vectors(query, limit, wanted)
 
     def candidates(self, probe: Probe, limit: int, vector_limit: int, wanted: Filter) -> Candidates:
-        """The best by words, by meaning, by their conversation and by what they share, with all that is known of each.
+        """The best by words, meaning, conversation and what they share with others, with all that is known of each.
 
         Up to `limit` by words and `vector_limit` by meaning; what the filter does not admit is in none of them.
         """

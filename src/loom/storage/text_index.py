@@ -866,7 +866,7 @@ class TextIndex:
             places = keys.searchsorted(plan.keys(numbers))
             chosen = [rows[term.name] for term in plan.terms]
             if chosen:
-                table[np.ix_(chosen, places)] = plan.contributions(numbers)
+                table[np.ix_(np.array(chosen), places)] = plan.contributions(numbers)
         except IndexError as error:
             raise DamagedSegment(_DAMAGE) from error
         frequencies[chosen] = [term.frequency for term in plan.terms]

@@ -1,8 +1,8 @@
 """Times in words: which days a text speaks of, in English and in Chinese, seen from the moment it was said.
 
-`spans` resolves "yesterday", "last summer", "two weeks ago", "on 8 May", 上周五, 去年夏天. `time_terms` turns the days
-of a record into terms that the text index holds like any others, `asked_times` those of a question into the terms
-that answer it. So a memory is found by the time it speaks of, not only by the time it was made.
+`spans` resolves "yesterday", "last summer", "two weeks ago", "on 8 May", 上周五, 去年夏天. `time_terms` turns the
+days of a record into terms that the text index holds like any others, `asked_times` those of a question into the
+terms that answer it. So a memory is found by the time it speaks of, not only by the time it was made.
 Pure functions of text and moment; days are days of UTC.
 """
 
@@ -165,12 +165,12 @@ def _apply(rules: tuple[_Rule, ...], text: str, said: date, found: dict[Span, No
                 found[span] = None
 
 
-_MONTH_NAMES = "jan feb mar apr may jun jul aug sep oct nov dec".split()
+_MONTH_NAMES = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
 _MONTH = (
     "(?P<month>jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?"
     r"|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)\b\.?"
 )
-_WEEKDAY_NAMES = "mon tue wed thu fri sat sun".split()
+_WEEKDAY_NAMES = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 _WEEKDAY = "(?P<weekday>mon|tues?|wed(?:nes)?|thu(?:rs?)?|fri|sat(?:ur)?|sun)(?:day)?s?"
 _SEASONS = {"spring": 3, "summer": 6, "autumn": 9, "fall": 9, "winter": 12}
 _SMALL = {
@@ -330,12 +330,10 @@ def _of_season(month: int, which: str | None, year: str | None, said: date) -> S
     """Three months from this one on. The last winter is the one that began last, unless it goes on still."""
     if year is not None:
         return _whole(date(int(year), month, 1), 3)
-    first = date(said.year, month, 1)
-    if first > said and which and which.lower() in ("last", "past"):
+    first, named = date(said.year, month, 1), (which or "").lower()
+    if named in ("last", "past") and _month(first, 3) > said:
         first = date(said.year - 1, month, 1)
-    elif which and which.lower() in ("last", "past") and _month(first, 3) > said:
-        first = date(said.year - 1, month, 1)
-    elif which and which.lower() == "next" and first <= said:
+    elif named == "next" and first <= said:
         first = date(said.year + 1, month, 1)
     return _whole(first, 3)
 
@@ -420,8 +418,8 @@ _DIGITS = {sign: value for value, sign in enumerate("零一二三四五六七八
 _NUMERAL = "[0-9]{1,3}|[一二两三四五六七八九]?十[一二三四五六七八九]?|[一二两三四五六七八九几半]"
 _CHINESE_YEARS = {"前年": -2, "去年": -1, "今年": 0, "明年": 1, "后年": 2}
 _CHINESE_DAYS = {
-    "大前天": -3, "前天": -2, "昨天": -1, "昨日": -1, "昨晚": -1, "昨夜": -1, "今天": 0, "今日": 0, "今晚": 0, "今早": 0,
-    "今晨": 0, "明天": 1, "明日": 1, "明早": 1, "明晚": 1, "后天": 2, "大后天": 3,
+    "大前天": -3, "前天": -2, "昨天": -1, "昨日": -1, "昨晚": -1, "昨夜": -1, "今天": 0, "今日": 0, "今晚": 0,
+    "今早": 0, "今晨": 0, "明天": 1, "明日": 1, "明早": 1, "明晚": 1, "后天": 2, "大后天": 3,
 }  # fmt: skip
 _CHINESE_SEASONS = {"春": 3, "夏": 6, "秋": 9, "冬": 12}
 _CHINESE_UNITS = {"天": "day", "日": "day", "周": "week", "星期": "week", "礼拜": "week", "月": "month", "年": "year"}

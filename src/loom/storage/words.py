@@ -84,7 +84,7 @@ def query_terms(text: str) -> dict[str, float]:
     Question words and function words are dropped, unless nothing else is there. A whole word weighs 1, the
     parts of a compound less, and a Chinese bigram that touches a function character (的, 了, 是) much less:
     it is noise, unless the character belongs to a word we do not know. The characters of a short Chinese
-    question count half, so that 结婚 finds 婚礼: a rare one says much, and a common one weighs little anyway. A repeated term weighs more.
+    question count half, so that 结婚 finds 婚礼. A repeated term weighs more.
     """
     weights: dict[str, float] = {}
     characters = ""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from loom.storage.analysis import IS_QUESTION, role_mark, speaker_mark
-from loom.storage.times import NAMES_A_TIME, asked_times
+from loom.storage.times import NAMES_A_TIME, asked_times, relative_words
 from loom.storage.words import query_terms, simplified, terms
 
 __all__ = ["Question", "understand"]
@@ -52,6 +52,7 @@ class Question:
 # Marks that nominate nothing by themselves: the smallest weight there is.
 _SILENT = 1e-6
 _TIME_WEIGHT = 0.3
+_RELATIVE_WEIGHT = 0.2
 
 _CAPITALISED = re.compile(r"[^\W\d_]+(?:[-'][^\W\d_]+)*")
 _QUOTED = re.compile(
@@ -78,6 +79,10 @@ def understand(text: str, now: datetime) -> Question:
     """Read a question; `now` is the moment that "yesterday" is seen from."""
     text = text[:_MOST_CHARS]
     words = query_terms(text)
+    times = asked_times(text, now)
+    if times:  # "last week" in a memory is another week: only its days say which
+        relative = set(terms(relative_words(text, now)))
+        words = {term: weight * (_RELATIVE_WEIGHT if term in relative else 1.0) for term, weight in words.items()}
     if len(words) > _MOST_TERMS:
         words = dict(sorted(words.items(), key=lambda item: -item[1])[:_MOST_TERMS])
     plain = text if text.isascii() else simplified(text)
@@ -91,7 +96,7 @@ def understand(text: str, now: datetime) -> Question:
         words=words,
         speakers={name: speaker_mark(name) for name in _names(text, words)},
         roles=tuple(roles) if len(roles) == 1 else (),
-        times=asked_times(text, now),
+        times=times,
         phrases=tuple(phrase for match in _QUOTED.finditer(text) if (phrase := _first_group(match).strip())),
         wants_time=_WHEN.search(plain) is not None,
         order="latest" if _LATEST.search(plain) else "first" if _FIRST.search(plain) else "",

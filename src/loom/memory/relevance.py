@@ -120,12 +120,14 @@ def score(found: Candidates, question: Question, weights: Weights) -> Scored:
 
 
 def _ceiling(found: Candidates, question: Question) -> float:
-    """What words could reach. A pair of characters that stands nowhere is mostly no word, and nothing is missing."""
+    """What words could reach, and no less than one whole word. A pair of characters that stands nowhere is mostly no
+    word, and nothing is missing."""
     counts = [
         frequency > 0 or term.isascii()
         for term, frequency in zip(question.words, found.frequencies.tolist(), strict=True)
     ]
-    return float(found.weights[counts].sum()) if counts else 0.0
+    whole = found.weights / np.array(list(question.words.values()))  # what each would add at its full weight
+    return max(float(found.weights[counts].sum()), float(whole.max())) if counts else 0.0
 
 
 def _highest(weights: Weights) -> float:

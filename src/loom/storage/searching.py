@@ -98,13 +98,16 @@ class Searcher:
             for key in by_meaning:
                 nominated[key] = nominated.get(key, Nominated(0)) | Nominated.MEANING
             seeds = _seeds(by_words, by_meaning, probe.seeds)
+            conversation = _Conversation(connection, wanted, self._number, probe.reach)
+            if query and conversation.filter != wanted:  # an answer may be found by what somebody else said
+                others = self._admitted(connection, index, probe.seeds, conversation.filter, self._by_words(query))
+                seeds = list(dict.fromkeys([*seeds, *others]))
             links = _links(connection, index, probe, by_words, by_meaning)
             if links:
                 found = self._admitted(connection, index, max(1, limit // 4), wanted, self._by_words(links))
                 for key in found:
                     nominated[key] = nominated.get(key, Nominated(0)) | Nominated.LINKS
-            facts = _facts(connection, sorted(nominated))
-            conversation = _Conversation(connection, wanted, self._number, probe.reach)
+            facts = _facts(connection, sorted({*nominated, *seeds}))
             for seed in seeds:
                 if seed in facts:
                     conversation.look_around(facts[seed])
@@ -291,9 +294,9 @@ class _Conversation:
     def __init__(self, connection: sqlite3.Connection, wanted: Filter, namespace: int, reach: int) -> None:
         self._connection = connection
         self._reach = reach
-        self._relaxed = replace(wanted, role=None, name=None, kind=None)
-        self._strict = None if self._relaxed == wanted else conditions(wanted, namespace, connection)
-        where, self._values = conditions(self._relaxed, namespace, connection)
+        self.filter = replace(wanted, role=None, name=None, kind=None)
+        self._strict = None if self.filter == wanted else conditions(wanted, namespace, connection)
+        where, self._values = conditions(self.filter, namespace, connection)
         in_session = f"{_FACTS} INDEXED BY records_by_session WHERE r.session_hash = ? AND r.seq"
         self._before = f"{in_session} < ? AND {where} ORDER BY r.seq DESC LIMIT ?"
         self._after = f"{in_session} > ? AND {where} ORDER BY r.seq LIMIT ?"
@@ -306,6 +309,8 @@ class _Conversation:
 
     def look_around(self, seed: _Facts) -> None:
         """Add what was said before and after a record."""
+        if not self._reach:
+            return
         chain = [seed]
         for one in self._read(seed, before=True):
             if not (close := _closeness(one, chain[-1])):

@@ -9,14 +9,14 @@ Pure functions of text and moment; days are days of UTC.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import date, datetime, timedelta
 from functools import cache, lru_cache
 from typing import NamedTuple
 
 from loom.storage.words import simplified
 
-__all__ = ["NAMES_A_TIME", "TIMES_VERSION", "Span", "asked_times", "spans", "time_terms"]
+__all__ = ["NAMES_A_TIME", "TIMES_VERSION", "Span", "asked_times", "relative_words", "spans", "time_terms"]
 
 # Anything that changes a term of a record changes this number.
 TIMES_VERSION = 1
@@ -122,13 +122,19 @@ def _months(first: date, last: date) -> list[date]:
 
 def spans(text: str, said_at: datetime) -> list[Span]:
     """The times that a text speaks of, each once; none that lies beyond the calendar."""
-    text = text[:_MOST_CHARS]
-    said = said_at.date()
-    found: dict[Span, None] = {}
-    _apply(_english(), text, said, found)
+    return list(dict.fromkeys(span for span, _, _ in _found(text, said_at)))[:_MOST_SPANS]
+
+
+def relative_words(text: str, said_at: datetime) -> str:
+    """The words of a text that mean another time whenever they are said: "last week", 昨天."""
+    return " ".join(words for _, words, is_relative in _found(text, said_at) if is_relative)
+
+
+def _found(text: str, said_at: datetime) -> Iterator[tuple[Span, str, bool]]:
+    text, said = text[:_MOST_CHARS], said_at.date()
+    yield from _apply(_english(), text, said)
     if not text.isascii():
-        _apply(_chinese(), simplified(text), said, found)
-    return list(found)[:_MOST_SPANS]
+        yield from _apply(_chinese(), simplified(text), said)
 
 
 _Make = Callable[["re.Match[str]", date], "Span | None"]
@@ -141,28 +147,34 @@ class _Rule(NamedTuple):
     pattern: re.Pattern[str]
     make: _Make
 
+    @property
+    def is_relative(self) -> bool:
+        """Whether its words mean another time whenever they are said."""
+        return self.make in _RELATIVE
+
 
 _SIGNS = re.compile("[a-z]+|(?:19|20)(?=[0-9]{2})|[年月日号天周星礼昨今明前后]")
 
 
-def _apply(rules: tuple[_Rule, ...], text: str, said: date, found: dict[Span, None]) -> None:
-    """Add what the rules find. An earlier rule takes its words away from the later ones."""
+def _apply(rules: tuple[_Rule, ...], text: str, said: date) -> Iterator[tuple[Span, str, bool]]:
+    """What the rules find: the days, the words, and whether these are relative. An earlier rule takes its words away
+    from the later ones."""
     present = set(_SIGNS.findall(text.lower()))
     taken: list[tuple[int, int]] = []
-    for signs, pattern, make in rules:
-        if signs.isdisjoint(present):
+    for rule in rules:
+        if rule.signs.isdisjoint(present):
             continue
-        for match in pattern.finditer(text):
+        for match in rule.pattern.finditer(text):
             begin, end = match.span()
             if any(begin < last and first < end for first, last in taken):
                 continue
             try:
-                span = make(match, said)
+                span = rule.make(match, said)
             except (ValueError, OverflowError):  # 31 February, the year 0, ten thousand years ago
                 continue
             if span is not None:
                 taken.append((begin, end))
-                found[span] = None
+                yield span, match[0], rule.is_relative
 
 
 _MONTH_NAMES = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
@@ -537,3 +549,11 @@ def _chinese_away(match: re.Match[str], said: date) -> Span | None:
 def _chinese_weekday(match: re.Match[str], said: date) -> Span:
     ahead = (_chinese_weekday_number(match["weekday"]) - said.weekday()) % 7
     return _single(_day(said, ahead - 7 if ahead > 3 else ahead))
+
+
+_RELATIVE = frozenset(
+    (
+        _near_day, _ago, _ahead, _near_unit, _weekday, _chinese_near_day, _chinese_week, _chinese_near_month,
+        _chinese_away, _chinese_weekday,
+    )
+)  # fmt: skip

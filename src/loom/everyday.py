@@ -267,8 +267,8 @@ class Memory:
         what had been remembered by then; `where` compares metadata. Further filters: see `Filter`.
 
         `diversity` (0 to 1) keeps hits apart that say much the same. `reranker` is a second opinion: it is called
-        with the question and the best hits and gives a score for each. With `explain=True` the answer is an `Account`:
-        the hits, how the question was understood, and every candidate with what each signal added.
+        with the question and the best hits and gives a score for each. With `explain=True` the answer is an
+        `Account`: the hits, how the question was understood, and every candidate with what each signal added.
         """
         wanted = Filter.of(
             session_id=session_id,

@@ -18,6 +18,8 @@ from loom.errors import InvalidInput
 from loom.memory.embeddings import EmbeddingProvider, embed_question
 from loom.memory.questions import Question, understand
 from loom.memory.relevance import Scored, Weights, score
+from loom.memory.reranker import MemoryReranker
+from loom.memory.sameness import normal_form
 from loom.memory.types import Hit
 from loom.storage.analysis import attached
 from loom.storage.base import Candidates, Filter, Nominated, Probe, Record, Vector
@@ -43,8 +45,9 @@ _ROUNDS = 3
 _RERANKED = 3
 _PHRASE = 0.3
 
-Reranker = Callable[[str, Sequence[Hit]], Sequence[float]]
-"""A second opinion (a cross-encoder, an LLM): a score for each hit, higher is better. Order follows it alone."""
+Reranker = MemoryReranker | Callable[[str, Sequence[Hit]], Sequence[float]]
+"""A second opinion on the order: the four signals of a `MemoryReranker`, or anything (a cross-encoder, an LLM) that
+gives a score for each hit, higher is better."""
 
 
 class Searchable(Protocol):
@@ -53,6 +56,8 @@ class Searchable(Protocol):
     def candidates(self, probe: Probe, limit: int, vector_limit: int, wanted: Filter) -> Candidates: ...
 
     def records(self, seqs: Sequence[int]) -> dict[int, Record]: ...
+
+    def uses(self, record: int, node: str) -> int: ...
 
     def clock(self) -> datetime: ...
 
@@ -104,12 +109,13 @@ def recall(
     weights: Weights = Weights(),  # noqa: B008
     diversity: float = 0.0,
     reranker: Reranker | None = None,
+    node: str = "",
     explain: bool = False,
 ) -> Account:
     """The best memories for a question, best first; equal scores in the order in which they were written.
 
     `diversity` (0 to 1) trades likeness to the question for unlikeness to the hits before. With `explain`, the
-    account lists everything considered.
+    account lists everything considered. `node` is the one whose uses a `MemoryReranker` counts.
     """
     if not isinstance(question, str):
         raise InvalidInput(f"a question is a text, not {type(question).__name__}")
@@ -119,7 +125,8 @@ def recall(
         raise InvalidInput("the question is empty; ask for something")
     if isinstance(diversity, bool) or not isinstance(diversity, int | float) or not 0.0 <= diversity <= 1.0:
         raise InvalidInput(f"diversity is {diversity!r}; it must be a number from 0 to 1")
-    asked = understand(question, store.clock())
+    now = store.clock()
+    asked = understand(question, now)
     vector = None if embedder is None or not weights.meaning else _question_vector(embedder, question)
     probe = Probe(
         asked.words, asked.marks, vector, reach=_REACH if weights.context else 0, links=_LINKS if weights.links else 0
@@ -128,12 +135,16 @@ def recall(
     count = max(pool * _CANDIDATES, _FEWEST_CANDIDATES)
     for _ in range(_ROUNDS):
         found = store.candidates(probe, count, count // _MEANT_SHARE, wanted)
-        scored = _with_phrases(store, found, asked, score(found, asked, weights))
-        hits, copies = _distinct_hits(store, found, asked, scored, pool)
+        scored = _with_phrases(store, found, asked, score(found, asked, weights, now))
+        hits, copies, keys = _distinct_hits(store, found, asked, scored, pool)
         if len(hits) >= pool or not copies or len(found.keys) < count:
             break
         count *= _DEEPER
-    if reranker is not None:
+    if isinstance(reranker, MemoryReranker):
+        used = [replace(hit, uses=store.uses(key, node)) for hit, key in zip(hits, keys, strict=True)]
+        ranked = reranker.rerank(question, used)
+        hits = [replace(one.item, signals={**one.item.signals, "reranked": one.score}) for one in ranked]
+    elif reranker is not None:
         hits = _reranked(reranker, question, hits)
     if diversity:
         hits = _diverse(hits, limit, diversity)
@@ -172,8 +183,8 @@ def _best_first(found: Candidates, scored: Scored) -> list[int]:
 
 def _distinct_hits(
     store: Searchable, found: Candidates, asked: Question, scored: Scored, limit: int
-) -> tuple[list[Hit], dict[str, str]]:
-    """The best hits, each text once, and which ids were left out as copies of which."""
+) -> tuple[list[Hit], dict[str, str], list[int]]:
+    """The best hits, each text once; which ids were left out as copies of which; and the numbers of the hits."""
     order = _best_first(found, scored)
     chosen: list[tuple[int, Record]] = []
     known: dict[str, int] = {}
@@ -186,7 +197,7 @@ def _distinct_hits(
             record = records.get(int(found.keys[place]))
             if record is None:  # forgotten meanwhile
                 continue
-            form = normal_form(record)
+            form = f"{record.name or ''}\n{normal_form(record.content)}\n{attached(record.metadata)}"
             twin = known.setdefault(form, len(chosen))
             if twin < len(chosen):
                 same[twin].append(record.id)
@@ -203,12 +214,7 @@ def _distinct_hits(
         _hit(record, place, found, scored, asked, tuple(twins), rank)
         for (place, record), twins, rank in zip(chosen, same, ranks, strict=True)
     ]
-    return hits, copies
-
-
-def normal_form(record: Record) -> str:
-    """What two records share that say the same: the text, without regard to case and spacing, and who said it."""
-    return f"{record.name or ''}\n{' '.join(record.content.casefold().split())}\n{attached(record.metadata)}"
+    return hits, copies, [record.seq for _, record in chosen]
 
 
 def _ranks(scored: Scored, found: Candidates, places: Sequence[int]) -> list[dict[str, int]]:
@@ -266,7 +272,7 @@ def _hit(
     )
 
 
-def _reranked(reranker: Reranker, question: str, hits: list[Hit]) -> list[Hit]:
+def _reranked(reranker: Callable[[str, Sequence[Hit]], Sequence[float]], question: str, hits: list[Hit]) -> list[Hit]:
     """The hits in the order of a second opinion. One that fails costs its order, not the answer."""
     if not hits:
         return hits

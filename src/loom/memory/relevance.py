@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,7 @@ from loom.memory.graph import spread
 from loom.memory.questions import Question
 from loom.storage.analysis import IS_QUESTION
 from loom.storage.base import Candidates
+from loom.storage.engine import to_micros
 from loom.storage.times import NAMES_A_TIME
 
 __all__ = ["SIGNALS", "Scored", "Weights", "pooled", "score"]
@@ -35,6 +37,7 @@ SIGNALS = (
     "dated",
     "substance",
     "importance",
+    "recency",
     "order",
 )
 """The signals, in the order in which an account of a hit names them."""
@@ -59,6 +62,7 @@ class Weights:
     dated: float = 0.1
     substance: float = 0.15
     importance: float = 0.05
+    recency: float = 0.05
     order: float = 0.2
 
 
@@ -85,9 +89,10 @@ _FEWEST_VECTORS = 8
 _MEANT_BEFORE, _MEANT_AFTER = 0.3, 0.2
 # A text of so many tokens says as much as a text can; a few words hardly ever answer anything.
 _SUBSTANTIAL = 150.0
+_HALF_LIFE_H = 48.0
 
 
-def score(found: Candidates, question: Question, weights: Weights) -> Scored:
+def score(found: Candidates, question: Question, weights: Weights, now: datetime) -> Scored:
     """Score every candidate; records that are only context get their score too, for others to ignore."""
     count = len(found.keys)
     marks = dict(zip(question.marks, range(len(question.marks)), strict=True))
@@ -108,11 +113,14 @@ def score(found: Candidates, question: Question, weights: Weights) -> Scored:
     )
     parts["substance"] = weights.substance * np.minimum(np.log1p(found.tokens) / np.log1p(_SUBSTANTIAL), 1.0)
     parts["importance"] = weights.importance * found.importance
+    # By whole hours, so that what was written in a row stays in its order.
+    age_h = np.maximum(to_micros(now) - found.created_at, 0) // 3_600_000_000
+    parts["recency"] = weights.recency * 0.5 ** (age_h / _HALF_LIFE_H)
     answering = parts["words"] + parts["context"] + parts["meaning"] + parts["time"]
     parts["links"] = weights.links * spread(found.links, answering)
     # What nothing ties to the question is no answer, however well it is written.
     tied = (answering + parts["links"]) > 0.0
-    for name in ("speaker", "role", "telling", "dated", "substance", "importance"):
+    for name in ("speaker", "role", "telling", "dated", "substance", "importance", "recency"):
         parts[name] = parts[name] * tied
     total: Floats = np.sum(list(parts.values()), axis=0) if count else np.zeros(0)
     parts["order"] = weights.order * _in_order(found, total, question.order)
@@ -143,6 +151,7 @@ def _highest(weights: Weights) -> float:
         + weights.dated
         + weights.substance
         + weights.importance
+        + weights.recency
         + weights.order
     )
 

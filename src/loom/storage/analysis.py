@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from loom.storage import times, words
+from loom.storage.archive import CONTENT
 from loom.storage.times import time_terms
 from loom.storage.words import terms
 
@@ -32,7 +33,7 @@ _MARKS_VERSION = 1
 # Each of them only grows, and so does their sum.
 ANALYSIS_VERSION = words.ANALYZER_VERSION + times.TIMES_VERSION + _MARKS_VERSION
 
-FOUND_BY = "SELECT r.seq, r.name, r.role, r.created_at, r.metadata, r.content FROM records r"
+FOUND_BY = f"SELECT r.seq, r.name, r.role, r.created_at, r.metadata, ifnull({CONTENT}, '') FROM records r"
 """SQL for what `index_terms` takes of a record, behind its number."""
 
 IS_QUESTION = "\x1f?"

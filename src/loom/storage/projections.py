@@ -127,6 +127,7 @@ class NamespaceIndex:
         ]
         if forgotten:
             self._drop(forgotten)
+            self._engine.archive.clear()
         self._seen = seq
 
     def _follow_text(self, connection: sqlite3.Connection) -> None:
@@ -258,6 +259,15 @@ def read_state(connection: sqlite3.Connection, namespace: int, kind: str) -> _St
         "SELECT generation, basis, watermark FROM projections WHERE namespace = ? AND kind = ?", (namespace, kind)
     ).fetchone()
     return _State(*row) if row else _State()
+
+
+def advance(connection: sqlite3.Connection, namespace: int, kind: str, watermark: int) -> None:
+    """Note how far a piece of work that follows the log has come, inside the caller's transaction."""
+    connection.execute(
+        "INSERT INTO projections (namespace, kind, generation, basis, watermark) VALUES (?1, ?2, 0, '', ?3) "
+        "ON CONFLICT (namespace, kind) DO UPDATE SET watermark = ?3",
+        (namespace, kind, watermark),
+    )
 
 
 def start_over(connection: sqlite3.Connection, namespace: int, kind: str, basis: str) -> None:

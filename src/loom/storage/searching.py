@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from loom.errors import CorruptStore, InvalidInput, WrongDimension
 from loom.storage.analysis import FOUND_BY, index_terms
+from loom.storage.archive import CONTENT
 from loom.storage.associations import associated_terms
 from loom.storage.base import Candidates, Filter, Match, Nominated, Probe, Vector
 from loom.storage.engine import Engine
@@ -185,9 +186,11 @@ class Searcher:
         check_limit(limit)
         # Mostly the filter admits most of what is found: ask for a few more, and see who may stay.
         count = limit + 8
+        if wanted.derived is False and _any_derived(connection):
+            count += limit  # what was drawn from a record is found by the same words
         keys, scores = nominate(connection, index, count, None)
         if not wanted.narrows:
-            gone = _superseded(connection, keys)
+            gone = _kept_out(connection, keys, wanted.derived is False)
             if not gone:  # mostly
                 return dict(zip(keys[:limit].tolist(), scores[:limit].tolist(), strict=True))
             kept = set(keys.tolist()) - gone
@@ -389,7 +392,8 @@ def _links(
         return {}
     best = dict.fromkeys([*list(by_words)[:_LINKING], *list(by_meaning)[: _LINKING // 2]])
     marks = ", ".join("?" * len(best))
-    texts = dict(connection.execute(f"SELECT r.seq, r.content FROM records r WHERE r.seq IN ({marks})", [*best]))
+    query = f"SELECT r.seq, ifnull({CONTENT}, '') FROM records r WHERE r.seq IN ({marks})"
+    texts = dict(connection.execute(query, [*best]))
     ranked = [(texts[key], 1.0 / (2.0 + place)) for place, key in enumerate(best) if key in texts]
     return associated_terms(ranked, probe.words, index.text.frequencies, index.text.documents, probe.links)
 
@@ -410,16 +414,21 @@ def _terms_of(connection: sqlite3.Connection, keys: Sequence[int]) -> list[list[
     return [found.get(key, []) for key in keys]
 
 
-def _superseded(connection: sqlite3.Connection, keys: npt.NDArray[np.int64]) -> set[int]:
-    """Which of the nominated records have a newer version: all that can keep one out where no filter is given."""
+def _any_derived(connection: sqlite3.Connection) -> bool:
+    return connection.execute("SELECT 1 FROM derivations LIMIT 1").fetchone() is not None
+
+
+def _kept_out(connection: sqlite3.Connection, keys: npt.NDArray[np.int64], derived: bool) -> set[int]:
+    """Which of the nominated have a newer version, or are derived: all that can keep one out without a filter."""
+    tables = ("supersessions", "derivations") if derived else ("supersessions",)
     found: set[int] = set()
     wanted = keys.tolist()
     for start in range(0, len(wanted), 500):
         part = wanted[start : start + 500]
         marks = ", ".join("?" * len(part))
-        found.update(
-            row[0] for row in connection.execute(f"SELECT record FROM supersessions WHERE record IN ({marks})", part)
-        )
+        for table in tables:
+            query = f"SELECT record FROM {table} WHERE record IN ({marks})"
+            found.update(row[0] for row in connection.execute(query, part))
     return found
 
 

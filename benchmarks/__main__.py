@@ -21,6 +21,7 @@ QUICK = {
     "tiers": ("--records", "15000", "--window", "3000"),
     "working_tier": (),
     "recalling": ("--records", "20000", "--questions", "100", "--rounds", "3"),
+    "recall": ("--embedder", "none"),
     "text_search": ("--records", "20000", "--queries", "100"),
     "vector_recall": ("--records", "20000", "--queries", "100", "--data", "clustered"),
     "embedders": ("--cost-only",),

@@ -35,8 +35,10 @@ log = logging.getLogger("loom.recall")
 _CANDIDATES = 4
 _FEWEST_CANDIDATES = 40
 _MEANT_SHARE = 3
-# How far a conversation is read before and after a hit, and along how many terms to other memories.
-_REACH = 3
+# Of so many of the best the conversation is read, how far before and after each; and along how many terms others are
+# looked for.
+_FEWEST_SEEDS = 12
+_REACH = 2
 _LINKS = 12
 # Where duplicates leave too few, the search goes this much deeper, so often.
 _DEEPER = 8
@@ -129,7 +131,12 @@ def recall(
     asked = understand(question, now)
     vector = None if embedder is None or not weights.meaning else _question_vector(embedder, question)
     probe = Probe(
-        asked.words, asked.marks, vector, reach=_REACH if weights.context else 0, links=_LINKS if weights.links else 0
+        asked.words,
+        asked.marks,
+        vector,
+        seeds=_FEWEST_SEEDS + limit // 5,
+        reach=_REACH if weights.context else 0,
+        links=_LINKS if weights.links else 0,
     )
     pool = limit * _RERANKED if diversity or reranker is not None else limit
     count = max(pool * _CANDIDATES, _FEWEST_CANDIDATES)

@@ -169,7 +169,7 @@ def _worded(found: Candidates, question: Question, marks: Mapping[str, int]) -> 
     return own + mentioned, np.maximum(around, 0.0)
 
 
-def pooled(table: Floats, following: Places, closeness: Floats, reach: int = 3) -> Floats:
+def pooled(table: Floats, following: Places, closeness: Floats, reach: int = 2) -> Floats:
     """Each term's best value within reach of each record, less the further away it stands.
 
     The best and not the sum: a term that a whole conversation repeats is one term still. What was said before counts

@@ -10,15 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Sequence
 
-from loom.storage.words import query_terms
+from loom.storage.words import content_terms
 
 __all__ = ["associated_terms"]
 
 # A term in more than this share of all records ties nothing to anything; in a small store, a few may share one.
 _COMMON_SHARE = 0.03
 _FEW, _FEW_SHARE = 8, 0.25
-_MOST_CHARS = 2_000
-_MOST_TERMS = 256
+# Of a long text the beginning must do.
+_MOST_CHARS = 120
 
 
 def associated_terms(
@@ -35,15 +35,10 @@ def associated_terms(
     """
     found: dict[str, float] = {}
     for text, weight in texts:
-        own = {
-            term: share
-            for term, share in query_terms(text[:_MOST_CHARS]).items()
-            if len(term) > 1 and share >= 0.5 and term not in known
-        }
-        for term, share in own.items():
-            found[term] = found.get(term, 0.0) + weight * min(share, 1.0) / math.sqrt(len(own))
-            if len(found) >= _MOST_TERMS:
-                break
+        own = [term for term in content_terms(text[:_MOST_CHARS]) if term not in known]
+        part = weight / math.sqrt(len(own)) if own else 0.0
+        for term in own:
+            found[term] = found.get(term, 0.0) + part
     names = list(found)
     common = max(_COMMON_SHARE * documents, min(_FEW, _FEW_SHARE * documents))
     scored: list[tuple[float, str]] = []

@@ -748,7 +748,7 @@ class TextIndex:
         self._postings_budget = postings_budget
         self._exact_documents = exact_documents
         self._shortlist = shortlist
-        self._planned: tuple[tuple[Any, ...], _Plan] | None = None
+        self._planned: dict[tuple[Any, ...], _Plan] = {}
 
     @property
     def documents(self) -> int:
@@ -886,11 +886,14 @@ class TextIndex:
         return sum(self._plan(query, k1, b).weights)
 
     def _plan(self, query: Mapping[str, float], k1: float, b: float) -> _Plan:
-        """How to answer a query. The last one is kept: one question is searched, scored and measured."""
+        """How to answer a query. The last two are kept: a question is searched and scored, and so are its links."""
         asked = (tuple(query.items()), k1, b, self._tail.changes)
-        if self._planned is None or self._planned[0] != asked:
-            self._planned = asked, self._make_plan(query, k1, b)
-        return self._planned[1]
+        plan = self._planned.get(asked)
+        if plan is None:
+            kept = dict(list(self._planned.items())[-1:])
+            plan = kept[asked] = self._make_plan(query, k1, b)
+            self._planned = kept
+        return plan
 
     def _make_plan(self, query: Mapping[str, float], k1: float, b: float) -> _Plan:
         if not (k1 >= 0.0 and 0.0 <= b <= 1.0):

@@ -15,7 +15,7 @@ from hashlib import blake2b
 from itertools import chain
 from operator import add
 
-__all__ = ["ANALYZER_VERSION", "MAX_TERM_CHARS", "query_terms", "simplified", "spoken", "terms"]
+__all__ = ["ANALYZER_VERSION", "MAX_TERM_CHARS", "content_terms", "query_terms", "simplified", "spoken", "terms"]
 
 # Anything that changes a term, on either side, changes this number.
 ANALYZER_VERSION = 1
@@ -76,6 +76,18 @@ def terms(text: str) -> list[str]:
         if digest:
             found.append(digest)
     return found
+
+
+def content_terms(text: str) -> list[str]:
+    """The terms of a text that say something: no function words, no single characters, each once.
+
+    Coarser than `query_terms`, and a tenth of its time in Chinese: pairs that touch a function character are left out.
+    """
+    return [
+        term
+        for term in dict.fromkeys(terms(text))
+        if len(term) > 1 and term not in _FUNCTION_WORDS and (term.isascii() or _FUNCTION_SIGNS.isdisjoint(term))
+    ]
 
 
 def query_terms(text: str) -> dict[str, float]:
@@ -548,6 +560,7 @@ _CHINESE_FUNCTION_WORDS = """
 那样 这么 那么 这种 那种 时候 以及 或者 还是 因为 所以 但是 如果 的话 一下 一些 一个 可以 已经 关于 对于
 """
 _CHINESE_FUNCTION_CHARACTERS = "的了是在和与我你他她它您这那也都就着很把被之请及有"
+_FUNCTION_SIGNS = frozenset(_CHINESE_FUNCTION_CHARACTERS + "吗呢吧啊呀嘛什么怎哪谁几个")
 _CHINESE_WORDS = re.compile(
     f"({'|'.join(_CHINESE_CONTENT.split())})"
     f"|({'|'.join(_CHINESE_FUNCTION_WORDS.split())})"

@@ -81,7 +81,7 @@ def terms(text: str) -> list[str]:
 def content_terms(text: str) -> list[str]:
     """The terms of a text that say something: no function words, no single characters, each once.
 
-    Coarser than `query_terms`, and a tenth of its time in Chinese: pairs that touch a function character are left out.
+    Coarser than `query_terms`, and a tenth of its time in Chinese: pairs with a function character are left out.
     """
     return [
         term

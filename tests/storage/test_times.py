@@ -90,6 +90,12 @@ def test_only_a_text_that_names_a_time_is_marked_so() -> None:
     assert NAMES_A_TIME not in time_terms("a quiet text", SAID)
 
 
+@pytest.mark.parametrize("moment", [datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)])
+def test_the_ends_of_the_calendar_are_days_too(moment: datetime) -> None:
+    assert time_terms("yesterday and tomorrow, next month, 三年后", moment)
+    assert asked_times("today, 昨天", moment)
+
+
 @given(st.text(max_size=200), st.datetimes(timezones=st.just(UTC)))
 def test_no_text_and_no_moment_is_too_strange(text: str, moment: datetime) -> None:
     for one in (text, f"{text} yesterday, 3 weeks ago, last year, 999 years ago, 上个月 三百年前"):

@@ -65,8 +65,8 @@ _OPAQUE_VALUES = ("http://", "https://", "data:", "file://")
 
 def index_terms(name: str | None, role: str | None, created_at: int, metadata: str | None, content: str) -> list[str]:
     """Every term and mark of a record, as its row in the database holds it (times in microseconds, JSON)."""
-    found = terms(own_words(name, json.loads(metadata) if metadata else {}, content))
-    found += time_terms(content, _EPOCH + timedelta(microseconds=created_at))
+    found = terms(own_words(name, _mapping(metadata), content))
+    found += time_terms(content, _moment(created_at))
     if name:
         found += [speaker_mark(term) for term in dict.fromkeys(terms(name))]
     if role:
@@ -95,7 +95,25 @@ def own_words(name: str | None, metadata: Mapping[str, Any], content: str) -> st
 
 def embedded_text(name: str | None, metadata: str | None, content: str) -> str:
     """The text that stands for a record's meaning, of its columns."""
-    return own_words(name, json.loads(metadata) if metadata else {}, content)
+    return own_words(name, _mapping(metadata), content)
+
+
+# Whether a row is whole is for its checksum to say, when it is read; a damaged one must not stop the index.
+
+
+def _mapping(metadata: str | None) -> Mapping[str, Any]:
+    try:
+        found = json.loads(metadata) if metadata else {}
+    except ValueError:
+        return {}
+    return found if isinstance(found, Mapping) else {}
+
+
+def _moment(created_at: int) -> datetime:
+    try:
+        return _EPOCH + timedelta(microseconds=created_at)
+    except (OverflowError, TypeError):
+        return _EPOCH
 
 
 def attached(metadata: Mapping[str, Any]) -> str:

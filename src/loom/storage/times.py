@@ -70,7 +70,7 @@ def asked_times(question: str, now: datetime) -> dict[str, float]:
         for term in _span_terms(span, exact=True):
             found[term] = 1.0
         if span.days == 1 and span.has_year:
-            for days in range(1, 8):
+            for days in range(1, min(7, (date.max - span.last).days) + 1):
                 after = _day(span.last, days)
                 found.setdefault(f"{_MARK}d{after:%Y%m%d}", _LATER_WEIGHT)
             found.setdefault(f"{_MARK}m{span.last:%Y%m}", _LATER_WEIGHT)
@@ -113,6 +113,8 @@ def _months(first: date, last: date) -> list[date]:
     month = first.replace(day=1)
     while month <= last and len(found) <= _MOST_MONTHS:
         found.append(month)
+        if (month.year, month.month) == (date.max.year, 12):
+            break
         month = _month(month, 1)
     return found
 

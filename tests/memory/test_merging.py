@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import loom
-from loom.storage.base import Filter
+from loom.storage.base import Filter, Vector
 
 
 class ByTopic:
@@ -19,11 +19,12 @@ class ByTopic:
     name = "by-topic"
     dimensions = 64
 
-    def embed(self, text: str) -> Sequence[float]:
-        return self.embed_batch([text])[0]
+    def embed(self, text: str) -> Vector:
+        vector: Vector = self.embed_batch([text])[0]
+        return vector
 
-    def embed_batch(self, texts: Sequence[str]) -> list[list[float]]:
-        return [self._one(text).tolist() for text in texts]
+    def embed_batch(self, texts: Sequence[str]) -> Vector:
+        return np.array([self._one(text) for text in texts], dtype=np.float32)
 
     def _one(self, text: str) -> Any:
         topic = text.split(maxsplit=1)[0].casefold()

@@ -231,8 +231,7 @@ class LoomMemory:
         from loom.memory.fact_extractor import FactExtractor
         from loom.memory.knowledge import Knowledge
 
-        embeds = self._embedder is not None
-        return Knowledge(self._store, self._tiers, FactExtractor(self._llm), self.compactor, embeds)
+        return Knowledge(self._store, self._tiers, FactExtractor(self._llm), self.compactor, self._embedder)
 
     # -- remembering -----------------------------------------------------------------------------------
 
@@ -339,7 +338,18 @@ class LoomMemory:
         return None if record is None or record.kind != MemoryType.FACT else self._as_fact(record)
 
     def _as_fact(self, record: Record) -> Fact:
-        return record_as_fact(record, self._store.uses(record.seq, self._node), self._store.neighbours(record.id)[0])
+        sources = self._store.neighbours(record.id)[0]
+        if record.version > 1 or record.superseded_at is not None:  # those of its own time, not of the whole chain
+            told = (self._store.get(one) for one in sources)
+            until = record.superseded_at
+            sources = tuple(
+                one.id
+                for one in told
+                if one is not None
+                and one.created_at >= record.created_at
+                and (until is None or one.created_at < until)
+            )
+        return record_as_fact(record, self._store.uses(record.seq, self._node), sources)
 
     def facts(
         self,
@@ -461,8 +471,16 @@ class LoomMemory:
         return self.facts(query, limit=limit, session_id=session_id)
 
     def _records_of(self, hits: Sequence[Hit]) -> list[Record]:
-        found = (self._store.get(hit.id) for hit in hits)
-        return [record for record in found if record is not None]
+        """The records of hits, each in the version that was found."""
+        found: list[Record] = []
+        for hit in hits:
+            record = self._store.get(hit.id)
+            if record is not None and record.version != hit.version:
+                versions = {one.version: one for one in self._store.history(hit.id)}
+                record = versions.get(hit.version)
+            if record is not None:
+                found.append(record)
+        return found
 
     # -- moving ----------------------------------------------------------------------------------------
 

@@ -109,7 +109,8 @@ def check_command(words: list[str]) -> None:
             extras = re.search(r"\[(.*)\]", package)
             assert extras is None or set(extras[1].split(",")) <= declared_extras(), words
         case ["python" | ".venv/bin/python", "-m", module, *_]:
-            assert (ROOT / module.replace(".", "/")).with_suffix(".py").exists() or (ROOT / module).is_dir(), words
+            place = ROOT / module.replace(".", "/")
+            assert place.with_suffix(".py").exists() or place.is_dir(), words
         case ["python" | ".venv/bin/python", script, *_]:
             assert (ROOT / script).exists(), words
         case _:

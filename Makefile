@@ -4,10 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint bench soak format clean help
+.PHONY: demo test lint bench bench-recall soak format clean help
 
 help: ## what each target does
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -34,6 +34,9 @@ $(VENV)/.bench: $(READY)
 
 bench: $(VENV)/.bench ## every benchmark, figures printed as ratios
 	$(BIN)/python -m benchmarks $(ARGS)
+
+bench-recall: $(VENV)/.bench ## evidence recall in both languages; ARGS="--data locomo10.json" adds LoCoMo
+	$(BIN)/python -m benchmarks.recall --out build/recall $(ARGS)
 
 soak: $(READY) ## long crash and stress runs
 	HYPOTHESIS_PROFILE=random $(BIN)/python -m pytest -n 2 -m soak --timeout 7200 $(ARGS)

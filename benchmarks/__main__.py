@@ -22,6 +22,7 @@ QUICK = {
     "working_tier": (),
     "fractal": ("--rounds", "30"),
     "recalling": ("--records", "20000", "--questions", "100", "--rounds", "3"),
+    "recall": ("--embedder", "none"),
     "text_search": ("--records", "20000", "--queries", "100"),
     "vector_recall": ("--records", "20000", "--queries", "100", "--data", "clustered"),
     "embedders": ("--cost-only",),

@@ -382,8 +382,8 @@ def test_recall_finds_english_and_chinese_by_their_words(memory: Memory) -> None
 
 def test_recall_order_is_the_same_every_time_with_ties_as_they_were_written(memory: Memory) -> None:
     for name in ("c", "a", "b", "d"):
-        memory.remember("an equal sentence about harbours", id=name)
-    memory.remember("harbours harbours", id="zz")
+        memory.remember(f"an equal sentence about harbours {name}", id=name)
+    memory.remember("harbours harbours harbours harbours", id="zz")
     memory.flush()
     first = [hit.id for hit in memory.recall("harbours")]
     assert first == ["zz", "c", "a", "b", "d"]
@@ -393,7 +393,7 @@ def test_recall_order_is_the_same_every_time_with_ties_as_they_were_written(memo
 def test_a_shorter_result_is_the_beginning_of_a_longer_one(tmp_path: Path) -> None:
     with loom.open(tmp_path / "a.loom", embedder="none", index_tail_records=16) as memory:
         for number in range(100):
-            memory.remember("an equal sentence about harbours", id=f"{(number * 37) % 100:03}")
+            memory.remember(f"an equal sentence about harbours {number:02}", id=f"{(number * 37) % 100:03}")
         memory.flush()
         best = [hit.id for hit in memory.recall("harbours", limit=100)]
         assert best == [f"{(number * 37) % 100:03}" for number in range(100)]
@@ -468,7 +468,7 @@ def test_recall_by_meaning_finds_what_words_alone_rank_lower(tmp_path: Path) -> 
         hits = memory.recall("rivers")
         assert {hit.id for hit in hits} == {"a", "b"}
         assert hits[0].id == "b"
-        assert set(hits[0].signals) == {"words", "meaning"}
+        assert {"words", "meaning"} <= set(hits[0].signals)
         assert "meaning" in hits[0].why
         assert hits == memory.recall("rivers")
 

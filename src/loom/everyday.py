@@ -14,13 +14,14 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar, overload
 
 from loom.errors import InvalidInput, NotFound
 from loom.events import EventBus
 from loom.memory.drafts import Rememberable, Speech, checked_text
 from loom.memory.embeddings import EmbeddingProvider
 from loom.memory.manager import MemoryManager
+from loom.memory.recall import Account, Reranker
 from loom.memory.sanitizers import ContentSanitizer
 from loom.memory.tokenizer import TokenCounter
 from loom.memory.types import Fact, Hit, MemoryTier, MemoryType, Receipt, StoredSummary
@@ -214,6 +215,7 @@ class Memory:
 
     # -- finding again -----------------------------------------------------------------------------
 
+    @overload
     def recall(
         self,
         /,
@@ -227,12 +229,58 @@ class Memory:
         as_of: datetime | None = None,
         known_at: datetime | None = None,
         where: Mapping[str, Any] | None = None,
+        diversity: float = 0.0,
+        reranker: Reranker | None = None,
+        explain: Literal[False] = False,
         **filters: Any,
-    ) -> builtins.list[Hit]:
+    ) -> builtins.list[Hit]: ...
+
+    @overload
+    def recall(
+        self,
+        /,
+        question: str,
+        *,
+        limit: int = 10,
+        session_id: str | builtins.list[str] | None = None,
+        tier: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        as_of: datetime | None = None,
+        known_at: datetime | None = None,
+        where: Mapping[str, Any] | None = None,
+        diversity: float = 0.0,
+        reranker: Reranker | None = None,
+        explain: Literal[True],
+        **filters: Any,
+    ) -> Account: ...
+
+    def recall(
+        self,
+        /,
+        question: str,
+        *,
+        limit: int = 10,
+        session_id: str | builtins.list[str] | None = None,
+        tier: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        as_of: datetime | None = None,
+        known_at: datetime | None = None,
+        where: Mapping[str, Any] | None = None,
+        diversity: float = 0.0,
+        reranker: Reranker | None = None,
+        explain: bool = False,
+        **filters: Any,
+    ) -> builtins.list[Hit] | Account:
         """The memories that answer a question, best first.
 
         `since` and `until` bound when a memory was made; `as_of` asks what was valid at a moment, `known_at`
         what had been remembered by then; `where` compares metadata. Further filters: see `Filter`.
+
+        `diversity` (0 to 1) keeps hits apart that say much the same. `reranker` is a second opinion: it is called
+        with the question and the best hits and gives a score for each. With `explain=True` the answer is an
+        `Account`: the hits, how the question was understood, and every candidate with what each signal added.
         """
         wanted = Filter.of(
             session_id=session_id,
@@ -244,7 +292,10 @@ class Memory:
             where=where,
             **filters,
         )
-        return self._manager.recall(question, limit=limit, wanted=wanted)
+        account = self._manager.account(
+            question, limit=limit, wanted=wanted, diversity=diversity, reranker=reranker, explain=explain
+        )
+        return account if explain else account.hits
 
     def get(self, id: str) -> Record | None:
         """The newest version of a memory, or None. Counts as a use of it."""

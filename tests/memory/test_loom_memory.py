@@ -478,7 +478,7 @@ def test_what_only_l4_or_the_log_holds_is_found_with_its_content(small: LoomMemo
     assert in_l4
     assert in_log
     for name in sorted(in_l4 | in_log):
-        (found,) = small.search_tasks(f"k{name[1:]}w4")
+        found = small.search_tasks(f"k{name[1:]}w4")[0]
         assert found.task_id == name
         assert f"k{name[1:]}w7" in found.parameters["c"]
 

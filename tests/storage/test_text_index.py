@@ -596,3 +596,21 @@ def test_terms_are_found_even_where_hashes_are_spread_unevenly(
         assert found == sum(f"z{rank}" in terms for terms in large.values())
     for unknown in ("unknown", "another", "third"):
         assert TextIndex([segment]).document_frequency(unknown) == 0
+
+
+def test_contributions_add_up_to_the_scores_wherever_documents_lie() -> None:
+    corpus = [(key, [f"w{key % 3}", f"w{key % 5}", "all", *(["often"] * (key % 4))]) for key in range(1, 60)]
+    segments = [Segment(*build(corpus[:20])), Segment(*build(corpus[20:41]))]
+    tail = TextTail()
+    for key, words in corpus[41:]:
+        tail.add(key, words)
+    index = TextIndex(segments, tail)
+    query = {"w1": 1.0, "often": 0.5, "nowhere": 1.0, "all": 2.0}
+    keys = keys_of([1, 7, 20, 21, 41, 42, 58, 99])
+    table, weights, frequencies = index.contributions(query, keys)
+    assert table.shape == (len(query), len(keys))
+    assert table.sum(axis=0) == pytest.approx(index.score(query, keys))
+    assert not table[2].any()
+    assert frequencies.tolist() == index.frequencies(list(query))
+    assert frequencies[2] == 0
+    assert float(weights.sum()) == pytest.approx(index.ceiling(query))

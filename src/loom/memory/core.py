@@ -35,7 +35,8 @@ from loom.memory.quotas import (
     check_quota,
     quotas_of,
 )
-from loom.memory.recall import recall
+from loom.memory.recall import Account, Reranker, recall
+from loom.memory.relevance import Weights
 from loom.memory.sanitizers import ContentSanitizer
 from loom.memory.tokenizer import TokenCounter, counter_by_name
 from loom.memory.types import (
@@ -424,10 +425,35 @@ class LoomMemory:
 
         What was drawn from memories is left out, as they say the same themselves; a filter on `kind` asks for it.
         """
+        return self.account(question, limit=limit, wanted=wanted).hits
+
+    def account(
+        self,
+        question: str,
+        *,
+        limit: int = 10,
+        wanted: Filter | None = None,
+        weights: Weights | None = None,
+        diversity: float = 0.0,
+        reranker: Reranker | None = None,
+        explain: bool = False,
+    ) -> Account:
+        """A recall with everything that can be said about it: see `recall.recall`."""
         wanted = wanted or Filter()
         if wanted.derived is None and wanted.kind is None:
             wanted = replace(wanted, derived=False)
-        return recall(self._store, question, limit=limit, wanted=wanted, embedder=self._embedder)
+        return recall(
+            self._store,
+            question,
+            limit=limit,
+            wanted=wanted,
+            embedder=self._embedder,
+            weights=weights or Weights(),
+            diversity=diversity,
+            reranker=reranker,
+            node=self._node,
+            explain=explain,
+        )
 
     def search_tasks(self, query: str, limit: int = 10, session_id: str | None = None) -> list[Task]:
         """The tasks that answer a question, best first, wherever they are. What is no fact is a task here."""

@@ -1,23 +1,31 @@
 """Recall: from a question to the memories that answer it.
 
-Words and vectors each nominate candidates of their own; every candidate is then scored by both, so that
-neither can only re-order what the other found. Words lead: they are exact in both languages and need no model.
+Words, meaning, conversation and associations each nominate candidates of their own; `relevance` scores all of them by
+everything that is known; here they are read, freed of duplicates, brought into their order and accounted for.
 """
 
 from __future__ import annotations
 
 import logging
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Protocol
+
+import numpy as np
 
 from loom.errors import InvalidInput
 from loom.memory.embeddings import EmbeddingProvider, embed_question
+from loom.memory.questions import Question, understand
+from loom.memory.relevance import Scored, Weights, score
+from loom.memory.reranker import MemoryReranker
+from loom.memory.sameness import normal_form
 from loom.memory.types import Hit
-from loom.storage.base import Candidates, Filter, Record, Vector
+from loom.storage.analysis import attached
+from loom.storage.base import Candidates, Filter, Nominated, Probe, Record, Vector
 from loom.storage.words import query_terms
 
-__all__ = ["Searchable", "fuse", "recall"]
+__all__ = ["Account", "Considered", "Reranker", "Searchable", "recall"]
 
 log = logging.getLogger("loom.recall")
 
@@ -26,19 +34,71 @@ log = logging.getLogger("loom.recall")
 # beginning of a longer one.
 _CANDIDATES = 4
 _FEWEST_CANDIDATES = 40
-# The share of the ceiling at which words alone are taken to answer a question. Measured on English dialogues and
-# on paraphrases in both languages: from 0.45 to 0.8 the first lose under a point and the second gain ten.
-_GOOD_MATCH = 0.6
+_MEANT_SHARE = 3
+# Of so many of the best the conversation is read, how far before and after each; and along how many terms others are
+# looked for.
+_FEWEST_SEEDS = 12
+_REACH = 2
+_LINKS = 12
+# Where duplicates leave too few, the search goes this much deeper, so often.
+_DEEPER = 8
+_ROUNDS = 3
+# A second opinion is asked about so many more than are wanted.
+_RERANKED = 3
+_PHRASE = 0.3
+
+Reranker = MemoryReranker | Callable[[str, Sequence[Hit]], Sequence[float]]
+"""A second opinion on the order: the four signals of a `MemoryReranker`, or anything (a cross-encoder, an LLM) that
+gives a score for each hit, higher is better."""
 
 
 class Searchable(Protocol):
     """What recall needs of a store."""
 
-    def candidates(
-        self, query: Mapping[str, float], vector: Vector | None, limit: int, vector_limit: int, wanted: Filter
-    ) -> Candidates: ...
+    def candidates(self, probe: Probe, limit: int, vector_limit: int, wanted: Filter) -> Candidates: ...
 
     def records(self, seqs: Sequence[int]) -> dict[int, Record]: ...
+
+    def uses(self, record: int, node: str) -> int: ...
+
+    def clock(self) -> datetime: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Considered:
+    """One candidate: what each signal added to its score, what nominated it, and what became of it."""
+
+    id: str
+    score: float
+    signals: Mapping[str, float]
+    nominated_by: tuple[str, ...]
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A whole recall: the hits, how the question was understood, and everything that was considered, best first."""
+
+    hits: list[Hit]
+    question: Question
+    considered: tuple[Considered, ...]
+
+    def __str__(self) -> str:
+        """The account as a table of plain text."""
+        lines = [
+            f"asked: {self.question.text}",
+            f"terms: {', '.join(self.question.words)}",
+        ]
+        if self.question.phrases:
+            lines.append(f"phrases: {', '.join(self.question.phrases)}")
+        if self.question.times:
+            lines.append("the question names a time")
+        for place, one in enumerate(self.considered, start=1):
+            added = ", ".join(f"{name} {value:+.3f}" for name, value in one.signals.items())
+            lines.append(
+                f"{place:4d}. {one.score:.3f} {one.id} [{'+'.join(one.nominated_by)}] {one.outcome}: {added}"
+            )
+        return "\n".join(lines)
 
 
 def recall(
@@ -48,28 +108,55 @@ def recall(
     limit: int,
     wanted: Filter,
     embedder: EmbeddingProvider | None = None,
-    vector_weight: float = 0.7,
-) -> list[Hit]:
-    """The best memories for a question, best first; equal scores in the order in which they were written."""
+    weights: Weights = Weights(),  # noqa: B008
+    diversity: float = 0.0,
+    reranker: Reranker | None = None,
+    node: str = "",
+    explain: bool = False,
+) -> Account:
+    """The best memories for a question, best first; equal scores in the order in which they were written.
+
+    `diversity` (0 to 1) trades likeness to the question for unlikeness to the hits before. With `explain`, the
+    account lists everything considered. `node` is the one whose uses a `MemoryReranker` counts.
+    """
     if not isinstance(question, str):
         raise InvalidInput(f"a question is a text, not {type(question).__name__}")
     if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
         raise InvalidInput(f"limit is {limit!r}; it must be a whole number of 1 or more")
     if not question.strip():
         raise InvalidInput("the question is empty; ask for something")
-    terms = query_terms(question)
-    vector = None if embedder is None else _question_vector(embedder, question)
-    count = max(limit * _CANDIDATES, _FEWEST_CANDIDATES)
-    found = store.candidates(terms, vector, count, count // 3, wanted)
-    scores = fuse(found.by_words, found.by_meaning, vector_weight, found.ceiling)
-    best = sorted(scores, key=lambda seq: (-scores[seq], seq))
-    records: dict[int, Record] = {}
-    asked = 0
-    while len(records) < limit and asked < len(best):  # again only where records were forgotten meanwhile
-        records |= store.records(best[asked : asked + limit])
-        asked += limit
-    shared = tuple(terms)
-    return [_hit(records[seq], scores[seq], found, shared) for seq in best[:asked] if seq in records][:limit]
+    if isinstance(diversity, bool) or not isinstance(diversity, int | float) or not 0.0 <= diversity <= 1.0:
+        raise InvalidInput(f"diversity is {diversity!r}; it must be a number from 0 to 1")
+    now = store.clock()
+    asked = understand(question, now)
+    vector = None if embedder is None or not weights.meaning else _question_vector(embedder, question)
+    probe = Probe(
+        asked.words,
+        asked.marks,
+        vector,
+        seeds=_FEWEST_SEEDS + limit // 5,
+        reach=_REACH if weights.context else 0,
+        links=_LINKS if weights.links else 0,
+    )
+    pool = limit * _RERANKED if diversity or reranker is not None else limit
+    count = max(pool * _CANDIDATES, _FEWEST_CANDIDATES)
+    for _ in range(_ROUNDS):
+        found = store.candidates(probe, count, count // _MEANT_SHARE, wanted)
+        scored = _with_phrases(store, found, asked, score(found, asked, weights, now))
+        hits, copies, keys = _distinct_hits(store, found, asked, scored, pool)
+        if len(hits) >= pool or not copies or len(found.keys) < count:
+            break
+        count *= _DEEPER
+    if isinstance(reranker, MemoryReranker):
+        used = [replace(hit, uses=store.uses(key, node)) for hit, key in zip(hits, keys, strict=True)]
+        ranked = reranker.rerank(question, used)
+        hits = [replace(one.item, signals={**one.item.signals, "reranked": one.score}) for one in ranked]
+    elif reranker is not None:
+        hits = _reranked(reranker, question, hits)
+    if diversity:
+        hits = _diverse(hits, limit, diversity)
+    hits = hits[:limit]
+    return Account(hits, asked, _considered(store, found, scored, hits, copies) if explain else ())
 
 
 def _question_vector(embedder: EmbeddingProvider, question: str) -> Vector | None:
@@ -81,48 +168,97 @@ def _question_vector(embedder: EmbeddingProvider, question: str) -> Vector | Non
         return None
 
 
-def fuse(
-    by_words: Mapping[int, float], by_meaning: Mapping[int, float], vector_weight: float, ceiling: float
-) -> dict[int, float]:
-    """One score from two: words as a share of what they could have reached, meaning by how far it stands out.
-
-    A share of `ceiling` (what a record with every word of the question would score), because the best of
-    poor matches is no good match: a shared "any" must not beat a memory that means the same. Similarities
-    crowd together and their level differs from model to model, so only the distance from the candidates'
-    mean counts (in standard deviations, 0 to 3). The result lies between 0 and 1.
-    """
-    full = max(max(by_words.values(), default=0.0), _GOOD_MATCH * ceiling) or 1.0
-    if not by_meaning:
-        return {seq: words / full for seq, words in by_words.items()}
-    mean, deviation = _spread(list(by_meaning.values()))
-    word_share = 1.0 / (full * (1.0 + vector_weight))
-    meaning_share = vector_weight / (1.0 + vector_weight)
-    step = meaning_share / (3.0 * deviation) if deviation > 0 else 0.0
-    fused = {seq: words * word_share for seq, words in by_words.items()}
-    for seq, meaning in by_meaning.items():
-        distance = (
-            min(max((meaning - mean) * step, 0.0), meaning_share) if step else max(meaning, 0.0) * meaning_share
-        )
-        fused[seq] = fused.get(seq, 0.0) + distance
-    return fused
+def _with_phrases(store: Searchable, found: Candidates, asked: Question, scored: Scored) -> Scored:
+    """The scores with those raised that hold what the question puts in quotation marks, word for word."""
+    if not asked.phrases or not len(found.keys):
+        return scored
+    wanted = [phrase.casefold() for phrase in asked.phrases]
+    records = store.records(found.keys.tolist())
+    added = np.zeros(len(found.keys))
+    for place, key in enumerate(found.keys.tolist()):
+        if key in records:
+            text = f"{records[key].content}\n{attached(records[key].metadata)}".casefold()
+            added[place] = _PHRASE * sum(phrase in text for phrase in wanted) / len(wanted)
+    return Scored(scored.total + added, {**scored.parts, "phrase": added})
 
 
-def _spread(values: list[float]) -> tuple[float, float]:
-    if len(values) < 2:
-        return 0.0, 0.0
-    mean = math.fsum(values) / len(values)
-    return mean, math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))
+def _best_first(found: Candidates, scored: Scored) -> list[int]:
+    """The places of the nominated that anything ties to the question, best first."""
+    order = np.lexsort((found.keys, -scored.total))
+    return [int(place) for place in order if found.nominated[place] and scored.total[place] > 0.0]
 
 
-def _hit(record: Record, score: float, found: Candidates, terms: tuple[str, ...]) -> Hit:
-    words, meaning = found.by_words.get(record.seq, 0.0), found.by_meaning.get(record.seq)
-    signals = {"words": words} if words > 0 else {}
-    if meaning is not None:
-        signals["meaning"] = meaning
+def _distinct_hits(
+    store: Searchable, found: Candidates, asked: Question, scored: Scored, limit: int
+) -> tuple[list[Hit], dict[str, str], list[int]]:
+    """The best hits, each text once; which ids were left out as copies of which; and the numbers of the hits."""
+    order = _best_first(found, scored)
+    chosen: list[tuple[int, Record]] = []
+    known: dict[str, int] = {}
+    same: list[list[str]] = []
+    copies: dict[str, str] = {}
+    for start in range(0, len(order), limit):
+        part = order[start : start + limit]
+        records = store.records(found.keys[part].tolist())
+        for place in part:
+            record = records.get(int(found.keys[place]))
+            if record is None:  # forgotten meanwhile
+                continue
+            form = f"{record.name or ''}\n{normal_form(record.content)}\n{attached(record.metadata)}"
+            twin = known.setdefault(form, len(chosen))
+            if twin < len(chosen):
+                same[twin].append(record.id)
+                copies[record.id] = chosen[twin][1].id
+            elif len(chosen) < limit:
+                chosen.append((place, record))
+                same.append([])
+            else:
+                del known[form]
+        if len(chosen) >= limit:
+            break
+    ranks = _ranks(scored, found, [place for place, _ in chosen])
+    hits = [
+        _hit(record, place, found, scored, asked, tuple(twins), rank)
+        for (place, record), twins, rank in zip(chosen, same, ranks, strict=True)
+    ]
+    return hits, copies, [record.seq for _, record in chosen]
+
+
+def _ranks(scored: Scored, found: Candidates, places: Sequence[int]) -> list[dict[str, int]]:
+    """For each place, where it stands among the candidates by each signal that counts for it."""
+    if not places:
+        return []
+    ranks: list[dict[str, int]] = [{} for _ in places]
+    nominated = found.nominated > 0
+    for name, values in scored.parts.items():
+        own = values[list(places)]
+        if not own.any():
+            continue
+        better = (values[nominated][np.newaxis] > own[:, np.newaxis]).sum(axis=1)
+        for rank, value, above in zip(ranks, own.tolist(), better.tolist(), strict=True):
+            if value > 0.0:
+                rank[name] = above + 1
+    return ranks
+
+
+def _hit(
+    record: Record,
+    place: int,
+    found: Candidates,
+    scored: Scored,
+    asked: Question,
+    same: tuple[str, ...],
+    ranks: Mapping[str, int],
+) -> Hit:
+    signals = {name: float(values[place]) for name, values in scored.parts.items() if values[place] > 0.0}
+    words, meaning = float(found.words[:, place].sum()), float(found.meaning[place])
+    signals.pop("words", None)
+    signals.pop("meaning", None)
+    raw = ({"words": words} if words > 0.0 else {}) | ({"meaning": meaning} if meaning == meaning else {})
     return Hit(
         id=record.id,
         content=record.content,
-        score=score,
+        score=float(scored.total[place]),
         tokens=record.tokens,
         created_at=record.created_at,
         role=record.role,
@@ -134,6 +270,77 @@ def _hit(record: Record, score: float, found: Candidates, terms: tuple[str, ...]
         metadata=record.metadata,
         version=record.version,
         superseded_at=record.superseded_at,
-        signals=signals,
-        query_terms=terms,
+        signals=raw | signals,
+        ranks=ranks,
+        copies=1 + len(same),
+        copy_ids=same,
+        query_terms=tuple(asked.words),
+        link_terms=found.link_terms,
     )
+
+
+def _reranked(reranker: Callable[[str, Sequence[Hit]], Sequence[float]], question: str, hits: list[Hit]) -> list[Hit]:
+    """The hits in the order of a second opinion. One that fails costs its order, not the answer."""
+    if not hits:
+        return hits
+    try:
+        scores = [float(value) for value in reranker(question, hits)]
+    except Exception as error:
+        log.warning("the hits were not reranked (%s); they stay in their order", type(error).__name__)
+        return hits
+    if len(scores) != len(hits):
+        raise InvalidInput(f"the reranker gave {len(scores)} scores for {len(hits)} hits; it must give one for each")
+    order = sorted(range(len(hits)), key=lambda place: (-scores[place], place))
+    return [replace(hits[place], signals={**hits[place].signals, "reranked": scores[place]}) for place in order]
+
+
+def _diverse(hits: list[Hit], limit: int, diversity: float) -> list[Hit]:
+    """Greedily the best that is unlike those before it (maximal marginal relevance), by the terms of the texts."""
+    terms = [frozenset(query_terms(hit.content[:2_000])) for hit in hits]
+    highest = max((hit.score for hit in hits), default=1.0) or 1.0
+    likest = [0.0] * len(hits)
+    left = list(range(len(hits)))
+    chosen: list[Hit] = []
+    while left and len(chosen) < limit:
+        best = max(left, key=lambda i: ((1.0 - diversity) * hits[i].score / highest - diversity * likest[i], -i))
+        left.remove(best)
+        chosen.append(hits[best])
+        for i in left:
+            likest[i] = max(likest[i], _likeness(terms[i], terms[best]))
+    return chosen
+
+
+def _likeness(one: frozenset[str], other: frozenset[str]) -> float:
+    return len(one & other) / len(one | other) if one or other else 1.0
+
+
+def _considered(
+    store: Searchable, found: Candidates, scored: Scored, hits: Iterable[Hit], copies: Mapping[str, str]
+) -> tuple[Considered, ...]:
+    """Every candidate, best first, and what became of it."""
+    order = _best_first(found, scored)
+    records = store.records(found.keys[order].tolist())
+    returned = {hit.id for hit in hits}
+    account: list[Considered] = []
+    for place in order:
+        record = records.get(int(found.keys[place]))
+        if record is None:
+            continue
+        outcome = (
+            "returned"
+            if record.id in returned
+            else f"copy of {copies[record.id]}"
+            if record.id in copies
+            else "left out"
+        )
+        brought = Nominated(int(found.nominated[place]))
+        account.append(
+            Considered(
+                id=record.id,
+                score=float(scored.total[place]),
+                signals={name: float(values[place]) for name, values in scored.parts.items() if values[place]},
+                nominated_by=tuple((flag.name or "").lower() for flag in Nominated if flag in brought),
+                outcome=outcome,
+            )
+        )
+    return tuple(account)

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 from loom.errors import InvalidInput
 from loom.protocol import Task, new_id, utc_now
+from loom.storage.analysis import own_words
 from loom.storage.base import Record
-from loom.storage.words import spoken, terms
+from loom.storage.words import terms
 
 __all__ = [
     "Fact",
@@ -226,7 +227,10 @@ class Receipt(NamedTuple):
 class Hit:
     """A memory that was recalled. Higher scores are better.
 
-    `signals` holds the score of each index that knows it: `words` (BM25) and `meaning` (cosine).
+    `signals` holds what spoke for it: `words` (BM25) and `meaning` (cosine) as the indexes measure them, and what
+    each of the others added to the score. `ranks` is its place among the candidates by each of them. `copies` counts
+    the memories found that say the same, itself included; `copy_ids` are the others. `uses` is counted only for a
+    `MemoryReranker`.
     """
 
     id: str
@@ -244,26 +248,58 @@ class Hit:
     version: int
     superseded_at: datetime | None
     signals: Mapping[str, float]
+    ranks: Mapping[str, int] = field(repr=False, default_factory=dict)
+    copies: int = 1
+    copy_ids: tuple[str, ...] = field(repr=False, default=())
+    uses: int = field(repr=False, default=0)
     query_terms: tuple[str, ...] = field(repr=False, default=())
+    link_terms: tuple[str, ...] = field(repr=False, default=())
+
+    @property
+    def relevance(self) -> float:
+        """The score, under the name by which a `MemoryReranker` knows it."""
+        return self.score
 
     @property
     def why(self) -> str:
-        """What brought it, in words: which terms it shares with the question, and how close it is."""
-        reasons = []
-        if "words" in self.signals:
-            # Worked out when asked: going through the text again costs more than finding it did.
-            present = set(terms(spoken(self.name, self.content)))
-            shared = [term for term in self.query_terms if term in present]
-            # A character that is part of a shared pair says nothing more.
-            shared = [
-                term
-                for term in shared
-                if len(term) > 1 or not any(term in other for other in shared if other != term)
-            ]
-            reasons.append(f"words {self.signals['words']:.2f} ({', '.join(shared)})")
-        if "meaning" in self.signals:
-            reasons.append(f"meaning {self.signals['meaning']:.2f}")
+        """What brought it, in words: the terms it shares with the question, how close it is, and what else speaks for
+        it, each with its place among the candidates."""
+        # Worked out when asked: going through the text again costs more than finding it did.
+        present = set(terms(own_words(self.name, self.metadata, self.content)))
+        reasons: list[str] = []
+        for name, value in self.signals.items():
+            place = f", no. {self.ranks[name]}" if name in self.ranks else ""
+            if name == "words":
+                reasons.append(f"words {value:.2f}{place} ({', '.join(_shared(self.query_terms, present))})")
+            elif name == "meaning":
+                reasons.append(f"meaning {value:.2f}{place}")
+            elif name == "links":
+                shared = _shared(self.link_terms, present)
+                reasons.append(f"shares {', '.join(shared)} with other hits{place}" if shared else f"links{place}")
+            elif name in _REASONS:
+                reasons.append(_REASONS[name] + place)
+        if self.copies > 1:
+            reasons.append(f"said {self.copies} times")
         return "; ".join(reasons)
+
+
+# What a signal means to a reader. Those that say nothing about the question are not named.
+_REASONS = {
+    "context": "the turns around it",
+    "speaker": "said by whom the question names",
+    "role": "said in the role that the question means",
+    "time": "of the time that the question names",
+    "dated": "names a time",
+    "order": "in the order that is asked for",
+    "phrase": "holds the quoted words",
+    "reranked": "the reranker's choice",
+}
+
+
+def _shared(wanted: tuple[str, ...], present: set[str]) -> list[str]:
+    shared = [term for term in wanted if term in present]
+    # A character that is part of a shared pair says nothing more.
+    return [term for term in shared if len(term) > 1 or not any(term in other for other in shared if other != term)]
 
 
 @dataclass(frozen=True, slots=True)

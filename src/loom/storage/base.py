@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields
 from datetime import datetime
+from enum import IntFlag
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Protocol, Self
@@ -38,7 +39,9 @@ __all__ = [
     "Job",
     "Lease",
     "Match",
+    "Nominated",
     "Page",
+    "Probe",
     "Record",
     "Resident",
     "Retention",
@@ -230,15 +233,58 @@ class Match:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidates:
-    """What both indexes nominate, each scored by both.
+class Probe:
+    """What is asked of the indexes: words with their weights, marks (speakers, times), and a vector.
 
-    `ceiling` is what a record would score by words that holds every term of the question once.
+    A mark's weight is what it counts for in nominating. The best `seeds` are looked at in their conversation,
+    `reach` records before and after each, and for the terms that tie them to others, at most `links`.
     """
 
-    by_words: Mapping[int, float]
-    by_meaning: Mapping[int, float]
-    ceiling: float
+    words: Mapping[str, float]
+    marks: Mapping[str, float] = field(default_factory=dict)
+    vector: Vector | None = None
+    seeds: int = 32
+    reach: int = 0
+    links: int = 0
+
+
+class Nominated(IntFlag):
+    """What brought a candidate: each may bring what none of the others found."""
+
+    WORDS = 1
+    MEANING = 2
+    CONTEXT = 4
+    LINKS = 8
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidates:
+    """What the indexes nominate, with everything that is known about it, in columns; rows are terms.
+
+    `keys` are ascending numbers of records. A record with no bit in `nominated` is only the context of others.
+    `words` and `marks` hold what each term adds to a record's score, `weights` what a word adds to a record of
+    average length that holds it once; `frequencies` tell in how many records of the store each word stands, `spread`
+    the same for each mark. `meaning` is the cosine, NaN where there is no vector. `links` is like `words`, for terms
+    that the best records have in common with others.
+    `following` is the place of the next record of the same conversation, -1 where it is not here, and `closeness`
+    (0 to 1) says how much that one has to do with this. Times are microseconds since 1970.
+    """
+
+    keys: npt.NDArray[np.int64]
+    nominated: npt.NDArray[np.uint8]
+    words: npt.NDArray[np.float64]
+    weights: npt.NDArray[np.float64]
+    frequencies: npt.NDArray[np.intp]
+    marks: npt.NDArray[np.float64]
+    spread: npt.NDArray[np.intp]
+    meaning: npt.NDArray[np.float64]
+    link_terms: tuple[str, ...]
+    links: npt.NDArray[np.float64]
+    following: npt.NDArray[np.intp]
+    closeness: npt.NDArray[np.float64]
+    created_at: npt.NDArray[np.int64]
+    tokens: npt.NDArray[np.int64]
+    importance: npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -520,9 +566,7 @@ class Store(Protocol):
 
     def search_vectors(self, query: Vector, limit: int, wanted: Filter) -> list[Match]: ...
 
-    def candidates(
-        self, query: Mapping[str, float], vector: Vector | None, limit: int, vector_limit: int, wanted: Filter
-    ) -> Candidates: ...
+    def candidates(self, probe: Probe, limit: int, vector_limit: int, wanted: Filter) -> Candidates: ...
 
     def settings(self, node: str = "") -> dict[str, Any]: ...
 

@@ -21,8 +21,8 @@ import numpy.typing as npt
 
 from loom.errors import StoreFull, StoreUnavailable, UnsupportedStore
 from loom.protocol import new_id
-from loom.storage import text_index, vector_index, words
-from loom.storage.archive import CONTENT
+from loom.storage import text_index, vector_index
+from loom.storage.analysis import ANALYSIS_VERSION, FOUND_BY, index_terms
 from loom.storage.engine import Engine
 from loom.storage.segments import DamagedSegment, Segment, open_segment, write_segment
 
@@ -42,7 +42,7 @@ __all__ = [
 TEXT = "text"
 VECTORS = "vectors"
 
-TEXT_BASIS = f"words-{words.ANALYZER_VERSION}"
+TEXT_BASIS = f"words-{ANALYSIS_VERSION}"
 
 # A segment never grows past this: forgetting one record rewrites one segment, in a second or so.
 _LARGEST_SEGMENT = 131_072
@@ -52,10 +52,6 @@ _LARGEST_WHILE_WRITING = 32_768
 _LARGEST_CHUNK = 16_384
 
 Built = tuple[Mapping[str, Any], Mapping[str, npt.NDArray[Any]]]
-
-
-SPOKEN = f"SELECT r.seq, r.name, ifnull({CONTENT}, '') FROM records r"
-"""SQL for what the text index takes in of a record: who spoke, and what."""
 
 
 class StaleProjection(Exception):
@@ -150,11 +146,11 @@ class NamespaceIndex:
                 self._tail.remove(key)
             self.text = text_index.TextIndex(segments, self._tail)
             self._states[TEXT] = state
-        for key, name, content in connection.execute(
-            f"{SPOKEN} WHERE r.namespace = ? AND r.seq > ? AND r.version > 0 ORDER BY r.seq",
+        for key, *columns in connection.execute(
+            f"{FOUND_BY} WHERE r.namespace = ? AND r.seq > ? AND r.version > 0 ORDER BY r.seq",
             (self._namespace, max(self._tail_seen, state.watermark)),
         ):
-            self._tail.add(key, words.terms(words.spoken(name, content)))
+            self._tail.add(key, index_terms(*columns))
             self._tail_seen = key
 
     def _follow_vectors(self, connection: sqlite3.Connection) -> None:
@@ -354,9 +350,7 @@ class Projector:
         if not rows:
             return 0
         if kind == TEXT:
-            built: Built = text_index.build(
-                (key, words.terms(words.spoken(name, content))) for key, name, content in rows
-            )
+            built: Built = text_index.build((key, index_terms(*columns)) for key, *columns in rows)
         else:
             built = vector_index.build(*_unpack(sorted(rows, key=lambda row: row[1])))
         self._publish(kind, basis, state, seen, [built], [], rows[-1][0])
@@ -364,10 +358,10 @@ class Projector:
 
     def _next_rows(
         self, connection: sqlite3.Connection, kind: str, state: _State
-    ) -> tuple[str, list[tuple[int, Any, Any]]]:
+    ) -> tuple[str, list[tuple[Any, ...]]]:
         if kind == TEXT:
             rows = connection.execute(
-                f"{SPOKEN} WHERE r.namespace = ? AND r.seq > ? AND r.version > 0 ORDER BY r.seq LIMIT ?",
+                f"{FOUND_BY} WHERE r.namespace = ? AND r.seq > ? AND r.version > 0 ORDER BY r.seq LIMIT ?",
                 (self._namespace, state.watermark, _LARGEST_CHUNK),
             ).fetchall()
             return TEXT_BASIS, rows

@@ -7,23 +7,26 @@ rebuilt from the records by the way.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from loom.errors import CorruptStore, InvalidInput, WrongDimension
-from loom.storage.base import Candidates, Filter, Match, Vector
+from loom.storage.analysis import FOUND_BY, index_terms
+from loom.storage.archive import CONTENT
+from loom.storage.associations import associated_terms
+from loom.storage.base import Candidates, Filter, Match, Nominated, Probe, Vector
 from loom.storage.engine import Engine
 from loom.storage.filters import conditions
-from loom.storage.projections import SPOKEN, TEXT, VECTORS, NamespaceIndex, StaleProjection, read_state
+from loom.storage.projections import TEXT, VECTORS, NamespaceIndex, StaleProjection, read_state
 from loom.storage.segments import DamagedSegment
 from loom.storage.upkeep import Upkeep
 from loom.storage.vector_index import VectorIndex
-from loom.storage.words import spoken, terms
 from loom.storage.worker import LeaseLost
 
 __all__ = ["Searcher", "check_limit"]
@@ -51,21 +54,11 @@ class Searcher:
     def search_vectors(self, query: Vector, limit: int, wanted: Filter) -> list[Match]:
         return self._search(limit, wanted, self._by_meaning(query))
 
-    def _by_words(
-        self, query: Mapping[str, float], others: Collection[int] = (), scores: dict[int, float] | None = None
-    ) -> _Nominate:
-        """Nominates by words, and writes the scores of `others` into `scores` by the way: half the cost of asking."""
-
+    def _by_words(self, query: Mapping[str, float]) -> _Nominate:
         def nominate(
             connection: sqlite3.Connection, index: NamespaceIndex, count: int, among: npt.NDArray[np.int64] | None
         ) -> _Nominated:
-            terms_of = partial(_terms_of, connection)
-            if scores is None or not others or among is not None:
-                return index.text.search(query, count, among=among, terms_of=terms_of)
-            keys = np.array(sorted(others), dtype=np.int64)
-            best, best_scores, theirs = index.text.search_and_score(query, count, keys, terms_of=terms_of)
-            scores.update(zip(keys.tolist(), theirs.tolist(), strict=True))
-            return best, best_scores
+            return index.text.search(query, count, among=among, terms_of=partial(_terms_of, connection))
 
         return nominate
 
@@ -90,30 +83,83 @@ class Searcher:
             )
         return index.vectors
 
-    def candidates(
-        self, query: Mapping[str, float], vector: Vector | None, limit: int, vector_limit: int, wanted: Filter
-    ) -> Candidates:
-        """The best by words and the best by meaning, each scored by both, all on one snapshot."""
-        return self._answer(lambda: self._candidates(query, vector, limit, vector_limit, wanted))
+    def candidates(self, probe: Probe, limit: int, vector_limit: int, wanted: Filter) -> Candidates:
+        """What words, meaning, conversation and associations nominate, each scored by all, on one snapshot."""
+        return self._answer(lambda: self._candidates(probe, limit, vector_limit, wanted))
 
-    def _candidates(
-        self, query: Mapping[str, float], vector: Vector | None, limit: int, vector_limit: int, wanted: Filter
-    ) -> Candidates:
+    def _candidates(self, probe: Probe, limit: int, vector_limit: int, wanted: Filter) -> Candidates:
+        query = {**probe.words, **probe.marks}
         with self._fresh_index() as (connection, index):
-            if vector is None:
-                by_words = self._admitted(connection, index, limit, wanted, self._by_words(query)) if query else {}
-                return Candidates(by_words, {}, 0.0)
-            by_meaning = self._admitted(connection, index, vector_limit, wanted, self._by_meaning(vector))
-            worded: dict[int, float] = {}
-            nominate = self._by_words(query, by_meaning, worded)
-            by_words = self._admitted(connection, index, limit, wanted, nominate) if query else {}
-            unmeant = np.array(sorted(by_words.keys() - by_meaning.keys()), dtype=np.int64)
-            if len(unmeant) and (vectors := self._vectors_for(index, vector)) is not None:
-                keys, scores = vectors.score(vector, unmeant)
-                by_meaning |= dict(zip(keys.tolist(), scores.tolist(), strict=True))
-            if len(by_words) >= limit:  # else words have found all that share one
-                by_words = worded | by_words
-            return Candidates(by_words, by_meaning, index.text.ceiling(query) if query else 0.0)
+            by_meaning: dict[int, float] = {}
+            if probe.vector is not None:
+                nominate = self._by_meaning(probe.vector)
+                by_meaning = self._admitted(connection, index, vector_limit, wanted, nominate)
+            by_words = self._admitted(connection, index, limit, wanted, self._by_words(query)) if query else {}
+            nominated = dict.fromkeys(by_words, Nominated.WORDS)
+            for key in by_meaning:
+                nominated[key] = nominated.get(key, Nominated(0)) | Nominated.MEANING
+            seeds = _seeds(by_words, by_meaning, probe.seeds)
+            conversation = _Conversation(connection, wanted, self._number, probe.reach)
+            if query and conversation.filter != wanted:  # an answer may be found by what somebody else said
+                others = self._admitted(connection, index, probe.seeds, conversation.filter, self._by_words(query))
+                seeds = list(dict.fromkeys([*seeds, *others]))
+            links = _links(connection, index, probe, by_words, by_meaning)
+            if links:
+                found = self._admitted(connection, index, max(1, limit // 4), wanted, self._by_words(links))
+                for key in found:
+                    nominated[key] = nominated.get(key, Nominated(0)) | Nominated.LINKS
+            facts = _facts(connection, sorted({*nominated, *seeds}))
+            for seed in seeds:
+                if seed in facts:
+                    conversation.look_around(facts[seed])
+            strangers = [key for key in conversation.facts if key not in nominated]
+            kept = conversation.admitted(strangers)
+            for key in strangers:
+                nominated[key] = Nominated.CONTEXT if key in kept else Nominated(0)
+            return self._collected(index, probe, query, links, nominated, facts | conversation.facts, conversation)
+
+    def _collected(
+        self,
+        index: NamespaceIndex,
+        probe: Probe,
+        query: Mapping[str, float],
+        links: Mapping[str, float],
+        nominated: Mapping[int, int],
+        facts: Mapping[int, _Facts],
+        conversation: _Conversation,
+    ) -> Candidates:
+        """Everything known about the nominated and their context, in columns."""
+        listed = [key for key in sorted(nominated) if key in facts]
+        keys = np.array(listed, dtype=np.int64)
+        table, weights, frequencies = index.text.contributions(query, keys)
+        split = len(probe.words)
+        meaning = np.full(len(keys), np.nan)
+        if probe.vector is not None and (vectors := self._vectors_for(index, probe.vector)) is not None:
+            having, cosines = vectors.score(probe.vector, keys)
+            meaning[keys.searchsorted(having)] = cosines
+        places = {key: place for place, key in enumerate(listed)}
+        following = np.full(len(keys), -1, dtype=np.intp)
+        closeness = np.zeros(len(keys))
+        for key, (after, close) in conversation.following.items():
+            if key in places and after in places:
+                following[places[key]], closeness[places[key]] = places[after], close
+        return Candidates(
+            keys=keys,
+            nominated=np.array([int(nominated[key]) for key in listed], dtype=np.uint8),
+            words=table[:split],
+            weights=weights[:split],
+            frequencies=frequencies[:split],
+            marks=table[split:],
+            spread=frequencies[split:],
+            meaning=meaning,
+            link_terms=tuple(links),
+            links=index.text.contributions(links, keys)[0] if links else np.zeros((0, len(keys))),
+            following=following,
+            closeness=closeness,
+            created_at=np.array([facts[key].created_at for key in listed], dtype=np.int64),
+            tokens=np.array([facts[key].tokens for key in listed], dtype=np.int64),
+            importance=np.array([facts[key].importance for key in listed]),
+        )
 
     def _search(self, limit: int, wanted: Filter, nominate: _Nominate) -> list[Match]:
         def ask() -> dict[int, float]:
@@ -216,6 +262,142 @@ class Searcher:
                 return  # somebody else is at it: the caller looks again
 
 
+class _Facts(NamedTuple):
+    """What is known of a record without its text."""
+
+    seq: int
+    session: int | None
+    role: str | None
+    name: str | None
+    importance: float
+    tokens: int
+    created_at: int
+
+
+_FACTS = "SELECT r.seq, r.session_hash, r.role, r.name, r.importance, r.tokens, r.created_at FROM records r"
+
+# Turns further apart than this are another conversation, though the session be the same.
+_LONGEST_PAUSE_US = 6 * 3_600 * 1_000_000
+# Without a session, a turn and the reply to it belong together only while they are this close.
+_LONGEST_BREAK_US = 30 * 60 * 1_000_000
+# Nor are more records than this looked at to find the next one without a session.
+_FURTHEST = 12
+# What one speaker says in a row need not be one thing; a turn and the reply to it are. Where nobody is named, it may
+# be either.
+_MONOLOGUE = 0.5
+_NOBODY = 0.8
+
+
+class _Conversation:
+    """The records around some others in their sessions, as far as the filter admits them as context.
+
+    What a filter says about speaker and kind is about the answers: the question before an answer may be anybody's.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, wanted: Filter, namespace: int, reach: int) -> None:
+        self._connection = connection
+        self._reach = reach
+        self.filter = replace(wanted, role=None, name=None, kind=None)
+        self._strict = None if self.filter == wanted else conditions(wanted, namespace, connection)
+        where, self._values = conditions(self.filter, namespace, connection)
+        in_session = f"{_FACTS} INDEXED BY records_by_session WHERE r.session_hash = ? AND r.seq"
+        self._before = f"{in_session} < ? AND {where} ORDER BY r.seq DESC LIMIT ?"
+        self._after = f"{in_session} > ? AND {where} ORDER BY r.seq LIMIT ?"
+        in_a_row = f"{_FACTS} INDEXED BY records_by_number WHERE r.namespace = ? AND r.seq"
+        self._row_before = f"{in_a_row} < ? AND {where} ORDER BY r.seq DESC LIMIT ?"
+        self._row_after = f"{in_a_row} > ? AND {where} ORDER BY r.seq LIMIT ?"
+        self._namespace = namespace
+        self.facts: dict[int, _Facts] = {}
+        self.following: dict[int, tuple[int, float]] = {}
+
+    def look_around(self, seed: _Facts) -> None:
+        """Add what was said before and after a record."""
+        if not self._reach:
+            return
+        chain = [seed]
+        for one in self._read(seed, before=True):
+            if not (close := _closeness(one, chain[-1])):
+                break
+            self.following[one.seq] = chain[-1].seq, close
+            chain.append(one)
+        last = seed
+        for one in self._read(seed, before=False):
+            if not (close := _closeness(last, one)):
+                break
+            self.following[last.seq] = one.seq, close
+            chain.append(one)
+            last = one
+        self.facts.update((one.seq, one) for one in chain)
+
+    def _read(self, seed: _Facts, before: bool) -> Iterable[_Facts]:
+        if seed.session is not None:
+            query = self._before if before else self._after
+            rows = self._connection.execute(query, (seed.session, seed.seq, *self._values, self._reach)).fetchall()
+            return map(_Facts._make, rows)
+        query = self._row_before if before else self._row_after
+        rows = self._connection.execute(query, (self._namespace, seed.seq, *self._values, _FURTHEST)).fetchall()
+        return [one for one in map(_Facts._make, rows) if one.session is None][: self._reach]
+
+    def admitted(self, keys: Sequence[int]) -> set[int]:
+        """Which of the records read are admitted as answers too."""
+        if self._strict is None:
+            return set(keys)
+        return _admitted(self._connection, np.array(keys, dtype=np.int64), *self._strict)
+
+
+def _closeness(one: _Facts, after: _Facts) -> float:
+    """How much a record has to do with the one that was written after it in the same session, 0 to 1."""
+    pause = abs(after.created_at - one.created_at)
+    speaker, other = (one.role, one.name), (after.role, after.name)
+    if one.session is None:
+        is_dialogue = speaker != other and any(speaker) and any(other)
+        return 1.0 if is_dialogue and pause <= _LONGEST_BREAK_US else 0.0
+    if pause > _LONGEST_PAUSE_US:
+        return 0.0
+    if speaker != other:
+        return 1.0
+    return _MONOLOGUE if any(speaker) else _NOBODY
+
+
+def _facts(connection: sqlite3.Connection, keys: Sequence[int]) -> dict[int, _Facts]:
+    found: dict[int, _Facts] = {}
+    for start in range(0, len(keys), 500):
+        part = keys[start : start + 500]
+        marks = ", ".join("?" * len(part))
+        for row in connection.execute(f"{_FACTS} WHERE r.seq IN ({marks}) AND r.version > 0", part):
+            found[row[0]] = _Facts._make(row)
+    return found
+
+
+def _seeds(by_words: Mapping[int, float], by_meaning: Mapping[int, float], limit: int) -> list[int]:
+    """The best of both, best first: two by words for each one by meaning, while there are both."""
+    worded, meant = list(by_words), list(by_meaning)
+    most = limit if not meant else limit - limit // 3
+    return list(dict.fromkeys(worded[:most] + meant[: max(limit // 3, limit - len(worded))]))
+
+
+# So many of the best by words, and half as many by meaning, are asked what they share with others: each costs 0.2 ms.
+_LINKING = 2
+
+
+def _links(
+    connection: sqlite3.Connection,
+    index: NamespaceIndex,
+    probe: Probe,
+    by_words: Mapping[int, float],
+    by_meaning: Mapping[int, float],
+) -> dict[str, float]:
+    """The terms that tie the best records to others."""
+    if not probe.links:
+        return {}
+    best = dict.fromkeys([*list(by_words)[:_LINKING], *list(by_meaning)[: _LINKING // 2]])
+    marks = ", ".join("?" * len(best))
+    query = f"SELECT r.seq, ifnull({CONTENT}, '') FROM records r WHERE r.seq IN ({marks})"
+    texts = dict(connection.execute(query, [*best]))
+    ranked = [(texts[key], 1.0 / (2.0 + place)) for place, key in enumerate(best) if key in texts]
+    return associated_terms(ranked, probe.words, index.text.frequencies, index.text.documents, probe.links)
+
+
 def check_limit(limit: int) -> None:
     if not isinstance(limit, int) or not 1 <= limit < 2**31:
         raise InvalidInput(f"limit is {limit!r}; it must be a whole number of 1 or more")
@@ -227,8 +409,8 @@ def _terms_of(connection: sqlite3.Connection, keys: Sequence[int]) -> list[list[
     for start in range(0, len(keys), 500):
         part = keys[start : start + 500]
         marks = ", ".join("?" * len(part))
-        for key, name, content in connection.execute(f"{SPOKEN} WHERE r.seq IN ({marks}) AND r.version > 0", part):
-            found[key] = terms(spoken(name, content))
+        for key, *columns in connection.execute(f"{FOUND_BY} WHERE r.seq IN ({marks}) AND r.version > 0", part):
+            found[key] = index_terms(*columns)
     return [found.get(key, []) for key in keys]
 
 

@@ -29,7 +29,8 @@ from loom.errors import (
     StoreUnavailable,
 )
 from loom.protocol import new_id, utc_now
-from loom.storage import checking, forgetting, upkeep, words
+from loom.storage import checking, forgetting, upkeep
+from loom.storage.analysis import ANALYSIS_VERSION
 from loom.storage.archive import ArchiveStats, statistics
 from loom.storage.base import (
     HEARD,
@@ -45,6 +46,7 @@ from loom.storage.base import (
     Job,
     Match,
     Page,
+    Probe,
     Record,
     Resident,
     Retention,
@@ -181,7 +183,7 @@ class SqliteStore:
 
     def _agree_on_analyzer(self) -> None:
         """A newer analyser replaces the index; an older program must not fight over it."""
-        wanted = words.ANALYZER_VERSION
+        wanted = ANALYSIS_VERSION
         found = self.settings().get("analyzer")
         if found == wanted:
             return
@@ -628,12 +630,13 @@ class SqliteStore:
         self._check_open()
         return self._searcher.search_vectors(query, limit, wanted)
 
-    def candidates(
-        self, query: Mapping[str, float], vector: Vector | None, limit: int, vector_limit: int, wanted: Filter
-    ) -> Candidates:
-        """The best by words and the best by meaning, each scored by both."""
+    def candidates(self, probe: Probe, limit: int, vector_limit: int, wanted: Filter) -> Candidates:
+        """The best by words, meaning, conversation and what they share with others, with all that is known of each.
+
+        Up to `limit` by words and `vector_limit` by meaning; what the filter does not admit is in none of them.
+        """
         self._check_open()
-        return self._searcher.candidates(query, vector, limit, vector_limit, wanted)
+        return self._searcher.candidates(probe, limit, vector_limit, wanted)
 
     def rebuild(self, kind: str) -> None:
         """Make a projection (`text` or `vectors`) again from the records."""

@@ -13,7 +13,7 @@ import threading
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import pairwise
@@ -748,7 +748,7 @@ class TextIndex:
         self._postings_budget = postings_budget
         self._exact_documents = exact_documents
         self._shortlist = shortlist
-        self._planned: tuple[tuple[Any, ...], _Plan] | None = None
+        self._planned: dict[tuple[Any, ...], _Plan] = {}
 
     @property
     def documents(self) -> int:
@@ -849,16 +849,51 @@ class TextIndex:
             raise DamagedSegment(_DAMAGE) from error
         return scores[places]
 
+    def contributions(
+        self, query: Mapping[str, float], keys: Keys, k1: float = K1, b: float = B
+    ) -> tuple[Scores, Scores, Numbers]:
+        """What each term of the query adds to the score of each of these ascending keys: a row for each term.
+
+        Beside it what each term adds to a document of average length that holds it once, and in how many documents
+        it stands. Rows and terms follow the query.
+        """
+        table = np.zeros((len(query), len(keys)))
+        frequencies = np.zeros(len(query), dtype=np.intp)
+        rows = {name: row for row, name in enumerate(query)}
+        try:
+            plan = self._plan(query, k1, b)
+            numbers = plan.numbers(keys)
+            places = keys.searchsorted(plan.keys(numbers))
+            chosen = [rows[term.name] for term in plan.terms]
+            if chosen:
+                table[np.ix_(np.array(chosen), places)] = plan.contributions(numbers)
+        except IndexError as error:
+            raise DamagedSegment(_DAMAGE) from error
+        frequencies[chosen] = [term.frequency for term in plan.terms]
+        return table, np.array(plan.weights), frequencies
+
+    def frequencies(self, names: Sequence[str]) -> list[int]:
+        """In how many documents each of these terms stands."""
+        hashes = [term_hash(name) for name in names]
+        found = [self._tail.frequency(name) for name in names]
+        for source in self._segments:
+            for place, first, last in source.postings(hashes):
+                found[place] += last - first
+        return found
+
     def ceiling(self, query: Mapping[str, float], k1: float = K1, b: float = B) -> float:
         """What a document of average length would score that holds every term of the query once."""
-        return self._plan(query, k1, b).ceiling
+        return sum(self._plan(query, k1, b).weights)
 
     def _plan(self, query: Mapping[str, float], k1: float, b: float) -> _Plan:
-        """How to answer a query. The last one is kept: one question is searched, scored and measured."""
+        """How to answer a query. The last two are kept: a question is searched and scored, and so are its links."""
         asked = (tuple(query.items()), k1, b, self._tail.changes)
-        if self._planned is None or self._planned[0] != asked:
-            self._planned = asked, self._make_plan(query, k1, b)
-        return self._planned[1]
+        plan = self._planned.get(asked)
+        if plan is None:
+            kept = dict(list(self._planned.items())[-1:])
+            plan = kept[asked] = self._make_plan(query, k1, b)
+            self._planned = kept
+        return plan
 
     def _make_plan(self, query: Mapping[str, float], k1: float, b: float) -> _Plan:
         if not (k1 >= 0.0 and 0.0 <= b <= 1.0):
@@ -880,17 +915,17 @@ class TextIndex:
         documents = self._segment_documents + tail.held
         total_length = self._segment_length + tail.total_length
         terms: list[tuple[float, int, _Term]] = []
-        ceiling = 0.0
+        weights: list[float] = []
         for name, hashed, weight, found in zip(query, hashes, query.values(), lists, strict=True):
             frequency = sum([last - first for _, first, last in found])
             weight *= math.log(1.0 + (documents - frequency + 0.5) / (frequency + 0.5))
-            ceiling += weight
+            weights.append(weight)
             if found:
                 terms.append((-weight, hashed, _Term(name, weight, frequency, weight * (k1 + 1.0), found)))
         terms.sort(key=_by_weight)
         average = total_length / documents if total_length else 1.0
         found_terms = [entry[2] for entry in terms]
-        return _Plan([*self._segments, tail], found_terms, documents, _Statistics(average, k1, b), ceiling)
+        return _Plan([*self._segments, tail], found_terms, documents, _Statistics(average, k1, b), weights)
 
 
 def _by_weight(entry: tuple[float, int, _Term]) -> tuple[float, int]:
@@ -910,9 +945,9 @@ class _Plan:
         terms: list[_Term],
         documents: int,
         statistics: _Statistics,
-        ceiling: float,
+        weights: list[float],
     ) -> None:
-        self.ceiling = ceiling
+        self.weights = weights  # of all terms that are asked for, with the idf, in the order of the query
         self.terms = terms
         self.documents = documents
         self.postings = sum([term.frequency for term in terms])
@@ -984,6 +1019,16 @@ class _Plan:
 
     def _look_up(self, source: _Source, spans: Sequence[tuple[float, _List]], wanted: Array, scores: Scores) -> None:
         # Run after run, and row by row, so that every document gets its contributions in the order of the terms.
+        for _, columns, contributions in self._found(source, spans, wanted):
+            np.add.at(scores, columns, contributions)
+
+    def _found(
+        self, source: _Source, spans: Sequence[tuple[float, _List]], wanted: Array
+    ) -> Iterator[tuple[Numbers, Numbers, Scores]]:
+        """Which of the lists hold which of the wanted documents, and what that adds: list, document, contribution.
+
+        In runs of lists that are kept alike.
+        """
         ranks = source.ranks
         slots = [-1] * len(spans) if ranks is None else ranks.slots(source.documents, [entry for _, entry in spans])
         begin = 0
@@ -992,6 +1037,7 @@ class _Plan:
             while end < len(spans) and (slots[end] < 0) == (slots[begin] < 0):
                 end += 1
             firsts = np.array([first for _, (_, first, _) in spans[begin:end]])
+            offset = begin
             if ranks is not None and slots[begin] >= 0:
                 rows, columns, places = ranks.find(np.array(slots[begin:end]), wanted)
             else:
@@ -999,8 +1045,20 @@ class _Plan:
             places += firsts.take(rows)
             weights = np.array([weight for weight, _ in spans[begin:end]]).take(rows)
             contributions = source.contributions(source.codes.take(places), weights, self._statistics)
-            np.add.at(scores, columns, contributions)
+            yield rows + offset, columns, contributions
             begin = end
+
+    def contributions(self, numbers: Numbers) -> Scores:
+        """What each term of the plan adds to the documents with these ascending numbers, a row for each term."""
+        table = np.zeros((len(self.terms), len(numbers)))
+        for i, begin, end in self._split(numbers):
+            source = self._sources[i]
+            wanted = (numbers[begin:end] - self._bases[i]).astype(np.uint32)
+            rows_of = [row for row, term in enumerate(self.terms) for entry in term.lists if entry[0] == i]
+            spans = [(term.weight, entry) for term in self.terms for entry in term.lists if entry[0] == i]
+            for rows, columns, values in self._found(source, spans, wanted):
+                table[np.array(rows_of).take(rows), begin + columns] = values
+        return table
 
     def best(self, numbers: Numbers, scores: Scores, limit: int) -> tuple[Keys, Scores]:
         """Keys and scores of the best of these documents (any order) with a score above zero."""

@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from loom.errors import ForgetPending, StoreError
 from loom.storage import archive, forgetting
+from loom.storage.analysis import embedded_text
 from loom.storage.archive import CONTENT
 from loom.storage.base import Filter
 from loom.storage.engine import Engine, to_micros
@@ -37,7 +38,6 @@ from loom.storage.projections import (
     read_state,
 )
 from loom.storage.transactions import EMBED, SqliteTransaction
-from loom.storage.words import spoken
 from loom.storage.worker import Fence, LeaseLost, Worker
 
 __all__ = ["MAX_ATTEMPTS", "Chore", "Embed", "Publish", "Upkeep", "join", "part"]
@@ -332,7 +332,7 @@ class Upkeep:
         if alone:
             rows = rows[:1]
         try:
-            vectors = np.asarray(self.embed([spoken(row[3], row[4]) for row in rows]), dtype=np.float32)
+            vectors = np.asarray(self.embed([embedded_text(*row[3:]) for row in rows]), dtype=np.float32)
             with self.engine.write() as connection:
                 fence(connection)
                 if not self._embeds_here(connection):
@@ -356,10 +356,10 @@ class Upkeep:
             return True
         return more
 
-    def _embed_jobs(self, connection: sqlite3.Connection) -> list[tuple[int, int, int, str | None, str]]:
-        """Record, job, attempts, speaker and text of what is to be embedded next."""
+    def _embed_jobs(self, connection: sqlite3.Connection) -> list[tuple[int, int, int, str | None, str | None, str]]:
+        """Record, job, attempts, and speaker, metadata and text of what is to be embedded next."""
         return connection.execute(
-            f"SELECT j.record, j.seq, j.attempts, r.name, ifnull({CONTENT}, '') FROM jobs j "
+            f"SELECT j.record, j.seq, j.attempts, r.name, r.metadata, ifnull({CONTENT}, '') FROM jobs j "
             "JOIN records r ON r.seq = j.record WHERE j.namespace = ? AND j.kind = ? AND j.attempts < ? LIMIT ?",
             (self.namespace, EMBED, MAX_ATTEMPTS, _EMBED_BATCH),
         ).fetchall()

@@ -15,7 +15,7 @@ from hashlib import blake2b
 from itertools import chain
 from operator import add
 
-__all__ = ["ANALYZER_VERSION", "MAX_TERM_CHARS", "query_terms", "spoken", "terms"]
+__all__ = ["ANALYZER_VERSION", "MAX_TERM_CHARS", "content_terms", "query_terms", "simplified", "spoken", "terms"]
 
 # Anything that changes a term, on either side, changes this number.
 ANALYZER_VERSION = 1
@@ -26,7 +26,7 @@ MAX_TERM_CHARS = 64
 # The weights of a question's terms; see `query_terms`.
 _PART_WEIGHT = 0.5
 _FUNCTION_WEIGHT = 0.1
-_CHARACTER_WEIGHT = 0.2
+_CHARACTER_WEIGHT = 0.5
 
 # A longer Chinese question has bigrams enough; its characters would only cost time.
 _CHARACTER_LIMIT = 16
@@ -78,13 +78,25 @@ def terms(text: str) -> list[str]:
     return found
 
 
+def content_terms(text: str) -> list[str]:
+    """The terms of a text that say something: no function words, no single characters, each once.
+
+    Coarser than `query_terms`, and a tenth of its time in Chinese: pairs with a function character are left out.
+    """
+    return [
+        term
+        for term in dict.fromkeys(terms(text))
+        if len(term) > 1 and term not in _FUNCTION_WORDS and (term.isascii() or _FUNCTION_SIGNS.isdisjoint(term))
+    ]
+
+
 def query_terms(text: str) -> dict[str, float]:
     """The terms of a question with their weights, in the order of the question.
 
     Question words and function words are dropped, unless nothing else is there. A whole word weighs 1, the
     parts of a compound less, and a Chinese bigram that touches a function character (的, 了, 是) much less:
     it is noise, unless the character belongs to a word we do not know. The characters of a short Chinese
-    question count a little as well, so that 结婚 finds 婚礼. A repeated term weighs more.
+    question count half, so that 结婚 finds 婚礼. A repeated term weighs more.
     """
     weights: dict[str, float] = {}
     characters = ""
@@ -132,6 +144,12 @@ def _fold_width(text: str) -> str:
         # Sorting a run of combining marks is quadratic in its length; no language has 64 in a row.
         text = _LONG_MARK_RUN.sub(r"\1 ", text)
     return unicodedata.normalize("NFKC", text)
+
+
+def simplified(text: str) -> str:
+    """Full width to half width, and traditional characters to simplified ones."""
+    text = _fold_width(text)
+    return text if _TRADITIONAL.isdisjoint(text) else text.translate(_TO_SIMPLIFIED)
 
 
 def _fold_letters(word: str) -> str:
@@ -539,9 +557,10 @@ _CHINESE_FUNCTION_WORDS = """
 为什么 什么时候 什么地方 什么样 什么 怎么样 怎么办 怎么 怎样 如何 为何 何时 何地 何处 哪里 哪儿 哪个 哪些
 哪种 哪位 哪天 哪年 哪 谁 几个 几点 几次 几 多少 多久 是否 是不是 有没有 能不能 可不可以 会不会 要不要
 请问 告诉 吗 呢 吧 啊 呀 嘛 我们 你们 他们 她们 它们 咱们 这个 那个 这些 那些 这里 那里 这儿 那儿 这样
-那样 这么 那么 这种 那种 以及 或者 还是 因为 所以 但是 如果 的话 一下 一些 一个 可以 已经 关于 对于
+那样 这么 那么 这种 那种 时候 以及 或者 还是 因为 所以 但是 如果 的话 一下 一些 一个 可以 已经 关于 对于
 """
 _CHINESE_FUNCTION_CHARACTERS = "的了是在和与我你他她它您这那也都就着很把被之请及有"
+_FUNCTION_SIGNS = frozenset(_CHINESE_FUNCTION_CHARACTERS + "吗呢吧啊呀嘛什么怎哪谁几个")
 _CHINESE_WORDS = re.compile(
     f"({'|'.join(_CHINESE_CONTENT.split())})"
     f"|({'|'.join(_CHINESE_FUNCTION_WORDS.split())})"

@@ -1,0 +1,90 @@
+"""How much of the evidence for a question is in what `recall` returns, and within how many tokens.
+
+    python -m benchmarks.recall --data locomo.json [--sets locomo chinese agent] [--embedder auto none] [--ablation]
+                                [--out FOLDER]
+
+Without `--data` the sets of our own writing run alone; LoCoMo is at https://github.com/snap-research/locomo. Every
+dialogue is a store of its own, its turns go in through `remember`, its questions through `recall`. A budget counts
+the text and the caption of each turn. Intervals: 95 %, by drawing the questions anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.recall.data import OWN_SETS, Dialogue, load_locomo, load_own
+from benchmarks.recall.measures import BUDGETS, MEASURES, Outcome, mean, table
+from benchmarks.recall.plotting import plot
+from benchmarks.recall.sides import ablations, baselines, fill, outcomes, recall_side
+from loom.memory.embeddings import embedder_from_name
+
+__all__ = ["main"]
+
+_BY_KIND = ("recall@5", "recall@10", "evidence 1K", "evidence 2K", "evidence 4K")
+_ABLATED = ("recall@5", "recall@10", "MRR", "evidence 1K", "evidence 2K")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="benchmarks.recall", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--data", type=Path, help="a LoCoMo file; without it, our own sets run alone")
+    parser.add_argument("--sets", nargs="+", choices=("locomo", *OWN_SETS), help="which sets; all that are there")
+    parser.add_argument("--embedder", nargs="+", default=["auto", "none"], help="auto (the offline one) and none")
+    parser.add_argument("--ablation", action="store_true", help="each signal off in turn")
+    parser.add_argument("--out", type=Path, help="where to write the curve as PNG and SVG")
+    options = parser.parse_args(arguments)
+    sets: dict[str, list[Dialogue]] = {}
+    if options.data is not None:
+        sets["locomo"] = load_locomo(options.data)
+    sets |= {name: [load_own(name)] for name in OWN_SETS}
+    for name in options.sets or sets:
+        if name not in sets:
+            parser.error("LoCoMo needs --data; it is at https://github.com/snap-research/locomo")
+        rows: dict[str, list[Outcome]] = {}
+        for embedder in options.embedder:
+            run(name, sets[name], embedder, options.ablation, rows)
+        if options.out is not None:
+            curves = {side: mean(found)[_budgets()].tolist() for side, found in rows.items()}
+            for path in plot(options.out / f"recall-{name}", BUDGETS, curves, f"evidence within a budget, {name}"):
+                print(f"  {path}")
+
+
+def _budgets() -> list[int]:
+    return [MEASURES.index(f"evidence {budget // 1000}K") for budget in BUDGETS]
+
+
+def run(
+    name: str, dialogues: Sequence[Dialogue], embedder: str, ablation: bool, rows: dict[str, list[Outcome]]
+) -> None:
+    """One set with one embedder, all sides; the outcomes of each side are added to `rows`."""
+    started = time.process_time()
+    provider = embedder_from_name(embedder)
+    label = "words alone" if provider is None else provider.name.split("/")[0]
+    own: dict[str, list[Outcome]] = {}
+    ablated: dict[str, list[Outcome]] = {}
+    for dialogue in dialogues:
+        with fill(dialogue, "none" if provider is None else provider) as memory:
+            own.setdefault("recall", []).extend(outcomes(memory, dialogue, recall_side(memory)))
+            for side, rank in baselines(dialogue, provider).items():
+                own.setdefault(side, []).extend(outcomes(memory, dialogue, rank))
+            if ablation:
+                for side, weights in ablations().items():
+                    ablated.setdefault(side, []).extend(outcomes(memory, dialogue, recall_side(memory, weights)))
+    turns = sum(len(dialogue.turns) for dialogue in dialogues)
+    print(f"\n{name}: {len(dialogues)} stores, {turns:,} turns, {len(own['recall'])} questions, {label}")
+    print(table(own, intervals=True))
+    for kind in dict.fromkeys(outcome.kind for outcome in own["recall"]):
+        of_kind = {side: [one for one in found if one.kind == kind] for side, found in own.items()}
+        print(f"  {kind} ({len(of_kind['recall'])} questions)")
+        print(table(of_kind, _BY_KIND))
+    if ablated:
+        print("  each signal off in turn")
+        print(table({"recall": own["recall"], **ablated}, _ABLATED))
+    print(f"  ({time.process_time() - started:.0f} s CPU)", flush=True)
+    rows.update({f"{side}, {label}" if side == "recall" else side: found for side, found in own.items()})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""Dialogues with questions: the LoCoMo file that the caller has, and two sets of our own writing beside this module.
+
+LoCoMo (Maharana et al. 2024, https://github.com/snap-research/locomo, CC BY-NC 4.0) is not part of the project.
+A set of our own is a text: `# DATE TIME` opens a session and `# note DATE TIME` a record without one, each turn is
+ `speaker: words`, and after `== KIND` come questions, `question = session.turn, ...`, with what answers them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+__all__ = ["OWN_SETS", "Dialogue", "Question", "Turn", "load_locomo", "load_own", "parse"]
+
+OWN_SETS = ("chinese", "agent")
+
+_FOLDER = Path(__file__).parent / "sets"
+_ROLES = ("user", "assistant", "tool")
+_ROLE_OF_NAME = {"助手": "assistant"}
+_CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop"}
+_EVIDENCE = re.compile(r"D:?(\d+):(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One memory of a dialogue. `caption` is the text of what was shown with it."""
+
+    id: str
+    session: str | None
+    name: str | None
+    role: str | None
+    said_at: datetime
+    text: str
+    caption: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked, of which kind it is, and the ids of the turns that hold the answer."""
+
+    text: str
+    kind: str
+    evidence: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Dialogue:
+    """One store's worth of turns, in the order in which they were said, and the questions about them."""
+
+    name: str
+    turns: tuple[Turn, ...]
+    questions: tuple[Question, ...]
+
+
+def load_locomo(path: Path) -> list[Dialogue]:
+    """The conversations of a LoCoMo file; questions of categories 1 to 4 that have evidence."""
+    return [_conversation(sample) for sample in json.loads(path.read_text(encoding="utf-8"))]
+
+
+def _conversation(sample: dict[str, Any]) -> Dialogue:
+    talk = sample["conversation"]
+    turns: list[Turn] = []
+    number = 1
+    while f"session_{number}_date_time" in talk:
+        said_at = datetime.strptime(talk[f"session_{number}_date_time"], "%I:%M %p on %d %B, %Y").replace(tzinfo=UTC)
+        for place, turn in enumerate(talk.get(f"session_{number}", [])):
+            turns.append(
+                Turn(
+                    id=turn["dia_id"],
+                    session=f"session_{number}",
+                    name=turn["speaker"],
+                    role="user",
+                    said_at=said_at + timedelta(seconds=place),
+                    text=turn["text"],
+                    caption=turn.get("blip_caption", ""),
+                )
+            )
+        number += 1
+    known = {turn.id for turn in turns}
+    questions: list[Question] = []
+    for asked in sample["qa"]:
+        found = [f"D{int(s)}:{int(t)}" for item in asked.get("evidence", []) for s, t in _EVIDENCE.findall(item)]
+        evidence = tuple(dict.fromkeys(item for item in found if item in known))
+        if evidence and asked["category"] in _CATEGORIES:
+            questions.append(Question(asked["question"], _CATEGORIES[asked["category"]], evidence))
+    return Dialogue(str(sample.get("sample_id", "locomo")), tuple(turns), tuple(questions))
+
+
+def load_own(name: str) -> Dialogue:
+    """One of `OWN_SETS`."""
+    return parse(name, (_FOLDER / f"{name}.txt").read_text(encoding="utf-8"))
+
+
+def parse(name: str, text: str) -> Dialogue:
+    """A dialogue from its text. Evidence that names no turn is an error."""
+    turns: dict[str, Turn] = {}
+    questions: list[Question] = []
+    session, place, kind = 0, 0, ""
+    said_at = datetime(2024, 1, 1, tzinfo=UTC)
+    is_note = False
+    for line in filter(None, map(str.strip, text.splitlines())):
+        if line.startswith("# "):
+            session, place = session + 1, 0
+            is_note = line.startswith("# note ")
+            said_at = datetime.strptime(line[-16:], "%Y-%m-%d %H:%M").replace(tzinfo=UTC)
+        elif line.startswith("== "):
+            kind = line[3:]
+        elif kind:
+            asked, _, found = line.rpartition(" = ")
+            evidence = tuple(found.split(", "))
+            missing = [item for item in evidence if item not in turns]
+            if missing or not asked:
+                raise ValueError(f"{name}: {line!r} names no turn {', '.join(missing)}")
+            questions.append(Question(asked, kind, evidence))
+        else:
+            place += 1
+            speaker, _, words = ("", "", line) if is_note else line.partition(": ")
+            role = speaker if speaker in _ROLES else _ROLE_OF_NAME.get(speaker, "user")
+            key = f"{session}.{place}"
+            turns[key] = Turn(
+                id=key,
+                session=None if is_note else f"session-{session}",
+                name=speaker if speaker and speaker not in _ROLES and role == "user" else None,
+                role=role,
+                said_at=said_at + timedelta(seconds=20 * place),
+                text=words,
+            )
+    return Dialogue(name, tuple(turns.values()), tuple(questions))

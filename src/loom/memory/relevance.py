@@ -1,0 +1,249 @@
+"""Relevance: from what is known about the candidates to one score for each, signal by signal.
+
+Pure functions over the columns that the store gives. Each signal lies between 0 and 1, and its weight says how much
+it may add; the score is their weighted sum. What each of them brought is in docs/recall.md, with the measurement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import numpy as np
+import numpy.typing as npt
+
+from loom.memory.graph import spread
+from loom.memory.questions import Question
+from loom.storage.analysis import IS_QUESTION
+from loom.storage.base import Candidates
+from loom.storage.engine import to_micros
+from loom.storage.times import NAMES_A_TIME
+
+__all__ = ["SIGNALS", "Scored", "Weights", "pooled", "score"]
+
+Floats = npt.NDArray[np.float64]
+Places = npt.NDArray[np.intp]
+
+SIGNALS = (
+    "words",
+    "context",
+    "meaning",
+    "speaker",
+    "role",
+    "time",
+    "links",
+    "telling",
+    "dated",
+    "substance",
+    "importance",
+    "recency",
+    "order",
+)
+"""The signals, in the order in which an account of a hit names them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """How much each signal may add to a score. 0 switches one off.
+
+    `words` counts for the words of the record itself and `context` for those of its conversation, as far as these add
+    to them.
+    """
+
+    words: float = 1.0
+    context: float = 1.0
+    meaning: float = 0.9
+    speaker: float = 0.25
+    role: float = 0.1
+    time: float = 0.3
+    links: float = 0.15
+    telling: float = 0.1
+    dated: float = 0.1
+    substance: float = 0.15
+    importance: float = 0.05
+    recency: float = 0.05
+    order: float = 0.2
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scored:
+    """The score of each candidate, and what each signal added to it."""
+
+    total: Floats
+    parts: Mapping[str, Floats] = field(repr=False)
+
+
+# Words of the records before count for a turn, and of those after: each further one for a part of the one before.
+# Measured on dialogues: from 0.5 to 0.8 and from 0.3 to 0.7 recall@10 moves between 75.7 and 77.6 %.
+_BACK, _BACK_DECAY = 0.7, 0.7
+_AHEAD, _AHEAD_DECAY = 0.5, 0.6
+# A name that is a speaker's says who is meant, not what; where it is only mentioned, it counts so much.
+_MENTIONED = 0.3
+# The share of what words could reach at which they are taken to answer a question. The best of poor matches is none.
+_GOOD_MATCH = 0.6
+# Similarities count by how far they stand out among the candidates, in standard deviations up to this many.
+_FAR_OUT = 7.0
+_FEWEST_VECTORS = 8
+# The part that the meaning of the turn before counts for, and of the turn after.
+_MEANT_BEFORE, _MEANT_AFTER = 0.3, 0.2
+# A text of so many tokens says as much as a text can; a few words hardly ever answer anything.
+_SUBSTANTIAL = 150.0
+_HALF_LIFE_H = 48.0
+
+
+def score(found: Candidates, question: Question, weights: Weights, now: datetime) -> Scored:
+    """Score every candidate; records that are only context get their score too, for others to ignore."""
+    count = len(found.keys)
+    marks = dict(zip(question.marks, range(len(question.marks)), strict=True))
+    parts: dict[str, Floats] = {}
+    own, around = _worded(found, question, marks)
+    ceiling = _ceiling(found, question)
+    together = own + (around if weights.context else 0.0)
+    full = max(float(together.max(initial=0.0)), _GOOD_MATCH * ceiling) or 1.0
+    parts["words"] = weights.words * own / full
+    parts["context"] = weights.context * around / full
+    parts["meaning"] = weights.meaning * meant(found.meaning, found.following, found.closeness)
+    parts["speaker"] = weights.speaker * _present(found, [marks[mark] for mark in question.speakers.values()])
+    parts["role"] = weights.role * _present(found, [marks[mark] for mark in question.roles])
+    parts["time"] = weights.time * _timely(found, question, marks)
+    parts["telling"] = weights.telling * (1.0 - _present(found, [marks[IS_QUESTION]]))
+    parts["dated"] = (
+        weights.dated * _present(found, [marks[NAMES_A_TIME]]) if question.wants_time else np.zeros(count)
+    )
+    parts["substance"] = weights.substance * np.minimum(np.log1p(found.tokens) / np.log1p(_SUBSTANTIAL), 1.0)
+    parts["importance"] = weights.importance * found.importance
+    # By whole hours, so that what was written in a row stays in its order.
+    age_h = np.maximum(to_micros(now) - found.created_at, 0) // 3_600_000_000
+    parts["recency"] = weights.recency * 0.5 ** (age_h / _HALF_LIFE_H)
+    answering = parts["words"] + parts["context"] + parts["meaning"] + parts["time"]
+    parts["links"] = weights.links * spread(found.links, answering)
+    # What nothing ties to the question is no answer, however well it is written.
+    tied = (answering + parts["links"]) > 0.0
+    for name in ("speaker", "role", "telling", "dated", "substance", "importance", "recency"):
+        parts[name] = parts[name] * tied
+    total: Floats = np.sum(list(parts.values()), axis=0) if count else np.zeros(0)
+    parts["order"] = weights.order * _in_order(found, total, question.order)
+    return Scored((total + parts["order"]) / _highest(weights), {name: parts[name] for name in SIGNALS})
+
+
+def _ceiling(found: Candidates, question: Question) -> float:
+    """What words could reach, and no less than one whole word. A pair of characters that stands nowhere is mostly no
+    word, and nothing is missing."""
+    counts = [
+        frequency > 0 or term.isascii()
+        for term, frequency in zip(question.words, found.frequencies.tolist(), strict=True)
+    ]
+    whole = found.weights / np.array(list(question.words.values()))  # what each would add at its full weight
+    return max(float(found.weights[counts].sum()), float(whole.max())) if counts else 0.0
+
+
+def _highest(weights: Weights) -> float:
+    """What a score could reach, so that it lies between 0 and 1."""
+    return (
+        max(weights.words, weights.context)
+        + weights.meaning
+        + weights.speaker
+        + weights.role
+        + weights.time
+        + weights.links
+        + weights.telling
+        + weights.dated
+        + weights.substance
+        + weights.importance
+        + weights.recency
+        + weights.order
+    )
+
+
+def _worded(found: Candidates, question: Question, marks: Mapping[str, int]) -> tuple[Floats, Floats]:
+    """By words: each record's own, and what its conversation adds to them."""
+    naming = np.array(
+        [term in question.speakers and found.spread[marks[question.speakers[term]]] > 0 for term in question.words],
+        dtype=np.bool_,
+    )
+    said = found.words[~naming] if len(naming) else found.words
+    own = said.sum(axis=0)
+    around = pooled(said, found.following, found.closeness).sum(axis=0) - own
+    mentioned = _MENTIONED * found.words[naming].sum(axis=0) if naming.any() else 0.0
+    return own + mentioned, np.maximum(around, 0.0)
+
+
+def pooled(table: Floats, following: Places, closeness: Floats, reach: int = 2) -> Floats:
+    """Each term's best value within reach of each record, less the further away it stands.
+
+    The best and not the sum: a term that a whole conversation repeats is one term still. What was said before counts
+    more than what was said after: a reply takes its words from the question.
+    """
+    best = table.copy()
+    before, close_before = _backwards(following, closeness)
+    for step, close, weight, decay in (
+        (before, close_before, _BACK, _BACK_DECAY),
+        (following, closeness, _AHEAD, _AHEAD_DECAY),
+    ):
+        place, strength = np.arange(len(following)), np.ones(len(following))
+        for _ in range(reach):
+            there = step[place]
+            strength = np.where(there >= 0, strength * close[place], 0.0)
+            place = np.maximum(there, 0)
+            np.maximum(best, table[:, place] * (strength * weight), out=best)
+            weight *= decay
+    return best
+
+
+def _backwards(following: Places, closeness: Floats) -> tuple[Places, Floats]:
+    """The place of the record before each, -1 where there is none, and how close it is."""
+    before = np.full(len(following), -1, dtype=np.intp)
+    close = np.zeros(len(following))
+    linked = np.flatnonzero(following >= 0)
+    before[following[linked]] = linked
+    close[following[linked]] = closeness[linked]
+    return before, close
+
+
+def meant(similarities: Floats, following: Places, closeness: Floats) -> Floats:
+    """How far each similarity stands out among all, with a part of those next to it; 0 to 1, 0 where there is none.
+
+    The level of similarities differs from model to model, so only the distance from their mean counts. A few have no
+    mean worth the name, and count as they are.
+    """
+    known = ~np.isnan(similarities)
+    values = similarities[known]
+    result = np.zeros(len(similarities))
+    if len(values) < _FEWEST_VECTORS or not float(values.std()) > 1e-9:
+        result[known] = np.clip(values, 0.0, 1.0)
+        return result
+    result[known] = np.maximum((values - values.mean()) / values.std(), 0.0)
+    before, close_before = _backwards(following, closeness)
+    around = np.where(before >= 0, _MEANT_BEFORE * close_before * result[before], 0.0)
+    around += np.where(following >= 0, _MEANT_AFTER * closeness * result[following], 0.0)
+    standing: Floats = np.minimum(result + around * known, _FAR_OUT) / _FAR_OUT
+    return standing
+
+
+def _present(found: Candidates, rows: list[int]) -> Floats:
+    """1 for the records that have one of these marks."""
+    if not rows:
+        return np.zeros(len(found.keys))
+    having: Floats = np.any(found.marks[rows] > 0.0, axis=0).astype(np.float64)
+    return having
+
+
+def _timely(found: Candidates, question: Question, marks: Mapping[str, int]) -> Floats:
+    """The best of the asked times that a record is of or speaks of."""
+    result = np.zeros(len(found.keys))
+    for mark, share in question.times.items():
+        np.maximum(result, share * (found.marks[marks[mark]] > 0.0), out=result)
+    return result
+
+
+def _in_order(found: Candidates, total: Floats, order: str) -> Floats:
+    """For what is asked for as the latest, or the first: its place in time among the good answers, 1 for the best."""
+    result = np.zeros(len(found.keys))
+    good = np.flatnonzero((total >= 0.5 * total.max(initial=0.0)) & (found.nominated > 0)) if order else result[:0]
+    if len(good) > 1:
+        moments = np.unique(found.created_at[good])
+        if len(moments) > 1:
+            place = moments.searchsorted(found.created_at[good]) / (len(moments) - 1)
+            result[good] = place if order == "latest" else 1.0 - place
+    return result

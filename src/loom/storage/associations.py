@@ -1,0 +1,50 @@
+"""Associations: the terms that tie a few records to others of the store.
+
+Memories that share a rare term are neighbours in a graph: memory, term, memory. The graph is the text index itself,
+so it is as persistent, as incremental and as bounded as that, and forgets with it. Here is the choice of the terms
+to follow; which records hold them is the index's to say, and what that is worth `loom.memory.graph`'s.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Sequence
+
+from loom.storage.words import content_terms
+
+__all__ = ["associated_terms"]
+
+# A term in more than this share of all records ties nothing to anything; in a small store, a few may share one.
+_COMMON_SHARE = 0.03
+_FEW, _FEW_SHARE = 8, 0.25
+# Of a long text the beginning must do.
+_MOST_CHARS = 120
+
+
+def associated_terms(
+    texts: Sequence[tuple[str, float]],
+    known: Collection[str],
+    frequencies: Callable[[Sequence[str]], Sequence[int]],
+    documents: int,
+    limit: int,
+) -> dict[str, float]:
+    """The terms of these texts (each with its weight) that lead to others best, 1 for the best of them.
+
+    A term counts by how rare it is and by the weight of the texts that hold it. Those `known` (the question's
+    own) and those that stand nowhere else lead nowhere.
+    """
+    found: dict[str, float] = {}
+    for text, weight in texts:
+        own = [term for term in content_terms(text[:_MOST_CHARS]) if term not in known]
+        part = weight / math.sqrt(len(own)) if own else 0.0
+        for term in own:
+            found[term] = found.get(term, 0.0) + part
+    names = list(found)
+    common = max(_COMMON_SHARE * documents, min(_FEW, _FEW_SHARE * documents))
+    scored: list[tuple[float, str]] = []
+    for name, frequency in zip(names, frequencies(names) if names else (), strict=True):
+        if 2 <= frequency <= common:
+            rarity = math.log(1.0 + (documents - frequency + 0.5) / (frequency + 0.5))
+            scored.append((-found[name] * rarity, name))
+    best = sorted(scored)[:limit]
+    return {name: score / best[0][0] for score, name in best}

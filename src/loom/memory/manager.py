@@ -101,7 +101,11 @@ class MemoryManager(LoomMemory):
         """The values of a scope that this node sees, last updated first."""
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
             raise InvalidInput(f"limit is {limit!r}; it must be a whole number of 1 or more")
-        return await _in_thread(self._list, _known_scope(scope), limit)
+        return await _in_thread(self.scope_entries, scope, limit=limit)
+
+    def scope_entries(self, scope: MemoryScope | str, *, limit: int = 100) -> list[MemoryEntry]:
+        """The same as `list_by_scope`, for callers without an event loop."""
+        return self._list(_known_scope(scope), limit)
 
     async def delete(
         self, key: str, scope: MemoryScope | str = MemoryScope.LOCAL, *, expected_version: int | None = None

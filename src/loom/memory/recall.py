@@ -136,4 +136,5 @@ def _hit(record: Record, score: float, found: Candidates, terms: tuple[str, ...]
         superseded_at=record.superseded_at,
         signals=signals,
         query_terms=terms,
+        seq=record.seq,
     )

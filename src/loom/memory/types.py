@@ -209,7 +209,8 @@ class Receipt(NamedTuple):
 class Hit:
     """A memory that was recalled. Higher scores are better.
 
-    `signals` holds the score of each index that knows it: `words` (BM25) and `meaning` (cosine).
+    `signals` holds the score of each index that knows it: `words` (BM25) and `meaning` (cosine). `seq` is its
+    number in the log.
     """
 
     id: str
@@ -228,6 +229,7 @@ class Hit:
     superseded_at: datetime | None
     signals: Mapping[str, float]
     query_terms: tuple[str, ...] = field(repr=False, default=())
+    seq: int = field(repr=False, default=0)
 
     @property
     def why(self) -> str:

@@ -21,6 +21,8 @@ MODULES = sorted(
 
 PUBLIC: dict[str, set[str]] = {
     "loom": {
+        "Context",
+        "ContextOrchestrator",
         "Dimensions",
         "EventBus",
         "Filter",

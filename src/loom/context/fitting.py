@@ -60,7 +60,8 @@ class Costs:
 
     def __init__(self, counter: TokenCounter) -> None:
         self.counter = counter
-        self._lines: dict[int, tuple[Candidate, str]] = {}
+        # By identity, with the candidate beside it so that no other can take its place.
+        self._lines: dict[int, tuple[Candidate, str, int]] = {}
         self._headings: dict[str, int] = {}
         self.frame = self.messages([{"role": "user", "content": memory_block([])}])
 
@@ -69,15 +70,19 @@ class Costs:
         return self.counter.safe_count_messages(messages) - TOKENS_PER_REPLY
 
     def line(self, candidate: Candidate) -> int:
-        """A quotation with its line break, which is often one token with the sign before it."""
-        return self.counter.safe_count(f"{self.text(candidate)}\n")
+        """What a quotation takes with its line break, which is often one token with the sign before it."""
+        return self._line(candidate)[2]
 
     def text(self, candidate: Candidate) -> str:
-        """The line of a quotation, made once."""
+        """The line of a quotation."""
+        return self._line(candidate)[1]
+
+    def _line(self, candidate: Candidate) -> tuple[Candidate, str, int]:
         known = self._lines.get(id(candidate))
         if known is None:
-            known = self._lines[id(candidate)] = (candidate, quoted_line(candidate))
-        return known[1]
+            text = quoted_line(candidate)
+            known = self._lines[id(candidate)] = (candidate, text, self.counter.safe_count(f"{text}\n"))
+        return known
 
     def heading(self, moment: datetime) -> int:
         text = day_heading(moment, None)
@@ -199,6 +204,7 @@ class Fit:
     tokens: dict[str, int] = field(default_factory=dict)
     dropped: list[DroppedItem] = field(default_factory=list)
     days: set[tuple[int, int, int]] = field(default_factory=set)
+    lasting: int = 0  # how many of the quotes stay in the session's next prompt
 
     def quote(self, candidate: Candidate, most: int) -> int:
         """Take a quotation if it costs at most so much; what it cost, or 0."""

@@ -17,7 +17,7 @@ from loom.context.fitting import NO_ROOM_TO_SPEAK, Costs, Fit, Offer, dedupe, ex
 from loom.context.items import Candidate, ContextItem, DroppedItem, Message, Place, SourceReport
 from loom.context.layout import Layout, LayoutBook
 from loom.context.parts import Part, Prompt, Quotes, part_of, talk_parts
-from loom.context.rendering import CUT_OFF, READING_RULE, asked, to_anthropic
+from loom.context.rendering import CUT_OFF, READING_RULE, asked, asks, to_anthropic
 from loom.context.sources import ContextSource, SharedPool, SharedPoolSource, as_source
 from loom.context.truncation import SmartTruncator, TruncationStrategy
 from loom.errors import InvalidInput, OverBudget
@@ -35,20 +35,24 @@ _MOST_ITEMS = 400
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """How a session's prompt grows: what one prompt may append, and how far a rewrite empties it.
+    """How a session's prompt grows, in shares of its budget: what stays, what is shown once, how far it is emptied.
 
-    `append` is the share of the budget that newly recalled quotations may take in one prompt, `worth` the share of
-    the best hit's score below which one is not worth a place, `low` what a rewrite fills. Measured with
-    `benchmarks.context`: see docs/context.md.
+    Of what is newly recalled the best, up to `append`, stays in the session's prompts; more, up to `aside`, stands
+    directly before the question and is gone in the next prompt. A token that stays is paid when it comes and again
+    when the prompt is rewritten; one that is shown once is paid once. What scores less than `worth` of the best hit
+    is not shown, and where nothing is asked only `unasked` of it all. A rewrite fills the prompt up to `low`.
+    Measured with `benchmarks.context`: see docs/context.md.
     """
 
-    append: float = 0.08
+    append: float = 0.015
+    aside: float = 0.14
     worth: float = 0.35
+    unasked: float = 0.4
     low: float = 0.60
 
     def __post_init__(self) -> None:
-        for name in ("append", "worth", "low"):
-            if not 0.0 < getattr(self, name) <= 1.0:
+        for name in ("append", "aside", "worth", "unasked", "low"):
+            if not 0.0 <= getattr(self, name) <= 1.0:
                 raise InvalidInput(f"{name} is a share from 0 to 1, not {getattr(self, name)!r}")
 
 
@@ -374,22 +378,23 @@ class ContextOrchestrator:
         fitted = Fit(request.costs, room)
         prompt.fitted = fitted
         corrections = _corrections(records, book)
-        if room < 0 or not self._recall_anew(fitted, offers, present, corrections, request.allocation.limit):
+        if room < 0 or not self._recall_anew(request, fitted, offers, present, corrections):
             return None
-        if fitted.quotes:
-            prompt.new.append(Quotes(list(fitted.quotes), request.costs))
-        states = self._states(fitted, offers, request.allocation)
-        if states:
-            prompt.new.append(Quotes(states, request.costs, lasting=False))
+        lasting, aside = fitted.quotes[: fitted.lasting], fitted.quotes[fitted.lasting :]
+        if lasting:
+            prompt.new.append(Quotes(lasting, request.costs))
+        passing = [*aside, *self._states(fitted, offers, request.allocation)]
+        if passing:
+            prompt.new.append(Quotes(passing, request.costs, lasting=False))
         return prompt if self._tokens(request, prompt) <= request.allocation.limit else None
 
     def _recall_anew(
         self,
+        request: _Request,
         fitted: Fit,
         offers: Sequence[Offer],
         present: set[str],
         corrections: Sequence[Candidate],
-        limit: int,
     ) -> bool:
         """Take what was recalled and is not in the prompt yet; False where a rewrite must make room for it."""
         recalled = [
@@ -399,16 +404,22 @@ class ContextOrchestrator:
             for one in offer.candidates
             if one.place is Place.QUOTE and one.seq and not one.stands_for
         ]
-        worth = self._continuation.worth * max((one.score for one in recalled), default=0.0)
-        corrected = {one.id for one in corrections}
-        fresh = [one for one in recalled if one.id not in present and one.score >= worth]
-        wanted = int(limit * self._continuation.append)
-        for one in (*corrections, *(one for one in fresh if one.id not in corrected)):
-            taken = fitted.quote(one, wanted)
-            if not taken and fitted.costs.line(one) + fitted.costs.frame <= wanted:
+        rules = self._continuation
+        worth = rules.worth * max((one.score for one in recalled), default=0.0)
+        known = present | {one.id for one in corrections}
+        fresh = [one for one in recalled if one.id not in known and one.score >= worth]
+        need = 1.0 if asks(request.question) else rules.unasked
+        limit = request.allocation.limit
+        for one in corrections:
+            if not fitted.quote(one, fitted.room):
                 return False
-            wanted -= taken
-        return True
+        stays = _take(fitted, fresh, int(limit * rules.append * need))
+        fitted.lasting = len(fitted.quotes)
+        kept = {one.id for one in stays}
+        others = [one for one in fresh if one.id not in kept]
+        wanted, room = int(limit * rules.aside * need), fitted.room
+        shown = _take(fitted, others, min(wanted, room))
+        return room >= wanted or len(shown) == len(others)
 
     def _states(self, fitted: Fit, offers: Sequence[Offer], allocation: BudgetAllocation) -> list[Candidate]:
         """The values that change by themselves, as far as their share and the room go."""
@@ -421,6 +432,19 @@ class ContextOrchestrator:
                     left[offer.share] -= cost
                     taken.append(one)
         return taken
+
+
+def _take(fitted: Fit, candidates: Sequence[Candidate], most: int) -> list[Candidate]:
+    """Take the quotations that fit into so many tokens, in their order; those taken."""
+    taken: list[Candidate] = []
+    for one in candidates:
+        cost = fitted.quote(one, most)
+        if cost:
+            most -= cost
+            taken.append(one)
+        elif most < _TOKENS_PER_ITEM:
+            break
+    return taken
 
 
 _CUT_OFF: Message = {"role": "user", "content": CUT_OFF}

@@ -25,6 +25,7 @@ __all__ = [
     "READING_RULE",
     "MessageConverter",
     "asked",
+    "asks",
     "day_heading",
     "gap_note",
     "in_reading_order",
@@ -295,6 +296,18 @@ def asked(task: Task) -> str:
         if isinstance(value, str) and value.strip():
             return value
     return task_text(Task(action=task.action, parameters=task.parameters))
+
+
+_ASKS = re.compile(
+    r"[?？]|\b(?:who|whom|whose|what|when|where|which|why|how|remind|recall|remember)\b"
+    r"|吗|呢|什么|谁|哪|几|多少|怎么|为什么|是否|还记得",
+    re.IGNORECASE,
+)
+
+
+def asks(text: str) -> bool:
+    """Whether a text asks for something, in either language."""
+    return _ASKS.search(text) is not None
 
 
 class MessageConverter:

@@ -14,7 +14,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, cast
 
 from loom.context.items import Candidate, Place
 from loom.context.rendering import asked
@@ -59,7 +59,6 @@ _CHUNK = 64
 _KNOWLEDGE_PREFIX = "knowledge:query:"
 
 
-@runtime_checkable
 class ContextSource(Protocol):
     """Offers candidates for a prompt, the best first. `get_context` may be a coroutine.
 
@@ -526,10 +525,12 @@ class CallableSource(ContextSource):
 
 def as_source(thing: object) -> ContextSource:
     """A source as it is, or a callable as one."""
-    if isinstance(thing, ContextSource):
-        return thing
-    if callable(getattr(thing, "get_context", None)):
-        return CallableSource(thing.get_context, getattr(thing, "name", type(thing).__name__))  # type: ignore[attr-defined]
+    # By type first: asking a protocol costs as much as a small search.
+    if ContextSource in type(thing).__mro__:
+        return cast(ContextSource, thing)
+    offers = getattr(thing, "get_context", None)
+    if callable(offers):
+        return CallableSource(offers, getattr(thing, "name", type(thing).__name__))
     if callable(thing):
         return CallableSource(thing)
     raise InvalidInput(

@@ -136,11 +136,12 @@ def own_memories(count: int) -> tuple[list[dict[str, Any]], list[Asked]]:
         text = told[number]["content"]
         if text.isascii():
             words = [word.strip(",.") for word in text.split()[3:] if len(word) > 3]
-            chosen = random.permutation(len(words))[:4]
-            asked.append(Asked(f"What was it about {', '.join(words[at] for at in chosen)}?", frozenset({f"old-{number}"})))
+            chosen = " ".join(words[at] for at in random.permutation(len(words))[:6])
+            asked.append(Asked(f"What was it about {chosen}?", frozenset({f"old-{number}"})))
         else:
             clauses = [clause for clause in re.split("[，。]", text) if clause]
-            asked.append(Asked(f"{clauses[len(clauses) // 2]}，这件事后来怎么样了？", frozenset({f"old-{number}"})))
+            chosen = "，".join(clauses[at] for at in random.permutation(len(clauses))[:2])
+            asked.append(Asked(f"{chosen}，这件事后来怎么样了？", frozenset({f"old-{number}"})))
     return told, asked
 
 
@@ -167,9 +168,6 @@ def conversation(asked: Sequence[Asked], turns: int) -> list[Asked]:
         else:
             said.append(Asked(f"{SMALL_TALK[number // 2 % len(SMALL_TALK)]} ({number})", frozenset()))
     return said
-
-
-Build = Callable[[Memory, str], list[dict[str, Any]]]
 
 
 def naive(memory: Memory, question: str) -> tuple[list[dict[str, Any]], set[str]]:
@@ -277,8 +275,10 @@ def cost(records: int, rounds: int) -> None:
             )
             values = [percentile(times, at) for times in runs for at in (50, 95)]
             bounds = [1.5 * value + 5 for value in values[:2]]
-            print(f"  {budget:<10,}{values[0]:>11.2f}{values[1]:>8.2f}{values[2]:>13.2f}{values[3]:>8.2f}"
-                  f"{bounds[0]:>11.2f}{bounds[1]:>8.2f}")
+            print(
+                f"  {budget:<10,}{values[0]:>11.2f}{values[1]:>8.2f}{values[2]:>13.2f}{values[3]:>8.2f}"
+                f"{bounds[0]:>11.2f}{bounds[1]:>8.2f}"
+            )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -115,7 +115,7 @@ class ContextBudgeter:
             )
         room = most - fixed
         return BudgetAllocation(
-            most, fixed, room, {name: int(room * ratio) for name, ratio in self.config.ratios.items()}
+            most, fixed, room, {name: int(room * ratio + 1e-6) for name, ratio in self.config.ratios.items()}
         )
 
 

@@ -131,7 +131,7 @@ def original_messages(reference: str, segment_store: SegmentStore) -> list[Messa
 def _verbatim_from(talk: Sequence[Message], most: int, counter: TokenCounter) -> int:
     """Where the part begins that stays word for word: whole exchanges from the end, at least the last one."""
     start = len(talk)
-    for group in reversed(exchanges(talk) if talk else []):
+    for group in reversed(exchanges(talk)):
         size = sum(counter.count_message(talk[at]) for at in group)
         if start < len(talk) and size > most:
             break

@@ -45,9 +45,9 @@ class Continuation:
     """
 
     append: float = 0.015
-    aside: float = 0.14
+    aside: float = 0.12
     worth: float = 0.35
-    unasked: float = 0.4
+    unasked: float = 0.3
     low: float = 0.60
 
     def __post_init__(self) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
+from itertools import pairwise
 from typing import Any
 
 from loom.context.rendering import neutralised
@@ -81,7 +82,7 @@ def exchanges(messages: Sequence[Message]) -> list[range]:
         for position, message in enumerate(messages)
         if position == 0 or (message.get("role") == "user" and not _answers_a_call(message))
     ]
-    return [range(start, end) for start, end in zip(starts, [*starts[1:], len(messages)], strict=True)]
+    return [range(start, end) for start, end in pairwise([*starts, len(messages)])]
 
 
 def _steps(messages: Sequence[Message], positions: range) -> list[range]:
@@ -180,7 +181,7 @@ class SmartTruncator:
             return TruncationResult(list(messages), False, len(messages), len(messages), total)
         pinned = {at for at, message in enumerate(messages) if message.get("role") in ("system", "developer")}
         talk = [at for at in range(len(messages)) if at not in pinned]
-        groups = [[talk[at] for at in group] for group in exchanges([messages[at] for at in talk])] if talk else []
+        groups = [[talk[at] for at in group] for group in exchanges([messages[at] for at in talk])]
         last = self._last_step(messages, groups)
         room = target_tokens - TOKENS_PER_REPLY - sum(sizes[at] for at in pinned | set(last))
         if room < 0:

@@ -54,6 +54,8 @@ log = logging.getLogger("loom.context")
 Offered = Candidate | Task | MemoryUnit | Record | Hit | Mapping[str, Any] | str
 """What a source may give: candidates, or whatever can be made one."""
 
+# How many steps of an agent may lie between the user's word and the oldest turn at hand.
+_MOST_STEPS = 16
 # How many records are read at once where a filter may pass over most of them.
 _CHUNK = 64
 _KNOWLEDGE_PREFIX = "knowledge:query:"
@@ -134,10 +136,20 @@ class L1RecentSource(_TierSource):
         sizes = dict(self._store.window(self._node))
         limit = max_items if self._most is None else min(self._most, max_items)
         records = self._of_session(list(sizes), task.session_id, limit)
+        records += self._question_of(records[-1]) if records and task.session_id is not None else []
         return [
-            self._candidate(record, 1.0 - rank / len(records), sizes[record.seq], task)
+            self._candidate(record, 1.0 - rank / len(records), sizes.get(record.seq, record.tokens), task)
             for rank, record in enumerate(records)
         ]
+
+    def _question_of(self, oldest: Record) -> list[Record]:
+        """What the user said before the oldest turn, and everything up to it, where that turn is no user's."""
+        if oldest.role in (None, "user"):
+            return []
+        earlier = Filter(session_id=oldest.session_id, node=self._node)
+        found = self._store.scan(earlier, limit=_MOST_STEPS, after=oldest.seq).records
+        asked_at = next((at for at, record in enumerate(found) if record.role == "user"), None)
+        return [] if asked_at is None else list(found[: asked_at + 1])
 
     def _candidate(self, record: Record, score: float, size: int, task: Task) -> Candidate:
         place = Place.TURN if record.session_id == task.session_id and record.kind != MemoryType.FACT else Place.QUOTE

@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import closing
+from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ import loom
 from loom.errors import LoomError
 
 if TYPE_CHECKING:
+    from loom.everyday import Memory
     from loom.storage.sqlite import SqliteStore
 
 __all__ = ["main", "parser"]
@@ -88,6 +90,58 @@ def parser() -> argparse.ArgumentParser:
     stats.add_argument("file", type=Path, help="the memory file")
     stats.set_defaults(run=_stats)
 
+    facts = _command(
+        commands,
+        "facts",
+        "what a memory knows: facts drawn from what was said and done",
+        "The newest first, or with a question those that answer it, best first. Each with its type, how sure it is, "
+        "since when it holds, and the ids it was drawn from. Opens the file read-only.",
+        'loom facts agent.loom "Which database do we use?"',
+    )
+    facts.add_argument("file", type=Path, help="the memory file")
+    facts.add_argument("question", nargs="?", help="what to look for; without it, everything")
+    facts.add_argument("--limit", type=int, default=20, metavar="N", help="at most so many (20)")
+    facts.add_argument("--as-of", type=_moment, metavar="TIME", help="what held at a time, such as 2026-03-01")
+    facts.add_argument("--history", action="store_true", help="also what no longer holds")
+    _of_node(facts)
+    facts.set_defaults(run=_facts)
+
+    summaries = _command(
+        commands,
+        "summaries",
+        "the summaries that stand for stretches of dialogue, and how faithful they are",
+        "The newest first. Opens the file read-only.",
+        "loom summaries agent.loom",
+    )
+    summaries.add_argument("file", type=Path, help="the memory file")
+    summaries.add_argument("--limit", type=int, default=20, metavar="N", help="at most so many (20)")
+    summaries.add_argument("--history", action="store_true", help="also those that were rejected or undone")
+    _of_node(summaries)
+    summaries.set_defaults(run=_summaries)
+
+    undo = _command(
+        commands,
+        "undo",
+        "withdraw a fact or a summary that the memory has drawn by itself",
+        "What it stood for has its place back. The originals were never touched.",
+        "loom undo agent.loom summary_01M7H88YD44HRX3GSM1NB3F86E",
+    )
+    undo.add_argument("file", type=Path, help="the memory file")
+    undo.add_argument("id", help="the id that `loom facts` or `loom summaries` shows")
+    _of_node(undo)
+    undo.set_defaults(run=_undo)
+
+    archive = _command(
+        commands,
+        "archive",
+        "compress the words of older records, and give the space back",
+        "Nothing changes for whoever reads the memory. Without --older-than, everything is compressed.",
+        "loom archive agent.loom --older-than 30",
+    )
+    archive.add_argument("file", type=Path, help="the memory file")
+    archive.add_argument("--older-than", type=float, default=0.0, metavar="DAYS", help="only what is older")
+    archive.set_defaults(run=_archive)
+
     settings = _command(
         commands,
         "settings",
@@ -113,6 +167,21 @@ def _command(
         epilog=f"example:\n  {example}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+
+
+def _of_node(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--namespace", default="default", metavar="NAME", help="whose memory (default)")
+    command.add_argument("--node", default="default", metavar="NAME", help="which agent of it (default)")
+
+
+def _moment(text: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no time; write it like 2026-03-01 or 2026-03-01T09:30"
+        ) from error
+    return moment if moment.tzinfo else moment.astimezone()
 
 
 def _wrapped(text: str) -> str:
@@ -169,6 +238,66 @@ def _stats(asked: argparse.Namespace) -> int:
                 budget = settings.get(f"{tier}_token_budget", 0)
                 print(f"    {tier}  {tokens:>9,} of {budget:>9,} tokens  {_counted(items)}")
     return 0
+
+
+def _facts(asked: argparse.Namespace) -> int:
+    with _memory(asked, read_only=True) as memory:
+        found = memory.facts(asked.question, limit=asked.limit, as_of=asked.as_of, history=asked.history)
+        for fact in found:
+            ended = f", until {fact.superseded_at:%Y-%m-%d %H:%M}" if fact.superseded_at else ""
+            print(fact.content)
+            since = f"since {fact.created_at:%Y-%m-%d %H:%M}{ended}"
+            print(f"  {fact.id}  {fact.fact_type}, {fact.confidence:.0%} sure, {since}")
+            if fact.sources:
+                print(f"  from {', '.join(fact.sources)}")
+    if not found:
+        print("no facts" + (" that answer this" if asked.question else ""))
+    return 0
+
+
+def _summaries(asked: argparse.Namespace) -> int:
+    with _memory(asked, read_only=True) as memory:
+        found = memory.summaries(limit=asked.limit, history=asked.history)
+    for summary in found:
+        state = "stands" if summary.superseded_at is None else "undone" if summary.faithful else "rejected"
+        print(
+            f"{summary.id}  session {summary.session_id or '-'}, {len(summary.sources)} records, "
+            f"{summary.tokens:,} of {summary.original_tokens:,} tokens, fidelity {summary.fidelity:.2f}, {state}"
+        )
+        print("\n".join(f"  {line}" for line in summary.text.splitlines()))
+    if not found:
+        print("no summaries")
+    return 0
+
+
+def _undo(asked: argparse.Namespace) -> int:
+    with _memory(asked, read_only=False) as memory:
+        undone = memory.undo(asked.id)
+    restored = f"; {_counted(len(undone.restored))} back in place" if undone.restored else ""
+    print(f"{undone.id} is withdrawn{restored}")
+    return 0
+
+
+def _archive(asked: argparse.Namespace) -> int:
+    from datetime import timedelta
+
+    for namespace in _namespaces(asked.file):
+        with _opened(asked.file, namespace, read_only=False) as store:
+            done = store.archive(store.clock() - timedelta(days=asked.older_than))
+            freed = store.vacuum()
+        print(
+            f"{namespace}: {_counted(done.records)} in {done.blocks:,} blocks, {done.raw_bytes:,} bytes as "
+            f"{done.stored_bytes:,} ({done.ratio:.2f}:1); the file shrank by {max(freed, 0):,} bytes"
+        )
+    return 0
+
+
+def _memory(asked: argparse.Namespace, *, read_only: bool) -> Memory:
+    """A memory that exists, as its file has it, without a model and without drawing anything new."""
+    _namespaces(asked.file)  # so that a file that is missing is refused and not made
+    return loom.open(
+        asked.file, namespace=asked.namespace, node_id=asked.node, embedder="none", derive=False, read_only=read_only
+    )
 
 
 def _settings(asked: argparse.Namespace) -> int:

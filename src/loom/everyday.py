@@ -23,7 +23,7 @@ from loom.memory.embeddings import EmbeddingProvider
 from loom.memory.manager import MemoryManager
 from loom.memory.sanitizers import ContentSanitizer
 from loom.memory.tokenizer import TokenCounter
-from loom.memory.types import Hit, MemoryTier, MemoryType, Receipt
+from loom.memory.types import Fact, Hit, MemoryTier, MemoryType, Receipt, StoredSummary
 from loom.protocol import Clock, Task, utc_now
 from loom.settings import Settings
 from loom.storage.base import (
@@ -40,6 +40,10 @@ from loom.storage.sqlite import SqliteStore
 
 if TYPE_CHECKING:
     from loom.context.orchestrator import Context
+    from loom.memory.compaction import CompactionConfig, CompactionResult
+    from loom.memory.knowledge import Undone
+    from loom.memory.language_model import LanguageModelLike
+    from loom.storage.archive import ArchiveStats
 
 __all__ = ["AsyncMemory", "Memory", "Rememberable", "open_memory"]
 
@@ -53,6 +57,8 @@ def open_memory(
     event_bus: EventBus | None = None,
     embedder: EmbeddingProvider | str | None = None,
     sanitizer: ContentSanitizer | None = None,
+    llm: LanguageModelLike | None = None,
+    compaction: CompactionConfig | None = None,
     reconfigure: bool = False,
     clock: Clock = utc_now,
     config: str | Path | None = None,
@@ -67,6 +73,8 @@ def open_memory(
     With an `event_bus`, every task published there is remembered once.
     `embedder` is a provider or the name of one; by default the offline one is used where it is installed.
     `sanitizer` cleans each text before it is stored, which is then no longer verbatim.
+    `llm` (a callable from prompt to answer) draws facts and summaries in the background; by default rules do, and
+    with `derive=False` nobody.
     """
     return Memory(
         MemoryManager(
@@ -74,6 +82,8 @@ def open_memory(
             event_bus=event_bus,
             embedder=embedder,
             sanitizer=sanitizer,
+            llm=llm,
+            compaction=compaction,
             reconfigure=reconfigure,
             clock=clock,
             config=config,
@@ -275,8 +285,51 @@ class Memory:
     def list(
         self, /, *, limit: int = 50, after: int | None = None, newest_first: bool = True, **filters: Any
     ) -> Page:
-        """A page of memories in the order in which they were written; pass `page.next` as `after` for more."""
+        """A page of memories in the order in which they were written; pass `page.next` as `after` for more.
+
+        What was drawn from memories (facts, summaries) is listed when a filter on `kind` or `derived` asks for it.
+        """
+        if not filters.keys() & {"kind", "derived", "ids"}:
+            filters["derived"] = False
         return self._store.scan(Filter.of(**filters), limit=limit, after=after, newest_first=newest_first)
+
+    # -- what was drawn from it --------------------------------------------------------------------
+
+    def facts(
+        self,
+        question: str | None = None,
+        *,
+        limit: int = 50,
+        fact_type: str | None = None,
+        session_id: str | None = None,
+        as_of: datetime | None = None,
+        history: bool = False,
+    ) -> builtins.list[Fact]:
+        """What is known: the facts that answer a question, best first, or without one the newest first.
+
+        They are drawn in the background from what was remembered (`flush` waits for it). With `as_of`, what held at
+        that moment; with `history`, also what no longer holds.
+        """
+        return self._manager.facts(
+            question, limit=limit, fact_type=fact_type, session_id=session_id, as_of=as_of, history=history
+        )
+
+    def summaries(
+        self, session_id: str | None = None, *, limit: int = 50, history: bool = False
+    ) -> builtins.list[StoredSummary]:
+        """The summaries of stretches of dialogue, the newest first; with `history`, also those that hold no more."""
+        return self._manager.summaries(session_id, limit=limit, history=history)
+
+    def compact(self) -> CompactionResult:
+        """Summarise stretches of the archive tier now, down to its target. A memory does so by itself in time."""
+        return self._manager.compact()
+
+    def undo(self, id: str) -> Undone:
+        """Withdraw a summary, a merged fact or a fact that the memory has drawn by itself.
+
+        What it stood for has its place back; the originals were never touched.
+        """
+        return self._manager.undo(id)
 
     def pin(self, id: str) -> None:
         """Keep a memory out of the reach of retention rules."""
@@ -341,6 +394,13 @@ class Memory:
         """Write a consistent copy of the file while others go on using it."""
         self._store.backup(path)
 
+    def archive(self, before: datetime | None = None) -> ArchiveStats:
+        """Compress the words of everything remembered before a moment (now). Nothing changes for who reads it.
+
+        By itself a memory does so after `archive_after_days`. The file shrinks with the next `vacuum`.
+        """
+        return self._store.archive(before)
+
     def vacuum(self) -> int:
         """Give free space back to the disk and tidy the index; how many bytes the file shrank by."""
         return self._store.vacuum()
@@ -391,6 +451,10 @@ class AsyncMemory:
     get = _in_thread(Memory.get)
     history = _in_thread(Memory.history)
     list = _in_thread(Memory.list)
+    facts = _in_thread(Memory.facts)
+    summaries = _in_thread(Memory.summaries)
+    compact = _in_thread(Memory.compact)
+    undo = _in_thread(Memory.undo)
     pin = _in_thread(Memory.pin)
     unpin = _in_thread(Memory.unpin)
     forget = _in_thread(Memory.forget)
@@ -399,6 +463,7 @@ class AsyncMemory:
     flush = _in_thread(Memory.flush)
     check = _in_thread(Memory.check)
     backup = _in_thread(Memory.backup)
+    archive = _in_thread(Memory.archive)
     vacuum = _in_thread(Memory.vacuum)
     get_stats = _in_thread(Memory.get_stats)
     close = _in_thread(Memory.close)

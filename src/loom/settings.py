@@ -294,6 +294,10 @@ SETTINGS: Mapping[str, SettingRule] = MappingProxyType(
         "index_tail_bytes": SettingRule(int, "bytes of text that may await indexing, likewise", 1024),
         "lease_s": SettingRule(float, "seconds after which a silent worker loses its place", 0.1, 86_400),
         "close_timeout_s": SettingRule(float, "seconds that close() waits for background work", 0, 86_400),
+        "derive": SettingRule(bool, "draw facts and summaries from what is remembered, in the background"),
+        "archive_after_days": SettingRule(
+            float, "days after which the words of a record are compressed; 0 for never", 0, 36_500
+        ),
         "read_only": SettingRule(bool, "open for reading only"),
     }
 )
@@ -347,6 +351,8 @@ class Settings:
     index_tail_bytes: int = 4 * _MIB
     lease_s: float = 10.0
     close_timeout_s: float = 5.0
+    derive: bool = True
+    archive_after_days: float = 30.0
     read_only: bool = False
     sources: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
 

@@ -8,12 +8,19 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from loom.memory.compaction import CompactionConfig, CompactionResult, MemoryCompactor
+    from loom.memory.compression import FidelityChecker, L4Compressor
     from loom.memory.core import LoomMemory
     from loom.memory.embeddings import EmbeddingProvider
+    from loom.memory.fact_extractor import FactExtractor
     from loom.memory.factory import MemoryFactory
+    from loom.memory.language_model import HttpLanguageModel, LanguageModel
     from loom.memory.manager import MemoryManager
     from loom.memory.quotas import LayerCounters, LayerQuota
+    from loom.memory.reranker import MemoryReranker, RerankSignal
     from loom.memory.sanitizers import ContentSanitizer
+    from loom.memory.segment_store import InMemorySegmentStore, LogSegmentStore, MemorySegment, SegmentStore
+    from loom.memory.summarizer import Summarizer
     from loom.memory.tokenizer import AnthropicCounter, EstimateCounter, TiktokenCounter, TokenCounter
     from loom.memory.types import (
         Fact,
@@ -25,6 +32,7 @@ if TYPE_CHECKING:
         MemoryType,
         MemoryUnit,
         Receipt,
+        StoredSummary,
         TaskSummary,
         Trust,
     )
@@ -32,24 +40,40 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AnthropicCounter",
+    "CompactionConfig",
+    "CompactionResult",
     "ContentSanitizer",
     "EmbeddingProvider",
     "EstimateCounter",
     "Fact",
+    "FactExtractor",
     "FactType",
+    "FidelityChecker",
     "Hit",
+    "HttpLanguageModel",
+    "InMemorySegmentStore",
     "InMemoryVectorStore",
+    "L4Compressor",
+    "LanguageModel",
     "LayerCounters",
     "LayerQuota",
+    "LogSegmentStore",
     "LoomMemory",
+    "MemoryCompactor",
     "MemoryFactory",
     "MemoryManager",
     "MemoryQuery",
+    "MemoryReranker",
+    "MemorySegment",
     "MemoryStrategyType",
     "MemoryTier",
     "MemoryType",
     "MemoryUnit",
     "Receipt",
+    "RerankSignal",
+    "SegmentStore",
+    "StoredSummary",
+    "Summarizer",
     "TaskSummary",
     "TiktokenCounter",
     "TokenCounter",
@@ -58,7 +82,14 @@ __all__ = [
 ]
 
 _HOMES = {
+    "compaction": ("CompactionConfig", "CompactionResult", "MemoryCompactor"),
+    "compression": ("FidelityChecker", "L4Compressor"),
     "core": ("LoomMemory",),
+    "fact_extractor": ("FactExtractor",),
+    "language_model": ("HttpLanguageModel", "LanguageModel"),
+    "reranker": ("MemoryReranker", "RerankSignal"),
+    "segment_store": ("InMemorySegmentStore", "LogSegmentStore", "MemorySegment", "SegmentStore"),
+    "summarizer": ("Summarizer",),
     "factory": ("MemoryFactory",),
     "manager": ("MemoryManager",),
     "quotas": ("LayerCounters", "LayerQuota"),

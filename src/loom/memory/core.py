@@ -7,8 +7,10 @@ memory.get_l2_tasks(limit=10)
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -43,9 +45,11 @@ from loom.memory.types import (
     MemoryTier,
     MemoryType,
     Receipt,
+    StoredSummary,
     TaskSummary,
     Trust,
     record_as_fact,
+    record_as_summary,
     record_as_task,
 )
 from loom.protocol import Clock, Task, utc_now
@@ -56,6 +60,9 @@ from loom.storage.sqlite import SqliteStore
 
 if TYPE_CHECKING:
     from loom.events import EventBus, Subscription
+    from loom.memory.compaction import CompactionConfig, CompactionResult, MemoryCompactor
+    from loom.memory.knowledge import Knowledge, Undone
+    from loom.memory.language_model import LanguageModelLike
 
 __all__ = ["LoomMemory"]
 
@@ -69,7 +76,8 @@ class LoomMemory:
     `store` is a store to share (it stays open when this memory closes), or a path, or nothing for a memory that
     lives in this process. Budgets and other settings that are not given come from the environment, a TOML file,
     the memory file itself or the profile. With an `event_bus`, every task published there is remembered once.
-    `embedder` is a provider or the name of one; `enable_l4_vectorization=False` does without.
+    `embedder` is a provider or the name of one; `enable_l4_vectorization=False` does without. `llm` is what facts
+    and summaries are drawn with, in the background; without one they are drawn by rules.
     """
 
     def __init__(
@@ -89,6 +97,8 @@ class LoomMemory:
         embedding_provider: EmbeddingProvider | None = None,
         enable_l4_vectorization: bool = True,
         sanitizer: ContentSanitizer | None = None,
+        llm: LanguageModelLike | None = None,
+        compaction: CompactionConfig | None = None,
         reconfigure: bool = False,
         clock: Clock = utc_now,
         config: str | Path | None = None,
@@ -133,6 +143,11 @@ class LoomMemory:
             if self._owns_store:
                 self._store.close()
             raise
+        self._llm = llm
+        self._compaction = compaction
+        if self._tiers.settings.derive:
+            # What draws knowledge is loaded when there is time to: opening does not wait for it.
+            self._store.employ(self, lambda publish, thorough: self.knowledge.work(publish, thorough))
         self._bus = event_bus
         if event_bus is not None:
             self._subscription = event_bus.register_handler("*", self._on_task, blocking=True)
@@ -199,6 +214,24 @@ class LoomMemory:
         """The four tiers, all with the same interface."""
         tiers = (self.l1, self.l2, self.l3, self.l4)
         return {layer.tier: layer for layer in tiers}
+
+    @functools.cached_property
+    def compactor(self) -> MemoryCompactor:
+        """What summarises stretches of the archive tier when that is nearly full."""
+        from loom.memory.compaction import MemoryCompactor
+        from loom.memory.summarizer import Summarizer
+
+        summarizer = Summarizer(self._llm, token_counter=self._counter)
+        return MemoryCompactor(self._compaction, self, self._counter, summarizer=summarizer)
+
+    @functools.cached_property
+    def knowledge(self) -> Knowledge:
+        """What draws facts and summaries from the log, and takes them back."""
+        from loom.memory.fact_extractor import FactExtractor
+        from loom.memory.knowledge import Knowledge
+
+        embeds = self._embedder is not None
+        return Knowledge(self._store, self._tiers, FactExtractor(self._llm), self.compactor, embeds)
 
     # -- remembering -----------------------------------------------------------------------------------
 
@@ -302,9 +335,61 @@ class LoomMemory:
     def get_fact(self, fact_id: str) -> Fact | None:
         """A fact by its id. Counts as a use of it."""
         record = self.get(fact_id)
-        if record is None or record.kind != MemoryType.FACT:
-            return None
-        return record_as_fact(record, self._store.uses(record.seq, self._node))
+        return None if record is None or record.kind != MemoryType.FACT else self._as_fact(record)
+
+    def _as_fact(self, record: Record) -> Fact:
+        return record_as_fact(record, self._store.uses(record.seq, self._node), self._store.neighbours(record.id)[0])
+
+    def facts(
+        self,
+        question: str | None = None,
+        *,
+        limit: int = 50,
+        fact_type: FactType | str | None = None,
+        session_id: str | None = None,
+        as_of: datetime | None = None,
+        history: bool = False,
+    ) -> list[Fact]:
+        """What is known: the facts that answer a question, best first, or without one the newest first.
+
+        With `as_of`, what held at that moment; with `history`, also what no longer holds.
+        """
+        kind = None if fact_type is None else _known_fact_type(fact_type)
+        wanted = Filter(
+            node=self._node, kind=str(MemoryType.FACT), session_id=session_id, as_of=as_of, history=history
+        )
+        found: list[Fact] = []
+        asked, after = limit, None
+        while True:
+            if question is None:
+                page = self._store.scan(wanted, limit=limit, after=after)
+                records, after = list(page.records), page.next
+            else:
+                records = self._records_of(self.recall(question, limit=asked, wanted=wanted))
+                found, after = [], asked if len(records) == asked else None
+                asked *= 4
+            found += [fact for fact in map(self._as_fact, records) if kind in (None, fact.fact_type)]
+            if len(found) >= limit or after is None:
+                return found[:limit]
+
+    def summaries(
+        self, session_id: str | None = None, *, limit: int = 50, history: bool = False
+    ) -> list[StoredSummary]:
+        """The summaries of stretches of dialogue, the newest first; with `history`, also those that hold no more."""
+        wanted = Filter(node=self._node, kind=str(MemoryType.SUMMARY), session_id=session_id, history=history)
+        page = self._store.scan(wanted, limit=limit)
+        return [record_as_summary(record, self._store.neighbours(record.id)[0]) for record in page.records]
+
+    def compact(self) -> CompactionResult:
+        """Summarise stretches of the archive tier now, down to its target. A memory does so by itself in time."""
+        return self.compactor.compact()
+
+    def undo(self, id: str) -> Undone:
+        """Withdraw a summary, a merged fact or a fact that the memory has drawn by itself.
+
+        What it stood for has its place back. The originals were never touched.
+        """
+        return self.knowledge.undo(id)
 
     def get_call_chain(self, task_id: str) -> list[Task]:
         """A task and the tasks that led to it by `parent_task_id`, the first cause first. Cycles end it."""
@@ -324,8 +409,14 @@ class LoomMemory:
     # -- searching -------------------------------------------------------------------------------------
 
     def recall(self, question: str, *, limit: int = 10, wanted: Filter | None = None) -> list[Hit]:
-        """The memories that answer a question, best first: of every node of the namespace, unless filtered."""
-        return recall(self._store, question, limit=limit, wanted=wanted or Filter(), embedder=self._embedder)
+        """The memories that answer a question, best first: of every node of the namespace, unless filtered.
+
+        What was drawn from memories is left out, as they say the same themselves; a filter on `kind` asks for it.
+        """
+        wanted = wanted or Filter()
+        if wanted.derived is None and wanted.kind is None:
+            wanted = replace(wanted, derived=False)
+        return recall(self._store, question, limit=limit, wanted=wanted, embedder=self._embedder)
 
     def search_tasks(self, query: str, limit: int = 10, session_id: str | None = None) -> list[Task]:
         """The tasks that answer a question, best first, wherever they are. What is no fact is a task here."""
@@ -341,9 +432,7 @@ class LoomMemory:
 
     def search_facts(self, query: str, limit: int = 10, session_id: str | None = None) -> list[Fact]:
         """The facts that answer a question, best first."""
-        wanted = Filter(node=self._node, session_id=session_id, kind=str(MemoryType.FACT))
-        hits = self.recall(query, limit=limit, wanted=wanted)
-        return [record_as_fact(record, self._store.uses(record.seq, self._node)) for record in self._records_of(hits)]
+        return self.facts(query, limit=limit, session_id=session_id)
 
     def _records_of(self, hits: Sequence[Hit]) -> list[Record]:
         found = (self._store.get(hit.id) for hit in hits)
@@ -429,6 +518,7 @@ class LoomMemory:
         working = usage.get(MemoryTier.L2)
         hits, misses = (working.hits, working.misses) if working else (0, 0)
         counts = self._store.stats()
+        archive = self._store.archived()
         return {
             **stats,
             "l2_hits": hits,
@@ -436,6 +526,8 @@ class LoomMemory:
             "l2_hit_rate": hits / (hits + misses) if hits + misses else None,
             "backlog": counts["jobs"],
             **counts,
+            "archived": archive.records,
+            "archive_ratio": round(archive.ratio, 2) if archive.records else None,
         }
 
     # -- life ------------------------------------------------------------------------------------------
@@ -445,6 +537,7 @@ class LoomMemory:
         if self._subscription is not None:
             self._subscription.cancel()
             self._subscription = None
+        self._store.dismiss(self)
         if self._owns_store:
             self._store.close()
 
@@ -469,6 +562,13 @@ def _known_tier(tier: MemoryTier | str | None) -> MemoryTier | None:
         raise InvalidInput(f"there is no tier {tier!r}; the tiers are {', '.join(MemoryTier)}") from error
 
 
+def _known_fact_type(fact_type: FactType | str) -> FactType:
+    try:
+        return FactType(fact_type)
+    except ValueError as error:
+        raise InvalidInput(f"there is no fact type {fact_type!r}; the types are {', '.join(FactType)}") from error
+
+
 def _open_store(path: str | Path | None, settings: Settings, clock: Clock) -> SqliteStore:
     return SqliteStore(
         path,
@@ -479,6 +579,7 @@ def _open_store(path: str | Path | None, settings: Settings, clock: Clock) -> Sq
         close_timeout_s=settings.close_timeout_s,
         tail=TailLimit(settings.index_tail_records, settings.index_tail_bytes),
         lease_s=settings.lease_s,
+        archive_after_days=settings.archive_after_days or None,
         clock=clock,
     )
 

@@ -19,7 +19,7 @@ from loom.errors import InvalidInput, OverBudget
 from loom.memory.eviction import choose_victims, rank
 from loom.memory.summarizer import stand_in
 from loom.memory.tokenizer import TokenCounter
-from loom.memory.types import MemoryTier, Receipt
+from loom.memory.types import MemoryTier, MemoryType, Receipt
 from loom.settings import AGREED_SETTINGS, EVICTION_WEIGHTS, Admission, Eviction, Profile, Settings
 from loom.storage.base import HEARD, Draft, Record, Resident, Store, Transaction, Usage, Written
 
@@ -275,6 +275,38 @@ class Tiers:
                 f"whole in {whole}, with a stand-in in {shown}"
             )
         return "; ".join(notes)
+
+    # -- what was drawn from others ----------------------------------------------------------------------
+
+    def of(self, node: str) -> Tiers:
+        """The tiers of another node of the same store."""
+        return self if node == self.node else Tiers(self.store, node, self.settings, self.counter)
+
+    def admit(self, transaction: Transaction, records: Sequence[int], tier: MemoryTier, reason: str) -> None:
+        """Let records enter the archive or the knowledge tier by their stand-ins, and make room."""
+        rules = self._rules_in(transaction)
+        found = transaction.records(records)
+        arrivals = [(seq, self._stand_in_tokens(found[seq])) for seq in records if seq in found]
+        if arrivals:
+            self._enter_stand_ins(transaction, arrivals, tier, reason, rules)
+            self._make_room(transaction, rules)
+
+    def replace(
+        self, transaction: Transaction, draft: Draft, replaced: Sequence[int], tier: MemoryTier, reason: str
+    ) -> None:
+        """Write a record that was drawn from others and let it have their places in a tier."""
+        transaction.leave(replaced, tier, self.node, reason)
+        (written,) = transaction.append([draft])
+        self.admit(transaction, [written.seq], tier, reason)
+
+    def give_back(self, transaction: Transaction, records: Sequence[Record]) -> None:
+        """Let records that are in no tier have a place again: facts as knowledge, all else in the archive."""
+        for tier in (L3, L4):
+            theirs = [record.seq for record in records if (record.kind == MemoryType.FACT) == (tier is L4)]
+            homeless = [
+                seq for seq in theirs if not any(transaction.resides(seq, place, self.node) for place in (L2, L3, L4))
+            ]
+            self.admit(transaction, homeless, tier, "restored")
 
     # -- promotion by use ------------------------------------------------------------------------------
 

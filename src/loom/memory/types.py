@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -23,9 +23,11 @@ __all__ = [
     "MemoryType",
     "MemoryUnit",
     "Receipt",
+    "StoredSummary",
     "TaskSummary",
     "Trust",
     "record_as_fact",
+    "record_as_summary",
     "record_as_task",
 ]
 
@@ -115,6 +117,10 @@ class MemoryUnit:
         return {"role": role, "content": self.content if isinstance(self.content, str) else str(self.content)}
 
 
+# Who spoke says enough, and a summary says what it is about.
+_SPEAK_FOR_THEMSELVES = (MemoryType.MESSAGE, MemoryType.SUMMARY)
+
+
 @dataclass(slots=True)
 class TaskSummary:
     """A task in few words; the task itself stays in the log under `task_id`."""
@@ -134,7 +140,7 @@ class TaskSummary:
     @property
     def text(self) -> str:
         """The summary as one line: what a prompt would show, and what its tokens are counted on."""
-        named = "" if self.action == MemoryType.MESSAGE else self.action  # who spoke says enough
+        named = "" if self.action in _SPEAK_FOR_THEMSELVES else self.action
         done = ": ".join(part for part in (named, self.param_summary) if part) or self.action
         outcome = f" -> {self.result_summary}" if self.result_summary else ""
         tags = f" ({', '.join(self.tags)})" if self.tags else ""
@@ -143,7 +149,11 @@ class TaskSummary:
 
 @dataclass(slots=True)
 class Fact:
-    """One thing held to be true, with how sure that is."""
+    """One thing held to be true, with how sure that is, since when, and what it was drawn from.
+
+    `created_at` is when it became true, `superseded_at` when another fact took its place; None while it holds.
+    `metadata` tells how it came about: the label and key of an extracted fact, the fidelity of a merged one.
+    """
 
     content: str
     fact_type: FactType = FactType.DOMAIN_KNOWLEDGE
@@ -152,6 +162,11 @@ class Fact:
     tags: list[str] = field(default_factory=list)
     access_count: int = 0
     created_at: datetime = field(default_factory=utc_now)
+    importance: float | None = None
+    sources: list[str] = field(default_factory=list)
+    superseded_at: datetime | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+    embedding: Any = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.confidence <= 1.0:
@@ -164,6 +179,8 @@ class Fact:
         if isinstance(self.tags, str) or not all(isinstance(tag, str) for tag in self.tags):
             raise InvalidInput(f"tags are a list of texts, not {self.tags!r}")
         self.tags = [*self.tags]
+        if self.importance is not None:
+            _checked_importance(self.importance)
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +268,45 @@ class Hit:
         return "; ".join(reasons)
 
 
+@dataclass(frozen=True, slots=True)
+class StoredSummary:
+    """A summary that stands, or stood, for a stretch of dialogue, and how faithful it is to it.
+
+    `faithful` is what the fidelity gate said: only then did it take the places of its sources. `superseded_at` is
+    when it was withdrawn, None while it stands.
+    """
+
+    id: str
+    text: str
+    tokens: int
+    original_tokens: int
+    session_id: str | None
+    created_at: datetime
+    fidelity: float
+    faithful: bool
+    method: str
+    sources: tuple[str, ...]
+    superseded_at: datetime | None
+
+
+def record_as_summary(record: Record, sources: Sequence[str]) -> StoredSummary:
+    """A record of kind `summary` that the memory made itself."""
+    data = record.data if isinstance(record.data, Mapping) else {}
+    return StoredSummary(
+        id=record.id,
+        text=record.content,
+        tokens=record.tokens,
+        original_tokens=int(data.get("tokens_of_originals", record.tokens)),
+        session_id=record.session_id,
+        created_at=record.created_at,
+        fidelity=float(data.get("fidelity", 1.0)),
+        faithful=bool(data.get("faithful", True)),
+        method=str(data.get("method", "")),
+        sources=tuple(sources),
+        superseded_at=record.superseded_at,
+    )
+
+
 def record_as_task(record: Record) -> Task:
     """A record as the task it was, or, of what was no task, as one: its kind is the action, its text a parameter."""
     if record.kind == MemoryType.TASK and isinstance(record.data, Mapping):
@@ -267,7 +323,7 @@ def record_as_task(record: Record) -> Task:
     )
 
 
-def record_as_fact(record: Record, uses: int = 0) -> Fact:
+def record_as_fact(record: Record, uses: int = 0, sources: Sequence[str] = ()) -> Fact:
     """A record of kind `fact` as the fact it holds."""
     data = record.data if isinstance(record.data, Mapping) else {}
     return Fact(
@@ -278,4 +334,8 @@ def record_as_fact(record: Record, uses: int = 0) -> Fact:
         tags=[*data.get("tags", ())],
         access_count=uses,
         created_at=record.created_at,
+        importance=record.importance,
+        sources=[*sources],
+        superseded_at=record.superseded_at,
+        metadata=dict(data.get("metadata", {})),
     )

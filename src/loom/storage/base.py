@@ -88,6 +88,8 @@ class Draft(NamedTuple):
     shorter stands in for it there. `named` says that the caller chose the id, so it may exist already;
     `revises` then allows a new version of the same kind, where other content would be an error. Another importance
     makes a new version too, unless it is `lasting`: then the new version is at least as important as the old one.
+    `sources` are the ids it was made from: forgetting one takes it too. One that was `drawn` from them says nothing
+    that they do not say, and with `replaces` it stands in a tier for all of them.
     """
 
     id: str
@@ -111,6 +113,8 @@ class Draft(NamedTuple):
     revises: bool = False
     window_tokens: int | None = None
     lasting: bool = False
+    drawn: bool = False
+    replaces: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +165,9 @@ class Filter:
 
     `since` is inclusive and `until` exclusive, both on `created_at`. `as_of` asks what was valid at a
     moment, `known_at` what had been committed by then. Without them, only the current version of each id
-    is meant, unless `history` is True. `where` compares metadata: a value must be equal, or be in the
-    stored list; a list of values means any of them.
+    is meant, unless `history` is True. `derived` asks for what was drawn from other records (facts,
+    summaries), or for what was not. `where` compares metadata: a value must be equal, or be in the stored
+    list; a list of values means any of them.
     """
 
     ids: Collection[str] | None = None
@@ -182,6 +187,7 @@ class Filter:
     as_of: datetime | None = None
     known_at: datetime | None = None
     pinned: bool | None = None
+    derived: bool | None = None
     history: bool = False
     where: Mapping[str, Any] | None = None
 
@@ -199,11 +205,11 @@ class Filter:
 
     @property
     def narrows(self) -> bool:
-        """Whether anything is asked for beyond the current version of everything."""
-        return self != _EVERYTHING
+        """Whether anything is asked for beyond the current version of everything, derived or not."""
+        return self not in _EVERYTHING
 
 
-_EVERYTHING = Filter()
+_EVERYTHING = (Filter(), Filter(derived=False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,6 +405,22 @@ class Transaction(Protocol):
 
     def append(self, drafts: Sequence[Draft]) -> list[Written]: ...
 
+    def derive(self, derived: str, sources: Sequence[str]) -> None: ...
+
+    def draws_on(self, derived: str, source: str) -> bool: ...
+
+    def is_drawn(self, record: int, replacing: bool = False) -> bool: ...
+
+    def supersede(self, record: int, by: int, at: datetime) -> bool: ...
+
+    def progress(self, name: str) -> int: ...
+
+    def advance(self, name: str, to: int) -> None: ...
+
+    def sources(self, id: str) -> list[Record]: ...
+
+    def get(self, id: str) -> Record | None: ...
+
     def enter(
         self, records: Sequence[int], tier: str, node: str, reason: str = "", tokens: Sequence[int] | None = None
     ) -> int: ...
@@ -446,6 +468,8 @@ class Transaction(Protocol):
     def put_vectors(self, records: Sequence[int], vectors: Vector) -> None: ...
 
     def enqueue(self, kind: str, record: int = 0, data: Sequence[int] = ()) -> int: ...
+
+    def take_jobs(self, kind: str, limit: int) -> list[Job]: ...
 
     def pin(self, id: str, pinned: bool) -> None: ...
 
@@ -496,6 +520,8 @@ class Store(Protocol):
 
     def window(self, node: str) -> list[tuple[int, int]]: ...
 
+    def vectors(self, records: Iterable[int]) -> dict[int, Vector]: ...
+
     def touch(self, records: Iterable[int], node: str) -> None: ...
 
     def uses(self, record: int, node: str) -> int: ...
@@ -505,6 +531,10 @@ class Store(Protocol):
     def clock(self) -> datetime: ...
 
     def neighbours(self, id: str) -> tuple[tuple[str, ...], tuple[str, ...]]: ...
+
+    def replaced(self, seqs: Iterable[int]) -> set[int]: ...
+
+    def progress(self, name: str) -> tuple[int, int]: ...
 
     def entry(self, key: str, *, scope: str = "local", owner: str = "") -> Entry | None: ...
 

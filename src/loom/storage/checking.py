@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from loom.storage.archive import damaged
 from loom.storage.base import CheckReport
 from loom.storage.engine import Engine
 from loom.storage.projections import TEXT, VECTORS, active_space, index_folder, last_number
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["check"]
 
 # Rows that mean nothing without the record they name.
-_POINTING = ("supersessions", "moves", "residents", "vectors", "accesses", "jobs")
+_POINTING = ("supersessions", "derivations", "moves", "residents", "vectors", "accesses", "jobs")
 _TO_NOTHING = "record > 0 AND record NOT IN (SELECT seq FROM records WHERE version > 0)"
 
 _SEQUENCES = (
@@ -40,6 +41,8 @@ _SEQUENCES = (
     ("forgotten", "seq"),
     ("jobs", "seq"),
     ("blobs", "seq"),
+    ("blocks", "number"),
+    ("dictionaries", "number"),
 )
 
 
@@ -52,8 +55,8 @@ def check(store: SqliteStore, repair: bool) -> CheckReport:
         problems += _integrity(connection)
         records = 0
         if not problems:
-            damaged = list(_damaged_records(connection, namespace))
-            problems += damaged
+            problems += damaged(connection, namespace, engine.archive)
+            problems += _damaged_records(connection, namespace)
             records = int(
                 connection.execute(
                     "SELECT count(*) FROM records WHERE namespace = ? AND version > 0", (namespace,)
@@ -118,7 +121,8 @@ def _damaged_records(connection: sqlite3.Connection, namespace: int) -> Iterator
     for row in connection.execute(
         f"SELECT {RECORD_COLUMNS} FROM records r WHERE r.namespace = ? AND r.version > 0", (namespace,)
     ):
-        if checksum(row[:24]) != row[24]:
+        unreadable = row[26] is not None and row[23] is None  # its block is reported
+        if not unreadable and checksum(row[:24]) != row[24]:
             yield f"record {row[4]!r} (number {row[0]}) does not match its checksum"
 
 

@@ -35,6 +35,7 @@ from loom.errors import (
 )
 from loom.protocol import new_id, utc_now
 from loom.storage import schema
+from loom.storage.archive import Reader
 
 __all__ = ["Clock", "Engine", "from_micros", "to_micros", "translate"]
 
@@ -99,6 +100,7 @@ class Engine:
         self._write_lock_held_for_fork = False
         self._quiet_at_fork = False
         self._severed = False
+        self.archive = Reader()
         self.store_id = self._open()
         _living.add(self)
 
@@ -237,6 +239,7 @@ class Engine:
         return connection
 
     def _configure(self, connection: sqlite3.Connection, writer: bool) -> None:
+        self.archive.serve(connection)
         execute = connection.execute
         execute("PRAGMA temp_store = MEMORY")
         execute("PRAGMA cache_size = -8192")

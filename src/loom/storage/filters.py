@@ -87,7 +87,10 @@ def conditions(wanted: Filter, namespace: int, connection: sqlite3.Connection) -
     if wanted.pinned is not None:
         inside = "EXISTS" if wanted.pinned else "NOT EXISTS"
         clauses.append(f"{inside} (SELECT 1 FROM pins p WHERE p.id_hash = r.id_hash)")
-    for flag in ("pinned", "history"):
+    if wanted.derived is not None:
+        inside = "EXISTS" if wanted.derived else "NOT EXISTS"
+        clauses.append(f"{inside} (SELECT 1 FROM derivations d WHERE d.record = r.seq)")
+    for flag in ("pinned", "derived", "history"):
         if not isinstance(getattr(wanted, flag), bool | None):
             raise InvalidInput(f"{flag} is True or False, not {getattr(wanted, flag)!r}")
     if not isinstance(wanted.where, Mapping | None):

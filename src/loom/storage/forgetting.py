@@ -12,19 +12,17 @@ import json
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from loom.errors import ForgetPending
+from loom.storage.archive import Reader, Removal
 from loom.storage.base import ForgetReceipt, Retention
-from loom.storage.engine import Engine
+from loom.storage.engine import Engine, to_micros
 from loom.storage.projections import TEXT, VECTORS, Projector, StaleProjection
 from loom.storage.residency import TierBooks
 from loom.storage.rows import id_hash
-from loom.storage.transactions import EMPTY_VECTORS
+from loom.storage.transactions import DERIVE, EMPTY_VECTORS, RESTORE, SqliteTransaction
 from loom.storage.worker import LeaseLost, Worker
-
-if TYPE_CHECKING:
-    from loom.storage.transactions import SqliteTransaction
 
 __all__ = ["SCRUB", "expired", "remove", "resume", "retention", "scrub"]
 
@@ -34,7 +32,7 @@ _CHUNK = 500
 _MICROS_PER_DAY = 86_400_000_000
 
 
-def remove(transaction: SqliteTransaction, where: str, values: Sequence[Any]) -> ForgetReceipt:
+def remove(transaction: SqliteTransaction, archive: Reader, where: str, values: Sequence[Any]) -> ForgetReceipt:
     """Empty the records a condition admits, with all versions and derivatives, and note what to scrub."""
     connection, namespace = transaction.connection, transaction.namespace
     chosen = [row[0] for row in connection.execute(f"SELECT DISTINCT r.id FROM records r WHERE {where}", values)]
@@ -43,12 +41,14 @@ def remove(transaction: SqliteTransaction, where: str, values: Sequence[Any]) ->
     hashes = [id_hash(namespace, one) for one in chosen]
     derived = _derived(connection, hashes)
     hashes += derived
+    _keep_what_remains(transaction, hashes, derived)
     seqs = [
         row[0]
         for part in _parts(hashes)
         for row in connection.execute(f"SELECT seq FROM records WHERE id_hash IN ({_marks(part)})", part)
     ]
     books = TierBooks(connection, namespace)
+    Removal(connection, namespace, archive, transaction.next_seq).remove(seqs)
     counts = {"records": len(seqs), "moves": 0, "vectors": 0, "accesses": 0, "jobs": 0}
     for part in _parts(seqs):
         marks = _marks(part)
@@ -59,6 +59,12 @@ def remove(transaction: SqliteTransaction, where: str, values: Sequence[Any]) ->
         ).rowcount
         counts["jobs"] += _remove_jobs(connection, namespace, part)
         connection.execute(f"DELETE FROM supersessions WHERE record IN ({marks})", part)
+        freed = connection.execute(
+            f"DELETE FROM supersessions WHERE by IN ({marks}) RETURNING record", part
+        ).fetchall()
+        if freed:  # what a forgotten record had taken the place of is valid again
+            transaction.enqueue(RESTORE, data=[record for (record,) in freed])
+        connection.execute(f"DELETE FROM derivations WHERE record IN ({marks})", part)
         connection.execute(f"{_EMPTY_RECORDS} WHERE seq IN ({marks})", part)
         books.remove(part)
     books.recount()
@@ -73,12 +79,35 @@ def remove(transaction: SqliteTransaction, where: str, values: Sequence[Any]) ->
     return ForgetReceipt(tuple(chosen), derived=len(derived), **counts)
 
 
+def _keep_what_remains(transaction: SqliteTransaction, leaving: Sequence[int], derived: Sequence[int]) -> None:
+    """Let what else the derived records were made from be drawn from again, and have its places back."""
+    connection, gone = transaction.connection, set(leaving)
+    again: set[int] = set()
+    places: set[int] = set()
+    for one in derived:
+        rows = connection.execute(
+            "SELECT e.source, max(r.seq), EXISTS (SELECT 1 FROM records d JOIN derivations v ON v.record = d.seq "
+            "WHERE d.id_hash = e.derived AND v.replaces) "
+            "FROM edges e JOIN records r ON r.id_hash = e.source WHERE e.derived = ? GROUP BY e.source",
+            (one,),
+        )
+        for source, record, replaced in rows:
+            if source not in gone:
+                again.add(record)
+                if replaced:
+                    places.add(record)
+    if again:
+        transaction.enqueue(DERIVE, data=sorted(again))
+    if places:
+        transaction.enqueue(RESTORE, data=sorted(places))
+
+
 # Not DELETE: see `loom.storage.schema` for what that would leave behind.
 _EMPTY_RECORDS = (
     "UPDATE records SET id_hash = NULL, session_hash = NULL, id = '', version = 0, tier = NULL, kind = '', "
     "node = '', session = NULL, role = NULL, name = NULL, trust = '', subject = '', flow = '', layer = '', "
     "importance = 0, tokens = 0, window_tokens = NULL, counter = '', created_at = 0, committed_at = 0, checksum = 0, "
-    "metadata = NULL, data = NULL, content = ''"
+    "metadata = NULL, data = NULL, content = '', block = NULL, archived_bytes = NULL"
 )
 
 
@@ -125,6 +154,8 @@ def scrub(
     Raises `ForgetPending` at the deadline; the job stays queued.
     """
     if engine.path is None:
+        while _move_blocks(engine, namespace):
+            pass
         with engine.write() as connection:
             connection.execute("DELETE FROM jobs WHERE namespace = ? AND kind = ?", (namespace, SCRUB))
         return 0
@@ -163,6 +194,9 @@ def resume(engine: Engine, namespace: int, projector: Projector, deadline: float
     for kind in (TEXT, VECTORS):
         rewritten += _remove_from_segments(projector, kind, records)
     projector.sweep()
+    while _move_blocks(engine, namespace):
+        pass
+    engine.archive.clear()
     while not engine.truncate_wal():
         if time.monotonic() >= deadline:
             raise ForgetPending(
@@ -177,6 +211,15 @@ def resume(engine: Engine, namespace: int, projector: Projector, deadline: float
             [(namespace, SCRUB, job[0], job[1]) for job in jobs],
         )
     return rewritten
+
+
+def _move_blocks(engine: Engine, namespace: int) -> bool:
+    """Bring archive blocks over from dictionaries that must go, some at a time, so that writers get their turn."""
+    with engine.write() as connection:
+        transaction = SqliteTransaction(connection, namespace, to_micros(engine.clock()), lambda _: None)
+        moved = Removal(connection, namespace, engine.archive, transaction.next_seq).move_some()
+        transaction.finish()
+    return moved
 
 
 def _remove_from_segments(projector: Projector, kind: str, records: set[int]) -> int:
@@ -201,7 +244,8 @@ def expired(connection: sqlite3.Connection, namespace: int, rule: Retention, now
     current = (
         "records r WHERE r.namespace = ? AND r.version > 0 AND NOT EXISTS "
         "(SELECT 1 FROM supersessions s WHERE s.record = r.seq) "
-        "AND NOT EXISTS (SELECT 1 FROM pins p WHERE p.id_hash = r.id_hash)"
+        "AND NOT EXISTS (SELECT 1 FROM pins p WHERE p.id_hash = r.id_hash) "
+        "AND NOT EXISTS (SELECT 1 FROM derivations d WHERE d.record = r.seq)"  # they go with their sources
     )
     found: dict[str, None] = {}
     if rule.max_age_days is not None:
@@ -215,8 +259,8 @@ def expired(connection: sqlite3.Connection, namespace: int, rule: Retention, now
             found[row[0]] = None
     if rule.max_bytes is not None:
         for row in connection.execute(
-            "SELECT id FROM (SELECT r.id AS id, sum(length(CAST(r.content AS BLOB))) OVER (ORDER BY r.seq DESC) "
-            f"AS total FROM {current}) WHERE total > ?",
+            "SELECT id FROM (SELECT r.id AS id, sum(coalesce(r.archived_bytes, length(CAST(r.content AS BLOB)))) "
+            f"OVER (ORDER BY r.seq DESC) AS total FROM {current}) WHERE total > ?",
             (namespace, rule.max_bytes),
         ):
             found[row[0]] = None

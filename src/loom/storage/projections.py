@@ -22,6 +22,7 @@ import numpy.typing as npt
 from loom.errors import StoreFull, StoreUnavailable, UnsupportedStore
 from loom.protocol import new_id
 from loom.storage import text_index, vector_index, words
+from loom.storage.archive import CONTENT
 from loom.storage.engine import Engine
 from loom.storage.segments import DamagedSegment, Segment, open_segment, write_segment
 
@@ -51,6 +52,10 @@ _LARGEST_WHILE_WRITING = 32_768
 _LARGEST_CHUNK = 16_384
 
 Built = tuple[Mapping[str, Any], Mapping[str, npt.NDArray[Any]]]
+
+
+SPOKEN = f"SELECT r.seq, r.name, ifnull({CONTENT}, '') FROM records r"
+"""SQL for what the text index takes in of a record: who spoke, and what."""
 
 
 class StaleProjection(Exception):
@@ -126,6 +131,7 @@ class NamespaceIndex:
         ]
         if forgotten:
             self._drop(forgotten)
+            self._engine.archive.clear()
         self._seen = seq
 
     def _follow_text(self, connection: sqlite3.Connection) -> None:
@@ -145,7 +151,7 @@ class NamespaceIndex:
             self.text = text_index.TextIndex(segments, self._tail)
             self._states[TEXT] = state
         for key, name, content in connection.execute(
-            "SELECT seq, name, content FROM records WHERE namespace = ? AND seq > ? AND version > 0 ORDER BY seq",
+            f"{SPOKEN} WHERE r.namespace = ? AND r.seq > ? AND r.version > 0 ORDER BY r.seq",
             (self._namespace, max(self._tail_seen, state.watermark)),
         ):
             self._tail.add(key, words.terms(words.spoken(name, content)))
@@ -259,6 +265,15 @@ def read_state(connection: sqlite3.Connection, namespace: int, kind: str) -> _St
     return _State(*row) if row else _State()
 
 
+def advance(connection: sqlite3.Connection, namespace: int, kind: str, watermark: int) -> None:
+    """Note how far a piece of work that follows the log has come, inside the caller's transaction."""
+    connection.execute(
+        "INSERT INTO projections (namespace, kind, generation, basis, watermark) VALUES (?1, ?2, 0, '', ?3) "
+        "ON CONFLICT (namespace, kind) DO UPDATE SET watermark = ?3",
+        (namespace, kind, watermark),
+    )
+
+
 def start_over(connection: sqlite3.Connection, namespace: int, kind: str, basis: str) -> None:
     """Let no segment of a kind count any more, inside the caller's transaction; their files are swept later."""
     connection.execute("DELETE FROM segments WHERE namespace = ? AND kind = ?", (namespace, kind))
@@ -352,8 +367,7 @@ class Projector:
     ) -> tuple[str, list[tuple[int, Any, Any]]]:
         if kind == TEXT:
             rows = connection.execute(
-                "SELECT seq, name, content FROM records WHERE namespace = ? AND seq > ? AND version > 0 "
-                "ORDER BY seq LIMIT ?",
+                f"{SPOKEN} WHERE r.namespace = ? AND r.seq > ? AND r.version > 0 ORDER BY r.seq LIMIT ?",
                 (self._namespace, state.watermark, _LARGEST_CHUNK),
             ).fetchall()
             return TEXT_BASIS, rows

@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from loom.errors import CorruptStore, InvalidInput
-from loom.storage.base import Dimensions, Entry, Record
+from loom.storage.archive import CONTENT, DATA
+from loom.storage.base import Dimensions, Entry, Job, Record
 from loom.storage.engine import from_micros
 
 __all__ = [
@@ -20,10 +21,12 @@ __all__ = [
     "checksum",
     "dump_json",
     "id_hash",
+    "read_newest",
     "read_records",
     "read_settings",
     "session_hash",
     "to_entry",
+    "to_job",
     "to_record",
 ]
 
@@ -31,7 +34,7 @@ __all__ = [
 RECORD_COLUMNS = (
     "r.seq, r.namespace, r.id_hash, r.session_hash, r.id, r.version, r.tier, r.kind, r.node, r.session, r.role, "
     "r.name, r.trust, r.subject, r.flow, r.layer, r.importance, r.tokens, r.counter, r.created_at, r.committed_at, "
-    "r.metadata, r.data, r.content, r.checksum, (SELECT s.at FROM supersessions s WHERE s.record = r.seq)"
+    f"r.metadata, {DATA}, {CONTENT}, r.checksum, (SELECT s.at FROM supersessions s WHERE s.record = r.seq), r.block"
 )
 
 ENTRY_COLUMNS = (
@@ -42,7 +45,7 @@ ENTRY_COLUMNS = (
 def dump_json(value: Any, what: str) -> str:
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(f"{what} must be plain JSON (text, numbers, lists, objects): {error}") from error
 
 
@@ -92,6 +95,15 @@ def read_records(connection: sqlite3.Connection, namespace: int, seqs: Iterable[
     return found
 
 
+def read_newest(connection: sqlite3.Connection, namespace: int, id: str) -> Record | None:
+    """The newest version under an id, or None."""
+    row = connection.execute(
+        f"SELECT {RECORD_COLUMNS} FROM records r WHERE r.id_hash = ? AND r.id = ? ORDER BY r.version DESC LIMIT 1",
+        (id_hash(namespace, id), id),
+    ).fetchone()
+    return None if row is None else to_record(row)
+
+
 def read_settings(connection: sqlite3.Connection, namespace: int, node: str) -> dict[str, Any]:
     """What the file says about a node (the empty node: about the whole namespace)."""
     rows = connection.execute(
@@ -108,6 +120,11 @@ def _parsed_settings(rows: tuple[tuple[str, str], ...]) -> dict[str, Any]:
 
 def to_record(row: tuple[Any, ...]) -> Record:
     if checksum(row[:24]) != row[24]:
+        if row[26] is not None:
+            raise CorruptStore(
+                f"record {row[4]!r} (number {row[0]}) is in archive block {row[26]}, which is damaged, with all "
+                "that is in it. Run check() for the full list, and restore a backup."
+            )
         raise CorruptStore(
             f"record {row[4]!r} (number {row[0]}) does not match its checksum: the file was damaged. "
             "Run check() for the full list, and restore a backup."
@@ -139,6 +156,11 @@ def to_record(row: tuple[Any, ...]) -> Record:
 def dimensions(subject: Any, flow: Any, layer: Any) -> Dimensions:
     """One of the eight; they are shared."""
     return Dimensions(subject, flow, layer)
+
+
+def to_job(row: tuple[Any, ...]) -> Job:
+    seq, kind, record, data, attempts, error = row
+    return Job(seq, kind, record, tuple(json.loads(data)) if data else (), attempts, error)
 
 
 def to_entry(row: tuple[Any, ...]) -> Entry:

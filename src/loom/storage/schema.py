@@ -189,6 +189,26 @@ UPGRADES: list[str] = [
         SELECT namespace, node, tier, count(*), sum(tokens) FROM residents GROUP BY namespace, node, tier;
     DELETE FROM moves WHERE tier = 'l1';
     """,
+    """
+    -- The words and data of older records, many together and compressed. A record whose words are in a block names it
+    -- and holds none itself. A block or dictionary that was replaced stays as an empty row until VACUUM.
+    CREATE TABLE dictionaries (
+        number INTEGER PRIMARY KEY, namespace INTEGER NOT NULL, trained_on INTEGER NOT NULL,
+        checksum INTEGER NOT NULL, support BLOB NOT NULL, phrases BLOB NOT NULL
+    );
+    CREATE TABLE blocks (
+        number INTEGER PRIMARY KEY, namespace INTEGER NOT NULL, dictionary INTEGER NOT NULL,
+        records INTEGER NOT NULL, raw_bytes INTEGER NOT NULL, checksum INTEGER NOT NULL, data BLOB NOT NULL
+    );
+    ALTER TABLE records ADD COLUMN block INTEGER;
+    ALTER TABLE records ADD COLUMN archived_bytes INTEGER;
+    CREATE INDEX records_by_block ON records (block) WHERE block IS NOT NULL;
+
+    -- Records that were drawn from others, which `edges` names. `replaces`: it stands in a tier for all of them.
+    CREATE TABLE derivations (record INTEGER PRIMARY KEY, namespace INTEGER NOT NULL, replaces INTEGER NOT NULL);
+    -- A record can take the place of another one under another id, and lose it again.
+    CREATE INDEX supersessions_by_successor ON supersessions (by);
+    """,
 ]
 
 

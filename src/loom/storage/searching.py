@@ -19,7 +19,7 @@ from loom.errors import CorruptStore, InvalidInput, WrongDimension
 from loom.storage.base import Candidates, Filter, Match, Vector
 from loom.storage.engine import Engine
 from loom.storage.filters import conditions
-from loom.storage.projections import TEXT, VECTORS, NamespaceIndex, StaleProjection, read_state
+from loom.storage.projections import SPOKEN, TEXT, VECTORS, NamespaceIndex, StaleProjection, read_state
 from loom.storage.segments import DamagedSegment
 from loom.storage.upkeep import Upkeep
 from loom.storage.vector_index import VectorIndex
@@ -140,9 +140,11 @@ class Searcher:
         check_limit(limit)
         # Mostly the filter admits most of what is found: ask for a few more, and see who may stay.
         count = limit + 8
+        if wanted.derived is False and _any_derived(connection):
+            count += limit  # what was drawn from a record is found by the same words
         keys, scores = nominate(connection, index, count, None)
         if not wanted.narrows:
-            gone = _superseded(connection, keys)
+            gone = _kept_out(connection, keys, wanted.derived is False)
             if not gone:  # mostly
                 return dict(zip(keys[:limit].tolist(), scores[:limit].tolist(), strict=True))
             kept = set(keys.tolist()) - gone
@@ -225,23 +227,26 @@ def _terms_of(connection: sqlite3.Connection, keys: Sequence[int]) -> list[list[
     for start in range(0, len(keys), 500):
         part = keys[start : start + 500]
         marks = ", ".join("?" * len(part))
-        for key, name, content in connection.execute(
-            f"SELECT seq, name, content FROM records WHERE seq IN ({marks}) AND version > 0", part
-        ):
+        for key, name, content in connection.execute(f"{SPOKEN} WHERE r.seq IN ({marks}) AND r.version > 0", part):
             found[key] = terms(spoken(name, content))
     return [found.get(key, []) for key in keys]
 
 
-def _superseded(connection: sqlite3.Connection, keys: npt.NDArray[np.int64]) -> set[int]:
-    """Which of the nominated records have a newer version: all that can keep one out where no filter is given."""
+def _any_derived(connection: sqlite3.Connection) -> bool:
+    return connection.execute("SELECT 1 FROM derivations LIMIT 1").fetchone() is not None
+
+
+def _kept_out(connection: sqlite3.Connection, keys: npt.NDArray[np.int64], derived: bool) -> set[int]:
+    """Which of the nominated have a newer version, or are derived: all that can keep one out without a filter."""
+    tables = ("supersessions", "derivations") if derived else ("supersessions",)
     found: set[int] = set()
     wanted = keys.tolist()
     for start in range(0, len(wanted), 500):
         part = wanted[start : start + 500]
         marks = ", ".join("?" * len(part))
-        found.update(
-            row[0] for row in connection.execute(f"SELECT record FROM supersessions WHERE record IN ({marks})", part)
-        )
+        for table in tables:
+            query = f"SELECT record FROM {table} WHERE record IN ({marks})"
+            found.update(row[0] for row in connection.execute(query, part))
     return found
 
 

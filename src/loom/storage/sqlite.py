@@ -30,6 +30,7 @@ from loom.errors import (
 )
 from loom.protocol import new_id, utc_now
 from loom.storage import checking, forgetting, upkeep, words
+from loom.storage.archive import ArchiveStats, statistics
 from loom.storage.base import (
     HEARD,
     Access,
@@ -59,6 +60,8 @@ from loom.storage.projections import (
     active_space,
     count_up,
     index_folder,
+    last_number,
+    read_state,
     start_over,
     vector_basis,
 )
@@ -68,14 +71,16 @@ from loom.storage.rows import (
     RECORD_COLUMNS,
     dump_json,
     id_hash,
+    read_newest,
     read_records,
     read_settings,
     to_entry,
+    to_job,
     to_record,
 )
 from loom.storage.searching import Searcher, check_limit
-from loom.storage.transactions import EMBED, EMPTY_VECTORS, SqliteTransaction
-from loom.storage.upkeep import MAX_ATTEMPTS, Embed
+from loom.storage.transactions import EMBED, EMPTY_VECTORS, SqliteTransaction, read_vectors
+from loom.storage.upkeep import MAX_ATTEMPTS, Chore, Embed
 from loom.storage.worker import LeaseLost
 
 __all__ = ["SqliteStore"]
@@ -96,6 +101,7 @@ class SqliteStore:
         tail: TailLimit = TailLimit(),  # noqa: B008
         lease_s: float = 10.0,
         max_bytes: int | None = None,
+        archive_after_days: float | None = None,
         clock: Clock = utc_now,
     ) -> None:
         if not namespace:
@@ -115,6 +121,8 @@ class SqliteStore:
             number = self._namespace_number(namespace)
             self._number = number
             self._upkeep = upkeep.join(self._engine, number, tail, lease_s)
+            if archive_after_days is not None:
+                self._upkeep.archive_after_s = archive_after_days * 86_400
             self._searcher = Searcher(self._engine, self._upkeep)
             self._agree_on_analyzer()
             if not read_only and self._pending(forgetting.SCRUB):
@@ -264,6 +272,16 @@ class SqliteStore:
             self._try_again(EMBED)
             self._upkeep.worker.wake()
 
+    def employ(self, owner: object, chore: Chore) -> None:
+        """Let a piece of background work of a layer above be done whenever there is time, until `dismiss`."""
+        self._check_open()
+        if not self.read_only:
+            self._upkeep.give_chore(owner, chore)
+
+    def dismiss(self, owner: object) -> None:
+        """Do an owner's background work no more."""
+        self._upkeep.take_chore(owner, self._close_timeout_s)
+
     def _try_again(self, kind: str) -> None:
         """Give jobs that were given up another chance: a new process may have a better embedder."""
         with self._reading() as connection:
@@ -376,12 +394,7 @@ class SqliteStore:
         """The newest version under an id, or None."""
         self._check_open()
         with self._reading() as connection:
-            row = connection.execute(
-                f"SELECT {RECORD_COLUMNS} FROM records r WHERE r.id_hash = ? AND r.id = ? "
-                "ORDER BY r.version DESC LIMIT 1",
-                (id_hash(self._number, id), id),
-            ).fetchone()
-        return None if row is None else to_record(row)
+            return read_newest(connection, self._number, id)
 
     def history(self, id: str) -> list[Record]:
         """Every version under an id, oldest first."""
@@ -439,6 +452,28 @@ class SqliteStore:
                 for far, near in (("source", "derived"), ("derived", "source"))
             )
         return sources, derived
+
+    def vectors(self, records: Iterable[int]) -> dict[int, Vector]:
+        """The embeddings of records; those that have none yet are missing."""
+        with self._reading() as connection:
+            return read_vectors(connection, self._number, records)
+
+    def replaced(self, seqs: Iterable[int]) -> set[int]:
+        """Which of these records something was drawn from that stands for them in a tier, or did until undone."""
+        with self._reading() as connection:
+            rows = connection.execute(
+                "SELECT r.seq FROM records r WHERE r.seq IN (SELECT value FROM json_each(?)) AND EXISTS ("
+                "SELECT 1 FROM edges e JOIN records d ON d.id_hash = e.derived "
+                "JOIN derivations v ON v.record = d.seq "
+                "WHERE e.source = r.id_hash AND v.replaces)",
+                (json.dumps([*seqs]),),
+            )
+            return {row[0] for row in rows}
+
+    def progress(self, name: str) -> tuple[int, int]:
+        """Up to which record a piece of work that follows the log has come, and how far the log has."""
+        with self._reading() as connection:
+            return read_state(connection, self._number, name).watermark, last_number(connection)
 
     def pinned(self, id: str) -> bool:
         with self._reading() as connection:
@@ -528,7 +563,7 @@ class SqliteStore:
                 "AND (?2 IS NULL OR kind = ?2) ORDER BY seq LIMIT ?3",
                 (self._number, kind, limit),
             ).fetchall()
-        return [Job(row[0], row[1], row[2], tuple(json.loads(row[3])) if row[3] else (), *row[4:]) for row in rows]
+        return list(map(to_job, rows))
 
     # -- searching -----------------------------------------------------------------------------------
 
@@ -567,7 +602,7 @@ class SqliteStore:
         self.flush_accesses()
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         own = self._upkeep
-        if self._engine.path is None and own.embed is None:
+        if self._engine.path is None and own.embed is None and not own.chores:
             return self._undone()
         while True:
             left = 3600.0 if deadline is None else deadline - time.monotonic()
@@ -629,7 +664,7 @@ class SqliteStore:
         self.flush_accesses()
         with self.transaction() as transaction:
             where, values = conditions(wanted, self._number, transaction.connection)
-            receipt = forgetting.remove(transaction, where, values)
+            receipt = forgetting.remove(transaction, self._engine.archive, where, values)
         if not receipt:
             return receipt
         own = self._upkeep
@@ -681,6 +716,30 @@ class SqliteStore:
         self.flush_accesses()
         return checking.check(self, repair and not self.read_only)
 
+    def archive(self, before: datetime | None = None) -> ArchiveStats:
+        """Compress the words of every record committed before a moment (now); what the archive holds then.
+
+        Nothing changes for a reader. The file itself shrinks with the next `vacuum`.
+        """
+        self._check_open()
+        moment = to_micros(self._engine.clock() if before is None else before)
+        while True:
+            try:
+                with self._upkeep.worker.lease(wait_s=10.0) as fence:
+                    if fence is None:
+                        raise StoreBusy("another process is doing the background work; try again when it is done")
+                    while self._upkeep.archive_some(fence, moment, whole=True):
+                        pass
+                break
+            except LeaseLost:
+                continue
+        return self.archived()
+
+    def archived(self) -> ArchiveStats:
+        """What the archive holds."""
+        with self._reading() as connection:
+            return statistics(connection, self._number)
+
     def vacuum(self) -> int:
         """Give free pages back to the disk and merge the index; how many bytes the file shrank by."""
         self._check_open()
@@ -695,6 +754,11 @@ class SqliteStore:
             connection.execute("DELETE FROM records WHERE version = 0")
             connection.execute("DELETE FROM vectors WHERE record IS NULL")
             connection.execute("DELETE FROM blobs WHERE key IS NULL")
+            connection.execute("DELETE FROM blocks WHERE records = 0")
+            connection.execute(
+                "DELETE FROM dictionaries WHERE length(phrases) = 0 "
+                "AND number NOT IN (SELECT dictionary FROM blocks WHERE records > 0)"
+            )
         with self._engine.maintenance() as connection:
             connection.execute("VACUUM")
         self._engine.truncate_wal()
@@ -801,7 +865,9 @@ class _TransactionScope:
 
 
 _STATISTICS = {
-    "records": "SELECT count(*) FROM records WHERE namespace = :namespace AND version > 0",
+    "records": "SELECT count(*) FROM records r WHERE namespace = :namespace AND version > 0 "
+    "AND NOT EXISTS (SELECT 1 FROM derivations d WHERE d.record = r.seq)",
+    "derived": "SELECT count(*) FROM derivations WHERE namespace = :namespace",
     "superseded": "SELECT count(*) FROM supersessions s JOIN records r ON r.seq = s.record "
     "WHERE r.namespace = :namespace",
     "tokens": "SELECT sum(tokens) FROM records WHERE namespace = :namespace",

@@ -7,21 +7,38 @@ import sqlite3
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import numpy as np
 
 from loom.errors import EmbeddingError, IdConflict, InvalidInput, VersionConflictError, WrongDimension
-from loom.storage.base import HEARD, Draft, Entry, Record, Resident, Usage, Vector, Written
+from loom.storage.archive import CONTENT, DATA
+from loom.storage.base import HEARD, Draft, Entry, Job, Record, Resident, Usage, Vector, Written
 from loom.storage.engine import from_micros, to_micros
-from loom.storage.projections import active_space
+from loom.storage.projections import active_space, advance, read_state
 from loom.storage.residency import WINDOW, TierBooks, arrivals, places_of, residents, resides, totals, window
-from loom.storage.rows import checksum, dump_json, id_hash, read_records, read_settings, session_hash
+from loom.storage.rows import (
+    checksum,
+    dump_json,
+    id_hash,
+    read_newest,
+    read_records,
+    read_settings,
+    session_hash,
+    to_job,
+)
 
-__all__ = ["EMBED", "EMPTY_VECTORS", "SqliteTransaction"]
+__all__ = ["DERIVE", "EMBED", "EMPTY_VECTORS", "RESTORE", "SqliteTransaction", "read_vectors"]
 
 EMBED = "embed"
 """The kind of job that embeds a record."""
+
+DERIVE = "derive"
+"""The kind of job that draws from records again what was drawn from them and another one, which is forgotten."""
+
+RESTORE = "restore"
+"""The kind of job that gives records their places back after what stood for them is forgotten."""
 
 EMPTY_VECTORS = "UPDATE vectors SET record = NULL, data = x'' WHERE "
 """Vectors are emptied where they stand; see `loom.storage.schema`."""
@@ -31,6 +48,8 @@ _INSERT_RECORD = (
     "trust, subject, flow, layer, importance, tokens, counter, created_at, committed_at, metadata, data, content, "
     "checksum, window_tokens) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
+
+_INSERT_EDGE = "INSERT OR IGNORE INTO edges (source, derived) VALUES (?, ?)"
 
 
 @dataclass(slots=True)
@@ -95,6 +114,7 @@ class SqliteTransaction:
         now = self.now
         rows: list[tuple[Any, ...]] = []
         edges: list[tuple[Any, ...]] = []
+        derivations: list[tuple[Any, ...]] = []
         results: list[Written] = []
         heard: list[tuple[int, str, int]] = []
         newest: dict[str, _Newest] = {}
@@ -148,13 +168,17 @@ class SqliteTransaction:
                 )
             if draft.sources:
                 edges += [(id_hash(self.namespace, source), own_hash) for source in draft.sources]
+            if draft.drawn:
+                derivations.append((seq, self.namespace, draft.replaces))
             self.appended_bytes += len(draft.content)
             results.append(Written(seq, draft.id, version, True, draft.node, draft.importance))
         self._many(_INSERT_RECORD, rows)
         for seq, node, size in heard:
             self.enter([seq], HEARD, node, "heard", [size])
         if edges:
-            self._many("INSERT OR IGNORE INTO edges (source, derived) VALUES (?, ?)", edges)
+            self._many(_INSERT_EDGE, edges)
+        if derivations:
+            self._many("INSERT INTO derivations (record, namespace, replaces) VALUES (?, ?, ?)", derivations)
         if self._space is not None:
             self._many(
                 "INSERT INTO jobs (namespace, kind, record, seq) VALUES (?, ?, ?, ?)",
@@ -209,10 +233,7 @@ class SqliteTransaction:
 
         Its uses go with the newer one, and whoever knew the old one is to know that: record, node and size.
         """
-        self.connection.execute(
-            "INSERT INTO supersessions (record, seq, by, at, committed_at) VALUES (?, ?, ?, ?, ?)",
-            (old.seq, self.next_seq(), by, max(at, old.created_at), self.now),
-        )
+        self._take_place(old.seq, by, max(at, old.created_at))
         self._write_accesses(self.connection)
         self.connection.execute(
             "UPDATE accesses SET record = ? WHERE namespace = ? AND record = ?", (by, self.namespace, old.seq)
@@ -225,10 +246,68 @@ class SqliteTransaction:
                 knew[node] = new.tokens if went.get(old.seq) else 0
         return [(by, node, size) for node, size in knew.items()]
 
+    def derive(self, derived: str, sources: Sequence[str]) -> None:
+        """Name further sources of a record that was made from others."""
+        own = id_hash(self.namespace, derived)
+        self._many(_INSERT_EDGE, [(id_hash(self.namespace, source), own) for source in sources])
+
+    def sources(self, id: str) -> list[Record]:
+        """The newest versions of what a record was made from, in the order of writing."""
+        seqs = self.connection.execute(
+            "SELECT max(r.seq) FROM edges e JOIN records r ON r.id_hash = e.source WHERE e.derived = ? GROUP BY r.id",
+            (id_hash(self.namespace, id),),
+        ).fetchall()
+        return [record for _, record in sorted(self.records(seq for (seq,) in seqs).items())]
+
+    def draws_on(self, derived: str, source: str) -> bool:
+        """Whether a record was made from another one, among others."""
+        ends = (id_hash(self.namespace, source), id_hash(self.namespace, derived))
+        return (
+            self.connection.execute("SELECT 1 FROM edges WHERE source = ? AND derived = ?", ends).fetchone()
+            is not None
+        )
+
+    def is_drawn(self, record: int, replacing: bool = False) -> bool:
+        """Whether a record was drawn from others, and (with `replacing`) made to stand for them in a tier."""
+        row = self.connection.execute("SELECT replaces FROM derivations WHERE record = ?", (record,)).fetchone()
+        return row is not None and (not replacing or bool(row[0]))
+
+    def supersede(self, record: int, by: int, at: datetime) -> bool:
+        """Let another record, under whatever id, take a record's place from a moment on; False where one has it.
+
+        It leaves the tiers and stays in the log. Forgetting the successor gives it its place back. With itself as
+        the successor it is withdrawn: nothing took its place.
+        """
+        row = self.connection.execute(
+            "SELECT created_at FROM records r WHERE seq = ? AND namespace = ? AND version > 0 "
+            "AND NOT EXISTS (SELECT 1 FROM supersessions s WHERE s.record = r.seq)",
+            (record, self.namespace),
+        ).fetchone()
+        if row is None:
+            return False
+        self._take_place(record, by, max(to_micros(at), row[0]))
+        for node, tier in places_of(self.connection, self.namespace, record):
+            self._moved(self._books.leave([record], tier, node), tier, node, 0, "superseded")
+        return True
+
+    def _take_place(self, record: int, by: int, at: int) -> None:
+        self.connection.execute(
+            "INSERT OR IGNORE INTO supersessions (record, seq, by, at, committed_at) VALUES (?, ?, ?, ?, ?)",
+            (record, self.next_seq(), by, at, self.now),
+        )
+
+    def progress(self, name: str) -> int:
+        """Up to which record a piece of work that follows the log has come."""
+        return read_state(self.connection, self.namespace, name).watermark
+
+    def advance(self, name: str, to: int) -> None:
+        """Note how far such a piece of work has come."""
+        advance(self.connection, self.namespace, name, to)
+
     def _newest(self, record_id: str, own_hash: int) -> _Newest | None:
         row = self.connection.execute(
-            "SELECT seq, version, created_at, content, data, metadata, kind, node, importance, tier FROM records "
-            "WHERE id_hash = ? AND id = ? ORDER BY version DESC LIMIT 1",
+            f"SELECT r.seq, r.version, r.created_at, {CONTENT}, {DATA}, r.metadata, r.kind, r.node, r.importance, "
+            "r.tier FROM records r WHERE r.id_hash = ? AND r.id = ? ORDER BY r.version DESC LIMIT 1",
             (own_hash, record_id),
         ).fetchone()
         return None if row is None else _Newest(*row)
@@ -296,18 +375,15 @@ class SqliteTransaction:
 
     def vectors(self, records: Sequence[int]) -> dict[int, Vector]:
         """The embeddings of records; those that have none yet are missing."""
-        space = active_space(self.connection, self.namespace)
-        if space is None:
-            return {}
-        marks = ", ".join("?" * len(records))
-        rows = self.connection.execute(
-            f"SELECT record, data FROM vectors WHERE record IN ({marks}) AND space = ?", (*records, space[0])
-        )
-        return {record: np.frombuffer(data, dtype=np.float16).astype(np.float32) for record, data in rows}
+        return read_vectors(self.connection, self.namespace, records)
 
     def settings(self, node: str) -> dict[str, Any]:
         """What the file says about a node, in this transaction."""
         return read_settings(self.connection, self.namespace, node)
+
+    def get(self, id: str) -> Record | None:
+        """The newest version under an id, or None."""
+        return read_newest(self.connection, self.namespace, id)
 
     def records(self, seqs: Iterable[int]) -> dict[int, Record]:
         """Records by their numbers; those that do not exist are missing."""
@@ -443,6 +519,19 @@ class SqliteTransaction:
             ],
         )
 
+    def take_jobs(self, kind: str, limit: int) -> list[Job]:
+        """The oldest jobs of a kind, taken off the queue: they are done if this transaction commits."""
+        rows = self.connection.execute(
+            "SELECT seq, kind, record, data, attempts, error FROM jobs WHERE namespace = ? AND kind = ? "
+            "ORDER BY record, seq LIMIT ?",
+            (self.namespace, kind, limit),
+        ).fetchall()
+        self._many(
+            "DELETE FROM jobs WHERE namespace = ? AND kind = ? AND record = ? AND seq = ?",
+            [(self.namespace, kind, row[2], row[0]) for row in rows],
+        )
+        return list(map(to_job, rows))
+
     def enqueue(self, kind: str, record: int = 0, data: Sequence[int] = ()) -> int:
         """Put background work into the durable queue. It refers to records by number and never holds their words."""
         if not all(isinstance(number, int) for number in data):
@@ -466,3 +555,15 @@ class SqliteTransaction:
         else:
             self.next_seq()
             self.connection.execute("DELETE FROM pins WHERE id_hash = ?", (own_hash,))
+
+
+def read_vectors(connection: sqlite3.Connection, namespace: int, records: Iterable[int]) -> dict[int, Vector]:
+    """The embeddings of records in the space that the namespace uses; those that have none yet are missing."""
+    space = active_space(connection, namespace)
+    if space is None:
+        return {}
+    rows = connection.execute(
+        "SELECT record, data FROM vectors WHERE record IN (SELECT value FROM json_each(?)) AND space = ?",
+        (json.dumps([*records]), space[0]),
+    )
+    return {record: np.frombuffer(data, dtype=np.float16).astype(np.float32) for record, data in rows}

@@ -1,7 +1,8 @@
 """What the handles of one process on one namespace share: its indexes, its worker, its buffers.
 
 `Upkeep.step` is the whole of the background work: embed what is queued, index the tail, merge segments,
-apply the retention rule, finish forgetting.
+apply the retention rule, finish forgetting, and the chores that the layers above have given it. What can wait until
+nobody wants anything is in `Upkeep.rest`: larger merges, and archiving.
 """
 
 from __future__ import annotations
@@ -12,14 +13,16 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from loom.errors import ForgetPending, StoreError
-from loom.storage import forgetting
+from loom.storage import archive, forgetting
+from loom.storage.archive import CONTENT
 from loom.storage.base import Filter
 from loom.storage.engine import Engine, to_micros
 from loom.storage.filters import conditions
@@ -31,16 +34,24 @@ from loom.storage.projections import (
     StaleProjection,
     TailLimit,
     active_space,
+    read_state,
 )
 from loom.storage.transactions import EMBED, SqliteTransaction
 from loom.storage.words import spoken
 from loom.storage.worker import Fence, LeaseLost, Worker
 
-__all__ = ["MAX_ATTEMPTS", "Embed", "Upkeep", "join", "part"]
+__all__ = ["MAX_ATTEMPTS", "Chore", "Embed", "Publish", "Upkeep", "join", "part"]
 
 log = logging.getLogger("loom.worker")
 
 Embed = Callable[[Sequence[str]], npt.NDArray[Any]]
+
+Publish = Callable[[], AbstractContextManager[SqliteTransaction]]
+"""Opens a transaction for the outcome of background work; it fails where another process has taken the work over."""
+
+Chore = Callable[[Publish, bool], bool]
+"""A bounded piece of background work of a layer above; whether there may be more. The second argument tells that
+somebody waits for it to be done, and not only for the next piece."""
 
 MAX_ATTEMPTS = 5
 """After so many failures a job is left alone and reported as failed."""
@@ -49,7 +60,11 @@ _EMBED_BATCH = 64
 # How long a text may wait for others to be embedded with. Without it a busy writer's texts were embedded two or three
 # at a time: 2,000 transactions for 5,000 records, and about 300 us of CPU more for each record.
 _GATHER_S = 0.05
+# Chores follow what was written at the latest after so long, and sooner when nothing else is wanted.
+_CHORES_WITHIN_S = 10.0
+_CHORES_PAUSE_S = 60.0
 _RETENTION_PAUSE_S = 60.0
+_ARCHIVE_PAUSE_S = 60.0
 _LOOK_PAUSE_S = 1.0
 # About what a commit adds to the log, and when that is folded into the file: at about 6 MB.
 _PAGES_A_COMMIT = 4
@@ -57,6 +72,7 @@ _PAGE_BYTES = 4096
 _FOLD_AFTER_PAGES = 1500
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 60.0
+_NEVER = float("inf")
 _DOWN_AFTER = 8  # more than one bad text can cause: it is given up after MAX_ATTEMPTS
 
 
@@ -70,6 +86,8 @@ class Upkeep:
         self.handles = 0
         self.embed: Embed | None = None
         self.space: int | None = None
+        self.archive_after_s: float | None = None
+        self.chores: dict[object, Chore] = {}
         self.worker = Worker(engine, f"worker-{namespace}", self.step, self.rest, lease_s)
         self.reset()
 
@@ -83,12 +101,15 @@ class Upkeep:
         self.look_after = 0.0
         self.log_pages = 0
         self.retain_after = 0.0
+        self.archive_after = 0.0
+        self.chores_after = _NEVER
         self.embed_after = 0.0
         self.embed_failures = 0
         self.swept = False
         self.accesses: dict[tuple[str, int], list[int]] = {}
         self.lookups: dict[tuple[str, str], list[int]] = {}
         self.access_lock = threading.Lock()
+        self._at_chores = threading.RLock()
 
     def use(self, space: int | None, embed: Embed | None) -> None:
         """Embed texts in this process, for this space and no other."""
@@ -115,6 +136,51 @@ class Upkeep:
                 self.worker.wake(_GATHER_S)
         if wanted:
             self.worker.wake()
+        self._chores_in_time()
+
+    def _chores_in_time(self) -> None:
+        """Something has changed: look for chores, though not at once."""
+        if self.chores and self.chores_after == _NEVER:
+            self.chores_after = time.monotonic() + _CHORES_WITHIN_S
+            self.worker.wake(_CHORES_WITHIN_S)
+
+    def give_chore(self, owner: object, chore: Chore) -> None:
+        """Let a chore be done in the background, from now on and for what was left undone before."""
+        self.chores[owner] = chore
+        self.chores_after = 0.0
+
+    def take_chore(self, owner: object, timeout_s: float) -> None:
+        """Let it be, and wait a bounded time for the piece under way."""
+        self.chores.pop(owner, None)
+        if self._at_chores.acquire(timeout=timeout_s):
+            self._at_chores.release()
+
+    def _do_chores(self, fence: Fence, thorough: bool) -> bool:
+        """A piece of every chore; whether there is more. One that fails waits, and the others go on."""
+        self.chores_after = _NEVER  # before, so that what is written meanwhile is not lost
+        worked = False
+        for owner, chore in list(self.chores.items()):
+            try:
+                with self._at_chores:
+                    worked |= owner in self.chores and chore(lambda: self._publishing(fence), thorough)
+            except (StoreError, LeaseLost):
+                raise
+            except Exception as error:  # a model that does not answer: the rest must not wait for it
+                log.warning("background work failed with %s; it will be tried again", type(error).__name__)
+                log.debug("the chore of %r failed", owner, exc_info=True)
+                self.chores_after = time.monotonic() + _CHORES_PAUSE_S
+        return worked
+
+    @contextmanager
+    def _publishing(self, fence: Fence) -> Iterator[SqliteTransaction]:
+        with self.engine.write() as connection:
+            fence(connection)
+            now = to_micros(self.engine.clock())
+            transaction = SqliteTransaction(connection, self.namespace, now, self.write_accesses)
+            yield transaction
+            transaction.finish()
+        if transaction.appended or transaction.queued:
+            self.wrote(transaction)
 
     def write_accesses(self, connection: sqlite3.Connection) -> None:
         """Write the buffered uses and lookups, inside the caller's transaction."""
@@ -155,7 +221,8 @@ class Upkeep:
         a second for what others write, and always when `thorough`.
         """
         if self.engine.path is None:
-            return self.embed is not None and self._embed_some(fence, thorough)
+            worked = self.embed is not None and self._embed_some(fence, thorough)
+            return self._chores_if_due(fence, thorough) or worked
         self._fold()
         worked = False
         held: ForgetPending | None = None
@@ -175,9 +242,14 @@ class Upkeep:
                 held = pending
         if self.embed is not None:
             worked |= self._embed_some(fence, thorough) or self.tail_is_due
+        worked |= self._chores_if_due(fence, thorough)
         if held is not None and not worked:
             raise held
         return worked
+
+    def _chores_if_due(self, fence: Fence, thorough: bool) -> bool:
+        due = thorough or time.monotonic() >= self.chores_after
+        return bool(self.chores) and due and self._do_chores(fence, thorough)
 
     def _project(self, projector: Projector) -> bool:
         """Index a piece of each tail and merge what is small; whether there was any."""
@@ -191,14 +263,40 @@ class Upkeep:
         return worked
 
     def rest(self, fence: Fence) -> bool:
-        """Merge further than pays while records come in; a store that is only asked has few segments then."""
+        """What can wait: chores, merging further than pays while records come in, archiving."""
+        if self.chores and self.chores_after < _NEVER and self._do_chores(fence, False):
+            return True
         if self.engine.path is None:
             return False
         projector = self.projector(fence)
         try:
-            return any(projector.merge(kind, at_rest=True) for kind in (TEXT, VECTORS))
+            merged = any(projector.merge(kind, at_rest=True) for kind in (TEXT, VECTORS))
         except StaleProjection:
             return True
+        return merged or self._archive_old(fence)
+
+    def _archive_old(self, fence: Fence) -> bool:
+        """Archive what is older than was asked for, a piece at a time; look for it at most once a minute."""
+        if self.archive_after_s is None or time.monotonic() < self.archive_after:
+            return False
+        before = to_micros(self.engine.clock()) - int(self.archive_after_s * 1e6)
+        if self.archive_some(fence, before, whole=False):
+            return True
+        self.archive_after = time.monotonic() + _ARCHIVE_PAUSE_S
+        return False
+
+    def archive_some(self, fence: Fence, before: int, whole: bool) -> bool:
+        """Archive the next records that were committed before a moment; whether there were any."""
+        with self.engine.read() as connection:
+            after = read_state(connection, self.namespace, archive.PROGRESS).watermark
+            packed = archive.pack(connection, self.namespace, self.engine.archive, after, before, whole)
+        if packed is None:
+            return False
+        with self._publishing(fence) as transaction:
+            if archive.publish(transaction.connection, self.namespace, packed, transaction.next_seq):
+                transaction.advance(archive.PROGRESS, packed.blocks[-1][0][-1])
+        self.log_pages += sum(len(data) for _, data, _ in packed.blocks) // _PAGE_BYTES * 4
+        return True
 
     def _retain(self) -> None:
         """Apply the stated retention rule, at most once a minute."""
@@ -213,7 +311,8 @@ class Upkeep:
             with self.engine.write() as connection:
                 transaction = SqliteTransaction(connection, self.namespace, now, self.write_accesses)
                 wanted = Filter(ids=expired, history=True)
-                forgetting.remove(transaction, *conditions(wanted, self.namespace, transaction.connection))
+                where, values = conditions(wanted, self.namespace, connection)
+                forgetting.remove(transaction, self.engine.archive, where, values)
                 transaction.finish()
 
     def _embed_some(self, fence: Fence, thorough: bool) -> bool:
@@ -244,6 +343,7 @@ class Upkeep:
                 _delete_jobs(connection, self.namespace, EMBED, rows)
                 transaction.finish()
             self.embed_failures = 0
+            self._chores_in_time()
             self.log_pages += _PAGES_A_COMMIT + vectors.nbytes // 2 // _PAGE_BYTES
             self.unindexed_vectors += len(rows)
             if self.unindexed_vectors >= self.limit.records:
@@ -259,7 +359,7 @@ class Upkeep:
     def _embed_jobs(self, connection: sqlite3.Connection) -> list[tuple[int, int, int, str | None, str]]:
         """Record, job, attempts, speaker and text of what is to be embedded next."""
         return connection.execute(
-            "SELECT j.record, j.seq, j.attempts, r.name, r.content FROM jobs j "
+            f"SELECT j.record, j.seq, j.attempts, r.name, ifnull({CONTENT}, '') FROM jobs j "
             "JOIN records r ON r.seq = j.record WHERE j.namespace = ? AND j.kind = ? AND j.attempts < ? LIMIT ?",
             (self.namespace, EMBED, MAX_ATTEMPTS, _EMBED_BATCH),
         ).fetchall()

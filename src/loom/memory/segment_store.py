@@ -1,0 +1,121 @@
+"""Where original segments are kept, so that facts and summaries point back to them.
+
+The log of a memory is such a store already: whatever was remembered can be had by its id, word for word.
+`LogSegmentStore` is that log behind the interface that a `MemoryCompactor` takes; any other store will do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Protocol
+
+from loom.memory.types import MemoryType, Trust
+from loom.protocol import new_id, utc_now
+from loom.storage.base import Draft, Filter, ForgetReceipt, Record, Store
+
+__all__ = ["InMemorySegmentStore", "LogSegmentStore", "MemorySegment", "SegmentStore"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemorySegment:
+    """A stretch of original text. `task_id` is the task it belongs to, if it belongs to one."""
+
+    content: str
+    segment_id: str = field(default_factory=new_id)
+    timestamp: datetime = field(default_factory=utc_now)
+    task_id: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+class SegmentStore(Protocol):
+    """Keeps original segments."""
+
+    def store(self, segment: MemorySegment) -> str:
+        """Keep a segment; its id."""
+        ...
+
+    def retrieve(self, ids: Sequence[str]) -> list[MemorySegment]:
+        """Segments by their ids, in that order; those that are not there are missing."""
+        ...
+
+    def cleanup(self, before_timestamp: datetime) -> int:
+        """Drop the segments that are older; how many."""
+        ...
+
+
+class InMemorySegmentStore:
+    """Segments that live as long as this object."""
+
+    def __init__(self) -> None:
+        self._segments: dict[str, MemorySegment] = {}
+
+    def store(self, segment: MemorySegment) -> str:
+        self._segments[segment.segment_id] = segment
+        return segment.segment_id
+
+    def retrieve(self, ids: Sequence[str]) -> list[MemorySegment]:
+        return [self._segments[one] for one in ids if one in self._segments]
+
+    def cleanup(self, before_timestamp: datetime) -> int:
+        old = [one for one, segment in self._segments.items() if segment.timestamp < before_timestamp]
+        for one in old:
+            del self._segments[one]
+        return len(old)
+
+
+class LogSegmentStore:
+    """The log of a memory as a segment store: durable, and it already holds everything that was remembered.
+
+    What is stored here and was not remembered before is kept as a record of its own, outside every tier.
+    """
+
+    def __init__(self, store: Store, node: str = "default") -> None:
+        self._store = store
+        self._node = node
+
+    def store(self, segment: MemorySegment) -> str:
+        known = self._store.get(segment.segment_id)
+        if known is None or known.content != segment.content:
+            draft = Draft(
+                id=segment.segment_id,
+                content=segment.content,
+                created_at=segment.timestamp,
+                kind=MemoryType.CONTEXT,
+                node=self._node,
+                trust=Trust.AGENT,
+                metadata={
+                    **segment.metadata,
+                    _MARK: True,
+                    **({"task_id": segment.task_id} if segment.task_id else {}),
+                },
+            )
+            with self._store.transaction() as transaction:
+                transaction.append([draft])
+        return segment.segment_id
+
+    def retrieve(self, ids: Sequence[str]) -> list[MemorySegment]:
+        found = (self._store.get(one) for one in ids)
+        return [_as_segment(record) for record in found if record is not None]
+
+    def cleanup(self, before_timestamp: datetime) -> int:
+        """Forget, for good, the older segments that were stored here; what was remembered otherwise stays."""
+        wanted = Filter(node=self._node, until=before_timestamp, where={_MARK: True}, history=True)
+        receipt: ForgetReceipt = self._store.forget(wanted)
+        return len(receipt.ids)
+
+
+_MARK = "segment"
+
+
+def _as_segment(record: Record) -> MemorySegment:
+    metadata = {key: value for key, value in record.metadata.items() if key != _MARK}
+    task = metadata.pop("task_id", record.id if record.kind == MemoryType.TASK else None)
+    return MemorySegment(
+        content=record.content,
+        segment_id=record.id,
+        timestamp=record.created_at,
+        task_id=task,
+        metadata=metadata,
+    )

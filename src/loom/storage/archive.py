@@ -1,0 +1,517 @@
+"""The archive: the words of older records, moved out of their rows into compressed blocks.
+
+A record that is archived keeps its row, so every filter and index works on it as before; its text and its data are
+in the block that the row names, and come back byte for byte. The row's checksum covers them there too. A block is
+never changed: forgetting one of its records writes another block without it and empties the old one, and a phrase
+of the dictionary that no record may hold any more is taken out of the dictionary, with every block that used it
+compressed anew.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import zlib
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from loom.errors import CorruptStore
+from loom.storage.blocks import BLOCK_BYTES, NO_DICTIONARY, Block, DamagedBlock, Dictionary, Text, compress, train
+
+if TYPE_CHECKING:
+    from backports.zstd import ZstdDict
+
+__all__ = [
+    "CONTENT",
+    "DATA",
+    "PROGRESS",
+    "ArchiveStats",
+    "Packed",
+    "Reader",
+    "Removal",
+    "damaged",
+    "pack",
+    "publish",
+    "statistics",
+]
+
+CONTENT = "CASE WHEN r.block IS NULL THEN r.content ELSE archived(r.block, r.seq, 'content') END"
+"""SQL for the text of `records r`, wherever it is; NULL where its block is damaged."""
+
+DATA = "CASE WHEN r.block IS NULL THEN r.data ELSE archived(r.block, r.seq, 'data') END"
+"""SQL for the data of `records r`, wherever it is."""
+
+PROGRESS = "archive"
+"""Under which name the database notes up to which record it has archived."""
+
+_CACHED_BLOCKS = 32
+# Below this a dictionary saves less than it takes; it is made again when the archive has grown so many times.
+_DICTIONARY_FROM = 4 * BLOCK_BYTES
+_DICTIONARY_GROWTH = 4
+# It is stored too: a sixteenth of what it is for at most.
+_DICTIONARY_SHARE = 16
+_LARGEST_DICTIONARY = 64 * 1024
+_SAMPLE_BYTES = 8 * BLOCK_BYTES
+# A block of very short texts has at most so many of them, and a piece of work looks at no more.
+_MOST_RECORDS = 2000
+# A row must not grow when its words leave it: SQLite would move rows between full pages and leave copies behind.
+_FEWEST_BYTES = 32
+# How much of the log is looked through for a phrase that may be nobody's any more.
+_SEARCHED_BYTES = 4 * 1024 * 1024
+_CHUNK = 500
+
+
+class ArchiveStats(NamedTuple):
+    """What the archive holds: records, blocks, and bytes before and after compression (dictionaries included)."""
+
+    records: int = 0
+    blocks: int = 0
+    raw_bytes: int = 0
+    stored_bytes: int = 0
+
+    @property
+    def ratio(self) -> float:
+        return self.raw_bytes / self.stored_bytes if self.stored_bytes else 1.0
+
+
+class Reader:
+    """Reads records out of blocks, for all connections of one process; keeps the blocks it read last."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._blocks: OrderedDict[int, Block] = OrderedDict()
+        self._dictionaries: dict[int, ZstdDict | None] = {}
+
+    def serve(self, connection: sqlite3.Connection) -> None:
+        """Let SQL on this connection say `archived(block, seq, 'content')`."""
+
+        def archived(number: int, seq: int, part: str) -> str | None:
+            try:
+                block = self.block(connection, number)
+                return block.content(seq) if part == "content" else block.data(seq)
+            except DamagedBlock:
+                return None  # an exception would lose its name on the way through SQLite; the row says which it was
+
+        connection.create_function("archived", 3, archived)
+
+    def block(self, connection: sqlite3.Connection, number: int) -> Block:
+        """A block by its number, in the state that the connection reads."""
+        with self._lock:
+            block = self._blocks.get(number)
+            if block is not None:
+                self._blocks.move_to_end(number)
+                return block
+        row = connection.execute(
+            "SELECT CAST(data AS BLOB), raw_bytes, checksum, dictionary FROM blocks WHERE number = ?", (number,)
+        ).fetchone()
+        if row is None or zlib.crc32(row[0]) != row[2] or not isinstance(row[1], int):
+            raise DamagedBlock("it does not match its checksum" if row else "it is missing")
+        block = Block(row[0], row[1], self.dictionary(connection, row[3]))
+        with self._lock:
+            self._blocks[number] = block
+            while len(self._blocks) > _CACHED_BLOCKS:
+                self._blocks.popitem(last=False)
+        return block
+
+    def dictionary(self, connection: sqlite3.Connection, number: int) -> ZstdDict | None:
+        """A dictionary by its number; number 0 is none."""
+        with self._lock:
+            if number in self._dictionaries:
+                return self._dictionaries[number]
+        made = read_dictionary(connection, number).for_zstd()
+        with self._lock:
+            self._dictionaries[number] = made
+        return made
+
+    def clear(self) -> None:
+        """Let go of every text that is held in memory."""
+        with self._lock:
+            self._blocks.clear()
+            self._dictionaries.clear()
+
+
+def read_dictionary(connection: sqlite3.Connection, number: int) -> Dictionary:
+    if number == 0:
+        return NO_DICTIONARY
+    row = connection.execute(
+        "SELECT CAST(phrases AS BLOB), CAST(support AS BLOB), checksum FROM dictionaries WHERE number = ?", (number,)
+    ).fetchone()
+    if row is None or zlib.crc32(row[0]) != row[2]:
+        raise DamagedBlock("its dictionary does not match its checksum" if row else "its dictionary is missing")
+    return Dictionary.from_bytes(row[0], row[1])
+
+
+def _readable(connection: sqlite3.Connection, number: int) -> bool:
+    try:
+        return bool(read_dictionary(connection, number).phrases)
+    except DamagedBlock:
+        return False
+
+
+class Packed(NamedTuple):
+    """Blocks that were made of records and wait to be published. `trained` is a new dictionary they use.
+
+    `seen` is how far the log had come: a record that was forgotten since may have been trained on.
+    """
+
+    blocks: list[tuple[list[int], bytes, int]]
+    dictionary: int
+    trained: Dictionary | None
+    trained_on: int
+    seen: int
+
+
+def pack(
+    connection: sqlite3.Connection, namespace: int, reader: Reader, after: int, before: int, whole: bool
+) -> Packed | None:
+    """Make blocks of the next records committed before a moment; None where they do not fill one.
+
+    With `whole`, the last block may be smaller than it should.
+    """
+    rows = connection.execute(
+        "SELECT r.seq, r.committed_at, r.content, r.data FROM records r WHERE r.namespace = ? AND r.seq > ? "
+        "AND r.version > 0 AND r.block IS NULL "
+        "AND length(CAST(r.content AS BLOB)) + ifnull(length(CAST(r.data AS BLOB)), 0) >= ? ORDER BY r.seq LIMIT ?",
+        (namespace, after, _FEWEST_BYTES, _MOST_RECORDS),
+    )
+    groups: list[list[Text]] = []
+    group: list[Text] = []
+    size = seen = 0
+    for seq, committed_at, content, data in rows:
+        if committed_at >= before:  # and so are all that follow
+            break
+        seen += 1
+        group.append(Text(seq, content, data))
+        size += len(content.encode()) + (len(data.encode()) if data else 0)
+        if size >= BLOCK_BYTES:
+            groups.append(group)
+            group, size = [], 0
+    if group and (whole or (not groups and seen == _MOST_RECORDS)):
+        groups.append(group)
+    if not groups:
+        return None
+    number, trained, trained_on = _dictionary_for(connection, namespace, groups)
+    dictionary = trained.for_zstd() if trained is not None else reader.dictionary(connection, number)
+    blocks = []
+    for group in groups:
+        data, raw_bytes = compress(group, dictionary)
+        if list(Block(data, raw_bytes, dictionary).texts()) != group:  # costs a twentieth of compressing
+            raise CorruptStore(f"records from number {group[0].seq} do not come back from compression as they were")
+        blocks.append(([text.seq for text in group], data, raw_bytes))
+    (seen,) = connection.execute("SELECT ifnull(max(seq), 0) FROM forgotten").fetchone()
+    return Packed(blocks, number, trained, trained_on, seen)
+
+
+def _dictionary_for(
+    connection: sqlite3.Connection, namespace: int, groups: Sequence[Sequence[Text]]
+) -> tuple[int, Dictionary | None, int]:
+    """The dictionary in use, or a new one where the archive has outgrown it."""
+    size = sum(len(text.content) + len(text.data or "") for group in groups for text in group)
+    (archived,) = connection.execute(
+        "SELECT total(raw_bytes) FROM blocks WHERE namespace = ? AND records > 0", (namespace,)
+    ).fetchone()
+    row = connection.execute(
+        "SELECT number, trained_on FROM dictionaries WHERE namespace = ? AND trained_on > 0 "
+        "ORDER BY number DESC LIMIT 1",
+        (namespace,),
+    ).fetchone()
+    grown = int(archived) + size
+    if row is not None and grown < row[1] * _DICTIONARY_GROWTH and _readable(connection, row[0]):
+        return int(row[0]), None, 0
+    if row is None and grown < _DICTIONARY_FROM:
+        return 0, None, 0
+    trained = train(_words(sample(connection, namespace)), min(_LARGEST_DICTIONARY, grown // _DICTIONARY_SHARE))
+    return 0, trained if trained.phrases else None, grown
+
+
+def sample(connection: sqlite3.Connection, namespace: int) -> list[Text]:
+    """Texts from all over the log, the same ones for the same log."""
+    first, last = connection.execute(
+        "SELECT min(seq), max(seq) FROM records WHERE namespace = ? AND version > 0", (namespace,)
+    ).fetchone()
+    found: dict[int, Text] = {}
+    if first is None:
+        return []
+    size = 0
+    pieces = 64
+    step = max(1, (last - first + 1) // pieces)
+    for start in range(first, last + 1, step):
+        for seq, content, data in connection.execute(
+            f"SELECT r.seq, {CONTENT}, {DATA} FROM records r WHERE r.namespace = ? AND r.seq >= ? AND r.seq < ? "
+            "AND r.version > 0 ORDER BY r.seq LIMIT ?",
+            (namespace, start, start + step, _CHUNK),
+        ):
+            if content is not None:
+                found[seq] = Text(seq, content, data)
+                size += len(content) + len(data or "")
+            if size > _SAMPLE_BYTES * (start - first + step) / (last - first + 1):
+                break
+    return list(found.values())
+
+
+def _words(texts: Iterable[Text]) -> Iterator[str]:
+    """All that a dictionary could have been made from."""
+    return (f"{text.content}\0{text.data or ''}" for text in texts)
+
+
+def publish(connection: sqlite3.Connection, namespace: int, packed: Packed, next_number: Callable[[], int]) -> bool:
+    """Inside a write transaction: let the blocks hold their records.
+
+    False, and nothing is changed, where records or the dictionary have gone meanwhile.
+    """
+    everyone = [seq for seqs, _, _ in packed.blocks for seq in seqs]
+    found = 0
+    for start in range(0, len(everyone), _CHUNK):
+        part = everyone[start : start + _CHUNK]
+        marks = ", ".join("?" * len(part))
+        found += connection.execute(
+            f"SELECT count(*) FROM records WHERE seq IN ({marks}) AND version > 0 AND block IS NULL", part
+        ).fetchone()[0]
+    dictionary = packed.dictionary
+    if found != len(everyone) or (dictionary and not _usable(connection, dictionary)):
+        return False
+    if packed.trained is not None and _forgotten_since(connection, packed.seen):
+        return False
+    if packed.trained is not None:
+        dictionary = next_number()
+        _insert_dictionary(connection, namespace, dictionary, packed.trained, packed.trained_on)
+    for seqs, data, raw_bytes in packed.blocks:
+        number = next_number()
+        _insert_block(connection, namespace, number, dictionary, seqs, data, raw_bytes)
+        connection.executemany(
+            "UPDATE records SET archived_bytes = length(CAST(content AS BLOB)), content = '', data = NULL, block = ? "
+            "WHERE seq = ?",
+            [(number, seq) for seq in seqs],
+        )
+    return True
+
+
+def _insert_dictionary(
+    connection: sqlite3.Connection, namespace: int, number: int, dictionary: Dictionary, trained_on: int
+) -> None:
+    phrases, support = dictionary.to_bytes(), dictionary.support_bytes()
+    connection.execute(
+        "INSERT INTO dictionaries (number, namespace, trained_on, checksum, support, phrases) "
+        "VALUES (?, ?, ?, ?, ?, ?)",
+        (number, namespace, trained_on, zlib.crc32(phrases), support, phrases),
+    )
+
+
+def _usable(connection: sqlite3.Connection, number: int) -> bool:
+    row = connection.execute("SELECT trained_on > 0 FROM dictionaries WHERE number = ?", (number,)).fetchone()
+    return row is not None and bool(row[0]) and _readable(connection, number)
+
+
+def _forgotten_since(connection: sqlite3.Connection, seen: int) -> bool:
+    return connection.execute("SELECT 1 FROM forgotten WHERE seq > ? LIMIT 1", (seen,)).fetchone() is not None
+
+
+def _insert_block(
+    connection: sqlite3.Connection,
+    namespace: int,
+    number: int,
+    dictionary: int,
+    seqs: Sequence[int],
+    data: bytes,
+    raw_bytes: int,
+) -> None:
+    connection.execute(
+        "INSERT INTO blocks (number, namespace, dictionary, records, raw_bytes, checksum, data) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (number, namespace, dictionary, len(seqs), raw_bytes, zlib.crc32(data), data),
+    )
+
+
+class Removal:
+    """Takes records out of the archive, inside the transaction that forgets them.
+
+    Where a phrase of a dictionary may be nobody's any more, the dictionary is retired: another takes its place at
+    once, and `move_some` brings the blocks over that were made with it, until nothing holds it and it is emptied.
+    """
+
+    def __init__(
+        self, connection: sqlite3.Connection, namespace: int, reader: Reader, next_number: Callable[[], int]
+    ) -> None:
+        self._connection = connection
+        self._namespace = namespace
+        self._reader = reader
+        self._next_number = next_number
+
+    def remove(self, seqs: Sequence[int]) -> int:
+        """To be called while the rows still hold, or name, their words; how many blocks were rewritten."""
+        if not self._any():
+            return 0
+        gone: list[Text] = []
+        unread = False
+        touched: dict[int, set[int]] = {}
+        for start in range(0, len(seqs), _CHUNK):
+            part = list(seqs[start : start + _CHUNK])
+            marks = ", ".join("?" * len(part))
+            for seq, block, content, data in self._connection.execute(
+                f"SELECT r.seq, r.block, {CONTENT}, {DATA} FROM records r WHERE r.seq IN ({marks})", part
+            ):
+                unread |= content is None
+                gone.append(Text(seq, content or "", data))
+                if block is not None:
+                    touched.setdefault(block, set()).add(seq)
+        try:
+            for number, leaving in touched.items():
+                self._rewrite(number, leaving)
+            self._forget_phrases(gone, unread)
+        finally:
+            self._reader.clear()  # also what this transaction read of numbers that it may give back
+        return len(touched)
+
+    def move_some(self, most: int = 32) -> bool:
+        """Bring blocks over from retired dictionaries, and empty those that nothing holds; whether there were any."""
+        retired = [
+            row[0]
+            for row in self._connection.execute(
+                "SELECT number FROM dictionaries WHERE namespace = ? AND trained_on < 0", (self._namespace,)
+            )
+        ]
+        for number in retired:
+            users = self._connection.execute(
+                "SELECT number FROM blocks WHERE dictionary = ? AND records > 0", (number,)
+            ).fetchall()
+            target = self._current()
+            moved = 0
+            try:
+                for (block,) in users:
+                    moved += self._rewrite(block, set(), target)
+                    if moved == most:
+                        break
+            finally:
+                self._reader.clear()
+            if not moved:  # none is left, or only what is damaged and stays so
+                self._connection.execute(
+                    "UPDATE dictionaries SET trained_on = 0, checksum = 0, support = x'', phrases = x'' "
+                    "WHERE number = ?",
+                    (number,),
+                )
+        return bool(retired)
+
+    def _current(self) -> int:
+        row = self._connection.execute(
+            "SELECT number FROM dictionaries WHERE namespace = ? AND trained_on > 0 ORDER BY number DESC LIMIT 1",
+            (self._namespace,),
+        ).fetchone()
+        return row[0] if row is not None and _readable(self._connection, row[0]) else 0
+
+    def _any(self) -> bool:
+        row = self._connection.execute(
+            "SELECT 1 FROM dictionaries WHERE namespace = ?1 UNION ALL SELECT 1 FROM blocks WHERE namespace = ?1 "
+            "LIMIT 1",
+            (self._namespace,),
+        ).fetchone()
+        return row is not None
+
+    def _rewrite(self, number: int, leaving: set[int], dictionary: int | None = None) -> bool:
+        """Another block in the place of this one, without some records or with another dictionary; False: damaged."""
+        row = self._connection.execute("SELECT dictionary FROM blocks WHERE number = ?", (number,)).fetchone()
+        try:
+            block = self._reader.block(self._connection, number)
+            kept = [text for text in block.texts() if text.seq not in leaving]
+        except DamagedBlock:
+            if leaving:  # what is left of it cannot be told apart from what is to be forgotten: it goes whole
+                self._empty(number)
+            return False
+        dictionary = row[0] if dictionary is None else dictionary
+        self._empty(number)
+        if kept:
+            compressed = compress(kept, self._reader.dictionary(self._connection, dictionary))
+            new = self._next_number()
+            _insert_block(self._connection, self._namespace, new, dictionary, [one.seq for one in kept], *compressed)
+            self._connection.executemany(
+                "UPDATE records SET block = ? WHERE seq = ?", [(new, one.seq) for one in kept]
+            )
+        return True
+
+    def _empty(self, number: int) -> None:
+        self._connection.execute(
+            "UPDATE blocks SET records = 0, raw_bytes = 0, checksum = 0, data = x'' WHERE number = ?", (number,)
+        )
+
+    def _forget_phrases(self, gone: Sequence[Text], unread: bool) -> None:
+        """Count these texts off the dictionaries; retire one that may hold a phrase nobody else has."""
+        rows = self._connection.execute(
+            "SELECT number, trained_on FROM dictionaries WHERE namespace = ? AND trained_on > 0", (self._namespace,)
+        ).fetchall()
+        leaving = {text.seq for text in gone}
+        words = list(_words(gone))
+        for number, trained_on in rows:
+            try:
+                dictionary = read_dictionary(self._connection, number).without(words)
+            except DamagedBlock:
+                continue  # its blocks are reported by check(); nothing can be read out of it either
+            if unread:  # what could not be read may have been the last that held any of them
+                dictionary = Dictionary(dictionary.phrases, (0,) * len(dictionary.phrases))
+            if dictionary.spent:
+                left = dictionary.surviving(_words(self._living(leaving)))
+                if left.phrases != dictionary.phrases:
+                    self._retire(number, left, trained_on)
+                    continue
+                dictionary = left
+            self._connection.execute(
+                "UPDATE dictionaries SET support = ? WHERE number = ?", (dictionary.support_bytes(), number)
+            )
+
+    def _living(self, leaving: set[int]) -> Iterator[Text]:
+        """Texts that stay, a bounded part of the log."""
+        read = 0
+        for seq, content, data in self._connection.execute(
+            f"SELECT r.seq, {CONTENT}, {DATA} FROM records r WHERE r.namespace = ? AND r.version > 0 ORDER BY r.seq",
+            (self._namespace,),
+        ):
+            if content is not None and seq not in leaving:
+                yield Text(seq, content, data)
+                read += len(content) + len(data or "")
+                if read >= _SEARCHED_BYTES:
+                    return
+
+    def _retire(self, number: int, successor: Dictionary, trained_on: int) -> None:
+        if successor.phrases:
+            _insert_dictionary(self._connection, self._namespace, self._next_number(), successor, trained_on)
+        self._connection.execute("UPDATE dictionaries SET trained_on = -1 WHERE number = ?", (number,))
+
+
+def damaged(connection: sqlite3.Connection, namespace: int, reader: Reader) -> list[str]:
+    """A line for every block that cannot be read, or does not hold the records that name it."""
+    problems: list[str] = []
+    reader.clear()
+    for number, records in connection.execute(
+        "SELECT number, records FROM blocks WHERE namespace = ? AND records > 0", (namespace,)
+    ).fetchall():
+        try:
+            block = reader.block(connection, number)
+        except DamagedBlock as error:
+            problems.append(f"archive block {number} is damaged, with its {records} records: {error}")
+            continue
+        named = {
+            row[0] for row in connection.execute("SELECT seq FROM records WHERE block = ? AND version > 0", (number,))
+        }
+        if named != set(block.numbers):
+            problems.append(f"archive block {number} does not hold the records that name it")
+    problems += [
+        f"archive block {number} is missing, with its {records} records"
+        for number, records in connection.execute(
+            "SELECT r.block, count(*) FROM records r LEFT JOIN blocks b ON b.number = r.block AND b.records > 0 "
+            "WHERE r.namespace = ? AND r.block IS NOT NULL AND r.version > 0 AND b.number IS NULL GROUP BY r.block",
+            (namespace,),
+        )
+    ]
+    return problems
+
+
+def statistics(connection: sqlite3.Connection, namespace: int) -> ArchiveStats:
+    """What the archive of a namespace holds now."""
+    blocks, records, raw, stored = connection.execute(
+        "SELECT count(*), total(records), total(raw_bytes), total(length(data)) FROM blocks "
+        "WHERE namespace = ? AND records > 0",
+        (namespace,),
+    ).fetchone()
+    (phrases,) = connection.execute(
+        "SELECT total(length(phrases) + length(support)) FROM dictionaries WHERE namespace = ?", (namespace,)
+    ).fetchone()
+    return ArchiveStats(int(records), blocks, int(raw), int(stored + phrases))

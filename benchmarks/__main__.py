@@ -23,6 +23,7 @@ QUICK = {
     "recalling": ("--records", "20000", "--questions", "100", "--rounds", "3"),
     "text_search": ("--records", "20000", "--queries", "100"),
     "vector_recall": ("--records", "20000", "--queries", "100", "--data", "clustered"),
+    "context": ("prefix", "cost", "--turns", "160", "--memories", "1500", "--records", "20000", "--embedder", "none"),
     "embedders": ("--cost-only",),
 }
 """The arguments of the quick form of each benchmark, in the order in which they run."""

@@ -1,6 +1,7 @@
 """What a built prompt is worth: evidence in it, how much of it the provider has seen before, and what it costs.
 
     python -m benchmarks.context [evidence prefix cost] [--data PATH/locomo10.json] [--records 100000]
+    python -m benchmarks.context --plot docs/context.svg
 
 `evidence` needs LoCoMo (github.com/snap-research/locomo, CC BY-NC 4.0: bring your own copy) and compares prompts of
 1,000 to 8,000 tokens with plain recall of as many tokens of bare text: the share of the turns with the answer that
@@ -13,10 +14,11 @@ is the evidence in it; beside the stateless builder and a naive one in the same 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -25,6 +27,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.measuring import best_by_query, messages, percentile, questions
+from loom.context import PinnedSource
+from loom.context.picture import budget_picture
 from loom.everyday import Memory, open_memory
 from loom.memory.tokenizer import TiktokenCounter
 
@@ -197,7 +201,9 @@ def naive(memory: Memory, question: str) -> tuple[list[dict[str, Any]], set[str]
 
 def same_beginning(before: list[int], now: list[int]) -> float:
     """The share of a prompt's tokens that is an identical beginning of the prompt before."""
-    shared = next((at for at, (a, b) in enumerate(zip(before, now, strict=False)) if a != b), min(len(before), len(now)))
+    shared = next(
+        (at for at, (a, b) in enumerate(zip(before, now, strict=False)) if a != b), min(len(before), len(now))
+    )
     return shared / len(now)
 
 
@@ -249,6 +255,14 @@ def prefix(told: Sequence[dict[str, Any]], asked: Sequence[Asked], turns: int, e
 # --- cost ------------------------------------------------------------------------------------------------
 
 
+def _recall(memory: Memory, asked: Sequence[str], limit: int, number: int) -> object:
+    return memory.recall(asked[number], limit=limit)
+
+
+def _build(memory: Memory, asked: Sequence[str], budget: int, number: int) -> object:
+    return memory.context(asked[number], budget=budget)
+
+
 def cost(records: int, rounds: int) -> None:
     asked = questions(60)
     with tempfile.TemporaryDirectory() as folder, open_memory(Path(folder) / "cost.loom", embedder="none") as memory:
@@ -265,20 +279,38 @@ def cost(records: int, rounds: int) -> None:
         print(f"  {'budget':<10}{'recall p50':>11}{'p95':>8}{'context p50':>13}{'p95':>8}{'bound p50':>11}{'p95':>8}")
         for budget in (2_000, 8_192):
             limit = max(8, min(400, budget // 24))
-            runs = best_by_query(
-                [
-                    lambda number, limit=limit: memory.recall(asked[number], limit=limit),
-                    lambda number, budget=budget: memory.context(asked[number], budget=budget),
-                ],
-                len(asked),
-                rounds,
-            )
+            recall = functools.partial(_recall, memory, asked, limit)
+            build = functools.partial(_build, memory, asked, budget)
+            runs = best_by_query([recall, build], len(asked), rounds)
             values = [percentile(times, at) for times in runs for at in (50, 95)]
             bounds = [1.5 * value + 5 for value in values[:2]]
             print(
                 f"  {budget:<10,}{values[0]:>11.2f}{values[1]:>8.2f}{values[2]:>13.2f}{values[3]:>8.2f}"
                 f"{bounds[0]:>11.2f}{bounds[1]:>8.2f}"
             )
+
+
+# --- a picture -------------------------------------------------------------------------------------------
+
+
+def plot(path: Path) -> None:
+    """Draw where the budget of a prompt in a conversation over an older memory went."""
+    told, _ = own_memories(1_500)
+    with open_memory(embedder="none") as memory:
+        memory.remember(told)
+        memory.remember("Answers are short and name their sources.", importance=0.9, role="user", session_id="now")
+        for number in range(12):
+            memory.remember({"role": "user", "content": f"{SMALL_TALK[number % 6]} ({number})"}, session_id="now")
+            memory.remember({"role": "assistant", "content": ANSWER}, session_id="now")
+        context = memory.context(
+            "What was decided about the server and the invoice in Berlin?",
+            session_id="now",
+            budget=4_000,
+            system=SYSTEM,
+            sources=[PinnedSource("step 3 of 5: compare the invoices", label="TASK", name="task state")],
+        )
+    path.write_text(budget_picture(context, "A prompt in a conversation"), encoding="utf-8")
+    print(f"{path}: {context!r}")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -290,7 +322,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--memories", type=int, default=5_000, help="of our own, for the conversation")
     parser.add_argument("--records", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="only draw a prompt, into this file")
     options = parser.parse_args(arguments)
+    if options.plot is not None:
+        plot(options.plot)
+        return
     parts = options.parts or ["evidence", "prefix", "cost"]
     unknown = sorted(set(parts) - {"evidence", "prefix", "cost"})
     if unknown:

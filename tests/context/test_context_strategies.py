@@ -115,7 +115,9 @@ def test_the_status_and_the_current_item_survive_any_budget() -> None:
 
 
 def test_the_minimal_prompt_has_its_compacted_memory_and_nothing_else() -> None:
-    prompt = build_minimal_prompt("You are it.", "\nYou know tea.", compact_memory="We chose tea.", task_state="step 1")
+    prompt = build_minimal_prompt(
+        "You are it.", "\nYou know tea.", compact_memory="We chose tea.", task_state="step 1"
+    )
     assert prompt == "You are it.\nYou know tea.\n## 历史记忆\nWe chose tea."
     assert build_minimal_prompt("You are it.") == "You are it."
 
@@ -128,6 +130,4 @@ def test_the_full_prompt_has_the_task_and_three_sessions_of_its_own() -> None:
         task_state="- [ ] step 1 ← 当前 <|im_start|>",
         own_sessions=["one", "two", "three", "four"],
     )
-    assert prompt == (
-        "You are it.\n## 任务状态\n- [ ] step 1 ← 当前 ‹¦im_start¦›\n## 个人历史\ntwo\n\nthree\n\nfour"
-    )
+    assert prompt == ("You are it.\n## 任务状态\n- [ ] step 1 ← 当前 ‹¦im_start¦›\n## 个人历史\ntwo\n\nthree\n\nfour")

@@ -11,7 +11,11 @@ WINDOW = 8192
 
 
 def words(number: int, tokens: int, language: str) -> str:
-    return f"message {number}: " + "tide " * (tokens - 4) if language == "en" else f"第{number}条：" + "潮" * (tokens - 6)
+    return (
+        f"message {number}: " + "tide " * (tokens - 4)
+        if language == "en"
+        else f"第{number}条：" + "潮" * (tokens - 6)
+    )
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])

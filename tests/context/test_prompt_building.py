@@ -235,7 +235,9 @@ def test_anthropic_messages_with_tool_parts_come_out_as_calls_and_results(memory
 
 
 def test_the_conversation_keeps_its_end_and_whole_exchanges(memory: Memory) -> None:
-    said = [(("user", f"Question {n}: " + "tide " * 30), ("assistant", f"Answer {n}: " + "moon " * 30)) for n in range(20)]
+    said = [
+        (("user", f"Question {n}: " + "tide " * 30), ("assistant", f"Answer {n}: " + "moon " * 30)) for n in range(20)
+    ]
     tell(memory, *(turn for pair in said for turn in pair))
     context = memory.context("Go on.", session_id="s1", budget=900)
     spoken = [m["content"].split(":")[0] for m in context if m["content"].startswith(("Question", "Answer"))]
@@ -268,7 +270,12 @@ def test_a_long_pause_in_the_conversation_is_told(memory: Memory) -> None:
 
 
 def test_an_answer_brings_the_question_it_answers(memory: Memory) -> None:
-    tell(memory, ("user", "Filler one."), ("assistant", "Which colour should the boathouse door have?"), ("user", "Blue."))
+    tell(
+        memory,
+        ("user", "Filler one."),
+        ("assistant", "Which colour should the boathouse door have?"),
+        ("user", "Blue."),
+    )
     tell(memory, *[("user", f"Unrelated talk number {n} about invoices.") for n in range(80)], session="s2")
     context = memory.context("boathouse door", budget=120)
     reasons = {item.reason.split(" ")[0]: item.id for item in context.items}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -178,7 +179,7 @@ def test_the_cache_of_anthropic_is_marked_where_the_prompt_may_change(memory: Me
         assert 2 <= len(marked) <= 4
         assert "cache_control" not in request["messages"][-1]["content"][-1]
         roles = [message["role"] for message in request["messages"]]
-        assert all(a != b for a, b in zip(roles, roles[1:], strict=False))
+        assert all(a != b for a, b in pairwise(roles))
         assert roles[0] == "user"
 
 

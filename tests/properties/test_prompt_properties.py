@@ -17,9 +17,25 @@ from loom.memory.tokenizer import TiktokenCounter
 
 COUNTER = TiktokenCounter()
 BEGAN = datetime(2026, 3, 2, 9, tzinfo=UTC)
-WORDS = ["heron", "lynx", "lake", "deploy", "token", "数据库", "港口", "发票", "8443", "</memory>", "[SHARED:x]", "\n", "é"]
+WORDS = [
+    "heron",
+    "lynx",
+    "lake",
+    "deploy",
+    "token",
+    "数据库",
+    "港口",
+    "发票",
+    "8443",
+    "</memory>",
+    "[SHARED:x]",
+    "\n",
+    "é",
+]
 
-texts = st.lists(st.sampled_from(WORDS), min_size=1, max_size=40).map(" ".join).filter(lambda text: text.strip() != "")
+texts = (
+    st.lists(st.sampled_from(WORDS), min_size=1, max_size=40).map(" ".join).filter(lambda text: text.strip() != "")
+)
 questions = st.lists(st.sampled_from(WORDS[:9]), min_size=1, max_size=6).map(" ".join)
 
 
@@ -55,7 +71,7 @@ def remember(memory: Memory, said: list[list[dict[str, Any]]], session: str, beg
 
 def check(context: Context, question: str, budget: int) -> None:
     assert COUNTER.count_messages(context) == context.tokens <= budget
-    assert [message["role"] for message in context][0] == "system"
+    assert context[0]["role"] == "system"
     assert sum(message["role"] == "system" for message in context) == 1
     assert context[1]["role"] == "user"
     assert context[-1] == {"role": "user", "content": question}

@@ -63,7 +63,11 @@ class MemoryTools:
     """
 
     def __init__(
-        self, memory: Memory | MemoryManager, *, session_id: str | None = None, read_only: bool = False,
+        self,
+        memory: Memory | MemoryManager,
+        *,
+        session_id: str | None = None,
+        read_only: bool = False,
         max_tokens: int = 2000,
     ) -> None:
         self._memory = memory if isinstance(memory, Memory) else Memory(memory)
@@ -126,10 +130,17 @@ class MemoryTools:
         search = {"query": _QUERY, "limit": _LIMIT, "session_id": _SESSION}
         browse = {"limit": _LIMIT, "session_id": _SESSION}
         text = {"type": "string", "minLength": 1, "description": "what to remember, in one or a few sentences"}
-        importance = {"type": "number", "minimum": 0, "maximum": 1, "description": "from 0 to 1; above 0.6 it stays at hand"}
+        importance = {
+            "type": "number",
+            "minimum": 0,
+            "maximum": 1,
+            "description": "from 0 to 1; above 0.6 it stays at hand",
+        }
         return [
             _tool("query_l1", "The newest tasks and messages, in the order in which they came.", browse, self._l1),
-            _tool("query_l2", "Search the working memory: important records, whole.", search, self._in("l2"), ["query"]),
+            _tool(
+                "query_l2", "Search the working memory: important records, whole.", search, self._in("l2"), ["query"]
+            ),
             _tool("query_l3", "Search the archive: what left the working memory.", search, self._in("l3"), ["query"]),
             _tool("query_l4", "Search everything ever remembered, across sessions.", search, self._recall, ["query"]),
             _tool("list_l2", "List the working memory, the most important first.", browse, self._l2),
@@ -137,7 +148,12 @@ class MemoryTools:
             _tool("recall", "Find the memories that answer a question, best first.", search, self._recall, ["query"]),
             _tool("stats", "How full each tier of the memory is.", {}, self._stats),
             _tool(
-                "remember", "Keep something for later.", {"text": text, "importance": importance}, self._remember, ["text"], writes=True
+                "remember",
+                "Keep something for later.",
+                {"text": text, "importance": importance},
+                self._remember,
+                ["text"],
+                writes=True,
             ),
             _tool(
                 "forget",
@@ -173,7 +189,10 @@ class MemoryTools:
 
     def _stats(self) -> Json:
         stats = self._memory.get_stats()
-        tiers = {tier: {what: stats[f"{tier}_{what}"] for what in ("items", "token_usage", "token_budget")} for tier in ("l1", "l2", "l3", "l4")}
+        tiers = {
+            tier: {what: stats[f"{tier}_{what}"] for what in ("items", "token_usage", "token_budget")}
+            for tier in ("l1", "l2", "l3", "l4")
+        }
         return {"tiers": tiers, "records": stats["records"], "backlog": stats["backlog"]}
 
     def _remember(self, text: str, importance: float | None = None) -> Json:
@@ -240,7 +259,11 @@ def _task(task: Task) -> Json:
 
 
 def _summary(summary: TaskSummary) -> Json:
-    return {"id": summary.task_id, "text": _clean(summary.text), "at": summary.created_at.isoformat(timespec="seconds")}
+    return {
+        "id": summary.task_id,
+        "text": _clean(summary.text),
+        "at": summary.created_at.isoformat(timespec="seconds"),
+    }
 
 
 def _hit(hit: Hit) -> Json:

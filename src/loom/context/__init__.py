@@ -8,15 +8,45 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from loom.context.budget import BudgetAllocation, BudgetConfig, ContextBudgeter, FocusAllocation, ModelPreset, check_focus_hard_limit, model_preset, reallocate_focus_space
+    from loom.context.budget import (
+        BudgetAllocation,
+        BudgetConfig,
+        ContextBudgeter,
+        FocusAllocation,
+        ModelPreset,
+        check_focus_hard_limit,
+        model_preset,
+        reallocate_focus_space,
+    )
     from loom.context.dialogue import CompactedMessages, compact_messages, original_messages, should_compact
     from loom.context.items import Candidate, ContextItem, DroppedItem, Place, SourceReport
     from loom.context.layout import LayoutBook
     from loom.context.orchestrator import Context, ContextOrchestrator, Continuation
     from loom.context.prompts import build_minimal_prompt, fit_task_state
     from loom.context.rendering import MessageConverter
-    from loom.context.sources import CallableSource, ContextSource, KnowledgeBaseProvider, KnowledgeContextSource, KnowledgeItem, L1RecentSource, L2ImportantSource, L3SummarySource, PinnedSource, RecallSource, ScopeSource, SharedPoolSource
-    from loom.context.strategies import ContextManager, ContextStrategy, EventCandidate, EventWeights, PriorityContextStrategy, SlidingWindowStrategy, score_events
+    from loom.context.sources import (
+        CallableSource,
+        ContextSource,
+        KnowledgeBaseProvider,
+        KnowledgeContextSource,
+        KnowledgeItem,
+        L1RecentSource,
+        L2ImportantSource,
+        L3SummarySource,
+        PinnedSource,
+        RecallSource,
+        ScopeSource,
+        SharedPoolSource,
+    )
+    from loom.context.strategies import (
+        ContextManager,
+        ContextStrategy,
+        EventCandidate,
+        EventWeights,
+        PriorityContextStrategy,
+        SlidingWindowStrategy,
+        score_events,
+    )
     from loom.context.truncation import ImportanceScore, SmartTruncator, TruncationResult, TruncationStrategy
 
 __all__ = [
@@ -70,16 +100,69 @@ __all__ = [
 ]
 
 _HOMES = {
-    "budget": ("BudgetAllocation", "BudgetConfig", "ContextBudgeter", "FocusAllocation", "ModelPreset", "check_focus_hard_limit", "model_preset", "reallocate_focus_space",),
-    "dialogue": ("CompactedMessages", "compact_messages", "original_messages", "should_compact",),
-    "items": ("Candidate", "ContextItem", "DroppedItem", "Place", "SourceReport",),
+    "budget": (
+        "BudgetAllocation",
+        "BudgetConfig",
+        "ContextBudgeter",
+        "FocusAllocation",
+        "ModelPreset",
+        "check_focus_hard_limit",
+        "model_preset",
+        "reallocate_focus_space",
+    ),
+    "dialogue": (
+        "CompactedMessages",
+        "compact_messages",
+        "original_messages",
+        "should_compact",
+    ),
+    "items": (
+        "Candidate",
+        "ContextItem",
+        "DroppedItem",
+        "Place",
+        "SourceReport",
+    ),
     "layout": ("LayoutBook",),
-    "orchestrator": ("Context", "ContextOrchestrator", "Continuation",),
-    "prompts": ("build_minimal_prompt", "fit_task_state",),
+    "orchestrator": (
+        "Context",
+        "ContextOrchestrator",
+        "Continuation",
+    ),
+    "prompts": (
+        "build_minimal_prompt",
+        "fit_task_state",
+    ),
     "rendering": ("MessageConverter",),
-    "sources": ("CallableSource", "ContextSource", "KnowledgeBaseProvider", "KnowledgeContextSource", "KnowledgeItem", "L1RecentSource", "L2ImportantSource", "L3SummarySource", "PinnedSource", "RecallSource", "ScopeSource", "SharedPoolSource",),
-    "strategies": ("ContextManager", "ContextStrategy", "EventCandidate", "EventWeights", "PriorityContextStrategy", "SlidingWindowStrategy", "score_events",),
-    "truncation": ("ImportanceScore", "SmartTruncator", "TruncationResult", "TruncationStrategy",),
+    "sources": (
+        "CallableSource",
+        "ContextSource",
+        "KnowledgeBaseProvider",
+        "KnowledgeContextSource",
+        "KnowledgeItem",
+        "L1RecentSource",
+        "L2ImportantSource",
+        "L3SummarySource",
+        "PinnedSource",
+        "RecallSource",
+        "ScopeSource",
+        "SharedPoolSource",
+    ),
+    "strategies": (
+        "ContextManager",
+        "ContextStrategy",
+        "EventCandidate",
+        "EventWeights",
+        "PriorityContextStrategy",
+        "SlidingWindowStrategy",
+        "score_events",
+    ),
+    "truncation": (
+        "ImportanceScore",
+        "SmartTruncator",
+        "TruncationResult",
+        "TruncationStrategy",
+    ),
 }
 
 

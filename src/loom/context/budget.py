@@ -69,7 +69,7 @@ class BudgetConfig:
 
 @dataclass(frozen=True, slots=True)
 class BudgetAllocation:
-    """One build's tokens: the hard limit of the messages, what is fixed, and who may count on how much of the rest."""
+    """One build's tokens: the hard limit of the messages, what is fixed, and who may count on what of the rest."""
 
     limit: int
     fixed: int
@@ -140,7 +140,9 @@ def reallocate_focus_space(
         raise InvalidInput(f"a focus window has at least {FOCUS_LOWER_BOUND:,} tokens, not {hard_limit:,}")
     conversation = hard_limit - system - functions
     if min(system, functions) < 0 or conversation < 0:
-        raise InvalidInput(f"{system:,} for system and {functions:,} for functions do not fit in {hard_limit:,} tokens")
+        raise InvalidInput(
+            f"{system:,} for system and {functions:,} for functions do not fit in {hard_limit:,} tokens"
+        )
     chosen = TruncationStrategy.IMPORTANCE_BASED if conversation >= 1024 else TruncationStrategy.TAIL_CUTOFF
     return FocusAllocation(system, functions, conversation, chosen)
 

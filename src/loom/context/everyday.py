@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from loom.context.budget import BudgetConfig
 from loom.context.layout import LayoutBook
-from loom.context.orchestrator import Continuation, ContextOrchestrator
+from loom.context.orchestrator import ContextOrchestrator, Continuation
 from loom.context.sources import L1RecentSource, L2ImportantSource, L3SummarySource, RecallSource, ScopeSource
 from loom.memory.manager import MemoryManager
 

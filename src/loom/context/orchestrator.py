@@ -21,7 +21,7 @@ from loom.context.rendering import CUT_OFF, READING_RULE, asked, asks, to_anthro
 from loom.context.sources import ContextSource, SharedPool, SharedPoolSource, as_source
 from loom.context.truncation import SmartTruncator, TruncationStrategy
 from loom.errors import InvalidInput, OverBudget
-from loom.memory.tokenizer import TOKENS_PER_REPLY, TokenCounter, counter_by_name, default_counter
+from loom.memory.tokenizer import TokenCounter, counter_by_name, default_counter
 from loom.protocol import Task
 from loom.storage.base import Record
 
@@ -266,7 +266,9 @@ class ContextOrchestrator:
         told = self._system if system is None else system
         message = {"role": "system", "content": f"{told.rstrip()}\n\n{READING_RULE}" if told else READING_RULE}
         fixed = self._count([message, {"role": "user", "content": question}])
-        return _Request(task, question, message, self._budgeter.allocate(fixed, budget), session, Costs(self._counter))
+        return _Request(
+            task, question, message, self._budgeter.allocate(fixed, budget), session, Costs(self._counter)
+        )
 
     def _limits(self, request: _Request) -> Mapping[str, int]:
         """How many items each share is asked for: all might use what the others leave."""

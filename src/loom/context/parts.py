@@ -165,7 +165,15 @@ class Prompt:
                     tokens = part.tokens // len(part.candidates)
                 found.append(
                     ContextItem(
-                        one.id, one.source, one.tier, one.score, tokens, one.reason, one.place, one.created_at, one.seq
+                        one.id,
+                        one.source,
+                        one.tier,
+                        one.score,
+                        tokens,
+                        one.reason,
+                        one.place,
+                        one.created_at,
+                        one.seq,
                     )
                 )
         return found

@@ -35,7 +35,9 @@ def budget_picture(context: Context, title: str = "Where the budget went") -> st
         shapes.append(f'<rect x="{at:.1f}" y="{top}" width="{width:.1f}" height="{_BAR}" fill="{colour}"/>')
         at += width
         line = top + _BAR + _LINE * (row + 1)
-        told = f"{name}: {tokens:,} tokens ({100 * tokens / context.budget:.0f} %)" + (f", {items} items" if items else "")
+        told = f"{name}: {tokens:,} tokens ({100 * tokens / context.budget:.0f} %)" + (
+            f", {items} items" if items else ""
+        )
         shapes.append(f'<rect x="{_LEFT}" y="{line - 11}" width="12" height="12" fill="{colour}" stroke="#999"/>')
         shapes.append(f'<text x="{_LEFT + 20}" y="{line}" font-size="13">{escape(told)}</text>')
     return "\n".join([*shapes, "</svg>\n"])

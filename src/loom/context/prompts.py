@@ -35,8 +35,8 @@ def build_minimal_prompt(
 ) -> str:
     """A system prompt with an agent's memory in it.
 
-    In the minimal mode the compacted memory follows (## 历史记忆); in the full one the state of the task (## 任务状态),
-    within `task_state_tokens`, and the agent's own last three sessions (## 个人历史).
+    In the minimal mode the compacted memory follows (## 历史记忆); in the full one the state of the task
+    (## 任务状态), within `task_state_tokens`, and the agent's own last three sessions (## 个人历史).
     """
     prompt = base_template + knowledge_content
     if minimal_mode:

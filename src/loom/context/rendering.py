@@ -55,7 +55,9 @@ _PAUSE = timedelta(hours=6)
 
 # Invisible or direction-changing: controls (not tab and line feed), zero-width spaces, bidirectional overrides, and
 # the tag characters, in which whole sentences can be hidden. Joiners stay: scripts and emoji need them.
-_INVISIBLE = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff\U000e0000-\U000e007f]")
+_INVISIBLE = re.compile(
+    "[\0-\x08\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff\U000e0000-\U000e007f]"
+)
 # What has a meaning here or in a chat template, in both widths.
 _STRUCTURE = re.compile(
     r"[<＜]\s*[|｜][^|｜<>＜＞\n]{1,40}[|｜]\s*[>＞]|[<＜]\s*/?\s*memory\b|[\[［]\s*(?:SHARED|SCOPE|KNOWLEDGE)\s*[:：]",
@@ -271,7 +273,9 @@ def paired(messages: Sequence[Message]) -> list[Message]:
 
 
 def _call_as_text(message: Message) -> Message:
-    calls = ", ".join(f"{call['function']['name']}({call['function']['arguments']})" for call in message["tool_calls"])
+    calls = ", ".join(
+        f"{call['function']['name']}({call['function']['arguments']})" for call in message["tool_calls"]
+    )
     said = f"{message['content']}\n" if message.get("content") else ""
     return {"role": "assistant", "content": f"{said}[called {calls}; no result is known]"}
 
@@ -387,7 +391,11 @@ def to_anthropic(messages: Sequence[Message], breakpoints: Iterable[int] = ()) -
 def _anthropic_blocks(message: Message) -> tuple[str, list[dict[str, Any]]]:
     if message["role"] == "tool":
         return "user", [
-            {"type": "tool_result", "tool_use_id": message["tool_call_id"], "content": message["content"] or "(empty)"}
+            {
+                "type": "tool_result",
+                "tool_use_id": message["tool_call_id"],
+                "content": message["content"] or "(empty)",
+            }
         ]
     blocks: list[dict[str, Any]] = []
     if message.get("content"):

@@ -116,14 +116,16 @@ class _TierSource(ContextSource):
         for start in range(0, len(seqs), step):
             part = seqs[start : start + step]
             records = self._store.records(part)
-            found += [records[seq] for seq in part if seq in records and session_id in (None, records[seq].session_id)]
+            found += [
+                records[seq] for seq in part if seq in records and session_id in (None, records[seq].session_id)
+            ]
             if len(found) >= limit:
                 break
         return found[:limit]
 
 
 class L1RecentSource(_TierSource):
-    """The newest records, newest first, at most `most`. Those of the task's own session are turns, others are quoted."""
+    """The newest records, newest first, at most `most`. Those of the task's own session are turns, others quoted."""
 
     name = "l1"
     share = "l1"
@@ -154,9 +156,7 @@ class L1RecentSource(_TierSource):
     def _candidate(self, record: Record, score: float, size: int, task: Task) -> Candidate:
         place = Place.TURN if record.session_id == task.session_id and record.kind != MemoryType.FACT else Place.QUOTE
         if size == record.tokens:
-            return Candidate.of_record(
-                record, source=self.name, tier="l1", score=score, reason="recent", place=place
-            )
+            return Candidate.of_record(record, source=self.name, tier="l1", score=score, reason="recent", place=place)
         reason = f"recent; shortened, {record.tokens:,} tokens in all"
         return Candidate.of_record(
             record, text=stand_in(record).text, source=self.name, tier="l1", score=score, reason=reason
@@ -271,7 +271,8 @@ def _of_hit(hit: Hit, source: str = "recall") -> Candidate:
 # A beginning that only makes sense after something.
 _LEANS = re.compile(
     r"\W*(?:(?:yes|yeah|yep|no|nope|sure|ok|okay|right|exactly|that|this|it|they|those|these|both|same|so|and|but|"
-    r"because|then|me too|he|she|him|her|them)\b|是的|不是|对[，,。]|好的|嗯|没有|那|这|它|他|她|因为|所以|但是|可以|不行)",
+    r"because|then|me too|he|she|him|her|them)\b"
+    r"|是的|不是|对[，,。]|好的|嗯|没有|那|这|它|他|她|因为|所以|但是|可以|不行)",
     re.IGNORECASE,
 )
 _SHORT_CHARS = 32
@@ -293,7 +294,9 @@ def neighbours_of(store: Store, hits: Sequence[Hit]) -> dict[str, list[tuple[Rec
     brought: dict[str, list[tuple[Record, str]]] = {}
     for hit in hits:
         nearest = (records[seq] for seq in wanted.get(hit.seq, ()) if seq in records)
-        record = next((one for one in nearest if one.session_id == hit.session_id and one.superseded_at is None), None)
+        record = next(
+            (one for one in nearest if one.session_id == hit.session_id and one.superseded_at is None), None
+        )
         if record is not None:
             reason = f"answers {hit.id}" if record.seq > hit.seq else f"what {hit.id} speaks of"
             brought[hit.id] = [(record, reason)]
@@ -309,7 +312,9 @@ class ScopeSource(ContextSource):
     name = "scopes"
     local = True
 
-    def __init__(self, manager: MemoryManager | HoldsManager, scopes: Sequence[MemoryScope | str] | None = None) -> None:
+    def __init__(
+        self, manager: MemoryManager | HoldsManager, scopes: Sequence[MemoryScope | str] | None = None
+    ) -> None:
         self._manager = manager if isinstance(manager, MemoryManager) else manager.manager
         self._scopes = tuple(MemoryScope) if scopes is None else tuple(MemoryScope(scope) for scope in scopes)
 

@@ -226,7 +226,9 @@ class SmartTruncator:
         return kept
 
     def _ends_of(self, plan: _Plan, group: Sequence[int], room: int) -> set[int]:
-        steps = [[group[at] for at in step] for step in _steps([plan.messages[at] for at in group], range(len(group)))]
+        steps = [
+            [group[at] for at in step] for step in _steps([plan.messages[at] for at in group], range(len(group)))
+        ]
         kept: set[int] = set()
         for step in (steps[0], *reversed(steps[1:])):
             wanted = [at for at in step if at not in plan.kept]

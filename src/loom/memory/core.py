@@ -230,8 +230,7 @@ class LoomMemory:
         from loom.memory.fact_extractor import FactExtractor
         from loom.memory.knowledge import Knowledge
 
-        embeds = self._embedder is not None
-        return Knowledge(self._store, self._tiers, FactExtractor(self._llm), self.compactor, embeds)
+        return Knowledge(self._store, self._tiers, FactExtractor(self._llm), self.compactor, self._embedder)
 
     # -- remembering -----------------------------------------------------------------------------------
 

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 from loom.errors import InvalidInput, NotFound
 from loom.memory.compaction import MemoryCompactor
-from loom.memory.compression import L4Compressor, Merge
+from loom.memory.compression import FidelityChecker, L4Compressor, Merge
+from loom.memory.embeddings import EmbeddingProvider, embed_texts
 from loom.memory.fact_extractor import ExtractedFact, FactExtractor, contradicts, same_fact
 from loom.memory.migration import Tiers
 from loom.memory.statements import StatementKind
@@ -56,13 +57,13 @@ class Knowledge:
         tiers: Tiers,
         extractor: FactExtractor,
         compactor: MemoryCompactor,
-        embeds: bool,
+        embedder: EmbeddingProvider | None,
     ) -> None:
         self._store = store
         self._tiers = tiers
         self._extractor = extractor
         self._compactor = compactor
-        self._embeds = embeds
+        self._embedder = embedder
         self._compacted_at: float | None = None
 
     @property
@@ -220,13 +221,19 @@ class Knowledge:
         page = self._store.scan(wanted, limit=count, newest_first=False)
         facts = {record.seq: record for record in page.records}
         vectors = self._store.vectors(facts)
-        if self._embeds and len(vectors) < len(facts):
+        if self._embedder is not None and len(vectors) < len(facts):
             return False  # the newest are still being embedded; what they mean decides
         undone = self._store.replaced(facts)
         candidates = [
             _as_fact(record, None if seq in undone else vectors.get(seq)) for seq, record in sorted(facts.items())
         ]
-        plan = L4Compressor(threshold=limit).plan(candidates)
+        compressor = L4Compressor(threshold=limit)
+        plan = compressor.plan(candidates)
+        while unfaithful := {fact.id for merge in plan.merged if not self._faithful(merge) for fact in merge.members}:
+            for fact in candidates:
+                if fact.id in unfaithful:
+                    fact.embedding = None  # like one that has none: it is not merged
+            plan = compressor.plan(candidates)
         numbers = {record.id: seq for seq, record in facts.items()}
         leaving = [numbers[fact.id] for fact in plan.left_out]
         for merge in plan.merged:
@@ -235,6 +242,14 @@ class Knowledge:
             with publish() as transaction:
                 transaction.leave(leaving, MemoryTier.L4, self.node, "full")
         return False
+
+    def _faithful(self, merge: Merge) -> bool:
+        """Whether the merged text, embedded for itself, is close to every member's: their centroid always is."""
+        if self._embedder is None:
+            return True
+        (vector,) = embed_texts(self._embedder, [merge.content])
+        said = [member.content for member in merge.members]
+        return FidelityChecker().check(merge.content, said, vector, [one.embedding for one in merge.members]).passed
 
     def _merge(self, publish: Publish, merge: Merge, numbers: dict[str, int]) -> None:
         members = [numbers[fact.id] for fact in merge.members]

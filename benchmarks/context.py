@@ -310,7 +310,7 @@ def plot(path: Path) -> None:
             sources=[PinnedSource("step 3 of 5: compare the invoices", label="TASK", name="task state")],
         )
     path.write_text(budget_picture(context, "A prompt in a conversation"), encoding="utf-8")
-    print(f"{path}: {context!r}")
+    print(f"{path}: {context.tokens:,} of {context.budget:,} tokens, {len(context.items)} items")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -116,9 +116,6 @@ class Context(list[Message]):
             lines += ["", "left out", heading, *(_row(item) for item in self.dropped)]
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
-    def __repr__(self) -> str:
-        return f"<Context {len(self)} messages, {self.tokens:,} of {self.budget:,} tokens, {len(self.items)} items>"
-
 
 def _row(item: ContextItem | DroppedItem) -> str:
     tier = item.tier or ""

@@ -18,12 +18,14 @@ from loom.context import (
     KnowledgeItem,
     L3SummarySource,
     PinnedSource,
+    RecallSource,
     ScopeSource,
     SharedPoolSource,
 )
 from loom.errors import InvalidInput
 from loom.fractal.memory import MemoryScope
 from loom.memory import MemoryManager
+from loom.memory.tokenizer import TiktokenCounter
 from loom.memory.types import MemoryUnit
 from loom.protocol import Task
 
@@ -197,6 +199,24 @@ def test_what_cannot_be_quoted_is_the_sources_failure() -> None:
 def test_what_is_no_source_is_refused() -> None:
     with pytest.raises(InvalidInput, match="get_context"):
         ContextOrchestrator(sources=["l1"])
+
+
+def test_a_share_that_does_not_exist_is_refused() -> None:
+    source = PinnedSource("text")
+    source.share = "l9"
+    with pytest.raises(InvalidInput, match="no share 'l9'"):
+        ContextOrchestrator(sources=[source])
+
+
+def test_a_text_of_megabytes_is_passed_over_and_not_counted(manager: MemoryManager) -> None:
+    class Never(TiktokenCounter):
+        def count(self, text: str) -> int:
+            assert len(text) < 100_000
+            return super().count(text)
+
+    manager.add_task(Task(action="note", parameters={"content": "plan " * 400_000}))
+    context = ContextOrchestrator(Never(), [RecallSource(manager)]).build(query="What is the plan?", budget=600)
+    assert (context.items, context.dropped[0].reason) == ((), "no room")
 
 
 def test_a_summary_gives_way_to_the_whole(manager: MemoryManager) -> None:

@@ -28,6 +28,13 @@ def test_shares_are_of_what_is_left_beside_the_fixed_parts() -> None:
     assert plan.shares == {"l1": 2_400, "l2": 2_000, "l3_l4": 1_600, "other": 2_000}
 
 
+def test_room_is_kept_for_a_system_message_that_is_shorter_yet() -> None:
+    kept = budgeter(functions_reserve=0, output_reserve=0, system_reserve=1_000)
+    assert kept.allocate(500, system=400).room == 10_000 - 500 - 600
+    assert kept.allocate(2_000, system=1_500).room == 8_000
+    assert kept.allocate(9_900, system=100).room == 0
+
+
 def test_tools_and_the_answer_are_taken_off_the_window() -> None:
     assert budgeter(functions_reserve=500, output_reserve=1_500).limit == 8_000
     assert budgeter(128_000).limit == 128_000 - 1_024 - 4_096

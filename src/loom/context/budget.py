@@ -40,14 +40,15 @@ class BudgetConfig:
     """Shares of the room that is left beside the system message and the question, and reserves in tokens.
 
     What the three ratios leave is for every other source. A share is a promise and no fence: what one source does
-    not use, the others get. `functions_reserve` and `output_reserve` are taken off a model's window, for tool
-    definitions and the answer; None means a share of the window, at most 1,024 and 4,096 tokens.
+    not use, the others get. `system_reserve` is kept free for a system message that is shorter yet;
+    `functions_reserve` and `output_reserve` are taken off a model's window, for tool definitions and the answer.
+    None means a share of the window, at most 1,024 and 4,096 tokens.
     """
 
     l1_ratio: float = 0.30
     l2_ratio: float = 0.25
     l3_l4_ratio: float = 0.20
-    system_reserve: int = 1024
+    system_reserve: int = 0
     functions_reserve: int | None = None
     output_reserve: int | None = None
 
@@ -104,16 +105,17 @@ class ContextBudgeter:
             )
         return self.window - functions - output
 
-    def allocate(self, fixed: int, limit: int | None = None) -> BudgetAllocation:
+    def allocate(self, fixed: int, limit: int | None = None, *, system: int | None = None) -> BudgetAllocation:
         """Shares of what is left beside the fixed parts (system, question, framing); `OverBudget` where they do
-        not fit."""
+        not fit. `system` is what the system message takes of them."""
         most = self.limit if limit is None else limit
         if fixed > most:
             raise OverBudget(
                 f"the system message and the question alone take {fixed:,} tokens and the budget is {most:,}; "
                 f"give at least {fixed:,}, or shorten them"
             )
-        room = most - fixed
+        growing = 0 if system is None else max(0, self.config.system_reserve - system)
+        room = max(0, most - fixed - growing)
         return BudgetAllocation(
             most, fixed, room, {name: int(room * ratio + 1e-6) for name, ratio in self.config.ratios.items()}
         )

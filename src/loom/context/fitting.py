@@ -32,6 +32,8 @@ __all__ = [
 NO_ROOM_TO_SPEAK = "no room for this part of the conversation"
 """Why a turn of the conversation is left out."""
 
+# Less room than this holds no quotation: a line break, a name, a word.
+_LEAST_QUOTE = 4
 # About so many tokens stay of a message whose exchange is too long to go in whole.
 _SHORT = 48.0
 
@@ -208,6 +210,8 @@ class Fit:
 
     def quote(self, candidate: Candidate, most: int) -> int:
         """Take a quotation if it costs at most so much; what it cost, or 0."""
+        if candidate.tokens > 2 * most + _LEAST_QUOTE and len(candidate.text) > 4 * most:
+            return 0  # counting megabytes that cannot fit takes seconds
         cost = self.costs.line(candidate)
         if not self.quotes:
             cost += self.costs.frame
@@ -302,10 +306,6 @@ def _take_quotes(state: Fit, queue: list[Candidate], most: int) -> int:
             rest.append(one)
     queue[:] = rest
     return spent
-
-
-# Less room than this holds no quotation: a line break, a name, a word.
-_LEAST_QUOTE = 4
 
 
 def _without_needless_summaries(state: Fit) -> None:

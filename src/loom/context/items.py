@@ -81,7 +81,8 @@ class Candidate:
 class ContextItem:
     """Something that is in the prompt: where it came from, why it is there, and what it costs there.
 
-    `tokens` is the whole of what it takes: its text, its share of names and headings, and message overhead.
+    `tokens` is what it takes with its name, its heading and its message's overhead; of what stood in the prompt
+    before, an even part of its message.
     """
 
     id: str

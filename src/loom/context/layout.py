@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from loom.errors import VersionConflictError
+from loom.errors import StoreError, VersionConflictError
 from loom.storage.base import Entry, Record, Store
 
 __all__ = ["Block", "BlockKind", "Layout", "LayoutBook"]
@@ -123,7 +123,7 @@ class LayoutBook:
                     owner=self._node,
                     expected_version=version,
                 )
-        except VersionConflictError:
+        except (VersionConflictError, StoreError):  # the prompt is right either way; only the next one may differ
             return False
         return True
 

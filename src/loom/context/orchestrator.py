@@ -7,6 +7,7 @@ next prompt begins with the same tokens.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,12 +21,14 @@ from loom.context.parts import Part, Prompt, Quotes, part_of, talk_parts
 from loom.context.rendering import CUT_OFF, READING_RULE, asked, asks, to_anthropic
 from loom.context.sources import ContextSource, SharedPool, SharedPoolSource, as_source
 from loom.context.truncation import SmartTruncator, TruncationStrategy
-from loom.errors import InvalidInput, OverBudget
+from loom.errors import InvalidInput, LoomError, OverBudget
 from loom.memory.tokenizer import TokenCounter, counter_by_name, default_counter
 from loom.protocol import Task
 from loom.storage.base import Record
 
 __all__ = ["Context", "ContextOrchestrator", "Continuation"]
+
+log = logging.getLogger("loom.context")
 
 # A quotation takes about so many tokens at least; more candidates than fit at that size are not asked for.
 _TOKENS_PER_ITEM = 24
@@ -263,9 +266,8 @@ class ContextOrchestrator:
         told = self._system if system is None else system
         message = {"role": "system", "content": f"{told.rstrip()}\n\n{READING_RULE}" if told else READING_RULE}
         fixed = self._count([message, {"role": "user", "content": question}])
-        return _Request(
-            task, question, message, self._budgeter.allocate(fixed, budget), session, Costs(self._counter)
-        )
+        allocation = self._budgeter.allocate(fixed, budget, system=self._count([message]))
+        return _Request(task, question, message, allocation, session, Costs(self._counter))
 
     def _limits(self, request: _Request) -> Mapping[str, int]:
         """How many items each share is asked for: all might use what the others leave."""
@@ -339,8 +341,11 @@ class ContextOrchestrator:
     def _count_uses(answers: Sequence[Answer], context: Context) -> None:
         for answer in answers:
             mine = [item.seq for item in context.items if item.source == answer.source.name and item.seq]
-            if mine:
-                answer.source.used(mine)
+            try:
+                if mine:
+                    answer.source.used(mine)
+            except LoomError as error:  # the prompt is right without it
+                log.warning("uses by the source %s were not noted (%s)", answer.source.name, type(error).__name__)
 
     # -- continuing a session ----------------------------------------------------------------------------
 
@@ -356,7 +361,9 @@ class ContextOrchestrator:
             prompt = self._built(request, offers, self._budgeter.allocate(fixed, low))
             is_kept = book.rewrite(session_id, layout, prompt.layout())
         if not is_kept:
-            prompt.notes.append("not kept as the session's last prompt: the store is read-only, or another was first")
+            prompt.notes.append(
+                "not kept as the session's last prompt: a read-only or busy store, or another was first"
+            )
         return prompt
 
     def _appended(

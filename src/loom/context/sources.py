@@ -54,6 +54,7 @@ log = logging.getLogger("loom.context")
 Offered = Candidate | Task | MemoryUnit | Record | Hit | Mapping[str, Any] | str
 """What a source may give: candidates, or whatever can be made one."""
 
+_SHARES = ("l1", "l2", "l3_l4", "other")
 # How many steps of an agent may lie between the user's word and the oldest turn at hand.
 _MOST_STEPS = 16
 # How many records are read at once where a filter may pass over most of them.
@@ -544,7 +545,10 @@ def as_source(thing: object) -> ContextSource:
     """A source as it is, or a callable as one."""
     # By type first: asking a protocol costs as much as a small search.
     if ContextSource in type(thing).__mro__:
-        return cast(ContextSource, thing)
+        source = cast(ContextSource, thing)
+        if source.share not in _SHARES:
+            raise InvalidInput(f"the source {source.name!r} has no share {source.share!r}: {', '.join(_SHARES)}")
+        return source
     offers = getattr(thing, "get_context", None)
     if callable(offers):
         return CallableSource(offers, getattr(thing, "name", type(thing).__name__))

@@ -7,7 +7,8 @@
 1,000 to 8,000 tokens with plain recall of as many tokens of bare text: the share of the turns with the answer that
 are there. `prefix` holds a conversation of 400 turns over a memory of thousands; every second turn asks for an old
 one. For each prompt of 16,000 tokens: which share of its tokens is an identical beginning of the prompt before, and
-is the evidence in it; beside the stateless builder and a naive one in the same run. `cost` compares the CPU of
+is the evidence in it; beside the stateless builder and a naive one in the same run. Facts are not drawn here: what
+they say of a turn could not be told by its id. `cost` compares the CPU of
 `context` with that of `recall` on the same store. No LLM is involved.
 """
 
@@ -88,7 +89,7 @@ def evidence(path: Path, embedder: str) -> None:
     plain: dict[int, list[float]] = {budget: [] for budget in BUDGETS}
     built: dict[int, list[float]] = {budget: [] for budget in BUDGETS}
     for turns, asked in read_locomo(path):
-        with open_memory(embedder=embedder) as memory:
+        with open_memory(embedder=embedder, derive=False) as memory:
             memory.remember(turns)
             memory.flush()
             for one in asked:
@@ -215,7 +216,7 @@ def prefix(told: Sequence[dict[str, Any]], asked: Sequence[Asked], turns: int, e
     sizes: dict[str, list[int]] = {name: [] for name in shares}
     before: dict[str, list[int]] = {name: [] for name in shares}
     rewrites = 0
-    with open_memory(embedder=embedder, l1_token_budget=16_000) as memory:
+    with open_memory(embedder=embedder, l1_token_budget=16_000, derive=False) as memory:
         memory.remember(list(told))
         memory.flush()
         now = datetime(2026, 6, 1, 9, tzinfo=UTC)
@@ -265,7 +266,10 @@ def _build(memory: Memory, asked: Sequence[str], budget: int, number: int) -> ob
 
 def cost(records: int, rounds: int) -> None:
     asked = questions(60)
-    with tempfile.TemporaryDirectory() as folder, open_memory(Path(folder) / "cost.loom", embedder="none") as memory:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        open_memory(Path(folder) / "cost.loom", embedder="none", derive=False) as memory,
+    ):
         batch: list[str] = []
         for text in messages(records):
             batch.append(text)

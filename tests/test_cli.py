@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -214,7 +215,8 @@ def test_the_demo_shows_questions_answers_costs_and_forgetting() -> None:
     assert "tokens instead of" in shown
     assert "removed: 1 record" in shown
     assert "no longer found" in shown
-    assert "41 records checked: everything matches" in shown
+    assert re.search(r"\d+ records checked: everything matches", shown)
+    assert "What it knows by itself" in shown
 
 
 def test_the_demo_fits_80_columns_and_is_the_same_each_time() -> None:
@@ -230,7 +232,7 @@ def test_the_demo_says_how_it_recalls() -> None:
     assert 'pip install "loom-memory[embed]"' in without
     assert "nothing: no word in common" in without
     assert "words and meaning" in with_one
-    assert "42 vectors" in with_one
+    assert re.search(r"\d+ vectors", with_one)
 
 
 def test_the_demo_finds_by_meaning_with_the_offline_model() -> None:

@@ -162,6 +162,7 @@ QUESTIONS = (
 
 _SECRET = "What is the code of the key box?"
 _LIMIT = 2
+_FACTS = 5
 
 # Small, so that a short conversation fills the tiers.
 _BUDGETS: dict[str, Any] = {
@@ -200,7 +201,8 @@ def run(console: Console | None = None, *, embedder: EmbeddingProvider | str | N
         _load(shown, memory, clock)
         whole = memory.get_stats()["tokens"]
         _show_tiers(shown, memory)
-        _heading(shown, f"3  Questions, and the best {_LIMIT} answers to each")
+        _show_facts(shown, memory)
+        _heading(shown, f"4  Questions, and the best {_LIMIT} answers to each")
         for question in QUESTIONS:
             _ask(shown, memory, question, whole)
         _forget(shown, memory)
@@ -297,6 +299,23 @@ def _show_tiers(console: Console, memory: Memory) -> None:
     console.print("Nothing is lost: the log has every record whole, and recall searches all of it.")
 
 
+def _show_facts(console: Console, memory: Memory) -> None:
+    _heading(console, "3  What it knows by itself")
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("fact", ratio=1)
+    table.add_column("since", no_wrap=True)
+    table.add_column("said", justify="right", no_wrap=True)
+    table.add_column("sure", justify="right", no_wrap=True)
+    for fact in memory.facts(limit=_FACTS):
+        times = f"{len(fact.sources)}x"
+        table.add_row(Text(fact.content), _date(fact.created_at), times, f"{fact.confidence:.0%}")
+    console.print(table)
+    total = len(memory.facts(limit=1000))
+    console.print(
+        f"The newest of {total} facts, drawn in the background by rules. Each names what it was drawn from."
+    )
+
+
 # --- asking --------------------------------------------------------------------------------------------------
 
 
@@ -332,7 +351,7 @@ def _hits(hits: list[Hit]) -> Table:
 
 
 def _forget(console: Console, memory: Memory) -> None:
-    _heading(console, "4  Forgetting for good")
+    _heading(console, "5  Forgetting for good")
     console.print()
     console.print(Text.assemble(("? ", "bold yellow"), (_SECRET, "bold"), ("  before", "dim italic")))
     console.print(Padding(_hits(memory.recall(_SECRET, limit=1)), (0, 0, 0, 2)))
@@ -346,9 +365,9 @@ def _forget(console: Console, memory: Memory) -> None:
 
 def _receipt(receipt: ForgetReceipt) -> str:
     counts = {
-        "record": receipt.records,
+        "record": receipt.records - receipt.derived,
         "vector": receipt.vectors,
-        "derived record": receipt.derived,
+        "fact drawn from it": receipt.derived,
         "index file rewritten": receipt.segments,
     }
     parts = [f"{count} {what}" for what, count in counts.items() if count]
@@ -356,7 +375,7 @@ def _receipt(receipt: ForgetReceipt) -> str:
 
 
 def _check(console: Console, memory: Memory) -> None:
-    _heading(console, "5  Checking")
+    _heading(console, "6  Checking")
     console.print()
     report = memory.check()
     state = "everything matches its checksum" if report.ok else "; ".join(report.problems)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from loom.memory import CompactionConfig, InMemorySegmentStore, LogSegmentStore,
 from loom.storage.base import Filter
 
 MONDAY = datetime(2026, 3, 2, 9, tzinfo=UTC)
-BUDGETS = {"l1_token_budget": 300, "l2_token_budget": 400, "l3_token_budget": 2_000}
+BUDGETS: dict[str, Any] = {"l1_token_budget": 300, "l2_token_budget": 400, "l3_token_budget": 2_000}
 
 
 @pytest.fixture
@@ -30,8 +31,8 @@ def talk(memory: loom.Memory, turns: int = 60, session_id: str = "s1") -> list[s
     for number in range(turns):
         text = {
             0: f"We decided to run job {number} on BLUE because the red cluster has no room left.",
-            1: f"Job {number} failed with TimeoutError after {number + 30} seconds; raising the limit to 120 fixed it.",
-            2: "Right, let me think about this for a moment, I am not sure yet what we could do here, it is a long day.",
+            1: f"Job {number} failed with TimeoutError after {number + 30} s; raising the limit to 120 fixed it.",
+            2: "Right, let me think about this for a moment, I am not sure yet what we could do, it is a long day.",
             3: "Okay! That sounds fine to me, thanks a lot, and by the way the coffee here has become really good.",
         }[number % 4]
         receipt = memory.remember(

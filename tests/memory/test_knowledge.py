@@ -10,8 +10,6 @@ import pytest
 
 import loom
 from loom.errors import InvalidInput, NotFound
-from loom.memory.compaction import CompactionConfig, MemoryCompactor
-from loom.storage.base import Filter
 
 MONDAY = datetime(2026, 3, 2, 9, tzinfo=UTC)
 
@@ -59,8 +57,13 @@ class TestFacts:
         say(memory, "I live in Berlin.")
         say(memory, "I live in Paris now.", day=5)
         assert [fact for fact in known(memory) if "Berlin" in fact] == []
-        (then,) = [fact.content for fact in memory.facts(as_of=MONDAY + timedelta(days=1))]
-        assert "Berlin" in then
+        then = MONDAY + timedelta(days=1)
+        for found in (memory.facts(as_of=then), memory.facts("Where does Ana live?", as_of=then)):
+            (fact,) = found
+            assert "Berlin" in fact.content
+            assert len(fact.sources) == 1
+        (now,) = memory.facts("Where does Ana live?")
+        assert len(now.sources) == 1
         every = memory.facts(history=True)
         assert {("Berlin" in fact.content, fact.superseded_at is None) for fact in every} == {
             (True, False),
@@ -138,7 +141,7 @@ class TestFacts:
 
         def model(prompt: str) -> str:
             asked.append(prompt)
-            return '{"type": "identity", "content": "Ana is a nurse", "key": "ana|is", "value": "nurse", "confidence": 0.9}'
+            return '{"type": "identity", "content": "Ana is a nurse", "key": null, "value": null, "confidence": 0.9}'
 
         with loom.open(tmp_path / "b.loom", embedder="none", llm=model) as memory:
             say(memory, "Ana is a nurse, by the way.")

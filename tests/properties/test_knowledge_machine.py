@@ -6,6 +6,7 @@ from __future__ import annotations
 import tempfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -16,7 +17,7 @@ from loom.memory import CompactionConfig
 from loom.storage.base import Filter
 
 MONDAY = datetime(2026, 3, 2, 9, tzinfo=UTC)
-BUDGETS = {"l1_token_budget": 120, "l2_token_budget": 200, "l3_token_budget": 400, "l4_token_budget": 600}
+BUDGETS: dict[str, Any] = {"l1_token_budget": 120, "l2_token_budget": 200, "l3_token_budget": 400, "l4_token_budget": 600}
 CITIES = ("Berlin", "Paris", "Oslo")
 SAID = (
     "We decided to use port {mark} for the gateway because the old one is taken.",

@@ -956,7 +956,7 @@ def test_a_store_of_every_released_format_still_opens(tmp_path: Path, name: str,
         assert memory.check().ok
         assert memory.get_stats()["vectors"] == 6
     if not read_only:
-        with loom.open(path, embedder=FakeEmbedder(16)) as memory:
+        with loom.open(path, embedder=FakeEmbedder(16), derive=False) as memory:
             assert memory.remember("it goes on", id="new").created
             assert memory.flush().complete
             assert memory.get_stats()["vectors"] == 7

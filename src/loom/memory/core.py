@@ -337,7 +337,18 @@ class LoomMemory:
         return None if record is None or record.kind != MemoryType.FACT else self._as_fact(record)
 
     def _as_fact(self, record: Record) -> Fact:
-        return record_as_fact(record, self._store.uses(record.seq, self._node), self._store.neighbours(record.id)[0])
+        sources = self._store.neighbours(record.id)[0]
+        if record.version > 1 or record.superseded_at is not None:  # those of its own time, not of the whole chain
+            told = (self._store.get(one) for one in sources)
+            until = record.superseded_at
+            sources = tuple(
+                one.id
+                for one in told
+                if one is not None
+                and one.created_at >= record.created_at
+                and (until is None or one.created_at < until)
+            )
+        return record_as_fact(record, self._store.uses(record.seq, self._node), sources)
 
     def facts(
         self,
@@ -434,8 +445,16 @@ class LoomMemory:
         return self.facts(query, limit=limit, session_id=session_id)
 
     def _records_of(self, hits: Sequence[Hit]) -> list[Record]:
-        found = (self._store.get(hit.id) for hit in hits)
-        return [record for record in found if record is not None]
+        """The records of hits, each in the version that was found."""
+        found: list[Record] = []
+        for hit in hits:
+            record = self._store.get(hit.id)
+            if record is not None and record.version != hit.version:
+                versions = {one.version: one for one in self._store.history(hit.id)}
+                record = versions.get(hit.version)
+            if record is not None:
+                found.append(record)
+        return found
 
     # -- moving ----------------------------------------------------------------------------------------
 

@@ -58,7 +58,7 @@ _MOST_RECORDS = 2000
 # A row must not grow when its words leave it: SQLite would move rows between full pages and leave copies behind.
 _FEWEST_BYTES = 32
 # How much of the log is looked through for a phrase that may be nobody's any more.
-_SEARCHED_BYTES = 4 * 1024 * 1024
+_SEARCHED_BYTES = 1024 * 1024
 _CHUNK = 500
 
 
@@ -139,7 +139,7 @@ def read_dictionary(connection: sqlite3.Connection, number: int) -> Dictionary:
     ).fetchone()
     if row is None or zlib.crc32(row[0]) != row[2]:
         raise DamagedBlock("its dictionary does not match its checksum" if row else "its dictionary is missing")
-    return Dictionary.from_bytes(row[0], row[1])
+    return Dictionary.from_stored(row[0], row[1])
 
 
 def _readable(connection: sqlite3.Connection, number: int) -> bool:
@@ -290,7 +290,7 @@ def publish(connection: sqlite3.Connection, namespace: int, packed: Packed, next
 def _insert_dictionary(
     connection: sqlite3.Connection, namespace: int, number: int, dictionary: Dictionary, trained_on: int
 ) -> None:
-    phrases, support = dictionary.to_bytes(), dictionary.support_bytes()
+    phrases, support = dictionary.to_stored()
     connection.execute(
         "INSERT INTO dictionaries (number, namespace, trained_on, checksum, support, phrases) "
         "VALUES (?, ?, ?, ?, ?, ?)",
@@ -454,7 +454,7 @@ class Removal:
                     continue
                 dictionary = left
             self._connection.execute(
-                "UPDATE dictionaries SET support = ? WHERE number = ?", (dictionary.support_bytes(), number)
+                "UPDATE dictionaries SET support = ? WHERE number = ?", (dictionary.to_stored()[1], number)
             )
 
     def _living(self, leaving: set[int]) -> Iterator[Text]:

@@ -725,7 +725,7 @@ class SqliteStore:
         moment = to_micros(self._engine.clock() if before is None else before)
         while True:
             try:
-                with self._upkeep.worker.lease(wait_s=10.0) as fence:
+                with self._upkeep.worker.lease(wait_s=60.0) as fence:  # our own worker may be at a large merge
                     if fence is None:
                         raise StoreBusy("another process is doing the background work; try again when it is done")
                     while self._upkeep.archive_some(fence, moment, whole=True):
@@ -870,7 +870,8 @@ _STATISTICS = {
     "derived": "SELECT count(*) FROM derivations WHERE namespace = :namespace",
     "superseded": "SELECT count(*) FROM supersessions s JOIN records r ON r.seq = s.record "
     "WHERE r.namespace = :namespace",
-    "tokens": "SELECT sum(tokens) FROM records WHERE namespace = :namespace",
+    "tokens": "SELECT sum(tokens) FROM records r WHERE namespace = :namespace "
+    "AND NOT EXISTS (SELECT 1 FROM derivations d WHERE d.record = r.seq)",
     "vectors": "SELECT count(*) FROM vectors WHERE namespace = :namespace AND record IS NOT NULL",
     "entries": "SELECT count(*) FROM entries e WHERE namespace = :namespace AND NOT deleted AND NOT EXISTS "
     "(SELECT 1 FROM entries n WHERE n.namespace = e.namespace AND n.scope = e.scope "

@@ -1,0 +1,237 @@
+"""SIGKILL while records are archived, or forgotten out of the archive: every text is there, and archiving resumes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loom.storage.base import Draft, Filter
+from loom.storage.sqlite import SqliteStore
+from tests.crash.children import unique_word
+from tests.crash.processes import ROOT
+
+LEASE_S = 0.2
+RECORDS = 400
+SHARED = "the words that all of them share, 大家都有的一句话,"
+
+# A child with one thing to do; `arm` kills it before or after the n-th call of a function.
+_CHILD = """
+import json, os, sys
+from tests.crash.children import arm, say
+from loom.storage.base import Filter
+from loom.storage.sqlite import SqliteStore
+given = json.loads(sys.argv[1])
+if given["armed"]:
+    arm(given["armed"])
+store = SqliteStore(given["path"], lease_s=given["lease_s"])
+say("open")
+if given["verb"] == "archive":
+    say(store.archive().records)
+elif given["verb"] == "forget":
+    say(store.forget(Filter(ids=given["ids"], history=True)).records)
+elif given["verb"] == "vacuum":
+    say(store.vacuum())
+os._exit(0)
+"""
+
+
+@contextlib.contextmanager
+def child(path: Path, verb: str, armed: dict[str, Any] | None = None, **more: Any) -> Iterator[subprocess.Popen[str]]:
+    given = {"path": str(path), "verb": verb, "armed": armed, "lease_s": LEASE_S, **more}
+    process = subprocess.Popen(
+        [sys.executable, "-c", _CHILD, json.dumps(given)], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "open\n"
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def text_of(number: int) -> str:
+    return f"{unique_word(number)} {SHARED} and then {' '.join(unique_word(number * 40 + one) for one in range(40))}"
+
+
+def data_of(number: int) -> dict[str, Any] | None:
+    return {"number": number, "tags": ["a", "标签"]} if number % 2 else None
+
+
+def fill(path: Path) -> None:
+    store = SqliteStore(path, lease_s=LEASE_S)
+    moment = datetime(2026, 1, 1, tzinfo=UTC)
+    with store.transaction() as transaction:
+        transaction.append([Draft(f"r{n}", text_of(n), moment, data=data_of(n)) for n in range(RECORDS)])
+    store.close()
+
+
+def assert_whole(store: SqliteStore, gone: frozenset[int] = frozenset()) -> None:
+    records = store.scan(Filter(history=True), limit=RECORDS + 1, newest_first=False).records
+    expected = [(f"r{n}", text_of(n), data_of(n)) for n in range(RECORDS) if n not in gone]
+    assert [(one.id, one.content, one.data) for one in records] == expected
+    report = store.check(repair=False)
+    assert report.ok, report.problems
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "a.loom"
+    fill(path)
+    return path
+
+
+def point(target: str, when: str, call: int = 1) -> dict[str, Any]:
+    return {"target": target, "when": when, "call": call}
+
+
+def named(step: dict[str, Any]) -> str:
+    return f"{step['when']} {step['target'].rpartition(':')[2]} {step['call']}"
+
+
+ARCHIVING = [
+    point("loom.storage.archive:pack", "before"),
+    point("loom.storage.archive:train", "after"),
+    point("loom.storage.archive:pack", "after"),
+    point("loom.storage.archive:publish", "before"),
+    point("loom.storage.archive:_insert_dictionary", "after"),
+    point("loom.storage.archive:_insert_block", "before"),
+    point("loom.storage.archive:_insert_block", "after", 3),
+    point("loom.storage.archive:publish", "after"),
+    point("loom.storage.transactions:advance", "after"),
+    point("loom.storage.upkeep:Upkeep.archive_some", "after"),
+    point("loom.storage.sqlite:SqliteStore.archived", "before"),
+]
+
+
+@pytest.mark.parametrize("step", ARCHIVING, ids=named)
+def test_a_kill_at_any_step_of_archiving_loses_nothing(path: Path, step: dict[str, Any]) -> None:
+    with child(path, "archive", step) as process:
+        assert process.wait(60) == -signal.SIGKILL
+    store = SqliteStore(path, lease_s=LEASE_S)
+    assert_whole(store)
+    assert store.archive().records == RECORDS
+    assert_whole(store)
+    store.close()
+
+
+FORGETTING = [
+    point("loom.storage.archive:Removal.remove", "before"),
+    point("loom.storage.archive:Removal._empty", "after", 2),
+    point("loom.storage.archive:Removal._rewrite", "after"),
+    point("loom.storage.archive:Removal._forget_phrases", "after"),
+    point("loom.storage.archive:Removal.remove", "after"),
+]
+
+
+@pytest.mark.parametrize("step", FORGETTING, ids=named)
+def test_a_kill_while_records_leave_their_blocks_leaves_them_all(path: Path, step: dict[str, Any]) -> None:
+    store = SqliteStore(path, lease_s=LEASE_S)
+    store.archive()
+    store.close()
+    leaving = frozenset(range(0, RECORDS, 3))
+    ids = [f"r{number}" for number in leaving]
+    with child(path, "forget", step, ids=ids) as process:
+        assert process.wait(60) == -signal.SIGKILL
+    store = SqliteStore(path, lease_s=LEASE_S)
+    assert_whole(store)
+    assert store.forget(Filter(ids=ids, history=True)).records == len(ids)
+    assert_whole(store, leaving)
+    store.close()
+
+
+def test_a_kill_after_the_commit_of_a_forget_leaves_none_of_them(path: Path) -> None:
+    store = SqliteStore(path, lease_s=LEASE_S)
+    store.archive()
+    store.close()
+    leaving = frozenset(range(5, RECORDS, 4))
+    step = point("loom.storage.forgetting:scrub", "before")
+    with child(path, "forget", step, ids=[f"r{number}" for number in leaving]) as process:
+        assert process.wait(60) == -signal.SIGKILL
+    store = SqliteStore(path, lease_s=LEASE_S)
+    assert_whole(store, leaving)
+    assert store.flush().complete
+    assert store.jobs("scrub") == []
+    store.close()
+    content = path.read_bytes()  # closed, and nobody else has it open
+    assert not any(unique_word(number).encode() in content for number in leaving)
+
+
+MOVING = [
+    point("loom.storage.archive:Removal.move_some", "before"),
+    point("loom.storage.archive:Removal._rewrite", "after", 4),
+    point("loom.storage.archive:Removal.move_some", "after"),
+    point("loom.storage.archive:Removal.move_some", "after", 2),
+    point("loom.storage.engine:Engine.truncate_wal", "before"),
+]
+
+
+@pytest.mark.parametrize("step", MOVING, ids=named)
+def test_a_kill_while_blocks_leave_a_dictionary_is_taken_up_again(tmp_path: Path, step: dict[str, Any]) -> None:
+    path = tmp_path / "a.loom"
+    chance = random.Random(3)
+    moment = datetime(2026, 1, 1, tzinfo=UTC)
+    texts = {f"f{n}": " ".join("".join(chance.choices("bcdfghjklm", k=9)) for _ in range(60)) for n in range(400)}
+    shared = {f"s{n}": f"the hidden rendezvous of the harbour master {n} {chance.random()}" for n in range(60)}
+    store = SqliteStore(path, lease_s=LEASE_S)
+    with store.transaction() as transaction:
+        transaction.append([Draft(id, text, moment) for id, text in {**shared, **texts}.items()])
+    store.archive()
+    store.close()
+    with child(path, "forget", step, ids=list(shared)) as process:
+        assert process.wait(60) == -signal.SIGKILL
+    store = SqliteStore(path, lease_s=LEASE_S)
+    records = store.scan(Filter(history=True), limit=1000, newest_first=False).records
+    assert {record.id: record.content for record in records} == texts
+    assert store.flush().complete
+    assert store.check(repair=False).ok
+    with store._engine.read() as connection:
+        phrases = connection.execute("SELECT phrases FROM dictionaries").fetchall()
+    assert not any(b"rendezvous" in row[0] for row in phrases)
+    store.close()
+    assert b"rendezvous" not in path.read_bytes()  # closed, and nobody else has it open
+
+
+def test_kills_at_random_moments_of_archiving_lose_nothing(path: Path) -> None:
+    chance = random.Random(11)
+    for _ in range(6):
+        with child(path, "archive") as process:
+            time.sleep(chance.random() * 0.25)  # chooses the moment; waits for nothing
+            process.kill()
+        store = SqliteStore(path, lease_s=LEASE_S)
+        assert_whole(store)
+        store.close()
+    store = SqliteStore(path, lease_s=LEASE_S)
+    assert store.archive().records == RECORDS
+    assert_whole(store)
+    store.close()
+
+
+def test_kills_at_random_moments_of_a_vacuum_leave_the_archive_whole(path: Path) -> None:
+    chance = random.Random(12)
+    store = SqliteStore(path, lease_s=LEASE_S)
+    store.archive()
+    leaving = frozenset(range(0, RECORDS, 5))
+    store.forget(Filter(ids=[f"r{number}" for number in leaving], history=True))
+    store.close()
+    for _ in range(4):
+        with child(path, "vacuum") as process:
+            time.sleep(chance.random() * 0.05)  # chooses the moment; waits for nothing
+            process.kill()
+        store = SqliteStore(path, lease_s=LEASE_S)
+        assert_whole(store, leaving)
+        store.close()

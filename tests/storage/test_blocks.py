@@ -1,0 +1,290 @@
+"""Archive blocks by themselves: any text and data comes back byte for byte, and no damage passes for content."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from loom.storage.blocks import NO_DICTIONARY, Block, DamagedBlock, Dictionary, Text, compress, train
+
+if TYPE_CHECKING or sys.version_info < (3, 14):
+    from backports import zstd
+else:
+    from compression import zstd
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXTS
+KEYS = st.sampled_from(["id", "名", "", "\0", "a"]) | TEXTS
+VALUES = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=4), max_leaves=12
+)
+
+
+def dumped(value: Any) -> str:
+    """As a store writes it."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+@st.composite
+def several_texts(draw: st.DrawFn) -> list[Text]:
+    steps = draw(st.lists(st.integers(1, 2**20), min_size=1, max_size=8))
+    numbers = np.cumsum(steps).tolist()
+    contents = draw(st.lists(TEXTS, min_size=1, max_size=3))  # so that some are the same
+    values = draw(st.lists(st.none() | VALUES.map(dumped), min_size=1, max_size=4))
+    return [Text(seq, draw(st.sampled_from(contents)), draw(st.sampled_from(values))) for seq in numbers]
+
+
+def read_back(texts: list[Text], dictionary: Dictionary = NO_DICTIONARY) -> list[Text]:
+    data, raw_bytes = compress(texts, dictionary.for_zstd())
+    return list(Block(data, raw_bytes, dictionary.for_zstd()).texts())
+
+
+# --- the way back -----------------------------------------------------------------------------------------
+
+
+@settings(max_examples=100, deadline=None)
+@given(several_texts())
+@example([Text(1, "", None)])
+@example([Text(1, "\0", '""'), Text(2, "\0\0", "null"), Text(3, "", "[]"), Text(4, "", "{}")])
+@example([Text(1, "", dumped({"1": 1, "a": [{"1": 2}, {"1": 2.0}, {"1": True}, {"1": None}]}))])
+@example([Text(1, "", dumped([-1, [0, -1], [], [[]], {"": -1}, -0.0, 1e300, 10**400]))])
+@example([Text(1, "", dumped({"b": 1, "a": 2})), Text(2, "", dumped({"a": 1, "b": 2}))])
+def test_every_text_and_every_data_comes_back_as_it_was(texts: list[Text]) -> None:
+    assert read_back(texts) == texts
+    assert read_back(texts, Dictionary((b"some phrase ", "名字是".encode()), (3, 3))) == texts
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        '{"a":1,"a":2}',
+        '{ "a" : 1 }',
+        "[1.0,1.00,1e2]",
+        '["\\u4e2d"]',
+        '{"b":{"x":1,"x":1}}',
+        "-0",
+        "1E400",
+        "[1E400]",
+        "[NaN]",
+    ],
+    ids=repr,
+)
+def test_data_that_another_writer_wrote_differently_comes_back_byte_for_byte(data: str) -> None:
+    assert read_back([Text(1, "x", data)]) == [Text(1, "x", data)]
+
+
+@pytest.mark.parametrize("depth", [10, 400, 700, 950])
+def test_deeply_nested_data_comes_back(depth: int) -> None:
+    data = '{"a":[' * (depth // 2) + "]}" * (depth // 2)
+    assert read_back([Text(1, "x", data), Text(2, "y", '{"a":1}')])[0].data == data
+
+
+@pytest.mark.parametrize("first", [2**31, 2**32 - 1, 2**32, 2**40, 2**62])
+def test_numbers_of_any_size_come_back(first: int) -> None:
+    texts = [Text(first, "one", None), Text(first + 1, "two", "[1]")]
+    assert read_back(texts) == texts
+
+
+def test_a_gap_of_more_than_32_bits_between_two_numbers_comes_back() -> None:
+    texts = [Text(5, "one", None), Text(2**33, "two", None)]
+    assert read_back(texts) == texts
+
+
+def test_a_large_text_and_thousands_of_small_ones_come_back() -> None:
+    large = "".join(random.Random(1).choices("abc 中文\n\0", k=400_000))
+    texts = [Text(1, large, dumped({"log": large}))] + [Text(2 + n, str(n), dumped(n)) for n in range(5_000)]
+    assert read_back(texts) == texts
+
+
+def test_a_block_does_not_know_a_record_that_is_not_in_it() -> None:
+    data, raw_bytes = compress([Text(7, "seven", "[7]")], None)
+    block = Block(data, raw_bytes, None)
+    assert (block.content(8), block.data(8), block.content(0)) == (None, None, None)
+    assert block.numbers == [7]
+
+
+def test_objects_with_the_same_fields_name_them_once() -> None:
+    tasks = [{"identifier_of_task": n, "state_of_the_task": "open", "assigned_person": "ana"} for n in range(300)]
+    _, raw_bytes = compress([Text(n + 1, "", dumped(task)) for n, task in enumerate(tasks)], None)
+    assert raw_bytes < sum(len(dumped(task)) for task in tasks) / 2
+
+
+# --- damage -----------------------------------------------------------------------------------------------
+
+
+def outcome(payload: bytes, raw_bytes: int | None = None) -> list[Text] | None:
+    """What reading a forged payload gives; None where it is refused. Any other error fails the test."""
+    data = zstd.compress(payload)
+    try:
+        return list(Block(data, len(payload) if raw_bytes is None else raw_bytes, None).texts())
+    except DamagedBlock:
+        return None
+
+
+def a_payload() -> bytes:
+    texts = [Text(3, "one 一", dumped({"a": 1, "b": [1, {"c": None}]})), Text(9, "two", None), Text(11, "", "[1]")]
+    return zstd.decompress(compress(texts, None)[0])
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(0, len(a_payload()) - 1), st.integers(0, 255))
+def test_a_payload_with_a_wrong_byte_is_read_or_refused_and_nothing_else(place: int, value: int) -> None:
+    payload = bytearray(a_payload())
+    payload[place] = value
+    outcome(bytes(payload))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.binary(max_size=64), st.integers(0, 12), st.integers(0, 12))
+def test_a_table_of_contents_that_lies_is_refused(rest: bytes, count: int, table: int) -> None:
+    outcome(np.array([count, table], dtype="<u4").tobytes() + rest)
+
+
+@pytest.mark.parametrize("cut", range(0, len(a_payload()), 3))
+def test_a_payload_that_is_cut_short_is_refused(cut: int) -> None:
+    assert outcome(a_payload()[:cut]) is None
+
+
+@pytest.mark.parametrize("numbers", [(0xFFFFFFFF, 0), (0, 0xFFFFFFFF), (2**31, 2**31), (0x15555555, 8)])
+def test_a_count_beyond_all_bounds_is_refused(numbers: tuple[int, int]) -> None:
+    assert outcome(np.array(numbers, dtype="<u4").tobytes() + bytes(400)) is None
+
+
+def broken_frames() -> dict[str, bytes]:
+    data, _ = compress([Text(number, f"text {number} of the block", None) for number in range(1, 200)], None)
+    return {
+        "empty": b"",
+        "cut": data[: len(data) // 2],
+        "without its last byte": data[:-1],
+        "zeros": bytes(len(data)),
+        "random": random.Random(2).randbytes(len(data)),
+        "without its magic": b"\0" + data[1:],
+    }
+
+
+@pytest.mark.parametrize("data", list(broken_frames().values()), ids=list(broken_frames()))
+def test_bytes_that_are_no_whole_frame_are_refused(data: bytes) -> None:
+    with pytest.raises(DamagedBlock):
+        Block(data, 6000, None)
+
+
+@pytest.mark.parametrize("difference", [-1, 1, 1000, -1000])
+def test_a_wrong_size_is_refused(difference: int) -> None:
+    data, raw_bytes = compress([Text(1, "x" * 5000, None)], None)
+    with pytest.raises(DamagedBlock):
+        Block(data, raw_bytes + difference, None)
+
+
+@pytest.mark.parametrize("raw_bytes", [0, -1, 2**31, 2**62])
+def test_a_size_that_no_block_has_is_refused(raw_bytes: int) -> None:
+    with pytest.raises(DamagedBlock):
+        Block(compress([Text(1, "x", None)], None)[0], raw_bytes, None)
+
+
+# The size of a process says what a bomb took; the process must be young, so it is one of its own.
+_BOMB = """
+import resource, sys
+from loom.storage.blocks import Block, DamagedBlock, zstd
+compressor = zstd.ZstdCompressor(level=1)
+megabyte = bytes(1 << 20)
+bomb = b"".join([*(compressor.compress(megabyte) for _ in range(2048)), compressor.flush()])
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+for raw_bytes in (1, 100, 40_000, 1 << 20):
+    try:
+        Block(bomb, raw_bytes, None)
+    except DamagedBlock:
+        continue
+    sys.exit("it was not refused")
+print(len(bomb), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+def test_a_frame_that_expands_to_gigabytes_is_refused_without_taking_them() -> None:
+    done = subprocess.run([sys.executable, "-c", _BOMB], capture_output=True, text=True, check=True)
+    size, grown_kb = map(int, done.stdout.split())
+    assert size < 1 << 20
+    assert grown_kb < 40_000
+
+
+def test_another_dictionary_than_the_one_it_was_made_with_gives_no_texts() -> None:
+    texts = [Text(n, f"the very same phrase of the harbour master {n}", None) for n in range(1, 50)]
+    own = Dictionary((b"the very same phrase of the harbour master ",), (3,))
+    data, raw_bytes = compress(texts, own.for_zstd())
+    for other in (NO_DICTIONARY, Dictionary((b"short",), (3,)), Dictionary((b"T" * 43,), (3,))):
+        try:
+            found = list(Block(data, raw_bytes, other.for_zstd()).texts())
+        except DamagedBlock:
+            continue
+        assert found != texts  # the record's own checksum tells
+
+
+# --- dictionaries -----------------------------------------------------------------------------------------
+
+
+def dialogue(count: int, seed: int = 1) -> list[str]:
+    chance = random.Random(seed)
+    openings = ["We decided that ", "Please remember that ", "我们决定把", "The customer says that "]
+    words = [f"w{number:03}" for number in range(300)]
+    return [chance.choice(openings) + " ".join(chance.choices(words, k=12)) for _ in range(count)]
+
+
+def test_a_dictionary_holds_only_phrases_of_three_texts_or_more() -> None:
+    texts = [*dialogue(200), "the secret word of one", "the secret word of two"]
+    trained = train(texts, 4096)
+    assert trained.phrases
+    for phrase, support in zip(trained.phrases, trained.support, strict=True):
+        holders = sum(phrase in text.encode() for text in texts)
+        assert 3 <= support <= holders
+    assert len(trained.to_bytes()) <= 4096 + len(trained.phrases)
+    assert not any(b"secret" in phrase for phrase in trained.phrases)
+
+
+def test_a_phrase_that_one_text_repeats_does_not_come_into_the_dictionary() -> None:
+    texts = [*dialogue(100), "the hidden rendezvous " * 500]
+    assert not any(b"rendezvous" in phrase for phrase in train(texts, 65536).phrases)
+
+
+def test_texts_with_a_nul_are_learnt_from_without_it() -> None:
+    trained = train(["one two three\0four five six seven " + str(n) for n in range(50)], 4096)
+    assert trained.phrases
+    assert Dictionary.from_stored(*trained.to_stored()) == trained
+    assert not any(b"\0" in phrase for phrase in trained.phrases)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.integers(0, 59), unique=True), st.integers(0, 3))
+def test_a_phrase_that_still_counts_occurs_in_a_text_that_is_left(gone: list[int], seed: int) -> None:
+    texts = dialogue(60, seed)
+    trained = train(texts, 4096).without(texts[number] for number in gone)
+    left = [text.encode() for number, text in enumerate(texts) if number not in gone]
+    for phrase, support in zip(trained.phrases, trained.support, strict=True):
+        if support:
+            assert any(phrase in text for text in left)
+    assert trained.spent == (0 in trained.support)
+
+
+def test_a_dictionary_makes_small_blocks_of_like_texts_smaller() -> None:
+    texts = dialogue(2000)
+    trained = train(texts[:1000], 4096)
+    block = [Text(n + 1, text, None) for n, text in enumerate(texts[1000:1030])]
+    assert len(compress(block, trained.for_zstd())[0]) < len(compress(block, None)[0])
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda one: b"", lambda one: one[:-1], lambda one: one + one, lambda one: b"\1" + one[1:]]
+)
+def test_counts_that_are_damaged_count_nothing_and_the_phrases_stay(damage: Callable[[bytes], bytes]) -> None:
+    whole = Dictionary((b"first phrase", b"second phrase"), (3, 1000))
+    phrases, support = whole.to_stored()
+    assert Dictionary.from_stored(phrases, support) == whole
+    found = Dictionary.from_stored(phrases, damage(support))
+    assert (found.phrases, found.support, found.spent) == (whole.phrases, (0, 0), True)

@@ -44,7 +44,7 @@ class Continuation:
     directly before the question and is gone in the next prompt. A token that stays is paid when it comes and again
     when the prompt is rewritten; one that is shown once is paid once. What scores less than `worth` of the best hit
     is not shown, and where nothing is asked only `unasked` of it all. A rewrite fills the prompt up to `low`.
-    Measured with `benchmarks.context`: see docs/context.md.
+    docs/context.md says what was measured of it.
     """
 
     append: float = 0.015

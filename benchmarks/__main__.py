@@ -25,7 +25,11 @@ QUICK = {
     "recall": ("--embedder", "none"),
     "text_search": ("--records", "20000", "--queries", "100"),
     "vector_recall": ("--records", "20000", "--queries", "100", "--data", "clustered"),
+    "context": ("prefix", "cost", "--turns", "160", "--memories", "1500", "--records", "20000", "--embedder", "none"),
     "embedders": ("--cost-only",),
+    "archive": ("--tokens", "30000", "--questions", "50"),
+    "extraction": (),
+    "summaries": (),
 }
 """The arguments of the quick form of each benchmark, in the order in which they run."""
 

@@ -161,6 +161,7 @@ def test_every_example_runs_and_prints_what_it_found(example: Path, empty_folder
         "chinese": ["十二号机柜", "PostgreSQL 16", "INV-2041，金额三千二百元"],
         "research_team": ["report, version 1, by writer", "5 versions by 3 readers", "inherits style"],
         "tree_of_nodes": ["root: spent", "      inherits", "tool calls: 4 of 4", "failed: BudgetExceeded"],
+        "context": ["the same memory is offered already", "someone (web, unverified)", "messages are as before: True"],
         "tiers": ["of 90 tokens", "node.error: invalid input syntax", "41,207 rows exported in 12 seconds"],
         "knowledge": ["Ana lives in Paris", "in March: Place: Ana lives in Berlin", "决策", "True that everyone"],
     }
@@ -222,9 +223,8 @@ def test_every_relative_link_leads_somewhere(document: Path) -> None:
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=relative)
 def test_every_module_that_is_named_exists(document: Path) -> None:
-    later = {"loom.context"}
     for name in re.findall(r"`(loom(?:\.[a-z_]+)+)`", prose(document)):
-        if name not in later and not name.endswith((".toml", ".open")):
+        if not name.endswith((".toml", ".open")):
             path = ROOT / "src" / name.replace(".", "/")
             assert path.with_suffix(".py").exists() or path.is_dir(), name
 
@@ -287,15 +287,12 @@ REQUIREMENTS = ROOT / "docs" / "requirements.md"
 THIS_MILESTONE = {
     *range(1, 12),
     *range(14, 27),
-    *range(34, 39),
-    *range(42, 82),
-    *range(83, 87),
+    *range(32, 97),
     *range(98, 107),
-    *range(119, 124),
-    *range(126, 130),
+    *range(119, 130),
     *range(138, 140),
-    *range(146, 148),
-    *(28, 32),
+    *range(145, 148),
+    *(28, 141),
 }
 
 

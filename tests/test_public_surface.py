@@ -21,6 +21,8 @@ MODULES = sorted(
 
 PUBLIC: dict[str, set[str]] = {
     "loom": {
+        "Context",
+        "ContextOrchestrator",
         "Dimensions",
         "EventBus",
         "Filter",
@@ -151,7 +153,8 @@ def test_importing_loom_loads_nothing_heavy() -> None:
 
 
 def test_using_a_memory_needs_no_event_loop_and_no_network_client() -> None:
-    loaded = _imported_by("import loom\nmemory = loom.open(embedder='none')\nmemory.remember('text')\nmemory.close()")
+    used = "memory.remember('text'); memory.context('text'); memory.close()"
+    loaded = _imported_by(f"import loom\nmemory = loom.open(embedder='none')\n{used}")
     assert not {"asyncio", "http.client", "ssl", "rich", "onnxruntime"} & loaded
 
 

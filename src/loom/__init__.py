@@ -17,6 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from loom.context.orchestrator import Context, ContextOrchestrator
     from loom.errors import LoomError
     from loom.events import EventBus
     from loom.everyday import Memory
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from loom.storage.base import Dimensions, Filter, Record, Retention
 
 __all__ = [
+    "Context",
+    "ContextOrchestrator",
     "Dimensions",
     "EventBus",
     "Filter",
@@ -44,6 +47,8 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Context": "loom.context.orchestrator",
+    "ContextOrchestrator": "loom.context.orchestrator",
     "Dimensions": "loom.storage.base",
     "EventBus": "loom.events",
     "Filter": "loom.storage.base",

@@ -25,7 +25,7 @@ from loom.memory.recall import Account, Reranker
 from loom.memory.sanitizers import ContentSanitizer
 from loom.memory.tokenizer import TokenCounter
 from loom.memory.types import Fact, Hit, MemoryTier, MemoryType, Receipt, StoredSummary
-from loom.protocol import Clock, utc_now
+from loom.protocol import Clock, Task, utc_now
 from loom.settings import Settings
 from loom.storage.base import (
     CheckReport,
@@ -40,6 +40,7 @@ from loom.storage.base import (
 from loom.storage.sqlite import SqliteStore
 
 if TYPE_CHECKING:
+    from loom.context.orchestrator import Context
     from loom.memory.compaction import CompactionConfig, CompactionResult
     from loom.memory.knowledge import Undone
     from loom.memory.language_model import LanguageModelLike
@@ -297,6 +298,33 @@ class Memory:
         )
         return account if explain else account.hits
 
+    def context(
+        self,
+        query: str | Task,
+        *,
+        budget: int | None = None,
+        session_id: str | None = None,
+        system: str | None = None,
+        sources: Iterable[object] = (),
+        source_timeout_s: float = 2.0,
+    ) -> Context:
+        """The best prompt for a question within a hard budget of tokens, and why each item is in or out.
+
+        The result is a list of messages, the question last; `explain()` shows where the budget went. With a
+        `session_id` the turns of that session are part of it, and it continues the layout of the session's last
+        prompt, so that it begins with the same tokens; without one the call is stateless. `system` is the text of
+        the system message. `sources` are further ones: anything with `get_context(task, max_items)`, or a callable
+        of these two. Without a `budget`, the setting `prompt_token_budget` holds. Being in a prompt counts as a use.
+        """
+        from loom.context.everyday import orchestrator_over
+
+        session = session_id or (query.session_id if isinstance(query, Task) else None)
+        orchestrator = orchestrator_over(
+            self._manager, session=session, sources=sources, source_timeout_s=source_timeout_s
+        )
+        most = self.settings.prompt_token_budget if budget is None else budget
+        return orchestrator.build(query=query, system=system, session_id=session_id, budget=most)
+
     def get(self, id: str) -> Record | None:
         """The newest version of a memory, or None. Counts as a use of it."""
         return self._manager.get(id)
@@ -470,6 +498,7 @@ class AsyncMemory:
     remember = _in_thread(Memory.remember)
     update = _in_thread(Memory.update)
     recall = _in_thread(Memory.recall)
+    context = _in_thread(Memory.context)
     get = _in_thread(Memory.get)
     history = _in_thread(Memory.history)
     list = _in_thread(Memory.list)

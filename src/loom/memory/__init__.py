@@ -105,12 +105,30 @@ _HOMES = {
     "vector_store": ("InMemoryVectorStore", "VectorStoreProvider"),
 }
 
+# Names that the design documents also look for here. They live in `loom.context`, above this package, and are found
+# by their name alone, when they are asked for.
+_IN_CONTEXT = (
+    "BudgetConfig",
+    "ContextBudgeter",
+    "ContextManager",
+    "ContextOrchestrator",
+    "ContextSource",
+    "ContextStrategy",
+    "EventCandidate",
+    "KnowledgeContextSource",
+    "MessageConverter",
+    "PriorityContextStrategy",
+    "SlidingWindowStrategy",
+)
+
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module 'loom.memory' has no attribute {name!r}")
     from importlib import import_module
 
+    if name in _IN_CONTEXT:
+        return getattr(import_module("loom.context"), name)
+    if name not in __all__:
+        raise AttributeError(f"module 'loom.memory' has no attribute {name!r}")
     home = next((module for module, names in _HOMES.items() if name in names), "types")
     value = getattr(import_module(f"loom.memory.{home}"), name)
     globals()[name] = value

@@ -310,33 +310,34 @@ class Tiers:
 
     # -- promotion by use ------------------------------------------------------------------------------
 
-    def use(self, record: int) -> None:
-        """Note that a record was used; bring it to the working tier where the profile asks for that."""
-        self.store.touch([record], self.node)
+    def use(self, *records: int) -> None:
+        """Note that records were used; bring them to the working tier where the profile asks for that."""
+        self.store.touch(records, self.node)
         profile = self.rules().profile
         if profile.admission is Admission.IMPORTANCE:
             return
         if profile.admission is Admission.FREQUENCY:
-            if self.store.uses(record, self.node) >= profile.l2_admission_uses:
-                self._admit(record)
+            self._admit([one for one in records if self.store.uses(one, self.node) >= profile.l2_admission_uses])
             return
-        resides = self.store.resides(record, L2, self.node)
-        hit = resides or any(seq == record for seq, _ in self.store.window(self.node))
-        self.store.count_lookup(self.node, L2, hit)
-        if not resides:
-            self._admit(record)
+        recent = {seq for seq, _ in self.store.window(self.node)}
+        missing = [one for one in records if not self.store.resides(one, L2, self.node)]
+        for one in records:
+            self.store.count_lookup(self.node, L2, one not in missing or one in recent)
+        self._admit(missing)
 
-    def _admit(self, record: int) -> None:
-        if self.store.read_only or self.store.resides(record, L2, self.node):
+    def _admit(self, records: Sequence[int]) -> None:
+        wanted = [one for one in records if not self.store.resides(one, L2, self.node)]
+        if self.store.read_only or not wanted:
             return
         with self.store.transaction() as transaction:
             rules = self._rules_in(transaction)
-            size = transaction.records([record]).get(record)
-            if size is None or size.tokens > rules.largest[L2]:
+            found = transaction.records(wanted)
+            fitting = [one for one in wanted if one in found and found[one].tokens <= rules.largest[L2]]
+            if not fitting:
                 return
-            for tier in (L3, L4):  # it comes back whole: its stand-in has done its work
-                transaction.leave([record], tier, self.node, "promoted")
-            transaction.enter([record], L2, self.node, "used")
+            for tier in (L3, L4):  # they come back whole: their stand-ins have done their work
+                transaction.leave(fitting, tier, self.node, "promoted")
+            transaction.enter(fitting, L2, self.node, "used")
             room = self._make_room(transaction, rules)
         self._tell(room)
 

@@ -276,6 +276,7 @@ def _hit(
         copy_ids=same,
         query_terms=tuple(asked.words),
         link_terms=found.link_terms,
+        seq=record.seq,
     )
 
 

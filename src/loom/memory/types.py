@@ -230,7 +230,7 @@ class Hit:
     `signals` holds what spoke for it: `words` (BM25) and `meaning` (cosine) as the indexes measure them, and what
     each of the others added to the score. `ranks` is its place among the candidates by each of them. `copies` counts
     the memories found that say the same, itself included; `copy_ids` are the others. `uses` is counted only for a
-    `MemoryReranker`.
+    `MemoryReranker`. `seq` is its number in the log.
     """
 
     id: str
@@ -253,6 +253,7 @@ class Hit:
     copy_ids: tuple[str, ...] = field(repr=False, default=())
     uses: int = field(repr=False, default=0)
     query_terms: tuple[str, ...] = field(repr=False, default=())
+    seq: int = field(repr=False, default=0)
     link_terms: tuple[str, ...] = field(repr=False, default=())
 
     @property

@@ -1,0 +1,282 @@
+"""Tools with which a model works on its own memory: JSON-schema definitions, and what happens when one is called.
+
+Reading tools show one tier or search all; writing tools remember, forget and move. Results are plain JSON within a
+token limit, so that a tool's answer never floods the prompt. What a tool reads was stored by others: it is data.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from loom.context.rendering import neutralised
+from loom.errors import InvalidInput, LoomError, NotFound
+from loom.everyday import Memory
+from loom.memory.core import LoomMemory
+from loom.memory.manager import MemoryManager
+from loom.memory.types import Hit, TaskSummary, Trust
+from loom.protocol import Task
+from loom.storage.base import Filter
+
+__all__ = ["MemoryTool", "MemoryTools"]
+
+Json = dict[str, Any]
+
+_LIMIT: Json = {"type": "integer", "minimum": 1, "maximum": 50, "description": "how many at most (10)"}
+_SESSION: Json = {"type": "string", "description": "only of this session"}
+_QUERY: Json = {"type": "string", "minLength": 1, "description": "what to look for, in any words"}
+_TYPES: Mapping[str, type | tuple[type, ...]] = {
+    "string": str,
+    "integer": int,
+    "number": (int, float),
+    "array": list,
+    "object": dict,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryTool:
+    """One tool: its name, what it is for, the schema of its arguments, and its handler."""
+
+    name: str
+    description: str
+    parameters: Json
+    handler: Callable[..., Any]
+    writes: bool = False
+
+    def to_openai(self) -> Json:
+        """The definition for OpenAI's `tools` and all that are alike."""
+        function = {"name": self.name, "description": self.description, "parameters": self.parameters}
+        return {"type": "function", "function": function}
+
+    def to_anthropic(self) -> Json:
+        """The definition for Anthropic's `tools`."""
+        return {"name": self.name, "description": self.description, "input_schema": self.parameters}
+
+
+class MemoryTools:
+    """The tools over one memory. `read_only=True` leaves out those that change anything.
+
+    `max_tokens` bounds the answer of a call: a list is cut, and says so.
+    """
+
+    def __init__(
+        self,
+        memory: Memory | MemoryManager,
+        *,
+        session_id: str | None = None,
+        read_only: bool = False,
+        max_tokens: int = 2000,
+    ) -> None:
+        self._memory = memory if isinstance(memory, Memory) else Memory(memory)
+        self._tiers: LoomMemory = self._memory.manager
+        self._session = session_id
+        self._max_tokens = max_tokens
+        self._tools = {tool.name: tool for tool in self._all() if not (read_only and tool.writes)}
+
+    def __iter__(self) -> Iterator[MemoryTool]:
+        return iter(self._tools.values())
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._tools)
+
+    def to_openai(self) -> list[Json]:
+        return [tool.to_openai() for tool in self._tools.values()]
+
+    def to_anthropic(self) -> list[Json]:
+        return [tool.to_anthropic() for tool in self._tools.values()]
+
+    def call(self, name: str, arguments: Mapping[str, Any] | str | None = None) -> str:
+        """Carry out a call that a model made; its answer as JSON. A call that makes no sense is answered with
+        `error`, for the model to read, and changes nothing."""
+        try:
+            tool = self._tools.get(name)
+            if tool is None:
+                raise InvalidInput(f"there is no tool {name!r}; there are {', '.join(self._tools)}")
+            return self._answer(tool.handler(**_checked(tool, arguments)))
+        except LoomError as error:
+            return json.dumps({"error": str(error)}, ensure_ascii=False)
+
+    def tool_message(self, call: Mapping[str, Any]) -> Json:
+        """The answer to a tool call of a chat message, as the message that goes back."""
+        function = call.get("function")
+        if not isinstance(function, Mapping):
+            raise InvalidInput("a tool call has a function with a name and arguments")
+        answer = self.call(str(function.get("name")), function.get("arguments"))
+        return {"role": "tool", "tool_call_id": call.get("id"), "content": answer}
+
+    # -- answers -----------------------------------------------------------------------------------------
+
+    def _answer(self, result: Any) -> str:
+        if not isinstance(result, list):
+            return json.dumps(result, ensure_ascii=False, default=str)
+        count = self._memory.counter.safe_count
+        for length in range(len(result), -1, -1):
+            shown: Json = {"items": result[:length]}
+            if length < len(result):
+                shown["left_out"] = len(result) - length
+            text = json.dumps(shown, ensure_ascii=False, default=str)
+            if length == 0 or count(text) <= self._max_tokens:
+                return text
+        raise AssertionError("unreachable")
+
+    def _all(self) -> list[MemoryTool]:
+        search = {"query": _QUERY, "limit": _LIMIT, "session_id": _SESSION}
+        browse = {"limit": _LIMIT, "session_id": _SESSION}
+        text = {"type": "string", "minLength": 1, "description": "what to remember, in one or a few sentences"}
+        importance = {
+            "type": "number",
+            "minimum": 0,
+            "maximum": 1,
+            "description": "from 0 to 1; above 0.6 it stays at hand",
+        }
+        return [
+            _tool("query_l1", "The newest tasks and messages, in the order in which they came.", browse, self._l1),
+            _tool(
+                "query_l2", "Search the working memory: important records, whole.", search, self._in("l2"), ["query"]
+            ),
+            _tool("query_l3", "Search the archive: what left the working memory.", search, self._in("l3"), ["query"]),
+            _tool("query_l4", "Search everything ever remembered, across sessions.", search, self._recall, ["query"]),
+            _tool("list_l2", "List the working memory, the most important first.", browse, self._l2),
+            _tool("list_l3", "List the archive's summaries, the newest last.", browse, self._l3),
+            _tool("recall", "Find the memories that answer a question, best first.", search, self._recall, ["query"]),
+            _tool("stats", "How full each tier of the memory is.", {}, self._stats),
+            _tool(
+                "remember",
+                "Keep something for later.",
+                {"text": text, "importance": importance},
+                self._remember,
+                ["text"],
+                writes=True,
+            ),
+            _tool(
+                "forget",
+                "Remove one memory for good, by its id.",
+                {"id": {"type": "string", "minLength": 1, "description": "the id, as another tool showed it"}},
+                self._forget,
+                ["id"],
+                writes=True,
+            ),
+            _tool("promote", "Bring the tiers in line now; what moved.", {}, self._promote, writes=True),
+        ]
+
+    # -- handlers ----------------------------------------------------------------------------------------
+
+    def _l1(self, limit: int = 10, session_id: str | None = None) -> list[Json]:
+        return [_task(task) for task in self._tiers.get_l1_tasks(limit, session_id)]
+
+    def _l2(self, limit: int = 10, session_id: str | None = None) -> list[Json]:
+        return [_task(task) for task in self._tiers.get_l2_tasks(limit, session_id)]
+
+    def _l3(self, limit: int = 10, session_id: str | None = None) -> list[Json]:
+        return [_summary(summary) for summary in self._tiers.get_l3_summaries(session_id, limit)]
+
+    def _in(self, tier: str) -> Callable[..., list[Json]]:
+        def search(query: str, limit: int = 10, session_id: str | None = None) -> list[Json]:
+            wanted = Filter(tier=tier, node=self._tiers.node_id, session_id=session_id)
+            return [_hit(hit) for hit in self._tiers.recall(query, limit=limit, wanted=wanted)]
+
+        return search
+
+    def _recall(self, query: str, limit: int = 10, session_id: str | None = None) -> list[Json]:
+        return [_hit(hit) for hit in self._memory.recall(query, limit=limit, session_id=session_id)]
+
+    def _stats(self) -> Json:
+        stats = self._memory.get_stats()
+        tiers = {
+            tier: {what: stats[f"{tier}_{what}"] for what in ("items", "token_usage", "token_budget")}
+            for tier in ("l1", "l2", "l3", "l4")
+        }
+        return {"tiers": tiers, "records": stats["records"], "backlog": stats["backlog"]}
+
+    def _remember(self, text: str, importance: float | None = None) -> Json:
+        receipt = self._memory.remember(
+            text, importance=importance, session_id=self._session, trust=Trust.AGENT, role="assistant"
+        )
+        return {"id": receipt.id, "tier": str(receipt.tier), "tokens": receipt.tokens}
+
+    def _forget(self, id: str) -> Json:
+        if self._memory.store.get(id) is None:
+            raise NotFound(f"there is no memory with the id {id!r}; ask recall for the ids that exist")
+        receipt = self._memory.forget(id)
+        return {"forgotten": list(receipt.ids), "records": receipt.records}
+
+    def _promote(self) -> Json:
+        return dict(self._tiers.promote_tasks()._asdict())
+
+
+def _tool(
+    name: str,
+    description: str,
+    properties: Json,
+    handler: Callable[..., Any],
+    required: Sequence[str] = (),
+    *,
+    writes: bool = False,
+) -> MemoryTool:
+    schema = {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
+    return MemoryTool(name, description, schema, handler, writes)
+
+
+def _checked(tool: MemoryTool, arguments: Mapping[str, Any] | str | None) -> Json:
+    """The arguments of a call, if they are what the schema asks for."""
+    given: Any = arguments or {}
+    if isinstance(given, str):
+        try:
+            given = json.loads(given)
+        except ValueError as error:
+            raise InvalidInput(f"the arguments of {tool.name} are no JSON: {error}") from None
+    if not isinstance(given, Mapping):
+        raise InvalidInput(f"the arguments of {tool.name} are an object, not {type(given).__name__}")
+    properties = tool.parameters["properties"]
+    missing = [name for name in tool.parameters["required"] if given.get(name) in (None, "")]
+    unknown = sorted(set(given) - set(properties))
+    if missing or unknown:
+        problem = f"needs {', '.join(missing)}" if missing else f"has no {', '.join(unknown)}"
+        raise InvalidInput(f"{tool.name} {problem}; its arguments are {', '.join(properties) or 'none'}")
+    for name, value in given.items():
+        schema = properties[name]
+        kind = _TYPES[schema["type"]]
+        if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
+            raise InvalidInput(f"{name} of {tool.name} is {schema['type']}, not {type(value).__name__}")
+        low, high = schema.get("minimum"), schema.get("maximum")
+        if isinstance(value, int | float) and not (low is None or low <= value <= high):
+            raise InvalidInput(f"{name} of {tool.name} is {value}; it must be from {low} to {high}")
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _task(task: Task) -> Json:
+    shown: Json = {"id": task.task_id, "action": task.action, "at": task.created_at.isoformat(timespec="seconds")}
+    shown |= {key: _clean(value) for key, value in task.parameters.items()}
+    shown |= {key: _clean(value) for key in ("result", "error") if (value := getattr(task, key)) is not None}
+    return shown
+
+
+def _summary(summary: TaskSummary) -> Json:
+    return {
+        "id": summary.task_id,
+        "text": _clean(summary.text),
+        "at": summary.created_at.isoformat(timespec="seconds"),
+    }
+
+
+def _hit(hit: Hit) -> Json:
+    shown = {
+        "id": hit.id,
+        "text": _clean(hit.content),
+        "by": hit.name or hit.role,
+        "trust": hit.trust,
+        "at": hit.created_at.isoformat(timespec="seconds"),
+        "score": round(hit.score, 3),
+    }
+    return {key: value for key, value in shown.items() if value is not None}
+
+
+def _clean(value: Any) -> Any:
+    return neutralised(value, believed=False) if isinstance(value, str) else value

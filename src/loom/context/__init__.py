@@ -1,0 +1,181 @@
+"""What is used: prompts built from memory under a hard token budget, with the reasons for what is in them."""
+
+from __future__ import annotations
+
+# Not from typing: see `loom`.
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from loom.context.budget import (
+        BudgetAllocation,
+        BudgetConfig,
+        ContextBudgeter,
+        FocusAllocation,
+        ModelPreset,
+        check_focus_hard_limit,
+        model_preset,
+        reallocate_focus_space,
+    )
+    from loom.context.dialogue import CompactedMessages, compact_messages, original_messages, should_compact
+    from loom.context.items import Candidate, ContextItem, DroppedItem, Place, SourceReport
+    from loom.context.layout import LayoutBook
+    from loom.context.orchestrator import Context, ContextOrchestrator, Continuation
+    from loom.context.prompts import build_minimal_prompt, fit_task_state
+    from loom.context.rendering import MessageConverter
+    from loom.context.sources import (
+        CallableSource,
+        ContextSource,
+        KnowledgeBaseProvider,
+        KnowledgeContextSource,
+        KnowledgeItem,
+        L1RecentSource,
+        L2ImportantSource,
+        L3SummarySource,
+        PinnedSource,
+        RecallSource,
+        ScopeSource,
+        SharedPoolSource,
+    )
+    from loom.context.strategies import (
+        ContextManager,
+        ContextStrategy,
+        EventCandidate,
+        EventWeights,
+        PriorityContextStrategy,
+        SlidingWindowStrategy,
+        score_events,
+    )
+    from loom.context.truncation import ImportanceScore, SmartTruncator, TruncationResult, TruncationStrategy
+
+__all__ = [
+    "BudgetAllocation",
+    "BudgetConfig",
+    "CallableSource",
+    "Candidate",
+    "CompactedMessages",
+    "Context",
+    "ContextBudgeter",
+    "ContextItem",
+    "ContextManager",
+    "ContextOrchestrator",
+    "ContextSource",
+    "ContextStrategy",
+    "Continuation",
+    "DroppedItem",
+    "EventCandidate",
+    "EventWeights",
+    "FocusAllocation",
+    "ImportanceScore",
+    "KnowledgeBaseProvider",
+    "KnowledgeContextSource",
+    "KnowledgeItem",
+    "L1RecentSource",
+    "L2ImportantSource",
+    "L3SummarySource",
+    "LayoutBook",
+    "MessageConverter",
+    "ModelPreset",
+    "PinnedSource",
+    "Place",
+    "PriorityContextStrategy",
+    "RecallSource",
+    "ScopeSource",
+    "SharedPoolSource",
+    "SlidingWindowStrategy",
+    "SmartTruncator",
+    "SourceReport",
+    "TruncationResult",
+    "TruncationStrategy",
+    "build_minimal_prompt",
+    "check_focus_hard_limit",
+    "compact_messages",
+    "fit_task_state",
+    "model_preset",
+    "original_messages",
+    "reallocate_focus_space",
+    "score_events",
+    "should_compact",
+]
+
+_HOMES = {
+    "budget": (
+        "BudgetAllocation",
+        "BudgetConfig",
+        "ContextBudgeter",
+        "FocusAllocation",
+        "ModelPreset",
+        "check_focus_hard_limit",
+        "model_preset",
+        "reallocate_focus_space",
+    ),
+    "dialogue": (
+        "CompactedMessages",
+        "compact_messages",
+        "original_messages",
+        "should_compact",
+    ),
+    "items": (
+        "Candidate",
+        "ContextItem",
+        "DroppedItem",
+        "Place",
+        "SourceReport",
+    ),
+    "layout": ("LayoutBook",),
+    "orchestrator": (
+        "Context",
+        "ContextOrchestrator",
+        "Continuation",
+    ),
+    "prompts": (
+        "build_minimal_prompt",
+        "fit_task_state",
+    ),
+    "rendering": ("MessageConverter",),
+    "sources": (
+        "CallableSource",
+        "ContextSource",
+        "KnowledgeBaseProvider",
+        "KnowledgeContextSource",
+        "KnowledgeItem",
+        "L1RecentSource",
+        "L2ImportantSource",
+        "L3SummarySource",
+        "PinnedSource",
+        "RecallSource",
+        "ScopeSource",
+        "SharedPoolSource",
+    ),
+    "strategies": (
+        "ContextManager",
+        "ContextStrategy",
+        "EventCandidate",
+        "EventWeights",
+        "PriorityContextStrategy",
+        "SlidingWindowStrategy",
+        "score_events",
+    ),
+    "truncation": (
+        "ImportanceScore",
+        "SmartTruncator",
+        "TruncationResult",
+        "TruncationStrategy",
+    ),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'loom.context' has no attribute {name!r}")
+    from importlib import import_module
+
+    home = next(module for module, names in _HOMES.items() if name in names)
+    value = getattr(import_module(f"loom.context.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

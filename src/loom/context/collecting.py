@@ -1,0 +1,137 @@
+"""Asking the sources, all at once, each under the same time limit. One that fails or is late costs only its part.
+
+Local sources answer in the calling thread, others in daemon threads that nobody waits for beyond the limit.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from loom.context.items import Candidate
+from loom.context.sources import ContextSource, Offered, as_candidate
+from loom.protocol import Task
+
+__all__ = ["Answer", "collect", "collect_async"]
+
+log = logging.getLogger("loom.context")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a source came up with; `error` says why it is empty, if it failed."""
+
+    source: ContextSource
+    candidates: tuple[Candidate, ...] = ()
+    error: str = ""
+
+
+def collect(
+    sources: Sequence[ContextSource], task: Task, limits: Mapping[str, int], timeout_s: float
+) -> list[Answer]:
+    """The answers of all sources, in their order. `limits` are items by the name of a share."""
+    deadline = time.monotonic() + timeout_s
+    waiting = {
+        index: _InThread(source, task, limits[source.share])
+        for index, source in enumerate(sources)
+        if not source.local
+    }
+    answers = {
+        index: _ask(source, task, limits[source.share]) for index, source in enumerate(sources) if source.local
+    }
+    answers |= {index: thread.answer(deadline, timeout_s) for index, thread in waiting.items()}
+    return [answers[index] for index in range(len(sources))]
+
+
+async def collect_async(
+    sources: Sequence[ContextSource], task: Task, limits: Mapping[str, int], timeout_s: float
+) -> list[Answer]:
+    """The same without blocking the event loop: coroutines run on it, everything else in threads."""
+    import asyncio
+    import inspect
+
+    awaited = {
+        index: asyncio.ensure_future(_await_source(source, task, limits[source.share]))
+        for index, source in enumerate(sources)
+        if inspect.iscoroutinefunction(source.get_context)
+    }
+    others = [index for index in range(len(sources)) if index not in awaited]
+    answers: dict[int, Answer] = {}
+    deadline = time.monotonic() + timeout_s
+    try:
+        if others:
+            blocking = [sources[index] for index in others]
+            answered = await asyncio.to_thread(collect, blocking, task, limits, timeout_s)
+            answers = dict(zip(others, answered, strict=True))
+        if awaited:
+            await asyncio.wait(awaited.values(), timeout=max(0.0, deadline - time.monotonic()))
+    finally:
+        for future in awaited.values():
+            future.cancel()
+    for index, future in awaited.items():
+        done = future.done() and not future.cancelled()
+        answers[index] = future.result() if done else _late(sources[index], timeout_s)
+    return [answers[index] for index in range(len(sources))]
+
+
+async def _await_source(source: ContextSource, task: Task, limit: int) -> Answer:
+    try:
+        offered: Any = source.get_context(task, limit)
+        return _answer(source, await offered, limit)
+    except Exception as error:
+        return _failed(source, error)
+
+
+def _ask(source: ContextSource, task: Task, limit: int) -> Answer:
+    try:
+        offered = source.get_context(task, limit)
+        if isinstance(offered, Awaitable):
+            import asyncio
+
+            offered = asyncio.run(_awaited(offered))
+        return _answer(source, offered, limit)
+    except Exception as error:
+        return _failed(source, error)
+
+
+async def _awaited(offered: Awaitable[Iterable[Offered]]) -> Iterable[Offered]:
+    return await offered
+
+
+def _answer(source: ContextSource, offered: Iterable[Offered], limit: int) -> Answer:
+    candidates = [as_candidate(one, source, rank) for rank, one in zip(range(4 * limit), offered, strict=False)]
+    return Answer(source, tuple(one for one in candidates if one.text.strip()))
+
+
+def _failed(source: ContextSource, error: Exception) -> Answer:
+    # The kind alone goes to the log: a message may quote what was stored.
+    log.warning("the context source %s failed (%s)", source.name, type(error).__name__)
+    return Answer(source, error=f"{type(error).__name__}: {error}")
+
+
+def _late(source: ContextSource, timeout_s: float) -> Answer:
+    log.warning("the context source %s gave no answer in %s s", source.name, timeout_s)
+    return Answer(source, error=f"no answer within {timeout_s:g} s")
+
+
+class _InThread:
+    """One source in a thread of its own. A daemon: one that never returns must not keep the process alive."""
+
+    def __init__(self, source: ContextSource, task: Task, limit: int) -> None:
+        self._source = source
+        self._answer: Answer | None = None
+        self._done = threading.Event()
+        thread = threading.Thread(target=self._run, args=(task, limit), name=f"loom-{source.name}", daemon=True)
+        thread.start()
+
+    def _run(self, task: Task, limit: int) -> None:
+        self._answer = _ask(self._source, task, limit)
+        self._done.set()
+
+    def answer(self, deadline: float, timeout_s: float) -> Answer:
+        self._done.wait(max(0.0, deadline - time.monotonic()))
+        return self._answer or _late(self._source, timeout_s)

@@ -1,0 +1,317 @@
+"""What goes in: candidates are de-duplicated, costed, and taken by share until there is no room.
+
+Pure decisions: nothing here reads or writes a store. Quotations are taken one by one, the best first; the turns of
+the conversation from its end, by whole exchanges and without a gap, so that what is left still reads as one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from loom.context.items import Candidate, DroppedItem, Message, Place
+from loom.context.rendering import day_heading, gap_note, memory_block, paired, quoted_line, turn_messages
+from loom.memory.sameness import normal_form
+from loom.memory.summarizer import beginning
+from loom.memory.tokenizer import TOKENS_PER_REPLY, TokenCounter
+
+__all__ = [
+    "NO_ROOM_TO_SPEAK",
+    "Costs",
+    "Exchange",
+    "Fit",
+    "Offer",
+    "dedupe",
+    "exchanges_of",
+    "fit",
+    "shortened",
+    "spoken_messages",
+]
+
+NO_ROOM_TO_SPEAK = "no room for this part of the conversation"
+"""Why a turn of the conversation is left out."""
+
+# Less room than this holds no quotation: a line break, a name, a word.
+_LEAST_QUOTE = 4
+# About so many tokens stay of a message whose exchange is too long to go in whole.
+_SHORT = 48.0
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What one source offers, the best first, and the name of the share it may count on."""
+
+    source: str
+    share: str
+    candidates: tuple[Candidate, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """Turns that belong together: what a user said, and everything up to the user's next word."""
+
+    turns: tuple[Candidate, ...]
+    messages: tuple[Message, ...]
+    tokens: int
+    shortened: bool = False
+
+
+class Costs:
+    """What things take in one prompt, by a counter. For a counter that estimates, an upper bound."""
+
+    def __init__(self, counter: TokenCounter) -> None:
+        self.counter = counter
+        # By identity, with the candidate beside it so that no other can take its place.
+        self._lines: dict[int, tuple[Candidate, str, int]] = {}
+        self._headings: dict[str, int] = {}
+        self.frame = self.messages([{"role": "user", "content": memory_block([])}])
+
+    def messages(self, messages: Iterable[Message]) -> int:
+        """The tokens of messages, without what primes the reply."""
+        return self.counter.safe_count_messages(messages) - TOKENS_PER_REPLY
+
+    def line(self, candidate: Candidate) -> int:
+        """What a quotation takes with its line break, which is often one token with the sign before it."""
+        return self._line(candidate)[2]
+
+    def text(self, candidate: Candidate) -> str:
+        """The line of a quotation."""
+        return self._line(candidate)[1]
+
+    def _line(self, candidate: Candidate) -> tuple[Candidate, str, int]:
+        known = self._lines.get(id(candidate))
+        if known is None:
+            text = quoted_line(candidate)
+            known = self._lines[id(candidate)] = (candidate, text, self.counter.safe_count(f"{text}\n"))
+        return known
+
+    def heading(self, moment: datetime) -> int:
+        text = day_heading(moment, None)
+        if text not in self._headings:
+            self._headings[text] = self.counter.safe_count(f"{text}\n")
+        return self._headings[text]
+
+
+# --- de-duplicating --------------------------------------------------------------------------------------
+
+
+def dedupe(offers: Sequence[Offer], question: str) -> tuple[list[Offer], list[DroppedItem]]:
+    """Each memory once: by id over all sources, and quotations by what they say and who says it.
+
+    A turn of the conversation is preferred to a quotation of the same record; else the first offer counts. The
+    question itself is no memory: where it is offered again, it stays out.
+    """
+    turns = {one.id for offer in offers for one in offer.candidates if one.place is Place.TURN}
+    asked = normal_form(question)
+    asking = _asking(offers, asked)
+    seen: set[tuple[str, bool]] = set()
+    said: dict[tuple[str, str], str] = {}
+    kept: list[Offer] = []
+    dropped: list[DroppedItem] = []
+    for offer in offers:
+        own: list[Candidate] = []
+        for one in offer.candidates:
+            reason = ""
+            whole = not one.stands_for
+            if (one.id, whole) in seen or (one.place is not Place.TURN and whole and one.id in turns):
+                reason = "the same memory is offered already"
+            elif one.place is Place.TURN:
+                reason = "it is the question" if one.id == asking else ""
+            else:
+                words = (normal_form(one.text), one.label or one.name or one.role or "")
+                if words[0] == asked:
+                    reason = "it is the question"
+                elif words in said:
+                    reason = f"says the same as {said[words]}"
+                else:
+                    said[words] = one.id
+            if reason:
+                dropped.append(_dropped(one, reason))
+            else:
+                seen.add((one.id, whole))
+                own.append(one)
+        kept.append(replace(offer, candidates=tuple(own)))
+    return kept, dropped
+
+
+def _asking(offers: Iterable[Offer], asked: str) -> str | None:
+    """The turn that is the question: the newest of the conversation, if its words are those."""
+    newest = max(
+        (one for offer in offers for one in offer.candidates if one.place is Place.TURN),
+        key=lambda one: (one.seq, one.created_at.timestamp() if one.created_at else 0.0),
+        default=None,
+    )
+    if newest is None or newest.role not in (None, "user") or normal_form(newest.text) != asked:
+        return None
+    return newest.id
+
+
+def _dropped(candidate: Candidate, reason: str) -> DroppedItem:
+    return DroppedItem(candidate.id, candidate.source, candidate.tier, candidate.score, candidate.tokens, reason)
+
+
+# --- the conversation ------------------------------------------------------------------------------------
+
+
+def exchanges_of(turns: Iterable[Candidate], costs: Costs) -> list[Exchange]:
+    """The conversation in its order, divided where the user speaks."""
+    ordered = sorted(turns, key=lambda one: (one.seq, one.created_at.timestamp() if one.created_at else 0.0, one.id))
+    groups: list[list[tuple[Candidate, list[Message]]]] = []
+    for one in ordered:
+        messages = turn_messages(one)
+        if not groups or messages[0]["role"] == "user":
+            groups.append([])
+        groups[-1].append((one, messages))
+    found: list[Exchange] = []
+    for group in groups:
+        shown = paired([message for _, messages in group for message in messages])
+        found.append(Exchange(tuple(one for one, _ in group), tuple(shown), costs.messages(shown)))
+    return found
+
+
+def shortened(exchange: Exchange, costs: Costs) -> Exchange:
+    """The beginnings of an exchange's messages, with marks where something is left out; calls become text."""
+    messages: list[Message] = []
+    for one in exchange.turns:
+        short = replace(one, text=beginning(one.text, _SHORT), message=None)
+        messages += turn_messages(replace(short, kind="message", role=one.role or "user"))
+    return Exchange(exchange.turns, tuple(messages), costs.messages(messages), shortened=True)
+
+
+def spoken_messages(exchanges: Sequence[Exchange]) -> list[Message]:
+    """Exchanges as messages, with a line for each longer pause between turns."""
+    messages: list[Message] = []
+    before: datetime | None = None
+    for exchange in exchanges:
+        note = gap_note(before, exchange.turns[0].created_at)
+        if note is not None:
+            messages.append({"role": "user", "content": note})
+        messages += exchange.messages
+        before = exchange.turns[-1].created_at or before
+    return messages
+
+
+# --- fitting ---------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Fit:
+    """What was taken so far, what it costs, and what stayed out."""
+
+    costs: Costs
+    room: int
+    quotes: list[Candidate] = field(default_factory=list)
+    exchanges: list[Exchange] = field(default_factory=list)  # the newest first while fitting
+    tokens: dict[str, int] = field(default_factory=dict)
+    dropped: list[DroppedItem] = field(default_factory=list)
+    days: set[tuple[int, int, int]] = field(default_factory=set)
+    lasting: int = 0  # how many of the quotes stay in the session's next prompt
+
+    def quote(self, candidate: Candidate, most: int) -> int:
+        """Take a quotation if it costs at most so much; what it cost, or 0."""
+        if candidate.tokens > 2 * most + _LEAST_QUOTE and len(candidate.text) > 4 * most:
+            return 0  # counting megabytes that cannot fit takes seconds
+        cost = self.costs.line(candidate)
+        if not self.quotes:
+            cost += self.costs.frame
+        day = None
+        if candidate.created_at is not None and candidate.place is not Place.STATE:
+            moment = candidate.created_at
+            day = (moment.year, moment.month, moment.day)
+            if day not in self.days:
+                cost += self.costs.heading(moment)
+        if cost > min(most, self.room):
+            return 0
+        if day is not None:
+            self.days.add(day)
+        self.quotes.append(candidate)
+        self.tokens[candidate.id] = cost
+        self.room -= cost
+        return cost
+
+    def speak(self, exchange: Exchange, most: int) -> int:
+        """Take the exchange before those taken already, if it costs at most so much; what it cost, or 0."""
+        cost = exchange.tokens
+        later = self.exchanges[-1].turns[0].created_at if self.exchanges else None
+        note = gap_note(exchange.turns[-1].created_at, later)
+        if note is not None:
+            cost += self.costs.messages([{"role": "user", "content": note}])
+        if cost > min(most, self.room):
+            return 0
+        self.exchanges.append(exchange)
+        each = cost // len(exchange.turns)
+        self.tokens |= {turn.id: each for turn in exchange.turns}
+        self.tokens[exchange.turns[-1].id] += cost - each * len(exchange.turns)
+        self.room -= cost
+        return cost
+
+    def included(self) -> set[str]:
+        """The ids of everything taken, summaries aside."""
+        quoted = {one.id for one in self.quotes if not one.stands_for}
+        return quoted | {turn.id for exchange in self.exchanges for turn in exchange.turns}
+
+
+def fit(offers: Sequence[Offer], shares: Mapping[str, int], room: int, costs: Costs) -> Fit:
+    """Take from each source up to its share, in the order of the sources; then let them use what others left.
+
+    What does not fit is passed over and the next one tried; only the conversation stops there, because it must
+    have no gap: an exchange too long for it is shortened first.
+    """
+    state = Fit(costs, room)
+    left = dict(shares)
+    queues = {offer.source: [one for one in offer.candidates if one.place is not Place.TURN] for offer in offers}
+    talk = exchanges_of((one for offer in offers for one in offer.candidates if one.place is Place.TURN), costs)[::-1]
+    speakers = next((o for o in offers if any(one.place is Place.TURN for one in o.candidates)), None)
+    for flowing in (False, True):
+        for offer in offers:
+            most = state.room if flowing else left[offer.share]
+            spent = _take_turns(state, talk, most) if offer is speakers else 0
+            spent += _take_quotes(state, queues[offer.source], most - spent)
+            left[offer.share] -= spent
+    _without_needless_summaries(state)
+    state.exchanges.reverse()
+    for queue in queues.values():
+        state.dropped += [_dropped(one, "no room") for one in queue]
+    for exchange in talk:
+        state.dropped += [_dropped(one, NO_ROOM_TO_SPEAK) for one in exchange.turns]
+    return state
+
+
+def _take_turns(state: Fit, talk: list[Exchange], most: int) -> int:
+    """Exchanges from the newest back, as far as they fit; those taken leave the list."""
+    spent = 0
+    while talk:
+        cost = state.speak(talk[0], most - spent)
+        if not cost and talk[0].tokens > 2 * _SHORT:
+            cost = state.speak(shortened(talk[0], state.costs), most - spent)
+        if not cost:
+            break
+        spent += cost
+        del talk[0]
+    return spent
+
+
+def _take_quotes(state: Fit, queue: list[Candidate], most: int) -> int:
+    """The candidates that fit, the best first; those taken leave the list."""
+    spent = 0
+    rest: list[Candidate] = []
+    for position, one in enumerate(queue):
+        if min(most - spent, state.room) < _LEAST_QUOTE:
+            rest += queue[position:]
+            break
+        cost = state.quote(one, most - spent)
+        spent += cost
+        if not cost:
+            rest.append(one)
+    queue[:] = rest
+    return spent
+
+
+def _without_needless_summaries(state: Fit) -> None:
+    """Let a summary go where everything it stands for is there in full."""
+    included = state.included()
+    for one in [one for one in state.quotes if one.stands_for and set(one.stands_for) <= included]:
+        state.quotes.remove(one)
+        state.room += state.costs.line(one)
+        state.dropped.append(_dropped(one, "the whole memory is in the prompt"))

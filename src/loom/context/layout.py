@@ -1,0 +1,136 @@
+"""The layout of a session's last prompt, kept so that the next one can begin with the same tokens.
+
+A layout is numbers of records and the order in which they stand, never text: what is forgotten is gone from it as
+well. It is kept as a base and the parts appended since, each a small value under a key of its own, so that a prompt
+costs one small write. The keys hold a digest of the session and not its name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from loom.errors import StoreError, VersionConflictError
+from loom.storage.base import Entry, Record, Store
+
+__all__ = ["Block", "BlockKind", "Layout", "LayoutBook"]
+
+_SCOPE = "context"
+# A layout of more parts than this is written anew as one, so that reading it takes a bounded number of look-ups.
+_MOST_PARTS = 48
+
+
+class BlockKind(StrEnum):
+    """What a block of a layout is."""
+
+    QUOTES = "q"
+    TURNS = "t"
+    SHORT_TURNS = "s"
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Records that stand together: quotations in one message, or turns one after the other."""
+
+    kind: BlockKind
+    records: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The blocks of a prompt in their order. `generation` grows with every rewrite.
+
+    `parts` says in how many values it is kept, and `next_version` which version the next part's key is at.
+    """
+
+    blocks: tuple[Block, ...] = ()
+    generation: int = 0
+    parts: int = 0
+    next_version: int = 0
+    base_version: int = 0
+
+    @property
+    def records(self) -> list[int]:
+        return [record for block in self.blocks for record in block.records]
+
+    @property
+    def last_turn(self) -> int:
+        """The number of the newest turn in it, 0 without one."""
+        turns = (block.records for block in self.blocks if block.kind is not BlockKind.QUOTES)
+        return max((max(records) for records in turns if records), default=0)
+
+
+class LayoutBook:
+    """The layouts of one node's sessions, in a store."""
+
+    def __init__(self, store: Store, node: str) -> None:
+        self._store = store
+        self._node = node
+
+    def load(self, session_id: str) -> Layout:
+        """The layout of a session's last prompt; an empty one where there was none."""
+        base = self._entry(session_id, 0)
+        if base is None:
+            return Layout()
+        generation = int(base.content["generation"])
+        blocks = _blocks(base.content)
+        part = 1
+        version = 0
+        while part <= _MOST_PARTS:
+            entry = self._entry(session_id, part)
+            version = 0 if entry is None else entry.version
+            if entry is None or entry.content["generation"] != generation:
+                break
+            blocks += _blocks(entry.content)
+            part += 1
+        return Layout(tuple(blocks), generation, part, version, base.version)
+
+    def append(self, session_id: str, layout: Layout, blocks: Sequence[Block]) -> bool:
+        """Keep what was appended to a layout; False where another process was first, whose layout then counts."""
+        if not layout.parts or layout.parts > _MOST_PARTS:
+            return self.rewrite(session_id, layout, (*layout.blocks, *blocks))
+        return not blocks or self._put(session_id, layout.parts, layout.generation, blocks, layout.next_version)
+
+    def rewrite(self, session_id: str, layout: Layout, blocks: Sequence[Block]) -> bool:
+        """Put a new layout in the place of one; False where another process was first."""
+        return self._put(session_id, 0, layout.generation + 1, blocks, layout.base_version)
+
+    def records(self, numbers: Iterable[int]) -> dict[int, Record]:
+        """The records that a layout is made of, superseded ones too; forgotten ones are missing."""
+        return self._store.records(numbers)
+
+    def newest(self, id: str) -> Record | None:
+        """The version of a memory that holds now."""
+        return self._store.get(id)
+
+    def _entry(self, session_id: str, part: int) -> Entry | None:
+        return self._store.entry(_key(session_id, part), scope=_SCOPE, owner=self._node)
+
+    def _put(self, session_id: str, part: int, generation: int, blocks: Sequence[Block], version: int) -> bool:
+        if self._store.read_only:
+            return False
+        content = {"generation": generation, "blocks": [[block.kind, list(block.records)] for block in blocks]}
+        try:
+            with self._store.transaction() as transaction:
+                transaction.put_entry(
+                    _key(session_id, part),
+                    content,
+                    writer=self._node,
+                    scope=_SCOPE,
+                    owner=self._node,
+                    expected_version=version,
+                )
+        except (VersionConflictError, StoreError):  # the prompt is right either way; only the next one may differ
+            return False
+        return True
+
+
+def _key(session_id: str, part: int) -> str:
+    return f"{hashlib.blake2b(session_id.encode(), digest_size=16).hexdigest()}:{part}"
+
+
+def _blocks(content: Any) -> list[Block]:
+    return [Block(BlockKind(kind), tuple(records)) for kind, records in content["blocks"]]

@@ -1,0 +1,496 @@
+"""ContextOrchestrator: from a question and sources to the messages of a prompt, within a hard budget, and why.
+
+Plan the budget, ask the sources, de-duplicate, fit, render: each step is a function of its own in this package. The
+orchestrator holds no memory; with a `LayoutBook` it continues the layout of a session's last prompt, so that the
+next prompt begins with the same tokens.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from loom.context.budget import BudgetAllocation, BudgetConfig, ContextBudgeter, model_preset
+from loom.context.collecting import Answer, collect, collect_async
+from loom.context.fitting import NO_ROOM_TO_SPEAK, Costs, Fit, Offer, dedupe, exchanges_of, fit
+from loom.context.items import Candidate, ContextItem, DroppedItem, Message, Place, SourceReport
+from loom.context.layout import Layout, LayoutBook
+from loom.context.parts import Part, Prompt, Quotes, part_of, talk_parts
+from loom.context.rendering import CUT_OFF, READING_RULE, asked, asks, to_anthropic
+from loom.context.sources import ContextSource, SharedPool, SharedPoolSource, as_source
+from loom.context.truncation import SmartTruncator, TruncationStrategy
+from loom.errors import InvalidInput, LoomError, OverBudget
+from loom.memory.tokenizer import TokenCounter, counter_by_name, default_counter
+from loom.protocol import Task
+from loom.storage.base import Record
+
+__all__ = ["Context", "ContextOrchestrator", "Continuation"]
+
+log = logging.getLogger("loom.context")
+
+# A quotation takes about so many tokens at least; more candidates than fit at that size are not asked for.
+_TOKENS_PER_ITEM = 24
+_FEWEST_ITEMS = 8
+_MOST_ITEMS = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Continuation:
+    """How a session's prompt grows, in shares of its budget: what stays, what is shown once, how far it is emptied.
+
+    Of what is newly recalled the best, up to `append`, stays in the session's prompts; more, up to `aside`, stands
+    directly before the question and is gone in the next prompt. A token that stays is paid when it comes and again
+    when the prompt is rewritten; one that is shown once is paid once. What scores less than `worth` of the best hit
+    is not shown, and where nothing is asked only `unasked` of it all. A rewrite fills the prompt up to `low`.
+    docs/context.md says what was measured of it.
+    """
+
+    append: float = 0.015
+    aside: float = 0.12
+    worth: float = 0.35
+    unasked: float = 0.3
+    low: float = 0.60
+
+    def __post_init__(self) -> None:
+        for name in ("append", "aside", "worth", "unasked", "low"):
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise InvalidInput(f"{name} is a share from 0 to 1, not {getattr(self, name)!r}")
+
+
+class Context(list[Message]):
+    """A built prompt: a list of its messages, with what is in it, what is not, and what it costs.
+
+    `tokens` is the exact number for all messages, their framing included (an upper bound where the counter only
+    estimates); it is never above `budget`. `items` are in the order of the prompt. `prefix` says how many messages
+    are those of the session's prompt before.
+    """
+
+    def __init__(
+        self,
+        messages: Iterable[Message],
+        *,
+        items: Sequence[ContextItem],
+        dropped: Sequence[DroppedItem],
+        tokens: int,
+        budget: int,
+        sources: Sequence[SourceReport] = (),
+        notes: Sequence[str] = (),
+        prefix: int = 0,
+        breakpoints: Sequence[int] = (),
+    ) -> None:
+        super().__init__(messages)
+        self.items = tuple(items)
+        self.dropped = tuple(dropped)
+        self.tokens = tokens
+        self.budget = budget
+        self.sources = tuple(sources)
+        self.notes = tuple(notes)
+        self.prefix = prefix
+        self.breakpoints = tuple(breakpoints)
+
+    @property
+    def messages(self) -> list[Message]:
+        """The messages, in OpenAI's form."""
+        return list(self)
+
+    def to_openai(self) -> list[Message]:
+        """The messages for OpenAI's chat API and all that are alike."""
+        return [dict(message) for message in self]
+
+    def to_anthropic(self) -> dict[str, Any]:
+        """`system` and `messages` for Anthropic's API, with marks where its cache may begin to differ."""
+        return to_anthropic(self, self.breakpoints)
+
+    def explain(self) -> str:
+        """A table of where the budget went, what is in the prompt and why, and what is not."""
+        whole = f"{self.tokens:,} of {self.budget:,} tokens; {len(self.items)} items, {len(self.dropped)} left out"
+        lines = [whole, "", f"{'source':<12}{'share':>8}{'tokens':>8}{'used':>6}{'offered':>9}  error"]
+        for source in self.sources:
+            row = f"{source.name:<12}{source.share:>8,}{source.tokens:>8,}{source.used:>6}{source.offered:>9}"
+            lines.append(f"{row}  {source.error}".rstrip())
+        fixed = self.tokens - sum(item.tokens for item in self.items)
+        lines.append(f"{'fixed':<12}{'':>8}{fixed:>8,}  system, question, framing")
+        heading = f"{'tokens':>6}  {'score':>5}  {'tier':<4}  {'source':<10}  {'id':<28}  reason"
+        lines += ["", heading]
+        lines += [_row(item) for item in self.items]
+        if self.dropped:
+            lines += ["", "left out", heading, *(_row(item) for item in self.dropped)]
+        return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
+
+
+def _row(item: ContextItem | DroppedItem) -> str:
+    tier = item.tier or ""
+    return f"{item.tokens:>6,}  {item.score:>5.2f}  {tier:<4}  {item.source:<10}  {item.id:<28}  {item.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """One build: the question, what stands around it, and its budget."""
+
+    task: Task
+    question: str
+    system: Message
+    allocation: BudgetAllocation
+    session_id: str | None
+    costs: Costs
+
+    @property
+    def asking(self) -> Message:
+        return {"role": "user", "content": self.question}
+
+
+class ContextOrchestrator:
+    """Builds prompts from sources. Thread-safe if its sources are.
+
+    `model_context_window` is the model's; what `config` keeps for tools and the answer is taken off it, unless a
+    build names a `budget`, which is for the messages alone. Sources come in the order in which they may use what
+    others leave. `system` is the text of the system message, under which the rule for reading quotations is put.
+    A `shared_pool` becomes a source by itself. With `layouts`, prompts of a session continue each other.
+    """
+
+    def __init__(
+        self,
+        token_counter: TokenCounter | None = None,
+        sources: Iterable[object] = (),
+        model_context_window: int = 128_000,
+        *,
+        config: BudgetConfig | None = None,
+        system: str | None = None,
+        shared_pool: SharedPool | None = None,
+        source_timeout_s: float = 2.0,
+        layouts: LayoutBook | None = None,
+        continuation: Continuation | None = None,
+    ) -> None:
+        self._counter = default_counter() if token_counter is None else token_counter
+        self._sources = [as_source(source) for source in sources]
+        if shared_pool is not None:
+            self._sources.append(SharedPoolSource(shared_pool))
+        self._budgeter = ContextBudgeter(self._counter, model_context_window, config)
+        self._system = system
+        self._timeout_s = source_timeout_s
+        self._layouts = layouts
+        self._continuation = continuation or Continuation()
+
+    @classmethod
+    def for_model(cls, model: str, sources: Iterable[object] = (), **given: Any) -> ContextOrchestrator:
+        """An orchestrator with the window, the reserve and the counter of a well-known model."""
+        preset = model_preset(model)
+        given.setdefault("config", BudgetConfig(output_reserve=min(preset.max_output, preset.context_window // 4)))
+        given.setdefault("token_counter", counter_by_name(preset.counter))
+        return cls(sources=sources, model_context_window=preset.context_window, **given)
+
+    @property
+    def sources(self) -> tuple[ContextSource, ...]:
+        return tuple(self._sources)
+
+    @property
+    def limit(self) -> int:
+        """The most tokens that a prompt has where a build names no budget."""
+        return self._budgeter.limit
+
+    def add_source(self, source: object) -> None:
+        """Add a source behind the others; a callable of a task and a number of items is one."""
+        self._sources.append(as_source(source))
+
+    # -- building ----------------------------------------------------------------------------------------
+
+    async def build_context(
+        self,
+        current_task: Task | str | None = None,
+        *,
+        query: str | Task | None = None,
+        system: str | None = None,
+        session_id: str | None = None,
+        budget: int | None = None,
+    ) -> Context:
+        """The prompt for a question or a task, without blocking the event loop. See `build`."""
+        import asyncio
+
+        request = self._request(current_task, query, system, session_id, budget)
+        answers = await collect_async(self._sources, request.task, self._limits(request), self._timeout_s)
+        return await asyncio.to_thread(self._assemble, request, answers)
+
+    def build(
+        self,
+        current_task: Task | str | None = None,
+        *,
+        query: str | Task | None = None,
+        system: str | None = None,
+        session_id: str | None = None,
+        budget: int | None = None,
+    ) -> Context:
+        """The prompt for a question or a task: a text, or a `Task`, which also names the session.
+
+        Raises `OverBudget` where the system message and the question alone are over the budget. A source that
+        fails or is late is named in the result and costs only its own part.
+        """
+        request = self._request(current_task, query, system, session_id, budget)
+        return self._assemble(request, collect(self._sources, request.task, self._limits(request), self._timeout_s))
+
+    def fit_to_token_limit(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        limit: int | None = None,
+        strategy: TruncationStrategy | str = TruncationStrategy.IMPORTANCE_BASED,
+    ) -> list[Mapping[str, Any]]:
+        """Messages of any making in at most so many tokens; without a limit, in those of a prompt."""
+        truncator = SmartTruncator(self._counter)
+        return truncator.truncate(messages, self.limit if limit is None else limit, strategy).messages
+
+    def _request(
+        self,
+        current_task: Task | str | None,
+        query: str | Task | None,
+        system: str | None,
+        session_id: str | None,
+        budget: int | None,
+    ) -> _Request:
+        given = current_task if query is None else query
+        if given is None or (query is not None and current_task is not None):
+            raise InvalidInput("build_context() takes a query or a current_task, one of them")
+        if not isinstance(given, str | Task):
+            raise InvalidInput(f"a query is a text or a Task, not {type(given).__name__}")
+        question = given if isinstance(given, str) else asked(given)
+        if not question.strip():
+            raise InvalidInput("the question is empty; a prompt ends with something to answer")
+        if budget is not None and (isinstance(budget, bool) or not isinstance(budget, int) or budget < 1):
+            raise InvalidInput(f"a budget is a whole number of tokens, 1 or more, not {budget!r}")
+        session = session_id or (None if isinstance(given, str) else given.session_id)
+        task = (
+            Task(action="context.query", parameters={"content": question}, session_id=session)
+            if isinstance(given, str)
+            else replace(given, session_id=session)
+        )
+        told = self._system if system is None else system
+        message = {"role": "system", "content": f"{told.rstrip()}\n\n{READING_RULE}" if told else READING_RULE}
+        fixed = self._count([message, {"role": "user", "content": question}])
+        allocation = self._budgeter.allocate(fixed, budget, system=self._count([message]))
+        return _Request(task, question, message, allocation, session, Costs(self._counter))
+
+    def _limits(self, request: _Request) -> Mapping[str, int]:
+        """How many items each share is asked for: all might use what the others leave."""
+        most = max(_FEWEST_ITEMS, min(_MOST_ITEMS, request.allocation.room // _TOKENS_PER_ITEM))
+        return dict.fromkeys(request.allocation.shares, most)
+
+    def _count(self, messages: Iterable[Message]) -> int:
+        return self._counter.safe_count_messages(messages)
+
+    # -- assembling --------------------------------------------------------------------------------------
+
+    def _assemble(self, request: _Request, answers: Sequence[Answer]) -> Context:
+        offers = [Offer(answer.source.name, answer.source.share, answer.candidates) for answer in answers]
+        kept, doubles = dedupe(offers, request.question)
+        if self._layouts is not None and request.session_id is not None:
+            prompt = self._continued(request, kept, self._layouts, request.session_id)
+        else:
+            prompt = self._built(request, kept, request.allocation)
+        context = self._context(request, prompt, answers, doubles)
+        self._count_uses(answers, context)
+        return context
+
+    def _built(self, request: _Request, offers: Sequence[Offer], allocation: BudgetAllocation) -> Prompt:
+        """A prompt from nothing."""
+        fitted = fit(offers, allocation.shares, allocation.room, request.costs)
+        lasting = [one for one in fitted.quotes if one.place is not Place.STATE]
+        states = [one for one in fitted.quotes if one.place is Place.STATE]
+        new: list[Part] = [Quotes(lasting, request.costs)] if lasting else []
+        new += talk_parts(fitted.exchanges, request.costs)
+        new += [Quotes(states, request.costs, lasting=False)] if states else []
+        prompt = Prompt([], new, fitted)
+        # What parts cost together may be a token more than apart.
+        while self._tokens(request, prompt) > allocation.limit and prompt.give_way():
+            pass
+        return prompt
+
+    def _tokens(self, request: _Request, prompt: Prompt) -> int:
+        """The exact size of a prompt: sizes of messages add up."""
+        cut = request.costs.messages([_CUT_OFF]) if prompt.begins_with_an_answer else 0
+        return request.allocation.fixed + cut + prompt.tokens
+
+    def _context(
+        self, request: _Request, prompt: Prompt, answers: Sequence[Answer], doubles: Sequence[DroppedItem]
+    ) -> Context:
+        tokens = self._tokens(request, prompt)
+        if tokens > request.allocation.limit:
+            raise OverBudget(
+                f"the prompt takes {tokens:,} tokens and the budget is {request.allocation.limit:,}; "
+                f"give at least {tokens:,}"
+            )
+        before = [request.system, *([_CUT_OFF] if prompt.begins_with_an_answer else [])]
+        kept = [message for part in prompt.kept for message in part.messages]
+        new = [message for part in prompt.new for message in part.messages]
+        lasting = sum(len(part.messages) for part in prompt.new if part.lasting)
+        items = prompt.items()
+        continued = len(before) + len(kept) if prompt.kept else 0
+        return Context(
+            [*before, *kept, *new, request.asking],
+            items=items,
+            dropped=[*doubles, *prompt.fitted.dropped],
+            tokens=tokens,
+            budget=request.allocation.limit,
+            sources=_reports(request, answers, items),
+            notes=[*prompt.notes, *_fullness(prompt)],
+            prefix=continued,
+            # Where a cache may begin to differ: after the rules, after the prompt before, after what will last.
+            breakpoints=sorted({0, max(0, continued - 1), len(before) + len(kept) + lasting - 1}),
+        )
+
+    @staticmethod
+    def _count_uses(answers: Sequence[Answer], context: Context) -> None:
+        for answer in answers:
+            mine = [item.seq for item in context.items if item.source == answer.source.name and item.seq]
+            try:
+                if mine:
+                    answer.source.used(mine)
+            except LoomError as error:  # the prompt is right without it
+                log.warning("uses by the source %s were not noted (%s)", answer.source.name, type(error).__name__)
+
+    # -- continuing a session ----------------------------------------------------------------------------
+
+    def _continued(self, request: _Request, offers: Sequence[Offer], book: LayoutBook, session_id: str) -> Prompt:
+        """The session's last prompt with what is new behind it; rewritten where that no longer fits."""
+        layout = book.load(session_id)
+        prompt = self._appended(request, offers, book, layout) if layout.blocks else None
+        if prompt is not None:
+            is_kept = book.append(session_id, layout, prompt.layout())
+        else:
+            fixed, limit = request.allocation.fixed, request.allocation.limit
+            low = max(fixed, int(limit * self._continuation.low))
+            prompt = self._built(request, offers, self._budgeter.allocate(fixed, low))
+            is_kept = book.rewrite(session_id, layout, prompt.layout())
+        if not is_kept:
+            prompt.notes.append(
+                "not kept as the session's last prompt: a read-only or busy store, or another was first"
+            )
+        return prompt
+
+    def _appended(
+        self, request: _Request, offers: Sequence[Offer], book: LayoutBook, layout: Layout
+    ) -> Prompt | None:
+        """The layout and what is new behind it, or None where it must be rewritten."""
+        numbers = layout.records
+        records = book.records(numbers)
+        turns = [one for offer in offers for one in offer.candidates if one.place is Place.TURN]
+        if len(records) < len(set(numbers)) or _has_a_gap(turns, layout):
+            return None  # something was forgotten, or more was said since than there is room for
+        parts = [part_of(block, records, request.costs) for block in layout.blocks]
+        present = {record.id for record in records.values()}
+        new_turns = [one for one in turns if one.seq > layout.last_turn and one.id not in present]
+        talk = talk_parts(exchanges_of(new_turns, request.costs), request.costs)
+        prompt = Prompt(parts, [*talk], Fit(request.costs, 0))
+        room = request.allocation.limit - self._tokens(request, prompt)
+        fitted = Fit(request.costs, room)
+        prompt.fitted = fitted
+        corrections = _corrections(records, book)
+        if room < 0 or not self._recall_anew(request, fitted, offers, present, corrections):
+            return None
+        lasting, aside = fitted.quotes[: fitted.lasting], fitted.quotes[fitted.lasting :]
+        if lasting:
+            prompt.new.append(Quotes(lasting, request.costs))
+        passing = [*aside, *self._states(fitted, offers, request.allocation)]
+        if passing:
+            prompt.new.append(Quotes(passing, request.costs, lasting=False))
+        return prompt if self._tokens(request, prompt) <= request.allocation.limit else None
+
+    def _recall_anew(
+        self,
+        request: _Request,
+        fitted: Fit,
+        offers: Sequence[Offer],
+        present: set[str],
+        corrections: Sequence[Candidate],
+    ) -> bool:
+        """Take what was recalled and is not in the prompt yet; False where a rewrite must make room for it."""
+        recalled = [
+            one
+            for offer in offers
+            if offer.share == "l3_l4"
+            for one in offer.candidates
+            if one.place is Place.QUOTE and one.seq and not one.stands_for
+        ]
+        rules = self._continuation
+        worth = rules.worth * max((one.score for one in recalled), default=0.0)
+        known = present | {one.id for one in corrections}
+        fresh = [one for one in recalled if one.id not in known and one.score >= worth]
+        need = 1.0 if asks(request.question) else rules.unasked
+        limit = request.allocation.limit
+        for one in corrections:
+            if not fitted.quote(one, fitted.room):
+                return False
+        stays = _take(fitted, fresh, int(limit * rules.append * need))
+        fitted.lasting = len(fitted.quotes)
+        kept = {one.id for one in stays}
+        others = [one for one in fresh if one.id not in kept]
+        wanted, room = int(limit * rules.aside * need), fitted.room
+        shown = _take(fitted, others, min(wanted, room))
+        return room >= wanted or len(shown) == len(others)
+
+    def _states(self, fitted: Fit, offers: Sequence[Offer], allocation: BudgetAllocation) -> list[Candidate]:
+        """The values that change by themselves, as far as their share and the room go."""
+        left = dict(allocation.shares)
+        taken: list[Candidate] = []
+        for offer in offers:
+            for one in offer.candidates:
+                cost = fitted.quote(one, left[offer.share]) if one.place is Place.STATE else 0
+                if cost:
+                    left[offer.share] -= cost
+                    taken.append(one)
+        return taken
+
+
+def _take(fitted: Fit, candidates: Sequence[Candidate], most: int) -> list[Candidate]:
+    """Take the quotations that fit into so many tokens, in their order; those taken."""
+    taken: list[Candidate] = []
+    for one in candidates:
+        cost = fitted.quote(one, most)
+        if cost:
+            most -= cost
+            taken.append(one)
+        elif most < _TOKENS_PER_ITEM:
+            break
+    return taken
+
+
+_CUT_OFF: Message = {"role": "user", "content": CUT_OFF}
+
+
+def _has_a_gap(turns: Sequence[Candidate], layout: Layout) -> bool:
+    """Whether turns may be missing between the last one of a layout and the oldest that is offered."""
+    return bool(layout.last_turn and turns) and min(one.seq for one in turns) > layout.last_turn
+
+
+def _corrections(records: Mapping[int, Record], book: LayoutBook) -> list[Candidate]:
+    """What now holds in the place of records that stand in a layout and were superseded since."""
+    found: dict[int, Candidate] = {}
+    for record in records.values():
+        if record.superseded_at is not None:
+            newest = book.newest(record.id)
+            if newest is not None and newest.seq not in records:
+                reason = f"replaces version {record.version}, which is in the prompt"
+                found[newest.seq] = Candidate.of_record(newest, source="session", score=1.0, reason=reason)
+    return [found[seq] for seq in sorted(found)]
+
+
+def _reports(request: _Request, answers: Sequence[Answer], items: Sequence[ContextItem]) -> list[SourceReport]:
+    """What each source offered and what of it is in the prompt; `session` is what the prompt before had."""
+    used: dict[str, list[ContextItem]] = {}
+    for item in items:
+        used.setdefault(item.source, []).append(item)
+    reports = []
+    for answer in answers:
+        source, mine = answer.source, used.pop(answer.source.name, [])
+        tokens = sum(item.tokens for item in mine)
+        share = request.allocation.shares[source.share]
+        reports.append(SourceReport(source.name, share, len(answer.candidates), len(mine), tokens, answer.error))
+    for name, others in used.items():
+        reports.append(SourceReport(name, 0, len(others), len(others), sum(item.tokens for item in others)))
+    return reports
+
+
+def _fullness(prompt: Prompt) -> list[str]:
+    left = sum(1 for one in prompt.fitted.dropped if one.reason == NO_ROOM_TO_SPEAK)
+    if not left:
+        return []
+    return [f"the window is full: {left} earlier turns are left out; they stay in memory and can be recalled"]

@@ -1,0 +1,179 @@
+"""A prompt between its question and its rules: parts that are kept from the prompt before, and parts that are new."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Protocol
+
+from loom.context.fitting import Costs, Exchange, Fit, exchanges_of, shortened, spoken_messages
+from loom.context.items import Candidate, ContextItem, DroppedItem, Message, Place
+from loom.context.layout import Block, BlockKind
+from loom.context.rendering import in_reading_order, memory_block
+from loom.storage.base import Record
+
+__all__ = ["Part", "Prompt", "Quotes", "Talk", "part_of", "talk_parts"]
+
+
+class Part(Protocol):
+    """A piece of a prompt. `lasting` parts stand in the session's next prompt as well."""
+
+    @property
+    def messages(self) -> list[Message]: ...
+
+    @property
+    def tokens(self) -> int: ...
+
+    @property
+    def lasting(self) -> bool: ...
+
+    @property
+    def candidates(self) -> list[Candidate]: ...
+
+    def block(self) -> Block | None: ...
+
+
+class Quotes:
+    """Quotations in one message."""
+
+    def __init__(self, quotes: Sequence[Candidate], costs: Costs, lasting: bool = True) -> None:
+        self.candidates = in_reading_order(quotes)
+        self.lasting = lasting
+        self._costs = costs
+        self._render()
+
+    def _render(self) -> None:
+        self.messages: list[Message] = (
+            [{"role": "user", "content": memory_block(self.candidates, self._costs.text)}] if self.candidates else []
+        )
+        self.tokens = self._costs.messages(self.messages)
+
+    def remove(self, candidate: Candidate) -> None:
+        self.candidates.remove(candidate)
+        self._render()
+
+    def block(self) -> Block | None:
+        numbers = tuple(one.seq for one in self.candidates if one.seq)
+        return Block(BlockKind.QUOTES, numbers) if self.lasting and numbers else None
+
+
+class Talk:
+    """A run of the conversation, whole or shortened."""
+
+    lasting = True
+
+    def __init__(self, exchanges: Sequence[Exchange], costs: Costs) -> None:
+        self.exchanges = list(exchanges)
+        self._costs = costs
+        self._render()
+
+    def _render(self) -> None:
+        self.messages = spoken_messages(self.exchanges)
+        self.tokens = self._costs.messages(self.messages)
+
+    @property
+    def candidates(self) -> list[Candidate]:
+        return [turn for exchange in self.exchanges for turn in exchange.turns]
+
+    def remove_first(self) -> Exchange:
+        first = self.exchanges.pop(0)
+        self._render()
+        return first
+
+    def block(self) -> Block | None:
+        """Its turns, without the last ones where they wait for a tool's result: those come whole the next time."""
+        turns = self.candidates
+        waiting = next((at for at, turn in enumerate(turns) if _waits(turn, turns[at + 1 :])), len(turns))
+        numbers = tuple(turn.seq for turn in turns[:waiting] if turn.seq)
+        kind = BlockKind.SHORT_TURNS if self.exchanges and self.exchanges[0].shortened else BlockKind.TURNS
+        return Block(kind, numbers) if numbers else None
+
+
+def _waits(turn: Candidate, later: Sequence[Candidate]) -> bool:
+    """Whether a turn makes calls and nobody has said anything since but some of their tools."""
+    calls = turn.message is not None and bool(turn.message.get("tool_calls"))
+    return calls and all(one.role == "tool" for one in later) and len(later) < len((turn.message or {})["tool_calls"])
+
+
+def talk_parts(exchanges: Sequence[Exchange], costs: Costs) -> list[Part]:
+    """The conversation as parts, shortened stretches by themselves."""
+    return [Talk(list(run), costs) for _, run in groupby(exchanges, key=lambda one: one.shortened)]
+
+
+def part_of(block: Block, records: Mapping[int, Record], costs: Costs) -> Part:
+    """A block of a layout as it was: the same records give the same messages."""
+    how = {"source": "session", "reason": "in the prompt before"}
+    if block.kind is BlockKind.QUOTES:
+        return Quotes([Candidate.of_record(records[number], **how) for number in block.records], costs)
+    turns = [Candidate.of_record(records[number], place=Place.TURN, tier="l1", **how) for number in block.records]
+    found = exchanges_of(turns, costs)
+    if block.kind is BlockKind.SHORT_TURNS:
+        found = [shortened(exchange, costs) for exchange in found]
+    return Talk(found, costs)
+
+
+@dataclass(slots=True)
+class Prompt:
+    """The parts of a prompt, in their order, and how the new ones were chosen."""
+
+    kept: list[Part]
+    new: list[Part]
+    fitted: Fit
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def tokens(self) -> int:
+        return sum(part.tokens for part in (*self.kept, *self.new))
+
+    @property
+    def begins_with_an_answer(self) -> bool:
+        first = next((part.messages[0] for part in (*self.kept, *self.new) if part.messages), None)
+        return first is not None and first["role"] != "user"
+
+    def layout(self) -> list[Block]:
+        """What of the new parts will stand in the next prompt."""
+        blocks = (part.block() for part in self.new if part.lasting)
+        return [block for block in blocks if block is not None]
+
+    def give_way(self) -> bool:
+        """Let the quotation go that was taken last, or else the oldest exchange; False where nothing is left."""
+        if self.fitted.quotes:
+            last = self.fitted.quotes.pop()
+            part = next(one for one in self.new if isinstance(one, Quotes) and last in one.candidates)
+            part.remove(last)
+            out = [last]
+        else:
+            talk = next((one for one in self.new if isinstance(one, Talk) and one.exchanges), None)
+            if talk is None:
+                return False
+            out = list(talk.remove_first().turns)
+        self.new = [part for part in self.new if part.messages]
+        self.fitted.dropped += [
+            DroppedItem(one.id, one.source, one.tier, one.score, one.tokens, "no room") for one in out
+        ]
+        return True
+
+    def items(self) -> list[ContextItem]:
+        """What is in the prompt, in its order, each with its part of the tokens."""
+        found: list[ContextItem] = []
+        for part in (*self.kept, *self.new):
+            known = self.fitted.tokens
+            for one in part.candidates:
+                tokens = known.get(one.id)
+                if tokens is None:
+                    tokens = part.tokens // len(part.candidates)
+                found.append(
+                    ContextItem(
+                        one.id,
+                        one.source,
+                        one.tier,
+                        one.score,
+                        tokens,
+                        one.reason,
+                        one.place,
+                        one.created_at,
+                        one.seq,
+                    )
+                )
+        return found

@@ -1,0 +1,43 @@
+"""A picture of a built prompt: what each source used of the budget, as a bar in SVG."""
+
+from __future__ import annotations
+
+from html import escape
+
+from loom.context.orchestrator import Context
+
+__all__ = ["budget_picture"]
+
+_WIDTH, _BAR, _LEFT, _LINE = 720, 44, 16, 22
+# Colours that stay apart for the colour-blind (after Okabe and Ito).
+_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442")
+_FIXED, _FREE = "#7f7f7f", "#eeeeee"
+
+
+def budget_picture(context: Context, title: str = "Where the budget went") -> str:
+    """An SVG image of the budget: what is fixed, what each source used, and what is free."""
+    used = [(source.name, source.tokens, source.used) for source in context.sources if source.tokens]
+    fixed = max(0, context.tokens - sum(tokens for _, tokens, _ in used))
+    parts = [("system, question, framing", fixed, 0, _FIXED)]
+    parts += [(name, tokens, items, _COLOURS[at % len(_COLOURS)]) for at, (name, tokens, items) in enumerate(used)]
+    parts.append(("free", context.budget - context.tokens, 0, _FREE))
+    height = 2 * _LINE + _BAR + _LINE * (len(parts) + 1)
+    scale = (_WIDTH - 2 * _LEFT) / context.budget
+    shapes = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}" font-family="sans-serif">',
+        f'<rect width="{_WIDTH}" height="{height}" fill="white"/>',
+        f'<text x="{_LEFT}" y="{_LINE}" font-size="15">{escape(title)}: '
+        f"{context.tokens:,} of {context.budget:,} tokens</text>",
+    ]
+    at, top = float(_LEFT), int(1.6 * _LINE)
+    for row, (name, tokens, items, colour) in enumerate(parts):
+        width = tokens * scale
+        shapes.append(f'<rect x="{at:.1f}" y="{top}" width="{width:.1f}" height="{_BAR}" fill="{colour}"/>')
+        at += width
+        line = top + _BAR + _LINE * (row + 1)
+        told = f"{name}: {tokens:,} tokens ({100 * tokens / context.budget:.0f} %)" + (
+            f", {items} items" if items else ""
+        )
+        shapes.append(f'<rect x="{_LEFT}" y="{line - 11}" width="12" height="12" fill="{colour}" stroke="#999"/>')
+        shapes.append(f'<text x="{_LEFT + 20}" y="{line}" font-size="13">{escape(told)}</text>')
+    return "\n".join([*shapes, "</svg>\n"])

@@ -1,0 +1,611 @@
+"""Where candidates come from: the tiers, recall, scopes, shared pools, knowledge bases, and any callable.
+
+L1RecentSource, L2ImportantSource, L3SummarySource and RecallSource read the tiers and the log of a memory;
+ScopeSource reads the scopes of a manager; SharedPoolSource and KnowledgeContextSource read what lies outside.
+A source offers; what goes in is decided in `loom.context.fitting`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any, Protocol, cast
+
+from loom.context.items import Candidate, Place
+from loom.context.rendering import asked
+from loom.errors import InvalidInput, ReadOnly
+from loom.fractal.memory import MemoryEntry, MemoryScope
+from loom.memory.core import LoomMemory
+from loom.memory.drafts import message_text, task_text, trust_of_role
+from loom.memory.manager import MemoryManager
+from loom.memory.summarizer import stand_in
+from loom.memory.types import Hit, MemoryTier, MemoryType, MemoryUnit, Trust
+from loom.protocol import Clock, Task, utc_now
+from loom.storage.base import Filter, Record, Store
+
+__all__ = [
+    "CallableSource",
+    "ContextSource",
+    "HoldsManager",
+    "KnowledgeBaseProvider",
+    "KnowledgeContextSource",
+    "KnowledgeItem",
+    "L1RecentSource",
+    "L2ImportantSource",
+    "L3SummarySource",
+    "Offered",
+    "PinnedSource",
+    "PoolEntryLike",
+    "RecallSource",
+    "ScopeSource",
+    "SharedPool",
+    "SharedPoolSource",
+    "as_candidate",
+    "as_source",
+]
+
+log = logging.getLogger("loom.context")
+
+Offered = Candidate | Task | MemoryUnit | Record | Hit | Mapping[str, Any] | str
+"""What a source may give: candidates, or whatever can be made one."""
+
+_SHARES = ("l1", "l2", "l3_l4", "other")
+# How many steps of an agent may lie between the user's word and the oldest turn at hand.
+_MOST_STEPS = 16
+# How many records are read at once where a filter may pass over most of them.
+_CHUNK = 64
+_KNOWLEDGE_PREFIX = "knowledge:query:"
+
+
+class ContextSource(Protocol):
+    """Offers candidates for a prompt, the best first. `get_context` may be a coroutine.
+
+    `share` names the part of the budget it may count on: l1, l2, l3_l4 or other. A `local` source reads what is at
+    hand and is asked in the calling thread; every other one has a thread of its own and a time limit.
+    """
+
+    name: str
+    share: str = "other"
+    local: bool = False
+
+    def get_context(self, task: Task, max_items: int) -> Iterable[Offered] | Awaitable[Iterable[Offered]]:
+        """What bears on a task, at most so many. A question is a task with its words as `content`."""
+        ...
+
+    def used(self, records: Sequence[int]) -> None:
+        """Told which of its records went into a prompt."""
+        return
+
+
+class HoldsManager(Protocol):
+    """What has a manager to read from, such as an opened `Memory`."""
+
+    @property
+    def manager(self) -> MemoryManager: ...
+
+
+def _tiers_of(memory: LoomMemory | HoldsManager) -> LoomMemory:
+    return memory if isinstance(memory, LoomMemory) else memory.manager
+
+
+# --- the tiers -------------------------------------------------------------------------------------------
+
+
+class _TierSource(ContextSource):
+    """What the sources over one memory share."""
+
+    local = True
+
+    def __init__(self, memory: LoomMemory | HoldsManager) -> None:
+        self._memory = _tiers_of(memory)
+        self._store = self._memory.store
+        self._node = self._memory.node_id
+
+    def used(self, records: Sequence[int]) -> None:
+        """Being in a prompt counts as a use."""
+        self._memory.tiers.use(*records)
+
+    def _of_session(self, seqs: Sequence[int], session_id: str | None, limit: int) -> list[Record]:
+        """The first records of these that belong to a session (of any, without one), in the order given."""
+        found: list[Record] = []
+        step = limit if session_id is None else max(limit, _CHUNK)
+        for start in range(0, len(seqs), step):
+            part = seqs[start : start + step]
+            records = self._store.records(part)
+            found += [
+                records[seq] for seq in part if seq in records and session_id in (None, records[seq].session_id)
+            ]
+            if len(found) >= limit:
+                break
+        return found[:limit]
+
+
+class L1RecentSource(_TierSource):
+    """The newest records, newest first, at most `most`. Those of the task's own session are turns, others quoted."""
+
+    name = "l1"
+    share = "l1"
+
+    def __init__(self, memory: LoomMemory | HoldsManager, *, most: int | None = None) -> None:
+        super().__init__(memory)
+        self._most = most
+
+    def get_context(self, task: Task, max_items: int) -> list[Candidate]:
+        sizes = dict(self._store.window(self._node))
+        limit = max_items if self._most is None else min(self._most, max_items)
+        records = self._of_session(list(sizes), task.session_id, limit)
+        records += self._question_of(records[-1]) if records and task.session_id is not None else []
+        return [
+            self._candidate(record, 1.0 - rank / len(records), sizes.get(record.seq, record.tokens), task)
+            for rank, record in enumerate(records)
+        ]
+
+    def _question_of(self, oldest: Record) -> list[Record]:
+        """What the user said before the oldest turn, and everything up to it, where that turn is no user's."""
+        if oldest.role in (None, "user"):
+            return []
+        earlier = Filter(session_id=oldest.session_id, node=self._node)
+        found = self._store.scan(earlier, limit=_MOST_STEPS, after=oldest.seq).records
+        asked_at = next((at for at, record in enumerate(found) if record.role == "user"), None)
+        return [] if asked_at is None else list(found[: asked_at + 1])
+
+    def _candidate(self, record: Record, score: float, size: int, task: Task) -> Candidate:
+        place = Place.TURN if record.session_id == task.session_id and record.kind != MemoryType.FACT else Place.QUOTE
+        if size == record.tokens:
+            return Candidate.of_record(record, source=self.name, tier="l1", score=score, reason="recent", place=place)
+        reason = f"recent; shortened, {record.tokens:,} tokens in all"
+        return Candidate.of_record(
+            record, text=stand_in(record).text, source=self.name, tier="l1", score=score, reason=reason
+        )
+
+
+class L2ImportantSource(_TierSource):
+    """The records of the working tier, the most important first."""
+
+    name = "l2"
+    share = "l2"
+
+    def __init__(self, memory: LoomMemory | HoldsManager, *, most: int | None = None) -> None:
+        super().__init__(memory)
+        self._most = most
+
+    def get_context(self, task: Task, max_items: int) -> list[Candidate]:
+        residents = sorted(
+            self._store.residents(self._node, MemoryTier.L2), key=lambda one: (-one.importance, -one.record)
+        )
+        limit = max_items if self._most is None else min(self._most, max_items)
+        records = self._of_session([one.record for one in residents], task.session_id, limit)
+        return [
+            Candidate.of_record(
+                record,
+                source=self.name,
+                tier="l2",
+                score=record.importance,
+                reason=f"important ({record.importance:.2f})",
+            )
+            for record in records
+        ]
+
+
+class L3SummarySource(_TierSource):
+    """The archive in few words, the newest first. A summary gives way where the whole record is in the prompt."""
+
+    name = "l3"
+    share = "l3_l4"
+
+    def get_context(self, task: Task, max_items: int) -> list[Candidate]:
+        held = self._store.residents(self._node, MemoryTier.L3)
+        newest = [one.record for one in reversed(held)]
+        records = self._of_session(newest, task.session_id, max_items)
+        return [
+            Candidate.of_record(
+                record,
+                text=stand_in(record).text,
+                source=self.name,
+                tier="l3",
+                score=record.importance,
+                reason="archived, in short",
+                stands_for=(record.id,),
+            )
+            for record in records
+        ]
+
+
+class RecallSource(_TierSource):
+    """What answers the question, from every tier and the log, of every session. Best first.
+
+    After a hit that leans on the turn before it (a short answer, a "that" or 那), or that asks what the next one
+    answers, comes that neighbour, for at most `neighbours` hits.
+    """
+
+    name = "recall"
+    share = "l3_l4"
+
+    def __init__(
+        self, memory: LoomMemory | HoldsManager, *, wanted: Filter | None = None, neighbours: int = 12
+    ) -> None:
+        super().__init__(memory)
+        self._wanted = wanted or Filter()
+        self._neighbours = neighbours
+
+    def get_context(self, task: Task, max_items: int) -> list[Candidate]:
+        question = asked(task)
+        if not question.strip():
+            return []
+        hits = self._memory.recall(question, limit=max_items, wanted=self._wanted)
+        found: list[Candidate] = []
+        brought = neighbours_of(self._store, hits[: self._neighbours]) if self._neighbours else {}
+        for hit in hits:
+            found.append(_of_hit(hit, self.name))
+            for record, reason in brought.get(hit.id, ()):
+                found.append(
+                    Candidate.of_record(record, source=self.name, tier="l4", score=hit.score * 0.9, reason=reason)
+                )
+        return found
+
+
+def _of_hit(hit: Hit, source: str = "recall") -> Candidate:
+    return Candidate(
+        id=hit.id,
+        text=hit.content,
+        source=source,
+        tier="l4",
+        score=hit.score,
+        reason="recalled",
+        seq=hit.seq,
+        role=hit.role,
+        name=hit.name,
+        session_id=hit.session_id,
+        trust=hit.trust,
+        kind=hit.kind,
+        created_at=hit.created_at,
+        version=hit.version,
+        tokens=hit.tokens,
+    )
+
+
+# A beginning that only makes sense after something.
+_LEANS = re.compile(
+    r"\W*(?:(?:yes|yeah|yep|no|nope|sure|ok|okay|right|exactly|that|this|it|they|those|these|both|same|so|and|but|"
+    r"because|then|me too|he|she|him|her|them)\b"
+    r"|是的|不是|对[，,。]|好的|嗯|没有|那|这|它|他|她|因为|所以|但是|可以|不行)",
+    re.IGNORECASE,
+)
+_SHORT_CHARS = 32
+# How far apart in the log neighbours are looked for: other things take numbers too.
+_REACH = 4
+
+
+def neighbours_of(store: Store, hits: Sequence[Hit]) -> dict[str, list[tuple[Record, str]]]:
+    """For each hit that cannot be understood alone, the turn of its session that it leans on or that answers it."""
+    wanted: dict[int, list[int]] = {}
+    for hit in hits:
+        if hit.session_id is None or not hit.seq:
+            continue
+        if hit.content.rstrip().endswith(("?", "？")):
+            wanted[hit.seq] = [hit.seq + step for step in range(1, _REACH + 1)]
+        elif len(hit.content) <= _SHORT_CHARS or _LEANS.match(hit.content):
+            wanted[hit.seq] = [hit.seq - step for step in range(1, min(_REACH, hit.seq - 1) + 1)]
+    records = store.records({seq for seqs in wanted.values() for seq in seqs}) if wanted else {}
+    brought: dict[str, list[tuple[Record, str]]] = {}
+    for hit in hits:
+        nearest = (records[seq] for seq in wanted.get(hit.seq, ()) if seq in records)
+        record = next(
+            (one for one in nearest if one.session_id == hit.session_id and one.superseded_at is None), None
+        )
+        if record is not None:
+            reason = f"answers {hit.id}" if record.seq > hit.seq else f"what {hit.id} speaks of"
+            brought[hit.id] = [(record, reason)]
+    return brought
+
+
+# --- scopes and pools ------------------------------------------------------------------------------------
+
+
+class ScopeSource(ContextSource):
+    """The values that a manager's node sees in its scopes, last written first, as `[SCOPE:key]`."""
+
+    name = "scopes"
+    local = True
+
+    def __init__(
+        self, manager: MemoryManager | HoldsManager, scopes: Sequence[MemoryScope | str] | None = None
+    ) -> None:
+        self._manager = manager if isinstance(manager, MemoryManager) else manager.manager
+        self._scopes = tuple(MemoryScope) if scopes is None else tuple(MemoryScope(scope) for scope in scopes)
+
+    def get_context(self, task: Task, max_items: int) -> list[Candidate]:
+        found: dict[str, Candidate] = {}
+        for scope in self._scopes:
+            for entry in self._manager.scopes.entries(scope, limit=max_items):
+                if not entry.id.startswith(_KNOWLEDGE_PREFIX):  # the knowledge source shows those itself
+                    found.setdefault(entry.id, self._candidate(entry, len(found)))
+        return list(found.values())[:max_items]
+
+    def _candidate(self, entry: MemoryEntry, rank: int) -> Candidate:
+        return Candidate(
+            id=f"scope:{entry.scope}:{entry.id}",
+            text=_plain(entry.content),
+            source=self.name,
+            score=1.0 / (1 + rank),
+            reason=f"{entry.scope} value",
+            place=Place.STATE,
+            label=f"SCOPE:{entry.id}",
+        )
+
+
+class PoolEntryLike(Protocol):
+    """What a shared pool's entry is read for."""
+
+    @property
+    def key(self) -> str: ...
+
+    @property
+    def content(self) -> Any: ...
+
+    @property
+    def updated_at(self) -> float: ...
+
+
+class SharedPool(Protocol):
+    """What a `SharedMemoryPool` must offer to be a source."""
+
+    async def list_entries(self, prefix: str = "", limit: int = 50) -> Sequence[PoolEntryLike]: ...
+
+
+class SharedPoolSource(ContextSource):
+    """The entries of a shared pool as `[SHARED:key]`, the newest first."""
+
+    name = "shared"
+
+    def __init__(self, pool: SharedPool, *, prefix: str = "") -> None:
+        self._pool = pool
+        self._prefix = prefix
+
+    async def get_context(self, task: Task, max_items: int) -> list[Candidate]:
+        entries = await self._pool.list_entries(prefix=self._prefix, limit=max_items)
+        newest = sorted(entries, key=lambda entry: (-entry.updated_at, entry.key))
+        return [
+            Candidate(
+                id=f"shared:{entry.key}",
+                text=_plain(entry.content),
+                source=self.name,
+                score=1.0 / (1 + rank),
+                reason="shared, newest first",
+                place=Place.STATE,
+                label=f"SHARED:{entry.key}",
+            )
+            for rank, entry in enumerate(newest)
+        ]
+
+
+def _plain(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+# --- knowledge bases -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class KnowledgeItem:
+    """What a knowledge base answers with. `relevance` is from 0 to 1."""
+
+    id: str
+    content: str
+    source: str = ""
+    relevance: float = 1.0
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+class KnowledgeBaseProvider(Protocol):
+    """A knowledge base outside the memory."""
+
+    async def query(self, query: str, limit: int = 5) -> Sequence[KnowledgeItem]: ...
+
+
+class KnowledgeContextSource(ContextSource):
+    """A knowledge base behind a cache in the memory: asked once per session and question, until the answer expires.
+
+    Without a memory every question goes to the provider. An answer without hits is remembered too.
+    """
+
+    name = "knowledge"
+
+    def __init__(
+        self,
+        provider: KnowledgeBaseProvider,
+        memory: MemoryManager | HoldsManager | None = None,
+        *,
+        max_items: int = 3,
+        relevance_threshold: float = 0.7,
+        expires_s: float = 3600.0,
+        scope: MemoryScope | str = MemoryScope.SHARED,
+        clock: Clock = utc_now,
+    ) -> None:
+        self._provider = provider
+        self._manager = memory.manager if memory is not None and not isinstance(memory, MemoryManager) else memory
+        self._max_items = max_items
+        self._threshold = relevance_threshold
+        self._expires = timedelta(seconds=expires_s)
+        self._scope = MemoryScope(scope)
+        self._clock = clock
+
+    async def get_context(self, task: Task, max_items: int) -> list[Candidate]:
+        question = asked(task).strip()
+        if not question:
+            return []
+        limit = min(self._max_items, max_items)
+        key = self._key(question, task.session_id)
+        cached = await self._cached(key)
+        if cached is None:
+            items = await self._provider.query(question, limit=limit)
+            await self._keep(key, items, task.session_id)
+        else:
+            items = cached
+        relevant = [item for item in items if item.relevance >= self._threshold]
+        relevant.sort(key=lambda item: (-item.relevance, item.id))
+        how = "from the knowledge base" if cached is None else "from the knowledge base, cached"
+        return [
+            Candidate(
+                id=f"knowledge:{item.id}",
+                text=item.content,
+                source=self.name,
+                score=item.relevance,
+                reason=how,
+                place=Place.STATE,
+                label=f"KNOWLEDGE:{item.source or item.id}",
+            )
+            for item in relevant[:limit]
+        ]
+
+    @staticmethod
+    def _key(question: str, session_id: str | None) -> str:
+        digest = hashlib.blake2b(f"{session_id or ''}\0{question}".encode(), digest_size=16).hexdigest()
+        return f"{_KNOWLEDGE_PREFIX}{digest}"
+
+    async def _cached(self, key: str) -> list[KnowledgeItem] | None:
+        entry = None if self._manager is None else await self._manager.read(key, self._scope)
+        if entry is None or not isinstance(entry.content, Mapping):
+            return None
+        if self._clock() - datetime.fromisoformat(entry.content["at"]) >= self._expires:
+            return None
+        return [KnowledgeItem(**item) for item in entry.content["items"]]
+
+    async def _keep(self, key: str, items: Sequence[KnowledgeItem], session_id: str | None) -> None:
+        if self._manager is None:
+            return
+        plain = [
+            {
+                "id": item.id,
+                "content": item.content,
+                "source": item.source,
+                "relevance": item.relevance,
+                "metadata": dict(item.metadata),
+            }
+            for item in items
+        ]
+        content = {"at": self._clock().isoformat(), "items": plain}
+        try:
+            await self._manager.write(key, content, self._scope, metadata={"session_id": session_id})
+        except ReadOnly:
+            log.debug("a read-only memory cannot keep what the knowledge base answered")
+
+
+# --- anything else ---------------------------------------------------------------------------------------
+
+
+class PinnedSource(ContextSource):
+    """A text that is always offered, before everything else: the state of the task, a plan, a persona."""
+
+    name = "pinned"
+    local = True
+
+    def __init__(self, text: str, *, label: str = "STATE", name: str = "pinned") -> None:
+        self.name = name
+        self._text = text
+        self._label = label
+
+    def get_context(self, task: Task, max_items: int) -> list[Candidate]:
+        return [
+            Candidate(
+                id=f"{self.name}:{self._label}",
+                text=self._text,
+                source=self.name,
+                score=1.0,
+                reason="pinned",
+                place=Place.STATE,
+                label=self._label,
+            )
+        ]
+
+
+class CallableSource(ContextSource):
+    """A function of a task and a number of items, plain or a coroutine, as a source."""
+
+    def __init__(
+        self,
+        function: Callable[[Task, int], Iterable[Offered] | Awaitable[Iterable[Offered]]],
+        name: str | None = None,
+        share: str = "other",
+    ) -> None:
+        self._function = function
+        self.name = name or getattr(function, "__name__", "callable").strip("<>")
+        self.share = share
+
+    def get_context(self, task: Task, max_items: int) -> Iterable[Offered] | Awaitable[Iterable[Offered]]:
+        return self._function(task, max_items)
+
+
+def as_source(thing: object) -> ContextSource:
+    """A source as it is, or a callable as one."""
+    # By type first: asking a protocol costs as much as a small search.
+    if ContextSource in type(thing).__mro__:
+        source = cast(ContextSource, thing)
+        if source.share not in _SHARES:
+            raise InvalidInput(f"the source {source.name!r} has no share {source.share!r}: {', '.join(_SHARES)}")
+        return source
+    offers = getattr(thing, "get_context", None)
+    if callable(offers):
+        return CallableSource(offers, getattr(thing, "name", type(thing).__name__))
+    if callable(thing):
+        return CallableSource(thing)
+    raise InvalidInput(
+        f"a source has get_context(task, max_items) or is a callable of these two, not {type(thing).__name__}"
+    )
+
+
+def as_candidate(offered: Offered, source: ContextSource, rank: int) -> Candidate:
+    """Whatever a source gave, as a candidate. What has no score is ranked in the order given."""
+    score = 1.0 / (1 + rank)
+    if isinstance(offered, Candidate):
+        return offered if offered.source else replace(offered, source=source.name)
+    if isinstance(offered, Record):
+        return Candidate.of_record(offered, source=source.name, score=score, reason="offered")
+    if isinstance(offered, Hit):
+        return _of_hit(offered, source.name)
+    if isinstance(offered, Task):
+        return Candidate(
+            id=offered.task_id,
+            text=task_text(offered),
+            source=source.name,
+            score=score,
+            reason="offered",
+            session_id=offered.session_id,
+            trust=Trust.AGENT,
+            kind=MemoryType.TASK,
+            created_at=offered.created_at,
+            message=offered.to_dict(),
+        )
+    if isinstance(offered, MemoryUnit):
+        message = offered.to_message()
+        return Candidate(
+            id=offered.id,
+            text=message["content"],
+            source=source.name,
+            tier=str(offered.tier),
+            score=offered.importance,
+            reason="offered",
+            role=offered.metadata.get("role"),
+            trust=trust_of_role(offered.metadata.get("role")),
+            kind=str(offered.type),
+            created_at=offered.created_at,
+        )
+    if isinstance(offered, Mapping):
+        return Candidate(
+            id=str(offered.get("id") or f"{source.name}:{rank}"),
+            text=message_text(offered),
+            source=source.name,
+            score=score,
+            reason="offered",
+            role=offered.get("role"),
+            name=offered.get("name"),
+            trust=trust_of_role(offered.get("role")),
+        )
+    if isinstance(offered, str):
+        return Candidate(id=f"{source.name}:{rank}", text=offered, source=source.name, score=score, reason="offered")
+    raise InvalidInput(f"the source {source.name!r} offered a {type(offered).__name__}, which is nothing to quote")

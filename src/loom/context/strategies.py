@@ -1,0 +1,170 @@
+"""Choosing without a prompt: memory units under a number of tokens, and events by what they are worth now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol
+
+from loom.errors import InvalidInput
+from loom.memory.drafts import ACTION_IMPORTANCE, ORDINARY, task_text
+from loom.memory.tokenizer import TokenCounter, default_counter
+from loom.memory.types import MemoryUnit
+from loom.protocol import Clock, Task, utc_now
+from loom.storage.words import query_terms, terms
+
+__all__ = [
+    "ContextManager",
+    "ContextStrategy",
+    "EventCandidate",
+    "EventWeights",
+    "PriorityContextStrategy",
+    "SlidingWindowStrategy",
+    "score_events",
+]
+
+
+# --- memory units ----------------------------------------------------------------------------------------
+
+
+class ContextStrategy(Protocol):
+    """Decides which units of memory a context has room for. What is chosen is in the order of time."""
+
+    def select(self, units: Sequence[MemoryUnit], max_tokens: int) -> list[MemoryUnit]: ...
+
+
+class _Sized:
+    """What a unit takes: its own count where it has one."""
+
+    def __init__(self, token_counter: TokenCounter | None = None) -> None:
+        self._counter = default_counter() if token_counter is None else token_counter
+
+    def tokens(self, unit: MemoryUnit) -> int:
+        return unit.token_count or self._counter.safe_count(unit.to_message()["content"])
+
+
+class PriorityContextStrategy(_Sized, ContextStrategy):
+    """The most important first; among equals the newest. One that does not fit is passed over."""
+
+    def select(self, units: Sequence[MemoryUnit], max_tokens: int) -> list[MemoryUnit]:
+        room = _checked(max_tokens)
+        chosen: list[MemoryUnit] = []
+        for unit in sorted(units, key=lambda one: (-one.importance, -one.created_at.timestamp(), one.id)):
+            size = self.tokens(unit)
+            if size <= room:
+                room -= size
+                chosen.append(unit)
+        return _by_time(chosen)
+
+
+class SlidingWindowStrategy(_Sized, ContextStrategy):
+    """The newest, without a gap: it ends at the first one that does not fit."""
+
+    def select(self, units: Sequence[MemoryUnit], max_tokens: int) -> list[MemoryUnit]:
+        room = _checked(max_tokens)
+        chosen: list[MemoryUnit] = []
+        for unit in reversed(_by_time(units)):
+            size = self.tokens(unit)
+            if size > room:
+                break
+            room -= size
+            chosen.append(unit)
+        return _by_time(chosen)
+
+
+def _by_time(units: Iterable[MemoryUnit]) -> list[MemoryUnit]:
+    return sorted(units, key=lambda one: (one.created_at.timestamp(), one.id))
+
+
+def _checked(max_tokens: int) -> int:
+    if isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < 0:
+        raise InvalidInput(f"max_tokens is a whole number from 0, not {max_tokens!r}")
+    return max_tokens
+
+
+class ContextManager:
+    """Units of memory, and the context that a strategy makes of them."""
+
+    def __init__(self, strategy: ContextStrategy | None = None, max_tokens: int = 4000) -> None:
+        self.strategy = strategy or PriorityContextStrategy()
+        self.max_tokens = _checked(max_tokens)
+        self._units: dict[str, MemoryUnit] = {}
+
+    def add(self, *units: MemoryUnit) -> None:
+        """Add units; one with the id of another takes its place."""
+        self._units |= {unit.id: unit for unit in units}
+
+    def remove(self, id: str) -> bool:
+        """Take a unit out; False where it was not there."""
+        return self._units.pop(id, None) is not None
+
+    def build_context(self, max_tokens: int | None = None) -> list[MemoryUnit]:
+        """The units that the strategy chooses, in the order of time."""
+        most = self.max_tokens if max_tokens is None else max_tokens
+        return self.strategy.select(list(self._units.values()), most)
+
+    def to_messages(self, max_tokens: int | None = None) -> list[dict[str, str]]:
+        """The same as chat messages."""
+        return [unit.to_message() for unit in self.build_context(max_tokens)]
+
+    def __len__(self) -> int:
+        return len(self._units)
+
+
+# --- events ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class EventWeights:
+    """What counts in an event's score: how new it is, what was done, what it is about, whose it is."""
+
+    time: float = 0.40
+    action: float = 0.25
+    relevance: float = 0.20
+    node: float = 0.15
+    half_life_h: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class EventCandidate:
+    """An event that might go into a context, with its score from 0 to 1 and the parts of it."""
+
+    task: Task
+    score: float
+    parts: dict[str, float] = field(default_factory=dict)
+
+
+def score_events(
+    tasks: Iterable[Task],
+    current: Task | str,
+    *,
+    node_id: str | None = None,
+    weights: EventWeights | None = None,
+    now: datetime | None = None,
+    clock: Clock = utc_now,
+) -> list[EventCandidate]:
+    """Events by what they are worth for the task at hand, the best first; equal ones the newest first.
+
+    `node_id` is whose context it is: events that name it count more, those of its session half as much.
+    """
+    moment = now or clock()
+    given = weights or EventWeights()
+    question = current if isinstance(current, str) else task_text(current)
+    wanted = set(query_terms(question))
+    session = None if isinstance(current, str) else current.session_id
+    found = []
+    for task in tasks:
+        age_h = max(0.0, (moment - task.created_at).total_seconds() / 3600)
+        own = node_id is not None and node_id in (task.source_agent, task.target_agent)
+        same = session is not None and task.session_id == session
+        parts = {
+            "time": 0.5 ** (age_h / given.half_life_h),
+            "action": ACTION_IMPORTANCE.get(task.action, ORDINARY),
+            "relevance": len(wanted & set(terms(task_text(task)))) / len(wanted) if wanted else 0.0,
+            "node": 1.0 if own else 0.5 if same else 0.0,
+        }
+        score = sum(getattr(given, name) * value for name, value in parts.items())
+        found.append(EventCandidate(task, score, parts))
+    found.sort(key=lambda one: (-one.score, -one.task.created_at.timestamp(), one.task.task_id))
+    return found

@@ -1,0 +1,349 @@
+"""Shortening a list of chat messages to a number of tokens, so that what is left still reads as a conversation.
+
+The system message and the last message always stay. A tool call and its results, a question and its answer go or
+stay together. The order is that of the list, whatever decided who stays.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from itertools import pairwise
+from typing import Any
+
+from loom.context.rendering import neutralised
+from loom.errors import InvalidInput, OverBudget
+from loom.memory.drafts import message_text
+from loom.memory.summarizer import beginning
+from loom.memory.tokenizer import TOKENS_PER_REPLY, TokenCounter, default_counter
+from loom.storage.words import query_terms, terms
+
+__all__ = [
+    "ImportanceScore",
+    "SmartTruncator",
+    "Summarize",
+    "TruncationResult",
+    "TruncationStrategy",
+    "exchanges",
+]
+
+Message = Mapping[str, Any]
+Summarize = Callable[[Sequence[Message], int], str]
+"""Messages in at most so many tokens of text."""
+
+
+class TruncationStrategy(StrEnum):
+    """What makes room."""
+
+    TAIL_CUTOFF = "TAIL_CUTOFF"
+    """The newest messages stay, without a gap."""
+    IMPORTANCE_BASED = "IMPORTANCE_BASED"
+    """The most important stay, in their order."""
+    DYNAMIC_SUMMARY = "DYNAMIC_SUMMARY"
+    """The newest stay; a summary stands for the others."""
+    CONVERSATION_MERGE = "CONVERSATION_MERGE"
+    """The newest stay; each earlier exchange becomes one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImportanceScore:
+    """What makes a message worth its room, each from 0 to 1."""
+
+    semantic: float
+    recency: float
+    user_emphasis: float
+    structural: float
+
+    @property
+    def total(self) -> float:
+        """The weighted sum, from 0 to 1."""
+        return 0.4 * self.semantic + 0.3 * self.recency + 0.2 * self.user_emphasis + 0.1 * self.structural
+
+
+@dataclass(frozen=True, slots=True)
+class TruncationResult:
+    """What is left, and of how much. `dropped` are the positions of messages that are gone or only summed up."""
+
+    messages: list[Message]
+    truncated: bool
+    preserved_count: int
+    original_count: int
+    tokens: int = 0
+    dropped: tuple[int, ...] = field(default=())
+
+
+def exchanges(messages: Sequence[Message]) -> list[range]:
+    """The positions of what belongs together: a user's message and everything up to the user's next one."""
+    starts = [
+        position
+        for position, message in enumerate(messages)
+        if position == 0 or (message.get("role") == "user" and not _answers_a_call(message))
+    ]
+    return [range(start, end) for start, end in pairwise([*starts, len(messages)])]
+
+
+def _steps(messages: Sequence[Message], positions: range) -> list[range]:
+    """The parts of an exchange that cannot be divided: single messages, and calls with their results."""
+    found: list[range] = []
+    for position in positions:
+        message = messages[position]
+        if found and (message.get("role") in ("tool", "function") or _answers_a_call(message)):
+            found[-1] = range(found[-1].start, position + 1)
+        else:
+            found.append(range(position, position + 1))
+    return found
+
+
+def _answers_a_call(message: Message) -> bool:
+    content = message.get("content")
+    return isinstance(content, list) and any(
+        isinstance(part, Mapping) and part.get("type") == "tool_result" for part in content
+    )
+
+
+class SmartTruncator:
+    """Shortens conversations. `query` makes what bears on it more important; `summarize` writes the summaries."""
+
+    # What the verbatim part of a conversation may take where the rest is summed up.
+    _VERBATIM_SHARE = 0.7
+
+    def __init__(
+        self,
+        token_counter: TokenCounter | None = None,
+        *,
+        query: str | None = None,
+        summarize: Summarize | None = None,
+        half_life_h: float = 24.0,
+    ) -> None:
+        self._counter = default_counter() if token_counter is None else token_counter
+        self._query = frozenset(query_terms(query)) if query else frozenset()
+        self._summarize = summarize
+        self._half_life_h = half_life_h
+
+    # -- importance --------------------------------------------------------------------------------------
+
+    def calculate_importance(self, message: Message, recency: float | None = None) -> float:
+        """How much a message is worth, from 0 to 1. `recency` is used where it has no `timestamp`."""
+        return self.score(message, recency).total
+
+    def score(self, message: Message, recency: float | None = None, now: datetime | None = None) -> ImportanceScore:
+        """The parts of a message's importance."""
+        text = message_text(message)
+        return ImportanceScore(
+            semantic=self._semantic(text),
+            recency=self._recency(message, recency, now),
+            user_emphasis=_emphasis(message),
+            structural=_structure(text),
+        )
+
+    def _semantic(self, text: str) -> float:
+        """How much of it is not filler, and how much of the question it speaks of."""
+        present = set(terms(text[:20_000]))
+        substance = min(1.0, len(present) / 24)
+        if _WEIGHTY.search(text):
+            substance = min(1.0, substance + 0.3)
+        if not self._query:
+            return substance
+        return 0.4 * substance + 0.6 * len(self._query & present) / len(self._query)
+
+    def _recency(self, message: Message, given: float | None, now: datetime | None) -> float:
+        moment = _moment(message)
+        if moment is None:
+            return 1.0 if given is None else given
+        age_h = max(0.0, ((now or datetime.now(UTC)) - moment).total_seconds() / 3600)
+        return float(0.5 ** (age_h / self._half_life_h))
+
+    # -- truncating --------------------------------------------------------------------------------------
+
+    def truncate(
+        self,
+        messages: Sequence[Message],
+        target_tokens: int,
+        strategy: TruncationStrategy | str = TruncationStrategy.IMPORTANCE_BASED,
+    ) -> TruncationResult:
+        """The messages in at most so many tokens, everything included; unchanged where they fit.
+
+        Raises `OverBudget` where not even the system message and the last message fit.
+        """
+        if isinstance(target_tokens, bool) or not isinstance(target_tokens, int) or target_tokens < 0:
+            raise InvalidInput(f"a target is a whole number of tokens from 0, not {target_tokens!r}")
+        try:
+            chosen = TruncationStrategy(strategy)
+        except ValueError as error:
+            known = ", ".join(TruncationStrategy)
+            raise InvalidInput(f"there is no strategy {strategy!r}; there are {known}") from error
+        sizes = [self._tokens(message) for message in messages]
+        total = sum(sizes) + TOKENS_PER_REPLY
+        if total <= target_tokens:
+            return TruncationResult(list(messages), False, len(messages), len(messages), total)
+        pinned = {at for at, message in enumerate(messages) if message.get("role") in ("system", "developer")}
+        talk = [at for at in range(len(messages)) if at not in pinned]
+        groups = [[talk[at] for at in group] for group in exchanges([messages[at] for at in talk])]
+        last = self._last_step(messages, groups)
+        room = target_tokens - TOKENS_PER_REPLY - sum(sizes[at] for at in pinned | set(last))
+        if room < 0:
+            raise OverBudget(
+                f"the system message and the last message take {target_tokens - room:,} tokens and the target is "
+                f"{target_tokens:,}; give at least {target_tokens - room:,}, or shorten them"
+            )
+        plan = _Plan(list(messages), sizes, pinned | set(last), groups, room)
+        if chosen is TruncationStrategy.IMPORTANCE_BASED:
+            return self._finish(plan, self._by_importance(plan))
+        if chosen is TruncationStrategy.TAIL_CUTOFF:
+            return self._finish(plan, self._newest(plan, plan.room))
+        kept = self._newest(plan, int(plan.room * self._VERBATIM_SHARE))
+        left = [at for group in groups for at in group if at not in kept and at not in plan.kept]
+        summed = self._summed_up if chosen is TruncationStrategy.DYNAMIC_SUMMARY else self._merged
+        room_left = plan.room - sum(sizes[at] for at in kept)
+        return self._finish(plan, kept, summed(plan, left, room_left))
+
+    def _tokens(self, message: Message) -> int:
+        return self._counter.safe_count_messages([message]) - TOKENS_PER_REPLY
+
+    def _last_step(self, messages: Sequence[Message], groups: Sequence[Sequence[int]]) -> list[int]:
+        """The last message, with the call it answers if it is a result."""
+        if not groups:
+            return []
+        group = groups[-1]
+        steps = _steps([messages[at] for at in group], range(len(group)))
+        return [group[at] for at in steps[-1]]
+
+    def _newest(self, plan: _Plan, room: int) -> set[int]:
+        """Whole exchanges from the end, without a gap; of one too large, its question and its last steps."""
+        kept: set[int] = set()
+        for group in reversed(plan.groups):
+            wanted = [at for at in group if at not in plan.kept]
+            size = plan.size(wanted)
+            if size > room:
+                if not kept:
+                    kept |= self._ends_of(plan, group, room)
+                break
+            kept.update(wanted)
+            room -= size
+        return kept
+
+    def _ends_of(self, plan: _Plan, group: Sequence[int], room: int) -> set[int]:
+        steps = [
+            [group[at] for at in step] for step in _steps([plan.messages[at] for at in group], range(len(group)))
+        ]
+        kept: set[int] = set()
+        for step in (steps[0], *reversed(steps[1:])):
+            wanted = [at for at in step if at not in plan.kept]
+            if plan.size(wanted) > room:
+                break
+            kept.update(wanted)
+            room -= plan.size(wanted)
+        return kept
+
+    def _by_importance(self, plan: _Plan) -> set[int]:
+        moments = [moment for message in plan.messages if (moment := _moment(message)) is not None]
+        now = max(moments, default=None)
+        count = max(1, len(plan.messages) - 1)
+        worth = {
+            index: max(self.score(plan.messages[at], at / count, now).total for at in group)
+            for index, group in enumerate(plan.groups)
+        }
+        kept: set[int] = set()
+        room = plan.room
+        for index in sorted(worth, key=lambda index: (-worth[index], -index)):
+            wanted = [at for at in plan.groups[index] if at not in plan.kept]
+            size = plan.size(wanted)
+            if size <= room:
+                kept.update(wanted)
+                room -= size
+        return kept
+
+    def _summed_up(self, plan: _Plan, left: Sequence[int], room: int) -> Message | None:
+        # The frame of the message takes about ten tokens; the exact count decides below.
+        if not left or self._summarize is None or room < 32:
+            return self._merged(plan, left, room)
+        text = self._summarize([plan.messages[at] for at in left], room - 16)
+        message = _summary_message([text], len(left))
+        return message if text and self._tokens(message) <= room else self._merged(plan, left, room)
+
+    def _merged(self, plan: _Plan, left: Sequence[int], room: int) -> Message | None:
+        """One line for each exchange that is left out, the newest first until there is no room."""
+        lines: list[str] = []
+        out = set(left)
+        for group in reversed([[at for at in group if at in out] for group in plan.groups]):
+            if not group:
+                continue
+            said = (f"{plan.messages[at].get('role')}: {_beginning(plan.messages[at])}" for at in group)
+            line = " / ".join(part for part in said if not part.endswith(": "))
+            if not line or self._tokens(_summary_message([line, *lines], len(left))) > room:
+                break
+            lines.insert(0, line)
+        return _summary_message(lines, len(left)) if lines else None
+
+    def _finish(self, plan: _Plan, kept: Iterable[int], summary: Message | None = None) -> TruncationResult:
+        stay = plan.kept | set(kept)
+        messages = [plan.messages[at] for at in sorted(stay)]
+        if summary is not None:
+            first = next((at for at, one in enumerate(messages) if one.get("role") not in ("system", "developer")), 0)
+            messages.insert(first, summary)
+        tokens = sum(map(self._tokens, messages)) + TOKENS_PER_REPLY
+        dropped = tuple(at for at in range(len(plan.messages)) if at not in stay)
+        return TruncationResult(messages, True, len(stay), len(plan.messages), tokens, dropped)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """The messages, what each takes, which stay whatever happens, and what room there is for the others."""
+
+    messages: list[Message]
+    sizes: list[int]
+    kept: set[int]
+    groups: list[list[int]]
+    room: int
+
+    def size(self, positions: Iterable[int]) -> int:
+        return sum(self.sizes[at] for at in positions)
+
+
+_WEIGHTY = re.compile(
+    r"\d|[\w/]+\.\w{1,5}\b|`|_|\b(?:decid|chose|agreed|must|never|always|error|fail|fix|because|deadline|prefer)"
+    r"|决定|选择|必须|错误|失败|修复|因为|截止|喜欢|不要|改为",
+    re.IGNORECASE,
+)
+_MARKED_UP = re.compile(r"^\s*(?:#{1,6} |[-*+] |\d+[.)] |```|\|)", re.MULTILINE)
+
+
+def _structure(text: str) -> float:
+    """Headings, lists, tables and code: 1 from four such lines on."""
+    return min(1.0, len(_MARKED_UP.findall(text[:20_000])) / 4)
+
+
+def _emphasis(message: Message) -> float:
+    """Whether a person marked it: pinned or a favourite, or copied, or given an importance."""
+    marks = message.get("metadata")
+    found = {**marks, **message} if isinstance(marks, Mapping) else message
+    if any(found.get(key) for key in ("pinned", "starred", "favorite", "favourite", "bookmarked")):
+        return 1.0
+    importance = found.get("importance")
+    given = float(importance) if isinstance(importance, int | float) and 0 <= importance <= 1 else 0.0
+    return max(given, 0.7 if found.get("copied") else 0.0)
+
+
+def _moment(message: Message) -> datetime | None:
+    for key in ("timestamp", "created_at"):
+        value = message.get(key)
+        if isinstance(value, bool):
+            continue
+        if isinstance(value, int | float):
+            # Milliseconds, as JavaScript counts them, are beyond any second of this millennium.
+            return datetime.fromtimestamp(value / 1000 if value > 32_503_680_000 else value, UTC)
+        if isinstance(value, datetime) and value.tzinfo is not None:
+            return value
+    return None
+
+
+def _beginning(message: Message) -> str:
+    return beginning(message_text(message), 16.0)
+
+
+def _summary_message(lines: Sequence[str], count: int) -> Message:
+    told = "\n".join(neutralised(line).replace("\n", "\n| ") for line in lines)
+    return {"role": "user", "content": f"<memory>\n[{count} earlier messages, in short]\n{told}\n</memory>"}

@@ -1,0 +1,238 @@
+"""Sources beside the tiers: scopes, shared pools, knowledge bases, pinned texts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import loom
+from loom.context import (
+    ContextOrchestrator,
+    KnowledgeContextSource,
+    KnowledgeItem,
+    L3SummarySource,
+    PinnedSource,
+    RecallSource,
+    ScopeSource,
+    SharedPoolSource,
+)
+from loom.errors import InvalidInput
+from loom.fractal.memory import MemoryScope
+from loom.memory import MemoryManager
+from loom.memory.tokenizer import TiktokenCounter
+from loom.memory.types import MemoryUnit
+from loom.protocol import Task
+
+
+@pytest.fixture
+def manager() -> Iterator[MemoryManager]:
+    with MemoryManager("agent", embedder="none") as opened:
+        yield opened
+
+
+def build(*sources: object, budget: int = 600, **given: Any) -> loom.Context:
+    return ContextOrchestrator(sources=sources).build(query="What is the plan?", budget=budget, **given)
+
+
+def lines(context: loom.Context) -> list[str]:
+    return [line for message in context[1:-1] for line in message["content"].splitlines()[1:-1]]
+
+
+# --- scopes and pools ----------------------------------------------------------------------------------------
+
+
+def test_values_of_all_scopes_are_shown_once_the_nearest_first(manager: MemoryManager) -> None:
+    async def write() -> None:
+        await manager.write("plan", "three steps", MemoryScope.SHARED)
+        await manager.write("plan", "mine alone", MemoryScope.LOCAL)
+        await manager.write("team", {"lead": "Ana"}, MemoryScope.GLOBAL)
+
+    asyncio.run(write())
+    assert lines(build(ScopeSource(manager))) == ["[SCOPE:plan] mine alone", '[SCOPE:team] {"lead": "Ana"}']
+    assert lines(build(ScopeSource(manager, ["global"]))) == ['[SCOPE:team] {"lead": "Ana"}']
+
+
+def test_a_child_sees_what_its_parent_shares(manager: MemoryManager) -> None:
+    asyncio.run(manager.write("plan", "three steps", MemoryScope.SHARED))
+    with MemoryManager("child", parent=manager, embedder="none") as child:
+        assert lines(build(ScopeSource(child))) == ["[SCOPE:plan] three steps"]
+
+
+@dataclass
+class Entry:
+    key: str
+    content: Any
+    updated_at: float
+
+
+class Pool:
+    def __init__(self, *entries: Entry) -> None:
+        self.entries = list(entries)
+        self.asked: list[tuple[str, int]] = []
+
+    async def list_entries(self, prefix: str = "", limit: int = 50) -> Sequence[Entry]:
+        self.asked.append((prefix, limit))
+        newest = sorted(self.entries, key=lambda entry: -entry.updated_at)
+        return [entry for entry in newest if entry.key.startswith(prefix)][:limit]
+
+
+def test_shared_entries_come_newest_first_under_their_header() -> None:
+    pool = Pool(Entry("old", "first", 1.0), Entry("new", {"findings": [1]}, 3.0), Entry("mid", "second", 2.0))
+    context = build(SharedPoolSource(pool))
+    assert lines(context) == ['[SHARED:new] {"findings": [1]}', "[SHARED:mid] second", "[SHARED:old] first"]
+    assert [item.source for item in context.items] == ["shared"] * 3
+
+
+def test_the_newest_entry_is_the_last_to_be_left_out() -> None:
+    pool = Pool(*(Entry(f"k{number}", "word " * 60, float(number)) for number in range(20)))
+    context = build(SharedPoolSource(pool), budget=300)
+    count = len(context.items)
+    assert [item.id for item in context.items] == [f"shared:k{number}" for number in range(19, 19 - count, -1)]
+    assert 0 < count < 20
+
+
+def test_a_pool_registers_itself_and_may_be_narrowed() -> None:
+    pool = Pool(Entry("research:a", "found", 1.0), Entry("other", "else", 2.0))
+    orchestrator = ContextOrchestrator(shared_pool=pool)
+    assert [source.name for source in orchestrator.sources] == ["shared"]
+    assert "[SHARED:other] else" in lines(asyncio.run(orchestrator.build_context(query="Which?")))
+    assert lines(build(SharedPoolSource(pool, prefix="research:"))) == ["[SHARED:research:a] found"]
+
+
+def test_what_changes_by_itself_stands_behind_what_lasts() -> None:
+    with loom.open(embedder="none") as memory:
+        memory.remember("The plan has three steps.", role="user", session_id="old")
+        memory.remember("Hello.", role="user", session_id="s1")
+        pool = SharedPoolSource(Pool(Entry("plan", "step two", 1.0)))
+        context = memory.context("What is the plan?", session_id="s1", budget=500, sources=[pool])
+        assert context[-2]["content"] == "<memory>\n[SHARED:plan] step two\n</memory>"
+        pool = SharedPoolSource(Pool(Entry("plan", "step three", 2.0)))
+        now = memory.context("What is the plan now?", session_id="s1", budget=500, sources=[pool])
+        assert now.prefix == len(context) - 2
+        assert now[: now.prefix] == context[: now.prefix]
+
+
+# --- knowledge -----------------------------------------------------------------------------------------------
+
+
+class Base:
+    def __init__(self, *items: KnowledgeItem) -> None:
+        self.items = items
+        self.asked: list[str] = []
+
+    async def query(self, query: str, limit: int = 5) -> Sequence[KnowledgeItem]:
+        self.asked.append(query)
+        return self.items[:limit]
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = datetime(2026, 3, 2, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+def test_a_knowledge_base_is_asked_once_for_each_session_and_question(manager: MemoryManager) -> None:
+    base, clock = Base(KnowledgeItem("1", "Plans have steps.", "handbook", 0.9)), Clock()
+    source = KnowledgeContextSource(base, manager, expires_s=60, clock=clock)
+    first = build(source, session_id="a")
+    assert lines(first) == ["[KNOWLEDGE:handbook] Plans have steps."]
+    assert first.items[0].reason == "from the knowledge base"
+    again = build(source, session_id="a")
+    assert (lines(again), again.items[0].reason) == (lines(first), "from the knowledge base, cached")
+    build(source, session_id="b")
+    assert len(base.asked) == 2
+    clock.now += timedelta(seconds=61)
+    build(source, session_id="a")
+    assert len(base.asked) == 3
+    kept = manager.scope_entries(MemoryScope.SHARED)
+    assert {entry.metadata["session_id"] for entry in kept} == {"a", "b"}
+    assert lines(build(ScopeSource(manager))) == []  # what is cached is no value of its own
+
+
+def test_what_is_not_relevant_enough_stays_out_and_the_best_comes_first(manager: MemoryManager) -> None:
+    items = [KnowledgeItem(str(n), f"fact {n}", relevance=n / 10) for n in range(10)]
+    source = KnowledgeContextSource(Base(*items), manager, max_items=10)
+    assert lines(build(source)) == ["[KNOWLEDGE:9] fact 9", "[KNOWLEDGE:8] fact 8", "[KNOWLEDGE:7] fact 7"]
+
+
+def test_a_knowledge_base_works_without_a_memory_and_with_a_read_only_one(tmp_path: Path) -> None:
+    base = Base(KnowledgeItem("1", "Plans have steps."))
+    assert lines(build(KnowledgeContextSource(base))) == ["[KNOWLEDGE:1] Plans have steps."]
+    loom.open(tmp_path / "a.loom", embedder="none").close()
+    with loom.open(tmp_path / "a.loom", embedder="none", read_only=True) as reader:
+        context = build(KnowledgeContextSource(base, reader))
+    assert (lines(context), context.sources[0].error) == (["[KNOWLEDGE:1] Plans have steps."], "")
+
+
+# --- others --------------------------------------------------------------------------------------------------
+
+
+def test_a_pinned_text_is_always_offered() -> None:
+    assert lines(build(PinnedSource("step 2 of 4", label="TASK"))) == ["[TASK] step 2 of 4"]
+
+
+def test_tasks_units_and_records_may_be_offered(manager: MemoryManager) -> None:
+    manager.add_task(Task(task_id="t0", action="note", parameters={"content": "kept"}))
+    record = manager.get("t0")
+    assert record is not None
+
+    def several(task: Task, max_items: int) -> list[Any]:
+        return [Task(action="note", parameters={"content": "a task"}), MemoryUnit("a unit"), record]
+
+    shown = "\n".join(lines(build(several)))
+    assert all(words in shown for words in ("a task", "a unit", "kept"))
+
+
+def test_what_cannot_be_quoted_is_the_sources_failure() -> None:
+    context = build(lambda task, max_items: [object()])
+    assert "nothing to quote" in context.sources[0].error
+
+
+def test_what_is_no_source_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="get_context"):
+        ContextOrchestrator(sources=["l1"])
+
+
+def test_a_share_that_does_not_exist_is_refused() -> None:
+    source = PinnedSource("text")
+    source.share = "l9"
+    with pytest.raises(InvalidInput, match="no share 'l9'"):
+        ContextOrchestrator(sources=[source])
+
+
+def test_a_text_of_megabytes_is_passed_over_and_not_counted(manager: MemoryManager) -> None:
+    class Never(TiktokenCounter):
+        def count(self, text: str) -> int:
+            assert len(text) < 100_000
+            return super().count(text)
+
+    manager.add_task(Task(action="note", parameters={"content": "plan " * 400_000}))
+    context = ContextOrchestrator(Never(), [RecallSource(manager)]).build(query="What is the plan?", budget=600)
+    assert (context.items, context.dropped[0].reason) == ((), "no room")
+
+
+def test_a_summary_gives_way_to_the_whole(manager: MemoryManager) -> None:
+    with MemoryManager("small", embedder="none", l2_token_budget=120) as small:
+        for number in range(12):
+            text = f"Harbour crane {number} lifted " + "boxes " * 20
+            small.add_task(Task(task_id=f"t{number}", action="node.error", parameters={"content": text}))
+        archived = [summary.task_id for summary in small.get_l3_summaries()]
+        assert archived
+
+        def whole(task: Task, max_items: int) -> list[Any]:
+            record = small.get(archived[-1])
+            return [] if record is None else [record]
+
+        alone = build(L3SummarySource(small), budget=2000)
+        assert archived[-1] in {item.id for item in alone.items}
+        both = build(whole, L3SummarySource(small), budget=2000)
+        assert [item.source for item in both.items if item.id == archived[-1]] == ["whole"]
+        assert any(one.reason == "the whole memory is in the prompt" for one in both.dropped)

@@ -1,0 +1,213 @@
+"""Prompts of one session continue each other: the next begins with the tokens of the one before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import loom
+from loom.context import Context, LayoutBook
+from loom.context.layout import Block, BlockKind
+from loom.everyday import Memory
+
+BEGAN = datetime(2026, 3, 2, 9, tzinfo=UTC)
+ANIMALS = ("heron", "lynx", "otter", "badger", "kite", "marten", "plover", "viper")
+
+
+@pytest.fixture
+def memory() -> Iterator[Memory]:
+    with loom.open(embedder="none") as opened:
+        fill(opened)
+        yield opened
+
+
+def fill(memory: Memory) -> None:
+    memory.remember(
+        [
+            {
+                "id": f"{animal}-{number}",
+                "role": "user",
+                "content": f"The {animal} was seen {number + 2} times at lake {animal.title()} in week {number}.",
+                "created_at": BEGAN - timedelta(days=30 - number),
+            }
+            for number in range(20)
+            for animal in ANIMALS
+        ],
+        session_id="field notes",
+    )
+
+
+def say(memory: Memory, number: int, question: str) -> None:
+    at = BEGAN + timedelta(minutes=number)
+    memory.remember(
+        [
+            {"role": "user", "content": question, "created_at": at},
+            {"role": "assistant", "content": f"Answer {number}.", "created_at": at},
+        ],
+        session_id="now",
+    )
+
+
+def ask(memory: Memory, number: int, budget: int = 2000) -> Context:
+    question = f"Where was the {ANIMALS[number % len(ANIMALS)]} seen, and how often? ({number})"
+    context = memory.context(question, session_id="now", budget=budget, system="You know animals.")
+    say(memory, number, question)
+    return context
+
+
+def common(before: list[Any], now: list[Any]) -> int:
+    return next((at for at, pair in enumerate(zip(before, now, strict=False)) if pair[0] != pair[1]), len(before))
+
+
+def test_the_next_prompt_begins_with_the_lasting_messages_of_the_one_before(memory: Memory) -> None:
+    before = ask(memory, 0)
+    for number in range(1, 6):
+        now = ask(memory, number)
+        assert now.prefix > 0
+        assert now[: now.prefix] == before[: now.prefix]
+        assert before[-1] in now  # the question before is a turn now
+        assert memory.counter.count_messages(now) == now.tokens <= now.budget
+        before = now
+
+
+def test_most_of_a_long_conversations_prompts_are_beginnings_of_the_next(memory: Memory) -> None:
+    shares = []
+    rewrites = 0
+    before = ask(memory, 0)
+    for number in range(1, 60):
+        now = ask(memory, number)
+        same = memory.counter.count_messages(now[: common(before, now)])
+        shares.append(same / now.tokens)
+        rewrites += now.prefix == 0
+        before = now
+    assert sum(shares) / len(shares) > 0.7
+    assert 1 <= rewrites < 15
+
+
+def test_what_a_question_needs_is_in_its_prompt_although_the_layout_stands(memory: Memory) -> None:
+    for number in range(30):
+        context = ask(memory, number)
+        animal = ANIMALS[number % len(ANIMALS)]
+        assert sum(item.id.startswith(animal) for item in context.items) >= 3
+
+
+def test_asking_again_gives_the_same_prompt(memory: Memory) -> None:
+    ask(memory, 0)
+    first = memory.context("Where was the lynx seen?", session_id="now", budget=2000)
+    again = memory.context("Where was the lynx seen?", session_id="now", budget=2000)
+    assert again == first
+
+
+def test_the_layout_is_in_the_file_and_another_process_goes_on_with_it(tmp_path: Path) -> None:
+    with loom.open(tmp_path / "a.loom", embedder="none") as memory:
+        fill(memory)
+        before = ask(memory, 0)
+    with loom.open(tmp_path / "a.loom", embedder="none") as memory:
+        now = ask(memory, 1)
+    assert now.prefix > 1
+    assert now[: now.prefix] == before[: now.prefix]
+
+
+def test_sessions_and_stateless_calls_do_not_touch_each_other(memory: Memory) -> None:
+    ask(memory, 0)
+    alone = memory.context("Where was the otter seen?", budget=2000)
+    assert alone.prefix == 0
+    assert memory.context("Where was the otter seen?", budget=2000) == alone
+    other = memory.context("Where was the otter seen?", session_id="other", budget=2000)
+    assert other.prefix == 0
+    assert ask(memory, 1).prefix > 0
+
+
+def test_what_is_forgotten_is_gone_from_the_next_prompt(memory: Memory) -> None:
+    context = ask(memory, 0)
+    victim = next(item.id for item in context.items if item.id.startswith("heron"))
+    record = memory.get(victim)
+    assert record is not None
+    memory.forget(victim)
+    now = ask(memory, 8)
+    assert now.prefix == 0
+    assert all(record.content not in (message["content"] or "") for message in now)
+    assert victim not in {item.id for item in now.items}
+
+
+def test_a_correction_follows_what_stands_in_the_prompt(memory: Memory) -> None:
+    context = ask(memory, 0)
+    changed = next(item.id for item in context.items if item.id.startswith("heron"))
+    memory.update(changed, "The heron was never seen at all.")
+    now = ask(memory, 1)
+    told = "\n".join(message["content"] for message in now)
+    assert now.prefix > 0
+    assert "user (corrected): The heron was never seen at all." in told
+    assert ask(memory, 2).prefix > 0
+    assert told.count("never seen at all") == 1
+
+
+def test_a_smaller_budget_rewrites_the_prompt(memory: Memory) -> None:
+    for number in range(4):
+        ask(memory, number)
+    small = ask(memory, 4, budget=600)
+    assert (small.prefix, small.tokens <= 600) == (0, True)
+
+
+def test_a_call_that_waits_for_its_result_comes_whole_when_it_is_there(memory: Memory) -> None:
+    ask(memory, 0)
+    call = {"id": "call_1", "type": "function", "function": {"name": "search", "arguments": "{}"}}
+    memory.remember({"role": "user", "content": "Search, please."}, session_id="now")
+    memory.remember({"role": "assistant", "content": "", "tool_calls": [call]}, session_id="now")
+    waiting = memory.context("And?", session_id="now", budget=2000)
+    assert "no result is known" in str(waiting.messages)
+    memory.remember({"role": "tool", "tool_call_id": "call_1", "content": "Nothing new."}, session_id="now")
+    memory.remember({"role": "assistant", "content": "Nothing new, then."}, session_id="now")
+    done = memory.context("Fine.", session_id="now", budget=2000)
+    roles = [message["role"] for message in done]
+    at = roles.index("tool")
+    assert done[at - 1]["tool_calls"][0]["id"] == done[at]["tool_call_id"]
+    assert done.prefix > 0
+
+
+def test_the_cache_of_anthropic_is_marked_where_the_prompt_may_change(memory: Memory) -> None:
+    before = ask(memory, 0).to_anthropic()
+    now = ask(memory, 1).to_anthropic()
+    for request in (before, now):
+        blocks = [*request["system"], *(block for message in request["messages"] for block in message["content"])]
+        marked = [block for block in blocks if "cache_control" in block]
+        assert 2 <= len(marked) <= 4
+        assert "cache_control" not in request["messages"][-1]["content"][-1]
+        roles = [message["role"] for message in request["messages"]]
+        assert all(a != b for a, b in pairwise(roles))
+        assert roles[0] == "user"
+
+
+def test_a_layout_holds_numbers_and_no_words(memory: Memory) -> None:
+    ask(memory, 0)
+    entries = memory.store.entries(scope="context", owner="default")
+    assert entries
+    for entry in entries:
+        assert "now" not in entry.key
+        assert set(entry.content) == {"generation", "blocks"}
+        assert all(isinstance(number, int) for _, numbers in entry.content["blocks"] for number in numbers)
+
+
+def test_of_two_writers_of_one_layout_the_first_counts(memory: Memory) -> None:
+    book = LayoutBook(memory.store, "default")
+    empty = book.load("both")
+    assert book.rewrite("both", empty, [Block(BlockKind.QUOTES, (1,))])
+    assert not book.rewrite("both", empty, [Block(BlockKind.QUOTES, (2,))])
+    layout = book.load("both")
+    assert layout.records == [1]
+    assert book.append("both", layout, [Block(BlockKind.TURNS, (3, 4))])
+    assert not book.append("both", layout, [Block(BlockKind.TURNS, (5,))])
+    assert (book.load("both").records, book.load("both").last_turn) == ([1, 3, 4], 4)
+
+
+def test_a_layout_of_many_parts_is_read_back_whole(memory: Memory) -> None:
+    book = LayoutBook(memory.store, "default")
+    book.rewrite("long", book.load("long"), [Block(BlockKind.QUOTES, (1,))])
+    for number in range(2, 130):
+        assert book.append("long", book.load("long"), [Block(BlockKind.TURNS, (number,))])
+    assert book.load("long").records == list(range(1, 130))

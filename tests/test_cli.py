@@ -35,7 +35,7 @@ def command(capsys: pytest.CaptureFixture[str]) -> Callable[..., Output]:
 @pytest.fixture
 def memory_file(tmp_path: Path) -> Path:
     path = tmp_path / "agent.loom"
-    with loom.open(path, embedder="none", index_tail_records=4) as memory:
+    with loom.open(path, embedder="none", derive=False, index_tail_records=4) as memory:
         memory.remember([f"memory number {number}" for number in range(12)])
         memory.flush()
     with loom.open(path, embedder="none", namespace="other") as memory:

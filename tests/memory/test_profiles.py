@@ -45,7 +45,12 @@ class Minutes:
 
 
 def opened(profile: str, **options: Any) -> LoomMemory:
-    given: dict[str, Any] = {"embedder": "none", "token_counter": WordCounter(), "clock": Minutes()} | options
+    given: dict[str, Any] = {
+        "embedder": "none",
+        "derive": False,
+        "token_counter": WordCounter(),
+        "clock": Minutes(),
+    } | options
     return LoomMemory("agent", profile=profile, **given)
 
 

@@ -213,13 +213,13 @@ class TierMachine(RuleBasedStateMachine):
     def open_it(self, profile: str, strategy: str, childs: str) -> None:
         rules, childs_rules = Rules(TINY, profile, strategy), Rules((40, 90, 60, 60), childs, "importance_based")
         self.memory = self._opened(**rules.options())
-        self.second = LoomMemory(NODE, store=self.path, embedder="none")
+        self.second = LoomMemory(NODE, store=self.path, embedder="none", derive=False)
         self.child = MemoryManager(CHILD, parent=self.memory.manager, **childs_rules.options())
         self.held = {NODE: rules, CHILD: childs_rules}
         self.check(NODE)
 
     def _opened(self, **options: Any) -> Memory:
-        return loom.open(self.path, node_id=NODE, embedder="none", index_tail_records=7, **options)
+        return loom.open(self.path, node_id=NODE, embedder="none", derive=False, index_tail_records=7, **options)
 
     def _handle(self, name: str) -> LoomMemory:
         return {"memory": self.memory.manager, "second": self.second, "child": self.child}[name]
@@ -578,7 +578,7 @@ class TierMachine(RuleBasedStateMachine):
     def reopen(self) -> None:
         self._close()
         self.memory = self._opened()
-        self.second = LoomMemory(NODE, store=self.path, embedder="none")
+        self.second = LoomMemory(NODE, store=self.path, embedder="none", derive=False)
         self.child = MemoryManager(CHILD, parent=self.memory.manager)
         self.check(NODE, "nothing")
         self.check(CHILD, "nothing")
@@ -598,7 +598,7 @@ class TierMachine(RuleBasedStateMachine):
         self.held[CHILD if handle == "child" else NODE] = rules
         if handle == "second":
             self.second.close()
-            self.second = LoomMemory(NODE, store=self.path, embedder="none", **options)
+            self.second = LoomMemory(NODE, store=self.path, embedder="none", derive=False, **options)
         elif handle == "child":
             self.child.close()
             self.child = MemoryManager(CHILD, parent=self.memory.manager, **options)

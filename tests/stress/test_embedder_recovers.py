@@ -22,7 +22,7 @@ class Recovering(FakeEmbedder):
 
 
 def test_texts_are_embedded_by_themselves_once_the_embedder_is_back(tmp_path: Path) -> None:
-    with loom.open(tmp_path / "agent.loom", embedder=Recovering(dimensions=16)) as memory:
+    with loom.open(tmp_path / "agent.loom", embedder=Recovering(dimensions=16), derive=False) as memory:
         memory.remember("Written while the embedder was down.")
         deadline = time.monotonic() + 60
         while memory.get_stats()["vectors"] == 0 and time.monotonic() < deadline:

@@ -907,6 +907,34 @@ def test_the_tiers_of_a_stored_file_are_as_they_were_left(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("read_only", [False, True])
+def test_the_archive_of_a_stored_file_and_what_was_drawn_are_as_they_were_left(tmp_path: Path, read_only: bool) -> None:
+    """What is in it is written in tests/data/stores/make_v3.py."""
+    path = tmp_path / "v3.loom"
+    shutil.copy(DATA / "v3.loom", path)
+    store = SqliteStore(path, namespace="knowledge", read_only=read_only)
+    archived = store.archived()
+    assert (archived.records, archived.blocks > 1) == (123, True)
+    record = store.get("m17")
+    assert record is not None
+    assert record.content == "Container 17 of the blue line waits at the north gate. 第17号集装箱在北门等候。" * 8
+    assert record.data == {"container": 17, "gate": "north"}
+    assert [one.content[-10:] for one in store.history("gate")] == ["north gate", "south gate"]
+    assert store.neighbours("gate")[0] == ("m1", "m2", "m3")
+    assert [one.id for one in store.scan(Filter(derived=True)).records] == ["summary", "gate"]
+    summary = store.get("summary")
+    assert summary is not None
+    assert store.resides(summary.seq, "l3", "default")
+    assert store.replaced([record.seq, summary.seq]) == set()
+    assert store.check().ok
+    if not read_only:
+        assert store.forget(Filter(ids=["m4"])).derived == 1
+        assert store.get("summary") is None
+        assert store.get("m17") == record
+        assert store.check().ok
+    store.close()
+
+
+@pytest.mark.parametrize("read_only", [False, True])
 @pytest.mark.parametrize("name", sorted(path.name for path in DATA.glob("*.loom")))
 def test_a_store_of_every_released_format_still_opens(tmp_path: Path, name: str, read_only: bool) -> None:
     """What is in it is written in tests/data/stores/make_v1.py."""
@@ -966,4 +994,4 @@ def test_a_store_of_every_released_format_still_opens(tmp_path: Path, name: str,
 
 
 def test_there_is_a_store_of_this_format() -> None:
-    assert (DATA / "v1.loom").is_file()
+    assert (DATA / f"v{schema.current_version()}.loom").is_file()

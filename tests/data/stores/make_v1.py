@@ -27,7 +27,9 @@ def _moments() -> Iterator[datetime]:
 def make(path: Path) -> None:
     moments = _moments()
     at = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-    with loom.open(path, embedder=FakeEmbedder(16), l1_token_budget=4321, clock=lambda: next(moments)) as memory:
+    with loom.open(
+        path, derive=False, embedder=FakeEmbedder(16), l1_token_budget=4321, clock=lambda: next(moments)
+    ) as memory:
         memory.remember(
             "We chose the authorization-code flow: it is safest.",
             id="english",
@@ -72,7 +74,7 @@ def make(path: Path) -> None:
         memory.flush()
         memory.forget("forgotten")
         memory.check()
-    with loom.open(path, embedder="none", namespace="other", clock=lambda: next(moments)) as memory:
+    with loom.open(path, derive=False, embedder="none", namespace="other", clock=lambda: next(moments)) as memory:
         memory.remember("in another namespace", id="english")
 
 

@@ -32,12 +32,12 @@ def task(number: int) -> Task:
 
 def make(path: Path) -> None:
     runpy.run_path(str(Path(__file__).with_name("make_v1.py")))["make"](path)
-    with LoomMemory("one", store=path, namespace="tiers", embedder="none", **BUDGETS) as memory:  # type: ignore[arg-type]
+    with LoomMemory("one", store=path, namespace="tiers", embedder="none", derive=False, **BUDGETS) as memory:  # type: ignore[arg-type]
         for number in range(30):
             memory.add_task(task(number))
         memory.add_task(Task(task_id="large", action="x", parameters={"log": "refused; " * 90}, created_at=MOMENT))
         memory.add_fact("港口的代码是 NLRTM", tags=["port"])
-        with LoomMemory("two", store=memory.store, embedder="none") as second:
+        with LoomMemory("two", store=memory.store, embedder="none", derive=False) as second:
             second.add_task(task(29))
 
 

@@ -614,3 +614,20 @@ def test_contributions_add_up_to_the_scores_wherever_documents_lie() -> None:
     assert frequencies.tolist() == index.frequencies(list(query))
     assert frequencies[2] == 0
     assert float(weights.sum()) == pytest.approx(index.ceiling(query))
+
+
+def test_what_has_left_the_tail_for_a_segment_is_still_scored_term_by_term() -> None:
+    tail = TextTail()
+    for key in range(1, 21):
+        tail.add(key, ["all", f"only{key}"])
+    segment = segment_of({key: ["all", f"only{key}"] for key in range(1, 11)})
+    for key in range(1, 11):
+        tail.remove(key)
+    index = TextIndex([segment], tail)
+    keys = np.arange(1, 21)
+    for key in (5, 15):
+        query = {f"only{key}": 1.0, "all": 1.0}
+        table, _, frequencies = index.contributions(query, keys)
+        assert (table[0] > 0).nonzero()[0].tolist() == [key - 1]
+        assert (table[1] > 0).all()
+        assert frequencies.tolist() == [1, 20]

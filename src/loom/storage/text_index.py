@@ -866,7 +866,8 @@ class TextIndex:
             places = keys.searchsorted(plan.keys(numbers))
             chosen = [rows[term.name] for term in plan.terms]
             if chosen:
-                table[np.ix_(np.array(chosen), places)] = plan.contributions(numbers)
+                # Added: what the tail held before it came into a segment still has a number there, and adds nothing.
+                np.add.at(table, np.ix_(np.array(chosen), places), plan.contributions(numbers))
         except IndexError as error:
             raise DamagedSegment(_DAMAGE) from error
         frequencies[chosen] = [term.frequency for term in plan.terms]

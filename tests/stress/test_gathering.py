@@ -33,7 +33,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("patient")
 def test_flush_embeds_what_is_still_gathering(tmp_path: Path) -> None:
-    with loom.open(tmp_path / "agent.loom", embedder=FakeEmbedder(dimensions=16)) as memory:
+    with loom.open(tmp_path / "agent.loom", embedder=FakeEmbedder(dimensions=16), derive=False) as memory:
         for number in range(3):
             memory.remember(f"sentence {number}")
             assert memory.flush().complete
@@ -42,14 +42,14 @@ def test_flush_embeds_what_is_still_gathering(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("patient")
 def test_a_full_batch_is_embedded_without_waiting_for_more(tmp_path: Path) -> None:
-    with loom.open(tmp_path / "agent.loom", embedder=FakeEmbedder(dimensions=16)) as memory:
+    with loom.open(tmp_path / "agent.loom", embedder=FakeEmbedder(dimensions=16), derive=False) as memory:
         for number in range(A_BATCH):
             memory.remember(f"sentence {number}")
         assert wait_for(lambda: memory.get_stats()["vectors"] == A_BATCH)
 
 
 def test_a_text_alone_is_embedded_by_itself(tmp_path: Path) -> None:
-    with loom.open(tmp_path / "agent.loom", embedder=FakeEmbedder(dimensions=16)) as memory:
+    with loom.open(tmp_path / "agent.loom", embedder=FakeEmbedder(dimensions=16), derive=False) as memory:
         for number in range(3):
             memory.remember(f"sentence {number}")
             assert wait_for(lambda: memory.get_stats()["jobs"] == 0)

@@ -25,12 +25,12 @@ def memory(tmp_path: Path) -> Iterator[loom.Memory]:
         yield opened
 
 
-def talk(memory: loom.Memory, turns: int = 60, session_id: str = "s1") -> list[str]:
+def talk(memory: loom.Memory, turns: int = 60, session_id: str = "s1", cluster: str = "BLUE") -> list[str]:
     """A working day: decisions and errors among a lot of talk, all of it important enough for the working tier."""
     ids = []
     for number in range(turns):
         text = {
-            0: f"We decided to run job {number} on BLUE because the red cluster has no room left.",
+            0: f"We decided to run job {number} on {cluster.format(number)} because the red one has no room left.",
             1: f"Job {number} failed with TimeoutError after {number + 30} s; raising the limit to 120 fixed it.",
             2: "Right, let me think about this for a moment, I am not sure yet what we could do, it is a long day.",
             3: "Okay! That sounds fine to me, thanks a lot, and by the way the coffee here has become really good.",
@@ -117,7 +117,7 @@ def test_forgetting_a_source_takes_the_summary_and_the_others_come_back(memory: 
 def test_one_that_keeps_too_little_is_kept_beside_and_replaces_nothing(tmp_path: Path) -> None:
     config = CompactionConfig(enabled=False, target_ratio=0.2, fidelity_threshold=1.0)
     with loom.open(tmp_path / "a.loom", embedder="none", compaction=config, **BUDGETS) as memory:
-        talk(memory)
+        talk(memory, cluster="BLUE_{}")  # more names than a tenth of the tokens can hold
         before = in_archive(memory)
         result = memory.compact()
         assert result.rejected

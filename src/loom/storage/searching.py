@@ -6,6 +6,7 @@ rebuilt from the records by the way.
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -108,15 +109,12 @@ class Searcher:
                 found = self._admitted(connection, index, max(1, limit // 4), wanted, self._by_words(links))
                 for key in found:
                     nominated[key] = nominated.get(key, Nominated(0)) | Nominated.LINKS
-            facts = _facts(connection, sorted({*nominated, *seeds}))
-            for seed in seeds:
-                if seed in facts:
-                    conversation.look_around(facts[seed])
+            facts = conversation.look_around(seeds, nominated)
             strangers = [key for key in conversation.facts if key not in nominated]
             kept = conversation.admitted(strangers)
             for key in strangers:
                 nominated[key] = Nominated.CONTEXT if key in kept else Nominated(0)
-            return self._collected(index, probe, query, links, nominated, facts | conversation.facts, conversation)
+            return self._collected(index, probe, query, links, nominated, facts, conversation)
 
     def _collected(
         self,
@@ -274,12 +272,17 @@ class _Facts(NamedTuple):
     created_at: int
 
 
-_FACTS = "SELECT r.seq, r.session_hash, r.role, r.name, r.importance, r.tokens, r.created_at FROM records r"
+_COLUMNS = "SELECT r.seq, r.session_hash, r.role, r.name, r.importance, r.tokens, r.created_at"
+_FACTS = f"{_COLUMNS} FROM records r"
+# CROSS: from the numbers to the rows. It takes two thirds of the time of IN, and is the same text for any number.
+_FACTS_OF = f"{_COLUMNS} FROM json_each(?) j CROSS JOIN records r ON r.seq = j.value"
 
 # Turns further apart than this are another conversation, though the session be the same.
 _LONGEST_PAUSE_US = 6 * 3_600 * 1_000_000
 # Without a session, a turn and the reply to it belong together only while they are this close.
 _LONGEST_BREAK_US = 30 * 60 * 1_000_000
+# Numbers so near to a seed's are read with it, whosever they are.
+_NEARBY = 3
 # Nor are more records than this looked at to find the next one without a session.
 _FURTHEST = 12
 # What one speaker says in a row need not be one thing; a turn and the reply to it are. Where nobody is named, it may
@@ -299,7 +302,8 @@ class _Conversation:
         self._reach = reach
         self.filter = replace(wanted, role=None, name=None, kind=None)
         self._strict = None if self.filter == wanted else conditions(wanted, namespace, connection)
-        where, self._values = conditions(self.filter, namespace, connection)
+        self._where, self._values = conditions(self.filter, namespace, connection)
+        where = self._where
         in_session = f"{_FACTS} INDEXED BY records_by_session WHERE r.session_hash = ? AND r.seq"
         self._before = f"{in_session} < ? AND {where} ORDER BY r.seq DESC LIMIT ?"
         self._after = f"{in_session} > ? AND {where} ORDER BY r.seq LIMIT ?"
@@ -310,24 +314,49 @@ class _Conversation:
         self.facts: dict[int, _Facts] = {}
         self.following: dict[int, tuple[int, float]] = {}
 
-    def look_around(self, seed: _Facts) -> None:
-        """Add what was said before and after a record."""
-        if not self._reach:
-            return
-        chain = [seed]
-        for one in self._read(seed, before=True):
-            if not (close := _closeness(one, chain[-1])):
+    def look_around(self, seeds: Sequence[int], also: Iterable[int]) -> dict[int, _Facts]:
+        """Add what was said before and after the seeds; what is known of it, of them, and of the others given.
+
+        Neighbours in a session mostly have neighbouring numbers, so these are read for all in one go (a third of the
+        time). Where others wrote in between, what is missing is looked for seed by seed.
+        """
+        around = range(-_NEARBY, _NEARBY + 1) if self._reach else ()
+        near = {seed + step for seed in seeds for step in around}
+        known = self._read_all(sorted(near.union(seeds, also)))
+        for seed in seeds if self._reach else ():
+            if seed in known:
+                self._chain(known[seed], known)
+        return known | self.facts
+
+    def _chain(self, seed: _Facts, known: Mapping[int, _Facts]) -> None:
+        self.facts[seed.seq] = last = seed
+        for one in self._beside(seed, known, -1):
+            if not (close := _closeness(one, last)):
                 break
-            self.following[one.seq] = chain[-1].seq, close
-            chain.append(one)
+            self.following[one.seq] = last.seq, close
+            self.facts[one.seq] = last = one
         last = seed
-        for one in self._read(seed, before=False):
+        for one in self._beside(seed, known, 1):
             if not (close := _closeness(last, one)):
                 break
             self.following[last.seq] = one.seq, close
-            chain.append(one)
-            last = one
-        self.facts.update((one.seq, one) for one in chain)
+            self.facts[one.seq] = last = one
+
+    def _beside(self, seed: _Facts, known: Mapping[int, _Facts], step: int) -> Iterable[_Facts]:
+        """The records before a seed, or after it, nearest first."""
+        found: list[_Facts] = []
+        for number in range(seed.seq + step, seed.seq + step * (_NEARBY + 1), step):
+            one = known.get(number)
+            if one is not None and one.session == seed.session:
+                found.append(one)
+                if len(found) == self._reach:
+                    return found
+        return self._read(seed, before=step < 0)
+
+    def _read_all(self, keys: Sequence[int]) -> dict[int, _Facts]:
+        query = f"{_FACTS_OF} WHERE {self._where}"
+        rows = self._connection.execute(query, (json.dumps(keys), *self._values)).fetchall()
+        return {row[0]: _Facts._make(row) for row in rows}
 
     def _read(self, seed: _Facts, before: bool) -> Iterable[_Facts]:
         if seed.session is not None:
@@ -357,16 +386,6 @@ def _closeness(one: _Facts, after: _Facts) -> float:
     if speaker != other:
         return 1.0
     return _MONOLOGUE if any(speaker) else _NOBODY
-
-
-def _facts(connection: sqlite3.Connection, keys: Sequence[int]) -> dict[int, _Facts]:
-    found: dict[int, _Facts] = {}
-    for start in range(0, len(keys), 500):
-        part = keys[start : start + 500]
-        marks = ", ".join("?" * len(part))
-        for row in connection.execute(f"{_FACTS} WHERE r.seq IN ({marks}) AND r.version > 0", part):
-            found[row[0]] = _Facts._make(row)
-    return found
 
 
 def _seeds(by_words: Mapping[int, float], by_meaning: Mapping[int, float], limit: int) -> list[int]:

@@ -37,9 +37,9 @@ _FEWEST_CANDIDATES = 40
 _MEANT_SHARE = 3
 # Of so many of the best the conversation is read, how far before and after each; and along how many terms others are
 # looked for.
-_FEWEST_SEEDS = 12
+_FEWEST_SEEDS = 10
 _REACH = 2
-_LINKS = 12
+_LINKS = 6
 # Where duplicates leave too few, the search goes this much deeper, so often.
 _DEEPER = 8
 _ROUNDS = 3
@@ -228,17 +228,15 @@ def _ranks(scored: Scored, found: Candidates, places: Sequence[int]) -> list[dic
     """For each place, where it stands among the candidates by each signal that counts for it."""
     if not places:
         return []
-    ranks: list[dict[str, int]] = [{} for _ in places]
-    nominated = found.nominated > 0
-    for name, values in scored.parts.items():
-        own = values[list(places)]
-        if not own.any():
-            continue
-        better = (values[nominated][np.newaxis] > own[:, np.newaxis]).sum(axis=1)
-        for rank, value, above in zip(ranks, own.tolist(), better.tolist(), strict=True):
-            if value > 0.0:
-                rank[name] = above + 1
-    return ranks
+    table = np.array(list(scored.parts.values()))
+    own = table[:, places]
+    above = (table[:, np.newaxis, found.nominated > 0] > own[:, :, np.newaxis]).sum(axis=2)
+    counts = own > 0.0
+    names = list(scored.parts)
+    return [
+        {names[row]: int(above[row, column]) + 1 for row in np.flatnonzero(counts[:, column]).tolist()}
+        for column in range(len(places))
+    ]
 
 
 def _hit(

@@ -106,7 +106,7 @@ class Searcher:
                 seeds = list(dict.fromkeys([*seeds, *others]))
             links = _links(connection, index, probe, by_words, by_meaning)
             if links:
-                found = self._admitted(connection, index, max(1, limit // 4), wanted, self._by_words(links))
+                found = self._admitted(connection, index, max(1, limit // 8), wanted, self._by_words(links))
                 for key in found:
                     nominated[key] = nominated.get(key, Nominated(0)) | Nominated.LINKS
             facts = conversation.look_around(seeds, nominated)
@@ -185,7 +185,7 @@ class Searcher:
         # Mostly the filter admits most of what is found: ask for a few more, and see who may stay.
         count = limit + 8
         if wanted.derived is False and _any_derived(connection):
-            count += limit  # what was drawn from a record is found by the same words
+            count += limit // 4  # what was drawn from a record is found by the same words
         keys, scores = nominate(connection, index, count, None)
         if not wanted.narrows:
             gone = _kept_out(connection, keys, wanted.derived is False)
@@ -204,7 +204,7 @@ class Searcher:
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], set[int]]:
         """The filter admits few: search exactly among those, or, where they are many, ever deeper."""
         where, values = conditions(wanted, self._number, connection)
-        among = _subset(connection, where, values, _EXACT_SUBSET)
+        among = _subset(connection, where, values, _EXACT_SUBSET) if wanted.narrows else None
         if among is not None:
             keys, scores = nominate(connection, index, limit, among)
             return keys, scores, set(keys.tolist())
@@ -282,7 +282,7 @@ _LONGEST_PAUSE_US = 6 * 3_600 * 1_000_000
 # Without a session, a turn and the reply to it belong together only while they are this close.
 _LONGEST_BREAK_US = 30 * 60 * 1_000_000
 # Numbers so near to a seed's are read with it, whosever they are.
-_NEARBY = 3
+_NEARBY = 2
 # Nor are more records than this looked at to find the next one without a session.
 _FURTHEST = 12
 # What one speaker says in a row need not be one thing; a turn and the reply to it are. Where nobody is named, it may
@@ -395,8 +395,8 @@ def _seeds(by_words: Mapping[int, float], by_meaning: Mapping[int, float], limit
     return list(dict.fromkeys(worded[:most] + meant[: max(limit // 3, limit - len(worded))]))
 
 
-# So many of the best by words, and half as many by meaning, are asked what they share with others: each costs 0.2 ms.
-_LINKING = 2
+# So many of the best by words, and as many by meaning, are asked what they share with others: each costs 0.2 ms.
+_LINKING = 1
 
 
 def _links(
@@ -409,7 +409,7 @@ def _links(
     """The terms that tie the best records to others."""
     if not probe.links:
         return {}
-    best = dict.fromkeys([*list(by_words)[:_LINKING], *list(by_meaning)[: _LINKING // 2]])
+    best = dict.fromkeys([*list(by_words)[:_LINKING], *list(by_meaning)[:_LINKING]])
     marks = ", ".join("?" * len(best))
     query = f"SELECT r.seq, ifnull({CONTENT}, '') FROM records r WHERE r.seq IN ({marks})"
     texts = dict(connection.execute(query, [*best]))
@@ -439,16 +439,10 @@ def _any_derived(connection: sqlite3.Connection) -> bool:
 
 def _kept_out(connection: sqlite3.Connection, keys: npt.NDArray[np.int64], derived: bool) -> set[int]:
     """Which of the nominated have a newer version, or are derived: all that can keep one out without a filter."""
-    tables = ("supersessions", "derivations") if derived else ("supersessions",)
-    found: set[int] = set()
-    wanted = keys.tolist()
-    for start in range(0, len(wanted), 500):
-        part = wanted[start : start + 500]
-        marks = ", ".join("?" * len(part))
-        for table in tables:
-            query = f"SELECT record FROM {table} WHERE record IN ({marks})"
-            found.update(row[0] for row in connection.execute(query, part))
-    return found
+    query = "SELECT s.record FROM json_each(?1) j CROSS JOIN supersessions s ON s.record = j.value"
+    if derived:
+        query += " UNION ALL SELECT d.record FROM json_each(?1) j CROSS JOIN derivations d ON d.record = j.value"
+    return {row[0] for row in connection.execute(query, (json.dumps(keys.tolist()),))}
 
 
 def _admitted(connection: sqlite3.Connection, keys: npt.NDArray[np.int64], where: str, values: list[Any]) -> set[int]:

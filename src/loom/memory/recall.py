@@ -39,7 +39,7 @@ _MEANT_SHARE = 3
 # looked for.
 _FEWEST_SEEDS = 10
 _REACH = 2
-_LINKS = 6
+_LINKS = 12
 # Where duplicates leave too few, the search goes this much deeper, so often.
 _DEEPER = 8
 _ROUNDS = 3

@@ -19,7 +19,7 @@ __all__ = ["associated_terms"]
 _COMMON_SHARE, _MANY = 0.03, 1_000
 _FEW, _FEW_SHARE = 8, 0.25
 # Of a long text the beginning must do.
-_MOST_CHARS = 64
+_MOST_CHARS = 120
 
 
 def associated_terms(

@@ -106,7 +106,7 @@ class Searcher:
                 seeds = list(dict.fromkeys([*seeds, *others]))
             links = _links(connection, index, probe, by_words, by_meaning)
             if links:
-                found = self._admitted(connection, index, max(1, limit // 8), wanted, self._by_words(links))
+                found = self._admitted(connection, index, max(1, limit // 4), wanted, self._by_words(links))
                 for key in found:
                     nominated[key] = nominated.get(key, Nominated(0)) | Nominated.LINKS
             facts = conversation.look_around(seeds, nominated)
@@ -395,8 +395,8 @@ def _seeds(by_words: Mapping[int, float], by_meaning: Mapping[int, float], limit
     return list(dict.fromkeys(worded[:most] + meant[: max(limit // 3, limit - len(worded))]))
 
 
-# So many of the best by words, and as many by meaning, are asked what they share with others: each costs 0.2 ms.
-_LINKING = 1
+# So many of the best by words are asked what they share with others: each costs 0.2 ms.
+_LINKING = 2
 
 
 def _links(
@@ -406,10 +406,15 @@ def _links(
     by_words: Mapping[int, float],
     by_meaning: Mapping[int, float],
 ) -> dict[str, float]:
-    """The terms that tie the best records to others."""
-    if not probe.links:
+    """The terms that tie the best records to others.
+
+    Where meaning nominates there are none: it finds what shares no word as well. On LoCoMo both together reach 82.0 %
+    recall@10 and meaning alone 82.4 %, while following the links takes a sixth of a recall. With words alone they
+    bring 79.5 % to 80.6 %.
+    """
+    if not probe.links or by_meaning:
         return {}
-    best = dict.fromkeys([*list(by_words)[:_LINKING], *list(by_meaning)[:_LINKING]])
+    best = list(by_words)[:_LINKING]
     marks = ", ".join("?" * len(best))
     query = f"SELECT r.seq, ifnull({CONTENT}, '') FROM records r WHERE r.seq IN ({marks})"
     texts = dict(connection.execute(query, [*best]))

@@ -1055,10 +1055,10 @@ class _Plan:
         is a part of that, and few documents are near enough to it to be worth a look into the lists left.
         """
         position = 0
-        numbers, scores = np.empty(0, dtype=np.intp), np.empty(0)
+        numbers = np.empty(0, dtype=np.intp)
         while position < len(self.terms) and len(numbers) < limit:
             position = self._read_batch(sums, position)
-            numbers, scores = sums.leading(_LEADING * limit)
+            numbers, _ = sums.leading(_LEADING * limit)
         if position == len(self.terms):
             return sums.select_all(sums.threshold(limit))
         known = np.sort(numbers)

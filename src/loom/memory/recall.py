@@ -201,6 +201,7 @@ def _distinct_hits(
     chosen: list[tuple[int, Record]] = []
     known: dict[str, int] = {}
     same: list[list[str]] = []
+    glances: dict[int, frozenset[str]] = {}
     copies: dict[str, str] = {}
     for start in range(0, len(order), limit):
         part = order[start : start + limit]
@@ -210,10 +211,7 @@ def _distinct_hits(
             if record is None:  # forgotten meanwhile
                 continue
             form = f"{record.name or ''}\n{normal_form(record.content)}\n{attached(record.metadata)}"
-            if (
-                form not in known
-                and (like := _near_duplicate(record, scored.total[place], chosen, scored)) is not None
-            ):
+            if form not in known and (like := _near_duplicate(record, place, chosen, scored, glances)) is not None:
                 known[form] = like
             twin = known.setdefault(form, len(chosen))
             if twin < len(chosen):
@@ -234,17 +232,25 @@ def _distinct_hits(
     return hits, copies, [record.seq for _, record in chosen]
 
 
-def _near_duplicate(record: Record, total: float, chosen: Sequence[tuple[int, Record]], scored: Scored) -> int | None:
+def _near_duplicate(
+    record: Record,
+    at: int,
+    chosen: Sequence[tuple[int, Record]],
+    scored: Scored,
+    glances: dict[int, frozenset[str]],
+) -> int | None:
     """Which of the chosen says the same in nearly the same words: of one speaker, and nothing that counts differs.
 
     Texts so alike score alike and are equally long, so hardly any are compared in full.
     """
+    glances[at] = own = _glance(record)
+    highest = float(scored.total[at]) * (1.0 + _ALIKE)
     for number, (place, other) in enumerate(chosen):
         if (
-            scored.total[place] - total <= _ALIKE * total
+            scored.total[place] <= highest
             and abs(other.tokens - record.tokens) <= _ALIKE * record.tokens + 1
             and (other.name, other.role) == (record.name, record.role)
-            and _likeness(_glance(other), _glance(record)) >= _ALIKE_AT_A_GLANCE
+            and _likeness(glances[place], own) >= _ALIKE_AT_A_GLANCE
             and _likeness(_said(other), _said(record)) >= 1.0 - _ALIKE
             and attached(other.metadata) == attached(record.metadata)
             and may_merge(other.content, record.content)

@@ -43,7 +43,10 @@ _LIMIT = 10
 
 
 class PreparedEmbedder:
-    """Answers with vectors made beforehand: the n-th text it is given for keeping has the n-th vector."""
+    """Answers with vectors made beforehand: the n-th text it is given for keeping has the n-th vector.
+
+    What the memory draws from these texts (facts, summaries) has the vector of one of them.
+    """
 
     name = "prepared"
     dimensions = _DIMENSIONS
@@ -54,10 +57,13 @@ class PreparedEmbedder:
         self._questions = dict(zip(asked, question_vectors, strict=True))
 
     def embed(self, text: str) -> Floats:
-        return np.asarray(self._vectors[self._numbers[text]])
+        return np.asarray(self._vectors[self._number(text)])
 
     def embed_batch(self, batch: Sequence[str]) -> Floats:
-        return np.asarray(self._vectors[[self._numbers[text] for text in batch]])
+        return np.asarray(self._vectors[[self._number(text) for text in batch]])
+
+    def _number(self, text: str) -> int:
+        return self._numbers.get(text, len(text.encode()) % len(self._vectors))
 
     def embed_query(self, text: str) -> Floats:
         return np.asarray(self._questions[text])
@@ -66,9 +72,12 @@ class PreparedEmbedder:
 def fill(memory: Memory, texts: Sequence[str]) -> None:
     for start in range(0, len(texts), _BATCH):
         memory.remember(list(texts[start : start + _BATCH]), role="user", session_id=f"s{start // _BATCH}")
-    report = memory.flush()
-    if not report.complete:
-        raise SystemExit(f"not everything was indexed: {report}")
+
+
+def _flushed(memory: Memory) -> None:
+    outcome = memory.flush()
+    if not outcome.complete:
+        raise SystemExit(f"not everything was indexed: {outcome}")
 
 
 def bare_tantivy(folder: Path, texts: Sequence[str], asked: Sequence[str]) -> Ask | None:
@@ -154,12 +163,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         )
         folder.mkdir(parents=True, exist_ok=True)
         embedder = PreparedEmbedder(texts, vectors, asked, question_vectors)
-        with open_memory(folder / "recall.loom", embedder=embedder) as memory:
+        with open_memory(folder / "recall.loom", embedder=embedder, derive=False) as memory:
             if memory.get_stats()["records"] < len(texts):
                 started = time.process_time()
                 fill(memory, texts)
+                _flushed(memory)
                 spent = time.process_time() - started
-                print(f"  filled and indexed: {spent / len(texts) * 1e6:.0f} us CPU a record")
+                print(f"  filled and indexed: {spent / len(texts) * 1e6:.0f} us CPU a record", flush=True)
+            _flushed(memory)
             sides: dict[str, Ask] = {"recall": lambda number: memory.recall(asked[number], limit=_LIMIT)}
             bare = {
                 "bare tantivy": bare_tantivy(folder / "tantivy", texts, asked),

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.recall.data import OWN_SETS, Dialogue, load_locomo, load_own
@@ -55,6 +55,19 @@ def _budgets() -> list[int]:
     return [MEASURES.index(f"evidence {budget // 1000}K") for budget in BUDGETS]
 
 
+def _worse_than_a_part(sides: Mapping[str, Sequence[Outcome]]) -> str:
+    """Where recall, which fuses, falls behind words or meaning alone."""
+    means = {side: mean(found) for side, found in sides.items()}
+    found: list[str] = []
+    for column in _BY_KIND:
+        place = MEASURES.index(column)
+        part = max((side for side in means if side != "recall"), key=lambda side: float(means[side][place]))
+        missing = 100 * float(means[part][place] - means["recall"][place])
+        if missing > 0.0:
+            found.append(f"{column} by {missing:.1f} ({part})")
+    return ", ".join(found)
+
+
 def run(
     name: str, dialogues: Sequence[Dialogue], embedder: str, ablation: bool, rows: dict[str, list[Outcome]]
 ) -> None:
@@ -79,6 +92,8 @@ def run(
         of_kind = {side: [one for one in found if one.kind == kind] for side, found in own.items()}
         print(f"  {kind} ({len(of_kind['recall'])} questions)")
         print(table(of_kind, _BY_KIND))
+        if short := _worse_than_a_part(of_kind):
+            print(f"    worse than a part of it: {short}")
     if ablated:
         print("  each signal off in turn")
         print(table({"recall": own["recall"], **ablated}, _ABLATED))

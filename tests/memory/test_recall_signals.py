@@ -147,6 +147,27 @@ def test_copies_appear_once_with_their_count(memory: Memory) -> None:
     assert "said 5 times" in together.why
 
 
+def test_near_copies_are_one_answer_unless_a_number_a_name_or_a_negation_differs(memory: Memory) -> None:
+    first = memory.remember(
+        "The build of the blue lantern project runs on the large server in the cellar.", name="Ana"
+    )
+    again = memory.remember(
+        "the build of the blue lantern project, it runs on the large server in the cellar", name="Ana"
+    )
+    others = (
+        "The build of the blue lantern project never runs on the large server in the cellar.",
+        "The build of the blue lantern project runs on the large server 2 in the cellar.",
+        "The build of the Oslo lantern project runs on the large server in the cellar.",
+    )
+    for text in others:
+        memory.remember(text, name="Ana")
+    hits = memory.recall("Where does the build of the blue lantern project run?")
+    assert sorted(hit.copies for hit in hits) == [1, 1, 1, 2]
+    twin = next(hit for hit in hits if hit.copies == 2)
+    assert {twin.id, *twin.copy_ids} == {first.id, again.id}
+    assert {hit.content for hit in hits} >= set(others)
+
+
 def test_copies_do_not_crowd_out_the_others(memory: Memory) -> None:
     memory.remember(["The gate is open."] * 200)
     memory.remember("The gate is of iron and was painted last year by our neighbours.", id="iron")

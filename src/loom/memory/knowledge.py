@@ -74,11 +74,9 @@ class Knowledge:
 
     def work(self, publish: Publish, thorough: bool) -> bool:
         """A piece of each kind of work; whether there may be more. See `loom.storage.upkeep.Chore`."""
-        worked = self._restore(publish)
-        worked |= self._draw_again(publish)
-        worked |= self._draw(publish)
-        worked |= self._compact(publish, thorough)
-        return self._compress(publish) or worked
+        worked = self._restore(publish) | self._draw_again(publish) | self._draw(publish)
+        # What is made of all that was drawn waits until it is: after each piece it would have to be made again.
+        return worked or self._compact(publish, thorough) or self._compress(publish)
 
     def _draw(self, publish: Publish) -> bool:
         """Facts from the next records of this node."""

@@ -19,7 +19,7 @@ from loom.memory.embeddings import EmbeddingProvider, embed_question
 from loom.memory.questions import Question, understand
 from loom.memory.relevance import Scored, Weights, score
 from loom.memory.reranker import MemoryReranker
-from loom.memory.sameness import normal_form
+from loom.memory.sameness import may_merge, normal_form
 from loom.memory.types import Hit
 from loom.storage.analysis import attached
 from loom.storage.base import Candidates, Filter, Nominated, Probe, Record, Vector
@@ -37,7 +37,7 @@ _FEWEST_CANDIDATES = 40
 _MEANT_SHARE = 3
 # Of so many of the best the conversation is read, how far before and after each; and along how many terms others are
 # looked for.
-_FEWEST_SEEDS = 12
+_FEWEST_SEEDS = 10
 _REACH = 2
 _LINKS = 12
 # Where duplicates leave too few, the search goes this much deeper, so often.
@@ -46,6 +46,11 @@ _ROUNDS = 3
 # A second opinion is asked about so many more than are wanted.
 _RERANKED = 3
 _PHRASE = 0.3
+# Two texts are nearly the same where no more than this part differs: of their score, their length and their terms.
+_ALIKE = 0.1
+_ALIKE_AT_A_GLANCE = 0.6
+# Of a long text the beginning is compared.
+_COMPARED = 2_000
 
 Reranker = MemoryReranker | Callable[[str, Sequence[Hit]], Sequence[float]]
 """A second opinion on the order: the four signals of a `MemoryReranker`, or anything (a cross-encoder, an LLM) that
@@ -196,6 +201,7 @@ def _distinct_hits(
     chosen: list[tuple[int, Record]] = []
     known: dict[str, int] = {}
     same: list[list[str]] = []
+    glances: dict[int, frozenset[str]] = {}
     copies: dict[str, str] = {}
     for start in range(0, len(order), limit):
         part = order[start : start + limit]
@@ -205,6 +211,8 @@ def _distinct_hits(
             if record is None:  # forgotten meanwhile
                 continue
             form = f"{record.name or ''}\n{normal_form(record.content)}\n{attached(record.metadata)}"
+            if form not in known and (like := _near_duplicate(record, place, chosen, scored, glances)) is not None:
+                known[form] = like
             twin = known.setdefault(form, len(chosen))
             if twin < len(chosen):
                 same[twin].append(record.id)
@@ -224,21 +232,56 @@ def _distinct_hits(
     return hits, copies, [record.seq for _, record in chosen]
 
 
+def _near_duplicate(
+    record: Record,
+    at: int,
+    chosen: Sequence[tuple[int, Record]],
+    scored: Scored,
+    glances: dict[int, frozenset[str]],
+) -> int | None:
+    """Which of the chosen says the same in nearly the same words: of one speaker, and nothing that counts differs.
+
+    Texts so alike score alike and are equally long, so hardly any are compared in full.
+    """
+    glances[at] = own = _glance(record)
+    highest = float(scored.total[at]) * (1.0 + _ALIKE)
+    for number, (place, other) in enumerate(chosen):
+        if (
+            scored.total[place] <= highest
+            and abs(other.tokens - record.tokens) <= _ALIKE * record.tokens + 1
+            and (other.name, other.role) == (record.name, record.role)
+            and _likeness(glances[place], own) >= _ALIKE_AT_A_GLANCE
+            and _likeness(_said(other), _said(record)) >= 1.0 - _ALIKE
+            and attached(other.metadata) == attached(record.metadata)
+            and may_merge(other.content, record.content)
+        ):
+            return number
+    return None
+
+
+def _glance(record: Record) -> frozenset[str]:
+    """Words, or signs where words are not spaced: a hundredth of the time of an analysis."""
+    text = record.content[:_COMPARED].casefold()
+    return frozenset(text.split() if text.isascii() else text)
+
+
+def _said(record: Record) -> frozenset[str]:
+    return frozenset(query_terms(record.content[:_COMPARED]))
+
+
 def _ranks(scored: Scored, found: Candidates, places: Sequence[int]) -> list[dict[str, int]]:
     """For each place, where it stands among the candidates by each signal that counts for it."""
     if not places:
         return []
-    ranks: list[dict[str, int]] = [{} for _ in places]
-    nominated = found.nominated > 0
-    for name, values in scored.parts.items():
-        own = values[list(places)]
-        if not own.any():
-            continue
-        better = (values[nominated][np.newaxis] > own[:, np.newaxis]).sum(axis=1)
-        for rank, value, above in zip(ranks, own.tolist(), better.tolist(), strict=True):
-            if value > 0.0:
-                rank[name] = above + 1
-    return ranks
+    table = np.array(list(scored.parts.values()))
+    own = table[:, places]
+    above = (table[:, np.newaxis, found.nominated > 0] > own[:, :, np.newaxis]).sum(axis=2)
+    counts = own > 0.0
+    names = list(scored.parts)
+    return [
+        {names[row]: int(above[row, column]) + 1 for row in np.flatnonzero(counts[:, column]).tolist()}
+        for column in range(len(places))
+    ]
 
 
 def _hit(
@@ -297,7 +340,7 @@ def _reranked(reranker: Callable[[str, Sequence[Hit]], Sequence[float]], questio
 
 def _diverse(hits: list[Hit], limit: int, diversity: float) -> list[Hit]:
     """Greedily the best that is unlike those before it (maximal marginal relevance), by the terms of the texts."""
-    terms = [frozenset(query_terms(hit.content[:2_000])) for hit in hits]
+    terms = [frozenset(query_terms(hit.content[:_COMPARED])) for hit in hits]
     highest = max((hit.score for hit in hits), default=1.0) or 1.0
     likest = [0.0] * len(hits)
     left = list(range(len(hits)))

@@ -98,7 +98,8 @@ def _folded(text: str) -> str:
     """Compatibility forms as plain ones, one kind of apostrophe."""
     if text.isascii():
         return text
-    text = text.replace("’", "'")
+    # With these as they would become, most Chinese text is in normal form: to see that takes a tenth of the time.
+    text = text.replace("’", "'").replace("，", ",").replace("：", ":").replace("？", "?").replace("！", "!")
     if unicodedata.is_normalized("NFKC", text):
         return text
     if len(text) > 4096:

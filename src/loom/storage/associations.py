@@ -14,8 +14,9 @@ from loom.storage.words import content_terms
 
 __all__ = ["associated_terms"]
 
-# A term in more than this share of all records ties nothing to anything; in a small store, a few may share one.
-_COMMON_SHARE = 0.03
+# A term in more than this share of all records ties nothing to anything, nor does one in so many of a large store; in
+# a small store, a few may share one.
+_COMMON_SHARE, _MANY = 0.03, 1_000
 _FEW, _FEW_SHARE = 8, 0.25
 # Of a long text the beginning must do.
 _MOST_CHARS = 120
@@ -40,7 +41,7 @@ def associated_terms(
         for term in own:
             found[term] = found.get(term, 0.0) + part
     names = list(found)
-    common = max(_COMMON_SHARE * documents, min(_FEW, _FEW_SHARE * documents))
+    common = max(min(_COMMON_SHARE * documents, _MANY), min(_FEW, _FEW_SHARE * documents))
     scored: list[tuple[float, str]] = []
     for name, frequency in zip(names, frequencies(names) if names else (), strict=True):
         if 2 <= frequency <= common:

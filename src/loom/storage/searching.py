@@ -6,6 +6,7 @@ rebuilt from the records by the way.
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -108,15 +109,12 @@ class Searcher:
                 found = self._admitted(connection, index, max(1, limit // 4), wanted, self._by_words(links))
                 for key in found:
                     nominated[key] = nominated.get(key, Nominated(0)) | Nominated.LINKS
-            facts = _facts(connection, sorted({*nominated, *seeds}))
-            for seed in seeds:
-                if seed in facts:
-                    conversation.look_around(facts[seed])
+            facts = conversation.look_around(seeds, nominated)
             strangers = [key for key in conversation.facts if key not in nominated]
             kept = conversation.admitted(strangers)
             for key in strangers:
                 nominated[key] = Nominated.CONTEXT if key in kept else Nominated(0)
-            return self._collected(index, probe, query, links, nominated, facts | conversation.facts, conversation)
+            return self._collected(index, probe, query, links, nominated, facts, conversation)
 
     def _collected(
         self,
@@ -187,7 +185,7 @@ class Searcher:
         # Mostly the filter admits most of what is found: ask for a few more, and see who may stay.
         count = limit + 8
         if wanted.derived is False and _any_derived(connection):
-            count += limit  # what was drawn from a record is found by the same words
+            count += limit // 4  # what was drawn from a record is found by the same words
         keys, scores = nominate(connection, index, count, None)
         if not wanted.narrows:
             gone = _kept_out(connection, keys, wanted.derived is False)
@@ -206,7 +204,7 @@ class Searcher:
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], set[int]]:
         """The filter admits few: search exactly among those, or, where they are many, ever deeper."""
         where, values = conditions(wanted, self._number, connection)
-        among = _subset(connection, where, values, _EXACT_SUBSET)
+        among = _subset(connection, where, values, _EXACT_SUBSET) if wanted.narrows else None
         if among is not None:
             keys, scores = nominate(connection, index, limit, among)
             return keys, scores, set(keys.tolist())
@@ -274,12 +272,17 @@ class _Facts(NamedTuple):
     created_at: int
 
 
-_FACTS = "SELECT r.seq, r.session_hash, r.role, r.name, r.importance, r.tokens, r.created_at FROM records r"
+_COLUMNS = "SELECT r.seq, r.session_hash, r.role, r.name, r.importance, r.tokens, r.created_at"
+_FACTS = f"{_COLUMNS} FROM records r"
+# CROSS: from the numbers to the rows. It takes two thirds of the time of IN, and is the same text for any number.
+_FACTS_OF = f"{_COLUMNS} FROM json_each(?) j CROSS JOIN records r ON r.seq = j.value"
 
 # Turns further apart than this are another conversation, though the session be the same.
 _LONGEST_PAUSE_US = 6 * 3_600 * 1_000_000
 # Without a session, a turn and the reply to it belong together only while they are this close.
 _LONGEST_BREAK_US = 30 * 60 * 1_000_000
+# Numbers so near to a seed's are read with it, whosever they are.
+_NEARBY = 2
 # Nor are more records than this looked at to find the next one without a session.
 _FURTHEST = 12
 # What one speaker says in a row need not be one thing; a turn and the reply to it are. Where nobody is named, it may
@@ -299,7 +302,8 @@ class _Conversation:
         self._reach = reach
         self.filter = replace(wanted, role=None, name=None, kind=None)
         self._strict = None if self.filter == wanted else conditions(wanted, namespace, connection)
-        where, self._values = conditions(self.filter, namespace, connection)
+        self._where, self._values = conditions(self.filter, namespace, connection)
+        where = self._where
         in_session = f"{_FACTS} INDEXED BY records_by_session WHERE r.session_hash = ? AND r.seq"
         self._before = f"{in_session} < ? AND {where} ORDER BY r.seq DESC LIMIT ?"
         self._after = f"{in_session} > ? AND {where} ORDER BY r.seq LIMIT ?"
@@ -310,24 +314,49 @@ class _Conversation:
         self.facts: dict[int, _Facts] = {}
         self.following: dict[int, tuple[int, float]] = {}
 
-    def look_around(self, seed: _Facts) -> None:
-        """Add what was said before and after a record."""
-        if not self._reach:
-            return
-        chain = [seed]
-        for one in self._read(seed, before=True):
-            if not (close := _closeness(one, chain[-1])):
+    def look_around(self, seeds: Sequence[int], also: Iterable[int]) -> dict[int, _Facts]:
+        """Add what was said before and after the seeds; what is known of it, of them, and of the others given.
+
+        Neighbours in a session mostly have neighbouring numbers, so these are read for all in one go (a third of the
+        time). Where others wrote in between, what is missing is looked for seed by seed.
+        """
+        around = range(-_NEARBY, _NEARBY + 1) if self._reach else ()
+        near = {seed + step for seed in seeds for step in around}
+        known = self._read_all(sorted(near.union(seeds, also)))
+        for seed in seeds if self._reach else ():
+            if seed in known:
+                self._chain(known[seed], known)
+        return known | self.facts
+
+    def _chain(self, seed: _Facts, known: Mapping[int, _Facts]) -> None:
+        self.facts[seed.seq] = last = seed
+        for one in self._beside(seed, known, -1):
+            if not (close := _closeness(one, last)):
                 break
-            self.following[one.seq] = chain[-1].seq, close
-            chain.append(one)
+            self.following[one.seq] = last.seq, close
+            self.facts[one.seq] = last = one
         last = seed
-        for one in self._read(seed, before=False):
+        for one in self._beside(seed, known, 1):
             if not (close := _closeness(last, one)):
                 break
             self.following[last.seq] = one.seq, close
-            chain.append(one)
-            last = one
-        self.facts.update((one.seq, one) for one in chain)
+            self.facts[one.seq] = last = one
+
+    def _beside(self, seed: _Facts, known: Mapping[int, _Facts], step: int) -> Iterable[_Facts]:
+        """The records before a seed, or after it, nearest first."""
+        found: list[_Facts] = []
+        for number in range(seed.seq + step, seed.seq + step * (_NEARBY + 1), step):
+            one = known.get(number)
+            if one is not None and one.session == seed.session:
+                found.append(one)
+                if len(found) == self._reach:
+                    return found
+        return self._read(seed, before=step < 0)
+
+    def _read_all(self, keys: Sequence[int]) -> dict[int, _Facts]:
+        query = f"{_FACTS_OF} WHERE {self._where}"
+        rows = self._connection.execute(query, (json.dumps(keys), *self._values)).fetchall()
+        return {row[0]: _Facts._make(row) for row in rows}
 
     def _read(self, seed: _Facts, before: bool) -> Iterable[_Facts]:
         if seed.session is not None:
@@ -359,16 +388,6 @@ def _closeness(one: _Facts, after: _Facts) -> float:
     return _MONOLOGUE if any(speaker) else _NOBODY
 
 
-def _facts(connection: sqlite3.Connection, keys: Sequence[int]) -> dict[int, _Facts]:
-    found: dict[int, _Facts] = {}
-    for start in range(0, len(keys), 500):
-        part = keys[start : start + 500]
-        marks = ", ".join("?" * len(part))
-        for row in connection.execute(f"{_FACTS} WHERE r.seq IN ({marks}) AND r.version > 0", part):
-            found[row[0]] = _Facts._make(row)
-    return found
-
-
 def _seeds(by_words: Mapping[int, float], by_meaning: Mapping[int, float], limit: int) -> list[int]:
     """The best of both, best first: two by words for each one by meaning, while there are both."""
     worded, meant = list(by_words), list(by_meaning)
@@ -376,7 +395,7 @@ def _seeds(by_words: Mapping[int, float], by_meaning: Mapping[int, float], limit
     return list(dict.fromkeys(worded[:most] + meant[: max(limit // 3, limit - len(worded))]))
 
 
-# So many of the best by words, and half as many by meaning, are asked what they share with others: each costs 0.2 ms.
+# So many of the best by words are asked what they share with others: each costs 0.2 ms.
 _LINKING = 2
 
 
@@ -387,10 +406,15 @@ def _links(
     by_words: Mapping[int, float],
     by_meaning: Mapping[int, float],
 ) -> dict[str, float]:
-    """The terms that tie the best records to others."""
-    if not probe.links:
+    """The terms that tie the best records to others.
+
+    Where meaning nominates there are none: it finds what shares no word as well. On LoCoMo both together reach 82.0 %
+    recall@10 and meaning alone 82.4 %, while following the links takes a sixth of a recall. With words alone they
+    bring 79.5 % to 80.6 %.
+    """
+    if not probe.links or by_meaning:
         return {}
-    best = dict.fromkeys([*list(by_words)[:_LINKING], *list(by_meaning)[: _LINKING // 2]])
+    best = list(by_words)[:_LINKING]
     marks = ", ".join("?" * len(best))
     query = f"SELECT r.seq, ifnull({CONTENT}, '') FROM records r WHERE r.seq IN ({marks})"
     texts = dict(connection.execute(query, [*best]))
@@ -420,16 +444,10 @@ def _any_derived(connection: sqlite3.Connection) -> bool:
 
 def _kept_out(connection: sqlite3.Connection, keys: npt.NDArray[np.int64], derived: bool) -> set[int]:
     """Which of the nominated have a newer version, or are derived: all that can keep one out without a filter."""
-    tables = ("supersessions", "derivations") if derived else ("supersessions",)
-    found: set[int] = set()
-    wanted = keys.tolist()
-    for start in range(0, len(wanted), 500):
-        part = wanted[start : start + 500]
-        marks = ", ".join("?" * len(part))
-        for table in tables:
-            query = f"SELECT record FROM {table} WHERE record IN ({marks})"
-            found.update(row[0] for row in connection.execute(query, part))
-    return found
+    query = "SELECT s.record FROM json_each(?1) j CROSS JOIN supersessions s ON s.record = j.value"
+    if derived:
+        query += " UNION ALL SELECT d.record FROM json_each(?1) j CROSS JOIN derivations d ON d.record = j.value"
+    return {row[0] for row in connection.execute(query, (json.dumps(keys.tolist()),))}
 
 
 def _admitted(connection: sqlite3.Connection, keys: npt.NDArray[np.int64], where: str, values: list[Any]) -> set[int]:

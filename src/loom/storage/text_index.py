@@ -669,10 +669,12 @@ class TextTail:
             lists,
         )
 
-    def frequency(self, term: str) -> int:
-        """In how many of its documents the term stands."""
-        found = self._postings.get(term_hash(term), 0)
-        return int(found != 0) if isinstance(found, int) else len(found)
+    def frequencies(self, hashes: Sequence[int]) -> list[int]:
+        """In how many of its documents each of these terms stands."""
+        if not self._documents:
+            return [0] * len(hashes)
+        found = [self._postings.get(term) for term in hashes]
+        return [0 if one is None else 1 if isinstance(one, int) else len(one) for one in found]
 
 
 # --- The scorer --------------------------------------------------------------------------------------------
@@ -759,14 +761,6 @@ class TextIndex:
         """The number of terms of all documents."""
         return self._segment_length + self._tail.total_length
 
-    def document_frequency(self, term: str) -> int:
-        """In how many documents the term stands."""
-        wanted = [term_hash(term)]
-        found = self._tail.frequency(term)
-        for source in self._segments:
-            found += sum(last - first for _, first, last in source.postings(wanted))
-        return found
-
     def search(
         self,
         query: Mapping[str, float],
@@ -784,55 +778,23 @@ class TextIndex:
         """
         if among is not None and not (among[1:] > among[:-1]).all():
             raise InvalidInput("the keys to search among must be in ascending order, each once")
-        return self._search(query, limit, among, None, k1, b, terms_of)[:2]
-
-    def search_and_score(
-        self,
-        query: Mapping[str, float],
-        limit: int,
-        also: Keys,
-        k1: float = K1,
-        b: float = B,
-        terms_of: TermsOf | None = None,
-    ) -> tuple[Keys, Scores, Scores]:
-        """As `search`, and the exact score of each of the ascending keys `also`, as `score` gives it, by the way."""
-        if not (also[1:] > also[:-1]).all():
-            raise InvalidInput("the keys to score must be in ascending order, each once")
-        return self._search(query, limit, None, also, k1, b, terms_of)
-
-    def _search(
-        self,
-        query: Mapping[str, float],
-        limit: int,
-        among: Keys | None,
-        also: Keys | None,
-        k1: float,
-        b: float,
-        terms_of: TermsOf | None,
-    ) -> tuple[Keys, Scores, Scores]:
-        """Keys and scores of the best, and the scores of `also`, ascending keys."""
         if limit < 0:
             raise InvalidInput(f"limit must not be negative, not {limit}")
-        others = np.zeros(0 if also is None else len(also))
         try:
             plan = self._plan(query, k1, b)
             if not plan.terms or not limit:
-                return np.empty(0, dtype=np.int64), np.empty(0), others
+                return np.empty(0, dtype=np.int64), np.empty(0)
             if among is None:
                 exact = plan.documents <= self._exact_documents or plan.postings <= self._postings_budget
                 # A long answer would have too many texts read.
                 texts = terms_of if limit <= self._shortlist else None
                 bounds = None if exact else _Bounds(self._postings_budget, self._shortlist, texts)
-                numbers = None if also is None else plan.numbers(also)
-                keys, scores, found = plan.search(limit, None, bounds, numbers)
-                if also is not None and numbers is not None:
-                    others[also.searchsorted(plan.keys(numbers))] = found
-                return keys, scores, others
+                return plan.search(limit, None, bounds)
             chosen = plan.numbers(among)
             # One look into a list costs about as much as reading eight of its entries, and most of these
             # need not be read.
             if len(chosen) <= 1_024 or 4 * len(chosen) * len(plan.terms) <= plan.postings:
-                return *plan.best(chosen, plan.scores(chosen), limit), others
+                return plan.best(chosen, plan.scores(chosen), limit)
             return plan.search(limit, chosen, None)
         except IndexError as error:
             raise DamagedSegment(_DAMAGE) from error
@@ -876,15 +838,11 @@ class TextIndex:
     def frequencies(self, names: Sequence[str]) -> list[int]:
         """In how many documents each of these terms stands."""
         hashes = [term_hash(name) for name in names]
-        found = [self._tail.frequency(name) for name in names]
+        found = self._tail.frequencies(hashes)
         for source in self._segments:
             for place, first, last in source.postings(hashes):
                 found[place] += last - first
         return found
-
-    def ceiling(self, query: Mapping[str, float], k1: float = K1, b: float = B) -> float:
-        """What a document of average length would score that holds every term of the query once."""
-        return sum(self._plan(query, k1, b).weights)
 
     def _plan(self, query: Mapping[str, float], k1: float, b: float) -> _Plan:
         """How to answer a query. The last two are kept: a question is searched and scored, and so are its links."""
@@ -1073,48 +1031,40 @@ class _Plan:
 
     # Search
 
-    def search(
-        self, limit: int, among: Numbers | None, bounds: _Bounds | None, also: Numbers | None = None
-    ) -> tuple[Keys, Scores, Scores]:
+    def search(self, limit: int, among: Numbers | None, bounds: _Bounds | None) -> tuple[Keys, Scores]:
         """The best documents, reading no more of the common terms than it takes to be sure of them.
 
-        Only `bounds` make it less than exact, as `TextIndex` says. The last of the three are the scores of
-        `also`, ascending numbers.
+        Only `bounds` make it less than exact, as `TextIndex` says.
         """
         sums = _Sums(self._bases[-1], among)
-        asked = np.empty(0, dtype=np.intp) if also is None else also
         try:
-            if bounds is None:
-                numbers, scores, asked_scores = self._search_all(sums, limit, asked)
-            else:
-                numbers, scores, asked_scores = self._search_within(sums, limit, bounds, asked)
+            numbers, scores = (
+                self._search_all(sums, limit) if bounds is None else self._search_within(sums, limit, bounds)
+            )
             answer = self.best(numbers, scores, limit)
         except BaseException:
             sums.discard()
             raise
         sums.clear()
-        return *answer, asked_scores
+        return answer
 
-    def _search_all(self, sums: _Sums, limit: int, asked: Numbers) -> tuple[Numbers, Scores, Scores]:
-        """The documents that can be among the best, and their scores; and the scores of those asked for.
+    def _search_all(self, sums: _Sums, limit: int) -> tuple[Numbers, Scores]:
+        """The documents that can be among the best, and their scores.
 
         The terms that weigh most name a few good documents. What these score in full is the least that one of the
         best must reach (`goal`), so it is known from then on how far the others must be read: until what is left
         is a part of that, and few documents are near enough to it to be worth a look into the lists left.
         """
         position = 0
-        numbers, scores = np.empty(0, dtype=np.intp), np.empty(0)
+        numbers = np.empty(0, dtype=np.intp)
         while position < len(self.terms) and len(numbers) < limit:
             position = self._read_batch(sums, position)
-            numbers, scores = sums.leading(_LEADING * limit)
+            numbers, _ = sums.leading(_LEADING * limit)
         if position == len(self.terms):
-            numbers, scores = sums.select_all(sums.threshold(limit))
-            return numbers, scores, sums.of(asked)
-        known = np.sort(np.concatenate((numbers, asked)))
-        known = known.compress(_changes(known))
+            return sums.select_all(sums.threshold(limit))
+        known = np.sort(numbers)
         known_scores = sums.of(known)
         self._complete(known, known_scores, self._pending(position))
-        asked_scores = known_scores.take(known.searchsorted(asked))
         goal = _threshold(known_scores, limit) * (1.0 - _SLACK)
         sums.leave_out(known)
         while position < len(self.terms):
@@ -1127,7 +1077,7 @@ class _Plan:
         else:
             others = sums.select_all(goal)
         more, more_scores = self._reaching(goal, *others, position)
-        return np.concatenate((known, more)), np.concatenate((known_scores, more_scores)), asked_scores
+        return np.concatenate((known, more)), np.concatenate((known_scores, more_scores))
 
     def _read_batch(self, sums: _Sums, position: int) -> int:
         """Sum up the next term, and those after it while they are small; the first that was not read."""
@@ -1151,9 +1101,7 @@ class _Plan:
             numbers, scores = numbers[near], scores[near]
         return numbers, scores
 
-    def _search_within(
-        self, sums: _Sums, limit: int, bounds: _Bounds, asked: Numbers
-    ) -> tuple[Numbers, Scores, Scores]:
+    def _search_within(self, sums: _Sums, limit: int, bounds: _Bounds) -> tuple[Numbers, Scores]:
         """As `_search_all`, but no more than the budget is read, and no more than the shortlist scored."""
         position, left = 0, bounds.postings
         while position < len(self.terms) and self.terms[position].frequency <= left:
@@ -1169,17 +1117,14 @@ class _Plan:
         numbers, scores = sums.select_all(sums.threshold(size))
         if len(numbers) > size:
             numbers, scores = self._newest_of_best(numbers, scores, size)
-        known = np.sort(np.concatenate((numbers, asked)))
-        known = known.compress(_changes(known))
+        known = np.sort(numbers)
         # To analyse a text costs as much as a thousand looks, and reads a page or two where they may read one each.
         if bounds.terms_of is not None and self._is_cold(pending):
             known_scores = self._scores_of_texts(bounds.terms_of(self.keys(known).tolist()))
         else:
             known_scores = sums.of(known)
             self._complete(known, known_scores, pending)
-        asked_scores = known_scores.take(known.searchsorted(asked))
-        listed = known.searchsorted(numbers)
-        return numbers, known_scores.take(listed), asked_scores
+        return known, known_scores
 
     def _is_cold(self, pending: Sequence[_Pending]) -> bool:
         """Whether one of the long lists comes up for the first time in this process."""

@@ -183,12 +183,31 @@ def test_the_speaker_stands_in_for_i(text: str, expected: str) -> None:
         ("我们去年十一月买了车。", "去年十一月 [2025-11]"),
         ("会议改到下周三下午三点。", "下周三下午三点 [2026-03-11]"),
         ("三天前服务器宕机了。", "三天前 [2026-03-02]"),
+        ("合同八月底到期。", "八月底 [2026-08]"),
+        ("比赛定在六月十三。", "六月十三 [2026-06-13]"),
     ],
 )
 def test_relative_dates_stay_as_said_with_the_day_in_brackets(text: str, expected: str) -> None:
     content = only(text, at=THURSDAY).content
     assert expected in content
     assert content.count("[") == expected.count("[")
+
+
+def test_a_span_of_days_is_not_torn_apart() -> None:
+    assert "周一到周四" in only("窗口周一到周四收件，地址是建设路 9 号。", at=THURSDAY).content
+
+
+def test_what_others_will_do_keeps_who_does_it() -> None:
+    assert only("They'll use 40 trucks for the move.").content == "Decision: They'll use 40 trucks for the move"
+
+
+def test_a_decision_keeps_what_it_was_taken_for() -> None:
+    assert "Graz" in only("For the Graz office we decided to buy 12 desks.").content
+
+
+def test_a_fact_is_as_sure_as_the_statement_is_likely_to_matter() -> None:
+    sure, less = only("The release is scheduled for March 20."), only("Never restart the broker by hand.")
+    assert 0 < less.confidence < sure.confidence < 1
 
 
 def test_a_fact_knows_which_part_of_the_source_says_it() -> None:

@@ -1,8 +1,9 @@
 """Key facts out of what was said and done: decisions, reasons, preferences, people, places, dates, numbers, errors.
 
-Rules find them in English and Chinese with no model; with a language model its answer is checked against the source
-and the rules stand in when it is unusable. A fact says what it is about (`key`) where that has one value at a time,
-so that a newer one can be told to contradict an older. Storing and superseding facts is done elsewhere.
+Without a language model, learned weights (`reading`) decide what is worth keeping and rules give it its words, in
+English and Chinese; with one its answer is checked against the source, and weights and rules stand in when it is
+unusable. A fact says what it is about (`key`) where that has one value at a time, so that a newer one can be told to
+contradict an older. Storing and superseding facts is done elsewhere.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any, Final, NamedTuple
 from loom.errors import InvalidInput
 from loom.memory.drafts import task_text
 from loom.memory.language_model import LanguageModel, LanguageModelLike, as_language_model
+from loom.memory.reading import TYPES, Model, Reading, is_kept, read, shipped_model, types_of
 from loom.memory.statements import (
     DATE_CHINESE,
     DATE_ENGLISH,
@@ -36,7 +38,18 @@ from loom.memory.types import FactType, MemoryType, Trust
 from loom.protocol import Task
 from loom.storage.base import Record
 
-__all__ = ["ExtractedFact", "FactExtractor", "FactSource", "borne_out", "contradicts", "corrected", "same_fact"]
+__all__ = [
+    "ExtractedFact",
+    "FactExtractor",
+    "FactSource",
+    "Stated",
+    "borne_out",
+    "contradicts",
+    "corrected",
+    "same_fact",
+    "stated",
+    "worded",
+]
 
 _logger = logging.getLogger(__name__)
 
@@ -110,10 +123,12 @@ class FactExtractor:
 
     `llm` is a callable from prompt to answer, or an object with `complete(prompt)`. What it answers is data: a fact
     whose numbers, names or identifiers are not in the source is refused, and an unusable answer falls back to rules.
+    `weights` decide instead of the shipped ones what is worth keeping.
     """
 
-    def __init__(self, llm: LanguageModelLike | None = None) -> None:
+    def __init__(self, llm: LanguageModelLike | None = None, weights: Model | None = None) -> None:
         self._llm: LanguageModel | None = None if llm is None else as_language_model(llm)
+        self._weights = weights
 
     def extract(
         self,
@@ -134,7 +149,7 @@ class FactExtractor:
             answered = _asked(self._llm, told)
             if answered is not None:
                 return answered
-        return _by_rules(told)
+        return _by_rules(told, self._weights or shipped_model())
 
 
 class _Told(NamedTuple):
@@ -183,14 +198,16 @@ def _task_parts(text: str, task: Task | Mapping[str, Any]) -> tuple[tuple[int, i
 # --- rules -------------------------------------------------------------------------------------------------
 
 
-def _by_rules(told: _Told) -> list[ExtractedFact]:
+def _by_rules(told: _Told, weights: Model) -> list[ExtractedFact]:
     facts: list[ExtractedFact] = []
     seen: set[str] = set()
     for start, end in told.parts:
         part = told.text[start:end]
-        for statement in statements(part):
-            for group in _groups(statement):
-                fact = _fact(group, part, told, start)
+        for reading in read(statements(part), weights):
+            if not is_kept(reading, weights) or not _may_state(reading.statement):
+                continue
+            for group in _said(reading, weights):
+                fact = _fact(group, part, told, start, reading.worth)
                 if fact is None:
                     continue
                 normal = same_fact(fact)
@@ -198,6 +215,68 @@ def _by_rules(told: _Told) -> list[ExtractedFact]:
                     seen.add(normal)
                     facts.append(fact)
     return facts
+
+
+_ORDER_TO_READER = re.compile(r"(?:please )?(?:ignore|disregard|forget)\b|请?(?:忽略|无视|忘记|忘掉)", re.IGNORECASE)
+
+
+def _may_state(statement: Statement) -> bool:
+    """A question, a quotation or an order to whoever reads states nothing, whatever it is about."""
+    if statement.quoted or statement.kind in (_K.QUESTION, _K.SMALL_TALK):
+        return False
+    return _ORDER_TO_READER.match(without_opening(statement.text)) is None
+
+
+def _said(reading: Reading, weights: Model) -> list[_Group]:
+    """What a statement says: the whole of it, as the rules or else the weights see it; a decision without its reason.
+
+    Clauses that the rules cut out of a sentence lost its point too often: a fact is a sentence, but for a decision
+    with a reason, which are two.
+    """
+    statement = reading.statement
+    if statement.kind is _K.DECISION:
+        groups = [*_groups(statement)]
+        if [group.kind for group in groups] == [_K.DECISION, _K.REASON]:
+            return groups
+    return [_Group(_kind(reading, weights), (statement,), "")]
+
+
+def _kind(reading: Reading, weights: Model) -> StatementKind:
+    """What the rules call a statement, or what it most likely is where they call it nothing."""
+    kind = reading.statement.kind
+    if kind in _FORMS and kind is not _K.STATE:
+        return kind
+    types = types_of(reading, weights)
+    return TYPES[max(types, key=types.__getitem__)]
+
+
+class Stated(NamedTuple):
+    """A statement that may be worth keeping, as a fact of its own, and how likely it is one of each type."""
+
+    fact: ExtractedFact
+    statement: Statement
+    worth: float
+    types: Mapping[str, float]
+
+
+def stated(text: str, *, speaker: str | None, others: bool, weights: Model, least: float) -> list[Stated]:
+    """The statements of a turn that are worth at least `least`, each whole: what a summary chooses from.
+
+    What stands beside them makes up for what a fact would have to say by itself, and a clause can be told where
+    another one asks: they are judged by their worth alone.
+    """
+    told = _Told(text, ((0, len(text)),), speaker, None, others)
+    found = []
+    for reading in read(statements(text), weights):
+        # A line of code or of a log that reports nothing must be a fact to be told.
+        enough = weights.keep_from if reading.statement.kind is _K.CODE else least
+        if reading.worth >= enough and not reading.statement.quoted:
+            types = types_of(reading, weights)
+            group = _Group(_kind(reading, weights), (reading.statement,), "")
+            fact = _fact(group, text, told, 0, reading.worth, alone=False)
+            if fact is not None:
+                found.append(Stated(fact, reading.statement, reading.worth, types))
+    return found
 
 
 class _Group(NamedTuple):
@@ -326,7 +405,10 @@ _LIGHT_WORDS: Final = _words(
 )
 
 
-def _fact(group: _Group, text: str, told: _Told, offset: int) -> ExtractedFact | None:
+def _fact(
+    group: _Group, text: str, told: _Told, offset: int, worth: float, *, alone: bool = True
+) -> ExtractedFact | None:
+    """The group as a fact, or None where it is not one, or cannot be understood `alone` and would have to be."""
     kind = group.kind
     if told.others and kind in _NOT_FROM_OTHERS:
         return None
@@ -343,7 +425,7 @@ def _fact(group: _Group, text: str, told: _Told, offset: int) -> ExtractedFact |
     said = said.strip(_END_SIGNS)
     if machine and len(said) > _LONGEST_REPORT:
         said = f"{said[: _LONGEST_REPORT - 1].rstrip()}…"
-    if len(said) > _LONGEST_FACT or not _says_something(said, kind, machine):
+    if len(said) > _LONGEST_FACT or (alone and not _says_something(said, kind, machine)):
         return None
     correction = _correction(said)
     key, value = (None, None) if machine else _key_and_value(said, kind, told.speaker, chinese)
@@ -359,7 +441,7 @@ def _fact(group: _Group, text: str, told: _Told, offset: int) -> ExtractedFact |
         content=f"{label}: {said}",
         fact_type=form.fact_type,
         label=label,
-        confidence=round(form.confidence * (_OTHERS_CONFIDENCE if told.others else 1.0), 3),
+        confidence=round(worth * (_OTHERS_CONFIDENCE if told.others else 1.0), 3),
         kind=kind,
         span=(offset + start, offset + end),
         key=key,
@@ -393,11 +475,19 @@ _CLOSING = re.compile(
 )
 
 
+def worded(said: str, speaker: str | None) -> str:
+    """A clause as a summary says it: on one line, without what only opens or closes it, the speaker named."""
+    said = " ".join(_spoken(said, is_chinese(said)).split()).strip(_END_SIGNS)
+    return _named(said, speaker) if speaker else said
+
+
 def _says_something(said: str, kind: StatementKind, machine: bool) -> bool:
     """Whether it can be understood without the rest of the dialogue: "it works now" cannot."""
     if machine:
         return len(said) >= 6
     found = specifics(said)
+    if not _PLAIN_WORD.search(said):
+        return False  # codes in a row say nothing of themselves
     if found.numbers or found.names or found.identifiers or found.dates:
         return len(said) >= 3
     han = len(_HAN.findall(said))
@@ -408,6 +498,7 @@ def _says_something(said: str, kind: StatementKind, machine: bool) -> bool:
 
 
 _HAN = re.compile("[\u3400-\u9fff]")
+_PLAIN_WORD = re.compile("[\u3400-\u9fff]|(?<![\\w/.-])[^\\W\\d_]{2,}(?![\\w/=])")
 _WORD = re.compile(r"[a-z][a-z'’-]*")
 _LIGHT_CHINESE = re.compile(
     "我们?|你们?|他们?|她们?|它|这个?|那个?|已经|现在|修复|修好|解决|恢复|搞定|正常|失败|报错|错误|问题|决定|同意|"
@@ -420,7 +511,7 @@ _LIGHT_CHINESE = re.compile(
 _DECIDED = re.compile(
     r"(?:.{0,60}?\b(?:we|i|they|the team|everyone|it)(?:'ve| have| has|'s| was| were)?(?: (?:finally|all|both|"
     r"just|also|already|now|eventually|ultimately|then))* "
-    r"(?:decided|agreed|chose|opted|voted|resolved|settled)(?: (?:to|on|for|that we|that))?|(?:we|i|they)(?:'ll| "
+    r"(?:decided|agreed|chose|opted|voted|resolved|settled)(?: (?:to|on|for|that we|that))?|(?:we|i)(?:'ll| "
     r"will| are going to|'re going to)(?: now)?"
     r"|let(?:'|’)?s|(?:the |our |final )?decision(?: is| was|:)(?: to)?)\s+",
     re.IGNORECASE,
@@ -441,7 +532,11 @@ def _decision(said: str, before: str, chinese: bool) -> str:
     if match is None or len(said) - match.end() < 4:
         return said
     decided = said[match.end() :]
-    topic = _TOPIC.search(before)
+    left_out = said[: match.end()]
+    topic = _TOPIC.search(before) or _TOPIC.search(left_out)
+    if topic is None and any(specifics(left_out)[:-1]):
+        # What it was decided for or when belongs to it.
+        return said
     if topic is not None and topic["head"] in decided and topic["topic"] not in decided:
         verb = re.match(r"(?:继续|统一|先|都)*(?:使用|采用|选用|选择|用|选)\s?", decided)
         at = verb.end() if verb else 0
@@ -538,6 +633,11 @@ _PAST_TENSE = re.compile(
 )
 
 
+_SPAN_GOES_ON = re.compile(
+    r"\s?(?:[到至、~～–-](?=[周星礼上下\d一二三四五六七八九十])|(?:to|until|and) (?=\w+day\b))"
+)
+
+
 def with_dates(said: str, at: datetime) -> str:
     """The text with the day, month or year in brackets after each relative or incomplete date in it."""
     day = at.date()
@@ -548,7 +648,8 @@ def with_dates(said: str, at: datetime) -> str:
     marks += [(m.end(), _english_date(m.group(), day, past)) for m in DATE_ENGLISH.finditer(said)]
     taken = len(said) + 1
     for end, resolved in sorted(marks, reverse=True):
-        if resolved and end < taken:
+        # The first day of a span would be torn from the last: "Monday to Thursday".
+        if resolved and end < taken and not _SPAN_GOES_ON.match(said, end):
             said = f"{said[:end]} [{resolved}]{said[end:]}"
             taken = end
     return said
@@ -615,7 +716,7 @@ def _chinese_date(phrase: str, day: date, past: bool) -> str:
     if re.search(r"\d{4}", phrase):
         return ""
     if months:
-        days = re.search(r"(\d{1,2}|[一二三四五六七八九十廿]{1,3}) ?[日号]", phrase)
+        days = re.search(r"月 ?(\d{1,2}|[一二三四五六七八九十廿]{1,3}) ?[日号]?", phrase)
         month, number = _han_number(months[1]), _han_number(days[1]) if days else None
         if not 1 <= month <= 12:
             return ""

@@ -185,12 +185,18 @@ DATE_ENGLISH = re.compile(
     rf"|(?:at )?{_CLOCK}|\d{{1,2}} ?(?:am|pm))\b",
     re.IGNORECASE,
 )
+# Every date has a digit or one of these in it; most sentences have neither.
+_DATE_HINT = re.compile(
+    r"\d|day|last|next|ago|later|earlier|from now|tomorrow|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec",
+    re.IGNORECASE,
+)
 _TIME_OF_DAY: Final = "(?:凌晨|清晨|早上|上午|中午|下午|傍晚|晚上|半夜)"
 _NUMERAL: Final = "[〇一二两三四五六七八九十\\d]"
 _HOUR_CHINESE: Final = rf"{_NUMERAL}{{1,2}}点(?:半|{_NUMERAL}{{1,3}}分?)?(?![^\W\d]?(?:建议|意见|钱|了))"
 DATE_CHINESE = re.compile(
     r"(?:\d{4}-\d\d-\d\d|(?:(?:\d{4}|今|明|去|后|前)年 ?)?(?:\d{1,2}|[一二三四五六七八九十]{1,2}) ?月(?!份?[内里])份?"
-    r"(?: ?(?:\d{1,2}|[一二三四五六七八九十廿]{1,3}) ?[日号])?"
+    r"(?: ?(?:\d{1,2}|[一二三四五六七八九十廿]{1,3}) ?[日号]|[一二三四五六七八九十廿]{1,3}(?![个天年多岁位人次月])|"
+    r"[底初末]|[上中下]旬)?"
     r"|(?<![\d.,:/])\d{1,2} ?[日号](?![楼线机院店门])"
     r"|(?:上|下|这|本)?个?(?:周|星期|礼拜)[一二三四五六日天](?![^\W\d_]?[期])"
     r"|昨天|前天|后天|明天|昨晚|大前天|[上下]个?(?:月|周|星期|礼拜|季度)|去年|明年|前年|后年|(?:19|20)\d\d年"
@@ -249,7 +255,7 @@ def specifics(text: str) -> Specifics:
     for match in _PIECE.finditer(text):
         piece = match.group()
         between = text[previous_end : match.start()]
-        opening = opening or any(mark in between for mark in '.!?。！？\n:："“') or not between.isspace()
+        opening = opening or not between.isspace() or "\n" in between
         previous_end = match.end()
         first = piece[0]
         if first.isdigit() or first in "$€£¥":
@@ -270,7 +276,8 @@ def specifics(text: str) -> Specifics:
         dates = []
     if not negated and ("n't" in text or "n’t" in text):
         negated = True
-    dates += [match.group() for match in DATE_ENGLISH.finditer(text)]
+    if _DATE_HINT.search(text):
+        dates += [match.group() for match in DATE_ENGLISH.finditer(text)]
     return Specifics(tuple(dict.fromkeys(numbers)), tuple(dates), tuple(names), tuple(identifiers), negated)
 
 
@@ -282,15 +289,13 @@ def _is_number(piece: str) -> bool:
 
 def _is_identifier(piece: str) -> bool:
     """By its form: a path, a dotted or underscored name, camel case, letters with digits, a call."""
-    if piece.startswith(("http", "./", "~/", "/")) or piece.endswith(("()", "++", "#")):
+    if _IDENTIFIER_FORM.search(piece):
         return True
-    if "_" in piece or "/" in piece or "::" in piece or "@" in piece or "=" in piece or "#" in piece:
-        return True
-    if "." in piece.strip("."):
-        return True
-    inner = piece[1:]
-    has_digit = any(character.isdigit() for character in piece)
-    return has_digit or (any(map(str.isupper, inner)) and any(map(str.islower, piece)) and "-" not in piece)
+    return "-" not in piece and not piece[1:].islower() and _CAMEL.search(piece) is not None
+
+
+_IDENTIFIER_FORM = re.compile(r"^http|[_/@=#\d]|::|[^.]\.+[^.]|\(\)$|\+\+$", re.ASCII)
+_CAMEL = re.compile(r"^(?=.*[a-z]).+[A-Z]", re.ASCII)
 
 
 def _is_name_form(piece: str) -> bool:

@@ -20,12 +20,13 @@ from loom.errors import InvalidInput
 from loom.memory.drafts import message_text
 from loom.memory.language_model import LanguageModel, LanguageModelLike, as_language_model
 from loom.memory.tokenizer import TokenCounter, default_counter
-from loom.memory.types import MemoryType, TaskSummary, Trust
+from loom.memory.types import MemoryType, TaskSummary
 from loom.protocol import Task
 from loom.storage.base import Draft, Record
 
 if TYPE_CHECKING:  # the rules cost tens of milliseconds to import; only who summarises pays for them
-    from loom.memory.fact_extractor import ExtractedFact
+    from loom.memory.fact_extractor import Stated
+    from loom.memory.reading import Model
     from loom.memory.statements import StatementKind
 
 __all__ = [
@@ -242,14 +243,21 @@ class Summary:
 class Summarizer:
     """Summaries of dialogues within a token budget, in the language of the dialogue.
 
-    Without `llm` it chooses statements by what they do (`statements.WEIGHTS`), newest version first, and shortens
-    them as far as the budget asks. With one, its answer is used if it keeps to the budget and states no number,
-    name or identifier that the dialogue has not; otherwise the choice is made here.
+    Without `llm` it chooses clauses by what they are likely to tell (`reading`) and what that is worth
+    (`statements.WEIGHTS`), newest version first, and shortens them as far as the budget asks. With one, its answer is
+    used if it keeps to the budget and states no number, name or identifier that the dialogue has not; otherwise the
+    choice is made here. `weights` are learned ones to use instead of those that are shipped.
     """
 
-    def __init__(self, llm: LanguageModelLike | None = None, token_counter: TokenCounter | None = None) -> None:
+    def __init__(
+        self,
+        llm: LanguageModelLike | None = None,
+        token_counter: TokenCounter | None = None,
+        weights: Model | None = None,
+    ) -> None:
         self._llm: LanguageModel | None = None if llm is None else as_language_model(llm)
         self.counter: TokenCounter = default_counter() if token_counter is None else token_counter
+        self._weights = weights
 
     def summarize(self, turns: Iterable[Turn], *, budget: int) -> Summary:
         """The turns, given in the order of time, in at most `budget` tokens."""
@@ -260,7 +268,7 @@ class Summarizer:
             summary = self._asked(self._llm, told, budget)
             if summary is not None:
                 return summary
-        return _extracted(told, budget, self.counter)
+        return _extracted(told, budget, self.counter, self._weights)
 
     def summarize_messages(self, messages: Iterable[Mapping[str, Any]], *, budget: int) -> Summary:
         """Chat messages (text, parts, tool calls and results) in at most `budget` tokens."""
@@ -320,15 +328,15 @@ def compact_messages(
 
 @dataclass(slots=True, eq=False)
 class _Unit:
-    """A statement that may be in the summary, at four lengths, and how much it is worth."""
+    """A clause that may be in the summary, at four lengths, and how much it is worth."""
 
     place: int
     turn: Turn
     kind: StatementKind
-    weight: float
+    worth: float
     forms: tuple[str, ...]
     costs: tuple[int, ...]
-    score: float = 0.0
+    score: float
     level: int = 0
     partner: _Unit | None = None
 
@@ -343,16 +351,18 @@ class _Unit:
 
 _LONGEST_MACHINE_LINE = 160
 _SHORTEST = 3  # the index of the shortest form
-_CHAIN = 8  # how many statements back a fix looks for its problem
+_CHAIN = 8  # how many clauses back a fix looks for its problem
+_CHAIN_BONUS = 1.8  # for a problem with its solution: they outlast a short decision, at no cost to the rest
+_LEAST_WORTH = 0.1  # of statements less likely to matter than this, one in twenty did
+_LESSER = 0.1  # the share of its value that what weighs less than KEEP_FROM has beside what is kept first
 
 
-def _extracted(turns: list[Turn], budget: int, counter: TokenCounter) -> Summary:
-    units = _units(turns, counter)
-    if not units or not budget:
+def _extracted(turns: list[Turn], budget: int, counter: TokenCounter, weights: Model | None) -> Summary:
+    units = _units(turns, counter, weights) if budget else []
+    if not units:
         return Summary("", 0, "extractive")
-    _score(units)
-    chosen = _chosen([unit for unit in units if unit.weight >= KEEP_FROM - 1e-9], budget)
-    _use_room(chosen, [unit for unit in units if unit.weight < KEEP_FROM - 1e-9], budget)
+    _join_chains(units)
+    chosen = _chosen(units, budget)
     while True:
         chosen.sort(key=lambda unit: unit.place)
         text = _rendered(chosen)
@@ -362,21 +372,48 @@ def _extracted(turns: list[Turn], budget: int, counter: TokenCounter) -> Summary
         # The parts were counted one by one, and together cost a little more or less.
         chosen.remove(min(chosen, key=_density))
     sources = tuple(dict.fromkeys(unit.turn.id for unit in chosen))
-    kept = tuple(Kept(unit.text, unit.turn.id, unit.kind.value, unit.weight) for unit in chosen)
+    kept = tuple(Kept(unit.text, unit.turn.id, unit.kind.value, round(unit.worth, 3)) for unit in chosen)
     return Summary(text, tokens, "extractive", sources, kept)
 
 
-def _units(turns: list[Turn], counter: TokenCounter) -> list[_Unit]:
-    """The statements worth keeping, each once: of what repeats or is corrected, the newest version."""
-    from loom.memory.fact_extractor import FactExtractor, contradicts, corrected, same_fact
-    from loom.memory.statements import WEIGHTS
+def _units(turns: list[Turn], counter: TokenCounter, weights: Model | None) -> list[_Unit]:
+    """The clauses that may be worth keeping. Of what repeats or is corrected, only those of the newest version."""
+    from loom.memory.fact_extractor import worded
+    from loom.memory.reading import points, shipped_model
+    from loom.memory.statements import clauses
 
-    extractor = FactExtractor()
-    found: dict[str, tuple[Turn, ExtractedFact]] = {}
+    weights = weights or shipped_model()
+    recency = {id(turn): number / max(1, len(turns) - 1) for number, turn in enumerate(turns)}
+    units: list[_Unit] = []
+    for turn, one, changed in _newest(turns, weights):
+        # Of two decisions, the newer or the more important one is more likely to be asked for.
+        value = _value(one) * (0.95 + 0.1 * recency[id(turn)]) * (0.75 + 0.5 * turn.importance)
+        parts = clauses(one.statement)
+        if changed or len(parts) == 1:
+            pieces = [(one.fact.content.partition(": ")[2], 1.0)]
+        else:
+            pieces = [
+                (worded(part.text, turn.speaker), point)
+                for part, point in zip(parts, points(parts, weights), strict=True)
+            ]
+        for said, point in pieces:
+            forms = _forms(said, one.statement.machine)
+            if forms[0]:
+                costs = tuple(counter.count_batch(forms))
+                units.append(_Unit(len(units), turn, one.fact.kind, one.worth, forms, costs, value * point))
+    return units
+
+
+def _newest(turns: list[Turn], weights: Model) -> list[tuple[Turn, Stated, bool]]:
+    """What the turns state, each thing once and as it was said last, and whether a correction changed its words."""
+    from loom.memory.fact_extractor import contradicts, corrected, same_fact, stated
+
+    found: dict[str, tuple[Turn, Stated, bool]] = {}
     keyed: dict[str, str] = {}
     for turn in turns:
-        trust = Trust.TOOL if turn.role in ("tool", "function") else None
-        for fact in extractor.extract(turn.text, speaker=turn.speaker, trust=trust):
+        others = turn.role in ("tool", "function")
+        for one in stated(turn.text, speaker=turn.speaker, others=others, weights=weights, least=_LEAST_WORTH):
+            fact, changed = one.fact, False
             normal = same_fact(fact)
             found.pop(normal, None)
             if fact.key is not None:
@@ -386,42 +423,45 @@ def _units(turns: list[Turn], counter: TokenCounter) -> list[_Unit]:
                 keyed[fact.key] = normal
             elif fact.replaces is not None:
                 recent = [*found.items()][-_LOOK_BACK:]
-                wrong = [name for name, (_, other) in recent if contradicts(fact, other)]
+                wrong = [name for name, (_, other, _) in recent if contradicts(fact, other.fact)]
                 if wrong:
-                    fact = corrected(fact, found[wrong[-1]][1])
+                    fact, changed = corrected(fact, found[wrong[-1]][1].fact), True
                     normal = same_fact(fact)
                 for name in wrong:
                     del found[name]
-            found[normal] = (turn, fact)
-    units = []
-    for place, (turn, fact) in enumerate(found.values()):
-        forms = _forms(fact)
-        units.append(_Unit(place, turn, fact.kind, WEIGHTS[fact.kind], forms, tuple(counter.count_batch(forms))))
-    return units
+            found[normal] = (turn, one._replace(fact=fact), changed)
+    return [*found.values()]
 
 
 _LOOK_BACK = 40
 
 
-def _score(units: list[_Unit]) -> None:
-    """What each statement is worth: its weight, more where it is recent, important or part of a chain."""
-    from loom.memory.statements import StatementKind, specifics
+def _value(one: Stated) -> float:
+    """What a statement is worth: for each type, how likely it is and what it weighs; most of it by what is kept."""
+    from loom.memory.reading import TYPES
+    from loom.memory.statements import WEIGHTS
 
-    places = {id(unit.turn): unit for unit in units}
-    last = max(1, len(places) - 1)
-    order = {key: number for number, key in enumerate(places)}
-    for unit in units:
-        recency = order[id(unit.turn)] / last
-        found = specifics(unit.forms[0])
-        details = min(3, len(found.numbers) + len(found.dates) + len(found.names) + len(found.identifiers))
-        # Of two decisions, the one with a name or number in it is more likely to be asked for.
-        unit.score = unit.weight * (0.9 + 0.2 * recency) * (0.75 + 0.5 * unit.turn.importance) * (1 + 0.4 * details)
+    value = 0.0
+    for name, probability in one.types.items():
+        weight = WEIGHTS[TYPES[name]]
+        value += probability * weight * (1.0 if weight >= KEEP_FROM - 1e-9 else _LESSER)
+    if one.fact.kind not in TYPES.values():
+        # A changed file or a test result has no type of its own among the marks that the weights were learned from.
+        value = max(value, one.worth * WEIGHTS[one.fact.kind])
+    return value
+
+
+def _join_chains(units: list[_Unit]) -> None:
+    """Problem, solution, result: what a fix answers, and what came of it, are worth as much as the fix."""
+    from loom.memory.statements import StatementKind
+
     for number, unit in enumerate(units):
         if unit.kind is StatementKind.FIX:
-            # Problem, solution, result: what the fix answers, and what came of it, are worth as much as the fix.
             for other in reversed(units[max(0, number - _CHAIN) : number]):
-                if other.kind is StatementKind.ERROR:
-                    other.score = max(other.score, unit.score)
+                # A failed build is a problem too, where its solution stands beside it.
+                failed = other.kind is StatementKind.TEST and other.turn is unit.turn
+                if other.kind is StatementKind.ERROR or failed:
+                    other.score = unit.score = max(other.score, unit.score) * _CHAIN_BONUS
                     unit.partner, other.partner = other, unit
                     break
             for other in units[number + 1 : number + 3]:
@@ -430,13 +470,12 @@ def _score(units: list[_Unit]) -> None:
 
 
 def _density(unit: _Unit) -> float:
-    """What a statement is worth for its tokens. The root lets a fix of 18 tokens go before a decision of 8; by the
-    plain quotient, short remarks pushed fixes out."""
-    return unit.score / float((unit.cost + 2) ** 0.5)
+    """What a clause is worth for its tokens. The exponent lets a fix of 18 tokens go before a result of 8."""
+    return unit.score / float((unit.cost + 1) ** 0.8)
 
 
 def _chosen(units: list[_Unit], budget: int) -> list[_Unit]:
-    """As many of the statements as fit: all of them at the greatest length at which they do, else the densest."""
+    """As many of the clauses as fit: all of them at the greatest length at which they do, else the densest."""
     for level in range(_SHORTEST + 1):
         for unit in units:
             unit.level = level
@@ -452,24 +491,15 @@ def _chosen(units: list[_Unit], budget: int) -> list[_Unit]:
                 chosen.append(one)
                 taken.add(one)
                 room -= one.cost + 1
-    return chosen
-
-
-def _use_room(chosen: list[_Unit], others: list[_Unit], budget: int) -> None:
-    """Spend what is left: on lesser statements, then on longer forms, the newest first."""
-    room = budget - sum(unit.cost + 1 for unit in chosen)
-    for unit in sorted(others, key=lambda unit: (-unit.weight, -unit.place)):
-        unit.level = _SHORTEST
-        if unit.cost + 1 <= room:
-            chosen.append(unit)
-            room -= unit.cost + 1
     for unit in sorted(chosen, key=lambda unit: -unit.place):
+        # What is left goes to longer forms, the newest first.
         for level in range(unit.level):
             growth = unit.costs[level] - unit.cost
             if growth <= room:
                 unit.level = level
                 room -= growth
                 break
+    return chosen
 
 
 def _rendered(units: list[_Unit]) -> str:
@@ -554,13 +584,12 @@ def _shortening() -> _Shortening:
     )
 
 
-def _forms(fact: ExtractedFact) -> tuple[str, str, str, str]:
-    """A statement at four lengths: as said, without padding, without light words, and as a telegram."""
+def _forms(said: str, machine: bool) -> tuple[str, str, str, str]:
+    """A clause at four lengths: as said, without padding, without light words, and as a telegram."""
     from loom.memory.statements import is_chinese
 
     parts = _shortening()
-    said = fact.content.partition(": ")[2]
-    if fact.machine:
+    if machine:
         short = said if len(said) <= _LONGEST_MACHINE_LINE else said[: _LONGEST_MACHINE_LINE - 1].rstrip() + "…"
         return said, short, short, short
     tail = parts.tail.search(said)

@@ -1,0 +1,148 @@
+"""How likely a statement is worth keeping: the model, its weights, and the data that they were learned from."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.dialogues import checksum, load
+from benchmarks.reading_model import DEVELOPMENT, examples, judged, learn, threshold, write
+from loom.memory import reading
+from loom.memory.reading import TYPES, Model, features, is_kept, points, read, shipped_model, types_of
+from loom.memory.statements import clauses, statements
+from loom.memory.summarizer import Summarizer, Turn
+
+
+def worths(text: str) -> list[float]:
+    return [one.worth for one in read(statements(text), shipped_model())]
+
+
+# --- the model ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fact", "chat"),
+    [
+        (
+            "We moved the launch to 14 May because the printer needs nine days.",
+            "Well, that is how it goes with launches.",
+        ),
+        ("The import broke on row 8,112: a date without a year.", "I think we all know that feeling with imports."),
+        ("仓库的租约到九月三十号为止，一个月一万二。", "租房子这种事情真是说来话长。"),
+        ("把超时改成 30 秒以后就不再报错了。", "你说得太有道理了，哈哈。"),
+    ],
+)
+def test_a_fact_is_worth_more_than_talk_about_the_same(fact: str, chat: str) -> None:
+    assert worths(fact)[0] > 0.5 > 0.3 > worths(chat)[0]
+
+
+def test_the_type_with_the_highest_probability_is_what_the_statement_states() -> None:
+    for text, expected in (
+        ("We decided to use PostgreSQL for the ledger.", "decision"),
+        ("Restarting the worker fixed the import.", "fix"),
+        ("审计从5月4日开始。", "date"),
+        ("每个进程占 512 MB。", "number"),
+    ):
+        (one,) = read(statements(text), shipped_model())
+        types = types_of(one, shipped_model())
+        assert max(types, key=types.__getitem__) == expected
+        assert all(0 <= probability <= one.worth for probability in types.values())
+
+
+def test_the_point_is_in_the_clause_that_carries_it() -> None:
+    (sentence,) = statements("I was out walking the dog, but the rent goes up to 980 euros in May, and that's life.")
+    parts = clauses(sentence)
+    likely = points(parts, shipped_model())
+    assert "980" in parts[likely.index(max(likely))].text
+
+
+def test_a_statement_of_one_clause_holds_its_whole_point() -> None:
+    assert points(statements("The rent is 980 euros."), shipped_model()) == [1.0]
+
+
+def test_a_plain_note_is_taken_at_its_word_and_the_same_words_in_talk_are_weighed() -> None:
+    note = "Never drink tap water."
+    (alone,) = read(statements(note), shipped_model())
+    beside = read(statements(f"Guess what my aunt used to say? {note} Funny, isn't it?"), shipped_model())[1]
+    assert is_kept(alone, shipped_model())
+    assert not is_kept(beside, shipped_model())
+
+
+@given(st.text(max_size=300))
+def test_any_text_can_be_judged_and_always_the_same_way(text: str) -> None:
+    found = statements(text)
+    first, second = read(found, shipped_model()), read(found, shipped_model())
+    assert first == second
+    assert [one.statement for one in first] == found
+    assert all(0 <= one.worth <= 1 for one in first)
+
+
+@pytest.mark.parametrize("piece", ["a", "1,", "“", "字", "no ", "7 "])
+def test_what_is_seen_in_a_statement_without_end_is_bounded(piece: str) -> None:
+    assert max(len(seen) for seen in features(statements(piece * 20_000))) < 1_000
+
+
+def test_weights_are_read_at_first_use_only() -> None:
+    code = "import loom, sys; sys.exit('loom.memory.reading' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# --- the shipped weights ------------------------------------------------------------------------------------
+
+
+def test_the_shipped_weights_were_learned_from_the_shipped_dialogues() -> None:
+    assert shipped_model().data == checksum(DEVELOPMENT)
+
+
+def test_the_shipped_weights_are_small_and_know_every_type() -> None:
+    assert reading.WEIGHTS_FILE.stat().st_size < 300_000
+    assert shipped_model().type_weights.keys() == TYPES.keys() == shipped_model().type_bias.keys()
+    assert 0.5 < shipped_model().keep_from < 1
+
+
+def test_every_mark_of_the_development_dialogues_is_in_its_turn() -> None:
+    dialogues = load(DEVELOPMENT)
+    assert len({dialogue.id for dialogue in dialogues}) == len(dialogues)
+    for dialogue in dialogues:
+        for turn in dialogue.utterances:
+            assert [mark.id for mark in turn.marks if not mark.kept_in(turn.text) or mark.type not in TYPES] == []
+
+
+# --- learning -----------------------------------------------------------------------------------------------
+
+
+def test_learning_twice_from_the_same_dialogues_gives_the_same_weights() -> None:
+    known = examples(load(DEVELOPMENT)[:6])
+    assert learn(known) == learn(known)
+
+
+def test_what_was_learned_tells_facts_from_talk_in_dialogues_left_out() -> None:
+    talk = [dialogue for dialogue in load(DEVELOPMENT) if dialogue.id.startswith("zh_")]
+    learned = learn(examples(talk[:12]))
+    found = judged(learned, talk[12:16])
+    right = np.array([bool(one.example.marks) for one in found])
+    worth = np.array([one.worth for one in found])
+    assert worth[right].mean() > 2 * worth[~right].mean()
+    assert 0 < threshold(found, 0.6) <= threshold(found, 0.9) <= 1
+
+
+def test_weights_that_are_written_are_read_as_they_were(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path_factory.mktemp("weights") / "reading.json"
+    made = Model(-1.5, {"w:rent": 0.25}, {"fix": -2.0}, {"fix": {"w:cured": 1.0}}, 0.5, {"#n1": 0.75}, 0.7, "sum")
+    write(made, path)
+    monkeypatch.setattr(reading, "WEIGHTS_FILE", path)
+    assert shipped_model.__wrapped__() == made
+
+
+def test_a_summary_can_be_made_with_other_weights() -> None:
+    told = [Turn("1", "The rent is 980 euros."), Turn("2", "Our dog is called Pepper.")]
+    indifferent = Model(-9.0, {}, dict.fromkeys(TYPES, 0.0), {kind: {} for kind in TYPES}, 0.0, {}, 0.7, "")
+    assert Summarizer().summarize(told, budget=50).text
+    assert not Summarizer(weights=indifferent).summarize(told, budget=50).text

@@ -907,7 +907,7 @@ def test_the_tiers_of_a_stored_file_are_as_they_were_left(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("read_only", [False, True])
-def test_the_archive_of_a_stored_file_and_what_was_drawn_are_as_they_were_left(tmp_path: Path, read_only: bool) -> None:
+def test_archive_and_knowledge_of_a_stored_file_are_as_they_were_left(tmp_path: Path, read_only: bool) -> None:
     """What is in it is written in tests/data/stores/make_v3.py."""
     path = tmp_path / "v3.loom"
     shutil.copy(DATA / "v3.loom", path)

@@ -264,21 +264,27 @@ def _build(memory: Memory, asked: Sequence[str], budget: int, number: int) -> ob
     return memory.context(asked[number], budget=budget)
 
 
-def cost(records: int, rounds: int) -> None:
+def _fill(memory: Memory, records: int) -> None:
+    """Bring a memory to so many records; one that has them from an earlier run is used as it is."""
+    there = memory.get_stats()["records"]
+    batch: list[str] = []
+    for number, text in enumerate(messages(records)):
+        if number < there:
+            continue
+        batch.append(text)
+        if len(batch) == 5_000 or number == records - 1:
+            memory.remember(batch, session_id=f"s{number // 5_000}")
+            batch = []
+    memory.flush()
+
+
+def cost(records: int, rounds: int, store: Path | None) -> None:
     asked = questions(60)
     with (
         tempfile.TemporaryDirectory() as folder,
-        open_memory(Path(folder) / "cost.loom", embedder="none", derive=False) as memory,
+        open_memory(store or Path(folder) / "cost.loom", embedder="none", derive=False) as memory,
     ):
-        batch: list[str] = []
-        for text in messages(records):
-            batch.append(text)
-            if len(batch) == 5_000:
-                memory.remember(batch, session_id=f"s{len(batch)}")
-                batch = []
-        if batch:
-            memory.remember(batch)
-        memory.flush()
+        _fill(memory, records)
         print(f"CPU of a prompt over {records:,} memories, milliseconds")
         print(f"  {'budget':<10}{'recall p50':>11}{'p95':>8}{'context p50':>13}{'p95':>8}{'bound p50':>11}{'p95':>8}")
         for budget in (2_000, 8_192):
@@ -325,6 +331,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--turns", type=int, default=400)
     parser.add_argument("--memories", type=int, default=5_000, help="of our own, for the conversation")
     parser.add_argument("--records", type=int, default=100_000)
+    parser.add_argument("--store", type=Path, help="a file for the memories of `cost`, kept for the next run")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="only draw a prompt, into this file")
     options = parser.parse_args(arguments)
@@ -349,7 +356,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             order = np.random.default_rng(3).permutation(len(several))
             prefix(told, [several[at] for at in order], options.turns, options.embedder)
     if "cost" in parts:
-        cost(options.records, options.rounds)
+        cost(options.records, options.rounds, options.store)
 
 
 if __name__ == "__main__":

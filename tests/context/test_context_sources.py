@@ -152,7 +152,7 @@ def test_a_knowledge_base_is_asked_once_for_each_session_and_question(manager: M
     clock.now += timedelta(seconds=61)
     build(source, session_id="a")
     assert len(base.asked) == 3
-    kept = manager.scope_entries(MemoryScope.SHARED)
+    kept = manager.scopes.entries(MemoryScope.SHARED)
     assert {entry.metadata["session_id"] for entry in kept} == {"a", "b"}
     assert lines(build(ScopeSource(manager))) == []  # what is cached is no value of its own
 

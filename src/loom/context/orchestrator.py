@@ -19,7 +19,7 @@ from loom.context.items import Candidate, ContextItem, DroppedItem, Message, Pla
 from loom.context.layout import Layout, LayoutBook
 from loom.context.parts import Part, Prompt, Quotes, part_of, talk_parts
 from loom.context.rendering import CUT_OFF, READING_RULE, asked, asks, to_anthropic
-from loom.context.sources import ContextSource, SharedPool, SharedPoolSource, as_source
+from loom.context.sources import LEAST_ITEM_TOKENS, ContextSource, SharedPool, SharedPoolSource, as_source
 from loom.context.truncation import SmartTruncator, TruncationStrategy
 from loom.errors import InvalidInput, LoomError, OverBudget
 from loom.memory.tokenizer import TokenCounter, counter_by_name, default_counter
@@ -29,12 +29,6 @@ from loom.storage.base import Record
 __all__ = ["Context", "ContextOrchestrator", "Continuation"]
 
 log = logging.getLogger("loom.context")
-
-# A quotation takes about so many tokens at least; more candidates than fit at that size are not asked for.
-_TOKENS_PER_ITEM = 24
-_FEWEST_ITEMS = 8
-_MOST_ITEMS = 400
-
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
@@ -209,7 +203,7 @@ class ContextOrchestrator:
         import asyncio
 
         request = self._request(current_task, query, system, session_id, budget)
-        answers = await collect_async(self._sources, request.task, self._limits(request), self._timeout_s)
+        answers = await collect_async(self._sources, request.task, request.allocation.room, self._timeout_s)
         return await asyncio.to_thread(self._assemble, request, answers)
 
     def build(
@@ -227,7 +221,7 @@ class ContextOrchestrator:
         fails or is late is named in the result and costs only its own part.
         """
         request = self._request(current_task, query, system, session_id, budget)
-        return self._assemble(request, collect(self._sources, request.task, self._limits(request), self._timeout_s))
+        return self._assemble(request, collect(self._sources, request.task, request.allocation.room, self._timeout_s))
 
     def fit_to_token_limit(
         self,
@@ -269,11 +263,6 @@ class ContextOrchestrator:
         allocation = self._budgeter.allocate(fixed, budget, system=self._count([message]))
         return _Request(task, question, message, allocation, session, Costs(self._counter))
 
-    def _limits(self, request: _Request) -> Mapping[str, int]:
-        """How many items each share is asked for: all might use what the others leave."""
-        most = max(_FEWEST_ITEMS, min(_MOST_ITEMS, request.allocation.room // _TOKENS_PER_ITEM))
-        return dict.fromkeys(request.allocation.shares, most)
-
     def _count(self, messages: Iterable[Message]) -> int:
         return self._counter.safe_count_messages(messages)
 
@@ -292,7 +281,7 @@ class ContextOrchestrator:
 
     def _built(self, request: _Request, offers: Sequence[Offer], allocation: BudgetAllocation) -> Prompt:
         """A prompt from nothing."""
-        fitted = fit(offers, allocation.shares, allocation.room, request.costs)
+        fitted = fit(offers, allocation.shares, allocation.room, request.costs, request.question)
         lasting = [one for one in fitted.quotes if one.place is not Place.STATE]
         states = [one for one in fitted.quotes if one.place is Place.STATE]
         new: list[Part] = [Quotes(lasting, request.costs)] if lasting else []
@@ -448,7 +437,7 @@ def _take(fitted: Fit, candidates: Sequence[Candidate], most: int) -> list[Candi
         if cost:
             most -= cost
             taken.append(one)
-        elif most < _TOKENS_PER_ITEM:
+        elif most < LEAST_ITEM_TOKENS:
             break
     return taken
 

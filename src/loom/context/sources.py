@@ -29,6 +29,7 @@ from loom.protocol import Clock, Task, utc_now
 from loom.storage.base import Filter, Record, Store
 
 __all__ = [
+    "LEAST_ITEM_TOKENS",
     "CallableSource",
     "ContextSource",
     "HoldsManager",
@@ -54,12 +55,21 @@ log = logging.getLogger("loom.context")
 Offered = Candidate | Task | MemoryUnit | Record | Hit | Mapping[str, Any] | str
 """What a source may give: candidates, or whatever can be made one."""
 
+LEAST_ITEM_TOKENS = 24
+"""A quotation takes about so many tokens at least; more items than fit at that size are not asked for."""
+
 _SHARES = ("l1", "l2", "l3_l4", "other")
 # How many steps of an agent may lie between the user's word and the oldest turn at hand.
 _MOST_STEPS = 16
 # How many records are read at once where a filter may pass over most of them.
 _CHUNK = 64
 _KNOWLEDGE_PREFIX = "knowledge:query:"
+# What a quotation has around its text: the name, the line break, a part of the day's heading.
+_FRAME_TOKENS = 6
+# Somewhat more is asked for than fits: of the last ones some are too long, and shorter ones come after them.
+_SPARE = 1.25
+# From how many of the newest records the size of the others is guessed.
+_SAMPLE = 32
 
 
 class ContextSource(Protocol):
@@ -76,6 +86,10 @@ class ContextSource(Protocol):
     def get_context(self, task: Task, max_items: int) -> Iterable[Offered] | Awaitable[Iterable[Offered]]:
         """What bears on a task, at most so many. A question is a task with its words as `content`."""
         ...
+
+    def item_tokens(self, task: Task) -> int:
+        """About how many tokens one of its items takes in a prompt. It is asked for as many items as fit by that."""
+        return LEAST_ITEM_TOKENS
 
     def used(self, records: Sequence[int]) -> None:
         """Told which of its records went into a prompt."""
@@ -233,6 +247,18 @@ class RecallSource(_TierSource):
         self._wanted = wanted or Filter()
         self._neighbours = neighbours
 
+    def item_tokens(self, task: Task) -> int:
+        """What the newest records take on average: what is recalled is read whole, and what is too much in vain.
+
+        Those in the question's script count, if there are some: in Chinese as many signs take four times the tokens.
+        """
+        window = self._store.window(self._node)[:_SAMPLE]
+        records = self._store.records([seq for seq, _ in window]).values()
+        plain = asked(task).isascii()
+        sizes = [one.tokens for one in records if one.content.isascii() is plain] or [one.tokens for one in records]
+        mean = sum(sizes) / len(sizes) if sizes else 0.0
+        return max(LEAST_ITEM_TOKENS, int((mean + _FRAME_TOKENS) / _SPARE))
+
     def get_context(self, task: Task, max_items: int) -> list[Candidate]:
         question = asked(task)
         if not question.strip():
@@ -266,6 +292,7 @@ def _of_hit(hit: Hit, source: str = "recall") -> Candidate:
         created_at=hit.created_at,
         version=hit.version,
         tokens=hit.tokens,
+        copies=hit.copy_ids,
     )
 
 

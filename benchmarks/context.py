@@ -180,7 +180,7 @@ def naive(memory: Memory, question: str) -> tuple[list[dict[str, Any]], set[str]
     count = memory.counter.count
     left = PROMPT // 2
     lines, got = [], set()
-    for hit in memory.recall(question, limit=300):
+    for hit in memory.recall(question, limit=PROMPT // 2 // 40):
         if hit.tokens + 4 <= left:
             left -= hit.tokens + 4
             lines.append(hit.content)
@@ -224,13 +224,12 @@ def prefix(told: Sequence[dict[str, Any]], asked: Sequence[Asked], turns: int, e
             ours = memory.context(one.text, budget=PROMPT, session_id="now", system=SYSTEM)
             within(memory, ours, PROMPT)
             rewrites += ours.prefix == 0
-            alone = memory.context(one.text, budget=PROMPT, system=SYSTEM)
-            simple, simple_ids = naive(memory, one.text)
-            sides: dict[str, tuple[list[dict[str, Any]], set[str]]] = {
-                "continued": (ours.messages, {item.id for item in ours.items}),
-                "stateless": (alone.messages, {item.id for item in alone.items}),
-                "naive": (simple, simple_ids),
-            }
+            sides: dict[str, tuple[list[dict[str, Any]], set[str]]] = {}
+            if number >= WARM_UP - 1:
+                alone = memory.context(one.text, budget=PROMPT, system=SYSTEM)
+                sides["continued"] = (ours.messages, {item.id for item in ours.items})
+                sides["stateless"] = (alone.messages, {item.id for item in alone.items})
+                sides["naive"] = naive(memory, one.text)
             for name, (prompt, ids) in sides.items():
                 tokens = encode("\n".join(f"{message['role']}\n{message['content']}" for message in prompt))
                 if number >= WARM_UP:

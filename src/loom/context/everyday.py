@@ -7,7 +7,14 @@ from collections.abc import Iterable
 from loom.context.budget import BudgetConfig
 from loom.context.layout import LayoutBook
 from loom.context.orchestrator import ContextOrchestrator, Continuation
-from loom.context.sources import L1RecentSource, L2ImportantSource, L3SummarySource, RecallSource, ScopeSource
+from loom.context.sources import (
+    L1RecentSource,
+    L2ImportantSource,
+    L3SummarySource,
+    L4FactSource,
+    RecallSource,
+    ScopeSource,
+)
 from loom.memory.manager import MemoryManager
 
 __all__ = ["CONVERSATION", "QUESTION", "orchestrator_over"]
@@ -39,6 +46,7 @@ def orchestrator_over(
         [
             RecallSource(manager),
             *sources,
+            L4FactSource(manager),
             ScopeSource(manager),
             L1RecentSource(manager, most=few),
             L2ImportantSource(manager, most=few),

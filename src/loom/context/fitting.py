@@ -311,18 +311,18 @@ def fit(offers: Sequence[Offer], shares: Mapping[str, int], room: int, costs: Co
     """
     state = Fit(costs, room, normal_form(question))
     left = dict(shares)
-    queues = {offer.source: [one for one in offer.candidates if one.place is not Place.TURN] for offer in offers}
+    queues = [[one for one in offer.candidates if one.place is not Place.TURN] for offer in offers]
     talk = exchanges_of((one for offer in offers for one in offer.candidates if one.place is Place.TURN), costs)[::-1]
     speakers = next((o for o in offers if any(one.place is Place.TURN for one in o.candidates)), None)
     for flowing in (False, True):
-        for offer in offers:
+        for offer, queue in zip(offers, queues, strict=True):
             most = state.room if flowing else left[offer.share]
             spent = _take_turns(state, talk, most) if offer is speakers else 0
-            spent += _take_quotes(state, queues[offer.source], most - spent)
+            spent += _take_quotes(state, queue, most - spent)
             left[offer.share] -= spent
     state.drop_needless()
     state.exchanges.reverse()
-    for queue in queues.values():
+    for queue in queues:
         state.leave_out_for_room(queue)
     for exchange in talk:
         state.dropped += [_dropped(one, NO_ROOM_TO_SPEAK) for one in exchange.turns]

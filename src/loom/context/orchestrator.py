@@ -22,13 +22,20 @@ from loom.context.rendering import CUT_OFF, READING_RULE, asked, asks, to_anthro
 from loom.context.sources import LEAST_ITEM_TOKENS, ContextSource, SharedPool, SharedPoolSource, as_source
 from loom.context.truncation import SmartTruncator, TruncationStrategy
 from loom.errors import InvalidInput, LoomError, OverBudget
+from loom.memory.sameness import normal_form
 from loom.memory.tokenizer import TokenCounter, counter_by_name, default_counter
+from loom.memory.types import MemoryType
 from loom.protocol import Task
 from loom.storage.base import Record
 
 __all__ = ["Context", "ContextOrchestrator", "Continuation"]
 
 log = logging.getLogger("loom.context")
+
+# A memory of so many tokens is a long one.
+_LONG_TOKENS = 256
+# What drawn facts may have of a continued prompt.
+_FACTS_SHARE = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
@@ -37,20 +44,26 @@ class Continuation:
     Of what is newly recalled the best, up to `append`, stays in the session's prompts; more, up to `aside`, stands
     directly before the question and is gone in the next prompt. A token that stays is paid when it comes and again
     when the prompt is rewritten; one that is shown once is paid once. What scores less than `worth` of the best hit
-    is not shown, and where nothing is asked only `unasked` of it all. A rewrite fills the prompt up to `low`.
+    is not shown, nor a long memory that scores less than `worth` + `dear` of it: one of 256 tokens takes the room of
+    several. Where nothing is asked, only `unasked` of it all is shown. A rewrite fills the prompt up to `low`.
     docs/context.md says what was measured of it.
     """
 
-    append: float = 0.015
-    aside: float = 0.12
-    worth: float = 0.35
-    unasked: float = 0.3
+    append: float = 0.006
+    aside: float = 0.18
+    worth: float = 0.30
+    dear: float = 0.40
+    unasked: float = 0.05
     low: float = 0.60
 
     def __post_init__(self) -> None:
-        for name in ("append", "aside", "worth", "unasked", "low"):
+        for name in ("append", "aside", "worth", "dear", "unasked", "low"):
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise InvalidInput(f"{name} is a share from 0 to 1, not {getattr(self, name)!r}")
+
+    def wants(self, candidate: Candidate, best: float) -> bool:
+        """Whether a hit is worth its tokens, beside the best one's score."""
+        return candidate.score >= (self.worth + self.dear * min(1.0, candidate.tokens / _LONG_TOKENS)) * best
 
 
 class Context(list[Message]):
@@ -282,11 +295,14 @@ class ContextOrchestrator:
     def _built(self, request: _Request, offers: Sequence[Offer], allocation: BudgetAllocation) -> Prompt:
         """A prompt from nothing."""
         fitted = fit(offers, allocation.shares, allocation.room, request.costs, request.question)
-        lasting = [one for one in fitted.quotes if one.place is not Place.STATE]
-        states = [one for one in fitted.quotes if one.place is Place.STATE]
-        new: list[Part] = [Quotes(lasting, request.costs)] if lasting else []
+        # In a session, a fact is shown once: the next prompt may have what it was drawn from.
+        passing = [one for one in fitted.quotes if one.place is Place.STATE or (request.session_id and _is_drawn(one))]
+        abridged = [one for one in fitted.quotes if request.session_id and one.is_abridged]
+        others = {id(one) for one in (*passing, *abridged)}
+        lasting = [one for one in fitted.quotes if id(one) not in others]
+        new: list[Part] = [Quotes(quotes, request.costs) for quotes in (abridged, lasting) if quotes]
         new += talk_parts(fitted.exchanges, request.costs)
-        new += [Quotes(states, request.costs, lasting=False)] if states else []
+        new += [Quotes(passing, request.costs, lasting=False)] if passing else []
         prompt = Prompt([], new, fitted)
         # What parts cost together may be a token more than apart.
         while self._tokens(request, prompt) > allocation.limit and prompt.give_way():
@@ -347,6 +363,7 @@ class ContextOrchestrator:
         else:
             fixed, limit = request.allocation.fixed, request.allocation.limit
             low = max(fixed, int(limit * self._continuation.low))
+            offers = self._with_earlier(offers, book, layout)
             prompt = self._built(request, offers, self._budgeter.allocate(fixed, low))
             is_kept = book.rewrite(session_id, layout, prompt.layout())
         if not is_kept:
@@ -354,6 +371,32 @@ class ContextOrchestrator:
                 "not kept as the session's last prompt: a read-only or busy store, or another was first"
             )
         return prompt
+
+    def _with_earlier(self, offers: Sequence[Offer], book: LayoutBook, layout: Layout) -> list[Offer]:
+        """The offers for a rewrite: what the question needs, then what earlier ones needed, then everything else.
+
+        What was appended was the best for a question of this session, and what is talked of comes up again; the
+        hundredth hit for the present question helps with nothing.
+        """
+        numbers = [number for block in reversed(layout.quotes) for number in block.records]
+        records = book.records(numbers)
+        earlier = tuple(
+            Candidate.of_record(records[number], source="session", reason="needed before in this session")
+            for number in dict.fromkeys(numbers)
+            if number in records and records[number].superseded_at is None
+        )
+        best = max((one.score for one in _recalled(offers)), default=0.0)
+        needed: list[Offer] = []
+        rest: list[Offer] = []
+        for offer in offers:
+            if offer.share == "l3_l4":
+                wanted = [_is_recalled(one) and self._continuation.wants(one, best) for one in offer.candidates]
+                pairs = list(zip(offer.candidates, wanted, strict=True))
+                needed.append(replace(offer, candidates=tuple(one for one, is_wanted in pairs if is_wanted)))
+                rest.append(replace(offer, candidates=tuple(one for one, is_wanted in pairs if not is_wanted)))
+            else:
+                needed.append(offer)
+        return [*needed, Offer("session", "l3_l4", earlier), *rest]
 
     def _appended(
         self, request: _Request, offers: Sequence[Offer], book: LayoutBook, layout: Layout
@@ -365,12 +408,12 @@ class ContextOrchestrator:
         if len(records) < len(set(numbers)) or _has_a_gap(turns, layout):
             return None  # something was forgotten, or more was said since than there is room for
         parts = [part_of(block, records, request.costs) for block in layout.blocks]
-        present = {record.id for record in records.values()}
+        present = {records[number].id for number in layout.whole_records}
         new_turns = [one for one in turns if one.seq > layout.last_turn and one.id not in present]
         talk = talk_parts(exchanges_of(new_turns, request.costs), request.costs)
         prompt = Prompt(parts, [*talk], Fit(request.costs, 0))
         room = request.allocation.limit - self._tokens(request, prompt)
-        fitted = Fit(request.costs, room)
+        fitted = Fit(request.costs, room, normal_form(request.question), {*present, *(one.id for one in new_turns)})
         prompt.fitted = fitted
         corrections = _corrections(records, book)
         if room < 0 or not self._recall_anew(request, fitted, offers, present, corrections):
@@ -392,17 +435,11 @@ class ContextOrchestrator:
         corrections: Sequence[Candidate],
     ) -> bool:
         """Take what was recalled and is not in the prompt yet; False where a rewrite must make room for it."""
-        recalled = [
-            one
-            for offer in offers
-            if offer.share == "l3_l4"
-            for one in offer.candidates
-            if one.place is Place.QUOTE and one.seq and not one.stands_for
-        ]
         rules = self._continuation
-        worth = rules.worth * max((one.score for one in recalled), default=0.0)
+        recalled = _recalled(offers)
+        best = max((one.score for one in recalled), default=0.0)
         known = present | {one.id for one in corrections}
-        fresh = [one for one in recalled if one.id not in known and one.score >= worth]
+        fresh = [one for one in recalled if one.id not in known and rules.wants(one, best)]
         need = 1.0 if asks(request.question) else rules.unasked
         limit = request.allocation.limit
         for one in corrections:
@@ -414,6 +451,8 @@ class ContextOrchestrator:
         others = [one for one in fresh if one.id not in kept]
         wanted, room = int(limit * rules.aside * need), fitted.room
         shown = _take(fitted, others, min(wanted, room))
+        # A fact is shown once: the next prompt may have what it was drawn from.
+        _take(fitted, _drawn(offers), min(int(limit * _FACTS_SHARE * need), fitted.room))
         return room >= wanted or len(shown) == len(others)
 
     def _states(self, fitted: Fit, offers: Sequence[Offer], allocation: BudgetAllocation) -> list[Candidate]:
@@ -427,6 +466,24 @@ class ContextOrchestrator:
                     left[offer.share] -= cost
                     taken.append(one)
         return taken
+
+
+def _is_recalled(candidate: Candidate) -> bool:
+    return candidate.place is Place.QUOTE and bool(candidate.seq) and not candidate.stands_for
+
+
+def _recalled(offers: Iterable[Offer]) -> list[Candidate]:
+    """What was recalled in its own words, best first."""
+    return [one for offer in offers if offer.share == "l3_l4" for one in offer.candidates if _is_recalled(one)]
+
+
+def _is_drawn(candidate: Candidate) -> bool:
+    """Whether it is a fact that the memory has drawn from records."""
+    return candidate.kind == MemoryType.FACT and bool(candidate.stands_for) and not candidate.is_abridged
+
+
+def _drawn(offers: Iterable[Offer]) -> list[Candidate]:
+    return [one for offer in offers for one in offer.candidates if _is_drawn(one)]
 
 
 def _take(fitted: Fit, candidates: Sequence[Candidate], most: int) -> list[Candidate]:

@@ -19,7 +19,7 @@ from loom.memory.manager import MemoryManager
 
 __all__ = ["CONVERSATION", "QUESTION", "orchestrator_over"]
 
-QUESTION = BudgetConfig(l1_ratio=0.06, l2_ratio=0.06, l3_l4_ratio=0.80)
+QUESTION = BudgetConfig(l1_ratio=0.04, l2_ratio=0.04, l3_l4_ratio=0.86)
 """Without a session: what was recalled leads, and a few recent and important records stand beside it."""
 
 CONVERSATION = BudgetConfig(l1_ratio=0.35, l2_ratio=0.08, l3_l4_ratio=0.50)

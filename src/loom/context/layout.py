@@ -27,7 +27,6 @@ class BlockKind(StrEnum):
     """What a block of a layout is."""
 
     QUOTES = "q"
-    SHORT_QUOTES = "b"
     TURNS = "t"
     SHORT_TURNS = "s"
 
@@ -58,20 +57,14 @@ class Layout:
         return [record for block in self.blocks for record in block.records]
 
     @property
-    def whole_records(self) -> set[int]:
-        """The numbers of those that stand there in full."""
-        whole = (block.records for block in self.blocks if block.kind in (BlockKind.QUOTES, BlockKind.TURNS))
-        return {record for records in whole for record in records}
-
-    @property
     def quotes(self) -> list[Block]:
-        """The quotations in full, in their order."""
+        """The quotations, in their order."""
         return [block for block in self.blocks if block.kind is BlockKind.QUOTES]
 
     @property
     def last_turn(self) -> int:
         """The number of the newest turn in it, 0 without one."""
-        turns = (block.records for block in self.blocks if block.kind in (BlockKind.TURNS, BlockKind.SHORT_TURNS))
+        turns = (block.records for block in self.blocks if block.kind is not BlockKind.QUOTES)
         return max((max(records) for records in turns if records), default=0)
 
 

@@ -34,8 +34,9 @@ log = logging.getLogger("loom.context")
 
 # A memory of so many tokens is a long one.
 _LONG_TOKENS = 256
-# What drawn facts may have of a continued prompt.
+# What drawn facts may have of a continued prompt; in a small one, room for a few.
 _FACTS_SHARE = 0.02
+_FACTS_TOKENS = 96
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
@@ -295,12 +296,10 @@ class ContextOrchestrator:
     def _built(self, request: _Request, offers: Sequence[Offer], allocation: BudgetAllocation) -> Prompt:
         """A prompt from nothing."""
         fitted = fit(offers, allocation.shares, allocation.room, request.costs, request.question)
-        # In a session, a fact is shown once: the next prompt may have what it was drawn from.
-        passing = [one for one in fitted.quotes if one.place is Place.STATE or (request.session_id and _is_drawn(one))]
-        abridged = [one for one in fitted.quotes if request.session_id and one.is_abridged]
-        others = {id(one) for one in (*passing, *abridged)}
+        passing = [one for one in fitted.quotes if one.place is Place.STATE or (request.session_id and _passes(one))]
+        others = {id(one) for one in passing}
         lasting = [one for one in fitted.quotes if id(one) not in others]
-        new: list[Part] = [Quotes(quotes, request.costs) for quotes in (abridged, lasting) if quotes]
+        new: list[Part] = [Quotes(lasting, request.costs)] if lasting else []
         new += talk_parts(fitted.exchanges, request.costs)
         new += [Quotes(passing, request.costs, lasting=False)] if passing else []
         prompt = Prompt([], new, fitted)
@@ -408,7 +407,7 @@ class ContextOrchestrator:
         if len(records) < len(set(numbers)) or _has_a_gap(turns, layout):
             return None  # something was forgotten, or more was said since than there is room for
         parts = [part_of(block, records, request.costs) for block in layout.blocks]
-        present = {records[number].id for number in layout.whole_records}
+        present = {record.id for record in records.values()}
         new_turns = [one for one in turns if one.seq > layout.last_turn and one.id not in present]
         talk = talk_parts(exchanges_of(new_turns, request.costs), request.costs)
         prompt = Prompt(parts, [*talk], Fit(request.costs, 0))
@@ -451,8 +450,7 @@ class ContextOrchestrator:
         others = [one for one in fresh if one.id not in kept]
         wanted, room = int(limit * rules.aside * need), fitted.room
         shown = _take(fitted, others, min(wanted, room))
-        # A fact is shown once: the next prompt may have what it was drawn from.
-        _take(fitted, _drawn(offers), min(int(limit * _FACTS_SHARE * need), fitted.room))
+        _take(fitted, _drawn(offers), int(need * max(_FACTS_TOKENS, limit * _FACTS_SHARE)))
         return room >= wanted or len(shown) == len(others)
 
     def _states(self, fitted: Fit, offers: Sequence[Offer], allocation: BudgetAllocation) -> list[Candidate]:
@@ -480,6 +478,11 @@ def _recalled(offers: Iterable[Offer]) -> list[Candidate]:
 def _is_drawn(candidate: Candidate) -> bool:
     """Whether it is a fact that the memory has drawn from records."""
     return candidate.kind == MemoryType.FACT and bool(candidate.stands_for) and not candidate.is_abridged
+
+
+def _passes(candidate: Candidate) -> bool:
+    """Whether it is shown once in a session: the next prompt may have the whole of it, or what it was drawn from."""
+    return candidate.is_abridged or _is_drawn(candidate)
 
 
 def _drawn(offers: Iterable[Offer]) -> list[Candidate]:

@@ -11,7 +11,6 @@ from loom.context.fitting import Costs, Exchange, Fit, exchanges_of, shortened, 
 from loom.context.items import Candidate, ContextItem, DroppedItem, Message, Place
 from loom.context.layout import Block, BlockKind
 from loom.context.rendering import in_reading_order, memory_block
-from loom.context.sources import abridged
 from loom.storage.base import Record
 
 __all__ = ["Part", "Prompt", "Quotes", "Talk", "part_of", "talk_parts"]
@@ -36,7 +35,7 @@ class Part(Protocol):
 
 
 class Quotes:
-    """Quotations in one message: of records in full, or of records in few words."""
+    """Quotations in one message. Those that last are of records in full."""
 
     def __init__(self, quotes: Sequence[Candidate], costs: Costs, lasting: bool = True) -> None:
         self.candidates = in_reading_order(quotes)
@@ -56,8 +55,7 @@ class Quotes:
 
     def block(self) -> Block | None:
         numbers = tuple(one.seq for one in self.candidates if one.seq)
-        kind = BlockKind.SHORT_QUOTES if self.candidates and self.candidates[0].is_abridged else BlockKind.QUOTES
-        return Block(kind, numbers) if self.lasting and numbers else None
+        return Block(BlockKind.QUOTES, numbers) if self.lasting and numbers else None
 
 
 class Talk:
@@ -108,8 +106,6 @@ def part_of(block: Block, records: Mapping[int, Record], costs: Costs) -> Part:
     how = {"source": "session", "reason": "in the prompt before"}
     if block.kind is BlockKind.QUOTES:
         return Quotes([Candidate.of_record(records[number], **how) for number in block.records], costs)
-    if block.kind is BlockKind.SHORT_QUOTES:
-        return Quotes([abridged(records[number], **how) for number in block.records], costs)
     turns = [Candidate.of_record(records[number], place=Place.TURN, tier="l1", **how) for number in block.records]
     found = exchanges_of(turns, costs)
     if block.kind is BlockKind.SHORT_TURNS:

@@ -47,7 +47,6 @@ __all__ = [
     "ScopeSource",
     "SharedPool",
     "SharedPoolSource",
-    "abridged",
     "as_candidate",
     "as_source",
 ]
@@ -189,7 +188,7 @@ class L1RecentSource(_TierSource):
             how = {"source": self.name, "tier": "l1", "score": score, "reason": "recent", "stands_for": drawn}
             return Candidate.of_record(record, place=place, **how)
         reason = f"recent; shortened, {record.tokens:,} tokens in all"
-        return abridged(record, source=self.name, tier="l1", score=score, reason=reason)
+        return _abridged(record, source=self.name, tier="l1", score=score, reason=reason)
 
 
 class L2ImportantSource(_TierSource):
@@ -238,7 +237,7 @@ class L3SummarySource(_TierSource):
         sources = self._drawn_from(record)
         if sources:
             return Candidate.of_record(record, reason=f"sums up {len(sources)} memories", stands_for=sources, **how)
-        return abridged(record, reason="archived, in short", **how)
+        return _abridged(record, reason="archived, in short", **how)
 
 
 class L4FactSource(_TierSource):
@@ -331,7 +330,7 @@ def _of_hit(hit: Hit, source: str = "recall") -> Candidate:
     )
 
 
-def abridged(record: Record, **given: Any) -> Candidate:
+def _abridged(record: Record, **given: Any) -> Candidate:
     """A record in few words, which gives way where the whole of it is in the prompt."""
     return Candidate.of_record(record, text=stand_in(record).text, stands_for=(record.id,), **given)
 

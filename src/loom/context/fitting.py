@@ -99,7 +99,7 @@ class Costs:
 # --- de-duplicating --------------------------------------------------------------------------------------
 
 
-def dedupe(offers: Sequence[Offer], question: str) -> tuple[list[Offer], list[DroppedItem]]:
+def dedupe(offers: Sequence[Offer], question: str | None = None) -> tuple[list[Offer], list[DroppedItem]]:
     """Each memory once, by id over all sources.
 
     A turn of the conversation is preferred to a quotation of the same record; else the first offer counts. The
@@ -107,7 +107,7 @@ def dedupe(offers: Sequence[Offer], question: str) -> tuple[list[Offer], list[Dr
     apart later, by `Fit`: reading what they say takes time, and most of them have no room.
     """
     turns = {one.id for offer in offers for one in offer.candidates if one.place is Place.TURN}
-    asking = _asking(offers, normal_form(question))
+    asking = None if question is None else _asking(offers, normal_form(question))
     seen: set[tuple[str, bool]] = set()
     kept: list[Offer] = []
     dropped: list[DroppedItem] = []
@@ -258,9 +258,11 @@ class Fit:
         self._needless.add(id(candidate))
         self.dropped.append(_dropped(candidate, reason))
 
-    def leave_out_for_room(self, candidates: Iterable[Candidate]) -> None:
-        """Note what was not taken and is not needless."""
-        self.dropped += [_dropped(one, "no room") for one in candidates if id(one) not in self._needless]
+    def leave_out(self, candidates: Iterable[Candidate]) -> None:
+        """Note what was not taken, and why."""
+        for one in candidates:
+            if id(one) not in self._needless:
+                self._leave_out(one, _needless_reason(one) if is_needless(one, self.there) else "no room")
 
     def drop_needless(self) -> None:
         """Let a summary go where what it stands for has come in full after it, and a fact after its source."""
@@ -323,7 +325,7 @@ def fit(offers: Sequence[Offer], shares: Mapping[str, int], room: int, costs: Co
     state.drop_needless()
     state.exchanges.reverse()
     for queue in queues:
-        state.leave_out_for_room(queue)
+        state.leave_out(queue)
     for exchange in talk:
         state.dropped += [_dropped(one, NO_ROOM_TO_SPEAK) for one in exchange.turns]
     return state

@@ -362,7 +362,7 @@ class ContextOrchestrator:
         else:
             fixed, limit = request.allocation.fixed, request.allocation.limit
             low = max(fixed, int(limit * self._continuation.low))
-            offers = self._with_earlier(offers, book, layout)
+            offers, _ = dedupe(self._with_earlier(offers, book, layout))
             prompt = self._built(request, offers, self._budgeter.allocate(fixed, low))
             is_kept = book.rewrite(session_id, layout, prompt.layout())
         if not is_kept:
@@ -408,7 +408,9 @@ class ContextOrchestrator:
             return None  # something was forgotten, or more was said since than there is room for
         parts = [part_of(block, records, request.costs) for block in layout.blocks]
         present = {record.id for record in records.values()}
-        new_turns = [one for one in turns if one.seq > layout.last_turn and one.id not in present]
+        new_turns = [one for one in turns if one.seq > layout.last_turn]
+        if any(one.id in present for one in new_turns):
+            return None  # one that had no room as a turn was quoted: the conversation would have a hole there
         talk = talk_parts(exchanges_of(new_turns, request.costs), request.costs)
         prompt = Prompt(parts, [*talk], Fit(request.costs, 0))
         room = request.allocation.limit - self._tokens(request, prompt)

@@ -9,7 +9,7 @@ are there. `prefix` holds a conversation of 400 turns over a memory of thousands
 one. For each prompt of 16,000 tokens: which share of its tokens is an identical beginning of the prompt before, and
 is the evidence in it; beside the stateless builder and a naive one in the same run. Facts are not drawn here: what
 they say of a turn could not be told by its id. `cost` compares the CPU of
-`context` with that of `recall` on the same store. No LLM is involved.
+`context` with that of `recall` of as many hits as the prompt is chosen from. No LLM is involved.
 """
 
 from __future__ import annotations
@@ -255,8 +255,14 @@ def prefix(told: Sequence[dict[str, Any]], asked: Sequence[Asked], turns: int, e
 # --- cost ------------------------------------------------------------------------------------------------
 
 
-def _recall(memory: Memory, asked: Sequence[str], limit: int, number: int) -> object:
-    return memory.recall(asked[number], limit=limit)
+def _recall(memory: Memory, asked: Sequence[str], limits: Sequence[int], number: int) -> object:
+    return memory.recall(asked[number], limit=limits[number])
+
+
+def _recalled(memory: Memory, question: str, budget: int) -> int:
+    """How many hits a prompt is chosen from; recall of no more is what its CPU is compared with."""
+    sources = memory.context(question, budget=budget).sources
+    return max(1, next(source.offered for source in sources if source.name == "recall"))
 
 
 def _build(memory: Memory, asked: Sequence[str], budget: int, number: int) -> object:
@@ -287,8 +293,8 @@ def cost(records: int, rounds: int, store: Path | None) -> None:
         print(f"CPU of a prompt over {records:,} memories, milliseconds")
         print(f"  {'budget':<10}{'recall p50':>11}{'p95':>8}{'context p50':>13}{'p95':>8}{'bound p50':>11}{'p95':>8}")
         for budget in (2_000, 8_192):
-            limit = max(8, min(400, budget // 24))
-            recall = functools.partial(_recall, memory, asked, limit)
+            limits = [_recalled(memory, one, budget) for one in asked]
+            recall = functools.partial(_recall, memory, asked, limits)
             build = functools.partial(_build, memory, asked, budget)
             runs = best_by_query([recall, build], len(asked), rounds)
             values = [percentile(times, at) for times in runs for at in (50, 95)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -113,7 +114,7 @@ def archived(memory: Memory, count: int = 60) -> None:
         memory.remember(text, role="user", name="Ana", session_id="now", importance=0.7, created_at=moment)
 
 
-BUDGETS = {"l1_token_budget": 300, "l2_token_budget": 400, "l3_token_budget": 2_000}
+BUDGETS: dict[str, Any] = {"l1_token_budget": 300, "l2_token_budget": 400, "l3_token_budget": 2_000}
 
 
 def test_the_archive_in_short_is_in_a_sessions_prompt_but_not_beside_the_whole() -> None:

@@ -22,7 +22,7 @@ log = logging.getLogger("loom.context")
 
 _FEWEST_ITEMS = 8
 _MOST_ITEMS = 400
-# A source that offers so much of the room has offered enough: others want some of it, and asking again costs all of it.
+# A source that offers so much of the room has offered enough: others want some of it, and asking twice costs.
 _FULL = 0.85
 
 
@@ -35,26 +35,16 @@ class Answer:
     error: str = ""
 
 
-def collect(
-    sources: Sequence[ContextSource], task: Task, room: int, timeout_s: float
-) -> list[Answer]:
+def collect(sources: Sequence[ContextSource], task: Task, room: int, timeout_s: float) -> list[Answer]:
     """The answers of all sources, in their order. Each is asked for as many items as fit into so many tokens."""
     deadline = time.monotonic() + timeout_s
-    waiting = {
-        index: _InThread(source, task, room)
-        for index, source in enumerate(sources)
-        if not source.local
-    }
-    answers = {
-        index: _ask(source, task, room) for index, source in enumerate(sources) if source.local
-    }
+    waiting = {index: _InThread(source, task, room) for index, source in enumerate(sources) if not source.local}
+    answers = {index: _ask(source, task, room) for index, source in enumerate(sources) if source.local}
     answers |= {index: thread.answer(deadline, timeout_s) for index, thread in waiting.items()}
     return [answers[index] for index in range(len(sources))]
 
 
-async def collect_async(
-    sources: Sequence[ContextSource], task: Task, room: int, timeout_s: float
-) -> list[Answer]:
+async def collect_async(sources: Sequence[ContextSource], task: Task, room: int, timeout_s: float) -> list[Answer]:
     """The same without blocking the event loop: coroutines run on it, everything else in threads."""
     import asyncio
     import inspect

@@ -238,7 +238,7 @@ class Fit:
 
     @staticmethod
     def _is_too_long(candidate: Candidate, most: int) -> bool:
-        """Whether the stored count says so already: writing a quotation and counting it takes longer than all else."""
+        """Whether the stored count says so already: writing a quotation and counting it is what takes time."""
         whole = candidate.tokens if not candidate.is_abridged else 0
         return whole > most and len(candidate.text) > most
 
@@ -292,7 +292,7 @@ class Fit:
 
 
 def is_needless(candidate: Candidate, there: Collection[str]) -> bool:
-    """Whether what a candidate stands for is there: all of it, or for a fact, which says what each source says, any."""
+    """Whether what a candidate stands for is there: all of it; for a fact, which says what each source says, any."""
     sources = candidate.stands_for
     if candidate.kind == MemoryType.FACT and not candidate.is_abridged:
         return any(one in there for one in sources)

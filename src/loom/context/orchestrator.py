@@ -38,6 +38,7 @@ _LONG_TOKENS = 256
 _FACTS_SHARE = 0.02
 _FACTS_TOKENS = 96
 
+
 @dataclass(frozen=True, slots=True)
 class Continuation:
     """How a session's prompt grows, in shares of its budget: what stays, what is shown once, how far it is emptied.

@@ -339,7 +339,7 @@ class LoomMemory:
         return None if record is None or record.kind != MemoryType.FACT else self._as_fact(record)
 
     def sources_of(self, record: Record) -> tuple[str, ...]:
-        """The ids of what a record was drawn from: for one version of a fact, of its own time and not of the chain."""
+        """The ids of what a record was drawn from; for one version of a fact, of its own time, not of the chain."""
         sources = self._store.neighbours(record.id)[0]
         if record.version > 1 or record.superseded_at is not None:
             told = (self._store.get(one) for one in sources)

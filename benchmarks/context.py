@@ -9,7 +9,7 @@ are there. `prefix` holds a conversation of 400 turns over a memory of thousands
 one. For each prompt of 16,000 tokens: which share of its tokens is an identical beginning of the prompt before, and
 is the evidence in it; beside the stateless builder and a naive one in the same run. Facts are not drawn here: what
 they say of a turn could not be told by its id. `cost` compares the CPU of
-`context` with that of `recall` on the same store. No LLM is involved.
+`context` with that of `recall` of as many hits as the prompt is chosen from. No LLM is involved.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ def naive(memory: Memory, question: str) -> tuple[list[dict[str, Any]], set[str]
     count = memory.counter.count
     left = PROMPT // 2
     lines, got = [], set()
-    for hit in memory.recall(question, limit=300):
+    for hit in memory.recall(question, limit=PROMPT // 2 // 40):
         if hit.tokens + 4 <= left:
             left -= hit.tokens + 4
             lines.append(hit.content)
@@ -224,13 +224,12 @@ def prefix(told: Sequence[dict[str, Any]], asked: Sequence[Asked], turns: int, e
             ours = memory.context(one.text, budget=PROMPT, session_id="now", system=SYSTEM)
             within(memory, ours, PROMPT)
             rewrites += ours.prefix == 0
-            alone = memory.context(one.text, budget=PROMPT, system=SYSTEM)
-            simple, simple_ids = naive(memory, one.text)
-            sides: dict[str, tuple[list[dict[str, Any]], set[str]]] = {
-                "continued": (ours.messages, {item.id for item in ours.items}),
-                "stateless": (alone.messages, {item.id for item in alone.items}),
-                "naive": (simple, simple_ids),
-            }
+            sides: dict[str, tuple[list[dict[str, Any]], set[str]]] = {}
+            if number >= WARM_UP - 1:
+                alone = memory.context(one.text, budget=PROMPT, system=SYSTEM)
+                sides["continued"] = (ours.messages, {item.id for item in ours.items})
+                sides["stateless"] = (alone.messages, {item.id for item in alone.items})
+                sides["naive"] = naive(memory, one.text)
             for name, (prompt, ids) in sides.items():
                 tokens = encode("\n".join(f"{message['role']}\n{message['content']}" for message in prompt))
                 if number >= WARM_UP:
@@ -256,34 +255,46 @@ def prefix(told: Sequence[dict[str, Any]], asked: Sequence[Asked], turns: int, e
 # --- cost ------------------------------------------------------------------------------------------------
 
 
-def _recall(memory: Memory, asked: Sequence[str], limit: int, number: int) -> object:
-    return memory.recall(asked[number], limit=limit)
+def _recall(memory: Memory, asked: Sequence[str], limits: Sequence[int], number: int) -> object:
+    return memory.recall(asked[number], limit=limits[number])
+
+
+def _recalled(memory: Memory, question: str, budget: int) -> int:
+    """How many hits a prompt is chosen from; recall of no more is what its CPU is compared with."""
+    sources = memory.context(question, budget=budget).sources
+    return max(1, next(source.offered for source in sources if source.name == "recall"))
 
 
 def _build(memory: Memory, asked: Sequence[str], budget: int, number: int) -> object:
     return memory.context(asked[number], budget=budget)
 
 
-def cost(records: int, rounds: int) -> None:
+def _fill(memory: Memory, records: int) -> None:
+    """Bring a memory to so many records; one that has them from an earlier run is used as it is."""
+    there = memory.get_stats()["records"]
+    batch: list[str] = []
+    for number, text in enumerate(messages(records)):
+        if number < there:
+            continue
+        batch.append(text)
+        if len(batch) == 5_000 or number == records - 1:
+            memory.remember(batch, session_id=f"s{number // 5_000}")
+            batch = []
+    memory.flush()
+
+
+def cost(records: int, rounds: int, store: Path | None) -> None:
     asked = questions(60)
     with (
         tempfile.TemporaryDirectory() as folder,
-        open_memory(Path(folder) / "cost.loom", embedder="none", derive=False) as memory,
+        open_memory(store or Path(folder) / "cost.loom", embedder="none", derive=False) as memory,
     ):
-        batch: list[str] = []
-        for text in messages(records):
-            batch.append(text)
-            if len(batch) == 5_000:
-                memory.remember(batch, session_id=f"s{len(batch)}")
-                batch = []
-        if batch:
-            memory.remember(batch)
-        memory.flush()
+        _fill(memory, records)
         print(f"CPU of a prompt over {records:,} memories, milliseconds")
         print(f"  {'budget':<10}{'recall p50':>11}{'p95':>8}{'context p50':>13}{'p95':>8}{'bound p50':>11}{'p95':>8}")
         for budget in (2_000, 8_192):
-            limit = max(8, min(400, budget // 24))
-            recall = functools.partial(_recall, memory, asked, limit)
+            limits = [_recalled(memory, one, budget) for one in asked]
+            recall = functools.partial(_recall, memory, asked, limits)
             build = functools.partial(_build, memory, asked, budget)
             runs = best_by_query([recall, build], len(asked), rounds)
             values = [percentile(times, at) for times in runs for at in (50, 95)]
@@ -325,6 +336,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--turns", type=int, default=400)
     parser.add_argument("--memories", type=int, default=5_000, help="of our own, for the conversation")
     parser.add_argument("--records", type=int, default=100_000)
+    parser.add_argument("--store", type=Path, help="a file for the memories of `cost`, kept for the next run")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="only draw a prompt, into this file")
     options = parser.parse_args(arguments)
@@ -349,7 +361,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             order = np.random.default_rng(3).permutation(len(several))
             prefix(told, [several[at] for at in order], options.turns, options.embedder)
     if "cost" in parts:
-        cost(options.records, options.rounds)
+        cost(options.records, options.rounds, options.store)
 
 
 if __name__ == "__main__":

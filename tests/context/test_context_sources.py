@@ -25,6 +25,7 @@ from loom.context import (
 from loom.errors import InvalidInput
 from loom.fractal.memory import MemoryScope
 from loom.memory import MemoryManager
+from loom.memory.shared_pool import SharedMemoryPool
 from loom.memory.tokenizer import TiktokenCounter
 from loom.memory.types import MemoryUnit
 from loom.protocol import Task
@@ -103,6 +104,23 @@ def test_a_pool_registers_itself_and_may_be_narrowed() -> None:
     assert [source.name for source in orchestrator.sources] == ["shared"]
     assert "[SHARED:other] else" in lines(asyncio.run(orchestrator.build_context(query="Which?")))
     assert lines(build(SharedPoolSource(pool, prefix="research:"))) == ["[SHARED:research:a] found"]
+
+
+def test_a_real_pool_of_the_memorys_own_store_is_a_source(tmp_path: Path) -> None:
+    with loom.open(tmp_path / "a.loom", embedder="none") as memory:
+        pool = SharedMemoryPool("team", store=memory.store)
+
+        async def use() -> loom.Context:
+            await pool.write("plan", "three steps", writer_id="ana")
+            await pool.write("research:tide", {"high": "noon"}, writer_id="ben")
+            await pool.write("plan", "four steps", writer_id="ben")
+            return await ContextOrchestrator(memory.counter, shared_pool=pool).build_context(query="What is next?")
+
+        shown = ["[SHARED:plan] four steps", '[SHARED:research:tide] {"high": "noon"}']
+        assert lines(asyncio.run(use())) == shown
+        assert lines(memory.context("What is next?", budget=400, sources=[SharedPoolSource(pool)])) == shown
+        assert lines(build(SharedPoolSource(pool, prefix="research:"))) == shown[1:]
+        pool.close()
 
 
 def test_what_changes_by_itself_stands_behind_what_lasts() -> None:

@@ -154,3 +154,12 @@ def test_an_exchange_goes_from_one_word_of_the_user_to_the_next() -> None:
     messages = conversation(2)[1:]
     assert [list(one) for one in exchanges(messages)] == [[0, 1, 2, 3], [4, 5]]
     assert exchanges([]) == []
+
+
+def test_a_dynamic_summary_is_the_summarizers_where_no_other_is_given() -> None:
+    decided = {"role": "user", "content": "We decided to move the harbour database to port 8443 because of the tide."}
+    talk = [decided, *conversation(40)[1:]]
+    told = SmartTruncator(COUNTER).truncate(talk, 900, "DYNAMIC_SUMMARY").messages[0]["content"]
+    assert "8443" in told  # a decision at the very beginning outlives forty exchanges without one
+    merged = SmartTruncator(COUNTER).truncate(talk, 900, "CONVERSATION_MERGE").messages[0]["content"]
+    assert "8443" not in merged

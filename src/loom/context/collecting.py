@@ -8,17 +8,22 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from loom.context.items import Candidate
-from loom.context.sources import ContextSource, Offered, as_candidate
+from loom.context.sources import LEAST_ITEM_TOKENS, ContextSource, Offered, as_candidate
 from loom.protocol import Task
 
 __all__ = ["Answer", "collect", "collect_async"]
 
 log = logging.getLogger("loom.context")
+
+_FEWEST_ITEMS = 8
+_MOST_ITEMS = 400
+# A source that offers so much of the room has offered enough: others want some of it, and asking twice costs.
+_FULL = 0.85
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,32 +35,22 @@ class Answer:
     error: str = ""
 
 
-def collect(
-    sources: Sequence[ContextSource], task: Task, limits: Mapping[str, int], timeout_s: float
-) -> list[Answer]:
-    """The answers of all sources, in their order. `limits` are items by the name of a share."""
+def collect(sources: Sequence[ContextSource], task: Task, room: int, timeout_s: float) -> list[Answer]:
+    """The answers of all sources, in their order. Each is asked for as many items as fit into so many tokens."""
     deadline = time.monotonic() + timeout_s
-    waiting = {
-        index: _InThread(source, task, limits[source.share])
-        for index, source in enumerate(sources)
-        if not source.local
-    }
-    answers = {
-        index: _ask(source, task, limits[source.share]) for index, source in enumerate(sources) if source.local
-    }
+    waiting = {index: _InThread(source, task, room) for index, source in enumerate(sources) if not source.local}
+    answers = {index: _ask(source, task, room) for index, source in enumerate(sources) if source.local}
     answers |= {index: thread.answer(deadline, timeout_s) for index, thread in waiting.items()}
     return [answers[index] for index in range(len(sources))]
 
 
-async def collect_async(
-    sources: Sequence[ContextSource], task: Task, limits: Mapping[str, int], timeout_s: float
-) -> list[Answer]:
+async def collect_async(sources: Sequence[ContextSource], task: Task, room: int, timeout_s: float) -> list[Answer]:
     """The same without blocking the event loop: coroutines run on it, everything else in threads."""
     import asyncio
     import inspect
 
     awaited = {
-        index: asyncio.ensure_future(_await_source(source, task, limits[source.share]))
+        index: asyncio.ensure_future(_await_source(source, task, room))
         for index, source in enumerate(sources)
         if inspect.iscoroutinefunction(source.get_context)
     }
@@ -65,7 +60,7 @@ async def collect_async(
     try:
         if others:
             blocking = [sources[index] for index in others]
-            answered = await asyncio.to_thread(collect, blocking, task, limits, timeout_s)
+            answered = await asyncio.to_thread(collect, blocking, task, room, timeout_s)
             answers = dict(zip(others, answered, strict=True))
         if awaited:
             await asyncio.wait(awaited.values(), timeout=max(0.0, deadline - time.monotonic()))
@@ -78,24 +73,42 @@ async def collect_async(
     return [answers[index] for index in range(len(sources))]
 
 
-async def _await_source(source: ContextSource, task: Task, limit: int) -> Answer:
+async def _await_source(source: ContextSource, task: Task, room: int) -> Answer:
     try:
+        limit = _fitting(source.item_tokens(task), room)
         offered: Any = source.get_context(task, limit)
         return _answer(source, await offered, limit)
     except Exception as error:
         return _failed(source, error)
 
 
-def _ask(source: ContextSource, task: Task, limit: int) -> Answer:
+def _ask(source: ContextSource, task: Task, room: int) -> Answer:
+    """What a source offers; where it has more and its items are smaller than it thought, as many as fit of those."""
     try:
-        offered = source.get_context(task, limit)
-        if isinstance(offered, Awaitable):
-            import asyncio
-
-            offered = asyncio.run(_awaited(offered))
-        return _answer(source, offered, limit)
+        most = _fitting(LEAST_ITEM_TOKENS, room)
+        limit = _fitting(source.item_tokens(task), room)
+        answer = _answer(source, _offered(source, task, limit), limit)
+        count, tokens = len(answer.candidates), sum(one.tokens for one in answer.candidates)
+        if count < limit or limit >= most or tokens >= _FULL * room:
+            return answer
+        limit = _fitting(max(LEAST_ITEM_TOKENS, tokens // count), room)
+        return _answer(source, _offered(source, task, limit), limit)
     except Exception as error:
         return _failed(source, error)
+
+
+def _fitting(tokens_each: int, room: int) -> int:
+    """How many items of a size fit into so many tokens, within reason."""
+    return max(_FEWEST_ITEMS, min(_MOST_ITEMS, room // tokens_each))
+
+
+def _offered(source: ContextSource, task: Task, limit: int) -> Iterable[Offered]:
+    offered = source.get_context(task, limit)
+    if isinstance(offered, Awaitable):
+        import asyncio
+
+        return asyncio.run(_awaited(offered))
+    return offered
 
 
 async def _awaited(offered: Awaitable[Iterable[Offered]]) -> Iterable[Offered]:
@@ -121,15 +134,15 @@ def _late(source: ContextSource, timeout_s: float) -> Answer:
 class _InThread:
     """One source in a thread of its own. A daemon: one that never returns must not keep the process alive."""
 
-    def __init__(self, source: ContextSource, task: Task, limit: int) -> None:
+    def __init__(self, source: ContextSource, task: Task, room: int) -> None:
         self._source = source
         self._answer: Answer | None = None
         self._done = threading.Event()
-        thread = threading.Thread(target=self._run, args=(task, limit), name=f"loom-{source.name}", daemon=True)
+        thread = threading.Thread(target=self._run, args=(task, room), name=f"loom-{source.name}", daemon=True)
         thread.start()
 
-    def _run(self, task: Task, limit: int) -> None:
-        self._answer = _ask(self._source, task, limit)
+    def _run(self, task: Task, room: int) -> None:
+        self._answer = _ask(self._source, task, room)
         self._done.set()
 
     def answer(self, deadline: float, timeout_s: float) -> Answer:

@@ -7,12 +7,19 @@ from collections.abc import Iterable
 from loom.context.budget import BudgetConfig
 from loom.context.layout import LayoutBook
 from loom.context.orchestrator import ContextOrchestrator, Continuation
-from loom.context.sources import L1RecentSource, L2ImportantSource, L3SummarySource, RecallSource, ScopeSource
+from loom.context.sources import (
+    L1RecentSource,
+    L2ImportantSource,
+    L3SummarySource,
+    L4FactSource,
+    RecallSource,
+    ScopeSource,
+)
 from loom.memory.manager import MemoryManager
 
 __all__ = ["CONVERSATION", "QUESTION", "orchestrator_over"]
 
-QUESTION = BudgetConfig(l1_ratio=0.06, l2_ratio=0.06, l3_l4_ratio=0.80)
+QUESTION = BudgetConfig(l1_ratio=0.04, l2_ratio=0.04, l3_l4_ratio=0.86)
 """Without a session: what was recalled leads, and a few recent and important records stand beside it."""
 
 CONVERSATION = BudgetConfig(l1_ratio=0.35, l2_ratio=0.08, l3_l4_ratio=0.50)
@@ -39,6 +46,7 @@ def orchestrator_over(
         [
             RecallSource(manager),
             *sources,
+            L4FactSource(manager),
             ScopeSource(manager),
             L1RecentSource(manager, most=few),
             L2ImportantSource(manager, most=few),

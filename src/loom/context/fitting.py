@@ -6,7 +6,7 @@ the conversation from its end, by whole exchanges and without a gap, so that wha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -15,6 +15,7 @@ from loom.context.rendering import day_heading, gap_note, memory_block, paired, 
 from loom.memory.sameness import normal_form
 from loom.memory.summarizer import beginning
 from loom.memory.tokenizer import TOKENS_PER_REPLY, TokenCounter
+from loom.memory.types import MemoryType
 
 __all__ = [
     "NO_ROOM_TO_SPEAK",
@@ -25,6 +26,7 @@ __all__ = [
     "dedupe",
     "exchanges_of",
     "fit",
+    "is_needless",
     "shortened",
     "spoken_messages",
 ]
@@ -32,6 +34,7 @@ __all__ = [
 NO_ROOM_TO_SPEAK = "no room for this part of the conversation"
 """Why a turn of the conversation is left out."""
 
+_IS_THE_QUESTION = "it is the question"
 # Less room than this holds no quotation: a line break, a name, a word.
 _LEAST_QUOTE = 4
 # About so many tokens stay of a message whose exchange is too long to go in whole.
@@ -96,38 +99,27 @@ class Costs:
 # --- de-duplicating --------------------------------------------------------------------------------------
 
 
-def dedupe(offers: Sequence[Offer], question: str) -> tuple[list[Offer], list[DroppedItem]]:
-    """Each memory once: by id over all sources, and quotations by what they say and who says it.
+def dedupe(offers: Sequence[Offer], question: str | None = None) -> tuple[list[Offer], list[DroppedItem]]:
+    """Each memory once, by id over all sources.
 
     A turn of the conversation is preferred to a quotation of the same record; else the first offer counts. The
-    question itself is no memory: where it is offered again, it stays out.
+    question itself is no memory: where it is the newest turn, it stays out. Quotations that say the same are told
+    apart later, by `Fit`: reading what they say takes time, and most of them have no room.
     """
     turns = {one.id for offer in offers for one in offer.candidates if one.place is Place.TURN}
-    asked = normal_form(question)
-    asking = _asking(offers, asked)
+    asking = None if question is None else _asking(offers, normal_form(question))
     seen: set[tuple[str, bool]] = set()
-    said: dict[tuple[str, str], str] = {}
     kept: list[Offer] = []
     dropped: list[DroppedItem] = []
     for offer in offers:
         own: list[Candidate] = []
         for one in offer.candidates:
-            reason = ""
-            whole = not one.stands_for
-            if (one.id, whole) in seen or (one.place is not Place.TURN and whole and one.id in turns):
-                reason = "the same memory is offered already"
-            elif one.place is Place.TURN:
-                reason = "it is the question" if one.id == asking else ""
-            else:
-                words = (normal_form(one.text), one.label or one.name or one.role or "")
-                if words[0] == asked:
-                    reason = "it is the question"
-                elif words in said:
-                    reason = f"says the same as {said[words]}"
-                else:
-                    said[words] = one.id
-            if reason:
-                dropped.append(_dropped(one, reason))
+            whole = not one.is_abridged
+            is_turn = one.place is Place.TURN
+            if (one.id, whole) in seen or (not is_turn and whole and one.id in turns):
+                dropped.append(_dropped(one, "the same memory is offered already"))
+            elif is_turn and one.id == asking:
+                dropped.append(_dropped(one, _IS_THE_QUESTION))
             else:
                 seen.add((one.id, whole))
                 own.append(one)
@@ -197,21 +189,29 @@ def spoken_messages(exchanges: Sequence[Exchange]) -> list[Message]:
 
 @dataclass(slots=True)
 class Fit:
-    """What was taken so far, what it costs, and what stayed out."""
+    """What was taken so far, what it costs, and what stayed out.
+
+    `there` are the ids of what is in the prompt, from before and by now. What says the same as something taken, in
+    the same name, is left out; so is a summary of what is there in full, and a fact drawn from it.
+    """
 
     costs: Costs
     room: int
+    question: str = ""
+    there: set[str] = field(default_factory=set)
     quotes: list[Candidate] = field(default_factory=list)
     exchanges: list[Exchange] = field(default_factory=list)  # the newest first while fitting
     tokens: dict[str, int] = field(default_factory=dict)
     dropped: list[DroppedItem] = field(default_factory=list)
     days: set[tuple[int, int, int]] = field(default_factory=set)
     lasting: int = 0  # how many of the quotes stay in the session's next prompt
+    _said: dict[tuple[str, str], str] = field(default_factory=dict)
+    _needless: set[int] = field(default_factory=set)  # candidates that are left out whatever room there is
 
     def quote(self, candidate: Candidate, most: int) -> int:
-        """Take a quotation if it costs at most so much; what it cost, or 0."""
-        if candidate.tokens > 2 * most + _LEAST_QUOTE and len(candidate.text) > 4 * most:
-            return 0  # counting megabytes that cannot fit takes seconds
+        """Take a quotation if it costs at most so much and is not there already; what it cost, or 0."""
+        if id(candidate) in self._needless or self._is_too_long(candidate, min(most, self.room)):
+            return 0
         cost = self.costs.line(candidate)
         if not self.quotes:
             cost += self.costs.frame
@@ -223,12 +223,54 @@ class Fit:
                 cost += self.costs.heading(moment)
         if cost > min(most, self.room):
             return 0
+        reason = self._why_not(candidate)
+        if reason:
+            self._leave_out(candidate, reason)
+            return 0
         if day is not None:
             self.days.add(day)
         self.quotes.append(candidate)
+        if not candidate.is_abridged:
+            self.there.add(candidate.id)
         self.tokens[candidate.id] = cost
         self.room -= cost
         return cost
+
+    @staticmethod
+    def _is_too_long(candidate: Candidate, most: int) -> bool:
+        """Whether the stored count says so already: writing a quotation and counting it is what takes time."""
+        whole = candidate.tokens if not candidate.is_abridged else 0
+        return whole > most and len(candidate.text) > most
+
+    def _why_not(self, candidate: Candidate) -> str:
+        """What makes a quotation needless, if anything does."""
+        if is_needless(candidate, self.there):
+            return _needless_reason(candidate)
+        twin = next((one for one in candidate.copies if one in self.there), None)
+        if twin is None:
+            words = (normal_form(candidate.text), candidate.label or candidate.name or candidate.role or "")
+            if words[0] == self.question:
+                return _IS_THE_QUESTION
+            twin = self._said.setdefault(words, candidate.id)
+        return "" if twin == candidate.id else f"says the same as {twin}"
+
+    def _leave_out(self, candidate: Candidate, reason: str) -> None:
+        self._needless.add(id(candidate))
+        self.dropped.append(_dropped(candidate, reason))
+
+    def leave_out(self, candidates: Iterable[Candidate]) -> None:
+        """Note what was not taken, and why."""
+        for one in candidates:
+            if id(one) not in self._needless:
+                self._leave_out(one, _needless_reason(one) if is_needless(one, self.there) else "no room")
+
+    def drop_needless(self) -> None:
+        """Let a summary go where what it stands for has come in full after it, and a fact after its source."""
+        for one in [one for one in self.quotes if is_needless(one, self.there)]:
+            self.quotes.remove(one)
+            self.there.discard(one.id)
+            self.room += self.costs.line(one)
+            self._leave_out(one, _needless_reason(one))
 
     def speak(self, exchange: Exchange, most: int) -> int:
         """Take the exchange before those taken already, if it costs at most so much; what it cost, or 0."""
@@ -240,39 +282,50 @@ class Fit:
         if cost > min(most, self.room):
             return 0
         self.exchanges.append(exchange)
+        if not exchange.shortened:
+            self.there |= {turn.id for turn in exchange.turns}
         each = cost // len(exchange.turns)
         self.tokens |= {turn.id: each for turn in exchange.turns}
         self.tokens[exchange.turns[-1].id] += cost - each * len(exchange.turns)
         self.room -= cost
         return cost
 
-    def included(self) -> set[str]:
-        """The ids of everything taken, summaries aside."""
-        quoted = {one.id for one in self.quotes if not one.stands_for}
-        return quoted | {turn.id for exchange in self.exchanges for turn in exchange.turns}
+
+def is_needless(candidate: Candidate, there: Collection[str]) -> bool:
+    """Whether what a candidate stands for is there: all of it; for a fact, which says what each source says, any."""
+    sources = candidate.stands_for
+    if candidate.kind == MemoryType.FACT and not candidate.is_abridged:
+        return any(one in there for one in sources)
+    return bool(sources) and all(one in there for one in sources)
 
 
-def fit(offers: Sequence[Offer], shares: Mapping[str, int], room: int, costs: Costs) -> Fit:
+def _needless_reason(candidate: Candidate) -> str:
+    if candidate.kind == MemoryType.FACT and not candidate.is_abridged:
+        return "what it was drawn from is in the prompt"
+    return "the whole memory is in the prompt"
+
+
+def fit(offers: Sequence[Offer], shares: Mapping[str, int], room: int, costs: Costs, question: str = "") -> Fit:
     """Take from each source up to its share, in the order of the sources; then let them use what others left.
 
     What does not fit is passed over and the next one tried; only the conversation stops there, because it must
     have no gap: an exchange too long for it is shortened first.
     """
-    state = Fit(costs, room)
+    state = Fit(costs, room, normal_form(question))
     left = dict(shares)
-    queues = {offer.source: [one for one in offer.candidates if one.place is not Place.TURN] for offer in offers}
+    queues = [[one for one in offer.candidates if one.place is not Place.TURN] for offer in offers]
     talk = exchanges_of((one for offer in offers for one in offer.candidates if one.place is Place.TURN), costs)[::-1]
     speakers = next((o for o in offers if any(one.place is Place.TURN for one in o.candidates)), None)
     for flowing in (False, True):
-        for offer in offers:
+        for offer, queue in zip(offers, queues, strict=True):
             most = state.room if flowing else left[offer.share]
             spent = _take_turns(state, talk, most) if offer is speakers else 0
-            spent += _take_quotes(state, queues[offer.source], most - spent)
+            spent += _take_quotes(state, queue, most - spent)
             left[offer.share] -= spent
-    _without_needless_summaries(state)
+    state.drop_needless()
     state.exchanges.reverse()
-    for queue in queues.values():
-        state.dropped += [_dropped(one, "no room") for one in queue]
+    for queue in queues:
+        state.leave_out(queue)
     for exchange in talk:
         state.dropped += [_dropped(one, NO_ROOM_TO_SPEAK) for one in exchange.turns]
     return state
@@ -306,12 +359,3 @@ def _take_quotes(state: Fit, queue: list[Candidate], most: int) -> int:
             rest.append(one)
     queue[:] = rest
     return spent
-
-
-def _without_needless_summaries(state: Fit) -> None:
-    """Let a summary go where everything it stands for is there in full."""
-    included = state.included()
-    for one in [one for one in state.quotes if one.stands_for and set(one.stands_for) <= included]:
-        state.quotes.remove(one)
-        state.room += state.costs.line(one)
-        state.dropped.append(_dropped(one, "the whole memory is in the prompt"))

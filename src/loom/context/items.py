@@ -33,7 +33,8 @@ class Candidate:
     """What a source offers. `seq` is its number in the log, 0 for what is no record.
 
     `score` compares within one source, higher is better. `label` stands before the text where nobody speaks
-    (`SHARED:plan`); `stands_for` are the ids that a summary replaces. `tokens` are those of the whole record.
+    (`SHARED:plan`). `stands_for` are the ids that a summary replaces, or that a fact was drawn from; `copies` those
+    of memories that say the same. `tokens` are those of the whole record.
     """
 
     id: str
@@ -54,7 +55,13 @@ class Candidate:
     tokens: int = 0
     label: str = ""
     stands_for: tuple[str, ...] = ()
+    copies: tuple[str, ...] = ()
     message: Mapping[str, Any] | None = None
+
+    @property
+    def is_abridged(self) -> bool:
+        """Whether it is a record in few words."""
+        return self.id in self.stands_for
 
     @classmethod
     def of_record(cls, record: Record, **given: Any) -> Candidate:

@@ -57,6 +57,11 @@ class Layout:
         return [record for block in self.blocks for record in block.records]
 
     @property
+    def quotes(self) -> list[Block]:
+        """The quotations, in their order."""
+        return [block for block in self.blocks if block.kind is BlockKind.QUOTES]
+
+    @property
     def last_turn(self) -> int:
         """The number of the newest turn in it, 0 without one."""
         turns = (block.records for block in self.blocks if block.kind is not BlockKind.QUOTES)

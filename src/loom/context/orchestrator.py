@@ -19,10 +19,12 @@ from loom.context.items import Candidate, ContextItem, DroppedItem, Message, Pla
 from loom.context.layout import Layout, LayoutBook
 from loom.context.parts import Part, Prompt, Quotes, part_of, talk_parts
 from loom.context.rendering import CUT_OFF, READING_RULE, asked, asks, to_anthropic
-from loom.context.sources import ContextSource, SharedPool, SharedPoolSource, as_source
+from loom.context.sources import LEAST_ITEM_TOKENS, ContextSource, SharedPool, SharedPoolSource, as_source
 from loom.context.truncation import SmartTruncator, TruncationStrategy
 from loom.errors import InvalidInput, LoomError, OverBudget
+from loom.memory.sameness import normal_form
 from loom.memory.tokenizer import TokenCounter, counter_by_name, default_counter
+from loom.memory.types import MemoryType
 from loom.protocol import Task
 from loom.storage.base import Record
 
@@ -30,10 +32,11 @@ __all__ = ["Context", "ContextOrchestrator", "Continuation"]
 
 log = logging.getLogger("loom.context")
 
-# A quotation takes about so many tokens at least; more candidates than fit at that size are not asked for.
-_TOKENS_PER_ITEM = 24
-_FEWEST_ITEMS = 8
-_MOST_ITEMS = 400
+# A memory of so many tokens is a long one.
+_LONG_TOKENS = 256
+# What drawn facts may have of a continued prompt; in a small one, room for a few.
+_FACTS_SHARE = 0.02
+_FACTS_TOKENS = 96
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,20 +46,26 @@ class Continuation:
     Of what is newly recalled the best, up to `append`, stays in the session's prompts; more, up to `aside`, stands
     directly before the question and is gone in the next prompt. A token that stays is paid when it comes and again
     when the prompt is rewritten; one that is shown once is paid once. What scores less than `worth` of the best hit
-    is not shown, and where nothing is asked only `unasked` of it all. A rewrite fills the prompt up to `low`.
+    is not shown, nor a long memory that scores less than `worth` + `dear` of it: one of 256 tokens takes the room of
+    several. Where nothing is asked, only `unasked` of it all is shown. A rewrite fills the prompt up to `low`.
     docs/context.md says what was measured of it.
     """
 
-    append: float = 0.015
-    aside: float = 0.12
-    worth: float = 0.35
-    unasked: float = 0.3
+    append: float = 0.006
+    aside: float = 0.18
+    worth: float = 0.30
+    dear: float = 0.40
+    unasked: float = 0.05
     low: float = 0.60
 
     def __post_init__(self) -> None:
-        for name in ("append", "aside", "worth", "unasked", "low"):
+        for name in ("append", "aside", "worth", "dear", "unasked", "low"):
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise InvalidInput(f"{name} is a share from 0 to 1, not {getattr(self, name)!r}")
+
+    def wants(self, candidate: Candidate, best: float) -> bool:
+        """Whether a hit is worth its tokens, beside the best one's score."""
+        return candidate.score >= (self.worth + self.dear * min(1.0, candidate.tokens / _LONG_TOKENS)) * best
 
 
 class Context(list[Message]):
@@ -209,7 +218,7 @@ class ContextOrchestrator:
         import asyncio
 
         request = self._request(current_task, query, system, session_id, budget)
-        answers = await collect_async(self._sources, request.task, self._limits(request), self._timeout_s)
+        answers = await collect_async(self._sources, request.task, request.allocation.room, self._timeout_s)
         return await asyncio.to_thread(self._assemble, request, answers)
 
     def build(
@@ -227,7 +236,7 @@ class ContextOrchestrator:
         fails or is late is named in the result and costs only its own part.
         """
         request = self._request(current_task, query, system, session_id, budget)
-        return self._assemble(request, collect(self._sources, request.task, self._limits(request), self._timeout_s))
+        return self._assemble(request, collect(self._sources, request.task, request.allocation.room, self._timeout_s))
 
     def fit_to_token_limit(
         self,
@@ -269,11 +278,6 @@ class ContextOrchestrator:
         allocation = self._budgeter.allocate(fixed, budget, system=self._count([message]))
         return _Request(task, question, message, allocation, session, Costs(self._counter))
 
-    def _limits(self, request: _Request) -> Mapping[str, int]:
-        """How many items each share is asked for: all might use what the others leave."""
-        most = max(_FEWEST_ITEMS, min(_MOST_ITEMS, request.allocation.room // _TOKENS_PER_ITEM))
-        return dict.fromkeys(request.allocation.shares, most)
-
     def _count(self, messages: Iterable[Message]) -> int:
         return self._counter.safe_count_messages(messages)
 
@@ -292,12 +296,13 @@ class ContextOrchestrator:
 
     def _built(self, request: _Request, offers: Sequence[Offer], allocation: BudgetAllocation) -> Prompt:
         """A prompt from nothing."""
-        fitted = fit(offers, allocation.shares, allocation.room, request.costs)
-        lasting = [one for one in fitted.quotes if one.place is not Place.STATE]
-        states = [one for one in fitted.quotes if one.place is Place.STATE]
+        fitted = fit(offers, allocation.shares, allocation.room, request.costs, request.question)
+        passing = [one for one in fitted.quotes if one.place is Place.STATE or (request.session_id and _passes(one))]
+        others = {id(one) for one in passing}
+        lasting = [one for one in fitted.quotes if id(one) not in others]
         new: list[Part] = [Quotes(lasting, request.costs)] if lasting else []
         new += talk_parts(fitted.exchanges, request.costs)
-        new += [Quotes(states, request.costs, lasting=False)] if states else []
+        new += [Quotes(passing, request.costs, lasting=False)] if passing else []
         prompt = Prompt([], new, fitted)
         # What parts cost together may be a token more than apart.
         while self._tokens(request, prompt) > allocation.limit and prompt.give_way():
@@ -358,6 +363,7 @@ class ContextOrchestrator:
         else:
             fixed, limit = request.allocation.fixed, request.allocation.limit
             low = max(fixed, int(limit * self._continuation.low))
+            offers, _ = dedupe(self._with_earlier(offers, book, layout))
             prompt = self._built(request, offers, self._budgeter.allocate(fixed, low))
             is_kept = book.rewrite(session_id, layout, prompt.layout())
         if not is_kept:
@@ -365,6 +371,32 @@ class ContextOrchestrator:
                 "not kept as the session's last prompt: a read-only or busy store, or another was first"
             )
         return prompt
+
+    def _with_earlier(self, offers: Sequence[Offer], book: LayoutBook, layout: Layout) -> list[Offer]:
+        """The offers for a rewrite: what the question needs, then what earlier ones needed, then everything else.
+
+        What was appended was the best for a question of this session, and what is talked of comes up again; the
+        hundredth hit for the present question helps with nothing.
+        """
+        numbers = [number for block in reversed(layout.quotes) for number in block.records]
+        records = book.records(numbers)
+        earlier = tuple(
+            Candidate.of_record(records[number], source="session", reason="needed before in this session")
+            for number in dict.fromkeys(numbers)
+            if number in records and records[number].superseded_at is None
+        )
+        best = max((one.score for one in _recalled(offers)), default=0.0)
+        needed: list[Offer] = []
+        rest: list[Offer] = []
+        for offer in offers:
+            if offer.share == "l3_l4":
+                wanted = [_is_recalled(one) and self._continuation.wants(one, best) for one in offer.candidates]
+                pairs = list(zip(offer.candidates, wanted, strict=True))
+                needed.append(replace(offer, candidates=tuple(one for one, is_wanted in pairs if is_wanted)))
+                rest.append(replace(offer, candidates=tuple(one for one, is_wanted in pairs if not is_wanted)))
+            else:
+                needed.append(offer)
+        return [*needed, Offer("session", "l3_l4", earlier), *rest]
 
     def _appended(
         self, request: _Request, offers: Sequence[Offer], book: LayoutBook, layout: Layout
@@ -377,11 +409,13 @@ class ContextOrchestrator:
             return None  # something was forgotten, or more was said since than there is room for
         parts = [part_of(block, records, request.costs) for block in layout.blocks]
         present = {record.id for record in records.values()}
-        new_turns = [one for one in turns if one.seq > layout.last_turn and one.id not in present]
+        new_turns = [one for one in turns if one.seq > layout.last_turn]
+        if any(one.id in present for one in new_turns):
+            return None  # one that had no room as a turn was quoted: the conversation would have a hole there
         talk = talk_parts(exchanges_of(new_turns, request.costs), request.costs)
         prompt = Prompt(parts, [*talk], Fit(request.costs, 0))
         room = request.allocation.limit - self._tokens(request, prompt)
-        fitted = Fit(request.costs, room)
+        fitted = Fit(request.costs, room, normal_form(request.question), {*present, *(one.id for one in new_turns)})
         prompt.fitted = fitted
         corrections = _corrections(records, book)
         if room < 0 or not self._recall_anew(request, fitted, offers, present, corrections):
@@ -403,17 +437,11 @@ class ContextOrchestrator:
         corrections: Sequence[Candidate],
     ) -> bool:
         """Take what was recalled and is not in the prompt yet; False where a rewrite must make room for it."""
-        recalled = [
-            one
-            for offer in offers
-            if offer.share == "l3_l4"
-            for one in offer.candidates
-            if one.place is Place.QUOTE and one.seq and not one.stands_for
-        ]
         rules = self._continuation
-        worth = rules.worth * max((one.score for one in recalled), default=0.0)
+        recalled = _recalled(offers)
+        best = max((one.score for one in recalled), default=0.0)
         known = present | {one.id for one in corrections}
-        fresh = [one for one in recalled if one.id not in known and one.score >= worth]
+        fresh = [one for one in recalled if one.id not in known and rules.wants(one, best)]
         need = 1.0 if asks(request.question) else rules.unasked
         limit = request.allocation.limit
         for one in corrections:
@@ -425,6 +453,7 @@ class ContextOrchestrator:
         others = [one for one in fresh if one.id not in kept]
         wanted, room = int(limit * rules.aside * need), fitted.room
         shown = _take(fitted, others, min(wanted, room))
+        _take(fitted, _drawn(offers), int(need * max(_FACTS_TOKENS, limit * _FACTS_SHARE)))
         return room >= wanted or len(shown) == len(others)
 
     def _states(self, fitted: Fit, offers: Sequence[Offer], allocation: BudgetAllocation) -> list[Candidate]:
@@ -440,6 +469,29 @@ class ContextOrchestrator:
         return taken
 
 
+def _is_recalled(candidate: Candidate) -> bool:
+    return candidate.place is Place.QUOTE and bool(candidate.seq) and not candidate.stands_for
+
+
+def _recalled(offers: Iterable[Offer]) -> list[Candidate]:
+    """What was recalled in its own words, best first."""
+    return [one for offer in offers if offer.share == "l3_l4" for one in offer.candidates if _is_recalled(one)]
+
+
+def _is_drawn(candidate: Candidate) -> bool:
+    """Whether it is a fact that the memory has drawn from records."""
+    return candidate.kind == MemoryType.FACT and bool(candidate.stands_for) and not candidate.is_abridged
+
+
+def _passes(candidate: Candidate) -> bool:
+    """Whether it is shown once in a session: the next prompt may have the whole of it, or what it was drawn from."""
+    return candidate.is_abridged or _is_drawn(candidate)
+
+
+def _drawn(offers: Iterable[Offer]) -> list[Candidate]:
+    return [one for offer in offers for one in offer.candidates if _is_drawn(one)]
+
+
 def _take(fitted: Fit, candidates: Sequence[Candidate], most: int) -> list[Candidate]:
     """Take the quotations that fit into so many tokens, in their order; those taken."""
     taken: list[Candidate] = []
@@ -448,7 +500,7 @@ def _take(fitted: Fit, candidates: Sequence[Candidate], most: int) -> list[Candi
         if cost:
             most -= cost
             taken.append(one)
-        elif most < _TOKENS_PER_ITEM:
+        elif most < LEAST_ITEM_TOKENS:
             break
     return taken
 

@@ -35,7 +35,7 @@ class Part(Protocol):
 
 
 class Quotes:
-    """Quotations in one message."""
+    """Quotations in one message. Those that last are of records in full."""
 
     def __init__(self, quotes: Sequence[Candidate], costs: Costs, lasting: bool = True) -> None:
         self.candidates = in_reading_order(quotes)

@@ -29,6 +29,7 @@ from loom.protocol import Clock, Task, utc_now
 from loom.storage.base import Filter, Record, Store
 
 __all__ = [
+    "LEAST_ITEM_TOKENS",
     "CallableSource",
     "ContextSource",
     "HoldsManager",
@@ -38,6 +39,7 @@ __all__ = [
     "L1RecentSource",
     "L2ImportantSource",
     "L3SummarySource",
+    "L4FactSource",
     "Offered",
     "PinnedSource",
     "PoolEntryLike",
@@ -54,12 +56,24 @@ log = logging.getLogger("loom.context")
 Offered = Candidate | Task | MemoryUnit | Record | Hit | Mapping[str, Any] | str
 """What a source may give: candidates, or whatever can be made one."""
 
+LEAST_ITEM_TOKENS = 24
+"""A quotation takes about so many tokens at least; more items than fit at that size are not asked for."""
+
 _SHARES = ("l1", "l2", "l3_l4", "other")
 # How many steps of an agent may lie between the user's word and the oldest turn at hand.
 _MOST_STEPS = 16
 # How many records are read at once where a filter may pass over most of them.
 _CHUNK = 64
+# Few facts bear on a question, and only those that do so about as much as the best of them.
+_MOST_FACTS = 8
+_WORTHY_FACT = 0.5
 _KNOWLEDGE_PREFIX = "knowledge:query:"
+# What a quotation has around its text: the name, the line break, a part of the day's heading.
+_FRAME_TOKENS = 6
+# Somewhat more is asked for than fits: of the last ones some are too long, and shorter ones come after them.
+_SPARE = 1.25
+# From how many of the newest records the size of the others is guessed.
+_SAMPLE = 32
 
 
 class ContextSource(Protocol):
@@ -76,6 +90,10 @@ class ContextSource(Protocol):
     def get_context(self, task: Task, max_items: int) -> Iterable[Offered] | Awaitable[Iterable[Offered]]:
         """What bears on a task, at most so many. A question is a task with its words as `content`."""
         ...
+
+    def item_tokens(self, task: Task) -> int:
+        """About how many tokens one of its items takes in a prompt. It is asked for as many items as fit by that."""
+        return LEAST_ITEM_TOKENS
 
     def used(self, records: Sequence[int]) -> None:
         """Told which of its records went into a prompt."""
@@ -109,6 +127,15 @@ class _TierSource(ContextSource):
     def used(self, records: Sequence[int]) -> None:
         """Being in a prompt counts as a use."""
         self._memory.tiers.use(*records)
+
+    def _drawn_from(self, record: Record) -> tuple[str, ...]:
+        """What a fact or a summary was drawn from, and where that is a fact as well, what that was drawn from."""
+        if record.kind not in (MemoryType.FACT, MemoryType.SUMMARY):
+            return ()
+        sources = self._memory.sources_of(record)
+        told = (self._store.get(one) for one in sources if record.kind == MemoryType.FACT)
+        deeper = (self._memory.sources_of(one) for one in told if one is not None and one.kind == MemoryType.FACT)
+        return tuple(dict.fromkeys((*sources, *(one for several in deeper for one in several))))
 
     def _of_session(self, seqs: Sequence[int], session_id: str | None, limit: int) -> list[Record]:
         """The first records of these that belong to a session (of any, without one), in the order given."""
@@ -157,11 +184,11 @@ class L1RecentSource(_TierSource):
     def _candidate(self, record: Record, score: float, size: int, task: Task) -> Candidate:
         place = Place.TURN if record.session_id == task.session_id and record.kind != MemoryType.FACT else Place.QUOTE
         if size == record.tokens:
-            return Candidate.of_record(record, source=self.name, tier="l1", score=score, reason="recent", place=place)
+            drawn = self._drawn_from(record)
+            how = {"source": self.name, "tier": "l1", "score": score, "reason": "recent", "stands_for": drawn}
+            return Candidate.of_record(record, place=place, **how)
         reason = f"recent; shortened, {record.tokens:,} tokens in all"
-        return Candidate.of_record(
-            record, text=stand_in(record).text, source=self.name, tier="l1", score=score, reason=reason
-        )
+        return _abridged(record, source=self.name, tier="l1", score=score, reason=reason)
 
 
 class L2ImportantSource(_TierSource):
@@ -187,6 +214,7 @@ class L2ImportantSource(_TierSource):
                 tier="l2",
                 score=record.importance,
                 reason=f"important ({record.importance:.2f})",
+                stands_for=self._drawn_from(record),
             )
             for record in records
         ]
@@ -202,17 +230,37 @@ class L3SummarySource(_TierSource):
         held = self._store.residents(self._node, MemoryTier.L3)
         newest = [one.record for one in reversed(held)]
         records = self._of_session(newest, task.session_id, max_items)
+        return [self._candidate(record) for record in records]
+
+    def _candidate(self, record: Record) -> Candidate:
+        how: dict[str, Any] = {"source": self.name, "tier": "l3", "score": record.importance}
+        sources = self._drawn_from(record)
+        if sources:
+            return Candidate.of_record(record, reason=f"sums up {len(sources)} memories", stands_for=sources, **how)
+        return _abridged(record, reason="archived, in short", **how)
+
+
+class L4FactSource(_TierSource):
+    """Facts that were drawn from records and answer the question, best first, as they hold now.
+
+    A fact gives way where something that it was drawn from is in the prompt: it helps where that is too long for it,
+    or speaks of the thing in words that no question finds.
+    """
+
+    name = "l4"
+
+    def get_context(self, task: Task, max_items: int) -> list[Candidate]:
+        question = asked(task)
+        held = self._store.usage(self._node).get(MemoryTier.L4)
+        if not question.strip() or held is None or not held.items:
+            return []
+        wanted = Filter(node=self._node, kind=str(MemoryType.FACT), derived=True)
+        hits = self._memory.recall(question, limit=min(max_items, _MOST_FACTS), wanted=wanted)
+        records = self._store.records([hit.seq for hit in hits])
         return [
-            Candidate.of_record(
-                record,
-                text=stand_in(record).text,
-                source=self.name,
-                tier="l3",
-                score=record.importance,
-                reason="archived, in short",
-                stands_for=(record.id,),
-            )
-            for record in records
+            replace(_of_hit(hit, self.name), reason="known", stands_for=self._drawn_from(records[hit.seq]))
+            for hit in hits
+            if hit.seq in records and hit.score >= _WORTHY_FACT * hits[0].score
         ]
 
 
@@ -232,6 +280,18 @@ class RecallSource(_TierSource):
         super().__init__(memory)
         self._wanted = wanted or Filter()
         self._neighbours = neighbours
+
+    def item_tokens(self, task: Task) -> int:
+        """What the newest records take on average: what is recalled is read whole, and what is too much in vain.
+
+        Those in the question's script count, if there are some: in Chinese as many signs take four times the tokens.
+        """
+        window = self._store.window(self._node)[:_SAMPLE]
+        records = self._store.records([seq for seq, _ in window]).values()
+        plain = asked(task).isascii()
+        sizes = [one.tokens for one in records if one.content.isascii() is plain] or [one.tokens for one in records]
+        mean = sum(sizes) / len(sizes) if sizes else 0.0
+        return max(LEAST_ITEM_TOKENS, int((mean + _FRAME_TOKENS) / _SPARE))
 
     def get_context(self, task: Task, max_items: int) -> list[Candidate]:
         question = asked(task)
@@ -266,7 +326,13 @@ def _of_hit(hit: Hit, source: str = "recall") -> Candidate:
         created_at=hit.created_at,
         version=hit.version,
         tokens=hit.tokens,
+        copies=hit.copy_ids,
     )
+
+
+def _abridged(record: Record, **given: Any) -> Candidate:
+    """A record in few words, which gives way where the whole of it is in the prompt."""
+    return Candidate.of_record(record, text=stand_in(record).text, stands_for=(record.id,), **given)
 
 
 # A beginning that only makes sense after something.

@@ -17,7 +17,7 @@ from typing import Any
 from loom.context.rendering import neutralised
 from loom.errors import InvalidInput, OverBudget
 from loom.memory.drafts import message_text
-from loom.memory.summarizer import beginning
+from loom.memory.summarizer import Summarizer, beginning
 from loom.memory.tokenizer import TOKENS_PER_REPLY, TokenCounter, default_counter
 from loom.storage.words import query_terms, terms
 
@@ -105,7 +105,10 @@ def _answers_a_call(message: Message) -> bool:
 
 
 class SmartTruncator:
-    """Shortens conversations. `query` makes what bears on it more important; `summarize` writes the summaries."""
+    """Shortens conversations. `query` makes what bears on it more important.
+
+    `summarize` writes the summaries, the `Summarizer` by default, without a model.
+    """
 
     # What the verbatim part of a conversation may take where the rest is summed up.
     _VERBATIM_SHARE = 0.7
@@ -120,7 +123,7 @@ class SmartTruncator:
     ) -> None:
         self._counter = default_counter() if token_counter is None else token_counter
         self._query = frozenset(query_terms(query)) if query else frozenset()
-        self._summarize = summarize
+        self._summarize = summarize or self._by_rules
         self._half_life_h = half_life_h
 
     # -- importance --------------------------------------------------------------------------------------
@@ -258,11 +261,14 @@ class SmartTruncator:
 
     def _summed_up(self, plan: _Plan, left: Sequence[int], room: int) -> Message | None:
         # The frame of the message takes about ten tokens; the exact count decides below.
-        if not left or self._summarize is None or room < 32:
+        if not left or room < 32:
             return self._merged(plan, left, room)
         text = self._summarize([plan.messages[at] for at in left], room - 16)
         message = _summary_message([text], len(left))
         return message if text and self._tokens(message) <= room else self._merged(plan, left, room)
+
+    def _by_rules(self, messages: Sequence[Message], tokens: int) -> str:
+        return Summarizer(token_counter=self._counter).summarize_messages(messages, budget=tokens).text
 
     def _merged(self, plan: _Plan, left: Sequence[int], room: int) -> Message | None:
         """One line for each exchange that is left out, the newest first until there is no room."""

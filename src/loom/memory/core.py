@@ -338,9 +338,10 @@ class LoomMemory:
         record = self.get(fact_id)
         return None if record is None or record.kind != MemoryType.FACT else self._as_fact(record)
 
-    def _as_fact(self, record: Record) -> Fact:
+    def sources_of(self, record: Record) -> tuple[str, ...]:
+        """The ids of what a record was drawn from; for one version of a fact, of its own time, not of the chain."""
         sources = self._store.neighbours(record.id)[0]
-        if record.version > 1 or record.superseded_at is not None:  # those of its own time, not of the whole chain
+        if record.version > 1 or record.superseded_at is not None:
             told = (self._store.get(one) for one in sources)
             until = record.superseded_at
             sources = tuple(
@@ -350,6 +351,10 @@ class LoomMemory:
                 and one.created_at >= record.created_at
                 and (until is None or one.created_at < until)
             )
+        return sources
+
+    def _as_fact(self, record: Record) -> Fact:
+        sources = self.sources_of(record)
         return record_as_fact(record, self._store.uses(record.seq, self._node), sources)
 
     def facts(

@@ -1,0 +1,148 @@
+"""Facts and summaries in prompts: there where they help, never beside what they were drawn from, as they hold now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+import loom
+from loom.context import Context, ContextOrchestrator, L4FactSource, RecallSource
+from loom.everyday import Memory
+from loom.memory import CompactionConfig
+
+BEGAN = datetime(2026, 3, 2, 9, tzinfo=UTC)
+LONG = "I live in Paris now. " + "The tide came in and the boats went out again. " * 60
+
+
+@pytest.fixture
+def memory() -> Iterator[Memory]:
+    with loom.open(embedder="none") as opened:
+        yield opened
+
+
+def content(context: Context) -> str:
+    return "\n".join(message["content"] or "" for message in context[:-1])
+
+
+def drawn(context: Context) -> list[str]:
+    return [item.id for item in context.items if item.source == "l4"]
+
+
+def test_a_fact_reaches_the_prompt_where_its_source_is_too_long_for_it(memory: Memory) -> None:
+    memory.remember(LONG, name="Ana", role="user", created_at=BEGAN, session_id="s1", id="long")
+    memory.flush()
+    context = memory.context("Where does Ana live?", budget=300)
+    assert drawn(context)
+    assert "Paris" in content(context)
+    assert "long" not in {item.id for item in context.items if item.source == "recall"}
+    assert context.tokens == memory.counter.count_messages(context) <= 300
+
+
+def test_a_fact_and_what_it_was_drawn_from_are_never_both_there(memory: Memory) -> None:
+    memory.remember("I live in Paris now.", name="Ana", role="user", created_at=BEGAN, session_id="s1", id="said")
+    memory.flush()
+    (fact,) = memory.facts("Where does Ana live?")
+    assert tuple(fact.sources) == ("said",)
+    for session in (None, "s1", "s2"):
+        context = memory.context("Where does Ana live?", budget=600, session_id=session)
+        assert content(context).count("Paris") == 1
+        assert "said" in {item.id for item in context.items}
+        assert fact.id not in {item.id for item in context.items}
+        if session != "s1":
+            reasons = [one.reason for one in context.dropped if one.id == fact.id]
+            assert reasons == ["what it was drawn from is in the prompt"]
+
+
+def test_the_order_of_the_sources_does_not_matter_for_that(memory: Memory) -> None:
+    memory.remember("I live in Paris now.", name="Ana", role="user", created_at=BEGAN, session_id="s1", id="said")
+    memory.flush()
+    for sources in ([L4FactSource(memory), RecallSource(memory)], [RecallSource(memory), L4FactSource(memory)]):
+        context = ContextOrchestrator(memory.counter, sources).build(query="Where does Ana live?", budget=600)
+        assert [item.id for item in context.items] == ["said"]
+
+
+def test_a_fact_that_no_longer_holds_is_not_shown(memory: Memory) -> None:
+    memory.remember("I live in Berlin. " + LONG[21:], name="Ana", role="user", created_at=BEGAN, session_id="s1")
+    later = BEGAN + timedelta(days=4)
+    memory.remember(LONG, name="Ana", role="user", created_at=later, session_id="s2")
+    memory.flush()
+    assert {"Berlin", "Paris"} <= set(" ".join(fact.content for fact in memory.facts(history=True)).split(" "))
+    context = memory.context("Where does Ana live?", budget=300)
+    assert drawn(context)
+    assert "Paris" in content(context)
+    assert "Berlin" not in content(context)
+
+
+def test_a_fact_stays_where_only_what_it_replaced_is_quoted(memory: Memory) -> None:
+    memory.remember("I live in Berlin.", name="Ana", role="user", created_at=BEGAN, session_id="s1", id="old")
+    later = BEGAN + timedelta(days=4)
+    memory.remember(LONG, name="Ana", role="user", created_at=later, session_id="s2", id="new")
+    memory.flush()
+    context = memory.context("Where does Ana live?", budget=300)
+    assert "old" in {item.id for item in context.items}
+    assert "Paris" in content(context)  # the fact of now, though a turn from its past is there
+
+
+def test_in_a_session_a_fact_is_shown_once_and_the_prompt_goes_on(memory: Memory) -> None:
+    memory.remember(LONG, name="Ana", role="user", created_at=BEGAN, session_id="old", id="long")
+    memory.remember({"role": "user", "content": "Good morning."}, session_id="now")
+    memory.remember({"role": "assistant", "content": "Good morning."}, session_id="now")
+    memory.flush()
+    first = memory.context("Where does Ana live?", budget=420, session_id="now")
+    again = memory.context("Where does Ana live?", budget=420, session_id="now")
+    assert again.prefix > 1
+    assert again[: again.prefix] == first[: again.prefix]
+    for context in (first, again):
+        assert drawn(context)
+        assert content(context).count("Paris") == 1
+        assert context.tokens <= 420
+
+
+def archived(memory: Memory, count: int = 60) -> None:
+    """A working day, most of it in the archive."""
+    for number in range(count):
+        text = {
+            0: f"We decided to run job {number} on BLUE because the red cluster has no room left.",
+            1: f"Job {number} failed with TimeoutError after {number + 30} s; raising the limit to 120 fixed it.",
+            2: "Right, let me think about this for a moment, I am not sure yet what we could do, it is a long day.",
+            3: "Okay! That sounds fine to me, thanks a lot, and by the way the coffee here has become really good.",
+        }[number % 4]
+        moment = BEGAN + timedelta(minutes=number)
+        memory.remember(text, role="user", name="Ana", session_id="now", importance=0.7, created_at=moment)
+
+
+BUDGETS: dict[str, Any] = {"l1_token_budget": 300, "l2_token_budget": 400, "l3_token_budget": 2_000}
+
+
+def test_the_archive_in_short_is_in_a_sessions_prompt_but_not_beside_the_whole() -> None:
+    with loom.open(embedder="none", derive=False, **BUDGETS) as memory:
+        archived(memory)
+        first = memory.context("Go on, please", budget=2000, session_id="now")
+        short = {item.id for item in first.items if item.source == "l3"}
+        assert short
+        assert len(short) < len(first.items)
+        second = memory.context("And then", budget=2000, session_id="now")
+        assert second.prefix > 1
+        assert second[: second.prefix] == first[: second.prefix]
+        for context in (first, second):
+            assert len({item.id for item in context.items}) == len(context.items)
+            assert memory.counter.count_messages(context) == context.tokens <= 2000
+
+
+def test_a_drawn_summary_reaches_a_sessions_prompts_and_stays_there() -> None:
+    config = CompactionConfig(enabled=False, target_ratio=0.2)
+    with loom.open(embedder="none", compaction=config, **BUDGETS) as memory:
+        archived(memory)
+        memory.compact()
+        standing = {one.id for one in memory.summaries()}
+        assert standing
+        first = memory.context("Go on, please", budget=2000, session_id="now")
+        shown = {item.id for item in first.items if item.source == "l3"}
+        assert standing & shown
+        assert any(line.startswith("summary") for line in content(first).splitlines())
+        second = memory.context("And then", budget=2000, session_id="now")
+        assert second[: second.prefix] == first[: second.prefix]
+        assert standing & shown <= {item.id for item in second.items}

@@ -18,8 +18,6 @@ from loom.memory.summarizer import (
     KEEP_FROM,
     Summarizer,
     Turn,
-    compact_messages,
-    should_compact,
     turns_of_messages,
 )
 from loom.memory.tokenizer import EstimateCounter, TiktokenCounter
@@ -270,19 +268,9 @@ def test_chat_messages_become_turns() -> None:
 
 
 def test_messages_are_compacted_to_state_and_events() -> None:
-    text = compact_messages(MESSAGES, budget=60).text
+    text = Summarizer().summarize_messages(MESSAGES, budget=60).text
     for needed in ("Ana moved to Lisbon", "3 failed, 9 passed", "use Redis"):
         assert needed in text
-
-
-def test_without_a_budget_it_is_a_tenth_of_the_tokens() -> None:
-    long = [{"role": "user", "content": turn.text} for turn in WORK * 5]
-    assert 0 < compact_messages(long).tokens <= COUNTER.count_messages(long) // 10
-
-
-def test_a_dialogue_is_due_above_seventy_thousand_tokens() -> None:
-    assert not should_compact(MESSAGES, 70_000)
-    assert should_compact(MESSAGES, 70_001)
 
 
 def test_what_is_no_message_is_refused() -> None:

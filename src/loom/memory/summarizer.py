@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
@@ -30,7 +30,6 @@ if TYPE_CHECKING:  # the rules cost tens of milliseconds to import; only who sum
     from loom.memory.statements import StatementKind
 
 __all__ = [
-    "COMPACT_ABOVE_TOKENS",
     "COMPRESS_CONFIG",
     "COMPRESS_PROMPT",
     "KEEP_FROM",
@@ -39,8 +38,6 @@ __all__ = [
     "Summary",
     "Turn",
     "beginning",
-    "compact_messages",
-    "should_compact",
     "stand_in",
     "stand_in_task",
     "turns_of_messages",
@@ -153,9 +150,6 @@ def _plain(value: Any) -> str:
 
 # --- summaries ---------------------------------------------------------------------------------------------
 
-COMPACT_ABOVE_TOKENS: Final = 70_000
-"""Above this a dialogue is compacted: about 55 % of a window of 128,000 tokens."""
-
 KEEP_FROM: Final = 0.6
 """What weighs at least this is kept first: six of ten points, so that key decisions are among it."""
 
@@ -194,13 +188,6 @@ COMPRESS_CONFIG: Final[Mapping[str, Any]] = {
     "prompt": COMPRESS_PROMPT,
 }
 """The model that is suggested for compression, as `HttpLanguageModel` takes it; nothing is called by default."""
-
-DEFAULT_SHARE: Final = 0.10
-
-
-def should_compact(messages: Sequence[Mapping[str, Any]], tokens: int) -> bool:
-    """Whether a list of messages of so many tokens is due for compaction."""
-    return tokens > COMPACT_ABOVE_TOKENS and len(messages) > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,16 +298,6 @@ def turns_of_messages(messages: Iterable[Mapping[str, Any]]) -> list[Turn]:
             )
         )
     return turns
-
-
-def compact_messages(
-    messages: Sequence[Mapping[str, Any]], *, summarizer: Summarizer | None = None, budget: int | None = None
-) -> Summary:
-    """A dialogue as one memory of state and selected events; without a `budget`, a tenth of its tokens."""
-    summarizer = summarizer or Summarizer()
-    if budget is None:
-        budget = int(summarizer.counter.count_messages(messages) * DEFAULT_SHARE)
-    return summarizer.summarize_messages(messages, budget=budget)
 
 
 # --- choosing ----------------------------------------------------------------------------------------------

@@ -264,7 +264,7 @@ class SmartTruncator:
         if not left or room < 32:
             return self._merged(plan, left, room)
         text = self._summarize([plan.messages[at] for at in left], room - 16)
-        message = _summary_message([text], len(left))
+        message = _summary_message(text.splitlines(), len(left))
         return message if text and self._tokens(message) <= room else self._merged(plan, left, room)
 
     def _by_rules(self, messages: Sequence[Message], tokens: int) -> str:

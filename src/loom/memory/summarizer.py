@@ -411,6 +411,7 @@ def _newest(turns: list[Turn], weights: Model) -> list[tuple[Turn, Stated, bool]
 
 
 _LOOK_BACK = 40
+_FEWEST_TOKENS = 8
 
 
 def _value(one: Stated) -> float:
@@ -447,8 +448,11 @@ def _join_chains(units: list[_Unit]) -> None:
 
 
 def _density(unit: _Unit) -> float:
-    """What a clause is worth for its tokens. The exponent lets a fix of 18 tokens go before a result of 8."""
-    return unit.score / float((unit.cost + 1) ** 0.8)
+    """What a clause is worth for its tokens. The exponent lets a fix of 18 tokens go before a result of 8.
+
+    One of a few tokens is no bargain for being short: it hardly says anything.
+    """
+    return unit.score / float((max(unit.cost, _FEWEST_TOKENS) + 1) ** 0.8)
 
 
 def _chosen(units: list[_Unit], budget: int) -> list[_Unit]:

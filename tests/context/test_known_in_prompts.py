@@ -14,7 +14,9 @@ from loom.everyday import Memory
 from loom.memory import CompactionConfig
 
 BEGAN = datetime(2026, 3, 2, 9, tzinfo=UTC)
-LONG = "My address is 12 Rue Cler, Paris. " + "The tide came in and the boats went out again. " * 60
+PARIS = "My address is 12 Rue Cler, Paris."
+BERLIN = "My address is 3 Elbe Street, Berlin."
+LONG = f"{PARIS} " + "The tide came in and the boats went out again. " * 60
 
 
 @pytest.fixture
@@ -42,9 +44,7 @@ def test_a_fact_reaches_the_prompt_where_its_source_is_too_long_for_it(memory: M
 
 
 def test_a_fact_and_what_it_was_drawn_from_are_never_both_there(memory: Memory) -> None:
-    memory.remember(
-        "My address is 12 Rue Cler, Paris.", name="Ana", role="user", created_at=BEGAN, session_id="s1", id="said"
-    )
+    memory.remember(PARIS, name="Ana", role="user", created_at=BEGAN, session_id="s1", id="said")
     memory.flush()
     (fact,) = memory.facts("What is the address of Ana?")
     assert tuple(fact.sources) == ("said",)
@@ -59,9 +59,7 @@ def test_a_fact_and_what_it_was_drawn_from_are_never_both_there(memory: Memory) 
 
 
 def test_the_order_of_the_sources_does_not_matter_for_that(memory: Memory) -> None:
-    memory.remember(
-        "My address is 12 Rue Cler, Paris.", name="Ana", role="user", created_at=BEGAN, session_id="s1", id="said"
-    )
+    memory.remember(PARIS, name="Ana", role="user", created_at=BEGAN, session_id="s1", id="said")
     memory.flush()
     for sources in ([L4FactSource(memory), RecallSource(memory)], [RecallSource(memory), L4FactSource(memory)]):
         context = ContextOrchestrator(memory.counter, sources).build(query="What is the address of Ana?", budget=600)
@@ -70,7 +68,7 @@ def test_the_order_of_the_sources_does_not_matter_for_that(memory: Memory) -> No
 
 def test_a_fact_that_no_longer_holds_is_not_shown(memory: Memory) -> None:
     memory.remember(
-        "My address is 3 Elbe Street, Berlin. " + LONG[34:],
+        BERLIN + LONG[len(PARIS) :],
         name="Ana",
         role="user",
         created_at=BEGAN,
@@ -87,9 +85,7 @@ def test_a_fact_that_no_longer_holds_is_not_shown(memory: Memory) -> None:
 
 
 def test_a_fact_stays_where_only_what_it_replaced_is_quoted(memory: Memory) -> None:
-    memory.remember(
-        "My address is 3 Elbe Street, Berlin.", name="Ana", role="user", created_at=BEGAN, session_id="s1", id="old"
-    )
+    memory.remember(BERLIN, name="Ana", role="user", created_at=BEGAN, session_id="s1", id="old")
     later = BEGAN + timedelta(days=4)
     memory.remember(LONG, name="Ana", role="user", created_at=later, session_id="s2", id="new")
     memory.flush()

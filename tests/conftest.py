@@ -1,11 +1,20 @@
-"""Which examples the property tests try: the same ones every time, unless HYPOTHESIS_PROFILE asks for new ones."""
+"""What all tests share: which examples property tests try (the same ones every time, unless HYPOTHESIS_PROFILE asks for
+new ones), and what is left out of tests of the store."""
 
 from __future__ import annotations
 
 import os
 
+import pytest
 from hypothesis import settings
 
 settings.register_profile("repeatable", derandomize=True)
 settings.register_profile("random", derandomize=False, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_drawn_below_the_memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests of the store count rows and bytes: what a memory draws by itself, sooner or later, is not their matter."""
+    if request.path.parent.name in ("storage", "stress", "crash"):
+        monkeypatch.setenv("LOOM_DERIVE", "false")

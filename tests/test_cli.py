@@ -266,3 +266,51 @@ def test_the_demo_runs_as_a_command(monkeypatch: pytest.MonkeyPatch, command: Ca
     code, out, err = command("demo")
     assert (code, err) == (0, "")
     assert "Forgetting for good" in out
+
+
+# --- what it knows -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def knowing(tmp_path: Path) -> Path:
+    path = tmp_path / "knowing.loom"
+    with loom.open(path, embedder="none") as memory:
+        memory.remember("We decided to use PostgreSQL 16 for the orders service.", name="Ana", id="said")
+        memory.flush()
+    return path
+
+
+def test_facts_are_shown_with_their_sources_and_can_be_undone(knowing: Path, command: Callable[..., Output]) -> None:
+    code, out, err = command("facts", str(knowing))
+    assert (code, err) == (0, "")
+    assert "PostgreSQL 16" in out
+    assert "from said" in out
+    (fact,) = re.findall(r"fact_\w+", out)
+    assert command("facts", str(knowing), "orders PostgreSQL")[1] == out
+    assert command("facts", str(knowing), "bicycles")[1] == "no facts that answer this\n"
+    assert command("facts", str(knowing), "--as-of", "2020-01-01")[1] == "no facts\n"
+    code, undone, _ = command("undo", str(knowing), fact)
+    assert (code, undone) == (0, f"{fact} is withdrawn\n")
+    assert command("facts", str(knowing))[1] == "no facts\n"
+    assert ", until " in command("facts", str(knowing), "--history")[1]
+    code, _, err = command("undo", str(knowing), fact)
+    assert code == 2
+    assert "nothing to undo" in err
+
+
+def test_a_time_that_is_none_is_refused(knowing: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["facts", str(knowing), "--as-of", "soon"])
+    assert "is no time" in capsys.readouterr().err
+
+
+def test_an_archive_is_made_and_nothing_changes_for_who_reads(knowing: Path, command: Callable[..., Output]) -> None:
+    code, out, _ = command("archive", str(knowing))
+    assert code == 0
+    assert "records in 1 block," in out
+    assert "PostgreSQL 16" in command("facts", str(knowing))[1]
+    assert command("check", str(knowing))[0] == 0
+
+
+def test_without_summaries_it_says_so(knowing: Path, command: Callable[..., Output]) -> None:
+    assert command("summaries", str(knowing)) == (0, "no summaries\n", "")

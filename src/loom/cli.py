@@ -286,7 +286,8 @@ def _archive(asked: argparse.Namespace) -> int:
             done = store.archive(store.clock() - timedelta(days=asked.older_than))
             freed = store.vacuum()
         print(
-            f"{namespace}: {_counted(done.records)} in {done.blocks:,} blocks, {done.raw_bytes:,} bytes as "
+            f"{namespace}: {_counted(done.records)} in {done.blocks:,} block{'' if done.blocks == 1 else 's'}, "
+            f"{done.raw_bytes:,} bytes as "
             f"{done.stored_bytes:,} ({done.ratio:.2f}:1); the file shrank by {max(freed, 0):,} bytes"
         )
     return 0

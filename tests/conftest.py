@@ -17,6 +17,6 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 @pytest.fixture(autouse=True)
 def nothing_is_drawn_below_the_memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests of the store count rows and bytes: what a memory draws by itself, in its own time, is no matter of theirs."""
+    """Tests of the store count rows and bytes; what a memory draws by itself is no matter of theirs."""
     if request.path.parent.name in ("storage", "stress", "crash"):
         monkeypatch.setenv("LOOM_DERIVE", "false")

@@ -432,3 +432,9 @@ def test_a_number_must_be_the_same_number() -> None:
     assert borne_out("It is 4.5 MB", "exactly 4.5 MB")
     assert not borne_out("It is 4 MB", "exactly 4.5 MB")
     assert not borne_out("It is 5 MB", "exactly 15 MB")
+
+
+def test_a_participle_is_no_past_and_the_next_such_day_is_meant() -> None:
+    march = datetime(2026, 3, 24, 9, tzinfo=UTC)
+    content = only("Heron goes live on 9 June: the security test is repeated first.", at=march).content
+    assert "9 June [2026-06-09]" in content

@@ -629,7 +629,9 @@ _COUNTS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine
 _NUMBER_WORDS = {"a": 1, "an": 1, **{word: number for number, word in enumerate(_COUNTS, 1)}}
 _HAN_DIGITS = {"一": 1, "二": 2, "两": 2, "三": 3, "四": 4, "五": 5, "六": 6, "七": 7, "八": 8, "九": 9}
 _PAST_TENSE = re.compile(
-    r"\b(?:was|were|did|had|got|went|met|bought|paid|moved|started|left|\w+ed)\b|了|过", re.IGNORECASE
+    # "is repeated" and "will be moved" are no past.
+    r"\b(?:was|were|did|had|got|went|met|bought|paid|left|(?<!\bis )(?<!\bare )(?<!\bbe )\w+ed)\b|了|过",
+    re.IGNORECASE,
 )
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import fmean
 
 from benchmarks.traces.recording import FOLDER, Trace, load, locomo_lives, own_lives, record, save
-from benchmarks.traces.replay import Helpers, LargestSoFar, Outcome, replay
+from benchmarks.traces.replay import Helpers, LargestRecent, Outcome, replay
 from loom.memory.tuning import EwmaPredictor, HoltPredictor
 
 __all__ = ["SIDES", "main"]
@@ -25,7 +25,7 @@ SIDES: dict[str, Helpers] = {
     "tuner": Helpers(tuner=True),
     "predictor, Holt": Helpers(predictor=HoltPredictor),
     "predictor, EWMA": Helpers(predictor=EwmaPredictor),
-    "room for the largest": Helpers(predictor=LargestSoFar),
+    "room for the largest": Helpers(predictor=LargestRecent),
     "preload": Helpers(preload=PRELOAD_FROM),
     "Holt and preload": Helpers(predictor=HoltPredictor, preload=PRELOAD_FROM),
 }
@@ -39,7 +39,7 @@ def report(trace: Trace, share: float) -> dict[str, Outcome]:
         f"\n{trace.name}: {trace.tokens:,} tokens in {len(trace.steps):,} turns, a tier of {budget:,} ({share:.0%})"
     )
     print(
-        f"  {'':<22}{'hit rate':>9}{'stalls':>8}{'of writes':>11}{'their tokens':>14}{'moved':>10}{'preloads used':>16}"
+        f"  {'':<22}{'hit rate':>9}{'stalls':>8}{'of writes':>11}{'their tokens':>14}{'moved':>10}{'preloaded':>16}"
     )
     outcomes = {name: replay(trace, budget, helpers) for name, helpers in SIDES.items()}
     for name, one in outcomes.items():

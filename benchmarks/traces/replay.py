@@ -1,8 +1,8 @@
 """The replay: a working tier of a scaled budget over a trace, by the real eviction, with helpers on and off.
 
-Records enter when they are written and when they are used, as in the profile `lcr`, and leave to 98 % of the budget when
-it is exceeded. A worker runs between two turns where there is time for it; what must leave while something is written
-is a stall. Nothing here knows the future.
+Records enter when they are written and when they are used, as in the profile `lcr`, and leave down to 98 % of the
+budget when it is exceeded. A worker looks after a turn, at most once a second; what must leave while something is
+written is a stall. Nothing here knows the future.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import math
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from benchmarks.traces.recording import Trace
 from loom.memory.eviction import choose_victims
@@ -20,23 +19,17 @@ from loom.memory.tuning import AdaptiveTuner, SystemMetrics, TokenDemandPredicto
 from loom.settings import PROFILES, Eviction, EvictionWeights
 from loom.storage.base import Resident
 
-__all__ = ["Helpers", "LargestSoFar", "Outcome", "replay"]
+__all__ = ["Helpers", "LargestRecent", "Outcome", "replay"]
 
 LCR = PROFILES["lcr"]
+WITHOUT_VECTORS = TuningResult(0.7, 0.3, 0.0)
 WINDOW_SHARE = LCR.l1_token_budget / LCR.l2_token_budget
 WAKES_EVERY_S = 1.0  # the worker looks after a turn, and at most so often
 LOOK_EVERY = 50  # uses between two looks of the tuner
 HORIZON_S = 300.0  # how far ahead the worker makes room
 
 
-class Expectation(Protocol):
-    """What a worker expects to come before it runs again."""
-
-    def observe(self, tokens: int, at: float) -> None: ...
-    def predict(self, horizon_s: float) -> float: ...
-
-
-class LargestSoFar:
+class LargestRecent:
     """No forecast at all: room for the largest of the last fifty entries is always kept."""
 
     def __init__(self) -> None:
@@ -57,7 +50,7 @@ class Helpers:
     predictor: Callable[[], TokenDemandPredictor] | None = None
     preload: float | None = None
     """The probability from which a record is brought in ahead."""
-    start: TuningResult = TuningResult(0.7, 0.3, 0.0)
+    start: TuningResult = WITHOUT_VECTORS
 
 
 @dataclass(slots=True)

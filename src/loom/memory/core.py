@@ -21,6 +21,7 @@ from loom.memory.embeddings import EmbeddingProvider, embed_texts, embedder_from
 from loom.memory.eviction import Segments, segments
 from loom.memory.layers import KnowledgeLayer, MemoryLayer, PriorityTokenLayer, SummaryLayer, TokenBudgetLayer
 from loom.memory.migration import Moved, Tiers
+from loom.memory.promotion import Migration, Promotion
 from loom.memory.quotas import (
     ALARM_ACTION,
     ArchiveCounters,
@@ -49,6 +50,7 @@ from loom.memory.types import (
     StoredSummary,
     TaskSummary,
     Trust,
+    known_tier,
     record_as_fact,
     record_as_summary,
     record_as_task,
@@ -144,6 +146,8 @@ class LoomMemory:
             if self._owns_store:
                 self._store.close()
             raise
+        self._migration = Migration(self._tiers)
+        self._store.employ(self._migration, self._migration.work)
         self._llm = llm
         self._compaction = compaction
         if self._tiers.settings.derive:
@@ -189,6 +193,11 @@ class LoomMemory:
     def tiers(self) -> Tiers:
         """The tiers as a whole: writing into them and moving between them."""
         return self._tiers
+
+    @property
+    def migration(self) -> Migration:
+        """Promotions and demotions as jobs: triggers, pressure, and what is queued."""
+        return self._migration
 
     @property
     def l1(self) -> TokenBudgetLayer:
@@ -253,7 +262,9 @@ class LoomMemory:
             raise InvalidInput(f"add_task() takes a Task, not {type(task).__name__}")
         speech = NOTHING_SAID._replace(importance=importance, session_id=session_id)
         draft = self._drafter.task(task, None, speech)
-        return self._tiers.write([draft], _known_tier(tier), on_oversize=on_oversize, again=tier is not None)[0]
+        return self._tiers.write(
+            [draft], None if tier is None else known_tier(tier), on_oversize=on_oversize, again=tier is not None
+        )[0]
 
     def add_fact(
         self,
@@ -503,6 +514,15 @@ class LoomMemory:
         await asyncio.to_thread(self._store.flush)
         return moved
 
+    def promote(self, id: str, to: MemoryTier | str = MemoryTier.L2) -> Promotion:
+        """Bring a memory back up, to the working tier or (`to="l1"`) into the window, where it stays until others
+        are brought there. It says what moved, or why not."""
+        return self._migration.promote([id], known_tier(to))
+
+    def demote(self, id: str) -> MemoryTier | None:
+        """Let a memory go one tier down, away from the prompt; the tier that has it then, or None: the log alone."""
+        return self._migration.demote([id])[id]
+
     # -- how it stands ---------------------------------------------------------------------------------
 
     @property
@@ -512,7 +532,7 @@ class LoomMemory:
 
     def check_quota(self, tier: MemoryTier | str, incoming: int) -> QuotaCheck:
         """Whether a tier would take so many more tokens, and what would have to happen for it."""
-        known = _known_tier(tier) or MemoryTier.L1
+        known = known_tier(tier)
         return check_quota(known, self.layers[known].token_usage, incoming, self._tiers.rules())
 
     def segments(self) -> Segments:
@@ -588,6 +608,7 @@ class LoomMemory:
             self._subscription.cancel()
             self._subscription = None
         self._store.dismiss(self)
+        self._store.dismiss(self._migration)
         if self._owns_store:
             self._store.close()
 
@@ -601,15 +622,6 @@ class LoomMemory:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._node!r} in {self._store.path or 'memory'}>"
-
-
-def _known_tier(tier: MemoryTier | str | None) -> MemoryTier | None:
-    if tier is None:
-        return None
-    try:
-        return MemoryTier(tier)
-    except ValueError as error:
-        raise InvalidInput(f"there is no tier {tier!r}; the tiers are {', '.join(MemoryTier)}") from error
 
 
 def _known_fact_type(fact_type: FactType | str) -> FactType:

@@ -23,6 +23,7 @@ import numpy.typing as npt
 from loom.errors import InvalidInput, UnknownFilter
 
 __all__ = [
+    "FOCUS",
     "HEARD",
     "MAX_TEXT_BYTES",
     "Access",
@@ -54,6 +55,10 @@ __all__ = [
 
 MAX_TEXT_BYTES = 16 * 1024 * 1024
 """The largest text of one record, in UTF-8 bytes."""
+
+FOCUS = "focus"
+"""The place, beside the tiers, for records that were brought back into a node's window. Their sizes there are counted
+before those of the newest records."""
 
 HEARD = "heard"
 """The place, beside the tiers, for records that another node of the namespace wrote before this one: they are its
@@ -491,6 +496,12 @@ class Transaction(Protocol):
 
     def residents(self, node: str, tier: str) -> list[Resident]: ...
 
+    def most_uses(self, node: str, tier: str) -> int: ...
+
+    def as_residents(self, records: Sequence[int], node: str) -> list[Resident]: ...
+
+    def left_within(self, records: Sequence[int], tier: str, node: str, reason: str, numbers: int) -> set[int]: ...
+
     def arrivals(self, node: str, tier: str) -> list[tuple[int, int]]: ...
 
     def resides(self, record: int, tier: str, node: str) -> bool: ...
@@ -533,7 +544,11 @@ class Transaction(Protocol):
 
     def enqueue(self, kind: str, record: int = 0, data: Sequence[int] = ()) -> int: ...
 
+    def enqueue_each(self, kind: str, records: Sequence[int], data: Sequence[int] = ()) -> int: ...
+
     def take_jobs(self, kind: str, limit: int) -> list[Job]: ...
+
+    def take(self, jobs: Sequence[Job]) -> list[Job]: ...
 
     def pin(self, id: str, pinned: bool) -> None: ...
 
@@ -600,6 +615,10 @@ class Store(Protocol):
     def replaced(self, seqs: Iterable[int]) -> set[int]: ...
 
     def progress(self, name: str) -> tuple[int, int]: ...
+
+    def jobs(self, kind: str | None = None, limit: int = 100) -> list[Job]: ...
+
+    def hurry(self) -> None: ...
 
     def entry(self, key: str, *, scope: str = "local", owner: str | Sequence[str] = "") -> Entry | None: ...
 

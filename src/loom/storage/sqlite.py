@@ -33,6 +33,7 @@ from loom.storage import checking, forgetting, upkeep
 from loom.storage.analysis import ANALYSIS_VERSION
 from loom.storage.archive import ArchiveStats, statistics
 from loom.storage.base import (
+    FOCUS,
     HEARD,
     Access,
     Candidates,
@@ -281,6 +282,10 @@ class SqliteStore:
         if not self.read_only:
             self._upkeep.give_chore(owner, chore)
 
+    def hurry(self) -> None:
+        """Let the chores be looked at now, and not when there is time."""
+        self._upkeep.hurry()
+
     def dismiss(self, owner: object) -> None:
         """Do an owner's background work no more."""
         self._upkeep.take_chore(owner, self._close_timeout_s)
@@ -488,7 +493,7 @@ class SqliteStore:
         with self._reading() as connection:
             recent = (WINDOW,) if any(seq == record for seq, _ in window(connection, self._number, node)) else ()
             places = places_of(connection, self._number, record)
-        return recent + tuple(tier for where, tier in places if where == node and tier != HEARD)
+        return recent + tuple(tier for where, tier in places if where == node and tier not in (HEARD, FOCUS))
 
     def usage(self, node: str) -> dict[str, Usage]:
         """What each tier of a node holds; a tier that was never used is missing."""

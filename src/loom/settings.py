@@ -299,6 +299,11 @@ SETTINGS: Mapping[str, SettingRule] = MappingProxyType(
         "lease_s": SettingRule(float, "seconds after which a silent worker loses its place", 0.1, 86_400),
         "close_timeout_s": SettingRule(float, "seconds that close() waits for background work", 0, 86_400),
         "derive": SettingRule(bool, "draw facts and summaries from what is remembered, in the background"),
+        "tune": SettingRule(bool, "let the weights of eviction and the promotion threshold follow what is measured"),
+        "predict_demand": SettingRule(bool, "make room in the working tier before it is needed, in the background"),
+        "preload": SettingRule(
+            bool, "bring archived records back that will probably be used next, in the background"
+        ),
         "archive_after_days": SettingRule(
             float, "days after which the words of a record are compressed; 0 for never", 0, 36_500
         ),
@@ -356,6 +361,9 @@ class Settings:
     lease_s: float = 10.0
     close_timeout_s: float = 5.0
     derive: bool = True
+    tune: bool = False
+    predict_demand: bool = False
+    preload: bool = False
     archive_after_days: float = 30.0
     read_only: bool = False
     sources: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)

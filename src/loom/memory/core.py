@@ -8,6 +8,7 @@ memory.get_l2_tasks(limit=10)
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -21,6 +22,7 @@ from loom.memory.embeddings import EmbeddingProvider, embed_texts, embedder_from
 from loom.memory.eviction import Segments, segments
 from loom.memory.layers import KnowledgeLayer, MemoryLayer, PriorityTokenLayer, SummaryLayer, TokenBudgetLayer
 from loom.memory.migration import Moved, Tiers
+from loom.memory.monitor import MONITOR_ACTION, Monitor
 from loom.memory.promotion import Migration, Promotion
 from loom.memory.quotas import (
     ALARM_ACTION,
@@ -29,7 +31,6 @@ from loom.memory.quotas import (
     LayerCounters,
     LayerQuota,
     QuotaCheck,
-    QuotaWatch,
     RagCounters,
     WorkingCounters,
     WorkingSegments,
@@ -39,6 +40,7 @@ from loom.memory.quotas import (
 from loom.memory.recall import Account, Reranker, recall
 from loom.memory.relevance import Weights
 from loom.memory.sanitizers import ContentSanitizer
+from loom.memory.steering import Steering
 from loom.memory.tokenizer import TokenCounter, counter_by_name
 from loom.memory.types import (
     Fact,
@@ -132,11 +134,11 @@ class LoomMemory:
         self._subscription: Subscription | None = None
         try:
             self._node = loaded.node_id
-            watch = None if event_bus is None else QuotaWatch(self._node, event_bus)
+            self._steering = Steering(self._node, event_bus)
 
             def tiers_under(agreed: Settings) -> Tiers:
                 counter = counter_by_name(agreed.counter) if token_counter is None else token_counter
-                return Tiers(self._store, self._node, agreed, counter, watch)
+                return Tiers(self._store, self._node, agreed, counter, self._steering)
 
             self._tiers = tiers_under(_agree(self._store, loaded, reconfigure, tiers_under))
             self._counter = self._tiers.counter
@@ -148,6 +150,9 @@ class LoomMemory:
             raise
         self._migration = Migration(self._tiers)
         self._store.employ(self._migration, self._migration.work)
+        self._steering.lead(self._tiers, self._migration)
+        if self._steering.is_active:
+            self._store.employ(self._steering, self._steering.work)
         self._llm = llm
         self._compaction = compaction
         if self._tiers.settings.derive:
@@ -198,6 +203,11 @@ class LoomMemory:
     def migration(self) -> Migration:
         """Promotions and demotions as jobs: triggers, pressure, and what is queued."""
         return self._migration
+
+    @property
+    def monitor(self) -> Monitor:
+        """The measures of this memory, each with its target and its alarm: `monitor.table()` for people."""
+        return self._steering.look()
 
     @property
     def l1(self) -> TokenBudgetLayer:
@@ -306,7 +316,7 @@ class LoomMemory:
 
         A task that names other nodes of this namespace, and not this one, is theirs.
         """
-        if task.action.startswith(ALARM_ACTION):
+        if task.action.startswith((ALARM_ACTION, MONITOR_ACTION)):
             return
         named = {task.source_agent, task.target_agent} - {""}
         # Asked for by name: a tree may have a thousand nodes, and each of them hears every task.
@@ -337,6 +347,7 @@ class LoomMemory:
         record = self._store.get(id)
         if record is not None:
             self._tiers.use(record.seq)
+            self._steering.used(record.seq, record.session_id)
         return record
 
     def get_task(self, task_id: str) -> Task | None:
@@ -458,7 +469,8 @@ class LoomMemory:
         wanted = wanted or Filter()
         if wanted.derived is None and wanted.kind is None:
             wanted = replace(wanted, derived=False)
-        return recall(
+        started = time.perf_counter()
+        found = recall(
             self._store,
             question,
             limit=limit,
@@ -470,6 +482,8 @@ class LoomMemory:
             node=self._node,
             explain=explain,
         )
+        self._steering.searched(time.perf_counter() - started)
+        return found
 
     def search_tasks(self, query: str, limit: int = 10, session_id: str | None = None) -> list[Task]:
         """The tasks that answer a question, best first, wherever they are. What is no fact is a task here."""
@@ -546,8 +560,7 @@ class LoomMemory:
         """What the tiers hold, in the terms of a runtime: focus, working, archive, rag."""
         usage, quotas, parts = self._store.usage(self._node), self.quotas, self.segments()
         held = {tier: usage[tier] for tier in MemoryTier if tier in usage}
-        archived = self._store.residents(self._node, MemoryTier.L3)
-        originals = self._store.records(one.record for one in archived)
+        archive = held.get(MemoryTier.L3)
         sizes = [sum(one.tokens for one in part) for part in parts]
         working = held.get(MemoryTier.L2)
         return LayerCounters(
@@ -560,8 +573,8 @@ class LoomMemory:
                 working.misses if working else 0,
             ),
             ArchiveCounters(
-                sum(record.tokens for record in originals.values()),
-                sum(one.tokens for one in archived),
+                self._store.original_tokens(self._node, MemoryTier.L3),
+                archive.tokens if archive else 0,
                 quotas[MemoryTier.L3],
             ),
             RagCounters(
@@ -598,6 +611,7 @@ class LoomMemory:
             **counts,
             "archived": archive.records,
             "archive_ratio": round(archive.ratio, 2) if archive.records else None,
+            **self.monitor.as_dict(),
         }
 
     # -- life ------------------------------------------------------------------------------------------
@@ -609,6 +623,7 @@ class LoomMemory:
             self._subscription = None
         self._store.dismiss(self)
         self._store.dismiss(self._migration)
+        self._store.dismiss(self._steering)
         if self._owns_store:
             self._store.close()
 

@@ -12,8 +12,9 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -23,10 +24,10 @@ from loom.memory.eviction import choose_victims, hot_score, rank
 from loom.memory.summarizer import stand_in
 from loom.memory.tokenizer import TokenCounter
 from loom.memory.types import MemoryTier, MemoryType, Receipt
-from loom.settings import AGREED_SETTINGS, EVICTION_WEIGHTS, Admission, Eviction, Profile, Settings
+from loom.settings import AGREED_SETTINGS, EVICTION_WEIGHTS, Admission, Eviction, EvictionWeights, Profile, Settings
 from loom.storage.base import FOCUS, HEARD, Draft, Record, Resident, Store, Transaction, Usage, Written
 
-__all__ = ["Lifted", "Moved", "Room", "TierRules", "Tiers"]
+__all__ = ["Lifted", "Move", "Moved", "Observer", "Room", "TierRules", "Tiers", "Tuning"]
 
 log = logging.getLogger("loom.migration")
 
@@ -89,14 +90,27 @@ class TierRules(NamedTuple):
         return self.profile.admission is Admission.WRITE_AND_USE
 
 
-class Changed(Protocol):
-    """Told after a commit that moved something: what each tier but the window held at most, and holds now."""
+class Move(StrEnum):
+    """Which way something moved."""
 
-    def __call__(self, peaks: Mapping[str, int], totals: Mapping[str, Usage], rules: TierRules) -> None: ...
+    PROMOTION = "promotion"
+    DEMOTION = "demotion"
 
 
-Observe = Callable[[str, float], None]
-"""Told how long a move took: `promotion` or `demotion`, in seconds."""
+class Observer(Protocol):
+    """Told what happens in the tiers."""
+
+    def changed(self, peaks: Mapping[str, int], totals: Mapping[str, Usage], rules: TierRules) -> None:
+        """After a commit that moved something: what each tier but the window held at most, and holds now."""
+        ...
+
+    def took(self, move: Move, seconds: float) -> None:
+        """How long a move took."""
+        ...
+
+    def admitted(self, tokens: int) -> None:
+        """So many tokens came to the working tier with a write."""
+        ...
 
 
 class Room(NamedTuple):
@@ -117,6 +131,13 @@ class Lifted(NamedTuple):
     room: Room
 
 
+class Tuning(NamedTuple):
+    """What holds instead of the profile's."""
+
+    eviction_weights: EvictionWeights
+    promotion_threshold: float
+
+
 class _State(NamedTuple):
     """The settings as they were last read, and what follows from them."""
 
@@ -134,15 +155,14 @@ class Tiers:
         node: str,
         settings: Settings,
         counter: TokenCounter,
-        changed: Changed | None = None,
-        observe: Observe | None = None,
+        observer: Observer | None = None,
     ) -> None:
         self.store = store
         self.node = node
         self.counter = counter
         self._state = _State(None, settings, TierRules.of(settings))
-        self._changed = changed
-        self._observe = observe
+        self._observer = observer
+        self._tuning: Tuning | None = None
 
     # -- what holds ----------------------------------------------------------------------------------
 
@@ -153,6 +173,19 @@ class Tiers:
     def rules(self) -> TierRules:
         """The rules as the file has them now: another process may have changed them."""
         return self._follow(None, self.store.settings(self.node))
+
+    def tune(self, weights: EvictionWeights, promotion_threshold: float) -> None:
+        """Let these weights and this threshold hold instead of the profile's, in this process."""
+        self._tuning = Tuning(weights, promotion_threshold)
+        self._state = self._state._replace(rules=self._rules_of(self._state.settings))
+
+    def _rules_of(self, settings: Settings) -> TierRules:
+        rules = TierRules.of(settings)
+        return (
+            rules
+            if self._tuning is None
+            else rules._replace(profile=replace(rules.profile, **self._tuning._asdict()))
+        )
 
     def _rules_in(self, transaction: Transaction) -> TierRules:
         """The rules as this transaction finds them."""
@@ -166,7 +199,7 @@ class Tiers:
         other = {name: stored[name] for name in _STORED & stored.keys() if stored[name] != getattr(own, name)}
         if other:
             settings = replace(own, **other)
-            state = _State(revision, settings, TierRules.of(settings))
+            state = _State(revision, settings, self._rules_of(settings))
         elif revision is not None:
             state = state._replace(revision=revision)
         self._state = state  # at once, so that no thread sees new settings with old rules
@@ -214,6 +247,8 @@ class Tiers:
             places = self._places(transaction, written, placed)
         if room is not None:
             self.tell_room(room)
+            if self._observer is not None:
+                self._observer.admitted(sum(draft.tokens for one, draft in arrivals if rules.admits(one.importance)))
         return [
             Receipt(one.id, place, draft.tokens, one.version, one.created, self._note(one, draft, place, tier, rules))
             for one, draft, place in zip(written, placed, places, strict=True)
@@ -621,8 +656,8 @@ class Tiers:
         residents = transaction.residents(self.node, L2)
         victims = [one.record for one in self._choose(transaction, residents, excess, rules.profile)]
         count = self._archive(transaction, victims, "full", rules)
-        if self._observe is not None:
-            self._observe("demotion", time.perf_counter() - started)
+        if self._observer is not None:
+            self._observer.took(Move.DEMOTION, time.perf_counter() - started)
         return count
 
     def _archive(self, transaction: Transaction, victims: Sequence[int], reason: str, rules: TierRules) -> int:
@@ -722,14 +757,14 @@ class Tiers:
     def tell(self, lifted: Lifted, started: float) -> None:
         """After the commit of a promotion that began at `started`, by `time.perf_counter`."""
         if lifted.moved:
-            if self._observe is not None:
-                self._observe("promotion", time.perf_counter() - started)
+            if self._observer is not None:
+                self._observer.took(Move.PROMOTION, time.perf_counter() - started)
             self.tell_room(lifted.room)
 
     def tell_room(self, room: Room) -> None:
         """After the commit, as whoever hears it may want to write."""
-        if self._changed is not None:
-            self._changed(room.peaks, room.totals, room.rules)
+        if self._observer is not None:
+            self._observer.changed(room.peaks, room.totals, room.rules)
 
 
 def _oldest(arrivals: Sequence[tuple[int, int]], tokens: int, count: int) -> list[tuple[int, int]]:

@@ -205,11 +205,13 @@ class Migration:
         tier: MemoryTier | str,
         pressure: Pressure | str,
         trigger: MigrationTrigger = MigrationTrigger.CAPACITY_PRESSURE,
+        *,
+        tokens: int | None = None,
     ) -> MigrationJob | None:
         """Ask for room in a tier: the pressure says how much, how urgently and until when. None if nothing can go.
 
-        Hard pressure is relieved before this returns, the others in the background. Under `HOTNESS_DECAY` only what
-        is cold leaves.
+        Hard pressure is relieved before this returns, the others in the background. `tokens` are to be freed instead
+        of the pressure's share. Under `HOTNESS_DECAY` only what is cold leaves.
         """
         tier, pressure = known_tier(tier), _known_pressure(pressure)
         if trigger.is_up:
@@ -218,7 +220,13 @@ class Migration:
             raise InvalidInput("L1 is the window of the newest records: it gives way by itself; demote() one by one")
         self._relieve(_BATCH)
         with self._store.transaction() as transaction:
-            victims = self._victims(transaction, tier, pressure, trigger)
+            if tokens is None:
+                held = transaction.totals(self._tiers.node).get(tier, Usage()).tokens
+                tokens = math.ceil(pressure.share * held)
+            victims = self._tiers.least_worthy(transaction, tier, tokens)
+            if trigger is MigrationTrigger.HOTNESS_DECAY:
+                scores, _ = self._tiers.hot_enough(transaction, victims, L2)
+                victims = [one for one in victims if scores.get(one, 0.0) < _COLD]
             if not victims:
                 return None
             ask = _Ask(tier, _below(tier), trigger, pressure.priority, *self._from_now(pressure.within))
@@ -252,17 +260,6 @@ class Migration:
         for room in rooms:
             self._tiers.tell_room(room)
         return places
-
-    def _victims(
-        self, transaction: Transaction, tier: MemoryTier, pressure: Pressure, trigger: MigrationTrigger
-    ) -> list[int]:
-        node = self._tiers.node
-        tokens = transaction.totals(node).get(tier, Usage()).tokens
-        victims = self._tiers.least_worthy(transaction, tier, math.ceil(pressure.share * tokens))
-        if trigger is MigrationTrigger.HOTNESS_DECAY:
-            scores, _ = self._tiers.hot_enough(transaction, victims, L2)
-            victims = [one for one in victims if scores.get(one, 0.0) < _COLD]
-        return victims
 
     # -- doing -----------------------------------------------------------------------------------------
 

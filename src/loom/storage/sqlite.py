@@ -502,6 +502,27 @@ class SqliteStore:
             found = totals(connection, self._number, node)
         return {WINDOW: Usage(len(recent), sum(tokens for _, tokens in recent))} | found
 
+    def original_tokens(self, node: str, tier: str) -> int:
+        """The tokens of the records behind a tier other than the window, whatever stands for them there."""
+        with self._reading() as connection:
+            (tokens,) = connection.execute(
+                "SELECT ifnull(sum(r.tokens), 0) FROM residents p JOIN records r ON r.seq = p.record "
+                "WHERE p.namespace = ? AND p.node = ? AND p.tier = ?",
+                (self._number, node, tier),
+            ).fetchone()
+        return int(tokens)
+
+    def following(self, record: int, limit: int) -> list[int]:
+        """The records that were written next in the session of one, the nearest first."""
+        with self._reading() as connection:
+            rows = connection.execute(
+                "SELECT n.seq FROM records r JOIN records n ON n.session_hash = r.session_hash AND n.seq > r.seq "
+                "WHERE r.seq = ?1 AND r.namespace = ?2 AND n.namespace = ?2 AND n.version > 0 "
+                "ORDER BY n.seq LIMIT ?3",
+                (record, self._number, limit),
+            ).fetchall()
+        return [seq for (seq,) in rows]
+
     def residents(self, node: str, tier: str) -> list[Resident]:
         """Who is in a tier other than the window, oldest arrival first."""
         self.flush_accesses()

@@ -380,37 +380,46 @@ class Tiers:
 
     # -- promotion -------------------------------------------------------------------------------------
 
-    def use(self, *records: int) -> None:
+    def use(self, *records: Record) -> None:
         """Note that records were used, and bring those back to the working tier that are hot enough.
 
         Where importance leads, what was important comes back; where use leads, everything that is used.
         """
-        self.store.touch(records, self.node)
-        profile = self.rules().profile
-        missing = [one for one in records if not self.store.resides(one, L2, self.node)]
-        if profile.admission is Admission.FREQUENCY:
-            missing = [one for one in missing if self.store.uses(one, self.node) >= profile.l2_admission_uses]
-        elif profile.admission is Admission.WRITE_AND_USE:
+        self.store.touch([one.seq for one in records], self.node)
+        rules = self.rules()
+        admission = rules.profile.admission
+        missing = [one for one in records if not self.store.resides(one.seq, L2, self.node)]
+        if admission is Admission.FREQUENCY:
+            uses = rules.profile.l2_admission_uses
+            missing = [one for one in missing if self.store.uses(one.seq, self.node) >= uses]
+        elif admission is Admission.IMPORTANCE:
+            missing = [one for one in missing if rules.admits(one.importance) and one.kind not in _DRAWN]
+        else:
             recent = {seq for seq, _ in self.store.window(self.node)}
             for one in records:
-                self.store.count_lookup(self.node, L2, one not in missing or one in recent)
-        else:
-            missing = [one for one in missing if any(self.store.resides(one, tier, self.node) for tier in (L3, L4))]
+                self.store.count_lookup(self.node, L2, one not in missing or one.seq in recent)
         if missing and not self.store.read_only:
             started = time.perf_counter()
             with self.store.transaction() as transaction:
-                lifted = self.lift(transaction, missing, L2)
+                lifted = self.lift(transaction, [one.seq for one in missing], L2)
             self.tell(lifted, started)
 
     def lift(
-        self, transaction: Transaction, records: Sequence[int], target: MemoryTier, *, now: bool = False
+        self,
+        transaction: Transaction,
+        records: Sequence[int],
+        target: MemoryTier,
+        *,
+        threshold: float | None = None,
+        now: bool = False,
     ) -> Lifted:
         """Bring records up to the working tier or into the window: hot enough, room, loaded and whole, entered.
 
-        `now` is for what is decided already: neither the threshold, nor rest, nor importance counts.
+        The threshold is the profile's unless given. `now` is for what is decided already: neither that, nor rest, nor
+        importance counts.
         """
         rules = self._rules_in(transaction)
-        scores, refused = self.hot_enough(transaction, records, target, now=now)
+        scores, refused = self.hot_enough(transaction, records, target, threshold=threshold, now=now)
         wanted = sorted((one for one in scores if one not in refused), key=lambda one: (-scores[one], one))
         loaded, damaged = self._load(transaction, wanted)
         knowledge = {} if now else {one.seq: "it is knowledge, which L4 has" for one in loaded if one.kind in _DRAWN}
@@ -422,7 +431,13 @@ class Tiers:
         return Lifted(tuple(sizes), refused | damaged | knowledge | too_large, scores, room)
 
     def hot_enough(
-        self, transaction: Transaction, records: Sequence[int], target: MemoryTier, *, now: bool = False
+        self,
+        transaction: Transaction,
+        records: Sequence[int],
+        target: MemoryTier,
+        *,
+        threshold: float | None = None,
+        now: bool = False,
     ) -> tuple[dict[int, float], dict[int, str]]:
         """How hot records are, from 0 to 1, and why some of them do not come up; with `now` all of them do."""
         rules = self._rules_in(transaction)
@@ -432,9 +447,9 @@ class Tiers:
         for one in self._already(transaction, scores, target):
             refused[one] = f"it is in {target.upper()} already"
         if not now:
-            threshold, rest = rules.profile.promotion_threshold, rules.profile.promotion_rest
+            threshold = rules.profile.promotion_threshold if threshold is None else threshold
             by_importance = rules.profile.admission is Admission.IMPORTANCE
-            resting = transaction.left_within(list(scores), L2, self.node, "full", rest)
+            resting = transaction.left_within(list(scores), L2, self.node, "full", rules.profile.promotion_rest)
             for resident in known:
                 number, importance = resident.record, resident.importance
                 if scores[number] < threshold:

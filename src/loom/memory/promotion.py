@@ -287,7 +287,7 @@ class Migration:
                 leaving = self._unused_since(transaction, records, ask.asked_at)
                 room = self._tiers.lower(transaction, leaving, ask.source, ask.trigger.lower())
             elif not guessed or _micros(self._store.clock()) <= ask.deadline:  # what a late guess foresaw is over
-                lifted = self._tiers.lift(transaction, records, ask.target, now=not guessed)
+                lifted = self._tiers.lift(transaction, records, ask.target, threshold=0.0, now=not guessed)
         if lifted is not None:
             self._tiers.tell(lifted, started)
         if room is not None:

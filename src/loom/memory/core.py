@@ -346,7 +346,7 @@ class LoomMemory:
             raise InvalidInput(f"an id is a text, not {id!r}")
         record = self._store.get(id)
         if record is not None:
-            self._tiers.use(record)
+            self._tiers.use(record.seq)
             self._steering.used(record.seq, record.session_id)
         return record
 

@@ -380,28 +380,29 @@ class Tiers:
 
     # -- promotion -------------------------------------------------------------------------------------
 
-    def use(self, *records: Record) -> None:
+    def use(self, *records: int) -> None:
         """Note that records were used, and bring those back to the working tier that are hot enough.
 
         Where importance leads, what was important comes back; where use leads, everything that is used.
         """
-        self.store.touch([one.seq for one in records], self.node)
+        self.store.touch(records, self.node)
         rules = self.rules()
         admission = rules.profile.admission
-        missing = [one for one in records if not self.store.resides(one.seq, L2, self.node)]
+        absent = self.store.absent(records, L2, self.node)
+        missing = [one for one, _, _ in absent]
         if admission is Admission.FREQUENCY:
             uses = rules.profile.l2_admission_uses
-            missing = [one for one in missing if self.store.uses(one.seq, self.node) >= uses]
+            missing = [one for one in missing if self.store.uses(one, self.node) >= uses]
         elif admission is Admission.IMPORTANCE:
-            missing = [one for one in missing if rules.admits(one.importance) and one.kind not in _DRAWN]
+            missing = [one for one, importance, kind in absent if rules.admits(importance) and kind not in _DRAWN]
         else:
             recent = {seq for seq, _ in self.store.window(self.node)}
             for one in records:
-                self.store.count_lookup(self.node, L2, one not in missing or one.seq in recent)
+                self.store.count_lookup(self.node, L2, one not in missing or one in recent)
         if missing and not self.store.read_only:
             started = time.perf_counter()
             with self.store.transaction() as transaction:
-                lifted = self.lift(transaction, [one.seq for one in missing], L2)
+                lifted = self.lift(transaction, missing, L2)
             self.tell(lifted, started)
 
     def lift(

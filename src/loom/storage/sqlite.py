@@ -534,6 +534,16 @@ class SqliteStore:
         with self._reading() as connection:
             return resides(connection, self._number, record, tier, node)
 
+    def absent(self, records: Iterable[int], tier: str, node: str) -> list[tuple[int, float, str]]:
+        """Number, importance and kind of those records that are not in a tier other than the window."""
+        with self._reading() as connection:
+            return connection.execute(
+                "SELECT r.seq, r.importance, r.kind FROM records r WHERE r.seq IN (SELECT value FROM json_each(?1)) "
+                "AND r.namespace = ?2 AND r.version > 0 AND NOT EXISTS (SELECT 1 FROM residents p "
+                "WHERE p.namespace = ?2 AND p.node = ?3 AND p.tier = ?4 AND p.record = r.seq) ORDER BY r.seq",
+                (json.dumps([*records]), self._number, node, tier),
+            ).fetchall()
+
     def window(self, node: str) -> list[tuple[int, int]]:
         """Number and tokens of each record in the node's window, newest first."""
         with self._reading() as connection:

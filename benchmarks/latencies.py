@@ -87,6 +87,7 @@ def filled(memory: Memory, texts: Sequence[str]) -> None:
 
 
 def measure(memory: Memory, count: int, asked: Sequence[str], rounds: int) -> list[Row]:
+    _fill_up(memory)
     manager, store = memory.manager, memory.store
     random = np.random.default_rng(1)
     residents = {one.record for one in store.residents(manager.node_id, "l2")}
@@ -153,23 +154,35 @@ def measure(memory: Memory, count: int, asked: Sequence[str], rounds: int) -> li
     return rows
 
 
+def _demotions(memory: Memory) -> int:
+    """How often others have left in a move or a write of this process."""
+    readings = memory.manager.monitor.readings()
+    return next(one.observations for one in readings if one.measure is Measure.DEMOTION_LATENCY_MS)
+
+
+def _write(memory: Memory) -> None:
+    memory.remember(f"{time.time_ns()} " + "and so on " * 60)
+
+
+def _fill_up(memory: Memory) -> None:
+    """Let the working tier be full: an earlier run may have left it with room, and promotions would be too easy."""
+    before = _demotions(memory)
+    while _demotions(memory) == before:
+        _write(memory)
+
+
 def _writing(memory: Memory, rounds: int) -> Row:
     """Writes into a full tier, and of these the ones that had to wait until others had left."""
-
-    def demotions() -> int:
-        readings = memory.manager.monitor.readings()
-        return next(one.observations for one in readings if one.measure is Measure.DEMOTION_LATENCY_MS)
-
     before: list[int] = []
     row = timed(
         "writing, where others must leave",
         99,
         100.0,
-        lambda number: memory.remember(f"{number} {time.time_ns()} " + "and so on " * 60),
+        lambda _: _write(memory),
         2 * rounds,
-        lambda: before.append(demotions()),
+        lambda: before.append(_demotions(memory)),
     )
-    after = [*before[1:], demotions()]
+    after = [*before[1:], _demotions(memory)]
     waited = [place for place, (was, now) in enumerate(zip(before, after, strict=True)) if now > was]
     return row._replace(cpu=[row.cpu[place] for place in waited], wall=[row.wall[place] for place in waited])
 

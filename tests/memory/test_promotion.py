@@ -231,7 +231,7 @@ def test_clearing_and_shrinking_the_window_take_what_was_brought_back_as_well(me
 def test_the_window_holds_its_budget_when_that_is_lowered_under_what_was_brought_back(full_file: Path) -> None:
     with memory_at(full_file) as memory:
         memory.promote("n3", to="l1")
-    with memory_at(full_file, l1_token_budget=20, reconfigure=True) as memory:
+    with memory_at(full_file, l1_token_budget=8, reconfigure=True) as memory:
         assert_within_budgets(memory)
     assert what_is_wrong(full_file) == []
 

@@ -85,6 +85,8 @@ class Pressure(StrEnum):
 # Until when a promotion into a tier should be done (requirement 131); a preload may wait for its turn.
 _DEADLINES = {L1: timedelta(milliseconds=10), L2: timedelta(milliseconds=50)}
 _PRELOAD_WITHIN = timedelta(minutes=1)
+# The share of the working tier that one guess may fill.
+_PRELOADED_SHARE = 0.25
 
 # Records in one transaction. Moving one takes about as long as the commit around it, so most of the gain is there at
 # sixteen, and a writer never waits for more than this many.
@@ -186,13 +188,23 @@ class Migration:
         return _promotion(target, numbers, refused, scores, job=job)
 
     def preload(self, probabilities: Mapping[int, float]) -> MigrationJob | None:
-        """Queue records, by number, that will probably be wanted soon, as far as they are archived."""
+        """Queue records, by number, that will probably be wanted soon, as far as they are archived.
+
+        The likeliest come, and only as many as do not turn the working tier over.
+        """
         self._relieve(len(probabilities))
+        room = _PRELOADED_SHARE * self._tiers.rules().budgets[L2]
         with self._store.transaction() as transaction:
-            archived = [one for one in probabilities if transaction.resides(one, L3, self._tiers.node)]
+            likeliest = sorted(probabilities, key=lambda one: (-probabilities[one], one))
+            sizes = {one.record: one.tokens for one in transaction.as_residents(likeliest, self._tiers.node)}
+            archived: list[int] = []
+            for one in likeliest:
+                if one in sizes and sizes[one] <= room and transaction.resides(one, L3, self._tiers.node):
+                    archived.append(one)
+                    room -= sizes[one]
             if not archived:
                 return None
-            priority = _priority(max(probabilities[one] for one in archived))
+            priority = _priority(probabilities[archived[0]])
             ask = _Ask(L3, L2, MigrationTrigger.PREDICTIVE_PRELOAD, priority, *self._from_now(_PRELOAD_WITHIN))
             job = self._enqueue(transaction, archived, ask)
         self._store.hurry()

@@ -23,7 +23,7 @@ from loom.storage.projections import VECTORS, active_space, last_number, start_o
 from loom.storage.residency import WINDOW, TierBooks
 from loom.storage.rows import checksum, id_hash, read_settings, session_hash
 from loom.storage.snapshot_staging import INSERT_ENTRY, Restored, Stage
-from loom.storage.snapshots import descends
+from loom.storage.snapshots import NOTED, descends
 from loom.storage.transactions import EMBED, INSERT_RECORD, SqliteTransaction
 
 if TYPE_CHECKING:
@@ -31,11 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Merge"]
 
-_NOTED = "restored"
-"""The setting that notes which numbers snapshots got: by store and namespace, up to which number was added what."""
-
 # What a namespace decides for itself, or what the merge maps.
-_OWN_SETTINGS = frozenset({"analyzer", "space", "revision", _NOTED})
+_OWN_SETTINGS = frozenset({"analyzer", "space", "revision", NOTED})
 _NOWHERE = 0
 
 
@@ -70,6 +67,7 @@ class Merge:
         )
         self._known = self._known_ranges()
         self._moved: dict[int, int] = {}
+        self._left: set[str] = set()
 
     def run(self) -> Restored:
         """Bring everything over; what came and what did not."""
@@ -118,7 +116,7 @@ class Merge:
         start = self._stage.start
         if start.namespaces[self._source] == self._store.namespace and descends(self._connection, start):
             return [(start.position, 0)]  # it is our own past
-        noted = self._settings.get(_NOTED, {}).get(self._key(), [])
+        noted = self._settings.get(NOTED, {}).get(self._key(), [])
         return [(last, added) for last, added in noted]
 
     def _key(self) -> str:
@@ -149,9 +147,9 @@ class Merge:
         start = self._stage.start
         if self._known and self._known[-1][0] >= start.position:
             return
-        noted = dict(self._settings.get(_NOTED, {}))
+        noted = dict(self._settings.get(NOTED, {}))
         noted[self._key()] = [*self._known, (start.position, self._base)]
-        self._store._put_setting(self._connection, "", _NOTED, noted)
+        self._store._put_setting(self._connection, "", NOTED, noted)
 
     def _staged(self, query: str) -> Iterator[Any]:
         return self._stage.connection.execute(query, (self._source,))
@@ -217,12 +215,13 @@ class Merge:
             if (kind, content, data) == (row[4], row[20], row[19]):
                 return int(seq)
             if row[22]:  # drawn by itself: what the target has drawn stands
+                self._left.add(row[1])
                 return _NOWHERE
             raise IdConflict(
                 f"the id {row[1]!r} names another text in namespace {self._store.namespace!r} than in the snapshot; "
                 "nothing was changed. Restore into another namespace, or forget or rename one of them."
             )
-        if row[2] > 1 and not found:
+        if row[1] in self._left or (row[2] > 1 and not found):
             return _NOWHERE  # the version before has stayed out
         return None
 
@@ -381,22 +380,28 @@ class Merge:
             "SELECT seq, key, checksum, data FROM blobs WHERE namespace = ? ORDER BY seq"
         ):
             row = self._connection.execute(
-                "SELECT checksum, length(data) FROM blobs WHERE namespace = ? AND key = ?", (self._number, key)
+                "SELECT seq, checksum, length(data) FROM blobs WHERE namespace = ? AND key = ?", (self._number, key)
             ).fetchone()
-            if row is None:
-                if self._earlier(seq) is not None and not self._bring_back:
-                    continue  # it was deleted here since
-                self._connection.execute(
-                    "INSERT INTO blobs (seq, namespace, key, checksum, data) VALUES (?, ?, ?, ?, ?)",
-                    (self._new(seq), self._number, key, guard, data),
-                )
-                came += 1
-            elif row != (guard, len(data)):
+            if row is not None and row[1:] == (guard, len(data)):
+                continue
+            if self._earlier(seq) is not None and (row is not None or not self._bring_back):
+                continue  # it was replaced or deleted here since
+            if row is not None and not self._was_brought(row[0]):
                 raise Conflict(
                     f"the blob {key!r} holds other bytes in namespace {self._store.namespace!r} than in the "
                     "snapshot; nothing was changed. Restore into another namespace, or delete it first."
                 )
+            self._transaction.delete_blob(key)
+            self._connection.execute(
+                "INSERT INTO blobs (seq, namespace, key, checksum, data) VALUES (?, ?, ?, ?, ?)",
+                (self._new(seq), self._number, key, guard, data),
+            )
+            came += 1
         return came
+
+    def _was_brought(self, number: int) -> bool:
+        """Whether an earlier restore of the same store gave out this number."""
+        return any(added < number <= added + last for last, added in self._known)
 
     def _vectors(self) -> int:
         """Vectors come along where both sides use one model; else what came is embedded anew."""

@@ -25,7 +25,8 @@ import numpy as np
 from loom.errors import InvalidInput, SnapshotError, StoreFull, StoreUnavailable
 from loom.protocol import new_id
 from loom.storage import schema
-from loom.storage.base import MAX_TEXT_BYTES, Dimensions
+from loom.storage.analysis import ANALYSIS_VERSION
+from loom.storage.base import MAX_TEXT_BYTES, Dimensions, Retention
 from loom.storage.engine import translate
 from loom.storage.projections import advance
 from loom.storage.residency import TierBooks
@@ -35,6 +36,7 @@ from loom.storage.snapshot_format import NO_PARENT, SnapshotReader
 from loom.storage.snapshots import (
     BLOB_PIECE,
     KNOWN_SECTIONS,
+    NOTED,
     VECTOR,
     Section,
     SnapshotPath,
@@ -257,6 +259,34 @@ _SHAPES: dict[Section, tuple[Check, ...]] = {
 }
 
 
+def _anything(_: Any) -> bool:
+    return True
+
+
+def _retention(value: Any) -> bool:
+    try:
+        return value is None or bool(Retention(**value))
+    except (TypeError, InvalidInput):
+        return False
+
+
+def _restored(value: Any) -> bool:
+    return isinstance(value, dict) and all(
+        isinstance(pairs, list)
+        and all(isinstance(pair, list) and len(pair) == 2 and all(map(_count, pair)) for pair in pairs)
+        for pairs in value.values()
+    )
+
+
+# What the storage itself reads of the settings of a whole namespace.
+_SETTINGS: dict[str, Check] = {
+    "analyzer": _count,
+    "revision": _count,
+    "retention": _retention,
+    NOTED: _restored,
+}
+
+
 def _unpacked(section: Section, rows: Iterator[bytes]) -> Iterator[list[Any]]:
     """The rows of a section, each value of the kind that stands in its place."""
     shape = _SHAPES[section]
@@ -375,7 +405,8 @@ class Stage:
             elif section is Section.VECTORS:
                 self._vectors(rows)
             elif section in _APPENDED or last:
-                _APPLY[section](self, _unpacked(section, rows))
+                apply: Callable[[Iterator[list[Any]]], None] = getattr(self, f"_{section.name.lower()}")
+                apply(_unpacked(section, rows))
         if not begun:
             raise SnapshotError("it does not say which store it is of")
         self._check_blobs()
@@ -569,6 +600,10 @@ class Stage:
             self._known(namespace)
             if not node and key == "space" and value != str(self.start.active.get(namespace)):
                 raise SnapshotError("its settings name an embedding space that it does not have")
+            if not node and not _SETTINGS.get(key, _anything)(json.loads(value)):
+                raise SnapshotError(f"its setting {key!r} makes no sense")
+            if not node and key == "analyzer" and json.loads(value) > ANALYSIS_VERSION:
+                continue  # there is no index yet that a newer program could have made otherwise
             self.connection.execute("INSERT INTO settings VALUES (?, ?, ?, ?)", row)
 
     def _edges(self, rows: Iterator[list[Any]]) -> None:
@@ -666,21 +701,3 @@ _APPENDED = frozenset(
         Section.BLOBS,
     }
 )
-
-_APPLY: dict[Section, Callable[[Stage, Iterator[list[Any]]], None]] = {
-    Section.FORGOTTEN: Stage._forgotten,
-    Section.SETTINGS: Stage._settings,
-    Section.RECORDS: Stage._records,
-    Section.SUPERSESSIONS: Stage._supersessions,
-    Section.DERIVATIONS: Stage._derivations,
-    Section.EDGES: Stage._edges,
-    Section.MOVES: Stage._moves,
-    Section.RESIDENTS: Stage._residents,
-    Section.TIERS: Stage._tiers,
-    Section.PINS: Stage._pins,
-    Section.ACCESSES: Stage._accesses,
-    Section.ENTRIES: Stage._entries,
-    Section.BLOBS: Stage._blobs,
-    Section.PROGRESS: Stage._progress,
-    Section.JOBS: Stage._jobs,
-}

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BLOB_PIECE",
     "KNOWN_SECTIONS",
+    "NOTED",
     "VECTOR",
     "Section",
     "Snapshot",
@@ -56,6 +57,9 @@ VECTOR = struct.Struct("<qqI")
 
 BLOB_PIECE = struct.Struct("<qQ")
 """What stands before a piece of a blob: its number, and where the piece belongs."""
+
+NOTED = "restored"
+"""The setting that notes what was added to a snapshot's numbers: by store and namespace, up to which number."""
 
 _PIECE_BYTES = 256 * 1024
 _ANCHORS = 8
@@ -429,7 +433,7 @@ _CHOSEN = "namespace IN (SELECT value FROM json_each(:chosen))"
 
 _ROWS = {
     Section.FORGOTTEN: f"SELECT seq, namespace, record FROM forgotten WHERE {_CHOSEN} AND seq > :since ORDER BY seq",
-    Section.SETTINGS: f"SELECT namespace, node, key, value FROM settings WHERE {_CHOSEN} AND key != 'analyzer'",
+    Section.SETTINGS: f"SELECT namespace, node, key, value FROM settings WHERE {_CHOSEN}",
     Section.SUPERSESSIONS: "SELECT s.record, s.seq, s.by, s.at, s.committed_at FROM supersessions s "
     f"JOIN records r ON r.seq = s.record AND r.version > 0 WHERE r.{_CHOSEN} AND s.seq > :since "
     f"AND {_LIVES.format('s.by')}",

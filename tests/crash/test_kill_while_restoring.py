@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,23 +18,65 @@ from loom.storage.snapshots import describe
 from tests.crash.processes import ROOT
 from tests.storage.whole_stores import MOMENT, everything, lived_in, opened_store
 
-_CHILD = """
-import json, os, sys
+# Forks a child for each line: dozens of kills for one start. Nothing is open in it and no thread runs.
+_NURSERY = """
+import json, os, sys, traceback
 from tests.crash.children import arm
 from loom.storage.sqlite import SqliteStore
 from loom.storage import snapshot_merging, snapshot_staging, snapshots
 from loom.memory.core import LoomMemory
-given = json.loads(sys.argv[1])
-arm(given["armed"])
-if given["verb"] == "restore":
-    snapshot_staging.restore(given["chain"], given["path"])
-elif given["verb"] == "snapshot":
-    SqliteStore(given["path"]).snapshot(given["chain"][-1], parent=given["parent"])
-else:
-    memory = LoomMemory("agent", store=given["path"], namespace="mine", embedder="none", derive=False)
-    memory.restore(given["chain"])
-os._exit(0)
+
+def run(verb, path, chain, armed, parent):
+    arm(armed)
+    if verb == "restore":
+        snapshot_staging.restore(chain, path)
+    elif verb == "snapshot":
+        SqliteStore(path).snapshot(chain[-1], parent=parent)
+    else:
+        LoomMemory("agent", store=path, namespace="mine", embedder="none", derive=False).restore(chain)
+
+for line in sys.stdin:
+    child = os.fork()
+    if child == 0:
+        try:
+            run(**json.loads(line))
+        except BaseException:
+            traceback.print_exc()
+        os._exit(1)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
+
+
+class Nursery:
+    """A process whose children are killed."""
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", _NURSERY], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def killed(
+        self, verb: str, path: Path, chain: list[Path], step: dict[str, Any], parent: Path | None = None
+    ) -> None:
+        given = {
+            "verb": verb,
+            "path": str(path),
+            "chain": [str(one) for one in chain],
+            "armed": step,
+            "parent": None if parent is None else str(parent),
+        }
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps(given) + "\n")
+        self.process.stdin.flush()
+        assert int(self.process.stdout.readline()) == -signal.SIGKILL, "the step was not reached"
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    made = Nursery()
+    yield made
+    made.process.communicate()
 
 
 def point(target: str, when: str, call: int = 1) -> dict[str, Any]:
@@ -44,20 +87,6 @@ def named(step: Any) -> str:
     return (
         f"{step['when']} {step['target'].rpartition(':')[2]} {step['call']}" if isinstance(step, dict) else str(step)
     )
-
-
-def killed(verb: str, path: Path, chain: list[Path], step: dict[str, Any], parent: Path | None = None) -> None:
-    given = {
-        "verb": verb,
-        "path": str(path),
-        "chain": [str(one) for one in chain],
-        "armed": step,
-        "parent": None if parent is None else str(parent),
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", _CHILD, json.dumps(given)], cwd=ROOT, capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == -signal.SIGKILL, done.stderr
 
 
 @pytest.fixture(scope="module")
@@ -88,12 +117,12 @@ SNAPSHOT_STEPS = [
 
 @pytest.mark.parametrize(("step", "there"), SNAPSHOT_STEPS, ids=named)
 def test_a_snapshot_is_there_whole_or_the_one_before_it(
-    tmp_path: Path, chain: list[Path], step: dict[str, Any], there: bool
+    tmp_path: Path, nursery: Nursery, chain: list[Path], step: dict[str, Any], there: bool
 ) -> None:
     restore(chain, tmp_path / "a.loom")
     target = tmp_path / "target.hctx"
     target.write_bytes(chain[0].read_bytes())
-    killed("snapshot", tmp_path / "a.loom", [target], step, parent=chain[1])
+    nursery.killed("snapshot", tmp_path / "a.loom", [target], step, parent=chain[1])
     found = describe(target)
     assert (found.sha256 == describe(chain[0]).sha256) is not there
     assert (found.parent == describe(chain[1]).sha256) is there
@@ -124,10 +153,10 @@ RESTORE_STEPS = [
 
 @pytest.mark.parametrize(("step", "there"), RESTORE_STEPS, ids=named)
 def test_a_restored_file_is_there_whole_or_not_at_all(
-    tmp_path: Path, chain: list[Path], step: dict[str, Any], there: bool
+    tmp_path: Path, nursery: Nursery, chain: list[Path], step: dict[str, Any], there: bool
 ) -> None:
     path = tmp_path / "a.loom"
-    killed("restore", path, chain, step)
+    nursery.killed("restore", path, chain, step)
     assert path.exists() is there
     if not there:
         restore(chain, path)
@@ -154,7 +183,7 @@ MERGE_STEPS = [
 
 @pytest.mark.parametrize(("step", "there"), MERGE_STEPS, ids=named)
 def test_a_namespace_has_all_of_a_snapshot_or_nothing(
-    tmp_path: Path, chain: list[Path], step: dict[str, Any], there: bool
+    tmp_path: Path, nursery: Nursery, chain: list[Path], step: dict[str, Any], there: bool
 ) -> None:
     path = tmp_path / "a.loom"
     with opened_store(path, "mine") as store:
@@ -163,7 +192,7 @@ def test_a_namespace_has_all_of_a_snapshot_or_nothing(
             numbers = [one.seq for one in transaction.append(drafts)]
             transaction.enter(numbers, "l2", "agent", "written")
         state = everything(store, "settings", "store", "namespaces")
-    killed("merge", path, chain, step)
+    nursery.killed("merge", path, chain, step)
     with opened_store(path, "mine") as store:
         assert store.check(repair=False).problems == ()
         assert (everything(store, "settings", "store", "namespaces") == state) is not there

@@ -11,9 +11,7 @@ with tempfile.TemporaryDirectory() as name:
     folder = Path(name)
     with loom.open(folder / "agent.loom") as memory:
         for number in range(200):
-            memory.remember(
-                f"Container {number} waits at the north gate. 第{number}号集装箱在北门等候。", id=f"c{number}"
-            )
+            memory.remember(f"Container {number} waits at the gate. 第{number}号集装箱在北门等候。", id=f"c{number}")
         full = memory.snapshot(folder / "monday.hctx")
         memory.update("c7", "Container 7 has left for Lisbon.")
         memory.forget("c8")

@@ -291,7 +291,7 @@ THIS_MILESTONE = {
     *range(98, 107),
     *range(119, 130),
     *range(138, 140),
-    *range(145, 148),
+    *range(145, 149),
     *(28, 141),
 }
 

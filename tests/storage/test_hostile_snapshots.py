@@ -135,7 +135,7 @@ def sealed(parts: list[bytes], index: Any = None, header: bytes = b"") -> bytes:
 
 
 def frame(section: int, raw: bytes, **other: Any) -> bytes:
-    stored = other.get("stored", zstd.compress(raw))
+    stored: bytes = other.get("stored", zstd.compress(raw))
     checksum = other.get("checksum", zlib.crc32(raw))
     sizes = (other.get("raw_bytes", len(raw)), other.get("stored_bytes", len(stored)))
     return struct.pack("<HHIII", section, other.get("nothing", 0), *sizes, checksum) + stored

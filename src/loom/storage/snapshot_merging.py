@@ -33,6 +33,8 @@ __all__ = ["Merge"]
 
 # What a namespace decides for itself, or what the merge maps.
 _OWN_SETTINGS = frozenset({"analyzer", "space", "revision", NOTED})
+# Where a memory notes how it tunes itself: it goes on with its own notes, not with another's.
+_OWN_KEYS = "loom."
 _NOWHERE = 0
 
 
@@ -342,12 +344,15 @@ class Merge:
             if there is not None:
                 if there[0] or deleted or there[1] == row[11]:
                     continue
+                if key.startswith(_OWN_KEYS):
+                    kept.add(place)
+                    continue
                 raise self._other_entry(key)
             if deleted and not self._known and self._has_entry(place):
                 kept.add(place)  # what was deleted there was not ours
                 continue
             if place in kept:
-                if deleted:
+                if deleted or key.startswith(_OWN_KEYS):
                     continue
                 raise self._other_entry(key)
             if deleted:
@@ -450,13 +455,16 @@ class Merge:
             if kind == EMBED and not self._same_space:
                 continue
             new = self._came(record) if record else 0
-            about = [self._came(number) for number in json.loads(data)] if data else []
-            about = [number for number in about if number is not None]
-            if new is None or (data and not about) or not self._transaction.appended_bytes:
+            if new is None or not self._transaction.appended_bytes:
                 continue
+            if not record and data:  # what is about several records names them here
+                about = [came for number in json.loads(data) if (came := self._came(number)) is not None]
+                if not about:
+                    continue
+                data = json.dumps(about)
             self._connection.execute(
                 "INSERT INTO jobs (namespace, kind, record, seq, data, attempts, error) VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (self._number, kind, new, self._new(seq), json.dumps(about) if about else None, attempts, error),
+                (self._number, kind, new, self._new(seq), data, attempts, error),
             )
             self._transaction.queued += 1
 

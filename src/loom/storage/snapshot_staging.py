@@ -182,7 +182,7 @@ def _flag(value: Any) -> bool:
     return type(value) is int and 0 <= value <= 1
 
 
-def _hash(value: Any) -> bool:
+def _integer(value: Any) -> bool:
     return type(value) is int and -(1 << 63) <= value < 1 << 63
 
 
@@ -221,7 +221,7 @@ def _object(value: Any) -> bool:
 
 
 def _numbers(value: Any) -> bool:
-    return _json(value) and isinstance(found := json.loads(value), list) and all(map(_count, found))
+    return _json(value) and isinstance(found := json.loads(value), list) and all(map(_integer, found))
 
 
 def _refused(constant: str) -> None:
@@ -243,11 +243,11 @@ _SHAPES: dict[Section, tuple[Check, ...]] = {
     ),
     Section.SUPERSESSIONS: (_number, _number, _number, _time, _time),
     Section.DERIVATIONS: (_number, _number, _flag),
-    Section.EDGES: (_number, _or_none(_number), _or_none(_hash)),
+    Section.EDGES: (_number, _or_none(_number), _or_none(_integer)),
     Section.MOVES: (_number, _number, _number, _text, _name, _flag, _text),
     Section.RESIDENTS: (_number, _text, _name, _number, _count, _share, _number, _time),
     Section.TIERS: (_number, _text, _name, _count, _count, _count),
-    Section.PINS: (_number, _number, _or_none(_number), _or_none(_hash)),
+    Section.PINS: (_number, _number, _or_none(_number), _or_none(_integer)),
     Section.ACCESSES: (_number, _number, _text, _number, _time, _or_none(_time)),
     Section.ENTRIES: (
         *(_number, _number, _text, _text, _text, _number, _flag, _text, _text, _time, _time),

@@ -2,8 +2,8 @@
 
 A full snapshot holds everything that a namespace has. An incremental one holds what was appended since its parent
 (records, versions, entries, vectors, moves, tombstones), and the small tables that change in place once more as they
-are now. Indexes are left out: they are made again from the records. Words that are archived are written out, because a
-block names numbers and a dictionary of its own store; whoever restores them archives them by its own rule.
+are now. Indexes are left out: they are made again from the records. Words that are archived are written out, because
+a block names numbers and a dictionary of its own store; whoever restores them archives them by its own rule.
 """
 
 from __future__ import annotations

@@ -36,6 +36,7 @@ PUBLIC: dict[str, set[str]] = {
         "Task",
         "TaskStatus",
         "open",
+        "restore",
     },
     "loom.errors": {
         "BudgetExceeded",
@@ -52,6 +53,7 @@ PUBLIC: dict[str, set[str]] = {
         "OverBudget",
         "ReadOnly",
         "SettingsConflict",
+        "SnapshotError",
         "StoreBusy",
         "StoreError",
         "StoreFull",

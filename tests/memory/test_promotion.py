@@ -465,6 +465,21 @@ def test_bad_input_is_refused_with_what_to_do_and_moves_nothing(memory: LoomMemo
     }
 
 
+def test_a_queued_move_that_makes_no_sense_is_dropped_and_the_others_are_done(
+    memory: LoomMemory, caplog: pytest.LogCaptureFixture
+) -> None:
+    memory.store.dismiss(memory.migration)
+    with memory.store.transaction() as transaction:
+        transaction.enqueue_each("migrate agent", [number_of(memory, "n1")], [9, 1, 0, 50, 0, 0])
+        transaction.enqueue_each("migrate agent", [number_of(memory, "n1")])
+    memory.migration.trigger_promotion(["n3"])
+    memory.migration.work(memory.store.transaction, True)
+    assert memory.store.jobs("migrate agent") == []
+    assert tiers_of(memory, "n3") == ("l2",)
+    assert tiers_of(memory, "n1") == ("l3",)
+    assert "make no sense" in caplog.text
+
+
 def test_a_damaged_record_stays_where_it_is_and_the_others_come_back(full_file: Path) -> None:
     connection = sqlite3.connect(full_file)
     connection.execute("UPDATE records SET content = 'something else' WHERE id = 'n3'")

@@ -22,7 +22,8 @@
     │   ├── StoreUnavailable           missing, not readable or not writable
     │   ├── StoreFull                  no room on the disk
     │   └── StoreBusy                  another writer held the file for too long
-    └── EmbeddingError                 an embedder failed or is missing
+    ├── EmbeddingError                 an embedder failed or is missing
+    └── LanguageModelError             a language model failed, or answered with something unusable
 
 An error says what was asked, what was found and what to do next. Messages never carry stored content.
 """
@@ -38,6 +39,7 @@ __all__ = [
     "ForgetPending",
     "IdConflict",
     "InvalidInput",
+    "LanguageModelError",
     "LoomError",
     "NotAStore",
     "NotFound",
@@ -182,3 +184,7 @@ class StoreBusy(StoreError):
 
 class EmbeddingError(LoomError):
     """An embedder failed, is missing, or answered with something unusable."""
+
+
+class LanguageModelError(LoomError):
+    """A language model failed, cannot be reached, or answered with something unusable."""

@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 from loom.errors import InvalidInput
 from loom.memory.drafts import task_text
 from loom.memory.language_model import LanguageModel, LanguageModelLike, as_language_model
-from loom.memory.reading import TYPES, Model, Reading, is_kept, read, shipped_model, types_of
+from loom.memory.reading import ALONE, TYPES, Heard, Model, Reading, is_kept, read, shipped_model, types_of
 from loom.memory.statements import (
     DATE_CHINESE,
     DATE_ENGLISH,
@@ -137,14 +137,19 @@ class FactExtractor:
         speaker: str | None = None,
         at: datetime | None = None,
         trust: Trust | str | None = None,
+        role: str | None = None,
+        before: str | None = None,
     ) -> list[ExtractedFact]:
         """The facts of the source, in its order.
 
         `speaker` stands in for "I"; `at` is when it was said, and resolves "yesterday"; what comes from a tool or
         the web (`trust`) is believed less, and says nothing about what we decide or like. A record and a task
-        bring all of these themselves.
+        bring all of these themselves. `role` is that of the speaker (user, assistant, tool), and `before` what was
+        said just before: after a question, "Tuesday." says something.
         """
         told = _told(source, speaker, at, trust)
+        if role is not None or before is not None:
+            told = told._replace(heard=Heard(role or told.heard.role, before))
         if self._llm is not None:
             answered = _asked(self._llm, told)
             if answered is not None:
@@ -160,6 +165,7 @@ class _Told(NamedTuple):
     speaker: str | None
     at: datetime | None
     others: bool
+    heard: Heard = ALONE
 
 
 def _told(source: FactSource, speaker: str | None, at: datetime | None, trust: str | None) -> _Told:
@@ -168,13 +174,15 @@ def _told(source: FactSource, speaker: str | None, at: datetime | None, trust: s
     if isinstance(source, Task):
         text = task_text(source)
         others = (trust or source.metadata.get("trust")) in _OTHERS or source.action == "node.tool_result"
-        return _Told(text, _task_parts(text, source), speaker, at or source.created_at, others)
+        heard = Heard("tool" if others else "assistant")
+        return _Told(text, _task_parts(text, source), speaker, at or source.created_at, others, heard)
     if isinstance(source, Record):
         parts: tuple[tuple[int, int], ...] = ((0, len(source.content)),)
         if source.kind == MemoryType.TASK and isinstance(source.data, Mapping):
             parts = _task_parts(source.content, source.data)
         others = (trust or source.trust) in _OTHERS
-        return _Told(source.content, parts, speaker or source.name, at or source.created_at, others)
+        heard = Heard(source.role or ("tool" if others else None))
+        return _Told(source.content, parts, speaker or source.name, at or source.created_at, others, heard)
     raise InvalidInput(f"facts come from a text, a Task or a Record, not {type(source).__name__}")
 
 
@@ -203,7 +211,7 @@ def _by_rules(told: _Told, weights: Model) -> list[ExtractedFact]:
     seen: set[str] = set()
     for start, end in told.parts:
         part = told.text[start:end]
-        for reading in read(statements(part), weights):
+        for reading in read(statements(part), weights, told.heard):
             if not is_kept(reading, weights) or not _may_state(reading.statement):
                 continue
             for group in _said(reading, weights):
@@ -259,15 +267,17 @@ class Stated(NamedTuple):
     types: Mapping[str, float]
 
 
-def stated(text: str, *, speaker: str | None, others: bool, weights: Model, least: float) -> list[Stated]:
+def stated(
+    text: str, *, speaker: str | None, others: bool, weights: Model, least: float, heard: Heard
+) -> list[Stated]:
     """The statements of a turn that are worth at least `least`, each whole: what a summary chooses from.
 
     What stands beside them makes up for what a fact would have to say by itself, and a clause can be told where
     another one asks: they are judged by their worth alone.
     """
-    told = _Told(text, ((0, len(text)),), speaker, None, others)
+    told = _Told(text, ((0, len(text)),), speaker, None, others, heard)
     found = []
-    for reading in read(statements(text), weights):
+    for reading in read(statements(text), weights, heard):
         # A line of code or of a log that reports nothing must be a fact to be told.
         enough = weights.keep_from if reading.statement.kind is _K.CODE else least
         if reading.worth >= enough and not reading.statement.quoted:

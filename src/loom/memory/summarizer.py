@@ -384,12 +384,16 @@ def _units(turns: list[Turn], counter: TokenCounter, weights: Model | None) -> l
 def _newest(turns: list[Turn], weights: Model) -> list[tuple[Turn, Stated, bool]]:
     """What the turns state, each thing once and as it was said last, and whether a correction changed its words."""
     from loom.memory.fact_extractor import contradicts, corrected, same_fact, stated
+    from loom.memory.reading import Heard
 
     found: dict[str, tuple[Turn, Stated, bool]] = {}
     keyed: dict[str, str] = {}
-    for turn in turns:
+    for before, turn in zip((None, *turns), turns, strict=False):
         others = turn.role in ("tool", "function")
-        for one in stated(turn.text, speaker=turn.speaker, others=others, weights=weights, least=_LEAST_WORTH):
+        heard = Heard(turn.role, None if before is None else before.text)
+        for one in stated(
+            turn.text, speaker=turn.speaker, others=others, weights=weights, least=_LEAST_WORTH, heard=heard
+        ):
             fact, changed = one.fact, False
             normal = same_fact(fact)
             found.pop(normal, None)

@@ -46,8 +46,8 @@ PROGRESS = "archive"
 """Under which name the database notes up to which record it has archived."""
 
 _CACHED_BLOCKS = 16
-# Below this a dictionary saves less than it takes: at 0.5 MB of dialogue it cost 1 %, at 1 MB it gave 2 to 3, at 4 MB 5 to
-# 10. It is made again when the archive has grown so many times.
+# Below this a dictionary saves less than it takes: at 0.5 MB it cost 1 % of dialogue, at 1 MB it gave 2 to 3, at 4 MB
+# 5 to 10. It is made again when the archive has grown so many times.
 _DICTIONARY_FROM = 16 * BLOCK_BYTES
 _DICTIONARY_GROWTH = 4
 # It is stored too, in half its size: 16 KB for the first megabyte, and the largest from 4 MB on.

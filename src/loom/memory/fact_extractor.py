@@ -228,9 +228,14 @@ def _by_rules(told: _Told, weights: Model) -> list[ExtractedFact]:
 _ORDER_TO_READER = re.compile(r"(?:please )?(?:ignore|disregard|forget)\b|请?(?:忽略|无视|忘记|忘掉)", re.IGNORECASE)
 
 
+_SUPPOSED = re.compile(r"if\b.{1,120}\b(?:would|could|might)\b", re.IGNORECASE)
+
+
 def _may_state(statement: Statement) -> bool:
-    """A question, a quotation or an order to whoever reads states nothing, whatever it is about."""
+    """A question, a quotation, a mere supposition or an order to whoever reads states nothing, whatever it is about."""
     if statement.quoted or statement.kind in (_K.QUESTION, _K.SMALL_TALK):
+        return False
+    if statement.kind is _K.HYPOTHESIS and _SUPPOSED.match(statement.text):
         return False
     return _ORDER_TO_READER.match(without_opening(statement.text)) is None
 
@@ -650,14 +655,33 @@ _SPAN_GOES_ON = re.compile(
 )
 
 
+_WEEKDAY: Final = "(?:mon|tues|wednes|thurs|fri|satur|sun)day"
+_COUNTED = re.compile(
+    rf"\b(?:first|second|third|fourth|last|other) {_WEEKDAY} (?:of|in)\b|\b{_WEEKDAY} week\b"
+    "|(?:第[一二三四五]|每|隔|最后一)个?(?:周|星期|礼拜)[一二三四五六日天]",
+    re.IGNORECASE,
+)
+# A bracket does not tear the hour from its day.
+_HOUR_AFTER = re.compile(
+    r" (?:at )?(?:noon|midnight|half past \w+|quarter (?:past|to) \w+)\b|"
+    r" at (?:\d{1,2}(?::\d\d)?(?: ?[ap]m)?|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve)\b"
+    r"(?![\d.:]\d)"
+    r"|[一二两三四五六七八九十\d]{1,3}点(?:半|[一二三四五六七八九十\d]{1,3}分?)?",
+    re.IGNORECASE,
+)
+
+
 def with_dates(said: str, at: datetime) -> str:
     """The text with the day, month or year in brackets after each relative or incomplete date in it."""
     day = at.date()
     past = _PAST_TENSE.search(said) is not None
     marks: list[tuple[int, str]] = []
-    if not said.isascii():
-        marks += [(m.end(), _chinese_date(m.group(), day, past)) for m in DATE_CHINESE.finditer(said)]
-    marks += [(m.end(), _english_date(m.group(), day, past)) for m in DATE_ENGLISH.finditer(said)]
+    for pattern, resolve in (*(() if said.isascii() else _CHINESE_DATES), *_ENGLISH_DATES):
+        for match in pattern.finditer(said):
+            # Which one "the first Saturday of October" is, the day of speaking does not say.
+            if not _COUNTED.search(said[max(0, match.start() - 16) : match.end() + 8]):
+                hour = _HOUR_AFTER.match(said, match.end())
+                marks.append((hour.end() if hour else match.end(), resolve(match.group(), day, past)))
     taken = len(said) + 1
     for end, resolved in sorted(marks, reverse=True):
         # The first day of a span would be torn from the last: "Monday to Thursday".
@@ -715,6 +739,7 @@ def _english_date(phrase: str, day: date, past: bool) -> str:
     return ""
 
 
+_ENGLISH_DATES: Final = ((DATE_ENGLISH, _english_date),)
 _HOUR_SUFFIX = re.compile("(?<=.) ?(?:凌晨|清晨|早上|上午|中午|下午|傍晚|晚上|半夜).*$")
 
 
@@ -757,6 +782,9 @@ def _chinese_date(phrase: str, day: date, past: bool) -> str:
         unit = {"天": "day", "个月": "month", "年": "year"}.get(count[2], "week")
         return _moved(day, unit, _han_number(count[1]) * (-1 if count[3] == "前" else 1))
     return ""
+
+
+_CHINESE_DATES: Final = ((DATE_CHINESE, _chinese_date),)
 
 
 def _han_number(text: str) -> int:

@@ -329,9 +329,10 @@ class _Unit:
 _LONGEST_MACHINE_LINE = 160
 _SHORTEST = 3  # the index of the shortest form
 _CHAIN = 8  # how many clauses back a fix looks for its problem
-_CHAIN_BONUS = 1.8  # for a problem with its solution: they outlast a short decision, at no cost to the rest
+_CHAIN_BONUS = 1.6  # for a problem with its solution: so much that they outlast a short decision
+_KEPT_POWER = 0.3  # of the weights of what is kept first: all of it is to be kept, and ten points are not twice six
 _LEAST_WORTH = 0.1  # of statements less likely to matter than this, one in twenty did
-_LESSER = 0.1  # the share of its value that what weighs less than KEEP_FROM has beside what is kept first
+_LESSER = 0.05  # the share of its value that what weighs less than KEEP_FROM has beside what is kept first
 
 
 def _extracted(turns: list[Turn], budget: int, counter: TokenCounter, weights: Model | None) -> Summary:
@@ -415,7 +416,7 @@ def _newest(turns: list[Turn], weights: Model) -> list[tuple[Turn, Stated, bool]
 
 
 _LOOK_BACK = 40
-_FEWEST_TOKENS = 8
+_FEWEST_TOKENS = 5
 
 
 def _value(one: Stated) -> float:
@@ -426,7 +427,7 @@ def _value(one: Stated) -> float:
     value = 0.0
     for name, probability in one.types.items():
         weight = WEIGHTS[TYPES[name]]
-        value += probability * weight * (1.0 if weight >= KEEP_FROM - 1e-9 else _LESSER)
+        value += probability * (weight**_KEPT_POWER if weight >= KEEP_FROM - 1e-9 else weight * _LESSER)
     if one.fact.kind not in TYPES.values():
         # A changed file or a test result has no type of its own among the marks that the weights were learned from.
         value = max(value, one.worth * WEIGHTS[one.fact.kind])
@@ -452,11 +453,11 @@ def _join_chains(units: list[_Unit]) -> None:
 
 
 def _density(unit: _Unit) -> float:
-    """What a clause is worth for its tokens. The exponent lets a fix of 18 tokens go before a result of 8.
+    """What a clause is worth for its tokens. The exponent lets a fix of 18 tokens go before a result of 9.
 
     One of a few tokens is no bargain for being short: it hardly says anything.
     """
-    return unit.score / float((max(unit.cost, _FEWEST_TOKENS) + 1) ** 0.8)
+    return unit.score / float((max(unit.cost, _FEWEST_TOKENS) + 1) ** 0.9)
 
 
 def _chosen(units: list[_Unit], budget: int) -> list[_Unit]:

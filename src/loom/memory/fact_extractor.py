@@ -232,7 +232,7 @@ _SUPPOSED = re.compile(r"if\b.{1,120}\b(?:would|could|might)\b", re.IGNORECASE)
 
 
 def _may_state(statement: Statement) -> bool:
-    """A question, a quotation, a mere supposition or an order to whoever reads states nothing, whatever it is about."""
+    """A question, a quotation, a supposition or an order to whoever reads states nothing, whatever it is about."""
     if statement.quoted or statement.kind in (_K.QUESTION, _K.SMALL_TALK):
         return False
     if statement.kind is _K.HYPOTHESIS and _SUPPOSED.match(statement.text):

@@ -534,9 +534,9 @@ def _shortening() -> _Shortening:
             re.IGNORECASE,
         ),
         light=re.compile(
-            r"\b(?:the|a|an|that|which|is|are|was|were|am|we|our|there|have(?= \w+ed\b)|has(?= \w+ed\b)|had(?= "
-            r"\w+ed\b)|"
-            r"will|it|its|so|then|some|all|they|of the)\b(?!['’])\s?",
+            r"\b(?:the|a(?! (?:half|quarter|third|dozen|few|couple|hundred|thousand|million)\b)|an|that|which|is|are|"
+            r"was|were|am|we|our|there|have(?= \w+ed\b)|has(?= \w+ed\b)|had(?= \w+ed\b)|"
+            r"will|it|its|so|then|some|all|they|of the)\b(?!['’-])\s?",
             re.IGNORECASE,
         ),
         padding_chinese=re.compile(
@@ -551,14 +551,14 @@ def _shortening() -> _Shortening:
         ),
         # Prepositions stay where a number or a name follows: "from 5 to 50", "moved to Lisbon".
         telegram=re.compile(
-            r"\b(?:(?:of|for|in|on|at|to|into|onto)\b(?! (?-i:[\dA-Z]))|(?:this|these|those|his|her|their|my|he|"
-            r"she|you|i|"
-            r"do|does|did|be|about|please|itself|us|them|him|okay)\b(?!['’]))\s?",
+            r"\b(?:(?:of|for|in|on|at|to|into|onto)\b(?! (?-i:[\dA-Z])|-)|(?:this|these|those|his|her|their|my|he|"
+            r"she|you|i|do|does|did|be|about|please|itself|us|them|him|okay)\b(?!['’-]))\s?",
             re.IGNORECASE,
         ),
         telegram_chinese=re.compile(
             "(?<![\\u4e00-\\u9fff])[就也还都会将](?=[\\u4e00-\\u9fff])|(?<=\\d) (?=[\\u4e00-\\u9fff])|我(?!们)|"
-            "一[个种]|"
+            # "四十一个小时" must not become forty hours, nor "一个月" a month without its number.
+            "(?<![〇零一二两三四五六七八九十百千万\\d第每])一[个种](?!月|半|小时|钟|星期|礼拜|季度|人|亿|世纪)|"
             "这样|同时"
         ),
         tail=re.compile(

@@ -330,6 +330,7 @@ _LONGEST_MACHINE_LINE = 160
 _SHORTEST = 3  # the index of the shortest form
 _CHAIN = 8  # how many clauses back a fix looks for its problem
 _CHAIN_BONUS = 1.6  # for a problem with its solution: so much that they outlast a short decision
+_POINT_POWER = 1.3  # a clause that hardly holds the point is not worth its share: the tokens go further elsewhere
 _KEPT_POWER = 0.3  # of the weights of what is kept first: all of it is to be kept, and ten points are not twice six
 _LEAST_WORTH = 0.1  # of statements less likely to matter than this, one in twenty did
 _LESSER = 0.05  # the share of its value that what weighs less than KEEP_FROM has beside what is kept first
@@ -378,7 +379,8 @@ def _units(turns: list[Turn], counter: TokenCounter, weights: Model | None) -> l
             forms = _forms(said, one.statement.machine)
             if forms[0]:
                 costs = tuple(counter.count_batch(forms))
-                units.append(_Unit(len(units), turn, one.fact.kind, one.worth, forms, costs, value * point))
+                score = value * point**_POINT_POWER
+                units.append(_Unit(len(units), turn, one.fact.kind, one.worth, forms, costs, score))
     return units
 
 

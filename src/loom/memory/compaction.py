@@ -154,8 +154,8 @@ class MemoryCompactor:
     def renew(self, id: str, publish: Publish | None = None) -> str | None:
         """Make a summary again of its sources as they are now, and let it stand in the place of the old one.
 
-        The id of the new one; None where the old one does not hold any more, or where the new one would not keep
-        enough: then it is withdrawn, and its sources have their places back.
+        The id of the new one; None where the old one does not hold any more or is not a memory's own, or where the
+        new one would not keep enough: then it is withdrawn, and its sources have their places back.
         """
         store, tiers = self._memory.store, self._memory.tiers
         old = store.get(id)
@@ -166,8 +166,10 @@ class MemoryCompactor:
         summary, fidelity, faithful = self._made(stretch)
         with (publish or store.transaction)() as transaction:
             held = transaction.get(id)
-            if held is None or held.superseded_at is not None:
+            if held is None or held.superseded_at is not None or not transaction.is_drawn(old.seq, replacing=True):
                 return None
+            if [record.seq for record in transaction.sources(id)] != sorted(record.seq for record in stretch):
+                return None  # one of them changed again meanwhile, which is another reason to make it again
             if not faithful:
                 transaction.supersede(old.seq, old.seq, store.clock())
                 tiers.give_back(transaction, transaction.sources(id))

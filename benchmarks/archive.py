@@ -141,11 +141,12 @@ def grouped(corpus: Corpus) -> list[list[Text]]:
     groups: list[list[Text]] = [[]]
     size = 0
     for number, (text, data) in enumerate(corpus.dumped()):
-        if size >= BLOCK_BYTES:
+        added = len(text.encode()) + len((data or "").encode())
+        if groups[-1] and size + added > BLOCK_BYTES:
             groups.append([])
             size = 0
         groups[-1].append(Text(number + 1, text, data))
-        size += len(text.encode()) + len((data or "").encode())
+        size += added
     return groups
 
 

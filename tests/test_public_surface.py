@@ -47,6 +47,7 @@ PUBLIC: dict[str, set[str]] = {
         "ForgetPending",
         "IdConflict",
         "InvalidInput",
+        "LanguageModelError",
         "LoomError",
         "NotAStore",
         "NotFound",

@@ -23,7 +23,8 @@
     │   ├── StoreFull                  no room on the disk
     │   └── StoreBusy                  another writer held the file for too long
     ├── SnapshotError                  a snapshot that is damaged, forged or does not belong; nothing was changed
-    └── EmbeddingError                 an embedder failed or is missing
+    ├── EmbeddingError                 an embedder failed or is missing
+    └── LanguageModelError             a language model failed, or answered with something unusable
 
 An error says what was asked, what was found and what to do next. Messages never carry stored content.
 """
@@ -39,6 +40,7 @@ __all__ = [
     "ForgetPending",
     "IdConflict",
     "InvalidInput",
+    "LanguageModelError",
     "LoomError",
     "NotAStore",
     "NotFound",
@@ -188,3 +190,7 @@ class SnapshotError(LoomError):
 
 class EmbeddingError(LoomError):
     """An embedder failed, is missing, or answered with something unusable."""
+
+
+class LanguageModelError(LoomError):
+    """A language model failed, cannot be reached, or answered with something unusable."""

@@ -16,10 +16,12 @@ from typing import Any
 
 import pytest
 
+from loom.storage import archive
 from loom.storage.base import Draft, Filter
 from loom.storage.sqlite import SqliteStore
 from tests.crash.children import unique_word
 from tests.crash.processes import ROOT
+from tests.small_archive import SMALL
 
 LEASE_S = 0.2
 RECORDS = 400
@@ -29,9 +31,11 @@ SHARED = "the words that all of them share, 大家都有的一句话,"
 _CHILD = """
 import json, os, sys
 from tests.crash.children import arm, say
+from tests.small_archive import make_small
 from loom.storage.base import Filter
 from loom.storage.sqlite import SqliteStore
 given = json.loads(sys.argv[1])
+make_small()
 if given["armed"]:
     arm(given["armed"])
 store = SqliteStore(given["path"], lease_s=given["lease_s"])
@@ -86,6 +90,12 @@ def assert_whole(store: SqliteStore, gone: frozenset[int] = frozenset()) -> None
     assert [(one.id, one.content, one.data) for one in records] == expected
     report = store.check(repair=False)
     assert report.ok, report.problems
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in SMALL.items():
+        monkeypatch.setattr(archive, name, value)
 
 
 @pytest.fixture

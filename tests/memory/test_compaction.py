@@ -114,6 +114,28 @@ def test_forgetting_a_source_takes_the_summary_and_the_others_come_back(memory: 
     assert set(rest) <= in_archive(memory)
 
 
+def test_a_summary_is_made_again_when_one_of_its_sources_gets_a_new_version(memory: loom.Memory) -> None:
+    ids = talk(memory)
+    (old, *_) = memory.compact().summaries
+    told = next(summary for summary in memory.summaries() if summary.id == old)
+    changed = next(id for id in ids if id in told.sources and "BLUE" in told.text)
+    for id in [one for one in told.sources if "BLUE" in memory.store.get(one).content]:  # type: ignore[union-attr]
+        memory.update(id, memory.store.get(id).content.replace("BLUE", "GREEN"))  # type: ignore[union-attr]
+    memory.flush()
+    now = {summary.id: summary for summary in memory.summaries() if changed in summary.sources}
+    assert old not in now
+    assert len(now) == 1
+    (new,) = now.values()
+    assert "GREEN" in new.text
+    assert "BLUE" not in new.text
+    assert set(new.sources) == set(told.sources)
+    assert new.tokens <= 0.1 * new.original_tokens
+    assert old not in in_archive(memory)
+    assert new.id in in_archive(memory)
+    assert old in {summary.id for summary in memory.summaries(history=True)}
+    assert memory.check().ok
+
+
 def test_one_that_keeps_too_little_is_kept_beside_and_replaces_nothing(tmp_path: Path) -> None:
     config = CompactionConfig(enabled=False, target_ratio=0.2, fidelity_threshold=1.0)
     with loom.open(tmp_path / "a.loom", embedder="none", compaction=config, **BUDGETS) as memory:

@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 
 from loom.errors import EmbeddingError, InvalidInput, WrongDimension
 from loom.memory import embeddings
+from loom.memory import endpoint as http_endpoint
 from loom.memory.embeddings import (
     EmbeddingProvider,
     FakeEmbedder,
@@ -760,14 +761,14 @@ def test_the_endpoint_is_made_from_the_base_url(base_url: str, wanted: str) -> N
 )
 def test_retry_after_is_read_in_both_forms_and_bounded(header: str | None, seconds: float | None) -> None:
     now = datetime(2026, 7, 1, 12, 0, tzinfo=UTC)
-    assert embeddings._retry_after_s(header, now) == seconds
+    assert http_endpoint._retry_after_s(header, now) == seconds
 
 
 @pytest.mark.parametrize(
     ("host", "loopback"), [("localhost", True), ("127.0.0.9", True), ("::1", True), ("example.com", False)]
 )
 def test_this_machines_own_servers_are_told_from_others(host: str, loopback: bool) -> None:
-    assert embeddings._is_loopback(host) is loopback
+    assert http_endpoint._is_loopback(host) is loopback
 
 
 def test_a_proxy_in_the_environment_does_not_stand_before_loopback(

@@ -185,6 +185,9 @@ def test_the_speaker_stands_in_for_i(text: str, expected: str) -> None:
         ("三天前服务器宕机了。", "三天前 [2026-03-02]"),
         ("合同八月底到期。", "八月底 [2026-08]"),
         ("比赛定在六月十三。", "六月十三 [2026-06-13]"),
+        ("The audit starts on Monday at 9:30.", "on Monday at 9:30 [2026-03-09]"),
+        ("The audit starts on Monday at noon.", "on Monday at noon [2026-03-09]"),
+        ("审计下周一十一点开始。", "下周一十一点 [2026-03-09]"),
     ],
 )
 def test_relative_dates_stay_as_said_with_the_day_in_brackets(text: str, expected: str) -> None:

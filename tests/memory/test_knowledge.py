@@ -10,6 +10,8 @@ import pytest
 
 import loom
 from loom.errors import InvalidInput, NotFound
+from loom.memory.fact_extractor import ExtractedFact, FactExtractor
+from loom.storage.base import Record
 
 MONDAY = datetime(2026, 3, 2, 9, tzinfo=UTC)
 
@@ -175,3 +177,25 @@ class TestUndo:
         memory.undo(fact.id)
         with pytest.raises(InvalidInput, match="nothing to undo"):
             memory.undo(fact.id)
+
+
+def test_each_record_is_read_after_what_its_session_said_before(
+    memory: loom.Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[tuple[str, object]] = []
+
+    def extract(_: FactExtractor, source: Record, **options: object) -> list[ExtractedFact]:
+        read.append((source.content, options["before"]))
+        return []
+
+    monkeypatch.setattr(FactExtractor, "extract", extract)
+    say(memory, "When shall we deploy?")
+    memory.flush()
+    say(memory, "Is anybody there?", session_id="s2")
+    say(memory, "Tuesday.", name="Ben")
+    memory.flush()
+    assert read == [
+        ("When shall we deploy?", ""),
+        ("Is anybody there?", ""),
+        ("Tuesday.", "When shall we deploy?"),
+    ]

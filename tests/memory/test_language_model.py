@@ -11,11 +11,10 @@ from typing import Any, cast
 
 import pytest
 
-from loom.errors import InvalidInput, LoomError
+from loom.errors import InvalidInput, LanguageModelError, LoomError
 from loom.memory.language_model import (
     HttpLanguageModel,
     LanguageModel,
-    LanguageModelError,
     LanguageModelLike,
     as_language_model,
 )

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from benchmarks.dialogues import checksum, load
 from benchmarks.reading_model import DEVELOPMENT, examples, judged, learn, threshold, write
 from loom.memory import reading
-from loom.memory.reading import TYPES, Model, features, is_kept, points, read, shipped_model, types_of
+from loom.memory.reading import TYPES, Heard, Model, features, is_kept, points, read, shipped_model, types_of
 from loom.memory.statements import clauses, statements
 from loom.memory.summarizer import Summarizer, Turn
 
@@ -71,6 +71,23 @@ def test_a_plain_note_is_taken_at_its_word_and_the_same_words_in_talk_are_weighe
     beside = read(statements(f"Guess what my aunt used to say? {note} Funny, isn't it?"), shipped_model())[1]
     assert is_kept(alone, shipped_model())
     assert not is_kept(beside, shipped_model())
+
+
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [("How long do we give him?", "Fourteen days."), ("什么时候交货？", "月底吧。")],
+)
+def test_a_short_answer_is_worth_more_after_a_question(question: str, answer: str) -> None:
+    said = statements(answer)
+    after, alone = (read(said, shipped_model(), Heard("user", before))[0].worth for before in (question, "Nice."))
+    assert after > alone
+
+
+def test_who_speaks_counts_and_an_unknown_role_is_taken_for_a_user() -> None:
+    said = statements("We decided to use 40 trucks.")
+    users, unknown, tools = (read(said, shipped_model(), Heard(role))[0].worth for role in ("user", None, "tool"))
+    assert users == unknown
+    assert users != tools
 
 
 @given(st.text(max_size=300))

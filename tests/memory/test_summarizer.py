@@ -91,6 +91,22 @@ def test_problem_solution_and_result_stand_in_that_order() -> None:
     assert places == sorted(places)
 
 
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("我们所有的录音加起来一共四十一个小时。", "四十一个小时"),
+        ("我们决定在冰箱里放一个月。", "一个月"),
+        ("We decided that the check takes two and a half hours.", "two and a half hours"),
+        ("We decided that everyone in the on-call rota can flip the flag.", "on-call"),
+    ],
+)
+def test_shortening_changes_no_number_and_no_compound(said: str, kept: str) -> None:
+    full = Turn("t1", said)
+    for budget in range(6, 20):
+        text = Summarizer(token_counter=COUNTER).summarize([full], budget=budget).text
+        assert not text or kept in text
+
+
 def test_when_room_is_short_the_chain_of_the_fix_outlasts_decisions() -> None:
     text = Summarizer(token_counter=COUNTER).summarize(WORK, budget=30).text
     assert "MemoryError" in text

@@ -29,6 +29,7 @@ from loom.storage.archive import ArchiveStats
 from loom.storage.base import MAX_TEXT_BYTES, Draft, Filter, Record, Retention
 from loom.storage.filters import conditions
 from loom.storage.sqlite import SqliteStore
+from tests.small_archive import SMALL
 
 if TYPE_CHECKING or sys.version_info < (3, 14):
     from backports import zstd
@@ -89,6 +90,14 @@ def draft(id: str, text: str, **more: Any) -> Draft:
 
 def everything(store: SqliteStore) -> list[Record]:
     return list(store.scan(EVERYTHING, limit=10_000, newest_first=False).records)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_blocks() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patched:
+        for name, value in SMALL.items():
+            patched.setattr(archive, name, value)
+        yield
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ __all__ = ["CompactionConfig", "CompactionResult", "MemoryCompactor"]
 
 Publish = Callable[[], AbstractContextManager[Transaction]]
 
-# A stretch has at most so many tokens of originals: about 32 KB of text, an archive block.
+# A stretch has at most so many tokens of originals: about 32 KB of text, half an archive block.
 _STRETCH_TOKENS = 8_000
 # Below this a tenth is too little to say anything.
 _SMALLEST_STRETCH = 160
@@ -151,6 +151,36 @@ class MemoryCompactor:
                     break
         return CompactionResult(tuple(made), tuple(rejected), replaced, before, self._usage())
 
+    def renew(self, id: str, publish: Publish | None = None) -> str | None:
+        """Make a summary again of its sources as they are now, and let it stand in the place of the old one.
+
+        The id of the new one; None where the old one does not hold any more or is not a memory's own, or where the
+        new one would not keep enough: then it is withdrawn, and its sources have their places back.
+        """
+        store, tiers = self._memory.store, self._memory.tiers
+        old = store.get(id)
+        found = [store.get(source) for source in store.neighbours(id)[0]]
+        stretch = sorted((record for record in found if record is not None), key=lambda record: record.created_at)
+        if old is None or old.superseded_at is not None or not stretch:
+            return None
+        summary, fidelity, faithful = self._made(stretch)
+        with (publish or store.transaction)() as transaction:
+            held = transaction.get(id)
+            if held is None or held.superseded_at is not None or not transaction.is_drawn(old.seq, replacing=True):
+                return None
+            if [record.seq for record in transaction.sources(id)] != sorted(record.seq for record in stretch):
+                return None  # one of them changed again meanwhile, which is another reason to make it again
+            if not faithful:
+                transaction.supersede(old.seq, old.seq, store.clock())
+                tiers.give_back(transaction, transaction.sources(id))
+                return None
+            draft = self._draft(summary, stretch, fidelity, faithful)
+            tiers.replace(transaction, draft, [old.seq], MemoryTier.L3, "summarized")
+            written = transaction.get(draft.id)
+            assert written is not None
+            transaction.supersede(old.seq, written.seq, store.clock())
+        return draft.id
+
     def _usage(self) -> int:
         held = self._memory.store.usage(self._memory.tiers.node).get(MemoryTier.L3)
         return held.tokens if held else 0
@@ -179,10 +209,7 @@ class MemoryCompactor:
 
     def _summarize(self, publish: Publish, stretch: Sequence[Record]) -> tuple[str, bool, int]:
         """Write a summary; its id, whether it took the places of what it was made from, and its size."""
-        turns = [_turn(record) for record in stretch if record.importance >= self.config.min_importance]
-        summary = self._summarizer.summarize(turns or [_turn(stretch[-1])], budget=self._room(stretch))
-        fidelity = self._fidelity(summary, stretch)
-        faithful = fidelity.passed and bool(summary.text)
+        summary, fidelity, faithful = self._made(stretch)
         draft = self._draft(summary, stretch, fidelity, faithful)
         if self._segments is not None and faithful:
             for record in stretch:
@@ -202,6 +229,13 @@ class MemoryCompactor:
                 (written,) = transaction.append([draft])
                 transaction.supersede(written.seq, written.seq, draft.created_at)
         return draft.id, faithful, summary.tokens
+
+    def _made(self, stretch: Sequence[Record]) -> tuple[Summary, Fidelity, bool]:
+        """A summary of a stretch, how faithful it is, and whether that is enough."""
+        turns = [_turn(record) for record in stretch if record.importance >= self.config.min_importance]
+        summary = self._summarizer.summarize(turns or [_turn(stretch[-1])], budget=self._room(stretch))
+        fidelity = self._fidelity(summary, stretch)
+        return summary, fidelity, fidelity.passed and bool(summary.text)
 
     def _fidelity(self, summary: Summary, stretch: Sequence[Record]) -> Fidelity:
         """How much of what matters in a stretch its summary keeps."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
-import ipaddress
 import json
 import math
 import os
@@ -18,24 +17,16 @@ import re
 import threading
 import time
 import unicodedata
-import urllib.parse
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from loom.errors import EmbeddingError, InvalidInput, WrongDimension
-
-if TYPE_CHECKING:  # urllib.request costs 30 ms to import; only the HTTP embedder pays for it, when it asks
-    import http.client
-    import urllib.error
-    import urllib.request
+from loom.memory.endpoint import Endpoint
 
 __all__ = [
     "EmbeddingProvider",
@@ -377,10 +368,8 @@ if hasattr(os, "register_at_fork"):
 
 # --- over HTTP --------------------------------------------------------------------------------------------
 
-_MAX_RESPONSE_BYTES = 64 * 1024 * 1024
+_LARGEST_ANSWER_MB = 64
 _MAX_REQUEST_CHARACTERS = 200_000
-_LONGEST_PAUSE_S = 60.0
-_RETRY_STATUS = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 # OpenAI and others refuse an empty input, and with it the whole batch.
 _BLANK = "."
 
@@ -415,31 +404,34 @@ class HttpEmbedder:
     ) -> None:
         if not model:
             raise InvalidInput("an HTTP embedder needs the name of a model")
-        if api_key is not None and not re.fullmatch(r"[\x21-\x7e]+", api_key):
-            raise InvalidInput("the api_key is empty or holds characters that no HTTP header can carry")
         if shorten and dimensions is None:
             raise InvalidInput("shorten=True needs dimensions=")
         for label, value, least in (
             ("dimensions", 1 if dimensions is None else dimensions, 1),
-            ("timeout_s", timeout_s, 0.001),
             ("batch_size", batch_size, 1),
-            ("max_retries", max_retries, 0),
             ("max_characters", max_characters, 1),
         ):
             if value < least:
                 raise InvalidInput(f"{label} must be at least {least}, not {value}")
-        self._url = _endpoint(base_url)
+        self._endpoint = Endpoint(
+            base_url,
+            "embeddings",
+            "an embedder",
+            EmbeddingError,
+            api_key=api_key,
+            timeout_s=timeout_s,
+            max_retries=max_retries,
+            largest_mb=_LARGEST_ANSWER_MB,
+            advice={400: "Check the model's name and how long its inputs may be."},
+            sleep=sleep,
+        )
         self._model = model
-        self._api_key = api_key
         self._dimensions = dimensions
-        self._timeout_s = timeout_s
         self._batch_size = batch_size
-        self._max_retries = max_retries
         self._shorten = shorten
         self._text_prefix = text_prefix
         self._query_prefix = query_prefix
         self._max_characters = max_characters
-        self._sleep = sleep
 
     @property
     def name(self) -> str:
@@ -463,7 +455,7 @@ class HttpEmbedder:
         return _only(self._vectors([self._prepared(self._query_prefix, text)]))
 
     def __repr__(self) -> str:
-        return f"HttpEmbedder({self._url!r}, model={self._model!r})"
+        return f"HttpEmbedder({self._endpoint.url!r}, model={self._model!r})"
 
     def _prepared(self, prefix: str, text: str) -> str:
         shown = _clean(text)[: self._max_characters]
@@ -484,144 +476,12 @@ class HttpEmbedder:
         body: dict[str, Any] = {"model": self._model, "input": texts, "encoding_format": "float"}
         if self._shorten:
             body["dimensions"] = self._dimensions
-        answer = _ordered_vectors(self._answer(json.dumps(body).encode()), len(texts), self._url)
+        answered = self._endpoint.ask(json.dumps(body).encode())
+        answer = _ordered_vectors(answered, len(texts), self._endpoint.url)
         found = len(answer[0]) if isinstance(answer[0], list) else 0
         vectors = checked_vectors(answer, len(texts), self._dimensions or found, self.name)
         self._dimensions = found
         return vectors
-
-    def _answer(self, body: bytes) -> bytes:
-        attempt = 0
-        while True:
-            outcome = _post(self._url, body, self._api_key, self._timeout_s)
-            if isinstance(outcome, bytes):
-                return outcome
-            if not outcome.worth_retrying or attempt == self._max_retries:
-                tries = f" ({attempt + 1} tries)" if attempt else ""
-                raise EmbeddingError(f"{self._url} {outcome.what}{tries}. {outcome.advice}")
-            self._sleep(0.5 * 2**attempt if outcome.retry_after_s is None else outcome.retry_after_s)
-            attempt += 1
-
-
-@dataclass(frozen=True, slots=True)
-class _Failure:
-    what: str
-    advice: str
-    worth_retrying: bool = False
-    retry_after_s: float | None = None
-
-
-def _endpoint(base_url: str) -> str:
-    parts = urllib.parse.urlsplit(base_url)
-    try:
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is not a number
-        usable = False
-    if not usable or not base_url.isascii() or re.search(r"[\s\x00-\x1f]", base_url):
-        raise InvalidInput("the base_url of an embedder must be like https://host/v1")
-    if "@" in parts.netloc or parts.query or parts.fragment:
-        raise InvalidInput("the base_url of an embedder takes no user, query or fragment; a key goes to api_key")
-    path = parts.path.rstrip("/")
-    return f"{parts.scheme}://{parts.netloc}{path.removesuffix('/embeddings')}/embeddings"
-
-
-def _post(url: str, body: bytes, api_key: str | None, timeout_s: float) -> bytes | _Failure:
-    import http.client
-    import urllib.error
-    import urllib.request
-
-    headers = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "loom-memory"}
-    if api_key is not None:
-        headers["Authorization"] = f"Bearer {api_key}"
-    request = urllib.request.Request(url, data=body, headers=headers, method="POST")
-    try:
-        with _opener(url).open(request, timeout=timeout_s) as response:
-            content: bytes = response.read(_MAX_RESPONSE_BYTES + 1)
-    except urllib.error.HTTPError as error:
-        with error:
-            return _status_failure(error)
-    except (OSError, http.client.HTTPException) as error:
-        return _connection_failure(error, timeout_s)
-    if len(content) > _MAX_RESPONSE_BYTES:
-        return _Failure("answered with more than 64 MB", "Check that it is an embeddings endpoint.")
-    return content
-
-
-def _opener(url: str) -> urllib.request.OpenerDirector:
-    import urllib.request
-
-    class NoRedirect(urllib.request.HTTPRedirectHandler):
-        """urllib would send the Authorization header on to whatever host the answer names."""
-
-        def redirect_request(self, *_: object, **__: object) -> None:
-            return None
-
-    # A proxy for the outside world has no way to this machine's own servers.
-    loopback = _is_loopback(urllib.parse.urlsplit(url).hostname or "")
-    proxies = urllib.request.ProxyHandler({}) if loopback else urllib.request.ProxyHandler()
-    return urllib.request.build_opener(proxies, NoRedirect())
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")
-
-
-_ADVICE = {
-    400: "Check the model's name and how long its inputs may be.",
-    401: "Check the api_key.",
-    403: "Check the api_key and what it is allowed to do.",
-    404: "Check the base_url (it usually ends in /v1) and the model's name.",
-    429: "A limit of the account or the server is reached; try later.",
-}
-
-
-def _status_failure(error: urllib.error.HTTPError) -> _Failure:
-    word = _error_word(error)
-    fallback = "Give the final address: redirects are not followed." if error.code < 400 else "Try later."
-    return _Failure(
-        f"answered with status {error.code}{f' ({word})' if word else ''}",
-        _ADVICE.get(error.code, fallback),
-        worth_retrying=error.code in _RETRY_STATUS,
-        retry_after_s=_retry_after_s(error.headers.get("Retry-After"), datetime.now(UTC)),
-    )
-
-
-def _error_word(error: urllib.error.HTTPError) -> str:
-    """The server's own word for the error, where it is an identifier; its message may quote the text."""
-    import http.client
-
-    try:
-        answer = json.loads(error.read(65536))["error"]
-        word = answer.get("code") or answer.get("type")
-    except (OSError, http.client.HTTPException, ValueError, LookupError, TypeError, AttributeError):
-        return ""
-    return word if isinstance(word, str) and re.fullmatch(r"[a-z]{2,20}(_[a-z]{1,20}){0,4}", word) else ""
-
-
-def _retry_after_s(header: str | None, now: datetime) -> float | None:
-    """Seconds to wait, from either form of `Retry-After`, bounded; None where there is none to be read."""
-    if header is None:
-        return None
-    try:
-        seconds = float(header)
-    except ValueError:
-        try:
-            moment = parsedate_to_datetime(header)
-        except ValueError:
-            return None
-        seconds = (moment.replace(tzinfo=moment.tzinfo or UTC) - now).total_seconds()
-    return min(max(seconds, 0.0), _LONGEST_PAUSE_S) if math.isfinite(seconds) else None
-
-
-def _connection_failure(error: OSError | http.client.HTTPException, timeout_s: float) -> _Failure:
-    cause = getattr(error, "reason", error)
-    if isinstance(cause, TimeoutError):
-        return _Failure(f"gave no answer within {timeout_s:g} s", "Try later, or raise timeout_s.", True)
-    detail = getattr(cause, "strerror", None) or type(cause).__name__
-    return _Failure(f"cannot be reached ({detail})", "Check the base_url and that the server runs.", True)
 
 
 def _ordered_vectors(content: bytes, count: int, url: str) -> list[Any]:

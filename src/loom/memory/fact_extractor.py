@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 from loom.errors import InvalidInput
 from loom.memory.drafts import task_text
 from loom.memory.language_model import LanguageModel, LanguageModelLike, as_language_model
-from loom.memory.reading import TYPES, Model, Reading, is_kept, read, shipped_model, types_of
+from loom.memory.reading import ALONE, TYPES, Heard, Model, Reading, is_kept, read, shipped_model, types_of
 from loom.memory.statements import (
     DATE_CHINESE,
     DATE_ENGLISH,
@@ -137,14 +137,19 @@ class FactExtractor:
         speaker: str | None = None,
         at: datetime | None = None,
         trust: Trust | str | None = None,
+        role: str | None = None,
+        before: str | None = None,
     ) -> list[ExtractedFact]:
         """The facts of the source, in its order.
 
         `speaker` stands in for "I"; `at` is when it was said, and resolves "yesterday"; what comes from a tool or
         the web (`trust`) is believed less, and says nothing about what we decide or like. A record and a task
-        bring all of these themselves.
+        bring all of these themselves. `role` is that of the speaker (user, assistant, tool), and `before` what was
+        said just before: after a question, "Tuesday." says something.
         """
         told = _told(source, speaker, at, trust)
+        if role is not None or before is not None:
+            told = told._replace(heard=Heard(role or told.heard.role, before))
         if self._llm is not None:
             answered = _asked(self._llm, told)
             if answered is not None:
@@ -160,6 +165,7 @@ class _Told(NamedTuple):
     speaker: str | None
     at: datetime | None
     others: bool
+    heard: Heard = ALONE
 
 
 def _told(source: FactSource, speaker: str | None, at: datetime | None, trust: str | None) -> _Told:
@@ -168,13 +174,15 @@ def _told(source: FactSource, speaker: str | None, at: datetime | None, trust: s
     if isinstance(source, Task):
         text = task_text(source)
         others = (trust or source.metadata.get("trust")) in _OTHERS or source.action == "node.tool_result"
-        return _Told(text, _task_parts(text, source), speaker, at or source.created_at, others)
+        heard = Heard("tool" if others else "assistant")
+        return _Told(text, _task_parts(text, source), speaker, at or source.created_at, others, heard)
     if isinstance(source, Record):
         parts: tuple[tuple[int, int], ...] = ((0, len(source.content)),)
         if source.kind == MemoryType.TASK and isinstance(source.data, Mapping):
             parts = _task_parts(source.content, source.data)
         others = (trust or source.trust) in _OTHERS
-        return _Told(source.content, parts, speaker or source.name, at or source.created_at, others)
+        heard = Heard(source.role or ("tool" if others else None))
+        return _Told(source.content, parts, speaker or source.name, at or source.created_at, others, heard)
     raise InvalidInput(f"facts come from a text, a Task or a Record, not {type(source).__name__}")
 
 
@@ -203,7 +211,7 @@ def _by_rules(told: _Told, weights: Model) -> list[ExtractedFact]:
     seen: set[str] = set()
     for start, end in told.parts:
         part = told.text[start:end]
-        for reading in read(statements(part), weights):
+        for reading in read(statements(part), weights, told.heard):
             if not is_kept(reading, weights) or not _may_state(reading.statement):
                 continue
             for group in _said(reading, weights):
@@ -220,9 +228,14 @@ def _by_rules(told: _Told, weights: Model) -> list[ExtractedFact]:
 _ORDER_TO_READER = re.compile(r"(?:please )?(?:ignore|disregard|forget)\b|请?(?:忽略|无视|忘记|忘掉)", re.IGNORECASE)
 
 
+_SUPPOSED = re.compile(r"if\b.{1,120}\b(?:would|could|might)\b", re.IGNORECASE)
+
+
 def _may_state(statement: Statement) -> bool:
-    """A question, a quotation or an order to whoever reads states nothing, whatever it is about."""
+    """A question, a quotation, a supposition or an order to whoever reads states nothing, whatever it is about."""
     if statement.quoted or statement.kind in (_K.QUESTION, _K.SMALL_TALK):
+        return False
+    if statement.kind is _K.HYPOTHESIS and _SUPPOSED.match(statement.text):
         return False
     return _ORDER_TO_READER.match(without_opening(statement.text)) is None
 
@@ -259,15 +272,17 @@ class Stated(NamedTuple):
     types: Mapping[str, float]
 
 
-def stated(text: str, *, speaker: str | None, others: bool, weights: Model, least: float) -> list[Stated]:
+def stated(
+    text: str, *, speaker: str | None, others: bool, weights: Model, least: float, heard: Heard
+) -> list[Stated]:
     """The statements of a turn that are worth at least `least`, each whole: what a summary chooses from.
 
     What stands beside them makes up for what a fact would have to say by itself, and a clause can be told where
     another one asks: they are judged by their worth alone.
     """
-    told = _Told(text, ((0, len(text)),), speaker, None, others)
+    told = _Told(text, ((0, len(text)),), speaker, None, others, heard)
     found = []
-    for reading in read(statements(text), weights):
+    for reading in read(statements(text), weights, heard):
         # A line of code or of a log that reports nothing must be a fact to be told.
         enough = weights.keep_from if reading.statement.kind is _K.CODE else least
         if reading.worth >= enough and not reading.statement.quoted:
@@ -640,14 +655,33 @@ _SPAN_GOES_ON = re.compile(
 )
 
 
+_WEEKDAY: Final = "(?:mon|tues|wednes|thurs|fri|satur|sun)day"
+_COUNTED = re.compile(
+    rf"\b(?:first|second|third|fourth|last|other) {_WEEKDAY} (?:of|in)\b|\b{_WEEKDAY} week\b"
+    "|(?:第[一二三四五]|每|隔|最后一)个?(?:周|星期|礼拜)[一二三四五六日天]",
+    re.IGNORECASE,
+)
+# A bracket does not tear the hour from its day.
+_HOUR_AFTER = re.compile(
+    r" (?:at )?(?:noon|midnight|half past \w+|quarter (?:past|to) \w+)\b|"
+    r" at (?:\d{1,2}(?::\d\d)?(?: ?[ap]m)?|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve)\b"
+    r"(?![\d.:]\d)"
+    r"|[一二两三四五六七八九十\d]{1,3}点(?:半|[一二三四五六七八九十\d]{1,3}分?)?",
+    re.IGNORECASE,
+)
+
+
 def with_dates(said: str, at: datetime) -> str:
     """The text with the day, month or year in brackets after each relative or incomplete date in it."""
     day = at.date()
     past = _PAST_TENSE.search(said) is not None
     marks: list[tuple[int, str]] = []
-    if not said.isascii():
-        marks += [(m.end(), _chinese_date(m.group(), day, past)) for m in DATE_CHINESE.finditer(said)]
-    marks += [(m.end(), _english_date(m.group(), day, past)) for m in DATE_ENGLISH.finditer(said)]
+    for pattern, resolve in (*(() if said.isascii() else _CHINESE_DATES), *_ENGLISH_DATES):
+        for match in pattern.finditer(said):
+            # Which one "the first Saturday of October" is, the day of speaking does not say.
+            if not _COUNTED.search(said[max(0, match.start() - 16) : match.end() + 8]):
+                hour = _HOUR_AFTER.match(said, match.end())
+                marks.append((hour.end() if hour else match.end(), resolve(match.group(), day, past)))
     taken = len(said) + 1
     for end, resolved in sorted(marks, reverse=True):
         # The first day of a span would be torn from the last: "Monday to Thursday".
@@ -705,6 +739,7 @@ def _english_date(phrase: str, day: date, past: bool) -> str:
     return ""
 
 
+_ENGLISH_DATES: Final = ((DATE_ENGLISH, _english_date),)
 _HOUR_SUFFIX = re.compile("(?<=.) ?(?:凌晨|清晨|早上|上午|中午|下午|傍晚|晚上|半夜).*$")
 
 
@@ -747,6 +782,9 @@ def _chinese_date(phrase: str, day: date, past: bool) -> str:
         unit = {"天": "day", "个月": "month", "年": "year"}.get(count[2], "week")
         return _moved(day, unit, _han_number(count[1]) * (-1 if count[3] == "前" else 1))
     return ""
+
+
+_CHINESE_DATES: Final = ((DATE_CHINESE, _chinese_date),)
 
 
 def _han_number(text: str) -> int:

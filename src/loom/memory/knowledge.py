@@ -9,7 +9,7 @@ fidelity gate, and `undo` reverses it in one step.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
@@ -87,7 +87,10 @@ class Knowledge:
         wanted = Filter(node=self.node, derived=False, history=True)
         page = self._store.scan(wanted, limit=_BATCH, after=done, newest_first=False)
         own = [record for record in page.records if record.node == self.node and record.kind in _SOURCES]
-        drawn = [(record, self._extractor.extract(record)) for record in own]
+        drawn = self._drawn(own)
+        for record in own:
+            if record.version > 1:
+                self._renew(publish, record)
         with publish() as transaction:
             if transaction.progress(name) != done:
                 return True  # another process was quicker
@@ -97,6 +100,13 @@ class Knowledge:
             transaction.advance(name, max(head, last) if page.next is None else last)
         return page.next is not None
 
+    def _renew(self, publish: Publish, changed: Record) -> None:
+        """Make the summaries again that tell an earlier version of a record."""
+        for id in self._store.neighbours(changed.id)[1]:
+            summary = self._store.get(id)
+            if summary is not None and summary.kind == MemoryType.SUMMARY and summary.seq < changed.seq:
+                self._compactor.renew(id, publish)
+
     def _draw_again(self, publish: Publish) -> bool:
         """Facts once more from records that lost a fact which they shared with something forgotten."""
         return self._take_up(publish, DERIVE, self._again)
@@ -104,10 +114,29 @@ class Knowledge:
     def _again(self, transaction: Transaction, records: Iterable[Record]) -> None:
         for record in records:
             if record.kind in _SOURCES:
-                facts = self._extractor.extract(record)
+                ((_, facts),) = self._drawn([record])
                 learned = [self._learn(transaction, fact, record) for fact in facts]
                 tiers = self._tiers.of(record.node)
                 tiers.admit(transaction, [seq for seq in learned if seq is not None], MemoryTier.L4, "learned")
+
+    def _drawn(self, records: Sequence[Record]) -> list[tuple[Record, list[ExtractedFact]]]:
+        """The facts of records, given in the order of writing; each is read after what its session said before."""
+        drawn = []
+        said: dict[tuple[str, str], str] = {}
+        for record in records:
+            before = None
+            if record.session_id is not None:
+                session = (record.node, record.session_id)
+                before = said[session] if session in said else self._before(record)
+                said[session] = record.content
+            drawn.append((record, self._extractor.extract(record, before=before)))
+        return drawn
+
+    def _before(self, record: Record) -> str:
+        """What the session of a record held last before it; nothing where it begins."""
+        wanted = Filter(node=record.node, session_id=record.session_id, derived=False, history=True)
+        found = self._store.scan(wanted, limit=1, after=record.seq).records
+        return found[0].content if found else ""
 
     def _restore(self, publish: Publish) -> bool:
         """Give records their places back after what stood for them was forgotten."""

@@ -2,7 +2,8 @@
 
 The rules of `statements` say what a sentence looks like. Whether it still helps someone a week later depends on many
 weak signs at once (its words, numbers, length, neighbours); how much each counts was learned from marked dialogues by
-`benchmarks.reading_model`, which writes `reading.json`. Pure Python at run time, the same answer every time.
+`benchmarks.reading_model`, which writes `reading.json`. What stands around a statement counts too: its turn, who says
+it, and whether the turn before asked. Pure Python at run time, the same answer every time.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from loom.memory.statements import Specifics, Statement, StatementKind, is_chinese, specifics
+from loom.memory.statements import Specifics, Statement, StatementKind, clauses, is_chinese, specifics
 
 __all__ = [
+    "ALONE",
     "TYPES",
     "WEIGHTS_FILE",
+    "Heard",
     "Model",
     "Reading",
     "features",
@@ -52,6 +55,17 @@ TYPES: Final[Mapping[str, StatementKind]] = MappingProxyType(
     }
 )
 """The types of facts that are told apart, each with the kind of statement that it is."""
+
+
+class Heard(NamedTuple):
+    """Among what a turn was said: the role of its speaker, and the words of the turn before it."""
+
+    role: str | None = None
+    before: str | None = None
+
+
+ALONE: Final = Heard()
+"""Nothing is known but the words: they are taken for a user's, said first."""
 
 
 class Reading(NamedTuple):
@@ -100,11 +114,11 @@ def _weights(hundredths: Mapping[str, int]) -> dict[str, float]:
     return {name: weight / 100 for name, weight in hundredths.items()}
 
 
-def read(found: Sequence[Statement], using: Model) -> list[Reading]:
+def read(found: Sequence[Statement], using: Model, heard: Heard = ALONE) -> list[Reading]:
     """The statements of one turn, given together and in order, each with its worth."""
     return [
         Reading(statement, seen, _probability(using.bias, using.weights, seen))
-        for statement, seen in zip(found, features(found), strict=True)
+        for statement, seen in zip(found, features(found, heard), strict=True)
     ]
 
 
@@ -194,8 +208,11 @@ def _is_note(found: Sequence[Statement]) -> bool:
     )
 
 
-def features(found: Sequence[Statement]) -> list[tuple[str, ...]]:
-    """What the model sees in each statement of a turn: a set of names, in a fixed order."""
+def features(found: Sequence[Statement], heard: Heard | None = None) -> list[tuple[str, ...]]:
+    """What the model sees in each statement of a turn: a set of names, in a fixed order.
+
+    Without `heard` they are the clauses of one statement, which are not taken apart further.
+    """
     kinds = ["-", *(statement.kind.value for statement in found), "-"]
     details = [specifics(statement.text[:_READ_CHARACTERS]) for statement in found]
     counts = [len(one.numbers) + len(one.dates) + len(one.names) + len(one.identifiers) for one in details]
@@ -203,6 +220,8 @@ def features(found: Sequence[Statement]) -> list[tuple[str, ...]]:
     total = sum(counts)
     last = len(found) - 1
     note = _is_note(found)
+    role = "user" if heard is None else _ROLES.get(heard.role or "user", "assistant")
+    asked = [] if heard is None else _asked(heard.before)
     of_turn = [
         f"turn{min(last + 1, 8)}",
         f"asserted{min(3, sum(statement.asserted for statement in found))}",
@@ -226,9 +245,48 @@ def features(found: Sequence[Statement]) -> list[tuple[str, ...]]:
             names += ("note", f"note:{kind}")
             if _length(statement.text) <= _PLAIN_LENGTH:
                 names += ("plain", f"plain:{kind}")
+        if heard is not None:
+            names += asked
+            _add_heard(names, statement, role, place, asked)
+            _add_clauses(names, statement)
         _add_own(names, statement, details[place])
         seen.append(tuple(dict.fromkeys(names)))
     return seen
+
+
+_ROLES: Final = MappingProxyType({"user": "user", "tool": "tool", "function": "tool"})
+_QUESTION_SIGNS = re.compile("[?？]")
+_ASKS = re.compile("[?？][\\s\"'”’)）」~～]*$|[吗呢么][。.！!～~]*$")
+# How much of the turn before is looked at, from its end; and what is no longer than this is a short answer.
+_BEFORE_CHARACTERS = 300
+_SHORT_ANSWER = 40
+
+
+def _asked(before: str | None) -> list[str]:
+    """Whether the turn before asked something, and whether that was the last of it."""
+    end = (before or "")[-_BEFORE_CHARACTERS:].rstrip()
+    names = ["asked"] if _QUESTION_SIGNS.search(end) else []
+    return [*names, "asks"] if _ASKS.search(end) else names
+
+
+def _add_heard(names: list[str], statement: Statement, role: str, place: int, asked: Sequence[str]) -> None:
+    """Who says it, and how it stands to a question before: an answer needs no words of its own to matter."""
+    kind = statement.kind.value
+    names += (f"role:{role}", f"role:{role}:{kind}")
+    for name in asked:
+        names += (f"{name}{min(place, 2)}", f"{name}:{kind}")
+    if "asks" in asked and _length(statement.text) < _SHORT_ANSWER:
+        names += ("answer", f"answer{min(place, 2)}")
+
+
+def _add_clauses(names: list[str], statement: Statement) -> None:
+    """What the clauses of a statement do: a sentence that ends in a joke may have begun with a decision."""
+    kinds = [clause.kind.value for clause in clauses(statement)]
+    names += [f"clause:{kind}" for kind in kinds]
+    names.append(f"clauses{min(len(kinds), 5)}")
+    if len(kinds) > 1:
+        names += (f"first:{kinds[0]}", f"last:{kinds[-1]}")
+        names += [f"then:{one}:{other}" for one, other in pairwise(kinds)]
 
 
 def _add_own(names: list[str], statement: Statement, details: Specifics) -> None:
@@ -290,6 +348,7 @@ def _add_words(names: list[str], text: str) -> None:
     names += [f"w:{word}" for word in words if word != "0"]
     names += [_LEXICON[word] for word in words if word in _LEXICON]
     names += [f"b:{one} {other}" for one, other in pairwise(words)]
+    names += [f"k:{one} {other}" for one, other in zip(words, words[2:], strict=False)]
     names.append(f"f:{words[0]}")
     names.append(f"f:{' '.join(words[:2])}")
 

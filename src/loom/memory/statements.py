@@ -329,7 +329,8 @@ _QUOTE_LINE = re.compile(r"[ \t]{0,4}>")
 _LOG_LINE = re.compile(
     r"[ \t]{0,8}(?:\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d|\[?\d\d:\d\d:\d\d\b|\[?(?:INFO|DEBUG|WARN|WARNING|ERROR|FATAL|"
     r"CRITICAL|TRACE)\b"
-    r"|(?:PASS|FAIL|FAILED|PASSED|ok|E)\s+[\w./:-]|\$ \S|>>> |(?:\+\+\+|---|@@) |[+-]{1} ?\w+\(|={4,}|-{4,}"
+    r"|(?:PASS|FAIL|FAILED|PASSED)\s+[\w./:-]|ok(?: \d+ [-#]|\s+[\w.-]+/\S)|E\s{2,}\S"
+    r"|\$ \S|>>> |(?:\+\+\+|---|@@) |[+-]{1} ?\w+\(|={4,}|-{4,}"
     r"|Traceback \(|\s+File \"|\s+at [\w.$]+\(|[\w./-]+:\d+:(?:\d+:)? |\w+(?:\.\w+)*(?:Error|Exception)\b:"
     r"|\d+ (?:passed|failed)\b|npm ERR!|make(?:\[\d+\])?: |error(?:\[\w+\])?: |warning: |\{\"|[.FEsx]{3,}$)"
 )

@@ -329,9 +329,11 @@ class _Unit:
 _LONGEST_MACHINE_LINE = 160
 _SHORTEST = 3  # the index of the shortest form
 _CHAIN = 8  # how many clauses back a fix looks for its problem
-_CHAIN_BONUS = 1.8  # for a problem with its solution: they outlast a short decision, at no cost to the rest
+_CHAIN_BONUS = 1.6  # for a problem with its solution: so much that they outlast a short decision
+_POINT_POWER = 1.3  # a clause that hardly holds the point is not worth its share: the tokens go further elsewhere
+_KEPT_POWER = 0.3  # of the weights of what is kept first: all of it is to be kept, and ten points are not twice six
 _LEAST_WORTH = 0.1  # of statements less likely to matter than this, one in twenty did
-_LESSER = 0.1  # the share of its value that what weighs less than KEEP_FROM has beside what is kept first
+_LESSER = 0.05  # the share of its value that what weighs less than KEEP_FROM has beside what is kept first
 
 
 def _extracted(turns: list[Turn], budget: int, counter: TokenCounter, weights: Model | None) -> Summary:
@@ -377,19 +379,24 @@ def _units(turns: list[Turn], counter: TokenCounter, weights: Model | None) -> l
             forms = _forms(said, one.statement.machine)
             if forms[0]:
                 costs = tuple(counter.count_batch(forms))
-                units.append(_Unit(len(units), turn, one.fact.kind, one.worth, forms, costs, value * point))
+                score = value * point**_POINT_POWER
+                units.append(_Unit(len(units), turn, one.fact.kind, one.worth, forms, costs, score))
     return units
 
 
 def _newest(turns: list[Turn], weights: Model) -> list[tuple[Turn, Stated, bool]]:
     """What the turns state, each thing once and as it was said last, and whether a correction changed its words."""
     from loom.memory.fact_extractor import contradicts, corrected, same_fact, stated
+    from loom.memory.reading import Heard
 
     found: dict[str, tuple[Turn, Stated, bool]] = {}
     keyed: dict[str, str] = {}
-    for turn in turns:
+    for before, turn in zip((None, *turns), turns, strict=False):
         others = turn.role in ("tool", "function")
-        for one in stated(turn.text, speaker=turn.speaker, others=others, weights=weights, least=_LEAST_WORTH):
+        heard = Heard(turn.role, None if before is None else before.text)
+        for one in stated(
+            turn.text, speaker=turn.speaker, others=others, weights=weights, least=_LEAST_WORTH, heard=heard
+        ):
             fact, changed = one.fact, False
             normal = same_fact(fact)
             found.pop(normal, None)
@@ -411,7 +418,7 @@ def _newest(turns: list[Turn], weights: Model) -> list[tuple[Turn, Stated, bool]
 
 
 _LOOK_BACK = 40
-_FEWEST_TOKENS = 8
+_FEWEST_TOKENS = 5
 
 
 def _value(one: Stated) -> float:
@@ -422,7 +429,7 @@ def _value(one: Stated) -> float:
     value = 0.0
     for name, probability in one.types.items():
         weight = WEIGHTS[TYPES[name]]
-        value += probability * weight * (1.0 if weight >= KEEP_FROM - 1e-9 else _LESSER)
+        value += probability * (weight**_KEPT_POWER if weight >= KEEP_FROM - 1e-9 else weight * _LESSER)
     if one.fact.kind not in TYPES.values():
         # A changed file or a test result has no type of its own among the marks that the weights were learned from.
         value = max(value, one.worth * WEIGHTS[one.fact.kind])
@@ -448,11 +455,11 @@ def _join_chains(units: list[_Unit]) -> None:
 
 
 def _density(unit: _Unit) -> float:
-    """What a clause is worth for its tokens. The exponent lets a fix of 18 tokens go before a result of 8.
+    """What a clause is worth for its tokens. The exponent lets a fix of 18 tokens go before a result of 9.
 
     One of a few tokens is no bargain for being short: it hardly says anything.
     """
-    return unit.score / float((max(unit.cost, _FEWEST_TOKENS) + 1) ** 0.8)
+    return unit.score / float((max(unit.cost, _FEWEST_TOKENS) + 1) ** 0.9)
 
 
 def _chosen(units: list[_Unit], budget: int) -> list[_Unit]:
@@ -529,9 +536,9 @@ def _shortening() -> _Shortening:
             re.IGNORECASE,
         ),
         light=re.compile(
-            r"\b(?:the|a|an|that|which|is|are|was|were|am|we|our|there|have(?= \w+ed\b)|has(?= \w+ed\b)|had(?= "
-            r"\w+ed\b)|"
-            r"will|it|its|so|then|some|all|they|of the)\b(?!['’])\s?",
+            r"\b(?:the|a(?! (?:half|quarter|third|dozen|few|couple|hundred|thousand|million)\b)|an|that|which|is|are|"
+            r"was|were|am|we|our|there|have(?= \w+ed\b)|has(?= \w+ed\b)|had(?= \w+ed\b)|"
+            r"will|it|its|so|then|some|all|they|of the)\b(?!['’-])\s?",
             re.IGNORECASE,
         ),
         padding_chinese=re.compile(
@@ -546,14 +553,14 @@ def _shortening() -> _Shortening:
         ),
         # Prepositions stay where a number or a name follows: "from 5 to 50", "moved to Lisbon".
         telegram=re.compile(
-            r"\b(?:(?:of|for|in|on|at|to|into|onto)\b(?! (?-i:[\dA-Z]))|(?:this|these|those|his|her|their|my|he|"
-            r"she|you|i|"
-            r"do|does|did|be|about|please|itself|us|them|him|okay)\b(?!['’]))\s?",
+            r"\b(?:(?:of|for|in|on|at|to|into|onto)\b(?! (?-i:[\dA-Z])|-)|(?:this|these|those|his|her|their|my|he|"
+            r"she|you|i|do|does|did|be|about|please|itself|us|them|him|okay)\b(?!['’-]))\s?",
             re.IGNORECASE,
         ),
         telegram_chinese=re.compile(
             "(?<![\\u4e00-\\u9fff])[就也还都会将](?=[\\u4e00-\\u9fff])|(?<=\\d) (?=[\\u4e00-\\u9fff])|我(?!们)|"
-            "一[个种]|"
+            # "四十一个小时" must not become forty hours, nor "一个月" a month without its number.
+            "(?<![〇零一二两三四五六七八九十百千万\\d第每])一[个种](?!月|半|小时|钟|星期|礼拜|季度|人|亿|世纪)|"
             "这样|同时"
         ),
         tail=re.compile(

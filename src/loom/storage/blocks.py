@@ -1,9 +1,9 @@
 """The form of an archive block: the texts and data of many records, compressed together.
 
-A block is one zstd frame of some 32 KB before compression: large enough that the words of neighbours help each other,
-small enough that reading one record costs a fraction of a millisecond. The dictionary that blocks share holds only
-phrases that several records have in common, with the number of records each was found in: what zstd's own trainer
-picks are whole passages of single records, and a passage that was forgotten must not live on in a dictionary.
+A block is one zstd frame of up to 64 KB before compression: large enough that the words of neighbours help each
+other, small enough that reading one record costs a fraction of a millisecond. The dictionary that blocks share holds
+only phrases that several records have in common, with the number of records each was found in: what zstd's own
+trainer picks are whole passages of single records, and a passage that was forgotten must not live on in one.
 """
 
 from __future__ import annotations
@@ -29,8 +29,11 @@ else:
 
 __all__ = ["BLOCK_BYTES", "NO_DICTIONARY", "Block", "DamagedBlock", "Dictionary", "Text", "compress", "train"]
 
-BLOCK_BYTES = 32 * 1024
-"""How many bytes of text and data make a block full."""
+BLOCK_BYTES = 64 * 1024
+"""How many bytes of text and data a block has at most, unless it is one record.
+
+Setting zstd up takes as long as decompressing some 20 KB: 32 KB come back at 620 MB/s, 64 KB at 800, and smaller.
+"""
 
 # Measured on dialogue in blocks of 64 KB: level 9 gives 3.26:1 at 20 MB/s, level 19 3.53:1 at 2 MB/s.
 _LEVEL = 9

@@ -79,6 +79,7 @@ PUBLIC: dict[str, set[str]] = {
     },
     "loom.memory.shared_pool": {"PoolChange", "PoolEntry", "PoolWatch", "SharedMemoryPool", "VersionConflictError"},
     "loom.storage.base": {
+        "FOCUS",
         "HEARD",
         "MAX_TEXT_BYTES",
         "Access",

@@ -367,6 +367,9 @@ def test_a_snapshot_comes_into_an_empty_namespace_with_all_that_it_has(tmp_path:
             (one.tokens, one.importance, one.uses, one.last_at, one.previous_at)
             for one in store.residents("agent", "l2")
         ] == [(one.tokens, one.importance, one.uses, one.last_at, one.previous_at) for one in tiers]
+        entered = [one.entered - tiers[0].entered for one in tiers]
+        now = store.residents("agent", "l2")
+        assert [one.entered - now[0].entered for one in now] == entered
         assert [row[4:24] for row in by_number(after)] == [row[4:24] for row in by_number(before)]
         same = stats.keys() - {"file_bytes", "indexed", "segments", "entries"}
         assert {name: store.stats()[name] for name in same} == {name: stats[name] for name in same}

@@ -8,6 +8,7 @@ resumed. The moves themselves are those of `loom.memory.migration`.
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -29,6 +30,8 @@ __all__ = ["Migration", "MigrationJob", "MigrationTrigger", "Pressure", "Promoti
 
 L1, L2, L3, L4 = MemoryTier.L1, MemoryTier.L2, MemoryTier.L3, MemoryTier.L4
 
+
+log = logging.getLogger("loom.migration")
 
 _Begin = Callable[[], AbstractContextManager[Transaction]]
 
@@ -85,6 +88,8 @@ class Pressure(StrEnum):
 # Until when a promotion into a tier should be done (requirement 131); a preload may wait for its turn.
 _DEADLINES = {L1: timedelta(milliseconds=10), L2: timedelta(milliseconds=50)}
 _PRELOAD_WITHIN = timedelta(minutes=1)
+# The share of the working tier that one guess may fill.
+_PRELOADED_SHARE = 0.25
 
 # Records in one transaction. Moving one takes about as long as the commit around it, so most of the gain is there at
 # sixteen, and a writer never waits for more than this many.
@@ -186,13 +191,23 @@ class Migration:
         return _promotion(target, numbers, refused, scores, job=job)
 
     def preload(self, probabilities: Mapping[int, float]) -> MigrationJob | None:
-        """Queue records, by number, that will probably be wanted soon, as far as they are archived."""
+        """Queue records, by number, that will probably be wanted soon, as far as they are archived.
+
+        The likeliest come, and only as many as do not turn the working tier over.
+        """
         self._relieve(len(probabilities))
+        room = _PRELOADED_SHARE * self._tiers.rules().budgets[L2]
         with self._store.transaction() as transaction:
-            archived = [one for one in probabilities if transaction.resides(one, L3, self._tiers.node)]
+            likeliest = sorted(probabilities, key=lambda one: (-probabilities[one], one))
+            sizes = {one.record: one.tokens for one in transaction.as_residents(likeliest, self._tiers.node)}
+            archived: list[int] = []
+            for one in likeliest:
+                if one in sizes and sizes[one] <= room and transaction.resides(one, L3, self._tiers.node):
+                    archived.append(one)
+                    room -= sizes[one]
             if not archived:
                 return None
-            priority = _priority(max(probabilities[one] for one in archived))
+            priority = _priority(probabilities[archived[0]])
             ask = _Ask(L3, L2, MigrationTrigger.PREDICTIVE_PRELOAD, priority, *self._from_now(_PRELOAD_WITHIN))
             job = self._enqueue(transaction, archived, ask)
         self._store.hurry()
@@ -307,8 +322,13 @@ class Migration:
     def _queue(self) -> list[list[Job]]:
         """The rows of each job, the most urgent first."""
         jobs: dict[int, list[Job]] = {}
+        strange: list[Job] = []
         for row in self._store.jobs(self._kind, _MOST_QUEUED):
-            jobs.setdefault(row.seq, []).append(row)
+            (jobs.setdefault(row.seq, []) if _Ask.is_one(row.data) else strange).append(row)
+        if strange and not self._store.read_only:  # from a file that somebody has made, or a later version
+            log.warning("%d queued moves make no sense here and are dropped; nothing is moved for them", len(strange))
+            with self._store.transaction() as transaction:
+                transaction.take(strange)
         return sorted(jobs.values(), key=lambda rows: (*_Ask.of(rows[0]).urgency, rows[0].seq))
 
     def _enqueue(self, transaction: Transaction, records: Sequence[int], ask: _Ask) -> MigrationJob:
@@ -363,6 +383,12 @@ class _Ask(NamedTuple):
     priority: int
     asked_at: int
     deadline: int
+
+    @staticmethod
+    def is_one(data: Sequence[int]) -> bool:
+        """Whether these are the numbers of one."""
+        limits = (len(_TIERS), len(_TIERS), len(_TRIGGERS), 101, 2**62, 2**62)
+        return len(data) == len(limits) and all(0 <= one < limit for one, limit in zip(data, limits, strict=True))
 
     @classmethod
     def of(cls, row: Job) -> Self:

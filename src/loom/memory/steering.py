@@ -33,10 +33,10 @@ _MEASURES = {Move.PROMOTION: Measure.PROMOTION_LATENCY_MS, Move.DEMOTION: Measur
 
 # How many uses a hit rate must rest on before the tuner looks at it.
 _USES_A_LOOK = 100
-# How far ahead demand is foreseen: chores are done within ten seconds of a write.
-_AHEAD_S = 30.0
-# How many records are brought back at once because they will probably be used, and how probably.
-_PRELOADED, _LIKELY = 8, 0.5
+# As tried in benchmarks/traces: how far ahead demand is foreseen, how many records are brought back at once because
+# they will probably be used, and how probably.
+_AHEAD_S = 300.0
+_PRELOADED, _LIKELY = 2, 0.15
 _FOLLOWING = 3
 _STATE = "loom.tuning"
 # From this share of its budget on, the archive is summarised: before, there is no need for it to save anything.
@@ -97,7 +97,7 @@ class Steering:
         self.monitor.observe(Measure.RAG_LATENCY_MS, seconds * 1e3)
 
     def admitted(self, tokens: int) -> None:
-        """So many tokens came to the working tier with a write."""
+        """So many tokens came to the working tier."""
         if self._predictor is not None and self._tiers is not None:
             with self._lock:
                 self._predictor.observe(tokens, self._tiers.store.clock().timestamp())
@@ -132,9 +132,7 @@ class Steering:
     def work(self, publish: Publish, thorough: bool) -> bool:
         """Tune, make room ahead, and preload, as far as each is on. See `loom.storage.upkeep.Chore`."""
         self._tune(publish)
-        self._make_room_ahead()
-        self._preload()
-        return False
+        return self._make_room_ahead() | self._preload()
 
     def _tune(self, publish: Publish) -> None:
         if self._tuner is None or self._tiers is None:
@@ -162,10 +160,10 @@ class Steering:
         assert self._tiers is not None
         self._tiers.tune(parameters.weights, parameters.promotion_threshold)
 
-    def _make_room_ahead(self) -> None:
+    def _make_room_ahead(self) -> bool:
         """Let others leave the working tier before what is expected would make a writer wait for it."""
         if self._predictor is None or self._tiers is None or self._migration is None:
-            return
+            return False
         with self._lock:
             self._predictor.observe(0, self._tiers.store.clock().timestamp())
             expected = self._predictor.predict(_AHEAD_S)
@@ -173,15 +171,16 @@ class Steering:
         used = self._tiers.store.usage(self._node).get(L2, Usage()).tokens
         mark = rules.profile.l2_watermark
         tokens = demote_ahead(used, rules.budgets[L2], mark.low, expected, mark.high)
-        if tokens:
-            self._migration.trigger_demotion(L2, Pressure.SOFT, MigrationTrigger.CAPACITY_PRESSURE, tokens=tokens)
+        if not tokens or any(job.source_tier is L2 for job in self._migration.jobs()):
+            return False
+        job = self._migration.trigger_demotion(L2, Pressure.SOFT, MigrationTrigger.CAPACITY_PRESSURE, tokens=tokens)
+        return job is not None
 
-    def _preload(self) -> None:
+    def _preload(self) -> bool:
         if self._pattern is None or self._migration is None or not self._foresee:
-            return
+            return False
         with self._lock:
             self._foresee = False
             foreseen = self._pattern.next(_PRELOADED)
         likely: dict[int, float] = {one.record: one.probability for one in foreseen if one.probability >= _LIKELY}
-        if likely:
-            self._migration.preload(likely)
+        return bool(likely) and self._migration.preload(likely) is not None

@@ -367,6 +367,9 @@ def test_a_snapshot_comes_into_an_empty_namespace_with_all_that_it_has(tmp_path:
             (one.tokens, one.importance, one.uses, one.last_at, one.previous_at)
             for one in store.residents("agent", "l2")
         ] == [(one.tokens, one.importance, one.uses, one.last_at, one.previous_at) for one in tiers]
+        entered = [one.entered - tiers[0].entered for one in tiers]
+        now = store.residents("agent", "l2")
+        assert [one.entered - now[0].entered for one in now] == entered
         assert [row[4:24] for row in by_number(after)] == [row[4:24] for row in by_number(before)]
         same = stats.keys() - {"file_bytes", "indexed", "segments", "entries"}
         assert {name: store.stats()[name] for name in same} == {name: stats[name] for name in same}
@@ -596,7 +599,8 @@ def test_a_chain_of_format_1_opens_for_ever(tmp_path: Path) -> None:
         assert changed is not None
         assert (changed.version, changed.content) == (2, "changed 改了")
         assert store.blob("blob0") == bytes(range(256)) * 3000
-        assert [one.record for one in store.residents("agent", "l3")] == [3, 4]
-        assert store.accesses([4], "agent")[4].count == 2
+        lower = [one.record for one in store.residents("agent", "l3")]
+        assert [record.id for record in store.records(lower).values()] == ["r2", "r3"]
+        assert [use.count for use in store.accesses(lower, "agent").values()] == [1, 2]
         assert store.pinned("r5")
         assert "later" in texts(store)

@@ -125,6 +125,22 @@ def test_a_hit_rate_that_stays_low_gives_recency_more_weight_and_a_restart_keeps
         assert memory.tiers.rules().profile.eviction_weights == EVICTION_WEIGHTS["default"]
 
 
+def test_an_archive_tier_that_stays_full_is_compressed_harder(tmp_path: Path) -> None:
+    with virtual(tmp_path / "agent.loom", tune=True, l3_token_budget=600) as memory:
+        number = 0
+        for _ in range(3):
+            while memory.l3.token_usage < 0.82 * 600:
+                memory.add_task(note(number))
+                number += 1
+            for one in range(110):
+                memory.get(f"n{number - 1 - one % 3}")
+            memory.store.flush()
+        assert memory.store._upkeep.archive_level == 12
+        words = {f"n{one}": memory.store.get(f"n{one}") for one in range(number)}
+        memory.store.archive()
+        assert {id: memory.store.get(id) for id in words} == words
+
+
 def test_room_is_made_before_it_is_needed_when_demand_is_foreseen() -> None:
     """A write that has to wait for others to leave is one less for each time that they have left before."""
     waited: dict[bool, int] = {}

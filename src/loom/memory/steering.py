@@ -159,6 +159,7 @@ class Steering:
     def _apply(self, parameters: TuningResult) -> None:
         assert self._tiers is not None
         self._tiers.tune(parameters.weights, parameters.promotion_threshold)
+        self._tiers.store.compress_at(parameters.compression_level)
 
     def _make_room_ahead(self) -> bool:
         """Let others leave the working tier before what is expected would make a writer wait for it."""

@@ -17,7 +17,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from loom.errors import CorruptStore
-from loom.storage.blocks import BLOCK_BYTES, NO_DICTIONARY, Block, DamagedBlock, Dictionary, Text, compress, train
+from loom.storage.blocks import (
+    BLOCK_BYTES,
+    LEVEL,
+    NO_DICTIONARY,
+    Block,
+    DamagedBlock,
+    Dictionary,
+    Text,
+    compress,
+    train,
+)
 
 if TYPE_CHECKING:
     from backports.zstd import ZstdDict
@@ -164,7 +174,13 @@ class Packed(NamedTuple):
 
 
 def pack(
-    connection: sqlite3.Connection, namespace: int, reader: Reader, after: int, before: int, whole: bool
+    connection: sqlite3.Connection,
+    namespace: int,
+    reader: Reader,
+    after: int,
+    before: int,
+    whole: bool,
+    level: int = LEVEL,
 ) -> Packed | None:
     """Make blocks of the next records committed before a moment; None where they do not fill one.
 
@@ -197,7 +213,7 @@ def pack(
     dictionary = trained.for_zstd() if trained is not None else reader.dictionary(connection, number)
     blocks = []
     for group in groups:
-        data, raw_bytes = compress(group, dictionary)
+        data, raw_bytes = compress(group, dictionary, level)
         if list(Block(data, raw_bytes, dictionary).texts()) != group:  # costs a twentieth of compressing
             raise CorruptStore(f"records from number {group[0].seq} do not come back from compression as they were")
         blocks.append(([text.seq for text in group], data, raw_bytes))

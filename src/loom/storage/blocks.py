@@ -27,7 +27,17 @@ if TYPE_CHECKING or sys.version_info < (3, 14):
 else:
     from compression import zstd
 
-__all__ = ["BLOCK_BYTES", "NO_DICTIONARY", "Block", "DamagedBlock", "Dictionary", "Text", "compress", "train"]
+__all__ = [
+    "BLOCK_BYTES",
+    "LEVEL",
+    "NO_DICTIONARY",
+    "Block",
+    "DamagedBlock",
+    "Dictionary",
+    "Text",
+    "compress",
+    "train",
+]
 
 BLOCK_BYTES = 64 * 1024
 """How many bytes of text and data a block has at most, unless it is one record.
@@ -36,7 +46,8 @@ Setting zstd up takes as long as decompressing some 20 KB: 32 KB come back at 62
 """
 
 # Measured on dialogue in blocks of 64 KB: level 9 gives 3.26:1 at 20 MB/s, level 19 3.53:1 at 2 MB/s.
-_LEVEL = 9
+LEVEL = 9
+"""The level of compression, unless another is asked for."""
 _LARGEST = 1 << 30
 _LARGEST_DICTIONARY = 1 << 20
 _HEAD = struct.Struct("<II")  # how many records, bytes of the table of shapes
@@ -111,7 +122,7 @@ class Dictionary:
     def to_stored(self) -> tuple[bytes, bytes]:
         """Phrases and counts as they are stored: the phrases compressed, the counts with a checksum of their own."""
         counts = np.array(self.support, dtype="<u4").tobytes()
-        return zstd.compress(self.to_bytes(), level=_LEVEL), zlib.crc32(counts).to_bytes(4, "little") + counts
+        return zstd.compress(self.to_bytes(), level=LEVEL), zlib.crc32(counts).to_bytes(4, "little") + counts
 
     @classmethod
     def from_stored(cls, phrases: bytes, support: bytes) -> Dictionary:
@@ -182,7 +193,7 @@ class _Finder:
         return found & self._phrases
 
 
-def compress(texts: Sequence[Text], dictionary: zstd.ZstdDict | None) -> tuple[bytes, int]:
+def compress(texts: Sequence[Text], dictionary: zstd.ZstdDict | None, level: int = LEVEL) -> tuple[bytes, int]:
     """A block of these texts, and its size before compression."""
     shapes = _Shapes()
     contents = [text.content.encode() for text in texts]
@@ -193,7 +204,7 @@ def compress(texts: Sequence[Text], dictionary: zstd.ZstdDict | None) -> tuple[b
     sizes = [len(content) for content in contents]
     sizes += [_NONE if text.data is None else len(one) for text, one in zip(texts, data, strict=True)]
     payload = b"".join((head, numbers, np.array(sizes, dtype="<u4").tobytes(), table, *contents, *data))
-    return zstd.compress(payload, level=_LEVEL, zstd_dict=dictionary), len(payload)
+    return zstd.compress(payload, level=level, zstd_dict=dictionary), len(payload)
 
 
 class Block:

@@ -832,6 +832,12 @@ class SqliteStore:
                 continue
         return self.archived()
 
+    def compress_at(self, level: int) -> None:
+        """Let this process archive at another level of compression, from 1 (quick) to 22 (small)."""
+        if not 1 <= level <= 22:
+            raise InvalidInput(f"a level of compression is from 1 to 22, not {level!r}")
+        self._upkeep.archive_level = level
+
     def archived(self) -> ArchiveStats:
         """What the archive holds."""
         with self._reading() as connection:

@@ -25,6 +25,7 @@ from loom.storage import archive, forgetting
 from loom.storage.analysis import embedded_text
 from loom.storage.archive import CONTENT
 from loom.storage.base import Filter
+from loom.storage.blocks import LEVEL
 from loom.storage.engine import Engine, to_micros
 from loom.storage.filters import conditions
 from loom.storage.projections import (
@@ -87,6 +88,7 @@ class Upkeep:
         self.embed: Embed | None = None
         self.space: int | None = None
         self.archive_after_s: float | None = None
+        self.archive_level = LEVEL
         self.chores: dict[object, Chore] = {}
         self.worker = Worker(engine, f"worker-{namespace}", self.step, self.rest, lease_s)
         self.reset()
@@ -295,7 +297,9 @@ class Upkeep:
         """Archive the next records that were committed before a moment; whether there were any."""
         with self.engine.read() as connection:
             after = read_state(connection, self.namespace, archive.PROGRESS).watermark
-            packed = archive.pack(connection, self.namespace, self.engine.archive, after, before, whole)
+            packed = archive.pack(
+                connection, self.namespace, self.engine.archive, after, before, whole, self.archive_level
+            )
         if packed is None:
             return False
         with self._publishing(fence) as transaction:

@@ -114,6 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.growing", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--records", type=int, default=100_000)
     parser.add_argument("--window", type=int, default=5_000)
+    parser.add_argument("--derive", action="store_true", help="draw facts and summaries, too: ten times the work")
     options = parser.parse_args(arguments)
     if options.records < 3 * options.window:
         parser.error("there must be room for three windows")
@@ -122,7 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"  {name}, {'one by one' if batch == 1 else f'in batches of {batch}'}:", flush=True)
         with tempfile.TemporaryDirectory() as folder:
             bare = Bare(Path(folder) / "bare.db")
-            with open_memory(Path(folder) / "growing.loom", embedder=embedder) as memory:
+            with open_memory(Path(folder) / "growing.loom", embedder=embedder, derive=options.derive) as memory:
                 report(list(windows(memory, bare, messages(options.records), batch, options.window)))
             bare.close()
 

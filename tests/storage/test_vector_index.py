@@ -186,10 +186,10 @@ def test_codes_find_98_of_100_of_the_ten_nearest(dimensions: int) -> None:
 
 def test_codes_find_98_of_100_where_there_are_no_clusters() -> None:
     random = np.random.default_rng(5)
-    vectors = random.standard_normal((20_060, 128)) * np.arange(1, 129) ** -0.25
+    vectors = random.standard_normal((30_060, 128)) * np.arange(1, 129) ** -0.25
     vectors = np.asarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True), dtype=np.float32)
-    stored, queries = vectors[:20_000], vectors[20_000:]
-    index = VectorIndex(128, [make_segment(np.arange(20_000), stored)])
+    stored, queries = vectors[:30_000], vectors[30_000:]
+    index = VectorIndex(128, [make_segment(np.arange(30_000), stored)])
     hits = 0
     for query in queries:
         nearest = np.argsort(-(stored @ query), kind="stable")[:10]

@@ -49,9 +49,11 @@ _WEIGHTED_DEVIATIONS = 2.0
 # says little. Of the ten nearest of 60,000 embedded sentences 96.6 in 100 were found with 10 over all, 99.3 with 32.
 _LEAST_WANTED = 32
 _LEAST_RANK = 10
-# Never more than about so many over all segments, however dense the crowd, and so many in any.
+# Never more than about so many over all segments, however dense the crowd, and so many in any. Each that is scored
+# costs a page or two of its file.
 _MOST_KEPT = 8_192
 _LEAST_KEPT = 1_024
+_LEAST_SCORED = 256
 _MOST_SCORED = 1_024
 # Columns per step of the scan: its scratch (128 KB) stays in the second-level cache.
 _SCAN_BLOCK = 16_384
@@ -407,7 +409,7 @@ def _rows_by_code(codes: Words, query: Floats, limit: int, share: float) -> Rows
     levels = _levels(np.abs(query))
     distances = _weighted_distances(codes.take(rows, axis=1), signs, levels)
     weights = levels.astype(np.float32)
-    most = min(_MOST_SCORED + 8 * limit, rows.size)
+    most = min(max(_LEAST_SCORED, rank, int((_MOST_SCORED + 8 * wanted) * share)), rows.size)
     sorted_there = np.partition(distances, (rank - 1, most - 1))
     nth = int(sorted_there[rank - 1])
     slack = _slack(nth / float(weights.sum()), float(weights @ weights), _WEIGHTED_DEVIATIONS)

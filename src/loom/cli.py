@@ -119,6 +119,31 @@ def parser() -> argparse.ArgumentParser:
     _of_node(summaries)
     summaries.set_defaults(run=_summaries)
 
+    promote = _command(
+        commands,
+        "promote",
+        "bring a memory back towards the prompt",
+        "To the working tier, or into the window of recent memories, where it stays until others are brought there.",
+        "loom promote agent.loom turn-17 --to l1",
+    )
+    promote.add_argument("file", type=Path, help="the memory file")
+    promote.add_argument("id", help="the id of the memory")
+    promote.add_argument("--to", choices=("l1", "l2"), default="l2", help="the window (l1) or the working tier (l2)")
+    _of_node(promote)
+    promote.set_defaults(run=_promote)
+
+    demote = _command(
+        commands,
+        "demote",
+        "let a memory go one tier down, away from the prompt",
+        "It stays in the log and is still found.",
+        "loom demote agent.loom turn-17",
+    )
+    demote.add_argument("file", type=Path, help="the memory file")
+    demote.add_argument("id", help="the id of the memory")
+    _of_node(demote)
+    demote.set_defaults(run=_demote)
+
     undo = _command(
         commands,
         "undo",
@@ -237,6 +262,9 @@ def _stats(asked: argparse.Namespace) -> int:
                 items, tokens = (held.items, held.tokens) if held else (0, 0)
                 budget = settings.get(f"{tier}_token_budget", 0)
                 print(f"    {tier}  {tokens:>9,} of {budget:>9,} tokens  {_counted(items)}")
+            working = usage.get("l2")
+            if working and (asked_for := working.hits + working.misses):
+                print(f"    at hand when asked for: {working.hits / asked_for:.1%} of {asked_for:,} uses")
     return 0
 
 
@@ -267,6 +295,23 @@ def _summaries(asked: argparse.Namespace) -> int:
         print("\n".join(f"  {line}" for line in summary.text.splitlines()))
     if not found:
         print("no summaries")
+    return 0
+
+
+def _promote(asked: argparse.Namespace) -> int:
+    with _memory(asked, read_only=False) as memory:
+        done = memory.promote(asked.id, asked.to)
+    if asked.id in done.refused:
+        print(f"{asked.id} stays where it is: {done.refused[asked.id]}")
+        return 1
+    print(f"{asked.id} is in {asked.to.upper()} now")
+    return 0
+
+
+def _demote(asked: argparse.Namespace) -> int:
+    with _memory(asked, read_only=False) as memory:
+        tier = memory.demote(asked.id)
+    print(f"{asked.id} is {'in the log alone' if tier is None else f'in {tier.upper()}'} now")
     return 0
 
 

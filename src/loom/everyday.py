@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from loom.memory.compaction import CompactionConfig, CompactionResult
     from loom.memory.knowledge import Undone
     from loom.memory.language_model import LanguageModelLike
+    from loom.memory.monitor import Monitor
+    from loom.memory.promotion import Promotion
     from loom.storage.archive import ArchiveStats
 
 __all__ = ["AsyncMemory", "Memory", "Rememberable", "open_memory"]
@@ -382,6 +384,20 @@ class Memory:
         """
         return self._manager.undo(id)
 
+    def promote(self, id: str, to: MemoryTier | str = "l2") -> Promotion:
+        """Bring a memory back towards the prompt: to the working tier, or with `to="l1"` into the window of recent
+        ones, where it stays until others are brought there. It says what moved, or why it did not."""
+        return self._manager.promote(id, to)
+
+    def demote(self, id: str) -> MemoryTier | None:
+        """Let a memory go one tier down, away from the prompt; the tier that has it then, or None: the log alone."""
+        return self._manager.demote(id)
+
+    @property
+    def monitor(self) -> Monitor:
+        """How the memory stands against its targets: `print(memory.monitor.table())`."""
+        return self._manager.monitor
+
     def pin(self, id: str) -> None:
         """Keep a memory out of the reach of retention rules."""
         self._set_pin(id, True)
@@ -506,6 +522,8 @@ class AsyncMemory:
     summaries = _in_thread(Memory.summaries)
     compact = _in_thread(Memory.compact)
     undo = _in_thread(Memory.undo)
+    promote = _in_thread(Memory.promote)
+    demote = _in_thread(Memory.demote)
     pin = _in_thread(Memory.pin)
     unpin = _in_thread(Memory.unpin)
     forget = _in_thread(Memory.forget)

@@ -33,6 +33,7 @@ from loom.storage import checking, forgetting, upkeep
 from loom.storage.analysis import ANALYSIS_VERSION
 from loom.storage.archive import ArchiveStats, statistics
 from loom.storage.base import (
+    FOCUS,
     HEARD,
     Access,
     Candidates,
@@ -281,6 +282,10 @@ class SqliteStore:
         if not self.read_only:
             self._upkeep.give_chore(owner, chore)
 
+    def hurry(self) -> None:
+        """Let the chores be looked at now, and not when there is time."""
+        self._upkeep.hurry()
+
     def dismiss(self, owner: object) -> None:
         """Do an owner's background work no more."""
         self._upkeep.take_chore(owner, self._close_timeout_s)
@@ -488,7 +493,7 @@ class SqliteStore:
         with self._reading() as connection:
             recent = (WINDOW,) if any(seq == record for seq, _ in window(connection, self._number, node)) else ()
             places = places_of(connection, self._number, record)
-        return recent + tuple(tier for where, tier in places if where == node and tier != HEARD)
+        return recent + tuple(tier for where, tier in places if where == node and tier not in (HEARD, FOCUS))
 
     def usage(self, node: str) -> dict[str, Usage]:
         """What each tier of a node holds; a tier that was never used is missing."""
@@ -496,6 +501,27 @@ class SqliteStore:
             recent = window(connection, self._number, node)
             found = totals(connection, self._number, node)
         return {WINDOW: Usage(len(recent), sum(tokens for _, tokens in recent))} | found
+
+    def original_tokens(self, node: str, tier: str) -> int:
+        """The tokens of the records behind a tier other than the window, whatever stands for them there."""
+        with self._reading() as connection:
+            (tokens,) = connection.execute(
+                "SELECT ifnull(sum(r.tokens), 0) FROM residents p JOIN records r ON r.seq = p.record "
+                "WHERE p.namespace = ? AND p.node = ? AND p.tier = ?",
+                (self._number, node, tier),
+            ).fetchone()
+        return int(tokens)
+
+    def following(self, record: int, limit: int) -> list[int]:
+        """The records that were written next in the session of one, the nearest first."""
+        with self._reading() as connection:
+            rows = connection.execute(
+                "SELECT n.seq FROM records r JOIN records n ON n.session_hash = r.session_hash AND n.seq > r.seq "
+                "WHERE r.seq = ?1 AND r.namespace = ?2 AND n.namespace = ?2 AND n.version > 0 "
+                "ORDER BY n.seq LIMIT ?3",
+                (record, self._number, limit),
+            ).fetchall()
+        return [seq for (seq,) in rows]
 
     def residents(self, node: str, tier: str) -> list[Resident]:
         """Who is in a tier other than the window, oldest arrival first."""
@@ -507,6 +533,16 @@ class SqliteStore:
         """Whether a record is in a tier other than the window."""
         with self._reading() as connection:
             return resides(connection, self._number, record, tier, node)
+
+    def absent(self, records: Iterable[int], tier: str, node: str) -> list[tuple[int, float, str]]:
+        """Number, importance and kind of those records that are not in a tier other than the window."""
+        with self._reading() as connection:
+            return connection.execute(
+                "SELECT r.seq, r.importance, r.kind FROM records r WHERE r.seq IN (SELECT value FROM json_each(?1)) "
+                "AND r.namespace = ?2 AND r.version > 0 AND NOT EXISTS (SELECT 1 FROM residents p "
+                "WHERE p.namespace = ?2 AND p.node = ?3 AND p.tier = ?4 AND p.record = r.seq) ORDER BY r.seq",
+                (json.dumps([*records]), self._number, node, tier),
+            ).fetchall()
 
     def window(self, node: str) -> list[tuple[int, int]]:
         """Number and tokens of each record in the node's window, newest first."""

@@ -51,7 +51,7 @@ _LEAST_WANTED = 32
 _LEAST_RANK = 10
 # Never more than about so many over all segments, however dense the crowd, and so many in any. Each that is scored
 # costs a page or two of its file.
-_MOST_KEPT = 8_192
+_MOST_KEPT = 4_096
 _LEAST_KEPT = 1_024
 _LEAST_SCORED = 256
 _MOST_SCORED = 1_024

@@ -1,8 +1,9 @@
 """Whether a write costs more as the store grows: the early records beside the late ones, background work included.
 
-    python -m benchmarks.growing [--records 100000] [--window 5000]
+    python -m benchmarks.growing [--records 100000] [--window 5000] [--derive]
 
-Records are written one by one and in batches of 100, without an embedder and with the fake one (64 dimensions).
+Records are written one by one and in batches of 100, without an embedder and with the fake one (64 dimensions), and
+nothing is drawn from them unless `--derive` asks for it.
 The figure is the CPU of the whole process per record, worker included, from 5,000 to 10,000 records against the last
 5,000; `flush` closes each window, so that the work that a window caused is in it. Merging is lumpy: which merges
 fall into a window is chance, so the running mean of everything so far is shown beside it. The two halves cannot

@@ -30,6 +30,7 @@ QUICK = {
     "context": ("prefix", "cost", "--turns", "160", "--memories", "1500", "--records", "20000", "--embedder", "none"),
     "embedders": ("--cost-only",),
     "archive": ("--tokens", "30000", "--questions", "50"),
+    "snapshots": ("--records", "5000", "--dimensions", "32"),
     "extraction": (),
     "summaries": (),
 }

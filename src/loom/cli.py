@@ -167,6 +167,35 @@ def parser() -> argparse.ArgumentParser:
     archive.add_argument("--older-than", type=float, default=0.0, metavar="DAYS", help="only what is older")
     archive.set_defaults(run=_archive)
 
+    snapshot = _command(
+        commands,
+        "snapshot",
+        "write everything a memory holds to a compressed, checksummed file",
+        "All tiers, versions, uses, facts, entries and vectors, of every namespace unless some are named. With "
+        "--since, only what has changed since an earlier snapshot. Others may go on writing meanwhile.",
+        "loom snapshot agent.loom monday.hctx",
+    )
+    snapshot.add_argument("file", type=Path, help="the memory file")
+    snapshot.add_argument("target", type=Path, help="the snapshot to write; replaced when the new one is complete")
+    snapshot.add_argument("--since", type=Path, metavar="SNAPSHOT", help="the snapshot that this one continues")
+    snapshot.add_argument("--namespace", action="append", metavar="NAME", help="only this one; may be repeated")
+    snapshot.set_defaults(run=_snapshot)
+
+    restore = _command(
+        commands,
+        "restore",
+        "make a memory file of a snapshot, or bring one into a namespace of an existing file",
+        "Takes a full snapshot and those that continue it, oldest first. The file must not exist, unless --into "
+        "names a namespace of it. A snapshot that is damaged or does not belong is refused, and nothing is changed.",
+        "loom restore monday.hctx tuesday.hctx agent.loom",
+    )
+    restore.add_argument("snapshots", type=Path, nargs="+", metavar="snapshot", help="the chain, oldest first")
+    restore.add_argument("file", type=Path, help="the memory file to make")
+    restore.add_argument("--into", metavar="NAME", help="a namespace of an existing file instead of a new file")
+    restore.add_argument("--namespace", metavar="NAME", help="with --into: which namespace of the snapshot")
+    restore.add_argument("--forgotten", action="store_true", help="with --into: also what was forgotten there since")
+    restore.set_defaults(run=_restore)
+
     settings = _command(
         commands,
         "settings",
@@ -335,6 +364,32 @@ def _archive(asked: argparse.Namespace) -> int:
             f"{done.raw_bytes:,} bytes as "
             f"{done.stored_bytes:,} ({done.ratio:.2f}:1); the file shrank by {max(freed, 0):,} bytes"
         )
+    return 0
+
+
+def _snapshot(asked: argparse.Namespace) -> int:
+    names = asked.namespace or _namespaces(asked.file)
+    with _opened(asked.file, names[0], read_only=True) as store:
+        made = store.snapshot(asked.target, parent=asked.since, namespaces=names)
+    print(f"{made.path}: {_counted(made.records)} of {', '.join(made.namespaces)}, {made.size_bytes:,} bytes")
+    print(f"  sha256 {made.sha256}")
+    if made.parent is not None:
+        print(f"  continues {made.parent}")
+    return 0
+
+
+def _restore(asked: argparse.Namespace) -> int:
+    if asked.into is None:
+        done = loom.restore(asked.snapshots, asked.file)
+        print(f"{done.path}: {_counted(done.records)} of {', '.join(done.namespaces)}")
+        return 0
+    _namespaces(asked.file)  # so that a file that is missing is refused and not made
+    with loom.open(asked.file, namespace=asked.into, embedder="none", derive=False) as memory:
+        done = memory.restore(asked.snapshots, namespace=asked.namespace, forgotten=asked.forgotten)
+    print(
+        f"{done.path}, {asked.into}: {_counted(done.records)} came, {done.present:,} there already, "
+        f"{done.forgotten:,} forgotten since"
+    )
     return 0
 
 

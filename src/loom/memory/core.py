@@ -59,7 +59,7 @@ from loom.memory.types import (
 )
 from loom.protocol import Clock, Task, utc_now
 from loom.settings import AGREED_SETTINGS, Settings, load_settings
-from loom.storage.base import Filter, Record
+from loom.storage.base import Filter, Record, Transaction
 from loom.storage.projections import TailLimit
 from loom.storage.sqlite import SqliteStore
 
@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from loom.memory.compaction import CompactionConfig, CompactionResult, MemoryCompactor
     from loom.memory.knowledge import Knowledge, Undone
     from loom.memory.language_model import LanguageModelLike
+    from loom.storage.snapshot_staging import Restored
 
 __all__ = ["LoomMemory"]
 
@@ -582,6 +583,27 @@ class LoomMemory:
                 quotas[MemoryTier.L4],
                 self._store.stats()["vectors"],
             ),
+        )
+
+    def restore(
+        self,
+        snapshot: str | Path | Sequence[str | Path],
+        *,
+        namespace: str | None = None,
+        forgotten: bool = False,
+        without: Sequence[str] = (),
+    ) -> Restored:
+        """Bring in what a snapshot holds, in one transaction; every tier is within its budget afterwards.
+
+        See `SqliteStore.restore`.
+        """
+
+        def make_room(transaction: Transaction, nodes: Sequence[str]) -> None:
+            for node in nodes:
+                Tiers(self._store, node, self.settings, self._tiers.counter).make_room(transaction)
+
+        return self._store.restore(
+            snapshot, namespace=namespace, forgotten=forgotten, without=without, then=make_room
         )
 
     def get_stats(self) -> dict[str, Any]:

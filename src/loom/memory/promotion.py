@@ -8,6 +8,7 @@ resumed. The moves themselves are those of `loom.memory.migration`.
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -29,6 +30,8 @@ __all__ = ["Migration", "MigrationJob", "MigrationTrigger", "Pressure", "Promoti
 
 L1, L2, L3, L4 = MemoryTier.L1, MemoryTier.L2, MemoryTier.L3, MemoryTier.L4
 
+
+log = logging.getLogger("loom.migration")
 
 _Begin = Callable[[], AbstractContextManager[Transaction]]
 
@@ -319,8 +322,13 @@ class Migration:
     def _queue(self) -> list[list[Job]]:
         """The rows of each job, the most urgent first."""
         jobs: dict[int, list[Job]] = {}
+        strange: list[Job] = []
         for row in self._store.jobs(self._kind, _MOST_QUEUED):
-            jobs.setdefault(row.seq, []).append(row)
+            (jobs.setdefault(row.seq, []) if _Ask.is_one(row.data) else strange).append(row)
+        if strange and not self._store.read_only:  # from a file that somebody has made, or a later version
+            log.warning("%d queued moves make no sense here and are dropped; nothing is moved for them", len(strange))
+            with self._store.transaction() as transaction:
+                transaction.take(strange)
         return sorted(jobs.values(), key=lambda rows: (*_Ask.of(rows[0]).urgency, rows[0].seq))
 
     def _enqueue(self, transaction: Transaction, records: Sequence[int], ask: _Ask) -> MigrationJob:
@@ -375,6 +383,12 @@ class _Ask(NamedTuple):
     priority: int
     asked_at: int
     deadline: int
+
+    @staticmethod
+    def is_one(data: Sequence[int]) -> bool:
+        """Whether these are the numbers of one."""
+        limits = (len(_TIERS), len(_TIERS), len(_TRIGGERS), 101, 2**62, 2**62)
+        return len(data) == len(limits) and all(0 <= one < limit for one, limit in zip(data, limits, strict=True))
 
     @classmethod
     def of(cls, row: Job) -> Self:

@@ -11,12 +11,12 @@ import os
 import sqlite3
 import time
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from loom.errors import (
     Closed,
@@ -86,6 +86,10 @@ from loom.storage.searching import Searcher, check_limit
 from loom.storage.transactions import EMBED, EMPTY_VECTORS, SqliteTransaction, read_vectors
 from loom.storage.upkeep import MAX_ATTEMPTS, Chore, Embed
 from loom.storage.worker import LeaseLost
+
+if TYPE_CHECKING:
+    from loom.storage.snapshot_staging import Restored
+    from loom.storage.snapshots import Snapshot
 
 __all__ = ["SqliteStore"]
 
@@ -329,11 +333,14 @@ class SqliteStore:
     def space(self) -> tuple[str, int] | None:
         """Name and dimensions of the embedding space in use, if there is one."""
         with self._reading() as connection:
-            row = connection.execute(
-                "SELECT s.name, s.dimensions FROM settings JOIN spaces s ON s.number = value "
-                "WHERE namespace = ? AND node = '' AND key = 'space'",
-                (self._number,),
-            ).fetchone()
+            return self._space_in(connection)
+
+    def _space_in(self, connection: sqlite3.Connection) -> tuple[str, int] | None:
+        row = connection.execute(
+            "SELECT s.name, s.dimensions FROM settings JOIN spaces s ON s.number = value "
+            "WHERE namespace = ? AND node = '' AND key = 'space'",
+            (self._number,),
+        ).fetchone()
         return None if row is None else (str(row[0]), int(row[1]))
 
     # -- writing -------------------------------------------------------------------------------------
@@ -884,6 +891,52 @@ class SqliteStore:
         finally:
             with suppress(OSError):  # a folder that cannot be written: the error above says so
                 temporary.unlink(missing_ok=True)
+
+    def snapshot(
+        self,
+        path: str | Path,
+        *,
+        parent: str | Path | None = None,
+        namespaces: Sequence[str] | None = None,
+    ) -> Snapshot:
+        """Write everything this namespace (or those named) holds to a `.hctx` file, while others go on writing.
+
+        With a `parent`, only what has changed since that snapshot; restoring needs both then. Replaces `path` when
+        complete.
+        """
+        from loom.storage import snapshots
+
+        self._check_open()
+        return snapshots.take(self, path, parent=parent, namespaces=namespaces)
+
+    def restore(
+        self,
+        snapshot: str | Path | Sequence[str | Path],
+        *,
+        namespace: str | None = None,
+        forgotten: bool = False,
+        without: Collection[str] = (),
+        then: Callable[[SqliteTransaction, list[str]], None] | None = None,
+    ) -> Restored:
+        """Bring what a snapshot holds of a namespace (its own name's, or the only one) into this one, all or nothing.
+
+        What is here already stays as it is, and does not come twice; an id with another text raises `IdConflict`.
+        What was forgotten here since stays forgotten, unless `forgotten` is True. Entries of the scopes `without`
+        stay out. `then` is called in the same transaction with the nodes that have records in tiers.
+        """
+        from loom.storage.snapshot_merging import Merge
+        from loom.storage.snapshot_staging import staged_aside
+        from loom.storage.snapshots import as_chain
+
+        self._check_open()
+        if self.read_only:
+            raise ReadOnly(f"{self.path} was opened read-only; open it without read_only=True to restore into it")
+        with staged_aside(as_chain(snapshot), self.path) as stage, self.transaction() as transaction:
+            merge = Merge(self, transaction, stage, namespace, forgotten=forgotten, without=without)
+            done = merge.run()
+            if then is not None:
+                then(transaction, merge.nodes)
+        return done
 
     def stats(self) -> dict[str, int]:
         """Counts and sizes, as they are stored now."""

@@ -39,7 +39,7 @@ from loom.storage.rows import (
     to_job,
 )
 
-__all__ = ["DERIVE", "EMBED", "EMPTY_VECTORS", "RESTORE", "SqliteTransaction", "read_vectors"]
+__all__ = ["DERIVE", "EMBED", "EMPTY_VECTORS", "INSERT_RECORD", "RESTORE", "SqliteTransaction", "read_vectors"]
 
 EMBED = "embed"
 """The kind of job that embeds a record."""
@@ -53,7 +53,7 @@ RESTORE = "restore"
 EMPTY_VECTORS = "UPDATE vectors SET record = NULL, data = x'' WHERE "
 """Vectors are emptied where they stand; see `loom.storage.schema`."""
 
-_INSERT_RECORD = (
+INSERT_RECORD = (
     "INSERT INTO records (seq, namespace, id_hash, session_hash, id, version, tier, kind, node, session, role, name, "
     "trust, subject, flow, layer, importance, tokens, counter, created_at, committed_at, metadata, data, content, "
     "checksum, window_tokens) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -110,6 +110,11 @@ class SqliteTransaction:
         self._counts = True
         self._next += 1
         return self._next
+
+    def skip_to(self, number: int) -> None:
+        """Let all numbers up to this one be given out: what is restored brings the order of its own numbers along."""
+        self._counts = True
+        self._next = max(self._next, number)
 
     def finish(self) -> None:
         """Write how far the sequence has come; the last statement before the commit."""
@@ -182,7 +187,7 @@ class SqliteTransaction:
                 derivations.append((seq, self.namespace, draft.replaces))
             self.appended_bytes += len(draft.content)
             results.append(Written(seq, draft.id, version, True, draft.node, draft.importance))
-        self._many(_INSERT_RECORD, rows)
+        self._many(INSERT_RECORD, rows)
         for seq, node, size in heard:
             self.enter([seq], HEARD, node, "heard", [size])
         if edges:
@@ -369,6 +374,14 @@ class SqliteTransaction:
     def arrivals(self, node: str, tier: str) -> list[tuple[int, int]]:
         """Number and size of each record in a tier other than the window, oldest arrival first."""
         return arrivals(self.connection, self.namespace, node, tier)
+
+    def sizes(self, records: Sequence[int], tier: str, node: str) -> list[tuple[int, int]]:
+        """Number and size of those of the records that are in a tier other than the window."""
+        return self.connection.execute(
+            "SELECT record, tokens FROM residents WHERE namespace = ? AND node = ? AND tier = ? "
+            "AND record IN (SELECT value FROM json_each(?)) ORDER BY record",
+            (self.namespace, node, tier, dump_json([*records], "records")),
+        ).fetchall()
 
     def resides(self, record: int, tier: str, node: str) -> bool:
         """Whether a record is in a tier other than the window."""

@@ -1,8 +1,9 @@
 """Whether a write costs more as the store grows: the early records beside the late ones, background work included.
 
-    python -m benchmarks.growing [--records 100000] [--window 5000]
+    python -m benchmarks.growing [--records 100000] [--window 5000] [--derive]
 
-Records are written one by one and in batches of 100, without an embedder and with the fake one (64 dimensions).
+Records are written one by one and in batches of 100, without an embedder and with the fake one (64 dimensions), and
+nothing is drawn from them unless `--derive` asks for it.
 The figure is the CPU of the whole process per record, worker included, from 5,000 to 10,000 records against the last
 5,000; `flush` closes each window, so that the work that a window caused is in it. Merging is lumpy: which merges
 fall into a window is chance, so the running mean of everything so far is shown beside it. The two halves cannot
@@ -114,6 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.growing", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--records", type=int, default=100_000)
     parser.add_argument("--window", type=int, default=5_000)
+    parser.add_argument("--derive", action="store_true", help="draw facts and summaries, too: ten times the work")
     options = parser.parse_args(arguments)
     if options.records < 3 * options.window:
         parser.error("there must be room for three windows")
@@ -122,7 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"  {name}, {'one by one' if batch == 1 else f'in batches of {batch}'}:", flush=True)
         with tempfile.TemporaryDirectory() as folder:
             bare = Bare(Path(folder) / "bare.db")
-            with open_memory(Path(folder) / "growing.loom", embedder=embedder) as memory:
+            with open_memory(Path(folder) / "growing.loom", embedder=embedder, derive=options.derive) as memory:
                 report(list(windows(memory, bare, messages(options.records), batch, options.window)))
             bare.close()
 

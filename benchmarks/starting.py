@@ -1,11 +1,12 @@
 """What it costs to begin: `import loom` beside bare Python, packages of a core install, bytes to the first answer.
 
-    python -m benchmarks.starting [--records 20000 100000] [--runs 40] [--store FILE ...]
+    python -m benchmarks.starting [--records 20000 100000] [--runs 40] [--vectors] [--store FILE ...]
 
 Import: processes of both kinds in turn, user and system CPU of each. Bytes: a new process opens a store whose
 files were dropped from the page cache, asks one question by words, and says what it had the disk read
 (`read_bytes` of /proc/self/io, which counts mapped files, too) since its modules were loaded. Stores of several
-sizes show whether that grows. `--store` takes files that were filled before; Linux only.
+sizes show whether that grows. With `--vectors` every record has one of 384 dimensions, drawn from its text as a
+seed, and questions are asked by words and by meaning. `--store` takes files that were filled before; Linux only.
 """
 
 from __future__ import annotations
@@ -19,22 +20,28 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+
 from benchmarks.measuring import messages, percentile, questions
 from loom.everyday import open_memory
 
-__all__ = ["fill", "main"]
+__all__ = ["SeededEmbedder", "fill", "main"]
 
 _BATCH = 5_000
 
 _OPEN_AND_ASK = """
 import json, sys, time
 import loom.everyday
+from benchmarks.starting import SeededEmbedder
 from loom.storage import text_index, vector_index, words
 words.query_terms("warm up the tables of the analyser 先热身")
+embedder = SeededEmbedder() if sys.argv[4] == "vectors" else "none"
 
 def read():
     with open("/proc/self/io") as file:
@@ -42,7 +49,7 @@ def read():
         return {key: int(value) for key, value in pairs}
 
 before, cpu, wall = read(), time.process_time(), time.perf_counter()
-memory = loom.everyday.open_memory(sys.argv[1], embedder="none", read_only=sys.argv[2] == "read_only")
+memory = loom.everyday.open_memory(sys.argv[1], embedder=embedder, read_only=sys.argv[2] == "read_only", derive=False)
 opened, opened_cpu = read(), time.process_time()
 hits = memory.recall(sys.argv[3])
 after = read()
@@ -104,16 +111,32 @@ def core_packages(name: str = "loom-memory") -> set[str]:
 # --- bytes to the first answer ----------------------------------------------------------------------------
 
 
-def fill(path: Path, records: int) -> None:
-    """A store of that many messages, in batches, without vectors."""
+class SeededEmbedder:
+    """A vector of chance for each text, always the same: no two are near, which is the worst for an index."""
+
+    name = "seeded"
+    dimensions = 384
+
+    def embed(self, text: str) -> npt.NDArray[np.float32]:
+        random = np.random.default_rng(zlib.crc32(text.encode()))
+        vector = random.standard_normal(self.dimensions, dtype=np.float32)
+        return np.asarray(vector / np.linalg.norm(vector), dtype=np.float32)
+
+    def embed_batch(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
+        return np.stack([self.embed(text) for text in texts])
+
+
+def fill(path: Path, records: int, vectors: bool = False) -> None:
+    """A store of that many messages, in batches, with or without vectors."""
     texts = messages(records)
-    with open_memory(path, embedder="none") as memory:
+    with open_memory(path, embedder=SeededEmbedder() if vectors else "none", derive=False) as memory:
         for number in itertools.count():
             batch = list(itertools.islice(texts, _BATCH))
             if not batch:
                 break
             memory.remember(batch, role="user", session_id=f"s{number}")
         memory.flush()
+        memory.vacuum()  # merges what would be merged once nobody wants anything
 
 
 def files_of(path: Path) -> list[Path]:
@@ -132,20 +155,20 @@ def drop_from_cache(files: Iterable[Path]) -> None:
             os.close(descriptor)
 
 
-def open_and_ask(path: Path, mode: str, question: str) -> dict[str, float]:
+def open_and_ask(path: Path, mode: str, question: str, vectors: bool) -> dict[str, float]:
     drop_from_cache(files_of(path))
-    command = [sys.executable, "-c", _OPEN_AND_ASK, str(path), mode, question]
+    command = [sys.executable, "-c", _OPEN_AND_ASK, str(path), mode, question, "vectors" if vectors else "words"]
     answer = subprocess.run(command, check=True, capture_output=True, text=True)
     found: dict[str, float] = json.loads(answer.stdout)
     return found
 
 
-def report_bytes(path: Path, records: int | None, asked: Sequence[str]) -> None:
+def report_bytes(path: Path, records: int | None, asked: Sequence[str], vectors: bool) -> None:
     size = sum(file.stat().st_size for file in files_of(path))
     name = path.name if records is None else f"{records:,} records"
     print(f"  {name}, {size / 1e6:,.0f} MB in {len(files_of(path))} files:")
     for mode in ("writing", "read_only"):
-        runs = [open_and_ask(path, mode, question) for question in asked]
+        runs = [open_and_ask(path, mode, question, vectors) for question in asked]
 
         def middle(key: str, unit: float = 1.0, runs: Sequence[Mapping[str, float]] = runs) -> float:
             return percentile([run[key] / unit for run in runs], 50)
@@ -164,6 +187,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--records", type=int, nargs="*", default=[20_000, 100_000])
     parser.add_argument("--runs", type=int, default=40, help="interpreters of each kind")
     parser.add_argument("--questions", type=int, default=10)
+    parser.add_argument(
+        "--vectors", action="store_true", help="with a vector for every record, asked by meaning, too"
+    )
     parser.add_argument("--store", type=Path, nargs="*", default=[], help="stores that were filled before")
     parser.add_argument("--folder", type=Path, help="where to fill stores; not on a file system in memory")
     options = parser.parse_args(arguments)
@@ -174,12 +200,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print("bytes from opening to the first answer:")
     asked = questions(options.questions)
     for path in options.store:
-        report_bytes(path, None, asked)
+        report_bytes(path, None, asked, options.vectors)
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         for records in [] if options.store else options.records:
             path = Path(folder) / f"{records}.loom"
-            fill(path, records)
-            report_bytes(path, records, asked)
+            fill(path, records, options.vectors)
+            report_bytes(path, records, asked, options.vectors)
 
 
 if __name__ == "__main__":

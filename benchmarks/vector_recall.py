@@ -4,9 +4,10 @@
 
 `clustered` is synthetic: clusters of Zipf-like sizes with a falling spectrum and a common direction, 384
 dimensions. `text` is real: the sentences of the docstrings and comments of every Python file installed here,
-embedded by wordllama (256 dimensions). A `.npy` file holds embeddings of your own. Queries are drawn with the
-records and held out. Recall is against the exact float32 cosine. Times are CPU of the process;
-usearch and wordllama are used where they are installed, and said to be missing where not.
+embedded by the offline embedder (512 dimensions, a few milliseconds each; `--keep FILE.npy` writes them down). A
+`.npy` file holds embeddings of your own, or those. Queries are drawn with the records and held out. Recall is against
+the exact float32 cosine. Times are CPU of the process; usearch and the embedder are used where they are installed,
+and said to be missing where not.
 
 The engines are asked in turn, query by query (`turns`), as a store does that searches words in between, and
 each by itself (`alone`), which lets the caches keep the part of a graph that is always visited.
@@ -29,6 +30,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from loom.memory.embeddings import OfflineEmbedder, offline_embedder_installed
 from loom.storage.segments import open_segment, write_segment
 from loom.storage.vector_index import VectorIndex, build
 
@@ -85,15 +87,12 @@ def sentences() -> list[str]:
 
 
 def embedded(count: int) -> Floats | None:
-    """Embeddings of at most `count` sentences, or None without wordllama."""
-    if importlib.util.find_spec("wordllama") is None:
+    """Embeddings of at most `count` sentences, or None without the offline embedder."""
+    if not offline_embedder_installed():
         return None
-    wordllama = importlib.import_module("wordllama")
     texts = sentences()
     chosen = np.random.default_rng(_SEED).permutation(len(texts))[:count]
-    # The package carries its tables, but looks for them in its cache folder.
-    model = wordllama.WordLlama.load(cache_dir=Path(str(wordllama.__file__)).parent)
-    return unit(np.asarray(model.embed([texts[number] for number in chosen]), dtype=np.float32))
+    return unit(np.asarray(OfflineEmbedder().embed_batch([texts[number] for number in chosen]), dtype=np.float32))
 
 
 def unit(vectors: Floats) -> Floats:
@@ -201,6 +200,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--limit", type=int, default=10)
     parser.add_argument("--segments", type=int, default=1, help="over how many segments the vectors are spread")
     parser.add_argument("--data", nargs="+", default=["clustered", "text"], metavar="clustered|text|FILE.npy")
+    parser.add_argument("--keep", type=Path, help="where to write the embeddings of the text, for another run")
     parser.add_argument("--without-usearch", action="store_true", help="its build takes minutes from 100,000 on")
     chosen = parser.parse_args(arguments)
     wanted = chosen.records + chosen.queries
@@ -214,9 +214,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         else:
             vectors = unit(np.load(name, allow_pickle=False)[:wanted].astype(np.float32))
         if vectors is None:
-            print("  wordllama is not installed: no embeddings of real text")
-        else:
-            compare(name, vectors, chosen)
+            print("  the offline embedder is not installed (pip install 'loom-memory[embed]'): no real text")
+            continue
+        if name == "text" and chosen.keep is not None:
+            np.save(chosen.keep, vectors.astype(np.float16))
+        compare(name, vectors, chosen)
 
 
 if __name__ == "__main__":

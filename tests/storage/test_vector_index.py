@@ -184,6 +184,29 @@ def test_codes_find_98_of_100_of_the_ten_nearest(dimensions: int) -> None:
     assert hits / (10 * len(queries)) >= 0.98
 
 
+def test_codes_find_98_of_100_where_there_are_no_clusters() -> None:
+    random = np.random.default_rng(5)
+    vectors = random.standard_normal((30_060, 128)) * np.arange(1, 129) ** -0.25
+    vectors = np.asarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True), dtype=np.float32)
+    stored, queries = vectors[:30_000], vectors[30_000:]
+    index = VectorIndex(128, [make_segment(np.arange(30_000), stored)])
+    hits = 0
+    for query in queries:
+        nearest = np.argsort(-(stored @ query), kind="stable")[:10]
+        hits += np.isin(index.search(query, 10)[0], nearest).sum()
+    assert hits / (10 * len(queries)) >= 0.98
+
+
+@pytest.mark.parametrize("limit", [1, 40, 3_000, 9_000])
+def test_segments_that_are_asked_for_their_share_give_as_many_as_are_wanted(limit: int) -> None:
+    vectors = clustered(9_000, 64, 40, seed=13)
+    parts = [slice(0, 1_200), slice(1_200, 4_000), slice(4_000, 9_000)]
+    index = VectorIndex(64, [make_segment(np.arange(9_000)[part], vectors[part]) for part in parts])
+    found, scores = index.search(vectors[5_000], limit)
+    assert np.unique(found).size == found.size == limit
+    assert (np.diff(scores) <= 0).all()
+
+
 def test_codes_are_scanned_only_where_that_pays(monkeypatch: pytest.MonkeyPatch) -> None:
     scored: list[int] = []
     nearly = vector_index._nearly

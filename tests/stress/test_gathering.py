@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import loom
+from loom.errors import Closed
 from loom.memory.embeddings import FakeEmbedder
 from loom.storage import upkeep
 from loom.storage.engine import Engine
@@ -61,6 +62,25 @@ def test_the_vectors_of_the_last_few_texts_are_indexed_when_their_tail_is_full(t
         memory.remember([f"sentence {number}" for number in range(10)])
         # One segment of words and one of vectors, and nobody writes any more.
         assert wait_for(lambda: memory.get_stats()["segments"] == 2)
+
+
+def test_work_that_a_closing_store_did_not_wait_for_is_no_failure(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine = Engine.acquire(tmp_path / "agent.loom")
+    ended = threading.Event()
+
+    def step(_: Fence) -> bool:
+        ended.set()
+        raise Closed("the memory is closed")
+
+    worker = Worker(engine, "worker", step, lambda _: False, lease_s=10.0)
+    with caplog.at_level("INFO", logger="loom.worker"):
+        worker.wake()
+        assert ended.wait(60)
+        assert worker.stop(60)
+    engine.release()
+    assert [(record.levelname, record.exc_info) for record in caplog.records] == [("INFO", None)]
 
 
 def test_a_wish_made_while_the_worker_is_busy_is_not_lost(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -45,10 +45,15 @@ _COARSE_WORDS = 3
 # How far beyond the last wanted row the two looks reach, in standard deviations of their noise.
 _COARSE_DEVIATIONS = 3.0
 _WEIGHTED_DEVIATIONS = 2.0
-# The rank from which that is reckoned is at least this: the very nearest code alone says little.
+# The rank from which that is reckoned is at least this over all segments, and this in any: the nearest code alone
+# says little. Of the ten nearest of 60,000 embedded sentences 96.6 in 100 were found with 10 over all, 98.8 with 32.
+_LEAST_WANTED = 32
 _LEAST_RANK = 10
-# Never more than about so many, however dense the crowd.
+# Never more than about so many over all segments, however dense the crowd, and so many in any. Each that is scored
+# costs a page or two of its file.
 _MOST_KEPT = 4_096
+_LEAST_KEPT = 1_024
+_LEAST_SCORED = 256
 _MOST_SCORED = 1_024
 # Columns per step of the scan: its scratch (128 KB) stays in the second-level cache.
 _SCAN_BLOCK = 16_384
@@ -250,10 +255,8 @@ class VectorIndex:
         asked = _prepare(query, limit, self.dimensions)
         coded = among is None and any(segment.header["count"] >= _EXACT_BELOW for segment in self.segments)
         rotated = _rotate(asked.single[np.newaxis])[0] if coded else None
-        nominees = [
-            _nominate(segment, self._share(asked, segment) if among is None else asked, among, rotated)
-            for segment in self.segments
-        ]
+        total = sum(segment.header["count"] for segment in self.segments)
+        nominees = [_nominate(segment, asked, among, rotated, total) for segment in self.segments]
         if self.tail is not None:
             nominees.append(self.tail._nominate(asked, among))
         return _best(nominees, asked)
@@ -273,17 +276,6 @@ class VectorIndex:
         for _, vectors, rows in chosen:
             scores.extend(_cosines(vectors[rows[step]], asked.exact) for step in _steps(rows.size, self.dimensions))
         return np.concatenate(found), np.concatenate(scores)
-
-    def _share(self, asked: _Query, segment: Segment) -> _Query:
-        """What is asked of a segment that is searched by its codes: twice its share, and no fewer than ten.
-
-        The whole limit from each would rescore far more rows than can be among the best.
-        """
-        if segment.header["count"] < _EXACT_BELOW:
-            return asked
-        total = sum(part.header["count"] for part in self.segments)
-        fair = -(-2 * asked.limit * segment.header["count"] // total)
-        return replace(asked, limit=min(asked.limit, max(_LEAST_RANK, fair)))
 
 
 # -- scoring -----------------------------------------------------------------------------------------------
@@ -383,7 +375,7 @@ def _widened(halves: Halves) -> Floats:
 # -- nominating --------------------------------------------------------------------------------------------
 
 
-def _nominate(segment: Segment, asked: _Query, among: Keys | None, rotated: Floats | None) -> _Nominees:
+def _nominate(segment: Segment, asked: _Query, among: Keys | None, rotated: Floats | None, total: int) -> _Nominees:
     keys, vectors = segment.arrays["keys"], segment.arrays["vectors"]
     rows: Rows | None
     if among is not None:
@@ -393,25 +385,31 @@ def _nominate(segment: Segment, asked: _Query, among: Keys | None, rotated: Floa
     elif asked.is_zero:
         rows = np.arange(min(asked.limit, keys.size))
     else:
-        rows = _rows_by_code(segment.arrays["codes"], rotated - segment.arrays["centre"], asked.limit)
+        rows = _rows_by_code(
+            segment.arrays["codes"], rotated - segment.arrays["centre"], asked.limit, keys.size / total
+        )
     return _Nominees(keys, vectors, rows, _nearly(vectors, rows, asked.single))
 
 
-def _rows_by_code(codes: Words, query: Floats, limit: int) -> Rows:
+def _rows_by_code(codes: Words, query: Floats, limit: int, share: float) -> Rows:
     """The rows that may be among the nearest, by two looks: a cheap one at all, a keener one at the few left.
 
     Both distances are noisy, and the noise is known: the number of differing bits is a sum of coin flips. A row
-    stays in while it is within so many standard deviations of the `limit`-th. Queries with a crowd around them
-    thus get more candidates than the others, where one number for all was too few and too many.
+    stays in while it is within so many standard deviations of the last one wanted. Queries with a crowd around them
+    thus get more candidates than the others, where one number for all was too few and too many. Wanted is twice the
+    segment's share of all rows: the whole limit from each would rescore far more rows than can be among the best.
     """
     count = codes.shape[1]
-    rank = min(max(limit, _LEAST_RANK), count)
+    wanted = max(limit, _LEAST_WANTED)
+    limit = min(wanted, max(_LEAST_RANK, math.ceil(2 * wanted * share)))
+    rank = min(limit, count)
     signs = _pack_bits(query > 0)
-    rows = _rows_within(_coarse_distances(codes, signs), rank, max(_MOST_KEPT, count // 32) + 32 * limit)
+    kept = max(_LEAST_KEPT, int(_MOST_KEPT * share), int(count // 32 * share)) + 32 * limit
+    rows = _rows_within(_coarse_distances(codes, signs), rank, kept)
     levels = _levels(np.abs(query))
     distances = _weighted_distances(codes.take(rows, axis=1), signs, levels)
     weights = levels.astype(np.float32)
-    most = min(_MOST_SCORED + 8 * limit, rows.size)
+    most = min(max(_LEAST_SCORED, rank, int((_MOST_SCORED + 8 * wanted) * share)), rows.size)
     sorted_there = np.partition(distances, (rank - 1, most - 1))
     nth = int(sorted_there[rank - 1])
     slack = _slack(nth / float(weights.sum()), float(weights @ weights), _WEIGHTED_DEVIATIONS)

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from loom.errors import Conflict, LoomError
+from loom.errors import Closed, Conflict, LoomError
 from loom.protocol import new_id
 from loom.storage.engine import Engine
 
@@ -139,6 +139,10 @@ class Worker:
                 pause_s = None if done and not self._unfinished else _PAUSE_S
             except LeaseLost:
                 log.info("another process has taken over the background work")
+                pause_s = _PAUSE_S
+            except Closed:
+                # Whoever closed the store did not wait for this piece to end. It stays queued, and nothing is amiss.
+                log.info("the store was closed before a piece of background work was done")
                 pause_s = _PAUSE_S
             except LoomError as error:
                 # The work stays queued and is tried again; the records are not touched.

@@ -139,6 +139,7 @@ def recall(
         asked.words,
         asked.marks,
         vector,
+        asked.synonyms if weights.synonyms else {},
         seeds=_FEWEST_SEEDS + limit // 5,
         reach=_REACH if weights.context else 0,
         links=_LINKS if weights.links else 0,
@@ -319,6 +320,7 @@ def _hit(
         copy_ids=same,
         query_terms=tuple(asked.words),
         link_terms=found.link_terms,
+        concepts=asked.concepts,
         seq=record.seq,
     )
 

@@ -27,6 +27,7 @@ Places = npt.NDArray[np.intp]
 
 SIGNALS = (
     "words",
+    "synonyms",
     "context",
     "meaning",
     "speaker",
@@ -48,10 +49,11 @@ class Weights:
     """How much each signal may add to a score. 0 switches one off.
 
     `words` counts for the words of the record itself and `context` for those of its conversation, as far as these add
-    to them.
+    to them. `synonyms` is the part of a word that another word for it counts for.
     """
 
     words: float = 1.0
+    synonyms: float = 0.6
     context: float = 1.0
     meaning: float = 0.9
     speaker: float = 0.25
@@ -97,11 +99,12 @@ def score(found: Candidates, question: Question, weights: Weights, now: datetime
     count = len(found.keys)
     marks = dict(zip(question.marks, range(len(question.marks)), strict=True))
     parts: dict[str, Floats] = {}
-    own, around = _worded(found, question, marks)
+    own, likewise, around = _worded(found, question, marks, weights.synonyms)
     ceiling = _ceiling(found, question)
-    together = own + (around if weights.context else 0.0)
+    together = own + likewise + (around if weights.context else 0.0)
     full = max(float(together.max(initial=0.0)), _GOOD_MATCH * ceiling) or 1.0
     parts["words"] = weights.words * own / full
+    parts["synonyms"] = weights.words * likewise / full
     parts["context"] = weights.context * around / full
     parts["meaning"] = weights.meaning * meant(found.meaning, found.following, found.closeness)
     parts["speaker"] = weights.speaker * _present(found, [marks[mark] for mark in question.speakers.values()])
@@ -116,7 +119,7 @@ def score(found: Candidates, question: Question, weights: Weights, now: datetime
     # By whole hours, so that what was written in a row stays in its order.
     age_h = np.maximum(to_micros(now) - found.created_at, 0) // 3_600_000_000
     parts["recency"] = weights.recency * 0.5 ** (age_h / _HALF_LIFE_H)
-    answering = parts["words"] + parts["context"] + parts["meaning"] + parts["time"]
+    answering = parts["words"] + parts["synonyms"] + parts["context"] + parts["meaning"] + parts["time"]
     parts["links"] = weights.links * spread(found.links, answering)
     # What nothing ties to the question is no answer, however well it is written.
     tied = (answering + parts["links"]) > 0.0
@@ -156,17 +159,54 @@ def _highest(weights: Weights) -> float:
     )
 
 
-def _worded(found: Candidates, question: Question, marks: Mapping[str, int]) -> tuple[Floats, Floats]:
-    """By words: each record's own, and what its conversation adds to them."""
+def _worded(
+    found: Candidates, question: Question, marks: Mapping[str, int], synonyms: float
+) -> tuple[Floats, Floats, Floats]:
+    """By words: each record's own, what other words for the question's add to them, and what its conversation adds."""
     naming = np.array(
         [term in question.speakers and found.spread[marks[question.speakers[term]]] > 0 for term in question.words],
         dtype=np.bool_,
     )
     said = found.words[~naming] if len(naming) else found.words
+    plain = said.sum(axis=0)
+    if synonyms and found.synonym_terms:
+        kept = [term for term, names in zip(question.words, naming, strict=True) if not names]
+        said = _with_synonyms(found, question, kept, said, synonyms)
     own = said.sum(axis=0)
     around = pooled(said, found.following, found.closeness).sum(axis=0) - own
     mentioned = _MENTIONED * found.words[naming].sum(axis=0) if naming.any() else 0.0
-    return own + mentioned, np.maximum(around, 0.0)
+    return plain + mentioned, np.maximum(own - plain, 0.0), np.maximum(around, 0.0)
+
+
+def _with_synonyms(found: Candidates, question: Question, terms: list[str], said: Floats, share: float) -> Floats:
+    """The table with one row for each word that has others: what the word adds, or the best of the others.
+
+    Another word counts no more than the word itself would, so that a rare one says nothing more than a common one.
+    """
+    rows = {term: row for row, term in enumerate(terms)}
+    others = {term: row for row, term in enumerate(found.synonym_terms)}
+    asked = dict(zip(question.words, found.weights.tolist(), strict=True))
+    merged: list[Floats] = []
+    taken: set[int] = set()
+    for concept in question.concepts:
+        own = [rows[term] for term in concept.terms if term in rows and rows[term] not in taken]
+        best = np.zeros(len(found.keys))
+        most = sum(asked[term] for term in concept.terms if term in asked)
+        for other in concept.others:
+            places = [others[term] for term in other.terms if term in others]
+            if not own or len(places) < len(other.terms):
+                continue
+            whole = float(found.synonym_weights[places].sum())
+            part = found.synonyms[places]
+            value = part.sum(axis=0) * np.all(part > 0.0, axis=0)
+            np.maximum(best, value * (other.weight * min(1.0, most / whole)), out=best)
+        if best.any():
+            merged.append(np.maximum(said[own].sum(axis=0), share * best))
+            taken.update(own)
+    if not merged:
+        return said
+    left = [row for row in range(len(said)) if row not in taken]
+    return np.concatenate((said[left], np.array(merged)))
 
 
 def pooled(table: Floats, following: Places, closeness: Floats, reach: int = 2) -> Floats:

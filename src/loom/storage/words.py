@@ -14,8 +14,20 @@ from functools import cache
 from hashlib import blake2b
 from itertools import chain
 from operator import add
+from typing import NamedTuple
 
-__all__ = ["ANALYZER_VERSION", "MAX_TERM_CHARS", "content_terms", "query_terms", "simplified", "spoken", "terms"]
+__all__ = [
+    "ANALYZER_VERSION",
+    "MAX_TERM_CHARS",
+    "Token",
+    "content_terms",
+    "plain_form",
+    "query_terms",
+    "simplified",
+    "spoken",
+    "terms",
+    "tokens",
+]
 
 # Anything that changes a term, on either side, changes this number.
 ANALYZER_VERSION = 1
@@ -88,6 +100,34 @@ def content_terms(text: str) -> list[str]:
         for term in dict.fromkeys(terms(text))
         if len(term) > 1 and term not in _FUNCTION_WORDS and (term.isascii() or _FUNCTION_SIGNS.isdisjoint(term))
     ]
+
+
+class Token(NamedTuple):
+    """A word as it stands in a text, with its terms, the whole form first; or a run of an unspaced script,
+    simplified, without terms. `is_function` marks the words that a question drops."""
+
+    text: str
+    terms: tuple[str, ...]
+    is_unspaced: bool
+    is_function: bool
+
+
+def tokens(text: str) -> Iterator[Token]:
+    """The words of a text in their order; encoded data is left out."""
+    if not text.isascii():
+        text = _fold_width(text)
+    for piece, _ in _without_blobs(text):
+        for token in _ASCII_TOKEN.findall(piece) if piece.isascii() else _beyond_ascii()[0](piece):
+            if token[0] >= _FIRST_UNSPACED and _beyond_ascii()[1](token):
+                run = token if _TRADITIONAL.isdisjoint(token) else token.translate(_TO_SIMPLIFIED)
+                yield Token(run, (), True, False)
+            else:
+                yield Token(token, _TOKEN_TERMS[token], False, _is_function_word(token, True))
+
+
+def plain_form(word: str) -> str:
+    """An irregular English form as its plain one (bought as buy); any other word as it is."""
+    return _IRREGULAR.get(word, word)
 
 
 def query_terms(text: str) -> dict[str, float]:

@@ -27,6 +27,7 @@ _MOST_OTHERS = 12
 _MOST_CONCEPTS = 16
 # One character is mostly a part of some longer word.
 _LONE_CHARACTER = 0.5
+_AMBIGUITY = 0.5
 _KEY_LETTERS = 2
 
 
@@ -132,7 +133,7 @@ class Thesaurus:
         for other in sorted(shared, key=lambda one: (-shared[one], one)):
             terms = _terms_of(other)
             if terms and not set(terms) <= set(own):
-                weight = (shared[other] / senses) ** 0.5
+                weight = (shared[other] / senses) ** _AMBIGUITY
                 if len(terms) == 1 and len(terms[0]) == 1:
                     weight *= _LONE_CHARACTER
                 found.setdefault(terms, Alternative(other, terms, weight))

@@ -28,6 +28,7 @@ _MOST_CONCEPTS = 16
 # One character is mostly a part of some longer word.
 _LONE_CHARACTER = 0.5
 _AMBIGUITY = 0.5
+_COMPOUND = 4
 _KEY_LETTERS = 2
 
 
@@ -89,17 +90,19 @@ class Thesaurus:
             place += max(1, length)
         return tuple(found[:_MOST_CONCEPTS])
 
-    def _in_run(self, run: str) -> Iterator[Concept]:
-        """The longest words of a run of Chinese, from its beginning."""
+    def _in_run(self, run: str, longest: int = _LONGEST_RUN) -> Iterator[Concept]:
+        """The longest words of a run of Chinese, from its beginning, and behind a long one the words it is made of."""
         place = 0
         while place < len(run):
-            longest = min(_LONGEST_RUN, len(run) - place)
-            length = next((n for n in range(longest, 1, -1) if run[place : place + n] in self._unspaced), 1)
+            most = min(longest, len(run) - place)
+            length = next((n for n in range(most, 1, -1) if run[place : place + n] in self._unspaced), 1)
             word = run[place : place + length]
             if length > 1 or (len(run) == 1 and word in self._unspaced):
                 terms = tuple(_run_terms(word))
                 if others := self._others(terms, self._unspaced[word]):
                     yield Concept(word, terms, others)
+                if length >= _COMPOUND:
+                    yield from self._in_run(word, length - 1)
             place += length
 
     def _phrase_at(self, spoken: Sequence[Token], place: int) -> tuple[int, list[int]]:

@@ -225,10 +225,11 @@ def _distinct_hits(
                 del known[form]
         if len(chosen) >= limit:
             break
-    ranks = _ranks(scored, found, [place for place, _ in chosen])
+    places = [place for place, _ in chosen]
+    ranks, signals = _ranks(scored, found, places), _signals(scored, found, places)
     hits = [
-        _hit(record, place, found, scored, asked, tuple(twins), rank)
-        for (place, record), twins, rank in zip(chosen, same, ranks, strict=True)
+        _hit(record, place, found, scored, asked, tuple(twins), rank, spoke)
+        for (place, record), twins, rank, spoke in zip(chosen, same, ranks, signals, strict=True)
     ]
     return hits, copies, [record.seq for _, record in chosen]
 
@@ -244,14 +245,13 @@ def _near_duplicate(
 
     Texts so alike score alike and are equally long, so hardly any are compared in full.
     """
-    glances[at] = own = _glance(record)
     highest = float(scored.total[at]) * (1.0 + _ALIKE)
     for number, (place, other) in enumerate(chosen):
         if (
             scored.total[place] <= highest
             and abs(other.tokens - record.tokens) <= _ALIKE * record.tokens + 1
             and (other.name, other.role) == (record.name, record.role)
-            and _likeness(glances[place], own) >= _ALIKE_AT_A_GLANCE
+            and _likeness(_glance(other, place, glances), _glance(record, at, glances)) >= _ALIKE_AT_A_GLANCE
             and _likeness(_said(other), _said(record)) >= 1.0 - _ALIKE
             and attached(other.metadata) == attached(record.metadata)
             and may_merge(other.content, record.content)
@@ -260,10 +260,12 @@ def _near_duplicate(
     return None
 
 
-def _glance(record: Record) -> frozenset[str]:
+def _glance(record: Record, place: int, known: dict[int, frozenset[str]]) -> frozenset[str]:
     """Words, or signs where words are not spaced: a hundredth of the time of an analysis."""
-    text = record.content[:_COMPARED].casefold()
-    return frozenset(text.split() if text.isascii() else text)
+    if place not in known:
+        text = record.content[:_COMPARED].casefold()
+        known[place] = frozenset(text.split() if text.isascii() else text)
+    return known[place]
 
 
 def _said(record: Record) -> frozenset[str]:
@@ -285,6 +287,19 @@ def _ranks(scored: Scored, found: Candidates, places: Sequence[int]) -> list[dic
     ]
 
 
+def _signals(scored: Scored, found: Candidates, places: Sequence[int]) -> list[dict[str, float]]:
+    """For each place what spoke for it: words and meaning as they were measured, of the others what they added."""
+    said, meaning = found.words[:, places].sum(axis=0).tolist(), found.meaning[places].tolist()
+    others = [name for name in scored.parts if name not in ("words", "meaning")]
+    columns = zip(*(scored.parts[name][places].tolist() for name in others), strict=True)
+    return [
+        ({"words": words} if words > 0.0 else {})
+        | ({"meaning": meant} if meant == meant else {})
+        | {name: value for name, value in zip(others, values, strict=True) if value > 0.0}
+        for words, meant, values in zip(said, meaning, columns, strict=True)
+    ]
+
+
 def _hit(
     record: Record,
     place: int,
@@ -293,12 +308,8 @@ def _hit(
     asked: Question,
     same: tuple[str, ...],
     ranks: Mapping[str, int],
+    signals: Mapping[str, float],
 ) -> Hit:
-    signals = {name: float(values[place]) for name, values in scored.parts.items() if values[place] > 0.0}
-    words, meaning = float(found.words[:, place].sum()), float(found.meaning[place])
-    signals.pop("words", None)
-    signals.pop("meaning", None)
-    raw = ({"words": words} if words > 0.0 else {}) | ({"meaning": meaning} if meaning == meaning else {})
     return Hit(
         id=record.id,
         content=record.content,
@@ -314,7 +325,7 @@ def _hit(
         metadata=record.metadata,
         version=record.version,
         superseded_at=record.superseded_at,
-        signals=raw | signals,
+        signals=signals,
         ranks=ranks,
         copies=1 + len(same),
         copy_ids=same,

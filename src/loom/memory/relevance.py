@@ -88,7 +88,10 @@ _GOOD_MATCH = 0.6
 _FAR_OUT = 7.0
 _FEWEST_VECTORS = 8
 # The part that the meaning of the turn before counts for, and of the turn after.
-_MEANT_BEFORE, _MEANT_AFTER = 0.15, 0.1
+_MEANT_BEFORE, _MEANT_AFTER = 0.3, 0.2
+# What meaning counts for, of its weight, where the words of a question are all there. Recall@5 of our Chinese set is
+# 91.5 % with a half and 90.1 % with the whole; of the agent's sessions 88.2 % with both.
+_LEAST_TRUST = 0.5
 # A text of so many tokens says as much as a text can; a few words hardly ever answer anything.
 _SUBSTANTIAL = 150.0
 _HALF_LIFE_H = 48.0
@@ -106,7 +109,8 @@ def score(found: Candidates, question: Question, weights: Weights, now: datetime
     parts["words"] = weights.words * own / full
     parts["synonyms"] = weights.words * likewise / full
     parts["context"] = weights.context * around / full
-    parts["meaning"] = weights.meaning * meant(found.meaning, found.following, found.closeness)
+    trust = _trust_in_meaning(float(together.max(initial=0.0)), ceiling)
+    parts["meaning"] = weights.meaning * trust * meant(found.meaning, found.following, found.closeness)
     parts["speaker"] = weights.speaker * _present(found, [marks[mark] for mark in question.speakers.values()])
     parts["role"] = weights.role * _present(found, [marks[mark] for mark in question.roles])
     parts["time"] = weights.time * _timely(found, question, marks)
@@ -139,6 +143,12 @@ def _ceiling(found: Candidates, question: Question) -> float:
     ]
     whole = found.weights / np.array(list(question.words.values()))  # what each would add at its full weight
     return max(float(found.weights[counts].sum()), float(whole.max())) if counts else 0.0
+
+
+def _trust_in_meaning(best: float, ceiling: float) -> float:
+    """What meaning counts for: less where some record holds most of the question's words, more where none does."""
+    answered = min(1.0, best / ceiling) if ceiling else 0.0
+    return 1.0 - (1.0 - _LEAST_TRUST) * answered
 
 
 def _highest(weights: Weights) -> float:

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from loom.storage.analysis import IS_QUESTION, role_mark, speaker_mark
 from loom.memory.thesaurus import Concept, concepts
+from loom.storage.analysis import IS_QUESTION, role_mark, speaker_mark
 from loom.storage.times import NAMES_A_TIME, asked_times, relative_words
 from loom.storage.words import query_terms, simplified, terms
 

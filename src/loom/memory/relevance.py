@@ -172,7 +172,7 @@ def _highest(weights: Weights) -> float:
 def _worded(
     found: Candidates, question: Question, marks: Mapping[str, int], synonyms: float
 ) -> tuple[Floats, Floats, Floats]:
-    """By words: each record's own, what other words for the question's add to them, and what its conversation adds."""
+    """By words: each record's own, what other words for the question's add to them, and what is said around it."""
     naming = np.array(
         [term in question.speakers and found.spread[marks[question.speakers[term]]] > 0 for term in question.words],
         dtype=np.bool_,

@@ -403,21 +403,25 @@ def _seeds(by_words: Mapping[int, float], by_meaning: Mapping[int, float], limit
     return list(dict.fromkeys(worded[:most] + meant[: max(limit // 3, limit - len(worded))]))
 
 
-# Other words for a question's own that are looked for, at most; and one that stands in more than this share of a large
-# store says too little for what it costs.
+# So many other words for a question's own are looked for, and in a large store none that stands in more than this
+# share of it: that says too little for what it costs.
 _MOST_SYNONYMS = 24
 _COMMON_SYNONYM, _LARGE = 0.02, 20_000
 
 
 def _synonyms(index: NamespaceIndex, probe: Probe) -> dict[str, float]:
-    """Those of the other words that stand in some record and are not the question's own, the rarest of each weight."""
+    """The terms of other words that stand in some record and are not the question's own, those that weigh most."""
     names = [name for name in probe.synonyms if name not in probe.words and name not in probe.marks]
     if not names:
         return {}
     documents = index.text.documents
     most = documents if documents < _LARGE else _COMMON_SYNONYM * documents
     counted = zip(names, index.text.frequencies(names), strict=True)
-    found = [(-probe.synonyms[name] * math.log(1.0 + documents / count), name) for name, count in counted if 0 < count <= most]
+    found = [
+        (-probe.synonyms[name] * math.log(1.0 + documents / count), name)
+        for name, count in counted
+        if 0 < count <= most
+    ]
     return {name: probe.synonyms[name] for _, name in sorted(found)[:_MOST_SYNONYMS]}
 
 

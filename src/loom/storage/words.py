@@ -21,7 +21,7 @@ __all__ = [
     "MAX_TERM_CHARS",
     "Token",
     "content_terms",
-    "plain_form",
+    "irregular_beginnings",
     "query_terms",
     "simplified",
     "spoken",
@@ -126,9 +126,13 @@ def tokens(text: str) -> Iterator[Token]:
                 yield Token(token, _TOKEN_TERMS[token], False, _is_function_word(token, True))
 
 
-def plain_form(word: str) -> str:
-    """An irregular English form as its plain one (bought as buy); any other word as it is."""
-    return _IRREGULAR.get(word, word)
+@cache
+def irregular_beginnings(letters: int) -> dict[str, frozenset[str]]:
+    """For the first letters of plain English words (bu, for buy), those of their irregular forms (bo)."""
+    found: dict[str, set[str]] = {}
+    for form, plain in _IRREGULAR.items():
+        found.setdefault(plain[:letters], set()).add(form[:letters])
+    return {beginning: frozenset(others) for beginning, others in found.items()}
 
 
 def query_terms(text: str) -> dict[str, float]:

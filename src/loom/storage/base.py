@@ -267,8 +267,8 @@ class Candidates:
     `words` and `marks` hold what each term adds to a record's score, `weights` what a word adds to a record of
     average length that holds it once; `frequencies` tell in how many records of the store each word stands, `spread`
     the same for each mark. `synonyms` and `synonym_weights` are like `words` and `weights`, at full weight, for the
-    terms of other words that some record holds. `meaning` is the cosine, NaN where there is no vector. `links` is like
-    `words`, for terms that the best records have in common with others.
+    terms of other words that some record holds. `meaning` is the cosine, NaN where there is no vector. `links` is
+    like `words`, for terms that the best records have in common with others.
     `following` is the place of the next record of the same conversation, -1 where it is not here, and `closeness`
     (0 to 1) says how much that one has to do with this. Times are microseconds since 1970.
     """

@@ -211,26 +211,29 @@ def _with_synonyms(found: Candidates, question: Question, terms: list[str], said
 
     Another word counts no more than the word itself would, so that a rare one says nothing more than a common one.
     """
+    # Another word may be one of the question's own too.
+    places = {term: row for row, term in enumerate((*question.words, *found.synonym_terms))}
+    here = [
+        (concept, [other for other in concept.others if all(term in places for term in other.terms)])
+        for concept in question.concepts
+    ]
+    if not any(others for _, others in here):
+        return said
     rows = {term: row for row, term in enumerate(terms)}
-    full = {term: row for row, term in enumerate(question.words)}  # another word may be one of the question's own
-    asked = dict(zip(question.words, found.weights.tolist(), strict=True))
-    scale = np.array(list(question.words.values()))[:, np.newaxis]
-    table = np.concatenate((found.words / scale, found.synonyms))
-    weights = np.concatenate((found.weights / scale[:, 0], found.synonym_weights))
-    full |= {term: len(full) + row for row, term in enumerate(found.synonym_terms)}
+    scale = np.array(list(question.words.values()))
+    table = np.concatenate((found.words / scale[:, np.newaxis], found.synonyms))
+    weights = np.concatenate((found.weights / scale, found.synonym_weights))
     merged: list[Floats] = []
     taken: set[int] = set()
-    for concept in question.concepts:
+    for concept, others in here:
         own = [rows[term] for term in concept.terms if term in rows and rows[term] not in taken]
+        most = sum(float(found.weights[places[term]]) for term in concept.terms if term in question.words)
         best = np.zeros(len(found.keys))
-        most = sum(asked[term] for term in concept.terms if term in asked)
-        for other in concept.others if own else ():
-            places = [full[term] for term in other.terms if term in full]
-            if len(places) < len(other.terms):
-                continue
-            part = table[places]
+        for other in others if own else ():
+            of_other = [places[term] for term in other.terms]
+            part = table[of_other]
             value = part.sum(axis=0) * np.all(part > 0.0, axis=0)
-            np.maximum(best, value * (other.weight * min(1.0, most / float(weights[places].sum()))), out=best)
+            np.maximum(best, value * (other.weight * min(1.0, most / float(weights[of_other].sum()))), out=best)
         if best.any():
             merged.append(np.maximum(said[own].sum(axis=0), share * best))
             taken.update(own)

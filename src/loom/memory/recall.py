@@ -97,6 +97,8 @@ class Account:
         ]
         if self.question.phrases:
             lines.append(f"phrases: {', '.join(self.question.phrases)}")
+        for concept in self.question.concepts:
+            lines.append(f"other words for {concept.word}: {', '.join(other.word for other in concept.others)}")
         if self.question.times:
             lines.append("the question names a time")
         for place, one in enumerate(self.considered, start=1):

@@ -97,8 +97,10 @@ class Account:
         ]
         if self.question.phrases:
             lines.append(f"phrases: {', '.join(self.question.phrases)}")
-        for concept in self.question.concepts:
-            lines.append(f"other words for {concept.word}: {', '.join(other.word for other in concept.others)}")
+        lines += [
+            f"other words for {concept.word}: {', '.join(other.word for other in concept.others)}"
+            for concept in self.question.concepts
+        ]
         if self.question.times:
             lines.append("the question names a time")
         for place, one in enumerate(self.considered, start=1):

@@ -31,8 +31,7 @@ log = logging.getLogger("loom.recall")
 
 # How many candidates words nominate for a result of `limit`, and meaning a third as many: a vector costs more to
 # score, and its far neighbours are rarely right. The same for every small limit, so that a shorter answer is the
-# beginning of a longer one. With 4 and 40, LoCoMo's recall@10 in answers of ten is 81.4 % instead of 81.2 %, and a
-# twelfth of a recall goes into it.
+# beginning of a longer one. With 4 and 40, LoCoMo's recall@10 in answers of ten is 81.4 % instead of 81.2 %.
 _CANDIDATES = 3
 _FEWEST_CANDIDATES = 30
 _MEANT_SHARE = 3

@@ -696,7 +696,7 @@ _RANKS_FROM = 32
 _RANK_BYTES = 1 << 25
 _FEWEST_RANKS = 64
 _MOST_MET = 4_096
-# So many terms are remembered with how many documents have them: to look 50 up costs a fifth of a millisecond.
+# So many terms are remembered with how many documents have them: other words of questions come up again and again.
 _MOST_COUNTED = 16_384
 # So many terms are looked up together before documents that cannot be among the best any more are dropped.
 _TOGETHER = 4

@@ -4,8 +4,9 @@
                                 [--out FOLDER]
 
 Without `--data` the sets of our own writing run alone; LoCoMo is at https://github.com/snap-research/locomo. Every
-dialogue is a store of its own, its turns go in through `remember`, its questions through `recall`. A budget counts
-the text and the caption of each turn. Intervals: 95 %, by drawing the questions anew.
+dialogue is a store of its own, its turns go in through `remember`, its questions through `recall` and `context`. A
+budget counts the text and the caption of each turn, that of a prompt everything in it. Intervals: 95 %, by drawing
+the questions anew.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ from pathlib import Path
 from benchmarks.recall.data import OWN_SETS, Dialogue, load_locomo, load_own
 from benchmarks.recall.measures import BUDGETS, MEASURES, Outcome, mean, table
 from benchmarks.recall.plotting import plot
-from benchmarks.recall.sides import ablations, baselines, fill, outcomes, recall_side
+from benchmarks.recall.sides import ablations, baselines, fill, outcomes, prompted, recall_side
 from loom.memory.embeddings import embedder_from_name
 
 __all__ = ["main"]
 
 _BY_KIND = ("recall@5", "recall@10", "evidence 1K", "evidence 2K", "evidence 4K")
+_IN_PROMPTS = tuple(f"{share} {budget // 1000}K" for share in ("evidence", "all") for budget in BUDGETS)
 _ABLATED = ("recall@5", "recall@10", "MRR", "evidence 1K", "evidence 2K")
 
 
@@ -55,8 +57,8 @@ def _budgets() -> list[int]:
     return [MEASURES.index(f"evidence {budget // 1000}K") for budget in BUDGETS]
 
 
-def _worse_than_a_part(sides: Mapping[str, Sequence[Outcome]]) -> str:
-    """Where recall, which fuses, falls behind words or meaning alone."""
+def _verdict(sides: Mapping[str, Sequence[Outcome]]) -> str:
+    """Whether recall, which fuses, falls behind words or meaning alone, and where."""
     means = {side: mean(found) for side, found in sides.items()}
     found: list[str] = []
     for column in _BY_KIND:
@@ -65,7 +67,7 @@ def _worse_than_a_part(sides: Mapping[str, Sequence[Outcome]]) -> str:
         missing = 100 * float(means[part][place] - means["recall"][place])
         if missing > 0.0:
             found.append(f"{column} by {missing:.1f} ({part})")
-    return ", ".join(found)
+    return f"worse than a part of it: {', '.join(found)}" if found else "never worse than a part of it"
 
 
 def run(
@@ -77,6 +79,7 @@ def run(
     label = "words alone" if provider is None else provider.name.split("/")[0]
     own: dict[str, list[Outcome]] = {}
     ablated: dict[str, list[Outcome]] = {}
+    prompts: list[Outcome] = []
     for dialogue in dialogues:
         with fill(dialogue, "none" if provider is None else provider) as memory:
             own.setdefault("recall", []).extend(outcomes(memory, dialogue, recall_side(memory)))
@@ -85,6 +88,7 @@ def run(
             if ablation:
                 for side, weights in ablations().items():
                     ablated.setdefault(side, []).extend(outcomes(memory, dialogue, recall_side(memory, weights)))
+            prompts += prompted(memory, dialogue)  # last: being in a prompt counts as a use
     turns = sum(len(dialogue.turns) for dialogue in dialogues)
     print(f"\n{name}: {len(dialogues)} stores, {turns:,} turns, {len(own['recall'])} questions, {label}")
     print(table(own, intervals=True))
@@ -92,13 +96,15 @@ def run(
         of_kind = {side: [one for one in found if one.kind == kind] for side, found in own.items()}
         print(f"  {kind} ({len(of_kind['recall'])} questions)")
         print(table(of_kind, _BY_KIND))
-        if short := _worse_than_a_part(of_kind):
-            print(f"    worse than a part of it: {short}")
+        print(f"    {_verdict(of_kind)}")
+    print("  in a prompt of so many tokens, built by context")
+    print(table({"context": prompts}, _IN_PROMPTS))
     if ablated:
         print("  each signal off in turn")
         print(table({"recall": own["recall"], **ablated}, _ABLATED))
     print(f"  ({time.process_time() - started:.0f} s CPU)", flush=True)
     rows.update({f"{side}, {label}" if side == "recall" else side: found for side, found in own.items()})
+    rows[f"context, {label}"] = prompts
 
 
 if __name__ == "__main__":

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["BUDGETS", "MEASURES", "Outcome", "interval", "mean", "measure", "table"]
+__all__ = ["BUDGETS", "MEASURES", "Outcome", "interval", "mean", "measure", "measure_prompts", "table"]
 
 RANKS = (5, 10, 20)
 BUDGETS = (1_000, 2_000, 4_000, 8_000)
@@ -50,6 +51,14 @@ def measure(kind: str, ranked: Sequence[str], tokens: Sequence[int], evidence: S
     values += [float(np.mean(inside)) for inside in within]
     values += [float(all(inside)) for inside in within]
     return Outcome(kind, tuple(values))
+
+
+def measure_prompts(kind: str, inside: Sequence[Collection[str]], evidence: Sequence[str]) -> Outcome:
+    """The measures of one question's prompts, the ids in each, by `BUDGETS`. A prompt has no ranks: those are not
+    measured."""
+    found = [[id in ids for id in evidence] for ids in inside]
+    ranks = [math.nan] * (len(RANKS) + 2)
+    return Outcome(kind, (*ranks, *(float(np.mean(one)) for one in found), *(float(all(one)) for one in found)))
 
 
 def mean(outcomes: Sequence[Outcome]) -> npt.NDArray[np.float64]:

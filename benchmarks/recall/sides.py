@@ -14,13 +14,13 @@ from dataclasses import fields, replace
 import numpy as np
 
 from benchmarks.recall.data import Dialogue, Turn
-from benchmarks.recall.measures import Outcome, measure
+from benchmarks.recall.measures import BUDGETS, Outcome, measure, measure_prompts
 from loom.everyday import Memory, open_memory
 from loom.memory.embeddings import EmbeddingProvider, embed_question, embed_texts
 from loom.memory.relevance import Weights
 from loom.storage.words import query_terms
 
-__all__ = ["Rank", "ablations", "baselines", "fill", "outcomes", "recall_side"]
+__all__ = ["Rank", "ablations", "baselines", "fill", "outcomes", "prompted", "recall_side"]
 
 Rank = Callable[[str], Sequence[str]]
 """From a question to the ids of the turns, best first."""
@@ -127,4 +127,13 @@ def outcomes(memory: Memory, dialogue: Dialogue, rank: Rank) -> list[Outcome]:
     for question in dialogue.questions:
         ranked = rank(question.text)
         results.append(measure(question.kind, ranked, [tokens[id] for id in ranked], question.evidence))
+    return results
+
+
+def prompted(memory: Memory, dialogue: Dialogue) -> list[Outcome]:
+    """The same through `Memory.context`: what of the evidence stands in a prompt of each budget."""
+    results: list[Outcome] = []
+    for question in dialogue.questions:
+        inside = [{item.id for item in memory.context(question.text, budget=budget).items} for budget in BUDGETS]
+        results.append(measure_prompts(question.kind, inside, question.evidence))
     return results

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from loom.memory.thesaurus import Concept, concepts
 from loom.storage.analysis import IS_QUESTION, role_mark, speaker_mark
 from loom.storage.times import NAMES_A_TIME, asked_times, relative_words
 from loom.storage.words import query_terms, simplified, terms
@@ -28,7 +29,8 @@ class Question:
 
     `speakers` are marks of the words that may be a speaker's name, by word; `roles` those of the role that is meant
     by "I" or "you". `times` are empty where no time is named. `phrases` stood in quotation marks. `wants_time` is
-    set for a question "when", `order` is "latest", "first" or empty.
+    set for a question "when", `order` is "latest", "first" or empty. `concepts` are the words for which there are
+    others.
     """
 
     text: str
@@ -39,6 +41,17 @@ class Question:
     phrases: tuple[str, ...]
     wants_time: bool
     order: str
+    concepts: tuple[Concept, ...] = ()
+
+    @property
+    def synonyms(self) -> dict[str, float]:
+        """The terms of the other words, with their weights in nominating."""
+        found: dict[str, float] = {}
+        for concept in self.concepts:
+            for other in concept.others:
+                for term in other.terms:
+                    found[term] = max(found.get(term, 0.0), _SYNONYM_WEIGHT * other.weight / len(other.terms))
+        return found
 
     @property
     def marks(self) -> dict[str, float]:
@@ -52,6 +65,7 @@ class Question:
 # Marks that nominate nothing by themselves: the smallest weight there is.
 _SILENT = 1e-6
 _TIME_WEIGHT = 0.3
+_SYNONYM_WEIGHT = 0.5
 _RELATIVE_WEIGHT = 0.2
 
 _CAPITALISED = re.compile(r"[^\W\d_]+(?:[-'][^\W\d_]+)*")
@@ -99,8 +113,15 @@ def understand(text: str, now: datetime) -> Question:
         times=times,
         phrases=tuple(phrase for match in _QUOTED.finditer(text) if (phrase := _first_group(match).strip())),
         wants_time=_WHEN.search(plain) is not None,
+        concepts=_concepts(text, words),
         order="latest" if _LATEST.search(plain) else "first" if _FIRST.search(plain) else "",
     )
+
+
+def _concepts(text: str, words: Mapping[str, float]) -> tuple[Concept, ...]:
+    """The words that have others, outside of quotation marks."""
+    found = concepts(_QUOTED.sub(" ", text))
+    return tuple(concept for concept in found if any(term in words for term in concept.terms))
 
 
 def _first_group(match: re.Match[str]) -> str:

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from loom.errors import InvalidInput
+from loom.memory.thesaurus import Concept
 from loom.protocol import Task, new_id, utc_now
 from loom.storage.analysis import own_words
 from loom.storage.base import Record
@@ -264,6 +265,7 @@ class Hit:
     query_terms: tuple[str, ...] = field(repr=False, default=())
     seq: int = field(repr=False, default=0)
     link_terms: tuple[str, ...] = field(repr=False, default=())
+    concepts: tuple[Concept, ...] = field(repr=False, default=())
 
     @property
     def relevance(self) -> float:
@@ -281,6 +283,9 @@ class Hit:
             place = f", no. {self.ranks[name]}" if name in self.ranks else ""
             if name == "words":
                 reasons.append(f"words {value:.2f}{place} ({', '.join(_shared(self.query_terms, present))})")
+            elif name == "synonyms":
+                if found := self._in_other_words(present):
+                    reasons.append(f"{', '.join(found)}{place}")
             elif name == "meaning":
                 reasons.append(f"meaning {value:.2f}{place}")
             elif name == "links":
@@ -291,6 +296,15 @@ class Hit:
         if self.copies > 1:
             reasons.append(f"said {self.copies} times")
         return "; ".join(reasons)
+
+    def _in_other_words(self, present: set[str]) -> list[str]:
+        """Which words stand there for which of the question's."""
+        return [
+            f"{other.word} for {concept.word}"
+            for concept in self.concepts
+            for other in concept.others
+            if present.issuperset(other.terms) and not present.issuperset(concept.terms)
+        ]
 
 
 # What a signal means to a reader. Those that say nothing about the question are not named.

@@ -239,7 +239,8 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What is asked of the indexes: words with their weights, marks (speakers, times), and a vector.
+    """What is asked of the indexes: words with their weights, other words for them, marks (speakers, times), and a
+    vector.
 
     A mark's weight is what it counts for in nominating. The best `seeds` are looked at in their conversation,
     `reach` records before and after each, and for the terms that tie them to others, at most `links`.
@@ -248,6 +249,7 @@ class Probe:
     words: Mapping[str, float]
     marks: Mapping[str, float] = field(default_factory=dict)
     vector: Vector | None = None
+    synonyms: Mapping[str, float] = field(default_factory=dict)
     seeds: int = 32
     reach: int = 0
     links: int = 0
@@ -269,8 +271,9 @@ class Candidates:
     `keys` are ascending numbers of records. A record with no bit in `nominated` is only the context of others.
     `words` and `marks` hold what each term adds to a record's score, `weights` what a word adds to a record of
     average length that holds it once; `frequencies` tell in how many records of the store each word stands, `spread`
-    the same for each mark. `meaning` is the cosine, NaN where there is no vector. `links` is like `words`, for terms
-    that the best records have in common with others.
+    the same for each mark. `synonyms` and `synonym_weights` are like `words` and `weights`, at full weight, for the
+    terms of other words that some record holds. `meaning` is the cosine, NaN where there is no vector. `links` is
+    like `words`, for terms that the best records have in common with others.
     `following` is the place of the next record of the same conversation, -1 where it is not here, and `closeness`
     (0 to 1) says how much that one has to do with this. Times are microseconds since 1970.
     """
@@ -282,6 +285,9 @@ class Candidates:
     frequencies: npt.NDArray[np.intp]
     marks: npt.NDArray[np.float64]
     spread: npt.NDArray[np.intp]
+    synonym_terms: tuple[str, ...]
+    synonyms: npt.NDArray[np.float64]
+    synonym_weights: npt.NDArray[np.float64]
     meaning: npt.NDArray[np.float64]
     link_terms: tuple[str, ...]
     links: npt.NDArray[np.float64]

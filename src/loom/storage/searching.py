@@ -7,6 +7,7 @@ rebuilt from the records by the way.
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -89,8 +90,9 @@ class Searcher:
         return self._answer(lambda: self._candidates(probe, limit, vector_limit, wanted))
 
     def _candidates(self, probe: Probe, limit: int, vector_limit: int, wanted: Filter) -> Candidates:
-        query = {**probe.words, **probe.marks}
         with self._fresh_index() as (connection, index):
+            synonyms = _synonyms(index, probe)
+            query = {**probe.words, **synonyms, **probe.marks}
             by_meaning: dict[int, float] = {}
             if probe.vector is not None:
                 nominate = self._by_meaning(probe.vector)
@@ -114,13 +116,14 @@ class Searcher:
             kept = conversation.admitted(strangers)
             for key in strangers:
                 nominated[key] = Nominated.CONTEXT if key in kept else Nominated(0)
-            return self._collected(index, probe, query, links, nominated, facts, conversation)
+            return self._collected(index, probe, query, synonyms, links, nominated, facts, conversation)
 
     def _collected(
         self,
         index: NamespaceIndex,
         probe: Probe,
         query: Mapping[str, float],
+        synonyms: Mapping[str, float],
         links: Mapping[str, float],
         nominated: Mapping[int, int],
         facts: Mapping[int, _Facts],
@@ -131,6 +134,8 @@ class Searcher:
         keys = np.array(listed, dtype=np.int64)
         table, weights, frequencies = index.text.contributions(query, keys)
         split = len(probe.words)
+        end = split + len(synonyms)
+        scale = np.array(list(synonyms.values()))
         meaning = np.full(len(keys), np.nan)
         if probe.vector is not None and (vectors := self._vectors_for(index, probe.vector)) is not None:
             having, cosines = vectors.score(probe.vector, keys)
@@ -147,8 +152,11 @@ class Searcher:
             words=table[:split],
             weights=weights[:split],
             frequencies=frequencies[:split],
-            marks=table[split:],
-            spread=frequencies[split:],
+            marks=table[end:],
+            spread=frequencies[end:],
+            synonym_terms=tuple(synonyms),
+            synonyms=table[split:end] / scale[:, np.newaxis],
+            synonym_weights=weights[split:end] / scale,
             meaning=meaning,
             link_terms=tuple(links),
             links=index.text.contributions(links, keys)[0] if links else np.zeros((0, len(keys))),
@@ -393,6 +401,28 @@ def _seeds(by_words: Mapping[int, float], by_meaning: Mapping[int, float], limit
     worded, meant = list(by_words), list(by_meaning)
     most = limit if not meant else limit - limit // 3
     return list(dict.fromkeys(worded[:most] + meant[: max(limit // 3, limit - len(worded))]))
+
+
+# So many other words for a question's own are looked for, and in a large store none that stands in more than this
+# share of it: that says too little for what it costs.
+_MOST_SYNONYMS = 24
+_COMMON_SYNONYM, _LARGE = 0.02, 20_000
+
+
+def _synonyms(index: NamespaceIndex, probe: Probe) -> dict[str, float]:
+    """The terms of other words that stand in some record and are not the question's own, those that weigh most."""
+    names = [name for name in probe.synonyms if name not in probe.words and name not in probe.marks]
+    if not names:
+        return {}
+    documents = index.text.documents
+    most = documents if documents < _LARGE else _COMMON_SYNONYM * documents
+    counted = zip(names, index.text.frequencies(names), strict=True)
+    found = [
+        (-probe.synonyms[name] * math.log(1.0 + documents / count), name)
+        for name, count in counted
+        if 0 < count <= most
+    ]
+    return {name: probe.synonyms[name] for _, name in sorted(found)[:_MOST_SYNONYMS]}
 
 
 # So many of the best by words are asked what they share with others: each costs 0.2 ms.

@@ -696,6 +696,8 @@ _RANKS_FROM = 32
 _RANK_BYTES = 1 << 25
 _FEWEST_RANKS = 64
 _MOST_MET = 4_096
+# So many terms are remembered with how many documents have them: other words of questions come up again and again.
+_MOST_COUNTED = 16_384
 # So many terms are looked up together before documents that cannot be among the best any more are dropped.
 _TOGETHER = 4
 # Documents times terms that are looked up in one go: the scratch of half a megabyte stays in the cache.
@@ -751,6 +753,7 @@ class TextIndex:
         self._exact_documents = exact_documents
         self._shortlist = shortlist
         self._planned: dict[tuple[Any, ...], _Plan] = {}
+        self._counted: dict[str, int] = {}  # in how many documents of the segments, which never change
 
     @property
     def documents(self) -> int:
@@ -837,12 +840,19 @@ class TextIndex:
 
     def frequencies(self, names: Sequence[str]) -> list[int]:
         """In how many documents each of these terms stands."""
-        hashes = [term_hash(name) for name in names]
-        found = self._tail.frequencies(hashes)
-        for source in self._segments:
-            for place, first, last in source.postings(hashes):
-                found[place] += last - first
-        return found
+        counted = self._counted
+        if len(counted) > _MOST_COUNTED:
+            counted.clear()
+        unknown = [name for name in names if name not in counted]
+        if unknown:
+            found = [0] * len(unknown)
+            hashes = [term_hash(name) for name in unknown]
+            for source in self._segments:
+                for place, first, last in source.postings(hashes):
+                    found[place] += last - first
+            counted.update(zip(unknown, found, strict=True))
+        tail = self._tail.frequencies([term_hash(name) for name in names]) if len(self._tail) else [0] * len(names)
+        return [counted.get(name, 0) + more for name, more in zip(names, tail, strict=True)]
 
     def _plan(self, query: Mapping[str, float], k1: float, b: float) -> _Plan:
         """How to answer a query. The last two are kept: a question is searched and scored, and so are its links."""

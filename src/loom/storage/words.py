@@ -14,8 +14,20 @@ from functools import cache
 from hashlib import blake2b
 from itertools import chain
 from operator import add
+from typing import NamedTuple
 
-__all__ = ["ANALYZER_VERSION", "MAX_TERM_CHARS", "content_terms", "query_terms", "simplified", "spoken", "terms"]
+__all__ = [
+    "ANALYZER_VERSION",
+    "MAX_TERM_CHARS",
+    "Token",
+    "content_terms",
+    "irregular_beginnings",
+    "query_terms",
+    "simplified",
+    "spoken",
+    "terms",
+    "tokens",
+]
 
 # Anything that changes a term, on either side, changes this number.
 ANALYZER_VERSION = 1
@@ -26,6 +38,7 @@ MAX_TERM_CHARS = 64
 # The weights of a question's terms; see `query_terms`.
 _PART_WEIGHT = 0.5
 _FUNCTION_WEIGHT = 0.1
+_LIGHT_WEIGHT = 0.3
 _CHARACTER_WEIGHT = 0.5
 
 # A longer Chinese question has bigrams enough; its characters would only cost time.
@@ -88,6 +101,38 @@ def content_terms(text: str) -> list[str]:
         for term in dict.fromkeys(terms(text))
         if len(term) > 1 and term not in _FUNCTION_WORDS and (term.isascii() or _FUNCTION_SIGNS.isdisjoint(term))
     ]
+
+
+class Token(NamedTuple):
+    """A word as it stands in a text, with its terms, the whole form first; or a run of an unspaced script,
+    simplified, without terms. `is_function` marks the words that a question drops."""
+
+    text: str
+    terms: tuple[str, ...]
+    is_unspaced: bool
+    is_function: bool
+
+
+def tokens(text: str) -> Iterator[Token]:
+    """The words of a text in their order; encoded data is left out."""
+    if not text.isascii():
+        text = _fold_width(text)
+    for piece, _ in _without_blobs(text):
+        for token in _ASCII_TOKEN.findall(piece) if piece.isascii() else _beyond_ascii()[0](piece):
+            if token[0] >= _FIRST_UNSPACED and _beyond_ascii()[1](token):
+                run = token if _TRADITIONAL.isdisjoint(token) else token.translate(_TO_SIMPLIFIED)
+                yield Token(run, (), True, False)
+            else:
+                yield Token(token, _TOKEN_TERMS[token], False, _is_function_word(token, True))
+
+
+@cache
+def irregular_beginnings(letters: int) -> dict[str, frozenset[str]]:
+    """For the first letters of plain English words (bu, for buy), those of their irregular forms (bo)."""
+    found: dict[str, set[str]] = {}
+    for form, plain in _IRREGULAR.items():
+        found.setdefault(plain[:letters], set()).add(form[:letters])
+    return {beginning: frozenset(others) for beginning, others in found.items()}
 
 
 def query_terms(text: str) -> dict[str, float]:
@@ -559,11 +604,19 @@ _CHINESE_FUNCTION_WORDS = """
 请问 告诉 吗 呢 吧 啊 呀 嘛 我们 你们 他们 她们 它们 咱们 这个 那个 这些 那些 这里 那里 这儿 那儿 这样
 那样 这么 那么 这种 那种 时候 以及 或者 还是 因为 所以 但是 如果 的话 一下 一些 一个 可以 已经 关于 对于
 """
+# Words that say how or when something is meant, and stand beside whatever is asked for: they count little.
+_CHINESE_LIGHT_WORDS = """
+最后 最终 终于 后来 然后 当初 起初 原来 本来 以前 从前 之前 以后 之后 将来 现在 目前 如今 当时 那时 平时 最近
+打算 准备 计划 想要 需要 应该 应当 必须 能够 可能 也许 大概 觉得 认为 以为 知道 希望 开始 继续 进行 使用 通过
+起来 出来 下来 上来 过来 回来 进来 出去 下去 上去 过去 东西 事情 情况 方面 有关 相关 具体 主要 一般 通常 经常
+曾经 一直 总是 真的 确实 特别 非常 比较 一起 一共 总共 大约 左右 自己 别人 大家 有人 某个 各个 每个 另外 其中
+"""
 _CHINESE_FUNCTION_CHARACTERS = "的了是在和与我你他她它您这那也都就着很把被之请及有"
 _FUNCTION_SIGNS = frozenset(_CHINESE_FUNCTION_CHARACTERS + "吗呢吧啊呀嘛什么怎哪谁几个")
 _CHINESE_WORDS = re.compile(
     f"({'|'.join(_CHINESE_CONTENT.split())})"
     f"|({'|'.join(_CHINESE_FUNCTION_WORDS.split())})"
+    f"|({'|'.join(_CHINESE_LIGHT_WORDS.split())})"
     f"|[{_CHINESE_FUNCTION_CHARACTERS}]"
 )
 _CONTENT, _FUNCTION_CHARACTER, _FUNCTION_WORD = 0, 1, 2
@@ -581,6 +634,9 @@ def _add_unspaced(run: str, weights: dict[str, float]) -> str:
             kinds[match.start()] = _FUNCTION_CHARACTER
         elif match.lastindex == 2:
             kinds[match.start() : match.end()] = bytes([_FUNCTION_WORD]) * len(match.group())
+        elif match.lastindex == 3:
+            kinds[match.start() : match.end()] = bytes([_FUNCTION_WORD]) * 2
+            weights[match.group()] = weights.get(match.group(), 0.0) + _LIGHT_WEIGHT
     alone = True
     for place, kind in enumerate(kinds):
         following = kinds[place + 1] if place + 1 < len(run) else _FUNCTION_WORD

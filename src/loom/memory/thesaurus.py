@@ -1,0 +1,190 @@
+"""The thesaurus: other words for those of a question, in English, in Chinese and across.
+
+Two texts beside this module hold groups of words that people use for the same thing, a group a line. Here they are
+looked up: which words of a question have others, which these are, and how sure it is that they mean the same. What
+that is worth in a score is not decided here. Read at the first question; English words are analysed as they come up.
+"""
+
+from __future__ import annotations
+
+import math
+import pkgutil
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import chain, islice
+
+from loom.storage.words import Token, irregular_beginnings, tokens
+
+__all__ = ["Alternative", "Concept", "Thesaurus", "concepts", "shipped"]
+
+# A word of Chinese in a group; longer members are found by their pairs too, but nobody asks by them.
+_LONGEST_RUN = 6
+# A phrase of more words than this is an explanation.
+_LONGEST_PHRASE = 4
+# Of one word's others the surest, and of one question's words the first: what a question may cost is bounded.
+_MOST_OTHERS = 12
+_MOST_CONCEPTS = 16
+# One character is mostly a part of some longer word, and what is left of "day off" is mostly some other day.
+_PART = 0.5
+# A Chinese word of so many characters is made of words that have others of their own.
+_COMPOUND = 4
+_NEGATIONS = frozenset(("not", "no", "never", "without"))
+# Stems keep so many letters of a word, irregular forms apart.
+_KEY_LETTERS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """Another word: as it is written, the terms that a record must hold for it, and how sure it is, 0 to 1."""
+
+    word: str
+    terms: tuple[str, ...]
+    weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class Concept:
+    """A word of the question, its terms, and other words for it, the surest first."""
+
+    word: str
+    terms: tuple[str, ...]
+    others: tuple[Alternative, ...]
+
+
+class Thesaurus:
+    """Groups of words, looked up by the words of a question."""
+
+    def __init__(self, groups: Sequence[str]) -> None:
+        """`groups` hold words as they are written, separated by a comma and a space; one may stand in several."""
+        self._groups = groups
+        self._unspaced: dict[str, list[int]] = {}
+        # By their first letters: stems are made of the few words that a question could mean, when it comes.
+        self._spaced: dict[str, list[tuple[str, int]]] = {}
+        self._phrases: dict[str, dict[tuple[str, ...], list[int]]] = {}
+        self._known: dict[tuple[tuple[str, ...], tuple[int, ...]], tuple[Alternative, ...]] = {}
+        unspaced, spaced = self._unspaced, self._spaced
+        for number, group in enumerate(groups):
+            for word in group.lower().split(", "):
+                if word.isascii():
+                    spaced.setdefault(word[:_KEY_LETTERS], []).append((word, number))
+                else:
+                    unspaced.setdefault(word, []).append(number)
+
+    def concepts(self, text: str) -> tuple[Concept, ...]:
+        """The words of a question for which there are others, in their order."""
+        found: list[Concept] = []
+        spoken = list(tokens(text))
+        place = 0
+        while place < len(spoken) and len(found) < _MOST_CONCEPTS:
+            token = spoken[place]
+            if token.is_unspaced:
+                found += islice(self._in_run(token.text), _MOST_CONCEPTS)
+                place += 1
+                continue
+            length, numbers = self._phrase_at(spoken, place)
+            if numbers:
+                asked = spoken[place : place + length]
+                words = tuple(dict.fromkeys(one.terms[0] for one in asked if not one.is_function))
+                if others := self._others(words, numbers):
+                    found.append(Concept(" ".join(one.text for one in asked), words, others))
+            place += max(1, length)
+        return tuple(found[:_MOST_CONCEPTS])
+
+    def _in_run(self, run: str, longest: int = _LONGEST_RUN) -> Iterator[Concept]:
+        """The longest words of a run of Chinese, from its beginning, and after a long one those it is made of."""
+        place = 0
+        while place < len(run):
+            most = min(longest, len(run) - place)
+            length = next((n for n in range(most, 1, -1) if run[place : place + n] in self._unspaced), 1)
+            word = run[place : place + length]
+            if length > 1 or (len(run) == 1 and word in self._unspaced):
+                terms = tuple(_run_terms(word))
+                if others := self._others(terms, self._unspaced[word]):
+                    yield Concept(word, terms, others)
+                if length >= _COMPOUND:
+                    yield from self._in_run(word, length - 1)
+            place += length
+
+    def _phrase_at(self, spoken: Sequence[Token], place: int) -> tuple[int, list[int]]:
+        """The longest entry that begins at this token: of how many tokens, and its groups."""
+        stem = spoken[place].terms[0] if spoken[place].terms else ""
+        phrases = self._phrases_from(stem[:_KEY_LETTERS]) if stem else {}
+        if phrases and _may_have_others(spoken[place], place):
+            for length in range(min(_LONGEST_PHRASE, len(spoken) - place), 0, -1):
+                asked = spoken[place : place + length]
+                numbers = phrases.get(tuple(one.terms[0] for one in asked if one.terms))
+                if numbers and not all(one.is_function for one in asked):
+                    return length, numbers
+        return 1, []
+
+    def _phrases_from(self, letters: str) -> dict[tuple[str, ...], list[int]]:
+        """The entries whose first stem begins so; those of irregular forms (bought, for buy) begin otherwise."""
+        known = self._phrases.get(letters)
+        if known is None:
+            known = self._phrases[letters] = {}
+            beginnings = dict.fromkeys((letters, *irregular_beginnings(_KEY_LETTERS).get(letters, ())))
+            for word, number in chain.from_iterable(self._spaced.get(beginning, ()) for beginning in beginnings):
+                stems = tuple(one.terms[0] for one in tokens(word) if one.terms)
+                if stems and stems[0].startswith(letters):
+                    known.setdefault(stems, []).append(number)
+        return known
+
+    def _others(self, own: tuple[str, ...], numbers: Sequence[int]) -> tuple[Alternative, ...]:
+        """The other words of these groups. A word of many groups has many senses, and another word is one of them."""
+        key = own, tuple(numbers)
+        known = self._known.get(key)
+        if known is not None:
+            return known
+        shared = Counter(other for number in set(numbers) for other in set(self._groups[number].split(", ")))
+        senses = len(set(numbers))
+        found: dict[tuple[str, ...], Alternative] = {}
+        for other in sorted(shared, key=lambda one: (-shared[one], one)):
+            terms, sureness = _read(other)
+            if terms and not set(terms) <= set(own):
+                found.setdefault(terms, Alternative(other, terms, sureness * math.sqrt(shared[other] / senses)))
+        best = tuple(sorted(found.values(), key=lambda one: -one.weight)[:_MOST_OTHERS])
+        self._known[key] = best
+        return best
+
+
+def _may_have_others(token: Token, place: int) -> bool:
+    """No name, no identifier, no number: small letters only, but for the first of a question."""
+    text = token.text
+    return text.isalpha() and (text.islower() or (place == 0 and text.istitle()))
+
+
+def _read(word: str) -> tuple[tuple[str, ...], float]:
+    """The terms of another word, and how sure it is that a record with them means it; none for a negation."""
+    found: list[str] = []
+    spoken = list(tokens(word))
+    for token in spoken:
+        if token.is_unspaced:
+            found += _run_terms(token.text)[: max(1, len(token.text) - 1)]
+        elif token.text.lower() in _NEGATIONS or token.text.endswith("n't"):
+            return (), 0.0
+        elif not token.is_function:
+            found += token.terms[:1]
+    is_part = len(found) == 1 and (len(spoken) > 1 or len(found[0]) == 1)
+    return tuple(dict.fromkeys(found)), _PART if is_part else 1.0
+
+
+def _run_terms(run: str) -> list[str]:
+    """The pairs of a word, then its characters."""
+    return [*(run[i : i + 2] for i in range(len(run) - 1)), *run] if len(run) > 1 else [run]
+
+
+@cache
+def shipped() -> Thesaurus:
+    """The one of this package."""
+    groups: list[str] = []
+    for name in ("thesaurus.zh.txt", "thesaurus.en.txt"):
+        lines = (pkgutil.get_data(__package__, name) or b"").decode("utf-8").splitlines()
+        groups += [line for line in lines if line and line[0] != "#"]
+    return Thesaurus(groups)
+
+
+def concepts(text: str) -> tuple[Concept, ...]:
+    """The words of a question for which the thesaurus of this package has others."""
+    return shipped().concepts(text)

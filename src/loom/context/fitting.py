@@ -258,11 +258,11 @@ class Fit:
         self._needless.add(id(candidate))
         self.dropped.append(_dropped(candidate, reason))
 
-    def leave_out(self, candidates: Iterable[Candidate]) -> None:
+    def leave_out(self, candidates: Iterable[Candidate], reason: str = "no room") -> None:
         """Note what was not taken, and why."""
         for one in candidates:
             if id(one) not in self._needless:
-                self._leave_out(one, _needless_reason(one) if is_needless(one, self.there) else "no room")
+                self._leave_out(one, _needless_reason(one) if is_needless(one, self.there) else reason)
 
     def drop_needless(self) -> None:
         """Let a summary go where what it stands for has come in full after it, and a fact after its source."""

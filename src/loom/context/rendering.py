@@ -69,9 +69,7 @@ _INVISIBLE = re.compile(
 # use for them, and not in rows that could spell something.
 _PLAIN = r"\x00-\u058f\u3000-\u9fff\uff00-\uffef"
 _JOINING = r"\u180b-\u180d\u180f\u200c\u200d\ufe00-\ufe0f"
-_STRAY = re.compile(
-    rf"(?<=[{_PLAIN}])(?!\ufe0f\u20e3)[{_JOINING}]+|[\u200c\u200d]+(?=[{_PLAIN}])|[{_JOINING}]{{3,}}"
-)
+_STRAY = re.compile(rf"(?<=[{_PLAIN}])(?!\ufe0f\u20e3)[{_JOINING}]+|[\u200c\u200d]+(?=[{_PLAIN}])|[{_JOINING}]{{3,}}")
 _OPENING = "<＜﹤〈《⟨[［【〔"
 _HAS_OPENING = re.compile(f"[{re.escape(_OPENING)}]")
 # What has a meaning here or in a chat template. Looked for in a text that is folded: see `_Folding`.
@@ -506,17 +504,13 @@ def _anthropic_blocks(message: Message, ids: _CallIds) -> tuple[str, list[dict[s
     text = message.get("content") or ""
     shown = text if text.strip() else EMPTY
     if message["role"] == "tool":
-        return "user", [
-            {"type": "tool_result", "tool_use_id": ids.result(message["tool_call_id"]), "content": shown}
-        ]
+        return "user", [{"type": "tool_result", "tool_use_id": ids.result(message["tool_call_id"]), "content": shown}]
     calls = message.get("tool_calls") or ()
     blocks: list[dict[str, Any]] = [] if calls and not text.strip() else [{"type": "text", "text": shown}]
     for call in calls:
         function = call["function"]
         arguments = _input(function["arguments"])
-        blocks.append(
-            {"type": "tool_use", "id": ids.call(call["id"]), "name": function["name"], "input": arguments}
-        )
+        blocks.append({"type": "tool_use", "id": ids.call(call["id"]), "name": function["name"], "input": arguments})
     return message["role"], blocks
 
 

@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import argparse
 import functools
+import importlib
+import importlib.util
 import json
 import re
 import tempfile
@@ -28,8 +30,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.measuring import best_by_query, messages, percentile, questions
-from loom.context import PinnedSource
-from loom.context.picture import budget_picture
+from loom.context import Context, PinnedSource
+from loom.context.picture import budget_parts, budget_picture
 from loom.everyday import Memory, open_memory
 from loom.memory.tokenizer import TiktokenCounter
 
@@ -309,23 +311,54 @@ def cost(records: int, rounds: int, store: Path | None) -> None:
 
 
 def plot(path: Path) -> None:
-    """Draw where the budget of a prompt in a conversation over an older memory went."""
+    """Draw where the budget of a prompt in a conversation over an older memory went, as SVG and PNG."""
     told, _ = own_memories(1_500)
     with open_memory(embedder="none") as memory:
         memory.remember(told)
-        memory.remember("Answers are short and name their sources.", importance=0.9, role="user", session_id="now")
+        memory.remember("My address is 3 Elbe Street, Berlin. " + "It rained. " * 400, name="Ana", role="user")
+        for number in range(40):
+            memory.remember({"role": "user", "content": f"Answers about invoice {number} are short."}, importance=0.9)
         for number in range(12):
             memory.remember({"role": "user", "content": f"{SMALL_TALK[number % 6]} ({number})"}, session_id="now")
             memory.remember({"role": "assistant", "content": ANSWER}, session_id="now")
+        memory.flush()
         context = memory.context(
-            "What was decided about the server and the invoice in Berlin?",
+            "What was decided about the server and the invoice in Berlin, and what is the address of Ana?",
             session_id="now",
             budget=4_000,
             system=SYSTEM,
             sources=[PinnedSource("step 3 of 5: compare the invoices", label="TASK", name="task state")],
         )
-    path.write_text(budget_picture(context, "A prompt in a conversation"), encoding="utf-8")
-    print(f"{path}: {context.tokens:,} of {context.budget:,} tokens, {len(context.items)} items")
+    path.with_suffix(".svg").write_text(budget_picture(context, TITLE), encoding="utf-8")
+    drawn = _png(context, path.with_suffix(".png"))
+    print(f"{path.with_suffix('.svg')}{drawn}")
+    print(f"  {context.tokens:,} of {context.budget:,} tokens, {len(context.items)} items")
+
+
+TITLE = "A prompt in a conversation"
+
+
+def _png(context: Context, path: Path) -> str:
+    """The same picture by matplotlib, where it is installed; what to say of it."""
+    if importlib.util.find_spec("matplotlib") is None:
+        return " (no PNG: matplotlib is not installed, pip install 'loom-memory[bench]')"
+    matplotlib: Any = importlib.import_module("matplotlib")
+    matplotlib.use("Agg")
+    pyplot: Any = importlib.import_module("matplotlib.pyplot")
+    parts = budget_parts(context)
+    figure, axes = pyplot.subplots(figsize=(7.2, 2.8), dpi=150)
+    left = 0
+    for part in parts:
+        axes.barh(0, part.tokens, left=left, color=part.colour, label=part.told(context.budget))
+        left += part.tokens
+    axes.set_title(f"{TITLE}: {context.tokens:,} of {context.budget:,} tokens", loc="left", fontsize=10)
+    axes.set_xlim(0, context.budget)
+    axes.set_ylim(-0.5, 0.5)
+    axes.axis("off")
+    axes.legend(loc="upper left", bbox_to_anchor=(0.0, 0.0), fontsize=8, frameon=False)
+    figure.savefig(path, bbox_inches="tight", metadata={"Software": None})
+    pyplot.close(figure)
+    return f" and {path.name}"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -338,7 +371,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--records", type=int, default=100_000)
     parser.add_argument("--store", type=Path, help="a file for the memories of `cost`, kept for the next run")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="only draw a prompt, into this file")
+    parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="only draw a prompt, into this file and a .png")
     options = parser.parse_args(arguments)
     if options.plot is not None:
         plot(options.plot)

@@ -1,4 +1,4 @@
-"""Hostile texts in other signs: full-width, invisible, borrowed letters, Chinese; and at random. All stay quotations."""
+"""Hostile texts in other signs: full-width, invisible, borrowed letters, Chinese, at random. They stay quotations."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+from unicodedata import east_asian_width
 
 from loom.context.budget import BudgetAllocation, BudgetConfig, ContextBudgeter, model_preset
 from loom.context.collecting import Answer, collect, collect_async
@@ -18,7 +19,7 @@ from loom.context.fitting import NO_ROOM_TO_SPEAK, Costs, Exchange, Fit, Offer, 
 from loom.context.items import Candidate, ContextItem, DroppedItem, Message, Place, SourceReport
 from loom.context.layout import Layout, LayoutBook
 from loom.context.parts import Part, Prompt, Quotes, part_of, talk_parts
-from loom.context.rendering import CUT_OFF, READING_RULE, asked, asks, to_anthropic
+from loom.context.rendering import CUT_OFF, READING_RULE, asked, asks, neutralised, to_anthropic
 from loom.context.sources import LEAST_ITEM_TOKENS, ContextSource, SharedPool, SharedPoolSource, as_source
 from loom.context.truncation import SmartTruncator, TruncationStrategy
 from loom.errors import InvalidInput, LoomError, OverBudget
@@ -122,25 +123,50 @@ class Context(list[Message]):
         return to_anthropic(self, self.breakpoints)
 
     def explain(self) -> str:
-        """A table of where the budget went, what is in the prompt and why, and what is not."""
-        whole = f"{self.tokens:,} of {self.budget:,} tokens; {len(self.items)} items, {len(self.dropped)} left out"
+        """A table of where the budget went, what is in the prompt and why, and what is not.
+
+        What a second source offered of the same memory is counted and not listed; `dropped` has it.
+        """
+        there = {item.id for item in self.items}
+        out = [one for one in self.dropped if one.id not in there]
+        again = len(self.dropped) - len(out)
+        whole = f"{self.tokens:,} of {self.budget:,} tokens; {len(self.items)} items, {len(out)} left out"
         lines = [whole, "", f"{'source':<12}{'share':>8}{'tokens':>8}{'used':>6}{'offered':>9}  error"]
         for source in self.sources:
             row = f"{source.name:<12}{source.share:>8,}{source.tokens:>8,}{source.used:>6}{source.offered:>9}"
             lines.append(f"{row}  {source.error}".rstrip())
         fixed = self.tokens - sum(item.tokens for item in self.items)
         lines.append(f"{'fixed':<12}{'':>8}{fixed:>8,}  system, question, framing")
-        heading = f"{'tokens':>6}  {'score':>5}  {'tier':<4}  {'source':<10}  {'id':<28}  reason"
+        heading = f"{'tokens':>6}  {'score':>5}  {'tier':<4}  {'source':<10}  {'text':<{_SHOWN}}  {'id':<26}  reason"
         lines += ["", heading]
         lines += [_row(item) for item in self.items]
-        if self.dropped:
-            lines += ["", "left out", heading, *(_row(item) for item in self.dropped)]
+        if out:
+            lines += ["", "left out", heading, *(_row(item) for item in out)]
+        if again:
+            lines += ["", f"{again} further offers of what is in the prompt"]
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
 
+# How many columns of a text a row shows.
+_SHOWN = 36
+
+
 def _row(item: ContextItem | DroppedItem) -> str:
-    tier = item.tier or ""
-    return f"{item.tokens:>6,}  {item.score:>5.2f}  {tier:<4}  {item.source:<10}  {item.id:<28}  {item.reason}"
+    start = f"{item.tokens:>6,}  {item.score:>5.2f}  {item.tier or '':<4}  {item.source:<10}"
+    return f"{start}  {_in_columns(item.text, _SHOWN)}  {item.id:<26}  {item.reason}"
+
+
+def _in_columns(text: str, columns: int) -> str:
+    """The beginning of a text in so many columns of a terminal, where a Chinese sign takes two."""
+    line = " ".join(neutralised(text[: 4 * columns]).split())
+    widths = [2 if east_asian_width(sign) in "WF" else 1 for sign in line]
+    if sum(widths) <= columns and len(text) <= 4 * columns:
+        return line + " " * (columns - sum(widths))
+    taken = count = 0
+    while count < len(line) and taken + widths[count] < columns:
+        taken += widths[count]
+        count += 1
+    return f"{line[:count]}…" + " " * (columns - taken - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -460,11 +486,7 @@ class ContextOrchestrator:
             return None
         grown = self._grown(request, offers, prompt, _corrections(records, book))
         if grown is not None:
-            grown.fitted.dropped += [
-                DroppedItem(one.id, one.source, one.tier, one.score, one.tokens, NO_ROOM_TO_SPEAK)
-                for exchange in silent
-                for one in exchange.turns
-            ]
+            grown.fitted.dropped += [one.dropped(NO_ROOM_TO_SPEAK) for exchange in silent for one in exchange.turns]
         return grown
 
     def _grown(

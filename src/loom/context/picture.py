@@ -27,7 +27,8 @@ class BudgetPart:
     def told(self, budget: int) -> str:
         """The part in words."""
         share = f"{self.name}: {self.tokens:,} tokens ({100 * self.tokens / budget:.0f} %)"
-        return f"{share}, {self.items} items" if self.items else share
+        many = "" if self.items == 1 else "s"
+        return f"{share}, {self.items} item{many}" if self.items else share
 
 
 def budget_parts(context: Context) -> list[BudgetPart]:

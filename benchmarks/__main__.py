@@ -20,6 +20,8 @@ QUICK = {
     "growing": ("--records", "20000", "--window", "2000"),
     "tiers": ("--records", "15000", "--window", "3000"),
     "working_tier": (),
+    "traces": ("--only", "sets", "import", "--shares", "0.25"),
+    "latencies": ("--records", "5000", "--rounds", "200", "--questions", "50"),
     "fractal": ("--rounds", "30"),
     "recalling": ("--records", "20000", "--questions", "100", "--rounds", "3"),
     "recall": ("--embedder", "none"),
@@ -28,6 +30,7 @@ QUICK = {
     "context": ("prefix", "cost", "--turns", "160", "--memories", "1500", "--records", "20000", "--embedder", "none"),
     "embedders": ("--cost-only",),
     "archive": ("--tokens", "30000", "--questions", "50"),
+    "snapshots": ("--records", "5000", "--dimensions", "32"),
     "extraction": (),
     "summaries": (),
 }

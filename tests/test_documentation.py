@@ -287,12 +287,10 @@ REQUIREMENTS = ROOT / "docs" / "requirements.md"
 THIS_MILESTONE = {
     *range(1, 12),
     *range(14, 27),
-    *range(32, 97),
+    *range(30, 97),
     *range(98, 107),
-    *range(119, 130),
-    *range(138, 140),
-    *range(145, 148),
-    *(28, 141),
+    *range(119, 151),
+    *(28,),
 }
 
 

@@ -36,6 +36,7 @@ PUBLIC: dict[str, set[str]] = {
         "Task",
         "TaskStatus",
         "open",
+        "restore",
     },
     "loom.errors": {
         "BudgetExceeded",
@@ -52,6 +53,7 @@ PUBLIC: dict[str, set[str]] = {
         "OverBudget",
         "ReadOnly",
         "SettingsConflict",
+        "SnapshotError",
         "StoreBusy",
         "StoreError",
         "StoreFull",
@@ -77,6 +79,7 @@ PUBLIC: dict[str, set[str]] = {
     },
     "loom.memory.shared_pool": {"PoolChange", "PoolEntry", "PoolWatch", "SharedMemoryPool", "VersionConflictError"},
     "loom.storage.base": {
+        "FOCUS",
         "HEARD",
         "MAX_TEXT_BYTES",
         "Access",

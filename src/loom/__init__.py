@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from loom.memory.types import Hit, MemoryTier, Receipt
     from loom.protocol import Task, TaskStatus
     from loom.storage.base import Dimensions, Filter, Record, Retention
+    from loom.storage.snapshot_staging import restore
 
 __all__ = [
     "Context",
@@ -42,6 +43,7 @@ __all__ = [
     "Task",
     "TaskStatus",
     "open",
+    "restore",
 ]
 
 __version__ = "0.1.0"
@@ -62,6 +64,7 @@ _HOMES = {
     "Task": "loom.protocol",
     "TaskStatus": "loom.protocol",
     "open": "loom.everyday",
+    "restore": "loom.storage.snapshot_staging",
 }
 
 

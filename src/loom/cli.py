@@ -119,6 +119,31 @@ def parser() -> argparse.ArgumentParser:
     _of_node(summaries)
     summaries.set_defaults(run=_summaries)
 
+    promote = _command(
+        commands,
+        "promote",
+        "bring a memory back towards the prompt",
+        "To the working tier, or into the window of recent memories, where it stays until others are brought there.",
+        "loom promote agent.loom turn-17 --to l1",
+    )
+    promote.add_argument("file", type=Path, help="the memory file")
+    promote.add_argument("id", help="the id of the memory")
+    promote.add_argument("--to", choices=("l1", "l2"), default="l2", help="the window (l1) or the working tier (l2)")
+    _of_node(promote)
+    promote.set_defaults(run=_promote)
+
+    demote = _command(
+        commands,
+        "demote",
+        "let a memory go one tier down, away from the prompt",
+        "It stays in the log and is still found.",
+        "loom demote agent.loom turn-17",
+    )
+    demote.add_argument("file", type=Path, help="the memory file")
+    demote.add_argument("id", help="the id of the memory")
+    _of_node(demote)
+    demote.set_defaults(run=_demote)
+
     undo = _command(
         commands,
         "undo",
@@ -141,6 +166,35 @@ def parser() -> argparse.ArgumentParser:
     archive.add_argument("file", type=Path, help="the memory file")
     archive.add_argument("--older-than", type=float, default=0.0, metavar="DAYS", help="only what is older")
     archive.set_defaults(run=_archive)
+
+    snapshot = _command(
+        commands,
+        "snapshot",
+        "write everything a memory holds to a compressed, checksummed file",
+        "All tiers, versions, uses, facts, entries and vectors, of every namespace unless some are named. With "
+        "--since, only what has changed since an earlier snapshot. Others may go on writing meanwhile.",
+        "loom snapshot agent.loom monday.hctx",
+    )
+    snapshot.add_argument("file", type=Path, help="the memory file")
+    snapshot.add_argument("target", type=Path, help="the snapshot to write; replaced when the new one is complete")
+    snapshot.add_argument("--since", type=Path, metavar="SNAPSHOT", help="the snapshot that this one continues")
+    snapshot.add_argument("--namespace", action="append", metavar="NAME", help="only this one; may be repeated")
+    snapshot.set_defaults(run=_snapshot)
+
+    restore = _command(
+        commands,
+        "restore",
+        "make a memory file of a snapshot, or bring one into a namespace of an existing file",
+        "Takes a full snapshot and those that continue it, oldest first. The file must not exist, unless --into "
+        "names a namespace of it. A snapshot that is damaged or does not belong is refused, and nothing is changed.",
+        "loom restore monday.hctx tuesday.hctx agent.loom",
+    )
+    restore.add_argument("snapshots", type=Path, nargs="+", metavar="snapshot", help="the chain, oldest first")
+    restore.add_argument("file", type=Path, help="the memory file to make")
+    restore.add_argument("--into", metavar="NAME", help="a namespace of an existing file instead of a new file")
+    restore.add_argument("--namespace", metavar="NAME", help="with --into: which namespace of the snapshot")
+    restore.add_argument("--forgotten", action="store_true", help="with --into: also what was forgotten there since")
+    restore.set_defaults(run=_restore)
 
     settings = _command(
         commands,
@@ -237,6 +291,9 @@ def _stats(asked: argparse.Namespace) -> int:
                 items, tokens = (held.items, held.tokens) if held else (0, 0)
                 budget = settings.get(f"{tier}_token_budget", 0)
                 print(f"    {tier}  {tokens:>9,} of {budget:>9,} tokens  {_counted(items)}")
+            working = usage.get("l2")
+            if working and (asked_for := working.hits + working.misses):
+                print(f"    at hand when asked for: {working.hits / asked_for:.1%} of {asked_for:,} uses")
     return 0
 
 
@@ -270,6 +327,23 @@ def _summaries(asked: argparse.Namespace) -> int:
     return 0
 
 
+def _promote(asked: argparse.Namespace) -> int:
+    with _memory(asked, read_only=False) as memory:
+        done = memory.promote(asked.id, asked.to)
+    if asked.id in done.refused:
+        print(f"{asked.id} stays where it is: {done.refused[asked.id]}")
+        return 1
+    print(f"{asked.id} is in {asked.to.upper()} now")
+    return 0
+
+
+def _demote(asked: argparse.Namespace) -> int:
+    with _memory(asked, read_only=False) as memory:
+        tier = memory.demote(asked.id)
+    print(f"{asked.id} is {'in the log alone' if tier is None else f'in {tier.upper()}'} now")
+    return 0
+
+
 def _undo(asked: argparse.Namespace) -> int:
     with _memory(asked, read_only=False) as memory:
         undone = memory.undo(asked.id)
@@ -290,6 +364,32 @@ def _archive(asked: argparse.Namespace) -> int:
             f"{done.raw_bytes:,} bytes as "
             f"{done.stored_bytes:,} ({done.ratio:.2f}:1); the file shrank by {max(freed, 0):,} bytes"
         )
+    return 0
+
+
+def _snapshot(asked: argparse.Namespace) -> int:
+    names = asked.namespace or _namespaces(asked.file)
+    with _opened(asked.file, names[0], read_only=True) as store:
+        made = store.snapshot(asked.target, parent=asked.since, namespaces=names)
+    print(f"{made.path}: {_counted(made.records)} of {', '.join(made.namespaces)}, {made.size_bytes:,} bytes")
+    print(f"  sha256 {made.sha256}")
+    if made.parent is not None:
+        print(f"  continues {made.parent}")
+    return 0
+
+
+def _restore(asked: argparse.Namespace) -> int:
+    if asked.into is None:
+        done = loom.restore(asked.snapshots, asked.file)
+        print(f"{done.path}: {_counted(done.records)} of {', '.join(done.namespaces)}")
+        return 0
+    _namespaces(asked.file)  # so that a file that is missing is refused and not made
+    with loom.open(asked.file, namespace=asked.into, embedder="none", derive=False) as memory:
+        done = memory.restore(asked.snapshots, namespace=asked.namespace, forgotten=asked.forgotten)
+    print(
+        f"{done.path}, {asked.into}: {_counted(done.records)} came, {done.present:,} there already, "
+        f"{done.forgotten:,} forgotten since"
+    )
     return 0
 
 

@@ -22,6 +22,7 @@
     │   ├── StoreUnavailable           missing, not readable or not writable
     │   ├── StoreFull                  no room on the disk
     │   └── StoreBusy                  another writer held the file for too long
+    ├── SnapshotError                  a snapshot that is damaged, forged or does not belong; nothing was changed
     └── EmbeddingError                 an embedder failed or is missing
 
 An error says what was asked, what was found and what to do next. Messages never carry stored content.
@@ -44,6 +45,7 @@ __all__ = [
     "OverBudget",
     "ReadOnly",
     "SettingsConflict",
+    "SnapshotError",
     "StoreBusy",
     "StoreError",
     "StoreFull",
@@ -178,6 +180,10 @@ class StoreFull(StoreError):
 
 class StoreBusy(StoreError):
     """Another writer held the store for longer than the time limit; the write was not made."""
+
+
+class SnapshotError(LoomError):
+    """A snapshot cannot be used: damaged, forged, unknown, or not the one that belongs here; nothing was changed."""
 
 
 class EmbeddingError(LoomError):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import builtins
 import functools
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -44,7 +44,11 @@ if TYPE_CHECKING:
     from loom.memory.compaction import CompactionConfig, CompactionResult
     from loom.memory.knowledge import Undone
     from loom.memory.language_model import LanguageModelLike
+    from loom.memory.monitor import Monitor
+    from loom.memory.promotion import Promotion
     from loom.storage.archive import ArchiveStats
+    from loom.storage.snapshot_staging import Restored
+    from loom.storage.snapshots import Snapshot
 
 __all__ = ["AsyncMemory", "Memory", "Rememberable", "open_memory"]
 
@@ -382,6 +386,20 @@ class Memory:
         """
         return self._manager.undo(id)
 
+    def promote(self, id: str, to: MemoryTier | str = "l2") -> Promotion:
+        """Bring a memory back towards the prompt: to the working tier, or with `to="l1"` into the window of recent
+        ones, where it stays until others are brought there. It says what moved, or why it did not."""
+        return self._manager.promote(id, to)
+
+    def demote(self, id: str) -> MemoryTier | None:
+        """Let a memory go one tier down, away from the prompt; the tier that has it then, or None: the log alone."""
+        return self._manager.demote(id)
+
+    @property
+    def monitor(self) -> Monitor:
+        """How the memory stands against its targets: `print(memory.monitor.table())`."""
+        return self._manager.monitor
+
     def pin(self, id: str) -> None:
         """Keep a memory out of the reach of retention rules."""
         self._set_pin(id, True)
@@ -445,6 +463,38 @@ class Memory:
         """Write a consistent copy of the file while others go on using it."""
         self._store.backup(path)
 
+    def snapshot(
+        self,
+        path: str | Path,
+        *,
+        parent: str | Path | None = None,
+        namespaces: Sequence[str] | None = None,
+    ) -> Snapshot:
+        """Write everything this memory holds to a `.hctx` file, compressed and checksummed, while others go on.
+
+        All tiers, versions, uses, facts, entries and vectors of its namespace, or of those that are named. With a
+        `parent`, only what has changed since that snapshot; restoring needs the whole chain then. `loom.restore`
+        makes a new memory file of it. What is forgotten later stays in it: it is out of the reach of `forget`.
+        """
+        return self._store.snapshot(path, parent=parent, namespaces=namespaces)
+
+    def restore(
+        self,
+        snapshot: str | Path | Sequence[str | Path],
+        *,
+        namespace: str | None = None,
+        forgotten: bool = False,
+    ) -> Restored:
+        """Bring what a snapshot holds into this memory: all of it, or nothing where something stands in the way.
+
+        Several paths are a chain, the full snapshot first. `namespace` names the one in the snapshot, where it is not
+        the only one or of another name. What is here already does not come twice; an id that names another text here
+        raises `IdConflict`. What was forgotten here since stays forgotten, unless `forgotten` is True.
+        """
+        from loom.context.layout import SCOPE  # layouts hold numbers of records, which are others here
+
+        return self._manager.restore(snapshot, namespace=namespace, forgotten=forgotten, without=(SCOPE,))
+
     def archive(self, before: datetime | None = None) -> ArchiveStats:
         """Compress the words of everything remembered before a moment (now). Nothing changes for who reads it.
 
@@ -506,6 +556,8 @@ class AsyncMemory:
     summaries = _in_thread(Memory.summaries)
     compact = _in_thread(Memory.compact)
     undo = _in_thread(Memory.undo)
+    promote = _in_thread(Memory.promote)
+    demote = _in_thread(Memory.demote)
     pin = _in_thread(Memory.pin)
     unpin = _in_thread(Memory.unpin)
     forget = _in_thread(Memory.forget)
@@ -514,6 +566,8 @@ class AsyncMemory:
     flush = _in_thread(Memory.flush)
     check = _in_thread(Memory.check)
     backup = _in_thread(Memory.backup)
+    snapshot = _in_thread(Memory.snapshot)
+    restore = _in_thread(Memory.restore)
     archive = _in_thread(Memory.archive)
     vacuum = _in_thread(Memory.vacuum)
     get_stats = _in_thread(Memory.get_stats)

@@ -101,6 +101,8 @@ class Watermark:
 class Profile:
     """A named set of budgets and rules. Budgets are tokens; a setting of the same name overrides one.
 
+    A record comes back to L2 when its hot score reaches `promotion_threshold`, and not before `promotion_rest`
+    records and moves have passed since it had to leave.
     L3 acts at `l3_high` of its budget and sends the oldest `l3_oldest_share` of its summaries on.
     `prompt_watermark` governs the compaction of a built prompt, `dialogue_token_limit` that of the raw
     dialogue in a model's message list. `minimal_mode` keeps no sessions and no task or world state: the
@@ -120,6 +122,8 @@ class Profile:
     eviction: Eviction
     eviction_weights: EvictionWeights
     l2_admission_uses: int = 2
+    promotion_threshold: float = 0.7
+    promotion_rest: int = 0
     l2_watermark: Watermark = Watermark(0.85, 0.80)
     l3_high: float = 0.90
     l3_oldest_share: float = 0.20
@@ -295,6 +299,11 @@ SETTINGS: Mapping[str, SettingRule] = MappingProxyType(
         "lease_s": SettingRule(float, "seconds after which a silent worker loses its place", 0.1, 86_400),
         "close_timeout_s": SettingRule(float, "seconds that close() waits for background work", 0, 86_400),
         "derive": SettingRule(bool, "draw facts and summaries from what is remembered, in the background"),
+        "tune": SettingRule(bool, "let the weights of eviction and the promotion threshold follow what is measured"),
+        "predict_demand": SettingRule(bool, "make room in the working tier before it is needed, in the background"),
+        "preload": SettingRule(
+            bool, "bring archived records back that will probably be used next, in the background"
+        ),
         "archive_after_days": SettingRule(
             float, "days after which the words of a record are compressed; 0 for never", 0, 36_500
         ),
@@ -352,6 +361,9 @@ class Settings:
     lease_s: float = 10.0
     close_timeout_s: float = 5.0
     derive: bool = True
+    tune: bool = False
+    predict_demand: bool = False
+    preload: bool = False
     archive_after_days: float = 30.0
     read_only: bool = False
     sources: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)

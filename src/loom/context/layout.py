@@ -16,9 +16,11 @@ from typing import Any
 from loom.errors import StoreError, VersionConflictError
 from loom.storage.base import Entry, Record, Store
 
-__all__ = ["Block", "BlockKind", "Layout", "LayoutBook"]
+__all__ = ["SCOPE", "Block", "BlockKind", "Layout", "LayoutBook"]
 
-_SCOPE = "context"
+SCOPE = "context"
+"""Where layouts are kept, among the entries of a store."""
+
 # A layout of more parts than this is written anew as one, so that reading it takes a bounded number of look-ups.
 _MOST_PARTS = 48
 
@@ -118,7 +120,7 @@ class LayoutBook:
         return self._store.get(id)
 
     def _entry(self, session_id: str, part: int) -> Entry | None:
-        return self._store.entry(_key(session_id, part), scope=_SCOPE, owner=self._node)
+        return self._store.entry(_key(session_id, part), scope=SCOPE, owner=self._node)
 
     def _put(self, session_id: str, part: int, generation: int, blocks: Sequence[Block], version: int) -> bool:
         if self._store.read_only:
@@ -130,7 +132,7 @@ class LayoutBook:
                     _key(session_id, part),
                     content,
                     writer=self._node,
-                    scope=_SCOPE,
+                    scope=SCOPE,
                     owner=self._node,
                     expected_version=version,
                 )

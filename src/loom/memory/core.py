@@ -8,6 +8,7 @@ memory.get_l2_tasks(limit=10)
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -21,6 +22,8 @@ from loom.memory.embeddings import EmbeddingProvider, embed_texts, embedder_from
 from loom.memory.eviction import Segments, segments
 from loom.memory.layers import KnowledgeLayer, MemoryLayer, PriorityTokenLayer, SummaryLayer, TokenBudgetLayer
 from loom.memory.migration import Moved, Tiers
+from loom.memory.monitor import MONITOR_ACTION, Monitor
+from loom.memory.promotion import Migration, Promotion
 from loom.memory.quotas import (
     ALARM_ACTION,
     ArchiveCounters,
@@ -28,7 +31,6 @@ from loom.memory.quotas import (
     LayerCounters,
     LayerQuota,
     QuotaCheck,
-    QuotaWatch,
     RagCounters,
     WorkingCounters,
     WorkingSegments,
@@ -38,6 +40,7 @@ from loom.memory.quotas import (
 from loom.memory.recall import Account, Reranker, recall
 from loom.memory.relevance import Weights
 from loom.memory.sanitizers import ContentSanitizer
+from loom.memory.steering import Steering
 from loom.memory.tokenizer import TokenCounter, counter_by_name
 from loom.memory.types import (
     Fact,
@@ -49,13 +52,14 @@ from loom.memory.types import (
     StoredSummary,
     TaskSummary,
     Trust,
+    known_tier,
     record_as_fact,
     record_as_summary,
     record_as_task,
 )
 from loom.protocol import Clock, Task, utc_now
 from loom.settings import AGREED_SETTINGS, Settings, load_settings
-from loom.storage.base import Filter, Record
+from loom.storage.base import Filter, Record, Transaction
 from loom.storage.projections import TailLimit
 from loom.storage.sqlite import SqliteStore
 
@@ -64,6 +68,7 @@ if TYPE_CHECKING:
     from loom.memory.compaction import CompactionConfig, CompactionResult, MemoryCompactor
     from loom.memory.knowledge import Knowledge, Undone
     from loom.memory.language_model import LanguageModelLike
+    from loom.storage.snapshot_staging import Restored
 
 __all__ = ["LoomMemory"]
 
@@ -130,11 +135,11 @@ class LoomMemory:
         self._subscription: Subscription | None = None
         try:
             self._node = loaded.node_id
-            watch = None if event_bus is None else QuotaWatch(self._node, event_bus)
+            self._steering = Steering(self._node, event_bus)
 
             def tiers_under(agreed: Settings) -> Tiers:
                 counter = counter_by_name(agreed.counter) if token_counter is None else token_counter
-                return Tiers(self._store, self._node, agreed, counter, watch)
+                return Tiers(self._store, self._node, agreed, counter, self._steering)
 
             self._tiers = tiers_under(_agree(self._store, loaded, reconfigure, tiers_under))
             self._counter = self._tiers.counter
@@ -144,6 +149,11 @@ class LoomMemory:
             if self._owns_store:
                 self._store.close()
             raise
+        self._migration = Migration(self._tiers)
+        self._store.employ(self._migration, self._migration.work)
+        self._steering.lead(self._tiers, self._migration)
+        if self._steering.is_active:
+            self._store.employ(self._steering, self._steering.work)
         self._llm = llm
         self._compaction = compaction
         if self._tiers.settings.derive:
@@ -189,6 +199,16 @@ class LoomMemory:
     def tiers(self) -> Tiers:
         """The tiers as a whole: writing into them and moving between them."""
         return self._tiers
+
+    @property
+    def migration(self) -> Migration:
+        """Promotions and demotions as jobs: triggers, pressure, and what is queued."""
+        return self._migration
+
+    @property
+    def monitor(self) -> Monitor:
+        """The measures of this memory, each with its target and its alarm: `monitor.table()` for people."""
+        return self._steering.look()
 
     @property
     def l1(self) -> TokenBudgetLayer:
@@ -253,7 +273,9 @@ class LoomMemory:
             raise InvalidInput(f"add_task() takes a Task, not {type(task).__name__}")
         speech = NOTHING_SAID._replace(importance=importance, session_id=session_id)
         draft = self._drafter.task(task, None, speech)
-        return self._tiers.write([draft], _known_tier(tier), on_oversize=on_oversize, again=tier is not None)[0]
+        return self._tiers.write(
+            [draft], None if tier is None else known_tier(tier), on_oversize=on_oversize, again=tier is not None
+        )[0]
 
     def add_fact(
         self,
@@ -295,7 +317,7 @@ class LoomMemory:
 
         A task that names other nodes of this namespace, and not this one, is theirs.
         """
-        if task.action.startswith(ALARM_ACTION):
+        if task.action.startswith((ALARM_ACTION, MONITOR_ACTION)):
             return
         named = {task.source_agent, task.target_agent} - {""}
         # Asked for by name: a tree may have a thousand nodes, and each of them hears every task.
@@ -326,6 +348,7 @@ class LoomMemory:
         record = self._store.get(id)
         if record is not None:
             self._tiers.use(record.seq)
+            self._steering.used(record.seq, record.session_id)
         return record
 
     def get_task(self, task_id: str) -> Task | None:
@@ -447,7 +470,8 @@ class LoomMemory:
         wanted = wanted or Filter()
         if wanted.derived is None and wanted.kind is None:
             wanted = replace(wanted, derived=False)
-        return recall(
+        started = time.perf_counter()
+        found = recall(
             self._store,
             question,
             limit=limit,
@@ -459,6 +483,8 @@ class LoomMemory:
             node=self._node,
             explain=explain,
         )
+        self._steering.searched(time.perf_counter() - started)
+        return found
 
     def search_tasks(self, query: str, limit: int = 10, session_id: str | None = None) -> list[Task]:
         """The tasks that answer a question, best first, wherever they are. What is no fact is a task here."""
@@ -503,6 +529,15 @@ class LoomMemory:
         await asyncio.to_thread(self._store.flush)
         return moved
 
+    def promote(self, id: str, to: MemoryTier | str = MemoryTier.L2) -> Promotion:
+        """Bring a memory back up, to the working tier or (`to="l1"`) into the window, where it stays until others
+        are brought there. It says what moved, or why not."""
+        return self._migration.promote([id], known_tier(to))
+
+    def demote(self, id: str) -> MemoryTier | None:
+        """Let a memory go one tier down, away from the prompt; the tier that has it then, or None: the log alone."""
+        return self._migration.demote([id])[id]
+
     # -- how it stands ---------------------------------------------------------------------------------
 
     @property
@@ -512,7 +547,7 @@ class LoomMemory:
 
     def check_quota(self, tier: MemoryTier | str, incoming: int) -> QuotaCheck:
         """Whether a tier would take so many more tokens, and what would have to happen for it."""
-        known = _known_tier(tier) or MemoryTier.L1
+        known = known_tier(tier)
         return check_quota(known, self.layers[known].token_usage, incoming, self._tiers.rules())
 
     def segments(self) -> Segments:
@@ -526,8 +561,7 @@ class LoomMemory:
         """What the tiers hold, in the terms of a runtime: focus, working, archive, rag."""
         usage, quotas, parts = self._store.usage(self._node), self.quotas, self.segments()
         held = {tier: usage[tier] for tier in MemoryTier if tier in usage}
-        archived = self._store.residents(self._node, MemoryTier.L3)
-        originals = self._store.records(one.record for one in archived)
+        archive = held.get(MemoryTier.L3)
         sizes = [sum(one.tokens for one in part) for part in parts]
         working = held.get(MemoryTier.L2)
         return LayerCounters(
@@ -540,8 +574,8 @@ class LoomMemory:
                 working.misses if working else 0,
             ),
             ArchiveCounters(
-                sum(record.tokens for record in originals.values()),
-                sum(one.tokens for one in archived),
+                self._store.original_tokens(self._node, MemoryTier.L3),
+                archive.tokens if archive else 0,
                 quotas[MemoryTier.L3],
             ),
             RagCounters(
@@ -549,6 +583,27 @@ class LoomMemory:
                 quotas[MemoryTier.L4],
                 self._store.stats()["vectors"],
             ),
+        )
+
+    def restore(
+        self,
+        snapshot: str | Path | Sequence[str | Path],
+        *,
+        namespace: str | None = None,
+        forgotten: bool = False,
+        without: Sequence[str] = (),
+    ) -> Restored:
+        """Bring in what a snapshot holds, in one transaction; every tier is within its budget afterwards.
+
+        See `SqliteStore.restore`.
+        """
+
+        def make_room(transaction: Transaction, nodes: Sequence[str]) -> None:
+            for node in nodes:
+                Tiers(self._store, node, self.settings, self._tiers.counter).make_room(transaction)
+
+        return self._store.restore(
+            snapshot, namespace=namespace, forgotten=forgotten, without=without, then=make_room
         )
 
     def get_stats(self) -> dict[str, Any]:
@@ -578,6 +633,7 @@ class LoomMemory:
             **counts,
             "archived": archive.records,
             "archive_ratio": round(archive.ratio, 2) if archive.records else None,
+            **self.monitor.as_dict(),
         }
 
     # -- life ------------------------------------------------------------------------------------------
@@ -588,6 +644,8 @@ class LoomMemory:
             self._subscription.cancel()
             self._subscription = None
         self._store.dismiss(self)
+        self._store.dismiss(self._migration)
+        self._store.dismiss(self._steering)
         if self._owns_store:
             self._store.close()
 
@@ -601,15 +659,6 @@ class LoomMemory:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._node!r} in {self._store.path or 'memory'}>"
-
-
-def _known_tier(tier: MemoryTier | str | None) -> MemoryTier | None:
-    if tier is None:
-        return None
-    try:
-        return MemoryTier(tier)
-    except ValueError as error:
-        raise InvalidInput(f"there is no tier {tier!r}; the tiers are {', '.join(MemoryTier)}") from error
 
 
 def _known_fact_type(fact_type: FactType | str) -> FactType:

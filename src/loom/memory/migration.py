@@ -2,28 +2,34 @@
 
 Down (demote): what the working tier has no room for leaves to the archive, the archive's oldest to the knowledge
 tier, and what leaves that is still in the log and still found. Up (promote): a record comes to the working tier
-by importance when it is written, or by use, as the profile says. Who leaves is decided in `loom.memory.eviction`.
-No call returns with a tier above its budget, because the budget is enforced before the commit.
+by importance when it is written, and back to it, or into the window, when it is hot. Who leaves is decided in
+`loom.memory.eviction`; what is not done at once is a job of `loom.memory.promotion`. No call returns with a tier
+above its budget, because the budget is enforced before the commit.
 """
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from loom.errors import InvalidInput, OverBudget
-from loom.memory.eviction import choose_victims, rank
+from loom.errors import CorruptStore, InvalidInput, OverBudget
+from loom.memory.eviction import choose_victims, hot_score, rank
 from loom.memory.summarizer import stand_in
 from loom.memory.tokenizer import TokenCounter
 from loom.memory.types import MemoryTier, MemoryType, Receipt
-from loom.settings import AGREED_SETTINGS, EVICTION_WEIGHTS, Admission, Eviction, Profile, Settings
-from loom.storage.base import HEARD, Draft, Record, Resident, Store, Transaction, Usage, Written
+from loom.settings import AGREED_SETTINGS, EVICTION_WEIGHTS, Admission, Eviction, EvictionWeights, Profile, Settings
+from loom.storage.base import FOCUS, HEARD, Draft, Record, Resident, Store, Transaction, Usage, Written
 
-__all__ = ["Moved", "TierRules", "Tiers"]
+__all__ = ["Lifted", "Move", "Moved", "Observer", "Room", "TierRules", "Tiers", "Tuning"]
+
+log = logging.getLogger("loom.migration")
 
 L1, L2, L3, L4 = MemoryTier.L1, MemoryTier.L2, MemoryTier.L3, MemoryTier.L4
 
@@ -34,6 +40,13 @@ _L4_LOW = 0.95
 _SHORTLIST = 64
 # How many of the newest records say what the present work is.
 _RECENT = 32
+# The share of the window that what was brought back into it may take: the newest records have the rest.
+_FOCUS_SHARE = 0.25
+# After this long without a use, a record is half as hot for having been used recently.
+_HALF_LIFE_S = 24 * 3600.0
+
+# Knowledge and summaries have their own tiers, and do not leave them for being read.
+_DRAWN = (MemoryType.FACT, MemoryType.SUMMARY)
 
 _STORED = AGREED_SETTINGS - {"embedder"}
 
@@ -77,19 +90,52 @@ class TierRules(NamedTuple):
         return self.profile.admission is Admission.WRITE_AND_USE
 
 
-class Changed(Protocol):
-    """Told after a commit that moved something: what each tier but the window held at most, and holds now."""
+class Move(StrEnum):
+    """Which way something moved."""
 
-    def __call__(self, peaks: Mapping[str, int], totals: Mapping[str, Usage], rules: TierRules) -> None: ...
+    PROMOTION = "promotion"
+    DEMOTION = "demotion"
 
 
-class _Room(NamedTuple):
+class Observer(Protocol):
+    """Told what happens in the tiers."""
+
+    def changed(self, peaks: Mapping[str, int], totals: Mapping[str, Usage], rules: TierRules) -> None:
+        """After a commit that moved something: what each tier but the window held at most, and holds now."""
+        ...
+
+    def took(self, move: Move, seconds: float) -> None:
+        """How long a move took."""
+        ...
+
+    def admitted(self, tokens: int) -> None:
+        """So many tokens came to the working tier with a write."""
+        ...
+
+
+class Room(NamedTuple):
     """What making room came to."""
 
     moved: Moved
     peaks: Mapping[str, int]
     totals: Mapping[str, Usage]
     rules: TierRules
+
+
+class Lifted(NamedTuple):
+    """What came of lifting records: those that moved, why the others did not, and how hot each one is."""
+
+    moved: tuple[int, ...]
+    refused: Mapping[int, str]
+    scores: Mapping[int, float]
+    room: Room
+
+
+class Tuning(NamedTuple):
+    """What holds instead of the profile's."""
+
+    eviction_weights: EvictionWeights
+    promotion_threshold: float
 
 
 class _State(NamedTuple):
@@ -104,13 +150,19 @@ class Tiers:
     """The four tiers of one node of a store."""
 
     def __init__(
-        self, store: Store, node: str, settings: Settings, counter: TokenCounter, changed: Changed | None = None
+        self,
+        store: Store,
+        node: str,
+        settings: Settings,
+        counter: TokenCounter,
+        observer: Observer | None = None,
     ) -> None:
         self.store = store
         self.node = node
         self.counter = counter
         self._state = _State(None, settings, TierRules.of(settings))
-        self._changed = changed
+        self._observer = observer
+        self._tuning: Tuning | None = None
 
     # -- what holds ----------------------------------------------------------------------------------
 
@@ -121,6 +173,19 @@ class Tiers:
     def rules(self) -> TierRules:
         """The rules as the file has them now: another process may have changed them."""
         return self._follow(None, self.store.settings(self.node))
+
+    def tune(self, weights: EvictionWeights, promotion_threshold: float) -> None:
+        """Let these weights and this threshold hold instead of the profile's, in this process."""
+        self._tuning = Tuning(weights, promotion_threshold)
+        self._state = self._state._replace(rules=self._rules_of(self._state.settings))
+
+    def _rules_of(self, settings: Settings) -> TierRules:
+        rules = TierRules.of(settings)
+        return (
+            rules
+            if self._tuning is None
+            else rules._replace(profile=replace(rules.profile, **self._tuning._asdict()))
+        )
 
     def _rules_in(self, transaction: Transaction) -> TierRules:
         """The rules as this transaction finds them."""
@@ -134,7 +199,7 @@ class Tiers:
         other = {name: stored[name] for name in _STORED & stored.keys() if stored[name] != getattr(own, name)}
         if other:
             settings = replace(own, **other)
-            state = _State(revision, settings, TierRules.of(settings))
+            state = _State(revision, settings, self._rules_of(settings))
         elif revision is not None:
             state = state._replace(revision=revision)
         self._state = state  # at once, so that no thread sees new settings with old rules
@@ -161,7 +226,7 @@ class Tiers:
             raise InvalidInput(f"on_oversize is 'archive' or 'reject', not {on_oversize!r}")
         if not drafts:
             return []
-        room: _Room | None = None
+        room: Room | None = None
         with self.store.transaction() as transaction:
             rules = self._rules_in(transaction)
             placed = [self._before_writing(draft, tier, rules, on_oversize) for draft in drafts]
@@ -171,14 +236,19 @@ class Tiers:
                 for one, draft in zip(written, placed, strict=True)
                 if (one.node != self.node and self._hear(transaction, one.seq, draft)) or one.created or again
             ]
-            # The window takes care of itself.
+            largest = max((draft.window_tokens or draft.tokens for draft in placed if draft.tier == L1), default=0)
+            if largest > (1 - _FOCUS_SHARE) * rules.budgets[L1]:
+                self._free_focus(transaction, largest, rules)
+            # Otherwise the window takes care of itself.
             if tier not in (None, L1) or any(
                 rules.admits(one.importance) or draft.tokens > rules.largest[L1] for one, draft in arrivals
             ):
                 room = self._place(transaction, arrivals, tier, rules)
             places = self._places(transaction, written, placed)
         if room is not None:
-            self._tell(room)
+            self.tell_room(room)
+            if self._observer is not None:
+                self._observer.admitted(sum(draft.tokens for one, draft in arrivals if rules.admits(one.importance)))
         return [
             Receipt(one.id, place, draft.tokens, one.version, one.created, self._note(one, draft, place, tier, rules))
             for one, draft, place in zip(written, placed, places, strict=True)
@@ -214,7 +284,7 @@ class Tiers:
         arrivals: Sequence[tuple[Written, Draft]],
         tier: MemoryTier | None,
         rules: TierRules,
-    ) -> _Room:
+    ) -> Room:
         """Let records enter the tiers beside the window, and make room."""
         working: list[int] = []
         others: dict[MemoryTier, list[tuple[int, int]]] = {L3: [], L4: []}
@@ -308,38 +378,184 @@ class Tiers:
             ]
             self.admit(transaction, homeless, tier, "restored")
 
-    # -- promotion by use ------------------------------------------------------------------------------
+    # -- promotion -------------------------------------------------------------------------------------
 
     def use(self, *records: int) -> None:
-        """Note that records were used; bring them to the working tier where the profile asks for that."""
-        self.store.touch(records, self.node)
-        profile = self.rules().profile
-        if profile.admission is Admission.IMPORTANCE:
-            return
-        if profile.admission is Admission.FREQUENCY:
-            self._admit([one for one in records if self.store.uses(one, self.node) >= profile.l2_admission_uses])
-            return
-        recent = {seq for seq, _ in self.store.window(self.node)}
-        missing = [one for one in records if not self.store.resides(one, L2, self.node)]
-        for one in records:
-            self.store.count_lookup(self.node, L2, one not in missing or one in recent)
-        self._admit(missing)
+        """Note that records were used, and bring those back to the working tier that are hot enough.
 
-    def _admit(self, records: Sequence[int]) -> None:
-        wanted = [one for one in records if not self.store.resides(one, L2, self.node)]
-        if self.store.read_only or not wanted:
+        Where importance leads, what was important comes back; where use leads, everything that is used.
+        """
+        self.store.touch(records, self.node)
+        rules = self.rules()
+        admission = rules.profile.admission
+        absent = self.store.absent(records, L2, self.node)
+        missing = [one for one, _, _ in absent]
+        if admission is Admission.FREQUENCY:
+            uses = rules.profile.l2_admission_uses
+            missing = [one for one in missing if self.store.uses(one, self.node) >= uses]
+        elif admission is Admission.IMPORTANCE:
+            missing = [one for one, importance, kind in absent if rules.admits(importance) and kind not in _DRAWN]
+        else:
+            recent = {seq for seq, _ in self.store.window(self.node)}
+            for one in records:
+                self.store.count_lookup(self.node, L2, one not in missing or one in recent)
+        if missing and not self.store.read_only:
+            started = time.perf_counter()
+            with self.store.transaction() as transaction:
+                lifted = self.lift(transaction, missing, L2)
+            self.tell(lifted, started)
+
+    def lift(
+        self,
+        transaction: Transaction,
+        records: Sequence[int],
+        target: MemoryTier,
+        *,
+        threshold: float | None = None,
+        now: bool = False,
+    ) -> Lifted:
+        """Bring records up to the working tier or into the window: hot enough, room, loaded and whole, entered.
+
+        The threshold is the profile's unless given. `now` is for what is decided already: neither that, nor rest, nor
+        importance counts.
+        """
+        rules = self._rules_in(transaction)
+        scores, refused = self.hot_enough(transaction, records, target, threshold=threshold, now=now)
+        wanted = sorted((one for one in scores if one not in refused), key=lambda one: (-scores[one], one))
+        loaded, damaged = self._load(transaction, wanted)
+        knowledge = {} if now else {one.seq: "it is knowledge, which L4 has" for one in loaded if one.kind in _DRAWN}
+        sizes, too_large = self._sizes([one for one in loaded if one.seq not in knowledge], target, rules)
+        if sizes:
+            self._reserve(transaction, sum(sizes.values()), target, rules)
+            self._come_up(transaction, sizes, target)
+        room = self._make_room(transaction, rules)
+        return Lifted(tuple(sizes), refused | damaged | knowledge | too_large, scores, room)
+
+    def hot_enough(
+        self,
+        transaction: Transaction,
+        records: Sequence[int],
+        target: MemoryTier,
+        *,
+        threshold: float | None = None,
+        now: bool = False,
+    ) -> tuple[dict[int, float], dict[int, str]]:
+        """How hot records are, from 0 to 1, and why some of them do not come up; with `now` all of them do."""
+        rules = self._rules_in(transaction)
+        known = transaction.as_residents(records, self.node)
+        scores = self._hot_scores(transaction, known, rules)
+        refused = {one: "it is gone" for one in records if one not in scores}
+        for one in self._already(transaction, scores, target):
+            refused[one] = f"it is in {target.upper()} already"
+        if not now:
+            threshold = rules.profile.promotion_threshold if threshold is None else threshold
+            by_importance = rules.profile.admission is Admission.IMPORTANCE
+            resting = transaction.left_within(list(scores), L2, self.node, "full", rules.profile.promotion_rest)
+            for resident in known:
+                number, importance = resident.record, resident.importance
+                if scores[number] < threshold:
+                    refused[number] = f"its hot score is {scores[number]:.2f}, below {threshold:.2f}"
+                elif number in resting:
+                    refused[number] = "it has only just left; it rests before it comes back"
+                elif by_importance and target is L2 and not rules.admits(importance):
+                    refused[number] = f"its importance is {importance:.2f}, and importance leads in this profile"
+        return scores, refused
+
+    def _hot_scores(
+        self, transaction: Transaction, residents: Sequence[Resident], rules: TierRules
+    ) -> dict[int, float]:
+        most_uses = max(transaction.most_uses(self.node, L2), *(one.uses for one in residents), 1)
+        weights = rules.profile.eviction_weights
+        relevance = self._relevance(transaction, [one.record for one in residents]) if weights.relevance else {}
+        at = self.store.clock().timestamp()
+        return {
+            one.record: hot_score(
+                one._replace(relevance=relevance.get(one.record)),
+                at,
+                half_life_s=_HALF_LIFE_S,
+                most_uses=most_uses,
+                weights=weights,
+            )
+            for one in residents
+        }
+
+    def _already(self, transaction: Transaction, records: Iterable[int], target: MemoryTier) -> set[int]:
+        if target is L1:
+            recent = dict(transaction.window(self.node))
+            return {one for one in records if one in recent}
+        return {one for one in records if transaction.resides(one, target, self.node)}
+
+    def _load(self, transaction: Transaction, records: Sequence[int]) -> tuple[list[Record], dict[int, str]]:
+        """Read records whole, unpacked and compared with their checksums; of those that are damaged, what is wrong.
+
+        Most batches are sound: only where one is not are they read one by one.
+        """
+        try:
+            found = transaction.records(records)
+            return [found[one] for one in records if one in found], {}
+        except CorruptStore as error:
+            if len(records) == 1:
+                log.warning("a record cannot be moved: %s", error)
+                return [], {records[0]: str(error)}
+        loaded: list[Record] = []
+        damaged: dict[int, str] = {}
+        for one in records:
+            sound, bad = self._load(transaction, [one])
+            loaded += sound
+            damaged |= bad
+        return loaded, damaged
+
+    def _sizes(
+        self, records: Sequence[Record], target: MemoryTier, rules: TierRules
+    ) -> tuple[dict[int, int], dict[int, str]]:
+        """What each record takes in the target, as far as they fit together; why the others do not."""
+        room = self._focus_room(rules) if target is L1 else rules.largest[target]
+        sizes: dict[int, int] = {}
+        refused: dict[int, str] = {}
+        for record in records:
+            size = record.tokens
+            if target is L1 and size > room:
+                size = self._stand_in_tokens(record)
+            if size > room:
+                refused[record.seq] = f"{size:,} tokens are more than {target.upper()} takes ({room:,})"
+            elif sum(sizes.values()) + size > room:
+                refused[record.seq] = f"{target.upper()} takes no more at once"
+            else:
+                sizes[record.seq] = size
+        return sizes, refused
+
+    def _reserve(self, transaction: Transaction, tokens: int, target: MemoryTier, rules: TierRules) -> None:
+        """Let others leave the target first, so that those who come are not among those who must go."""
+        if target is L1:
+            held = transaction.residents(self.node, FOCUS)
+            excess = sum(one.tokens for one in held) + tokens - self._focus_room(rules)
+            victims = choose_victims(held, excess, Eviction.WEIGHTED, EVICTION_WEIGHTS["without_vectors"])
+            transaction.leave([one.record for one in victims], FOCUS, self.node, "full")
             return
-        with self.store.transaction() as transaction:
-            rules = self._rules_in(transaction)
-            found = transaction.records(wanted)
-            fitting = [one for one in wanted if one in found and found[one].tokens <= rules.largest[L2]]
-            if not fitting:
-                return
-            for tier in (L3, L4):  # they come back whole: their stand-ins have done their work
-                transaction.leave(fitting, tier, self.node, "promoted")
-            transaction.enter(fitting, L2, self.node, "used")
-            room = self._make_room(transaction, rules)
-        self._tell(room)
+        held_tokens = transaction.totals(self.node).get(L2, Usage()).tokens
+        if rules.is_full(L2, held_tokens + tokens):
+            low = math.floor(rules.profile.l2_watermark.low * rules.budgets[L2])
+            self._demote_working(transaction, held_tokens + tokens - low, rules)
+
+    def _come_up(self, transaction: Transaction, sizes: Mapping[int, int], target: MemoryTier) -> None:
+        """Enter the target. In the working tier records are whole: their stand-ins have done their work."""
+        records = list(sizes)
+        if target is L1:
+            transaction.enter(records, FOCUS, self.node, "promoted", list(sizes.values()))
+            return
+        for tier in (L3, L4):
+            transaction.leave(records, tier, self.node, "promoted")
+        transaction.enter(records, L2, self.node, "promoted")
+
+    def _focus_room(self, rules: TierRules) -> int:
+        return math.floor(_FOCUS_SHARE * rules.budgets[L1])
+
+    def _free_focus(self, transaction: Transaction, incoming: int, rules: TierRules) -> None:
+        """Let so much of what was brought back leave the window that a large newcomer has room in it."""
+        held = transaction.arrivals(self.node, FOCUS)
+        excess = sum(size for _, size in held) + incoming - rules.budgets[L1]
+        victims = _oldest(held, excess, 0) if excess > 0 else []
+        transaction.leave([record for record, _ in victims], FOCUS, self.node, "full")
 
     # -- demotion --------------------------------------------------------------------------------------
 
@@ -357,7 +573,7 @@ class Tiers:
             room = self._make_room(transaction, rules)
         moved = room.moved._replace(l1_to_l2=admitted)
         if any(moved):
-            self._tell(room)
+            self.tell_room(room)
         return moved
 
     def _admit_from_window(self, transaction: Transaction, rules: TierRules) -> int:
@@ -390,7 +606,7 @@ class Tiers:
                 victims = _oldest(transaction.arrivals(self.node, tier), tokens, 0)
                 count = self._send_on(transaction, victims, tier, rules)
             room = self._make_room(transaction, rules)
-        self._tell(room)
+        self.tell_room(room)
         return count
 
     def clear(self, tier: MemoryTier) -> int:
@@ -402,25 +618,34 @@ class Tiers:
                 everyone = [record for record, _ in transaction.arrivals(self.node, tier)]
                 count = transaction.leave(everyone, tier, self.node, "cleared")
             room = self._make_room(transaction, self._rules_in(transaction))
-        self._tell(room)
+        self.tell_room(room)
         return count
 
     def _shorten_window(self, transaction: Transaction, tokens: int) -> int:
         freed = count = 0
         last = 0
+        back = {record for record, _ in transaction.arrivals(self.node, FOCUS)}
+        leaving: list[int] = []
         for seq, size in reversed(transaction.window(self.node)):
             if freed >= tokens:
                 break
-            freed, count, last = freed + size, count + 1, seq
-        if count:
+            freed, count = freed + size, count + 1
+            if seq in back:
+                leaving.append(seq)
+            else:
+                last = seq
+        transaction.leave(leaving, FOCUS, self.node, "cleared")
+        if last:
             transaction.narrow_window(self.node, last)
         return count
 
-    def _make_room(self, transaction: Transaction, rules: TierRules) -> _Room:
+    def _make_room(self, transaction: Transaction, rules: TierRules) -> Room:
         """Send on what is over the marks, from the working tier down; everything is within budget afterwards."""
         moved = Moved()
         totals = transaction.totals(self.node)
         peaks: dict[str, int] = {}
+        if totals.get(FOCUS, Usage()).tokens > self._focus_room(rules):  # the budget was larger
+            self._free_focus(transaction, rules.budgets[L1] - self._focus_room(rules), rules)
         for tier in (L2, L3, L4):
             peaks[tier] = totals.get(tier, Usage()).tokens
             if not rules.is_full(tier, peaks[tier]):
@@ -439,17 +664,47 @@ class Tiers:
                 victims = _oldest(transaction.arrivals(self.node, L4), excess, 0)
                 moved = moved._replace(l4_to_log=self._send_on(transaction, victims, L4, rules))
             totals = transaction.totals(self.node)  # the next tier may have taken something in
-        return _Room(moved, peaks, totals, rules)
+        return Room(moved, peaks, totals, rules)
 
     def _demote_working(self, transaction: Transaction, excess: int, rules: TierRules) -> int:
         """Working tier to archive: the least worthy leave, a stand-in takes the place of each."""
+        started = time.perf_counter()
         residents = transaction.residents(self.node, L2)
         victims = [one.record for one in self._choose(transaction, residents, excess, rules.profile)]
-        transaction.leave(victims, L2, self.node, "full")
-        records = transaction.records(victims)
-        arrivals = [(seq, self._stand_in_tokens(records[seq])) for seq in victims if seq in records]
+        count = self._archive(transaction, victims, "full", rules)
+        if self._observer is not None:
+            self._observer.took(Move.DEMOTION, time.perf_counter() - started)
+        return count
+
+    def _archive(self, transaction: Transaction, victims: Sequence[int], reason: str, rules: TierRules) -> int:
+        """Let records leave the working tier for their stand-ins; one that cannot be read leaves without."""
+        left = transaction.leave(victims, L2, self.node, reason)
+        records, _ = self._load(transaction, victims)
+        arrivals = [(record.seq, self._stand_in_tokens(record)) for record in records]
         self._enter_stand_ins(transaction, arrivals, L3, "demoted", rules)
-        return len(victims)
+        return left
+
+    def lower(self, transaction: Transaction, records: Sequence[int], tier: MemoryTier, reason: str) -> Room:
+        """Let those of the records that are in a tier leave it for the next one down."""
+        rules = self._rules_in(transaction)
+        if tier is L1:
+            transaction.leave(records, FOCUS, self.node, reason)
+        elif tier is L2:
+            there = [one for one in records if transaction.resides(one, L2, self.node)]
+            self._archive(transaction, there, reason, rules)
+        else:
+            sizes = dict(transaction.arrivals(self.node, tier))
+            self._send_on(transaction, [(one, sizes[one]) for one in records if one in sizes], tier, rules, reason)
+        return self._make_room(transaction, rules)
+
+    def least_worthy(self, transaction: Transaction, tier: MemoryTier, tokens: int) -> list[int]:
+        """Who would leave a tier first, until so many tokens are free."""
+        if tier is L2:
+            residents = transaction.residents(self.node, L2)
+            profile = self._rules_in(transaction).profile
+            return [one.record for one in self._choose(transaction, residents, tokens, profile)]
+        place = FOCUS if tier is L1 else tier
+        return [record for record, _ in _oldest(transaction.arrivals(self.node, place), tokens, 0)]
 
     def _choose(
         self, transaction: Transaction, residents: list[Resident], excess: int, profile: Profile
@@ -502,18 +757,30 @@ class Tiers:
         return entered
 
     def _send_on(
-        self, transaction: Transaction, victims: Sequence[tuple[int, int]], tier: MemoryTier, rules: TierRules
+        self,
+        transaction: Transaction,
+        victims: Sequence[tuple[int, int]],
+        tier: MemoryTier,
+        rules: TierRules,
+        reason: str = "full",
     ) -> int:
         """Archive to knowledge, and from there to the log alone."""
-        transaction.leave([record for record, _ in victims], tier, self.node, "full")
+        transaction.leave([record for record, _ in victims], tier, self.node, reason)
         if tier is L3:
             self._enter_stand_ins(transaction, victims, L4, "demoted", rules)
         return len(victims)
 
-    def _tell(self, room: _Room) -> None:
+    def tell(self, lifted: Lifted, started: float) -> None:
+        """After the commit of a promotion that began at `started`, by `time.perf_counter`."""
+        if lifted.moved:
+            if self._observer is not None:
+                self._observer.took(Move.PROMOTION, time.perf_counter() - started)
+            self.tell_room(lifted.room)
+
+    def tell_room(self, room: Room) -> None:
         """After the commit, as whoever hears it may want to write."""
-        if self._changed is not None:
-            self._changed(room.peaks, room.totals, room.rules)
+        if self._observer is not None:
+            self._observer.changed(room.peaks, room.totals, room.rules)
 
 
 def _oldest(arrivals: Sequence[tuple[int, int]], tokens: int, count: int) -> list[tuple[int, int]]:

@@ -27,6 +27,7 @@ __all__ = [
     "StoredSummary",
     "TaskSummary",
     "Trust",
+    "known_tier",
     "record_as_fact",
     "record_as_summary",
     "record_as_task",
@@ -44,6 +45,14 @@ class MemoryTier(StrEnum):
     L2_WORKING = "l2"
     L3_SESSION = "l3"
     L4_GLOBAL = "l4"
+
+
+def known_tier(tier: MemoryTier | str) -> MemoryTier:
+    """The tier of a name."""
+    try:
+        return MemoryTier(tier)
+    except ValueError as error:
+        raise InvalidInput(f"there is no tier {tier!r}; the tiers are {', '.join(MemoryTier)}") from error
 
 
 class MemoryType(StrEnum):

@@ -13,12 +13,13 @@ import json
 import sqlite3
 from collections.abc import Iterable, Sequence
 
-from loom.storage.base import HEARD, Resident, Usage
+from loom.storage.base import FOCUS, HEARD, Resident, Usage
 
 __all__ = [
     "WINDOW",
     "TierBooks",
     "arrivals",
+    "as_residents",
     "places_of",
     "residents",
     "resides",
@@ -37,7 +38,8 @@ _BUDGET_SETTING = "l1_token_budget"
 def window(connection: sqlite3.Connection, namespace: int, node: str) -> list[tuple[int, int]]:
     """Number and tokens of each record in a node's window, newest first.
 
-    A record larger than the whole budget is passed over, unless it was written with a stand-in's size.
+    What was brought back into it has its room first. A record larger than the whole budget is passed over, unless it
+    was written with a stand-in's size.
     """
     (room,) = connection.execute(
         "SELECT value FROM settings WHERE namespace = ? AND node = ? AND key = ?", (namespace, node, _BUDGET_SETTING)
@@ -45,8 +47,8 @@ def window(connection: sqlite3.Connection, namespace: int, node: str) -> list[tu
     marks = {
         tier: (since, items)
         for tier, since, items in connection.execute(
-            "SELECT tier, since, items FROM tiers WHERE namespace = ? AND node = ? AND tier IN (?, ?)",
-            (namespace, node, WINDOW, HEARD),
+            "SELECT tier, since, items FROM tiers WHERE namespace = ? AND node = ? AND tier IN (?, ?, ?)",
+            (namespace, node, WINDOW, HEARD, FOCUS),
         )
     }
     since = marks.get(WINDOW, (0, 0))[0]
@@ -64,8 +66,14 @@ def window(connection: sqlite3.Connection, namespace: int, node: str) -> list[tu
         )
         rows = heapq.merge(rows, heard, key=lambda row: row[0], reverse=True)
     budget = left = float("inf") if room is None else json.loads(room)
+    back: dict[int, int] = {}
+    if marks.get(FOCUS, (0, 0))[1]:
+        back = dict(arrivals(connection, namespace, node, FOCUS))
+        left -= sum(back.values())
     found: list[tuple[int, int]] = []
     for seq, tokens, shorter in rows:
+        if seq in back:
+            continue
         size = tokens if tokens <= budget or shorter is None else shorter
         if size > budget:
             continue
@@ -73,7 +81,7 @@ def window(connection: sqlite3.Connection, namespace: int, node: str) -> list[tu
             break
         left -= size
         found.append((seq, size))
-    return found
+    return sorted([*found, *back.items()], reverse=True) if back else found
 
 
 def windows(connection: sqlite3.Connection, namespace: int, nodes: Iterable[str] | None) -> list[int]:
@@ -87,8 +95,8 @@ def windows(connection: sqlite3.Connection, namespace: int, nodes: Iterable[str]
                 "SELECT (SELECT min(r.node) FROM records r WHERE r.namespace = ?1 AND r.tier = 'l1' "
                 "AND r.node > found.node) FROM found WHERE found.node IS NOT NULL"
                 ") SELECT node FROM found WHERE node IS NOT NULL UNION "
-                "SELECT node FROM tiers WHERE namespace = ?1 AND tier = ?2 AND items > 0",
-                (namespace, HEARD),
+                "SELECT node FROM tiers WHERE namespace = ?1 AND tier IN (?2, ?3) AND items > 0",
+                (namespace, HEARD, FOCUS),
             )
         ]
     return [seq for node in nodes for seq, _ in window(connection, namespace, node)]
@@ -142,6 +150,19 @@ def residents(connection: sqlite3.Connection, namespace: int, node: str, tier: s
         "FROM residents p LEFT JOIN accesses a ON a.namespace = p.namespace AND a.record = p.record "
         "AND a.node = p.node WHERE p.namespace = ? AND p.node = ? AND p.tier = ? ORDER BY p.entered, p.record",
         (namespace, node, tier),
+    )
+    return list(map(Resident._make, rows))
+
+
+def as_residents(connection: sqlite3.Connection, namespace: int, node: str, records: Sequence[int]) -> list[Resident]:
+    """Records wherever they are, as if they had just entered a tier: what they measure, and how a node used them."""
+    rows = connection.execute(
+        "SELECT r.seq, r.tokens, r.importance, r.seq, r.committed_at / 1e6, coalesce(a.count, 0), "
+        "coalesce(a.last_at, r.committed_at) / 1e6, "
+        "CASE WHEN a.count > 0 THEN coalesce(a.previous_at, r.committed_at) / 1e6 END, NULL "
+        "FROM records r LEFT JOIN accesses a ON a.namespace = r.namespace AND a.record = r.seq AND a.node = ?2 "
+        "WHERE r.namespace = ?1 AND r.version > 0 AND r.seq IN (SELECT value FROM json_each(?3)) ORDER BY r.seq",
+        (namespace, node, json.dumps([*records])),
     )
     return list(map(Resident._make, rows))
 

@@ -18,6 +18,7 @@ from loom.storage.engine import from_micros
 __all__ = [
     "ENTRY_COLUMNS",
     "RECORD_COLUMNS",
+    "check_row",
     "checksum",
     "dump_json",
     "id_hash",
@@ -118,7 +119,8 @@ def _parsed_settings(rows: tuple[tuple[str, str], ...]) -> dict[str, Any]:
     return {key: json.loads(value) for key, value in rows}
 
 
-def to_record(row: tuple[Any, ...]) -> Record:
+def check_row(row: tuple[Any, ...]) -> None:
+    """Refuse a row of `RECORD_COLUMNS` that is not what was written."""
     if checksum(row[:24]) != row[24]:
         if row[26] is not None:
             raise CorruptStore(
@@ -129,6 +131,10 @@ def to_record(row: tuple[Any, ...]) -> Record:
             f"record {row[4]!r} (number {row[0]}) does not match its checksum: the file was damaged. "
             "Run check() for the full list, and restore a backup."
         )
+
+
+def to_record(row: tuple[Any, ...]) -> Record:
+    check_row(row)
     return Record(
         seq=row[0],
         id=row[4],

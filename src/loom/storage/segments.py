@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from loom.errors import CorruptStore
 
-__all__ = ["DamagedSegment", "Segment", "open_segment", "write_segment"]
+__all__ = ["DamagedSegment", "Segment", "open_segment", "sync_folder", "write_segment"]
 
 Array = npt.NDArray[Any]
 
@@ -87,7 +87,7 @@ def write_segment(path: Path, header: Mapping[str, Any], arrays: Mapping[str, Ar
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
 def open_segment(path: Path) -> Segment:
@@ -140,7 +140,8 @@ def _checksum(array: Array) -> int:
     return zlib.crc32(np.ascontiguousarray(array).data.cast("B")) if array.size else 0
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Let a new name in a folder survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -11,12 +11,12 @@ import os
 import sqlite3
 import time
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from loom.errors import (
     Closed,
@@ -33,6 +33,7 @@ from loom.storage import checking, forgetting, upkeep
 from loom.storage.analysis import ANALYSIS_VERSION
 from loom.storage.archive import ArchiveStats, statistics
 from loom.storage.base import (
+    FOCUS,
     HEARD,
     Access,
     Candidates,
@@ -85,6 +86,10 @@ from loom.storage.searching import Searcher, check_limit
 from loom.storage.transactions import EMBED, EMPTY_VECTORS, SqliteTransaction, read_vectors
 from loom.storage.upkeep import MAX_ATTEMPTS, Chore, Embed
 from loom.storage.worker import LeaseLost
+
+if TYPE_CHECKING:
+    from loom.storage.snapshot_staging import Restored
+    from loom.storage.snapshots import Snapshot
 
 __all__ = ["SqliteStore"]
 
@@ -281,6 +286,10 @@ class SqliteStore:
         if not self.read_only:
             self._upkeep.give_chore(owner, chore)
 
+    def hurry(self) -> None:
+        """Let the chores be looked at now, and not when there is time."""
+        self._upkeep.hurry()
+
     def dismiss(self, owner: object) -> None:
         """Do an owner's background work no more."""
         self._upkeep.take_chore(owner, self._close_timeout_s)
@@ -324,11 +333,14 @@ class SqliteStore:
     def space(self) -> tuple[str, int] | None:
         """Name and dimensions of the embedding space in use, if there is one."""
         with self._reading() as connection:
-            row = connection.execute(
-                "SELECT s.name, s.dimensions FROM settings JOIN spaces s ON s.number = value "
-                "WHERE namespace = ? AND node = '' AND key = 'space'",
-                (self._number,),
-            ).fetchone()
+            return self._space_in(connection)
+
+    def _space_in(self, connection: sqlite3.Connection) -> tuple[str, int] | None:
+        row = connection.execute(
+            "SELECT s.name, s.dimensions FROM settings JOIN spaces s ON s.number = value "
+            "WHERE namespace = ? AND node = '' AND key = 'space'",
+            (self._number,),
+        ).fetchone()
         return None if row is None else (str(row[0]), int(row[1]))
 
     # -- writing -------------------------------------------------------------------------------------
@@ -488,7 +500,7 @@ class SqliteStore:
         with self._reading() as connection:
             recent = (WINDOW,) if any(seq == record for seq, _ in window(connection, self._number, node)) else ()
             places = places_of(connection, self._number, record)
-        return recent + tuple(tier for where, tier in places if where == node and tier != HEARD)
+        return recent + tuple(tier for where, tier in places if where == node and tier not in (HEARD, FOCUS))
 
     def usage(self, node: str) -> dict[str, Usage]:
         """What each tier of a node holds; a tier that was never used is missing."""
@@ -496,6 +508,27 @@ class SqliteStore:
             recent = window(connection, self._number, node)
             found = totals(connection, self._number, node)
         return {WINDOW: Usage(len(recent), sum(tokens for _, tokens in recent))} | found
+
+    def original_tokens(self, node: str, tier: str) -> int:
+        """The tokens of the records behind a tier other than the window, whatever stands for them there."""
+        with self._reading() as connection:
+            (tokens,) = connection.execute(
+                "SELECT ifnull(sum(r.tokens), 0) FROM residents p JOIN records r ON r.seq = p.record "
+                "WHERE p.namespace = ? AND p.node = ? AND p.tier = ?",
+                (self._number, node, tier),
+            ).fetchone()
+        return int(tokens)
+
+    def following(self, record: int, limit: int) -> list[int]:
+        """The records that were written next in the session of one, the nearest first."""
+        with self._reading() as connection:
+            rows = connection.execute(
+                "SELECT n.seq FROM records r JOIN records n ON n.session_hash = r.session_hash AND n.seq > r.seq "
+                "WHERE r.seq = ?1 AND r.namespace = ?2 AND n.namespace = ?2 AND n.version > 0 "
+                "ORDER BY n.seq LIMIT ?3",
+                (record, self._number, limit),
+            ).fetchall()
+        return [seq for (seq,) in rows]
 
     def residents(self, node: str, tier: str) -> list[Resident]:
         """Who is in a tier other than the window, oldest arrival first."""
@@ -507,6 +540,16 @@ class SqliteStore:
         """Whether a record is in a tier other than the window."""
         with self._reading() as connection:
             return resides(connection, self._number, record, tier, node)
+
+    def absent(self, records: Iterable[int], tier: str, node: str) -> list[tuple[int, float, str]]:
+        """Number, importance and kind of those records that are not in a tier other than the window."""
+        with self._reading() as connection:
+            return connection.execute(
+                "SELECT r.seq, r.importance, r.kind FROM records r WHERE r.seq IN (SELECT value FROM json_each(?1)) "
+                "AND r.namespace = ?2 AND r.version > 0 AND NOT EXISTS (SELECT 1 FROM residents p "
+                "WHERE p.namespace = ?2 AND p.node = ?3 AND p.tier = ?4 AND p.record = r.seq) ORDER BY r.seq",
+                (json.dumps([*records]), self._number, node, tier),
+            ).fetchall()
 
     def window(self, node: str) -> list[tuple[int, int]]:
         """Number and tokens of each record in the node's window, newest first."""
@@ -848,6 +891,52 @@ class SqliteStore:
         finally:
             with suppress(OSError):  # a folder that cannot be written: the error above says so
                 temporary.unlink(missing_ok=True)
+
+    def snapshot(
+        self,
+        path: str | Path,
+        *,
+        parent: str | Path | None = None,
+        namespaces: Sequence[str] | None = None,
+    ) -> Snapshot:
+        """Write everything this namespace (or those named) holds to a `.hctx` file, while others go on writing.
+
+        With a `parent`, only what has changed since that snapshot; restoring needs both then. Replaces `path` when
+        complete.
+        """
+        from loom.storage import snapshots
+
+        self._check_open()
+        return snapshots.take(self, path, parent=parent, namespaces=namespaces)
+
+    def restore(
+        self,
+        snapshot: str | Path | Sequence[str | Path],
+        *,
+        namespace: str | None = None,
+        forgotten: bool = False,
+        without: Collection[str] = (),
+        then: Callable[[SqliteTransaction, list[str]], None] | None = None,
+    ) -> Restored:
+        """Bring what a snapshot holds of a namespace (its own name's, or the only one) into this one, all or nothing.
+
+        What is here already stays as it is, and does not come twice; an id with another text raises `IdConflict`.
+        What was forgotten here since stays forgotten, unless `forgotten` is True. Entries of the scopes `without`
+        stay out. `then` is called in the same transaction with the nodes that have records in tiers.
+        """
+        from loom.storage.snapshot_merging import Merge
+        from loom.storage.snapshot_staging import staged_aside
+        from loom.storage.snapshots import as_chain
+
+        self._check_open()
+        if self.read_only:
+            raise ReadOnly(f"{self.path} was opened read-only; open it without read_only=True to restore into it")
+        with staged_aside(as_chain(snapshot), self.path) as stage, self.transaction() as transaction:
+            merge = Merge(self, transaction, stage, namespace, forgotten=forgotten, without=without)
+            done = merge.run()
+            if then is not None:
+                then(transaction, merge.nodes)
+        return done
 
     def stats(self) -> dict[str, int]:
         """Counts and sizes, as they are stored now."""

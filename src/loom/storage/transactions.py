@@ -17,7 +17,17 @@ from loom.storage.archive import CONTENT, DATA
 from loom.storage.base import HEARD, Draft, Entry, Job, Record, Resident, Usage, Vector, Written
 from loom.storage.engine import from_micros, to_micros
 from loom.storage.projections import active_space, advance, read_state
-from loom.storage.residency import WINDOW, TierBooks, arrivals, places_of, residents, resides, totals, window
+from loom.storage.residency import (
+    WINDOW,
+    TierBooks,
+    arrivals,
+    as_residents,
+    places_of,
+    residents,
+    resides,
+    totals,
+    window,
+)
 from loom.storage.rows import (
     checksum,
     dump_json,
@@ -29,7 +39,7 @@ from loom.storage.rows import (
     to_job,
 )
 
-__all__ = ["DERIVE", "EMBED", "EMPTY_VECTORS", "RESTORE", "SqliteTransaction", "read_vectors"]
+__all__ = ["DERIVE", "EMBED", "EMPTY_VECTORS", "INSERT_RECORD", "RESTORE", "SqliteTransaction", "read_vectors"]
 
 EMBED = "embed"
 """The kind of job that embeds a record."""
@@ -43,7 +53,7 @@ RESTORE = "restore"
 EMPTY_VECTORS = "UPDATE vectors SET record = NULL, data = x'' WHERE "
 """Vectors are emptied where they stand; see `loom.storage.schema`."""
 
-_INSERT_RECORD = (
+INSERT_RECORD = (
     "INSERT INTO records (seq, namespace, id_hash, session_hash, id, version, tier, kind, node, session, role, name, "
     "trust, subject, flow, layer, importance, tokens, counter, created_at, committed_at, metadata, data, content, "
     "checksum, window_tokens) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -100,6 +110,11 @@ class SqliteTransaction:
         self._counts = True
         self._next += 1
         return self._next
+
+    def skip_to(self, number: int) -> None:
+        """Let all numbers up to this one be given out: what is restored brings the order of its own numbers along."""
+        self._counts = True
+        self._next = max(self._next, number)
 
     def finish(self) -> None:
         """Write how far the sequence has come; the last statement before the commit."""
@@ -172,7 +187,7 @@ class SqliteTransaction:
                 derivations.append((seq, self.namespace, draft.replaces))
             self.appended_bytes += len(draft.content)
             results.append(Written(seq, draft.id, version, True, draft.node, draft.importance))
-        self._many(_INSERT_RECORD, rows)
+        self._many(INSERT_RECORD, rows)
         for seq, node, size in heard:
             self.enter([seq], HEARD, node, "heard", [size])
         if edges:
@@ -369,6 +384,29 @@ class SqliteTransaction:
         self._write_accesses(self.connection)
         return residents(self.connection, self.namespace, node, tier)
 
+    def most_uses(self, node: str, tier: str) -> int:
+        """The uses of the most used record of a tier other than the window."""
+        (most,) = self.connection.execute(
+            "SELECT ifnull(max(a.count), 0) FROM residents p JOIN accesses a ON a.namespace = p.namespace "
+            "AND a.record = p.record AND a.node = p.node WHERE p.namespace = ? AND p.node = ? AND p.tier = ?",
+            (self.namespace, node, tier),
+        ).fetchone()
+        return int(most)
+
+    def as_residents(self, records: Sequence[int], node: str) -> list[Resident]:
+        """Records wherever they are, with the uses noted so far."""
+        self._write_accesses(self.connection)
+        return as_residents(self.connection, self.namespace, node, records)
+
+    def left_within(self, records: Sequence[int], tier: str, node: str, reason: str, numbers: int) -> set[int]:
+        """Which of the records have left a tier for this reason within the last numbers of the sequence."""
+        rows = self.connection.execute(
+            "SELECT record FROM moves WHERE record IN (SELECT value FROM json_each(?)) AND seq > ? "
+            "AND namespace = ? AND node = ? AND tier = ? AND NOT entered AND reason = ?",
+            (dump_json([*records], "records"), self._next - numbers, self.namespace, node, tier, reason),
+        )
+        return {record for (record,) in rows}
+
     def window(self, node: str) -> list[tuple[int, int]]:
         """Number and tokens of each record in the node's window, newest first."""
         return window(self.connection, self.namespace, node)
@@ -539,22 +577,32 @@ class SqliteTransaction:
             "ORDER BY record, seq LIMIT ?",
             (self.namespace, kind, limit),
         ).fetchall()
-        self._many(
-            "DELETE FROM jobs WHERE namespace = ? AND kind = ? AND record = ? AND seq = ?",
-            [(self.namespace, kind, row[2], row[0]) for row in rows],
-        )
-        return list(map(to_job, rows))
+        return self.take(list(map(to_job, rows)))
+
+    def take(self, jobs: Sequence[Job]) -> list[Job]:
+        """These jobs, taken off the queue; those that are no longer there are missing."""
+        delete = "DELETE FROM jobs WHERE namespace = ? AND kind = ? AND record = ? AND seq = ?"
+        return [
+            job
+            for job in jobs
+            if self.connection.execute(delete, (self.namespace, job.kind, job.record, job.seq)).rowcount
+        ]
 
     def enqueue(self, kind: str, record: int = 0, data: Sequence[int] = ()) -> int:
         """Put background work into the durable queue. It refers to records by number and never holds their words."""
+        return self.enqueue_each(kind, [record], data)
+
+    def enqueue_each(self, kind: str, records: Sequence[int], data: Sequence[int] = ()) -> int:
+        """Put one piece of work about several records into the queue: a row for each, all with one number."""
         if not all(isinstance(number, int) for number in data):
-            raise InvalidInput("a job carries numbers of records only; what they say stays in the records")
+            raise InvalidInput("a job carries numbers only; what records say stays in the records")
         seq = self.next_seq()
-        self.connection.execute(
+        numbers = dump_json(list(data), "a job's data") if data else None
+        self._many(
             "INSERT INTO jobs (namespace, kind, record, seq, data) VALUES (?, ?, ?, ?, ?)",
-            (self.namespace, kind, record, seq, dump_json(list(data), "a job's data") if data else None),
+            [(self.namespace, kind, record, seq, numbers) for record in records],
         )
-        self.queued += 1
+        self.queued += len(records)
         return seq
 
     def pin(self, id: str, pinned: bool) -> None:

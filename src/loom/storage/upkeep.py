@@ -144,6 +144,12 @@ class Upkeep:
             self.chores_after = time.monotonic() + _CHORES_WITHIN_S
             self.worker.wake(_CHORES_WITHIN_S)
 
+    def hurry(self) -> None:
+        """Look for chores now."""
+        if self.chores:
+            self.chores_after = 0.0
+            self.worker.wake()
+
     def give_chore(self, owner: object, chore: Chore) -> None:
         """Let a chore be done in the background, from now on and for what was left undone before."""
         self.chores[owner] = chore

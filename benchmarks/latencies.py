@@ -1,0 +1,204 @@
+"""How long the tiers take to answer and to move something, against the targets of the design: P99, searching P95.
+
+    python -m benchmarks.latencies [--records 100000] [--rounds 1000] [--questions 300] [--folder FOLDER]
+
+One memory of the profile `lcr` with all four tiers full and its old records in compressed blocks. Every operation is
+timed by itself and on another record each time; wall and CPU time stand beside each other, because on a busy
+machine the wall time tells mostly about the others. A record whose block is "not at hand" is read with the cache
+of blocks emptied before it. Searching leaves out the embedding of the question: the vectors are prepared.
+`--folder` keeps the store for another run with as many records. It ends with 1 if a target is missed in CPU time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from benchmarks.measuring import messages, percentile, questions
+from benchmarks.recalling import PreparedEmbedder
+from benchmarks.vector_recall import clustered
+from loom.everyday import Memory, open_memory
+
+__all__ = ["main"]
+
+_DIMENSIONS = 384
+_BATCH = 500
+_LIMIT = 10
+
+
+class Row(NamedTuple):
+    """An operation, its target in milliseconds at a percentile, and what it took, in milliseconds."""
+
+    name: str
+    percent: int
+    target: float
+    cpu: list[float]
+    wall: list[float]
+
+    @property
+    def reached(self) -> str:
+        if percentile(self.wall, self.percent) < self.target:
+            return "yes"
+        return "in CPU time" if self.kept else "NO"
+
+    @property
+    def kept(self) -> bool:
+        return percentile(self.cpu, self.percent) < self.target
+
+
+def timed(
+    name: str,
+    percent: int,
+    target: float,
+    run: Callable[[int], object],
+    rounds: int,
+    before: Callable[[], object] = lambda: None,
+) -> Row:
+    """Do something so many times, each with its number; CPU is that of the calling thread, which does all of it."""
+    row = Row(name, percent, target, [], [])
+    for number in range(rounds):
+        before()
+        wall, cpu = time.perf_counter(), time.thread_time()
+        run(number)
+        cpu, wall = time.thread_time() - cpu, time.perf_counter() - wall
+        row.cpu.append(cpu * 1e3)
+        row.wall.append(wall * 1e3)
+    return row
+
+
+def filled(memory: Memory, texts: Sequence[str]) -> None:
+    """Write the texts, unless an earlier run has, and compress what is old."""
+    if memory.get_stats()["records"] < len(texts):
+        began = time.process_time()
+        for start in range(0, len(texts), _BATCH):
+            memory.remember(list(texts[start : start + _BATCH]), role="user", session_id=f"s{start // _BATCH}")
+        memory.flush()
+        memory.store.archive()
+        print(f"  filled: {(time.process_time() - began) / len(texts) * 1e6:.0f} us CPU a record", flush=True)
+    memory.flush()
+
+
+def measure(memory: Memory, count: int, asked: Sequence[str], rounds: int) -> list[Row]:
+    manager, store = memory.manager, memory.store
+    random = np.random.default_rng(1)
+    residents = [one.record for one in store.residents(manager.node_id, "l2")]
+    working = _ids(memory, residents)
+    # From the older half, which is in no tier but the archive or the log; each is used once only. Moves are numbered
+    # too, so not every number is a record's.
+    far = _ids(memory, random.permutation(max(residents) // 2)[: 8 * rounds].tolist())[: 2 * rounds]
+    rounds = min(rounds, len(far) // 2, len(working))
+    reads, lifted = far[:rounds], far[rounds:]
+    reader = store._engine.archive
+    rows = [
+        timed("focus: reading the window", 99, 1.0, lambda _: store.window(manager.node_id), rounds),
+        timed("focus: the newest ten, as tasks", 99, 1.0, lambda _: manager.get_l1_tasks(10), rounds),
+        timed("focus: all of it, as tasks", 99, 1.0, lambda _: manager.get_l1_tasks(), rounds),
+        timed(
+            "working: get",
+            99,
+            10.0,
+            lambda number: manager.get(working[number * 7 % len(working)]),
+            rounds,
+        ),
+        timed(
+            "archive: reading, block not at hand",
+            99,
+            100.0,
+            lambda number: store.get(reads[number]),
+            rounds,
+            reader.clear,
+        ),
+        timed(
+            "archive: get, which promotes",
+            99,
+            100.0,
+            lambda number: manager.get(reads[number]),
+            rounds,
+            reader.clear,
+        ),
+        timed(
+            "promotion to working",
+            99,
+            50.0,
+            lambda number: manager.promote(lifted[number]),
+            rounds,
+            reader.clear,
+        ),
+        timed("promotion to focus", 99, 10.0, lambda number: manager.promote(working[-1 - number], "l1"), rounds),
+        timed(
+            "demotion from working",
+            99,
+            100.0,
+            lambda number: manager.demote(lifted[number]),
+            rounds,
+        ),
+        timed(
+            "writing, where others must leave",
+            99,
+            100.0,
+            lambda number: memory.remember(f"{number} {reads[number]} " + "and so on " * 60),
+            rounds,
+        ),
+    ]
+    memory.flush()
+    rows.append(
+        timed(
+            f"searching, {count:,} records",
+            95,
+            300.0,
+            lambda number: memory.recall(asked[number], limit=_LIMIT),
+            len(asked),
+        )
+    )
+    return rows
+
+
+def _ids(memory: Memory, records: Sequence[int]) -> list[str]:
+    return [record.id for record in memory.store.records(records).values()]
+
+
+def report(rows: Sequence[Row]) -> None:
+    print(f"\n  {'':<38}{'CPU ms p50':>11}{'p95':>9}{'p99':>9}{'wall p50':>10}{'p95':>9}{'p99':>9}   target")
+    for row in rows:
+        figures = [percentile(times, percent) for times in (row.cpu, row.wall) for percent in (50, 95, 99)]
+        shown = f"{figures[0]:>11.3f}{figures[1]:>9.3f}{figures[2]:>9.3f}{figures[3]:>10.3f}"
+        print(
+            f"  {row.name:<38}{shown}{figures[4]:>9.3f}{figures[5]:>9.3f}"
+            f"   p{row.percent} < {row.target:g}: {row.reached}"
+        )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="latencies", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--records", type=int, default=100_000, help="memories in the store (default 100,000)")
+    parser.add_argument("--rounds", type=int, default=1_000, help="times that each operation is done (default 1,000)")
+    parser.add_argument("--questions", type=int, default=300, help="questions that are searched (default 300)")
+    parser.add_argument("--folder", type=Path, help="where to keep the store for another run")
+    chosen = parser.parse_args(arguments)
+    texts = list(dict.fromkeys(messages(chosen.records)))
+    asked = list(dict.fromkeys(questions(chosen.questions)))
+    drawn = clustered(len(texts) + len(asked), _DIMENSIONS)
+    embedder = PreparedEmbedder(texts, drawn[: len(texts)], asked, drawn[len(texts) :])
+    print(f"{len(texts):,} records, {len(asked)} questions in two languages")
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary) if chosen.folder is None else chosen.folder
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"latencies-{chosen.records}.loom"
+        with open_memory(path, profile="lcr", embedder=embedder, derive=False) as memory:
+            filled(memory, texts)
+            rows = measure(memory, len(texts), asked, chosen.rounds)
+            print()
+            print(memory.manager.monitor.table())
+    report(rows)
+    return 0 if all(row.kept for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

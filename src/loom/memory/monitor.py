@@ -1,0 +1,320 @@
+"""The monitor: six measures of a memory, each with a target and an alarm, and who is told when one is missed.
+
+Nothing here reads a store or a clock. Whoever does the work reports how long it took (`observe`), and whoever
+looks reports the shares (`gauge`). A measure is judged once it has enough observations; a level that gets worse is
+an event, once, and again only after the measure was clearly better.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from array import array
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, Literal
+
+from loom.errors import InvalidInput
+from loom.protocol import Task
+
+__all__ = ["GOALS", "MONITOR_ACTION", "WINDOW", "Goal", "Level", "Measure", "Monitor", "Reading"]
+
+log = logging.getLogger("loom.monitor")
+
+MONITOR_ACTION = "memory.monitor"
+"""What the actions of the monitor's events begin with; memories that listen to the bus do not keep them."""
+
+WINDOW = 500
+"""How many of the latest observations of a latency count: five slow ones are beyond its 99th percentile."""
+
+# How much better than a mark is clearly better: this share of the way from the target to the alarm.
+_MARGIN = 0.2
+
+
+class Measure(StrEnum):
+    """What is measured. Shares are from 0 to 1, latencies in milliseconds."""
+
+    FOCUS_UTILISATION = "focus_utilisation"
+    """Tokens of the prompt, of its budget."""
+    WORKING_HIT_RATE = "working_hit_rate"
+    """Uses that found what they wanted at hand, of all uses."""
+    ARCHIVE_COMPRESSION = "archive_compression"
+    """Tokens that the archive saves, of the tokens of what it stands for."""
+    RAG_LATENCY_MS = "rag_latency_ms"
+    PROMOTION_LATENCY_MS = "promotion_latency_ms"
+    DEMOTION_LATENCY_MS = "demotion_latency_ms"
+
+
+class Level(StrEnum):
+    """How a measure stands."""
+
+    OK = "ok"
+    WARNING = "warning"
+    """The target is missed."""
+    ALARM = "alarm"
+
+
+_LEVELS = tuple(Level)
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What a measure should reach, and where it is alarming; between the two it is a warning.
+
+    The target itself is not enough, and the alarm itself is not yet alarming. A latency is its `percent`
+    percentile, and is judged from so many observations that one may lie beyond it: an outlier is no percentile.
+    """
+
+    target: float
+    alarm: float
+    higher_is_better: bool
+    unit: Literal["share", "ms"]
+    judged_from: int = 1
+    percent: int | None = None
+
+    def level(self, value: float) -> Level:
+        """The level of a value by itself, whatever it was before."""
+        return _LEVELS[_NOW[self._zone(value)]]
+
+    def _zone(self, value: float) -> int:
+        """How bad a value is, from 0 to 4; 1 and 3 are better than a mark, and not clearly."""
+        target, alarm = (-self.target, -self.alarm) if self.higher_is_better else (self.target, self.alarm)
+        bad = -value if self.higher_is_better else value
+        margin = _MARGIN * (alarm - target)
+        if bad < target:
+            return 0 if bad < target - margin else 1
+        if bad <= alarm:
+            return 2 if bad <= alarm - margin else 3
+        return 4
+
+
+GOALS: Mapping[Measure, Goal] = MappingProxyType(
+    {
+        Measure.FOCUS_UTILISATION: Goal(0.90, 0.95, False, "share"),
+        Measure.WORKING_HIT_RATE: Goal(0.90, 0.85, True, "share", judged_from=100),
+        Measure.ARCHIVE_COMPRESSION: Goal(0.90, 0.85, True, "share", judged_from=20),
+        Measure.RAG_LATENCY_MS: Goal(300.0, 500.0, False, "ms", judged_from=20, percent=95),
+        Measure.PROMOTION_LATENCY_MS: Goal(50.0, 100.0, False, "ms", judged_from=100, percent=99),
+        Measure.DEMOTION_LATENCY_MS: Goal(100.0, 200.0, False, "ms", judged_from=100, percent=99),
+    }
+)
+"""The targets and alarms of the design."""
+
+# By zone: the level, as a place in _LEVELS; and the best level to which one that was worse may fall.
+_NOW = (0, 0, 1, 1, 2)
+_BEST = (0, 1, 1, 2, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One measure at one moment. `value` is None, and the level ok, as long as too little was observed."""
+
+    measure: Measure
+    value: float | None
+    level: Level
+    goal: Goal
+    observations: int
+
+    @property
+    def key(self) -> str:
+        """The name of the value, with its percentile: `promotion_latency_ms_p99`."""
+        return str(self.measure) if self.goal.percent is None else f"{self.measure}_p{self.goal.percent}"
+
+
+class _Latencies:
+    """The latest observations of one latency, and how many of them lie in each zone.
+
+    A percentile lies beyond a mark if and only if enough observations do, so following its level needs no sorting.
+    """
+
+    __slots__ = ("counts", "goal", "good", "next", "slow", "total", "values", "zones")
+
+    def __init__(self, goal: Goal) -> None:
+        self.goal = goal
+        self.good = goal.target - _MARGIN * (goal.alarm - goal.target)
+        self.values = array("d")
+        self.zones = bytearray()
+        self.counts = [0] * len(_NOW)
+        self.slow = 0  # how many are not in the best zone: none of them, nearly always
+        self.next = 0
+        self.total = 0
+
+    def add(self, value: float) -> None:
+        zone = 0 if value < self.good else self.goal._zone(value)
+        place = self.next
+        if self.total < WINDOW:
+            self.values.append(value)
+            self.zones.append(zone)
+        else:
+            self.values[place] = value
+            if self.zones[place]:
+                self._count(self.zones[place], -1)
+            self.zones[place] = zone
+        if zone:
+            self._count(zone, 1)
+        self.next = place + 1 if place + 1 < WINDOW else 0
+        self.total += 1
+
+    def _count(self, zone: int, more: int) -> None:
+        self.counts[zone] += more
+        self.slow += more
+
+    def zone(self) -> int:
+        """The zone of the percentile."""
+        count = len(self.values)
+        beyond = count - _nearest_rank(count, self.goal.percent or 100)
+        zone, worse = 0, self.slow
+        while worse > beyond:
+            zone += 1
+            worse -= self.counts[zone]
+        return zone
+
+    def percentile(self) -> float:
+        ordered = sorted(self.values)
+        return ordered[_nearest_rank(len(ordered), self.goal.percent or 100) - 1]
+
+
+class Monitor:
+    """Collects the measures of one node and tells when one gets worse. Thread-safe.
+
+    `publish` is given a Task for each event: `memory.monitor.warning` and `memory.monitor.alarm` when a level
+    gets worse, `memory.monitor.clear` when it is good again. It is called after the observation, in the thread
+    that made it, and without a lock held.
+    """
+
+    def __init__(self, node: str, publish: Callable[[Task], object] | None = None) -> None:
+        self._node = node
+        self._publish = publish
+        self._lock = threading.Lock()
+        self._latencies = {measure: _Latencies(goal) for measure, goal in GOALS.items() if goal.percent is not None}
+        self._shares: dict[Measure, tuple[float, int]] = {}
+        self._held = dict.fromkeys(Measure, 0)
+
+    def observe(self, measure: Measure, value: float) -> None:
+        """Add one latency, in milliseconds. Takes about a microsecond, however many there were."""
+        latencies = self._latencies.get(measure)
+        if latencies is None:
+            raise InvalidInput(f"{measure!r} is no latency; gauge() takes the shares")
+        if not 0.0 <= value < math.inf:
+            raise InvalidInput(f"a latency is a number of milliseconds from 0, not {value!r}")
+        with self._lock:
+            latencies.add(value)
+            before = self._held[measure]
+            if not (latencies.slow or before) or latencies.total < latencies.goal.judged_from:
+                return
+            after = self._held[measure] = _follow(before, latencies.zone())
+            if after == before:
+                return
+            reading = self._reading(measure)
+        self._tell(reading, before, after)
+
+    def gauge(self, measure: Measure, value: float, observations: int = 1) -> None:
+        """Say what a share is now, and on how many observations it rests (uses, records)."""
+        goal = GOALS.get(measure)
+        if goal is None or goal.percent is not None:
+            raise InvalidInput(f"{measure!r} is no share; observe() takes the latencies")
+        if not -math.inf < value < math.inf:
+            raise InvalidInput(f"a share is a number, not {value!r}")
+        with self._lock:
+            self._shares[measure] = (value, observations)
+            if observations < goal.judged_from:
+                return
+            before = self._held[measure]
+            after = self._held[measure] = _follow(before, goal._zone(value))
+            reading = self._reading(measure)
+        if after != before:
+            self._tell(reading, before, after)
+
+    def readings(self) -> tuple[Reading, ...]:
+        """Every measure as it stands, in the order of `Measure`."""
+        with self._lock:
+            return tuple(self._reading(measure) for measure in Measure)
+
+    def as_dict(self) -> dict[str, float | str | None]:
+        """Every value and its level under flat names, for `get_stats()`."""
+        named: dict[str, float | str | None] = {}
+        for reading in self.readings():
+            named[reading.key] = None if reading.value is None else round(reading.value, 4)
+            named[f"{reading.measure}_level"] = str(reading.level)
+        return named
+
+    def table(self) -> str:
+        """The measures as lines of text, for people."""
+        rows = [("measure", "value", "target", "alarm", "level", "observations")]
+        for reading in self.readings():
+            goal, (good, bad) = reading.goal, ("><" if reading.goal.higher_is_better else "<>")
+            name = reading.measure.removesuffix("_ms").replace("_", " ")
+            rows.append(
+                (
+                    name if goal.percent is None else f"{name}, p{goal.percent}",
+                    "-" if reading.value is None else _shown(reading.value, goal, exact=True),
+                    f"{good} {_shown(goal.target, goal)}",
+                    f"{bad} {_shown(goal.alarm, goal)}",
+                    "-" if reading.value is None else str(reading.level),
+                    f"{reading.observations:,}",
+                )
+            )
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        return "\n".join(
+            "  ".join(
+                cell.ljust(width) if place in (0, 4) else cell.rjust(width)
+                for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+            ).rstrip()
+            for row in rows
+        )
+
+    def _reading(self, measure: Measure) -> Reading:
+        goal = GOALS[measure]
+        value: float | None
+        if goal.percent is None:
+            value, observations = self._shares.get(measure, (None, 0))
+        else:
+            latencies = self._latencies[measure]
+            observations = latencies.total
+            value = latencies.percentile() if observations >= goal.judged_from else None
+        if observations < goal.judged_from:
+            value = None
+        return Reading(measure, value, Level.OK if value is None else goal.level(value), goal, observations)
+
+    def _tell(self, reading: Reading, before: int, after: int) -> None:
+        if after > before:
+            what = str(_LEVELS[after])
+        elif after == 0:
+            what = "clear"
+        else:
+            return  # better, and not yet good
+        log.info("%s of node %s is %s (%s)", reading.key, self._node, reading.value, what)
+        if self._publish is not None:
+            self._publish(_event(self._node, reading, what))
+
+
+def _event(node: str, reading: Reading, what: str) -> Task:
+    parameters: dict[str, Any] = {
+        "measure": str(reading.measure),
+        "level": what,
+        "value": reading.value,
+        "target": reading.goal.target,
+        "alarm": reading.goal.alarm,
+        "unit": reading.goal.unit,
+        "observations": reading.observations,
+    }
+    return Task(action=f"{MONITOR_ACTION}.{what}", source_agent=node, parameters=parameters)
+
+
+def _follow(held: int, zone: int) -> int:
+    """The level that a measure goes on with: worse at once, better only as far as it is clearly better."""
+    return max(_NOW[zone], min(held, _BEST[zone]))
+
+
+def _nearest_rank(count: int, percent: int) -> int:
+    """Which of `count` ordered values is the percentile: the first that so many percent do not exceed."""
+    return -(-count * percent // 100)
+
+
+def _shown(value: float, goal: Goal, *, exact: bool = False) -> str:
+    """A value in its unit, with one decimal where it was measured."""
+    number = value * 100 if goal.unit == "share" else value
+    return f"{number:,.{int(exact)}f} {'%' if goal.unit == 'share' else 'ms'}"

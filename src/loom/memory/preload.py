@@ -1,0 +1,144 @@
+"""Which records will be wanted next, from the pattern of uses. What is foreseen may move between storage tiers.
+
+It learns two things as uses are noted: which records were used after which, and how often a use goes on to the
+records that follow in the log. It is a decision without a store, and of bounded size. Nothing foreseen ever enters
+a prompt: that takes what a question asks for.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from loom.errors import InvalidInput
+
+__all__ = ["AccessPattern", "Foreseen"]
+
+_BEFORE = 4
+"""After how many earlier uses of the session a use is counted: a recall uses several records at once."""
+_FOLLOWING = 3
+_SUCCESSORS = 12
+_SESSIONS = 64
+# Each time that a record is used, what was learnt of its successors counts so much less.
+_DECAY = 0.9
+# How many uses without success a new guess must outweigh, so that one coincidence is no pattern.
+_DOUBT = 1.0
+# What is learnt of the log halves in about seventy uses, and begins as unlikely.
+_FORGET = 0.99
+_FOLLOWS_DOUBT = 20.0
+
+
+class Foreseen(NamedTuple):
+    """A record and how likely it is among the next few uses, from 0 to 1."""
+
+    record: int
+    probability: float
+
+
+@dataclass(slots=True)
+class _Successors:
+    """What was used after a record, and how often there was an opportunity."""
+
+    chances: float
+    weights: dict[int, float]
+
+
+class AccessPattern:
+    """Learns from uses which records come next. Not thread-safe.
+
+    `following` gives the records that follow one in the log of its own session, the nearest first; without it only
+    what was used together before is foreseen. At most `records` are known by their successors, the latest used.
+    """
+
+    def __init__(self, following: Callable[[int], Sequence[int]] | None = None, *, records: int = 4096) -> None:
+        if records < 1:
+            raise InvalidInput(f"a pattern is of at least one record, not {records}")
+        self._following = following
+        self._records = records
+        self._after: OrderedDict[int, _Successors] = OrderedDict()
+        self._recent: OrderedDict[str | None, deque[int]] = OrderedDict()
+        self._current: deque[int] | None = None
+        # By place in the log behind a use: how often it was used within the next ones, and how often it could be.
+        self._continued = [0.0] * _FOLLOWING
+        self._uses = 0.0
+
+    def note(self, record: int, session: str | None = None) -> None:
+        """A record was used in a session. The same one again, at once, says nothing about others."""
+        recent = self._recent.setdefault(session, deque(maxlen=_BEFORE))
+        self._recent.move_to_end(session)
+        if len(self._recent) > _SESSIONS:
+            self._recent.popitem(last=False)
+        self._current = recent
+        if recent and recent[-1] == record:
+            return
+        for earlier in dict.fromkeys(recent):
+            if earlier != record:
+                self._link(earlier, record)
+        self._learn_to_follow(recent, record)
+        self._begin(record)
+        recent.append(record)
+
+    def next(self, limit: int) -> list[Foreseen]:
+        """What the session of the last use will want next, the likeliest first; ties by record."""
+        if limit < 0:
+            raise InvalidInput(f"a limit is a whole number from 0, not {limit}")
+        recent = self._current or ()
+        unlikely: dict[int, float] = {}
+        for earlier in dict.fromkeys(recent):
+            for record, probability in self._expected_after(earlier):
+                if record not in recent:
+                    unlikely[record] = unlikely.get(record, 1.0) * (1.0 - probability)
+        ordered = sorted((Foreseen(record, 1.0 - rest) for record, rest in unlikely.items()), key=_likeliest)
+        return ordered[:limit]
+
+    def _begin(self, record: int) -> None:
+        """One more opportunity for the successors of a record."""
+        known = self._after.get(record)
+        if known is None:
+            self._after[record] = _Successors(1.0, {})
+            if len(self._after) > self._records:
+                self._after.popitem(last=False)
+            return
+        self._after.move_to_end(record)
+        known.chances = known.chances * _DECAY + 1.0
+        known.weights = {one: weight * _DECAY for one, weight in known.weights.items()}
+
+    def _link(self, earlier: int, record: int) -> None:
+        known = self._after.get(earlier)
+        if known is None:
+            return
+        # Never more than the chances there were, however often the two take turns.
+        known.weights[record] = min(known.chances, known.weights.get(record, 0.0) + 1.0)
+        if len(known.weights) > _SUCCESSORS:
+            del known.weights[min(known.weights, key=lambda one: (known.weights[one], -one))]
+
+    def _learn_to_follow(self, recent: deque[int], record: int) -> None:
+        if self._following is None or not recent:
+            return
+        self._uses = self._uses * _FORGET + 1.0
+        places = {
+            place
+            for earlier in recent
+            for place, one in enumerate(self._following(earlier)[:_FOLLOWING])
+            if one == record
+        }
+        for place in range(_FOLLOWING):
+            self._continued[place] = self._continued[place] * _FORGET + (place in places)
+
+    def _expected_after(self, earlier: int) -> list[tuple[int, float]]:
+        known = self._after.get(earlier)
+        expected = (
+            [(one, weight / (known.chances + _DOUBT)) for one, weight in known.weights.items()] if known else []
+        )
+        if self._following is not None:
+            followed = self._following(earlier)[:_FOLLOWING]
+            expected += [
+                (one, self._continued[place] / (self._uses + _FOLLOWS_DOUBT)) for place, one in enumerate(followed)
+            ]
+        return expected
+
+
+def _likeliest(foreseen: Foreseen) -> tuple[float, int]:
+    return -foreseen.probability, foreseen.record

@@ -1,0 +1,335 @@
+"""The form of a snapshot file: a header, compressed frames of bounded size, an index, and a SHA-256 over all of it.
+
+Nothing here knows what is in a snapshot: sections are numbers, rows are bytes. A file is written and read from one
+end to the other with one frame in memory. Whatever a file says about sizes is compared with fixed bounds before
+anything is allocated. docs/snapshots.md describes the form for other readers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import struct
+import sys
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+
+from loom.errors import SnapshotError
+
+if TYPE_CHECKING or sys.version_info < (3, 14):
+    from backports import zstd
+else:
+    from compression import zstd
+
+__all__ = ["FRAME_BYTES", "LARGEST_ROW", "NO_PARENT", "VERSION", "Header", "SnapshotReader", "SnapshotWriter"]
+
+MAGIC = b"HCTX"
+VERSION = 1
+FRAME_BYTES = 1 << 20
+"""How many bytes a frame holds at most before compression."""
+
+LARGEST_ROW = 128 << 20
+"""How many bytes a row may have: a text of 16 MB in which every character has to be escaped fits."""
+
+NO_PARENT = bytes(32)
+
+_INCREMENTAL = 1
+_OPTIONAL = 0x8000  # sections from here on may be passed over by a reader that does not know them
+_INDEX = 0xFFFF
+# Magic, version, flags, moment in microseconds, position in the sequence, SHA-256 of the parent, nothing, CRC.
+_HEADER = struct.Struct("<4sHHqQ32sII")
+_FRAME = struct.Struct("<HHIII")  # section, nothing, bytes before and after compression, CRC of the former
+_LENGTH = struct.Struct("<I")
+_FOOT = struct.Struct("<Q32s")  # where the index is, SHA-256 of everything before
+_MOST_STORED = FRAME_BYTES + (FRAME_BYTES >> 6) + 1024
+# Measured on 30,000 messages in two languages: level 1 makes them 4.0 times smaller at 295 MB/s, level 3 4.6 times at
+# 210 MB/s, level 9 5.1 times at 42 MB/s. Vectors do not shrink at any level.
+_LEVEL = 3
+_WINDOW_LOG = FRAME_BYTES.bit_length() - 1
+
+
+class Header(NamedTuple):
+    """What stands in the first 64 bytes."""
+
+    created_at: int
+    position: int
+    parent: bytes = NO_PARENT
+
+    @property
+    def incremental(self) -> bool:
+        return self.parent != NO_PARENT
+
+    def pack(self) -> bytes:
+        flags = _INCREMENTAL if self.incremental else 0
+        known = _HEADER.pack(MAGIC, VERSION, flags, self.created_at, self.position, self.parent, 0, 0)
+        return known[:-4] + zlib.crc32(known[:-4]).to_bytes(4, "little")
+
+    @classmethod
+    def unpack(cls, given: bytes) -> Header:
+        if len(given) < _HEADER.size or given[:4] != MAGIC:
+            raise SnapshotError("it is not a snapshot: it does not begin with HCTX and a header of 64 bytes")
+        _, version, flags, created_at, position, parent, nothing, checksum = _HEADER.unpack(given)
+        if version != VERSION:
+            raise SnapshotError(
+                f"it has format {version}; this version of loom knows format {VERSION}. "
+                "If it was made by a newer loom: pip install --upgrade loom-memory"
+            )
+        if zlib.crc32(given[:-4]) != checksum or nothing:
+            raise SnapshotError("its header does not match its checksum: the file was damaged")
+        if flags != (_INCREMENTAL if parent != NO_PARENT else 0):
+            raise SnapshotError(f"its header has flags ({flags:#06x}) that mean nothing")
+        if position >= 1 << 62 or not 0 <= created_at < 1 << 57:
+            raise SnapshotError("its header names a position that no store, or a moment that no clock can reach")
+        return cls(created_at, position, parent)
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What the index says of a section."""
+
+    frames: int = 0
+    rows: int = 0
+    raw_bytes: int = 0
+    stored_bytes: int = 0
+
+    def listed(self, section: int) -> list[int]:
+        return [section, self.frames, self.rows, self.raw_bytes, self.stored_bytes]
+
+
+class SnapshotWriter:
+    """Writes a snapshot into a file that is open for writing; `finish` makes it whole."""
+
+    def __init__(self, file: BinaryIO, header: Header) -> None:
+        self._file = file
+        self._digest = hashlib.sha256()
+        self._pending = bytearray()
+        self._section = 0
+        self._tallies: dict[int, _Tally] = {}
+        self.size = 0
+        self._write(header.pack())
+
+    def begin(self, section: int) -> None:
+        """Begin a section; sections come in the order of their numbers, each once."""
+        if not self._section < section < _INDEX:
+            raise ValueError(f"section {section} after section {self._section}")
+        self._flush()
+        self._section = section
+        self._tallies[section] = _Tally()
+
+    def add(self, row: bytes) -> None:
+        """Add a row to the section that was begun."""
+        if len(row) > LARGEST_ROW:
+            raise SnapshotError(f"a row of {len(row):,} bytes is larger than a snapshot can hold ({LARGEST_ROW:,})")
+        self._tallies[self._section].rows += 1
+        self._pending += _LENGTH.pack(len(row))
+        self._pending += row
+        while len(self._pending) >= FRAME_BYTES:
+            self._frame(self._section, bytes(self._pending[:FRAME_BYTES]))
+            del self._pending[:FRAME_BYTES]
+
+    def rows(self, section: int) -> int:
+        """How many rows a section has so far."""
+        return self._tallies[section].rows if section in self._tallies else 0
+
+    def finish(self) -> bytes:
+        """Write the index and the trailer; the SHA-256 that names this snapshot."""
+        self._flush()
+        place = self.size
+        listed = [tally.listed(section) for section, tally in self._tallies.items() if tally.rows]
+        self._frame(_INDEX, json.dumps({"sections": listed}, separators=(",", ":")).encode())
+        self._write(place.to_bytes(8, "little"))
+        digest = self._digest.digest()
+        self._write(digest)
+        return digest
+
+    def _flush(self) -> None:
+        if self._pending:
+            self._frame(self._section, bytes(self._pending))
+            self._pending.clear()
+
+    def _frame(self, section: int, raw: bytes) -> None:
+        stored = zstd.compress(raw, level=_LEVEL)
+        if section in self._tallies:
+            tally = self._tallies[section]
+            tally.frames += 1
+            tally.raw_bytes += len(raw)
+            tally.stored_bytes += len(stored)
+        self._write(_FRAME.pack(section, 0, len(raw), len(stored), zlib.crc32(raw)))
+        self._write(stored)
+
+    def _write(self, data: bytes) -> None:
+        self._file.write(data)
+        self._digest.update(data)
+        self.size += len(data)
+
+
+@dataclass(slots=True)
+class SnapshotReader:
+    """Reads a snapshot from one end to the other. Opening reads header, index and trailer, and believes none of them.
+
+    What the file says is compared with what is found on the way; only when `sections` has come to its end is the
+    whole of it known to be sound. Every fault raises `SnapshotError`.
+    """
+
+    file: BinaryIO
+    header: Header = field(init=False)
+    sha256: bytes = field(init=False)
+    raw_bytes: int = field(init=False)
+    """How large everything is before compression, by the index."""
+    size: int = field(init=False)
+    _index_at: int = field(init=False)
+    _expected: dict[int, _Tally] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.size = os.fstat(self.file.fileno()).st_size
+        self.file.seek(0)
+        self.header = Header.unpack(self.file.read(_HEADER.size))
+        if self.size < _HEADER.size + _FRAME.size + _FOOT.size:
+            raise SnapshotError("it is cut short")
+        self.file.seek(self.size - _FOOT.size)
+        self._index_at, self.sha256 = _FOOT.unpack(self.file.read(_FOOT.size))
+        if not _HEADER.size <= self._index_at <= self.size - _FOOT.size - _FRAME.size:
+            raise SnapshotError("its index is not where the file says: it is cut short or was damaged")
+        self.file.seek(self._index_at)
+        section, raw, stored = self._frame(None)
+        if section != _INDEX or self._index_at + _FRAME.size + stored != self.size - _FOOT.size:
+            raise SnapshotError("its index is not where the file says: it is cut short or was damaged")
+        self._expected = _read_index(raw)
+        self.raw_bytes = sum(tally.raw_bytes for tally in self._expected.values())
+
+    def declared(self, section: int) -> int:
+        """How large a section is before compression, by the index."""
+        return self._expected[section].raw_bytes if section in self._expected else 0
+
+    def sections(self, known: frozenset[int]) -> Iterator[tuple[int, Iterator[bytes]]]:
+        """Each section that is known with its rows, in order. Rows that are not read are passed over."""
+        digest = hashlib.sha256()
+        self.file.seek(0)
+        digest.update(self.file.read(_HEADER.size))
+        frames = _Frames(self, digest)
+        before = 0
+        found: dict[int, _Tally] = {}
+        while (section := frames.section) is not None:
+            if section <= before:
+                raise SnapshotError(f"section {section} stands after section {before}: out of order, or twice")
+            if section not in self._expected:
+                raise SnapshotError(f"section {section} is not in the index")
+            before = section
+            found[section] = tally = _Tally()
+            rows = _rows(frames, section, tally)
+            if section in known:
+                yield section, rows
+            elif section < _OPTIONAL:
+                raise SnapshotError(f"section {section} is needed and unknown to this version of loom; upgrade it")
+            for _ in rows:
+                pass
+            if tally != self._expected[section]:
+                raise SnapshotError(f"section {section} is not what the index says")
+        if found.keys() != self._expected.keys():
+            raise SnapshotError("the index names sections that are missing")
+        rest = self.file.read(self.size - self._index_at + 1)
+        digest.update(rest[:-32])
+        if len(rest) != self.size - self._index_at or digest.digest() != rest[-32:] or rest[-32:] != self.sha256:
+            raise SnapshotError("it does not match its SHA-256: the file was damaged or changed")
+
+    def _frame(self, digest: Any) -> tuple[int, bytes, int]:
+        """The next frame: its section, its bytes, and how many it has in the file."""
+        head = self.file.read(_FRAME.size)
+        if len(head) < _FRAME.size:
+            raise SnapshotError("it is cut short")
+        section, nothing, raw_bytes, stored_bytes, checksum = _FRAME.unpack(head)
+        if nothing or not 0 < raw_bytes <= FRAME_BYTES or not 0 < stored_bytes <= _MOST_STORED:
+            raise SnapshotError(
+                f"a frame of section {section} says it has {stored_bytes:,} bytes for {raw_bytes:,}; "
+                f"the most is {FRAME_BYTES:,}"
+            )
+        stored = self.file.read(stored_bytes)
+        if len(stored) < stored_bytes:
+            raise SnapshotError("it is cut short")
+        if digest is not None:
+            digest.update(head)
+            digest.update(stored)
+        return section, _decompressed(stored, raw_bytes, checksum, section), stored_bytes
+
+
+def _decompressed(stored: bytes, raw_bytes: int, checksum: int, section: int) -> bytes:
+    decompressor = zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: _WINDOW_LOG})
+    try:
+        raw = decompressor.decompress(stored, max_length=raw_bytes + 1)
+    except (zstd.ZstdError, EOFError) as error:
+        raise SnapshotError(f"a frame of section {section} cannot be decompressed: the file was damaged") from error
+    if len(raw) != raw_bytes or not decompressor.eof or decompressor.unused_data:
+        raise SnapshotError(f"a frame of section {section} is not as large as it says")
+    if zlib.crc32(raw) != checksum:
+        raise SnapshotError(f"a frame of section {section} does not match its checksum: the file was damaged")
+    return raw
+
+
+class _Frames:
+    """The frames between header and index, with one looked at ahead."""
+
+    def __init__(self, reader: SnapshotReader, digest: Any) -> None:
+        self._reader = reader
+        self._digest = digest
+        self.section: int | None = None
+        self._raw = b""
+        self._stored = 0
+        self._advance()
+
+    def take(self, tally: _Tally) -> bytes:
+        """The frame at hand, counted; the next one comes in its place."""
+        raw = self._raw
+        tally.frames += 1
+        tally.raw_bytes += len(raw)
+        tally.stored_bytes += self._stored
+        self._advance()
+        return raw
+
+    def _advance(self) -> None:
+        place = self._reader.file.tell()
+        if place == self._reader._index_at:
+            self.section = None
+            return
+        if place > self._reader._index_at:
+            raise SnapshotError("a frame reaches into the index")
+        self.section, self._raw, self._stored = self._reader._frame(self._digest)
+
+
+def _rows(frames: _Frames, section: int, tally: _Tally) -> Iterator[bytes]:
+    """The rows of one section; a row may begin in one frame and end in another."""
+    pending = bytearray()
+    while frames.section == section:
+        pending += frames.take(tally)
+        place = 0
+        while len(pending) - place >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(pending, place)
+            if length > LARGEST_ROW:
+                raise SnapshotError(f"a row of section {section} says it has {length:,} bytes")
+            end = place + _LENGTH.size + length
+            if end > len(pending):
+                break
+            tally.rows += 1
+            yield bytes(pending[place + _LENGTH.size : end])
+            place = end
+        del pending[:place]
+    if pending:
+        raise SnapshotError(f"the last row of section {section} is cut short")
+
+
+def _read_index(raw: bytes) -> dict[int, _Tally]:
+    try:
+        listed = json.loads(raw.decode())["sections"]
+        found = {section: _Tally(*numbers) for section, *numbers in listed}
+        sound = len(found) == len(listed) and all(
+            type(number) is int and 0 <= number < 1 << 50
+            for section, tally in found.items()
+            for number in tally.listed(section)
+        )
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise SnapshotError("its index cannot be read: the file was damaged") from error
+    if not sound:
+        raise SnapshotError("its index makes no sense")
+    return found

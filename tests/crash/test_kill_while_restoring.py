@@ -1,0 +1,204 @@
+"""SIGKILL at every named step of a snapshot and of a restore: what was there before is there, or all of what came."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loom.storage.base import Draft
+from loom.storage.snapshot_staging import restore
+from loom.storage.snapshots import describe
+from tests.crash.processes import ROOT
+from tests.storage.whole_stores import MOMENT, everything, lived_in, opened_store
+
+# Forks a child for each line: dozens of kills for one start. Nothing is open in it and no thread runs.
+_NURSERY = """
+import json, os, sys, traceback
+from tests.crash.children import arm
+from loom.storage.sqlite import SqliteStore
+from loom.storage import snapshot_merging, snapshot_staging, snapshots
+from loom.memory.core import LoomMemory
+
+def run(verb, path, chain, armed, parent):
+    arm(armed)
+    if verb == "restore":
+        snapshot_staging.restore(chain, path)
+    elif verb == "snapshot":
+        SqliteStore(path).snapshot(chain[-1], parent=parent)
+    else:
+        LoomMemory("agent", store=path, namespace="mine", embedder="none", derive=False).restore(chain)
+
+for line in sys.stdin:
+    child = os.fork()
+    if child == 0:
+        try:
+            run(**json.loads(line))
+        except BaseException:
+            traceback.print_exc()
+        os._exit(1)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
+class Nursery:
+    """A process whose children are killed."""
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", _NURSERY], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def killed(
+        self, verb: str, path: Path, chain: list[Path], step: dict[str, Any], parent: Path | None = None
+    ) -> None:
+        given = {
+            "verb": verb,
+            "path": str(path),
+            "chain": [str(one) for one in chain],
+            "armed": step,
+            "parent": None if parent is None else str(parent),
+        }
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps(given) + "\n")
+        self.process.stdin.flush()
+        assert int(self.process.stdout.readline()) == -signal.SIGKILL, "the step was not reached"
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    made = Nursery()
+    yield made
+    made.process.communicate()
+
+
+def point(target: str, when: str, call: int = 1) -> dict[str, Any]:
+    return {"target": target, "when": when, "call": call}
+
+
+def named(step: Any) -> str:
+    return (
+        f"{step['when']} {step['target'].rpartition(':')[2]} {step['call']}" if isinstance(step, dict) else str(step)
+    )
+
+
+@pytest.fixture(scope="module")
+def chain(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("chain")
+    with opened_store(folder / "a.loom") as store:
+        lived_in(store, 25)
+        store.snapshot(folder / "0.hctx")
+        lived_in(store, 25, first=30)
+        store.snapshot(folder / "1.hctx", parent=folder / "0.hctx")
+    return [folder / "0.hctx", folder / "1.hctx"]
+
+
+# Whether the new file is there under its name after the kill.
+SNAPSHOT_STEPS = [
+    (point("loom.storage.snapshots:_start", "after"), False),
+    (point("loom.storage.snapshots:_write", "before"), False),
+    (point("loom.storage.snapshots:_write_records", "after"), False),
+    (point("loom.storage.snapshots:_write", "after"), False),
+    (point("loom.storage.snapshot_format:SnapshotWriter.finish", "before"), False),
+    (point("loom.storage.snapshot_format:SnapshotWriter.finish", "after"), False),
+    (point("os:fsync", "after"), False),
+    (point("os:replace", "before"), False),
+    (point("os:replace", "after"), True),
+    (point("loom.storage.snapshots:sync_folder", "after"), True),
+]
+
+
+@pytest.mark.parametrize(("step", "there"), SNAPSHOT_STEPS, ids=named)
+def test_a_snapshot_is_there_whole_or_the_one_before_it(
+    tmp_path: Path, nursery: Nursery, chain: list[Path], step: dict[str, Any], there: bool
+) -> None:
+    restore(chain, tmp_path / "a.loom")
+    target = tmp_path / "target.hctx"
+    target.write_bytes(chain[0].read_bytes())
+    nursery.killed("snapshot", tmp_path / "a.loom", [target], step, parent=chain[1])
+    found = describe(target)
+    assert (found.sha256 == describe(chain[0]).sha256) is not there
+    assert (found.parent == describe(chain[1]).sha256) is there
+    with opened_store(tmp_path / "a.loom") as store:
+        assert store.check(repair=False).problems == ()
+        store.snapshot(target, parent=chain[1])
+    restore([*chain, target], tmp_path / "b.loom")
+
+
+RESTORE_STEPS = [
+    (point("loom.storage.snapshot_staging:Stage.prepare", "before"), False),
+    (point("loom.storage.snapshot_staging:Stage.prepare", "after"), False),
+    (point("loom.storage.snapshot_staging:Stage._read_forgotten", "after"), False),
+    (point("loom.storage.snapshot_staging:Stage._records", "before"), False),
+    (point("loom.storage.snapshot_staging:Stage._records", "after"), False),
+    (point("loom.storage.snapshot_staging:Stage._apply", "after"), False),
+    (point("loom.storage.snapshot_staging:Stage._records", "after", 2), False),
+    (point("loom.storage.snapshot_staging:Stage._complete", "before"), False),
+    (point("loom.storage.snapshot_staging:Stage._complete", "after"), False),
+    (point("loom.storage.snapshot_staging:Stage.read", "after"), False),
+    (point("loom.storage.snapshot_staging:_publish", "before"), False),
+    (point("os:fsync", "after"), False),
+    (point("os:rename", "before"), False),
+    (point("os:rename", "after"), True),
+    (point("loom.storage.snapshot_staging:_publish", "after"), True),
+]
+
+
+@pytest.mark.parametrize(("step", "there"), RESTORE_STEPS, ids=named)
+def test_a_restored_file_is_there_whole_or_not_at_all(
+    tmp_path: Path, nursery: Nursery, chain: list[Path], step: dict[str, Any], there: bool
+) -> None:
+    path = tmp_path / "a.loom"
+    nursery.killed("restore", path, chain, step)
+    assert path.exists() is there
+    if not there:
+        restore(chain, path)
+    restore(chain, tmp_path / "b.loom")
+    with opened_store(path) as store, opened_store(tmp_path / "b.loom") as other:
+        assert store.check(repair=False).problems == ()
+        assert everything(store) == everything(other)
+
+
+MERGE_STEPS = [
+    (point("loom.storage.snapshot_staging:Stage.prepare", "after"), False),
+    (point("loom.storage.snapshot_staging:Stage._records", "after"), False),
+    (point("loom.storage.snapshot_staging:Stage.read", "after"), False),
+    (point("loom.storage.snapshot_merging:Merge._records", "before"), False),
+    (point("loom.storage.snapshot_merging:Merge._records", "after"), False),
+    (point("loom.storage.snapshot_merging:Merge._places", "after"), False),
+    (point("loom.storage.snapshot_merging:Merge._entries", "after"), False),
+    (point("loom.storage.snapshot_merging:Merge._note", "after"), False),
+    (point("loom.storage.snapshot_merging:Merge.run", "after"), False),
+    (point("loom.memory.migration:Tiers.make_room", "after", 2), False),
+    (point("loom.storage.upkeep:Upkeep.wrote", "before"), True),
+]
+
+
+@pytest.mark.parametrize(("step", "there"), MERGE_STEPS, ids=named)
+def test_a_namespace_has_all_of_a_snapshot_or_nothing(
+    tmp_path: Path, nursery: Nursery, chain: list[Path], step: dict[str, Any], there: bool
+) -> None:
+    path = tmp_path / "a.loom"
+    with opened_store(path, "mine") as store:
+        with store.transaction() as transaction:
+            drafts = [Draft(f"own{number}", f"here before {number}", MOMENT, tokens=20) for number in range(12)]
+            numbers = [one.seq for one in transaction.append(drafts)]
+            transaction.enter(numbers, "l2", "agent", "written")
+        state = everything(store, "settings", "store", "namespaces")
+    nursery.killed("merge", path, chain, step)
+    with opened_store(path, "mine") as store:
+        assert store.check(repair=False).problems == ()
+        assert (everything(store, "settings", "store", "namespaces") == state) is not there
+        done = store.restore(chain)
+        assert (done.records == 0) is there
+        assert done.records + done.present > 40
+        assert store.check(repair=False).problems == ()
+    if step["target"] != "loom.storage.snapshot_staging:Stage.prepare":  # it has no name from then on
+        assert list(tmp_path.glob(".*")) == []

@@ -285,14 +285,15 @@ def _fill(memory: Memory, records: int) -> None:
     memory.flush()
 
 
-def cost(records: int, rounds: int, store: Path | None) -> None:
+def cost(records: int, rounds: int, store: Path | None, derive: bool) -> None:
     asked = questions(60)
     with (
         tempfile.TemporaryDirectory() as folder,
-        open_memory(store or Path(folder) / "cost.loom", embedder="none", derive=False) as memory,
+        open_memory(store or Path(folder) / "cost.loom", embedder="none", derive=derive) as memory,
     ):
         _fill(memory, records)
-        print(f"CPU of a prompt over {records:,} memories, milliseconds")
+        facts = len(memory.facts(limit=records))
+        print(f"CPU of a prompt over {records:,} memories and {facts:,} facts drawn from them, milliseconds")
         print(f"  {'budget':<10}{'recall p50':>11}{'p95':>8}{'context p50':>13}{'p95':>8}{'bound p50':>11}{'p95':>8}")
         for budget in (2_000, 8_192):
             limits = [_recalled(memory, one, budget) for one in asked]
@@ -370,6 +371,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--memories", type=int, default=5_000, help="of our own, for the conversation")
     parser.add_argument("--records", type=int, default=100_000)
     parser.add_argument("--store", type=Path, help="a file for the memories of `cost`, kept for the next run")
+    parser.add_argument("--derive", action="store_true", help="draw facts from the memories of `cost` first; slow")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="only draw a prompt, into this file and a .png")
     options = parser.parse_args(arguments)
@@ -389,12 +391,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         prefix(*own_memories(options.memories), options.turns, options.embedder)
         if options.data is not None:
             conversations = list(read_locomo(options.data))
-            told = [turn for turns, _ in conversations for turn in turns]
-            several = [one for _, asked in conversations for one in asked]
-            order = np.random.default_rng(3).permutation(len(several))
-            prefix(told, [several[at] for at in order], options.turns, options.embedder)
+            together = (
+                [turn for turns, _ in conversations for turn in turns],
+                [one for _, a in conversations for one in a],
+            )
+            for told, several in (together, max(conversations, key=lambda one: len(one[0]))):
+                order = np.random.default_rng(3).permutation(len(several))
+                prefix(told, [several[at] for at in order], options.turns, options.embedder)
     if "cost" in parts:
-        cost(options.records, options.rounds, options.store)
+        cost(options.records, options.rounds, options.store, options.derive)
 
 
 if __name__ == "__main__":

@@ -274,9 +274,7 @@ def test_of_the_archive_the_newest_comes_first() -> None:
     with loom.open(embedder="none", derive=False, l1_token_budget=100, l2_token_budget=120) as memory:
         for number in range(12):
             memory.remember(f"Step {number}: " + "tide " * 30, id=f"step-{number}", role="user", importance=0.9)
-        numbers = [
-            int(one.id.split("-")[1]) for one in L3SummarySource(memory).get_context(Task(action="ask"), 50)
-        ]
+        numbers = [int(one.id.split("-")[1]) for one in L3SummarySource(memory).get_context(Task(action="ask"), 50)]
         assert len(numbers) > 2
         assert numbers == sorted(numbers, reverse=True)
 

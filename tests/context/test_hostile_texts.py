@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -72,7 +72,7 @@ def with_between(sign: str, text: str) -> str:
     return sign.join(text)
 
 
-DISGUISES = {
+DISGUISES: dict[str, Callable[[str], str]] = {
     "as it is": lambda text: text,
     "upper case": str.upper,
     "full width": wide,

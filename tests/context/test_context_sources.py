@@ -248,7 +248,7 @@ def test_a_summary_gives_way_to_the_whole(manager: MemoryManager) -> None:
         assert archived
 
         def whole(task: Task, max_items: int) -> list[Any]:
-            record = small.get(archived[-1])
+            record = small.store.get(archived[-1])  # no use of it, which would bring it back from the archive
             return [] if record is None else [record]
 
         alone = build(L3SummarySource(small), budget=2000)

@@ -105,7 +105,7 @@ def test_a_full_prompt_keeps_the_quotations_it_begins_with_and_the_end_of_the_co
             left = {one.id for one in now.dropped if one.reason == "no room for this part of the conversation"}
             assert left
             assert not left & {item.id for item in now.items}
-            assert memory.counter.count_messages(now) == now.tokens <= 0.9 * now.budget
+            assert memory.counter.count_messages(now) == now.tokens <= now.budget
             after = ask(memory, number + 1000)
             assert after[: after.prefix] == now[: after.prefix]
             assert after.prefix > 2

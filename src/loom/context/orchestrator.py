@@ -38,6 +38,8 @@ _LONG_TOKENS = 256
 # What drawn facts may have of a continued prompt; in a small one, room for a few.
 _FACTS_SHARE = 0.02
 _FACTS_TOKENS = 96
+# What a few exchanges take.
+_FEW_EXCHANGES = 1_600
 # Every so many times a full prompt is written anew and not cut: what a session speaks of moves on.
 _ANEW_EVERY = 4
 
@@ -72,6 +74,10 @@ class Continuation:
         for name in self.__slots__:
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise InvalidInput(f"{name} is a share from 0 to 1, not {getattr(self, name)!r}")
+
+    def talk_tokens(self, limit: int) -> int:
+        """What a cut leaves of the conversation: in a small prompt a larger share, a few exchanges at least."""
+        return int(max(limit * self.talk, min(_FEW_EXCHANGES, 1.5 * limit * self.talk)))
 
     def wants(self, candidate: Candidate, best: float) -> bool:
         """Whether a hit is worth its tokens, beside the best one's score."""
@@ -473,7 +479,7 @@ class ContextOrchestrator:
             if records[number].superseded_at is None
         ]
         turns = [one for offer in offers for one in offer.candidates if one.place is Place.TURN]
-        spoken, silent = _newest(exchanges_of(turns, request.costs), int(limit * rules.talk))
+        spoken, silent = _newest(exchanges_of(turns, request.costs), rules.talk_tokens(limit))
         quotes: list[Part] = [Quotes(gathered, request.costs)] if gathered else []
         prompt = Prompt(kept, [*quotes, *talk_parts(spoken, request.costs)], Fit(request.costs, 0))
         present = {record.id for record in records.values()}

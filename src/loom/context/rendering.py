@@ -69,6 +69,7 @@ _INVISIBLE = re.compile(
 # use for them, and not in rows that could spell something.
 _PLAIN = r"\x00-\u058f\u3000-\u9fff\uff00-\uffef"
 _JOINING = r"\u180b-\u180d\u180f\u200c\u200d\ufe00-\ufe0f"
+_HAS_JOINING = re.compile(f"[{_JOINING}]")
 _STRAY = re.compile(rf"(?<=[{_PLAIN}])(?!\ufe0f\u20e3)[{_JOINING}]+|[\u200c\u200d]+(?=[{_PLAIN}])|[{_JOINING}]{{3,}}")
 _OPENING = "<＜﹤〈《⟨[［【〔"
 _HAS_OPENING = re.compile(f"[{re.escape(_OPENING)}]")
@@ -116,12 +117,17 @@ def neutralised(text: str, believed: bool = True) -> str:
     tags of roles, tools and instructions. Invisible characters go. A mark is one in whatever signs it is written
     that look the same.
     """
-    if not text.isascii():
-        text = _STRAY.sub("", _INVISIBLE.sub("", "\n".join(text.splitlines())))
-    elif not text.isprintable():
-        text = _INVISIBLE.sub("", "\n".join(text.splitlines()) if "\r" in text else text)
-    if _HAS_OPENING.search(text) is None:  # as most texts are; looking for marks costs twice as much as all else
-        return text
+    if text.isascii():
+        if not text.isprintable():
+            text = _INVISIBLE.sub("", "\n".join(text.splitlines()) if "\r" in text else text)
+        if "<" not in text and "[" not in text:  # as most texts are; looking for marks costs more than all else
+            return text
+    else:
+        text = _INVISIBLE.sub("", "\n".join(text.splitlines()))
+        if _HAS_JOINING.search(text) is not None:
+            text = _STRAY.sub("", text)
+        if _HAS_OPENING.search(text) is None:
+            return text
     folded = text if text.isascii() else text.translate(_FOLDING)
     return _with_look_alikes(text, [match.span() for match in _MARKS[believed].finditer(folded)])
 

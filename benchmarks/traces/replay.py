@@ -25,6 +25,7 @@ LCR = PROFILES["lcr"]
 WITHOUT_VECTORS = TuningResult(0.7, 0.3, 0.0)
 WINDOW_SHARE = LCR.l1_token_budget / LCR.l2_token_budget
 WAKES_EVERY_S = 1.0  # the worker looks after a turn, and at most so often
+PRELOADED = 2  # records foreseen at a time
 LOOK_EVERY = 50  # uses between two looks of the tuner
 HORIZON_S = 300.0  # how far ahead the worker makes room
 
@@ -178,7 +179,7 @@ def replay(trace: Trace, budget: int, helpers: Helpers) -> Outcome:
         if step.at - woke_at >= WAKES_EVERY_S:
             woke_at = step.at
             if helpers.preload is not None:
-                for foreseen in pattern.next(2):
+                for foreseen in pattern.next(PRELOADED):
                     if foreseen.probability >= helpers.preload and (came := tier.enter(foreseen.record)):
                         ahead.add(foreseen.record)
                         entered += came

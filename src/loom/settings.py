@@ -101,8 +101,8 @@ class Watermark:
 class Profile:
     """A named set of budgets and rules. Budgets are tokens; a setting of the same name overrides one.
 
-    A record comes back to L2 when its hot score reaches `promotion_threshold`, and not before `promotion_rest`
-    records and moves have passed since it had to leave.
+    A record comes back to L2 when its hot score reaches `promotion_threshold`, and not before so many records were
+    written or moved since it had to leave as are `promotion_rest` of those in L2.
     L3 acts at `l3_high` of its budget and sends the oldest `l3_oldest_share` of its summaries on.
     `prompt_watermark` governs the compaction of a built prompt, `dialogue_token_limit` that of the raw
     dialogue in a model's message list. `minimal_mode` keeps no sessions and no task or world state: the
@@ -123,7 +123,7 @@ class Profile:
     eviction_weights: EvictionWeights
     l2_admission_uses: int = 2
     promotion_threshold: float = 0.7
-    promotion_rest: int = 0
+    promotion_rest: float = 0.1
     l2_watermark: Watermark = Watermark(0.85, 0.80)
     l3_high: float = 0.90
     l3_oldest_share: float = 0.20

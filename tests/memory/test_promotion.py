@@ -154,7 +154,7 @@ def test_reading_a_read_only_memory_moves_nothing_and_promoting_says_why_not(ful
 
 
 def test_what_has_only_just_left_rests_before_use_brings_it_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    resting = dataclasses.replace(loom.settings.PROFILES["loom"], promotion_rest=20)
+    resting = dataclasses.replace(loom.settings.PROFILES["loom"], promotion_rest=2.0)
     profiles = MappingProxyType({**loom.settings.PROFILES, "loom": resting})
     monkeypatch.setattr(loom.settings, "PROFILES", profiles)
     with memory_at() as memory:
@@ -246,6 +246,7 @@ def test_a_newer_version_of_what_was_brought_back_takes_its_place(memory: LoomMe
 
 def test_what_is_forgotten_leaves_the_window_and_the_queue(memory: LoomMemory) -> None:
     memory.promote("n3", to="l1")
+    memory.store.dismiss(memory.migration)
     memory.migration.trigger_promotion(["n4"])
     memory.store.forget(Filter(ids=["n3", "n4"], history=True))
     assert "n3" not in window_of(memory)
@@ -263,6 +264,7 @@ def test_a_search_of_the_window_finds_what_was_brought_back(memory: LoomMemory) 
 
 
 def test_a_promotion_that_is_asked_for_is_queued_and_then_done(memory: LoomMemory) -> None:
+    memory.store.dismiss(memory.migration)  # so that nothing is done before it has been looked at
     asked = memory.migration.trigger_promotion(["n3", "n29"])
     assert asked.job is not None
     assert asked.job.context_ids == ("n3",)
@@ -272,6 +274,7 @@ def test_a_promotion_that_is_asked_for_is_queued_and_then_done(memory: LoomMemor
     assert 0 <= asked.job.priority <= 100
     assert asked.job.deadline > datetime(2026, 1, 1, tzinfo=UTC)
     assert memory.migration.jobs() == [asked.job]
+    memory.store.employ(memory.migration, memory.migration.work)
     assert memory.store.flush().complete
     assert tiers_of(memory, "n3") == ("l2",)
     assert memory.migration.jobs() == []
@@ -299,6 +302,7 @@ def test_relevance_to_the_present_work_decides_what_one_use_does_not() -> None:
 
 
 def test_jobs_are_done_by_priority_and_then_by_deadline(memory: LoomMemory) -> None:
+    memory.store.dismiss(memory.migration)
     memory.migration.preload({number_of(memory, "n1"): 0.4, number_of(memory, "n2"): 0.2})
     memory.migration.trigger_demotion(L3, Pressure.MEDIUM)
     memory.migration.trigger_demotion("l3", "soft")
@@ -311,6 +315,7 @@ def test_jobs_are_done_by_priority_and_then_by_deadline(memory: LoomMemory) -> N
         MigrationTrigger.PREDICTIVE_PRELOAD,
         MigrationTrigger.CAPACITY_PRESSURE,
     ]
+    memory.store.employ(memory.migration, memory.migration.work)
     assert memory.store.flush().complete
     assert_within_budgets(memory)
 
@@ -382,7 +387,9 @@ def test_the_pressure_says_how_much_leaves_how_urgently_and_until_when(pressure:
 def test_collecting_asks_for_room_in_every_tier(memory: LoomMemory) -> None:
     memory.add_fact("The harbour closes at nine.")
     before = memory.get_stats()
+    memory.store.dismiss(memory.migration)
     jobs = memory.migration.collect("medium")
+    memory.store.employ(memory.migration, memory.migration.work)
     assert [job.source_tier for job in jobs] == [L4, L3, L2]
     assert {job.trigger for job in jobs} == {MigrationTrigger.GC_PRESSURE}
     memory.store.flush()

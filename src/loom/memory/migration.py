@@ -109,7 +109,7 @@ class Observer(Protocol):
         ...
 
     def admitted(self, tokens: int) -> None:
-        """So many tokens came to the working tier with a write."""
+        """So many tokens came to the working tier."""
         ...
 
 
@@ -126,6 +126,7 @@ class Lifted(NamedTuple):
     """What came of lifting records: those that moved, why the others did not, and how hot each one is."""
 
     moved: tuple[int, ...]
+    tokens: int
     refused: Mapping[int, str]
     scores: Mapping[int, float]
     room: Room
@@ -429,7 +430,7 @@ class Tiers:
             self._reserve(transaction, sum(sizes.values()), target, rules)
             self._come_up(transaction, sizes, target)
         room = self._make_room(transaction, rules)
-        return Lifted(tuple(sizes), refused | damaged | knowledge | too_large, scores, room)
+        return Lifted(tuple(sizes), sum(sizes.values()), refused | damaged | knowledge | too_large, scores, room)
 
     def hot_enough(
         self,
@@ -450,7 +451,8 @@ class Tiers:
         if not now:
             threshold = rules.profile.promotion_threshold if threshold is None else threshold
             by_importance = rules.profile.admission is Admission.IMPORTANCE
-            resting = transaction.left_within(list(scores), L2, self.node, "full", rules.profile.promotion_rest)
+            rest = int(rules.profile.promotion_rest * transaction.totals(self.node).get(L2, Usage()).items)
+            resting = transaction.left_within(list(scores), L2, self.node, "full", rest)
             for resident in known:
                 number, importance = resident.record, resident.importance
                 if scores[number] < threshold:
@@ -693,8 +695,7 @@ class Tiers:
             there = [one for one in records if transaction.resides(one, L2, self.node)]
             self._archive(transaction, there, reason, rules)
         else:
-            sizes = dict(transaction.arrivals(self.node, tier))
-            self._send_on(transaction, [(one, sizes[one]) for one in records if one in sizes], tier, rules, reason)
+            self._send_on(transaction, transaction.sizes(records, tier, self.node), tier, rules, reason)
         return self._make_room(transaction, rules)
 
     def least_worthy(self, transaction: Transaction, tier: MemoryTier, tokens: int) -> list[int]:
@@ -775,6 +776,7 @@ class Tiers:
         if lifted.moved:
             if self._observer is not None:
                 self._observer.took(Move.PROMOTION, time.perf_counter() - started)
+                self._observer.admitted(lifted.tokens)
             self.tell_room(lifted.room)
 
     def tell_room(self, room: Room) -> None:

@@ -36,7 +36,7 @@ _USES_A_LOOK = 100
 # As tried in benchmarks/traces: how far ahead demand is foreseen, how many records are brought back at once because
 # they will probably be used, and how probably.
 _AHEAD_S = 300.0
-_PRELOADED, _LIKELY = 8, 0.15
+_PRELOADED, _LIKELY = 2, 0.15
 _FOLLOWING = 3
 _STATE = "loom.tuning"
 # From this share of its budget on, the archive is summarised: before, there is no need for it to save anything.
@@ -97,7 +97,7 @@ class Steering:
         self.monitor.observe(Measure.RAG_LATENCY_MS, seconds * 1e3)
 
     def admitted(self, tokens: int) -> None:
-        """So many tokens came to the working tier with a write."""
+        """So many tokens came to the working tier."""
         if self._predictor is not None and self._tiers is not None:
             with self._lock:
                 self._predictor.observe(tokens, self._tiers.store.clock().timestamp())

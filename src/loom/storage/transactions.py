@@ -375,6 +375,14 @@ class SqliteTransaction:
         """Number and size of each record in a tier other than the window, oldest arrival first."""
         return arrivals(self.connection, self.namespace, node, tier)
 
+    def sizes(self, records: Sequence[int], tier: str, node: str) -> list[tuple[int, int]]:
+        """Number and size of those of the records that are in a tier other than the window."""
+        return self.connection.execute(
+            "SELECT record, tokens FROM residents WHERE namespace = ? AND node = ? AND tier = ? "
+            "AND record IN (SELECT value FROM json_each(?)) ORDER BY record",
+            (self.namespace, node, tier, dump_json([*records], "records")),
+        ).fetchall()
+
     def resides(self, record: int, tier: str, node: str) -> bool:
         """Whether a record is in a tier other than the window."""
         return resides(self.connection, self.namespace, record, tier, node)

@@ -22,6 +22,8 @@ class MemoryLayer(ABC, Generic[Item]):
     """One tier of one node. `LoomMemory.l1` to `l4` are made for its node; all may be made at any time."""
 
     tier: ClassVar[MemoryTier]
+    by_arrival: ClassVar[bool] = True
+    """Whether a limit keeps the newest arrivals; what is most important otherwise."""
 
     def __init__(self, tiers: Tiers, drafter: Drafter) -> None:
         self._tiers = tiers
@@ -37,6 +39,8 @@ class MemoryLayer(ABC, Generic[Item]):
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
             raise InvalidInput(f"limit is {limit!r}; it must be a whole number of 1 or more, or None for all")
         held = self._held()
+        if self.by_arrival and limit is not None and session_id is None:
+            held = dict(list(held.items())[-limit:])  # only what is given back is read
         found = self._tiers.store.records(held)
         records = [found[seq] for seq in held if seq in found]
         return self._items([one for one in records if session_id in (None, one.session_id)], held, limit)

@@ -39,6 +39,7 @@ class PriorityTokenLayer(MemoryLayer[Task]):
     """L2: the tasks of most worth by the profile's rule. They are given back the most important first."""
 
     tier = MemoryTier.L2
+    by_arrival = False
 
     def _items(self, records: Sequence[Record], sizes: Mapping[int, int], limit: int | None) -> list[Task]:
         ordered = sorted(records, key=lambda record: (-record.importance, -record.seq))

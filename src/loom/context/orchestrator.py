@@ -149,7 +149,7 @@ class Context(list[Message]):
         if out:
             lines += ["", "left out", heading, *(_row(item) for item in out)]
         if again:
-            lines += ["", f"{again} further offers of what is in the prompt"]
+            lines += ["", f"offered again by other sources: {again}"]
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
 

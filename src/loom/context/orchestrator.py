@@ -61,7 +61,7 @@ class Continuation:
     """
 
     append: float = 0.003
-    aside: float = 0.225
+    aside: float = 0.18
     worth: float = 0.35
     dear: float = 0.20
     unasked: float = 0.05

@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import argparse
 import functools
+import importlib
+import importlib.util
 import json
 import re
 import tempfile
@@ -28,8 +30,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.measuring import best_by_query, messages, percentile, questions
-from loom.context import PinnedSource
-from loom.context.picture import budget_picture
+from loom.context import Context, PinnedSource
+from loom.context.picture import budget_parts, budget_picture
 from loom.everyday import Memory, open_memory
 from loom.memory.tokenizer import TiktokenCounter
 
@@ -283,14 +285,15 @@ def _fill(memory: Memory, records: int) -> None:
     memory.flush()
 
 
-def cost(records: int, rounds: int, store: Path | None) -> None:
+def cost(records: int, rounds: int, store: Path | None, derive: bool) -> None:
     asked = questions(60)
     with (
         tempfile.TemporaryDirectory() as folder,
-        open_memory(store or Path(folder) / "cost.loom", embedder="none", derive=False) as memory,
+        open_memory(store or Path(folder) / "cost.loom", embedder="none", derive=derive) as memory,
     ):
         _fill(memory, records)
-        print(f"CPU of a prompt over {records:,} memories, milliseconds")
+        facts = len(memory.facts(limit=records))
+        print(f"CPU of a prompt over {records:,} memories and {facts:,} facts drawn from them, milliseconds")
         print(f"  {'budget':<10}{'recall p50':>11}{'p95':>8}{'context p50':>13}{'p95':>8}{'bound p50':>11}{'p95':>8}")
         for budget in (2_000, 8_192):
             limits = [_recalled(memory, one, budget) for one in asked]
@@ -309,23 +312,54 @@ def cost(records: int, rounds: int, store: Path | None) -> None:
 
 
 def plot(path: Path) -> None:
-    """Draw where the budget of a prompt in a conversation over an older memory went."""
+    """Draw where the budget of a prompt in a conversation over an older memory went, as SVG and PNG."""
     told, _ = own_memories(1_500)
     with open_memory(embedder="none") as memory:
         memory.remember(told)
-        memory.remember("Answers are short and name their sources.", importance=0.9, role="user", session_id="now")
+        memory.remember("My address is 3 Elbe Street, Berlin. " + "It rained. " * 400, name="Ana", role="user")
+        for number in range(40):
+            memory.remember({"role": "user", "content": f"Answers about invoice {number} are short."}, importance=0.9)
         for number in range(12):
             memory.remember({"role": "user", "content": f"{SMALL_TALK[number % 6]} ({number})"}, session_id="now")
             memory.remember({"role": "assistant", "content": ANSWER}, session_id="now")
+        memory.flush()
         context = memory.context(
-            "What was decided about the server and the invoice in Berlin?",
+            "What was decided about the server and the invoice in Berlin, and what is the address of Ana?",
             session_id="now",
             budget=4_000,
             system=SYSTEM,
             sources=[PinnedSource("step 3 of 5: compare the invoices", label="TASK", name="task state")],
         )
-    path.write_text(budget_picture(context, "A prompt in a conversation"), encoding="utf-8")
-    print(f"{path}: {context.tokens:,} of {context.budget:,} tokens, {len(context.items)} items")
+    path.with_suffix(".svg").write_text(budget_picture(context, TITLE), encoding="utf-8")
+    drawn = _png(context, path.with_suffix(".png"))
+    print(f"{path.with_suffix('.svg')}{drawn}")
+    print(f"  {context.tokens:,} of {context.budget:,} tokens, {len(context.items)} items")
+
+
+TITLE = "A prompt in a conversation"
+
+
+def _png(context: Context, path: Path) -> str:
+    """The same picture by matplotlib, where it is installed; what to say of it."""
+    if importlib.util.find_spec("matplotlib") is None:
+        return " (no PNG: matplotlib is not installed, pip install 'loom-memory[bench]')"
+    matplotlib: Any = importlib.import_module("matplotlib")
+    matplotlib.use("Agg")
+    pyplot: Any = importlib.import_module("matplotlib.pyplot")
+    parts = budget_parts(context)
+    figure, axes = pyplot.subplots(figsize=(7.2, 2.8), dpi=150)
+    left = 0
+    for part in parts:
+        axes.barh(0, part.tokens, left=left, color=part.colour, label=part.told(context.budget))
+        left += part.tokens
+    axes.set_title(f"{TITLE}: {context.tokens:,} of {context.budget:,} tokens", loc="left", fontsize=10)
+    axes.set_xlim(0, context.budget)
+    axes.set_ylim(-0.5, 0.5)
+    axes.axis("off")
+    axes.legend(loc="upper left", bbox_to_anchor=(0.0, 0.0), fontsize=8, frameon=False)
+    figure.savefig(path, bbox_inches="tight", metadata={"Software": None})
+    pyplot.close(figure)
+    return f" and {path.name}"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -337,8 +371,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--memories", type=int, default=5_000, help="of our own, for the conversation")
     parser.add_argument("--records", type=int, default=100_000)
     parser.add_argument("--store", type=Path, help="a file for the memories of `cost`, kept for the next run")
+    parser.add_argument("--derive", action="store_true", help="draw facts from the memories of `cost` first; slow")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="only draw a prompt, into this file")
+    parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="only draw a prompt, into this file and a .png")
     options = parser.parse_args(arguments)
     if options.plot is not None:
         plot(options.plot)
@@ -356,12 +391,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         prefix(*own_memories(options.memories), options.turns, options.embedder)
         if options.data is not None:
             conversations = list(read_locomo(options.data))
-            told = [turn for turns, _ in conversations for turn in turns]
-            several = [one for _, asked in conversations for one in asked]
-            order = np.random.default_rng(3).permutation(len(several))
-            prefix(told, [several[at] for at in order], options.turns, options.embedder)
+            together = (
+                [turn for turns, _ in conversations for turn in turns],
+                [one for _, a in conversations for one in a],
+            )
+            for told, several in (together, max(conversations, key=lambda one: len(one[0]))):
+                order = np.random.default_rng(3).permutation(len(several))
+                prefix(told, [several[at] for at in order], options.turns, options.embedder)
     if "cost" in parts:
-        cost(options.records, options.rounds, options.store)
+        cost(options.records, options.rounds, options.store, options.derive)
 
 
 if __name__ == "__main__":

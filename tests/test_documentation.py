@@ -161,7 +161,7 @@ def test_every_example_runs_and_prints_what_it_found(example: Path, empty_folder
         "chinese": ["十二号机柜", "PostgreSQL 16", "INV-2041，金额三千二百元"],
         "research_team": ["report, version 1, by writer", "5 versions by 3 readers", "inherits style"],
         "tree_of_nodes": ["root: spent", "      inherits", "tool calls: 4 of 4", "failed: BudgetExceeded"],
-        "context": ["the same memory is offered already", "someone (web, unverified)", "are as before: True"],
+        "context": ["Bookings must stay in the Frankfurt…", "someone (web, unverified)", "are as before: True"],
         "tiers": ["of 90 tokens", "node.error: invalid input syntax", "41,207 rows exported in 12 seconds"],
         "knowledge": ["Ana lives in Paris", "in March: Place: Ana lives in Berlin", "决策", "True that everyone"],
     }

@@ -16,7 +16,9 @@ from loom.context import (
     ContextOrchestrator,
     KnowledgeContextSource,
     KnowledgeItem,
+    L2ImportantSource,
     L3SummarySource,
+    L4FactSource,
     PinnedSource,
     RecallSource,
     ScopeSource,
@@ -246,7 +248,7 @@ def test_a_summary_gives_way_to_the_whole(manager: MemoryManager) -> None:
         assert archived
 
         def whole(task: Task, max_items: int) -> list[Any]:
-            record = small.get(archived[-1])
+            record = small.store.get(archived[-1])  # no use of it, which would bring it back from the archive
             return [] if record is None else [record]
 
         alone = build(L3SummarySource(small), budget=2000)
@@ -254,3 +256,36 @@ def test_a_summary_gives_way_to_the_whole(manager: MemoryManager) -> None:
         both = build(whole, L3SummarySource(small), budget=2000)
         assert [item.source for item in both.items if item.id == archived[-1]] == ["whole"]
         assert any(one.reason == "the whole memory is in the prompt" for one in both.dropped)
+
+
+# --- the order of the tiers ----------------------------------------------------------------------------------
+
+
+def test_of_the_working_tier_the_most_important_comes_first() -> None:
+    with loom.open(embedder="none") as memory:
+        for number, importance in enumerate((0.7, 0.95, 0.8)):
+            text = f"Rule {number} of the harbour."
+            memory.remember(text, id=f"rule-{number}", role="user", importance=importance)
+        offered = list(L2ImportantSource(memory).get_context(Task(action="ask"), 2))
+        assert [one.id for one in offered] == ["rule-1", "rule-2"]
+
+
+def test_of_the_archive_the_newest_comes_first() -> None:
+    with loom.open(embedder="none", derive=False, l1_token_budget=100, l2_token_budget=120) as memory:
+        for number in range(12):
+            memory.remember(f"Step {number}: " + "tide " * 30, id=f"step-{number}", role="user", importance=0.9)
+        numbers = [int(one.id.split("-")[1]) for one in L3SummarySource(memory).get_context(Task(action="ask"), 50)]
+        assert len(numbers) > 2
+        assert numbers == sorted(numbers, reverse=True)
+
+
+def test_facts_of_another_node_are_not_shown() -> None:
+    with loom.open(embedder="none") as memory:
+        memory.remember("My address is 12 Rue Cler, Paris.", name="Ana", role="user", session_id="s1")
+        memory.flush()
+        task = Task(action="ask", parameters={"content": "What is the address of Ana?"})
+        assert list(L4FactSource(memory).get_context(task, 8))
+        with MemoryManager("other", store=memory.store, embedder="none") as other:
+            other.add_fact("Ben lives at 3 Elbe Street.")
+            assert other.store.usage("other")["l4"].items
+            assert all("Paris" not in one.text for one in L4FactSource(other).get_context(task, 8))

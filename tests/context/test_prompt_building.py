@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from unicodedata import east_asian_width
 
 import pytest
 
@@ -118,11 +119,29 @@ def test_explaining_shows_shares_items_and_what_is_left_out(memory: Memory) -> N
         memory.remember(text, role="user", session_id="s1")
     context = memory.context("harbour crane", budget=300)
     shown = context.explain()
-    assert f"{context.tokens:,} of 300 tokens; {len(context.items)} items, {len(context.dropped)} left out" in shown
+    there = {item.id for item in context.items}
+    left = [one for one in context.dropped if one.id not in there]
+    assert f"{context.tokens:,} of 300 tokens; {len(context.items)} items, {len(left)} left out" in shown
+    assert all(shown.count(id) == 1 for id in (*there, *(one.id for one in left)))
     assert "recall" in shown
     assert "no room" in shown
     assert all(item.id in shown for item in context.items)
     assert sum(report.used for report in context.sources) == len(context.items)
+
+
+def test_explaining_shows_how_each_memory_begins_in_columns_that_stay_straight(memory: Memory) -> None:
+    tell(
+        memory,
+        ("user", "港口的起重机吊起了第一个集装箱，然后又慢慢地把它放了下来。"),
+        ("user", "Crane\x1b[2J one\nand two."),
+    )
+    rows = memory.context("crane 起重机", budget=300).explain().splitlines()
+    chinese = next(row for row in rows if "港口的起重机" in row)
+    plain = next(row for row in rows if "Crane" in row)
+    assert "港口的起重机吊起了第一个集装箱，然…" in chinese
+    assert "Crane[2J one and two." in plain
+    wide = sum(east_asian_width(sign) in "WF" for sign in chinese)
+    assert chinese.index("01") + wide == plain.index("01")
 
 
 def test_a_question_that_is_stored_already_is_not_quoted_to_itself(memory: Memory) -> None:

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 import loom
-from loom.context import Context, LayoutBook
+from loom.context import Context, Continuation, LayoutBook
+from loom.context.everyday import orchestrator_over
 from loom.context.layout import Block, BlockKind
 from loom.everyday import Memory
 
@@ -86,7 +87,58 @@ def test_most_of_a_long_conversations_prompts_are_beginnings_of_the_next(memory:
         rewrites += now.prefix == 0
         before = now
     assert sum(shares) / len(shares) > 0.7
-    assert 1 <= rewrites < 15
+    assert 1 <= rewrites < 6
+
+
+def test_a_full_prompt_keeps_the_quotations_it_begins_with_and_the_end_of_the_conversation(memory: Memory) -> None:
+    cuts = 0
+    before = ask(memory, 0)
+    for number in range(1, 40):
+        now = ask(memory, number)
+        assert now[: now.prefix] == before[: now.prefix]
+        if any("the window is full" in note for note in now.notes) and now.prefix:
+            cuts += 1
+            assert now[1] == before[1]  # quotations, word for word
+            assert now[1]["content"].startswith("<memory>")
+            asked = [int(m["content"].split("(")[1][:-1]) for m in now if m["content"].startswith("Where was")]
+            assert asked == list(range(asked[0], number + 1))  # without a gap, up to the question
+            assert 3 < len(asked) < number
+            left = {one.id for one in now.dropped if one.reason == "no room for this part of the conversation"}
+            assert left
+            assert not left & {item.id for item in now.items}
+            assert memory.counter.count_messages(now) == now.tokens <= now.budget
+        before = now
+    assert cuts >= 2
+
+
+def test_what_was_added_to_a_prompt_outlives_the_cut(memory: Memory) -> None:
+    orchestrator = orchestrator_over(memory.manager, session="now", continuation=Continuation(append=0.04))
+    book = LayoutBook(memory.store, "default")
+    for number in range(60):
+        added = {seq for block in book.load("now").quotes[1:] for seq in block.records}
+        question = f"Where was the {ANIMALS[number % len(ANIMALS)]} seen, and how often? ({number})"
+        now = orchestrator.build(query=question, session_id="now", budget=2000)
+        say(memory, number, question)
+        if now.prefix and any("the window is full" in note for note in now.notes):
+            break
+    assert added
+    assert added <= {item.seq for item in now.items}
+    assert book.load("now").quotes[1].records == tuple(sorted(added, key=place_in(memory)))
+
+
+def place_in(memory: Memory) -> Any:
+    records = memory.store.records(range(1, 2000))
+    return lambda seq: (records[seq].created_at, seq)
+
+
+def test_what_is_recalled_and_not_added_is_accounted_for(memory: Memory) -> None:
+    ask(memory, 0)
+    now = ask(memory, 1)
+    assert now.prefix
+    there = {item.id for item in now.items}
+    left = {one.id for one in now.dropped if one.reason == "adds too little to the session's prompt"}
+    assert len(left) > 5
+    assert not there & left
 
 
 def test_what_a_question_needs_is_in_its_prompt_although_the_layout_stands(memory: Memory) -> None:

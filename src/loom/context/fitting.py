@@ -117,9 +117,9 @@ def dedupe(offers: Sequence[Offer], question: str | None = None) -> tuple[list[O
             whole = not one.is_abridged
             is_turn = one.place is Place.TURN
             if (one.id, whole) in seen or (not is_turn and whole and one.id in turns):
-                dropped.append(_dropped(one, "the same memory is offered already"))
+                dropped.append(one.dropped("the same memory is offered already"))
             elif is_turn and one.id == asking:
-                dropped.append(_dropped(one, _IS_THE_QUESTION))
+                dropped.append(one.dropped(_IS_THE_QUESTION))
             else:
                 seen.add((one.id, whole))
                 own.append(one)
@@ -137,10 +137,6 @@ def _asking(offers: Iterable[Offer], asked: str) -> str | None:
     if newest is None or newest.role not in (None, "user") or normal_form(newest.text) != asked:
         return None
     return newest.id
-
-
-def _dropped(candidate: Candidate, reason: str) -> DroppedItem:
-    return DroppedItem(candidate.id, candidate.source, candidate.tier, candidate.score, candidate.tokens, reason)
 
 
 # --- the conversation ------------------------------------------------------------------------------------
@@ -256,13 +252,13 @@ class Fit:
 
     def _leave_out(self, candidate: Candidate, reason: str) -> None:
         self._needless.add(id(candidate))
-        self.dropped.append(_dropped(candidate, reason))
+        self.dropped.append(candidate.dropped(reason))
 
-    def leave_out(self, candidates: Iterable[Candidate]) -> None:
+    def leave_out(self, candidates: Iterable[Candidate], reason: str = "no room") -> None:
         """Note what was not taken, and why."""
         for one in candidates:
             if id(one) not in self._needless:
-                self._leave_out(one, _needless_reason(one) if is_needless(one, self.there) else "no room")
+                self._leave_out(one, _needless_reason(one) if is_needless(one, self.there) else reason)
 
     def drop_needless(self) -> None:
         """Let a summary go where what it stands for has come in full after it, and a fact after its source."""
@@ -327,7 +323,7 @@ def fit(offers: Sequence[Offer], shares: Mapping[str, int], room: int, costs: Co
     for queue in queues:
         state.leave_out(queue)
     for exchange in talk:
-        state.dropped += [_dropped(one, NO_ROOM_TO_SPEAK) for one in exchange.turns]
+        state.dropped += [one.dropped(NO_ROOM_TO_SPEAK) for one in exchange.turns]
     return state
 
 

@@ -63,6 +63,10 @@ class Candidate:
         """Whether it is a record in few words."""
         return self.id in self.stands_for
 
+    def dropped(self, reason: str) -> DroppedItem:
+        """What is said of it where it is not in the prompt."""
+        return DroppedItem(self.id, self.source, self.tier, self.score, self.tokens, reason, self.text)
+
     @classmethod
     def of_record(cls, record: Record, **given: Any) -> Candidate:
         """A record as a candidate."""
@@ -101,6 +105,7 @@ class ContextItem:
     place: Place = Place.QUOTE
     created_at: datetime | None = None
     seq: int = 0
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +118,7 @@ class DroppedItem:
     score: float
     tokens: int
     reason: str
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,6 +64,12 @@ class Layout:
         return [block for block in self.blocks if block.kind is BlockKind.QUOTES]
 
     @property
+    def leading(self) -> tuple[Block, ...]:
+        """The quotations that it begins with."""
+        first = next((at for at, block in enumerate(self.blocks) if block.kind is not BlockKind.QUOTES), None)
+        return self.blocks[:first]
+
+    @property
     def last_turn(self) -> int:
         """The number of the newest turn in it, 0 without one."""
         turns = (block.records for block in self.blocks if block.kind is not BlockKind.QUOTES)

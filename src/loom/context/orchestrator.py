@@ -11,14 +11,15 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+from unicodedata import east_asian_width
 
 from loom.context.budget import BudgetAllocation, BudgetConfig, ContextBudgeter, model_preset
 from loom.context.collecting import Answer, collect, collect_async
-from loom.context.fitting import NO_ROOM_TO_SPEAK, Costs, Fit, Offer, dedupe, exchanges_of, fit
+from loom.context.fitting import NO_ROOM_TO_SPEAK, Costs, Exchange, Fit, Offer, dedupe, exchanges_of, fit
 from loom.context.items import Candidate, ContextItem, DroppedItem, Message, Place, SourceReport
 from loom.context.layout import Layout, LayoutBook
 from loom.context.parts import Part, Prompt, Quotes, part_of, talk_parts
-from loom.context.rendering import CUT_OFF, READING_RULE, asked, asks, to_anthropic
+from loom.context.rendering import CUT_OFF, READING_RULE, asked, asks, neutralised, to_anthropic
 from loom.context.sources import LEAST_ITEM_TOKENS, ContextSource, SharedPool, SharedPoolSource, as_source
 from loom.context.truncation import SmartTruncator, TruncationStrategy
 from loom.errors import InvalidInput, LoomError, OverBudget
@@ -37,6 +38,10 @@ _LONG_TOKENS = 256
 # What drawn facts may have of a continued prompt; in a small one, room for a few.
 _FACTS_SHARE = 0.02
 _FACTS_TOKENS = 96
+# What a few exchanges take.
+_FEW_EXCHANGES = 1_600
+# Every so many times a full prompt is written anew and not cut: what a session speaks of moves on.
+_ANEW_EVERY = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,21 +52,32 @@ class Continuation:
     directly before the question and is gone in the next prompt. A token that stays is paid when it comes and again
     when the prompt is rewritten; one that is shown once is paid once. What scores less than `worth` of the best hit
     is not shown, nor a long memory that scores less than `worth` + `dear` of it: one of 256 tokens takes the room of
-    several. Where nothing is asked, only `unasked` of it all is shown. A rewrite fills the prompt up to `low`.
-    docs/context.md says what was measured of it.
+    several. Where nothing is asked, only `unasked` of it all is shown.
+
+    A prompt that is full is cut first: the quotations that it begins with stay where they are, if they take `core` at
+    least, those that came later follow them, and of the conversation the newest `talk` stays. Where that leaves more
+    than `high`, and every fourth time, it is written anew and filled up to `low`. docs/context.md says what was
+    measured of it.
     """
 
-    append: float = 0.006
+    append: float = 0.003
     aside: float = 0.18
-    worth: float = 0.30
-    dear: float = 0.40
+    worth: float = 0.35
+    dear: float = 0.20
     unasked: float = 0.05
+    core: float = 0.30
+    talk: float = 0.10
     low: float = 0.60
+    high: float = 0.72
 
     def __post_init__(self) -> None:
-        for name in ("append", "aside", "worth", "dear", "unasked", "low"):
+        for name in self.__slots__:
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise InvalidInput(f"{name} is a share from 0 to 1, not {getattr(self, name)!r}")
+
+    def talk_tokens(self, limit: int) -> int:
+        """What a cut leaves of the conversation: in a small prompt a larger share, a few exchanges at least."""
+        return int(max(limit * self.talk, min(_FEW_EXCHANGES, 1.5 * limit * self.talk)))
 
     def wants(self, candidate: Candidate, best: float) -> bool:
         """Whether a hit is worth its tokens, beside the best one's score."""
@@ -113,25 +129,50 @@ class Context(list[Message]):
         return to_anthropic(self, self.breakpoints)
 
     def explain(self) -> str:
-        """A table of where the budget went, what is in the prompt and why, and what is not."""
-        whole = f"{self.tokens:,} of {self.budget:,} tokens; {len(self.items)} items, {len(self.dropped)} left out"
+        """A table of where the budget went, what is in the prompt and why, and what is not.
+
+        What a second source offered of the same memory is counted and not listed; `dropped` has it.
+        """
+        there = {item.id for item in self.items}
+        out = [one for one in self.dropped if one.id not in there]
+        again = len(self.dropped) - len(out)
+        whole = f"{self.tokens:,} of {self.budget:,} tokens; {len(self.items)} items, {len(out)} left out"
         lines = [whole, "", f"{'source':<12}{'share':>8}{'tokens':>8}{'used':>6}{'offered':>9}  error"]
         for source in self.sources:
             row = f"{source.name:<12}{source.share:>8,}{source.tokens:>8,}{source.used:>6}{source.offered:>9}"
             lines.append(f"{row}  {source.error}".rstrip())
         fixed = self.tokens - sum(item.tokens for item in self.items)
         lines.append(f"{'fixed':<12}{'':>8}{fixed:>8,}  system, question, framing")
-        heading = f"{'tokens':>6}  {'score':>5}  {'tier':<4}  {'source':<10}  {'id':<28}  reason"
+        heading = f"{'tokens':>6}  {'score':>5}  {'tier':<4}  {'source':<10}  {'text':<{_SHOWN}}  {'id':<26}  reason"
         lines += ["", heading]
         lines += [_row(item) for item in self.items]
-        if self.dropped:
-            lines += ["", "left out", heading, *(_row(item) for item in self.dropped)]
+        if out:
+            lines += ["", "left out", heading, *(_row(item) for item in out)]
+        if again:
+            lines += ["", f"offered again by other sources: {again}"]
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
 
+# How many columns of a text a row shows.
+_SHOWN = 36
+
+
 def _row(item: ContextItem | DroppedItem) -> str:
-    tier = item.tier or ""
-    return f"{item.tokens:>6,}  {item.score:>5.2f}  {tier:<4}  {item.source:<10}  {item.id:<28}  {item.reason}"
+    start = f"{item.tokens:>6,}  {item.score:>5.2f}  {item.tier or '':<4}  {item.source:<10}"
+    return f"{start}  {_in_columns(item.text, _SHOWN)}  {item.id:<26}  {item.reason}"
+
+
+def _in_columns(text: str, columns: int) -> str:
+    """The beginning of a text in so many columns of a terminal, where a Chinese sign takes two."""
+    line = " ".join(neutralised(text[: 4 * columns]).split())
+    widths = [2 if east_asian_width(sign) in "WF" else 1 for sign in line]
+    if sum(widths) <= columns and len(text) <= 4 * columns:
+        return line + " " * (columns - sum(widths))
+    taken = count = 0
+    while count < len(line) and taken + widths[count] < columns:
+        taken += widths[count]
+        count += 1
+    return f"{line[:count]}…" + " " * (columns - taken - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,16 +402,23 @@ class ContextOrchestrator:
         if prompt is not None:
             is_kept = book.append(session_id, layout, prompt.layout())
         else:
-            fixed, limit = request.allocation.fixed, request.allocation.limit
-            low = max(fixed, int(limit * self._continuation.low))
-            offers, _ = dedupe(self._with_earlier(offers, book, layout))
-            prompt = self._built(request, offers, self._budgeter.allocate(fixed, low))
-            is_kept = book.rewrite(session_id, layout, prompt.layout())
+            prompt = self._cut(request, offers, book, layout) if layout.generation % _ANEW_EVERY else None
+            begins = layout.leading if prompt is not None else ()
+            if prompt is None:
+                prompt = self._rewritten(request, offers, book, layout)
+            is_kept = book.rewrite(session_id, layout, (*begins, *prompt.layout()))
         if not is_kept:
             prompt.notes.append(
                 "not kept as the session's last prompt: a read-only or busy store, or another was first"
             )
         return prompt
+
+    def _rewritten(self, request: _Request, offers: Sequence[Offer], book: LayoutBook, layout: Layout) -> Prompt:
+        """A prompt from nothing, with room to grow."""
+        fixed, limit = request.allocation.fixed, request.allocation.limit
+        low = max(fixed, int(limit * self._continuation.low))
+        kept, _ = dedupe(self._with_earlier(offers, book, layout))
+        return self._built(request, kept, self._budgeter.allocate(fixed, low))
 
     def _with_earlier(self, offers: Sequence[Offer], book: LayoutBook, layout: Layout) -> list[Offer]:
         """The offers for a rewrite: what the question needs, then what earlier ones needed, then everything else.
@@ -381,7 +429,7 @@ class ContextOrchestrator:
         numbers = [number for block in reversed(layout.quotes) for number in block.records]
         records = book.records(numbers)
         earlier = tuple(
-            Candidate.of_record(records[number], source="session", reason="needed before in this session")
+            Candidate.of_record(records[number], **_NEEDED_BEFORE)
             for number in dict.fromkeys(numbers)
             if number in records and records[number].superseded_at is None
         )
@@ -407,17 +455,54 @@ class ContextOrchestrator:
         turns = [one for offer in offers for one in offer.candidates if one.place is Place.TURN]
         if len(records) < len(set(numbers)) or _has_a_gap(turns, layout):
             return None  # something was forgotten, or more was said since than there is room for
-        parts = [part_of(block, records, request.costs) for block in layout.blocks]
         present = {record.id for record in records.values()}
         new_turns = [one for one in turns if one.seq > layout.last_turn]
         if any(one.id in present for one in new_turns):
             return None  # one that had no room as a turn was quoted: the conversation would have a hole there
         talk = talk_parts(exchanges_of(new_turns, request.costs), request.costs)
-        prompt = Prompt(parts, [*talk], Fit(request.costs, 0))
+        kept = [part_of(block, records, request.costs) for block in layout.blocks]
+        return self._grown(request, offers, Prompt(kept, talk, Fit(request.costs, 0)), _corrections(records, book))
+
+    def _cut(self, request: _Request, offers: Sequence[Offer], book: LayoutBook, layout: Layout) -> Prompt | None:
+        """The quotations of the layout, those it begins with as they stand, and the end of the conversation; or None
+        where that is no use: it would soon be full again, or hardly anything would stand as before."""
+        rules, limit = self._continuation, request.allocation.limit
+        leading = [number for block in layout.leading for number in block.records]
+        later = [number for block in layout.quotes for number in block.records if number not in set(leading)]
+        records = book.records([*leading, *later])
+        if len(records) < len({*leading, *later}):
+            return None  # something was forgotten
+        kept = [part_of(block, records, request.costs) for block in layout.leading]
+        gathered = [
+            Candidate.of_record(records[number], **_NEEDED_BEFORE)
+            for number in later
+            if records[number].superseded_at is None
+        ]
+        turns = [one for offer in offers for one in offer.candidates if one.place is Place.TURN]
+        spoken, silent = _newest(exchanges_of(turns, request.costs), rules.talk_tokens(limit))
+        quotes: list[Part] = [Quotes(gathered, request.costs)] if gathered else []
+        prompt = Prompt(kept, [*quotes, *talk_parts(spoken, request.costs)], Fit(request.costs, 0))
+        present = {record.id for record in records.values()}
+        if (
+            (turns and not spoken)
+            or any(turn.id in present for exchange in spoken for turn in exchange.turns)
+            or sum(part.tokens for part in kept) < rules.core * limit
+            or self._tokens(request, prompt) > rules.high * limit
+        ):
+            return None
+        grown = self._grown(request, offers, prompt, _corrections(records, book))
+        if grown is not None:
+            grown.fitted.dropped += [one.dropped(NO_ROOM_TO_SPEAK) for exchange in silent for one in exchange.turns]
+        return grown
+
+    def _grown(
+        self, request: _Request, offers: Sequence[Offer], prompt: Prompt, corrections: Sequence[Candidate]
+    ) -> Prompt | None:
+        """A prompt with what is recalled anew behind it; None where there is no room for that."""
+        present = {one.id for part in (*prompt.kept, *prompt.new) for one in part.candidates}
         room = request.allocation.limit - self._tokens(request, prompt)
-        fitted = Fit(request.costs, room, normal_form(request.question), {*present, *(one.id for one in new_turns)})
+        fitted = Fit(request.costs, room, normal_form(request.question), set(present))
         prompt.fitted = fitted
-        corrections = _corrections(records, book)
         if room < 0 or not self._recall_anew(request, fitted, offers, present, corrections):
             return None
         lasting, aside = fitted.quotes[: fitted.lasting], fitted.quotes[fitted.lasting :]
@@ -426,6 +511,9 @@ class ContextOrchestrator:
         passing = [*aside, *self._states(fitted, offers, request.allocation)]
         if passing:
             prompt.new.append(Quotes(passing, request.costs, lasting=False))
+        there = present | {one.id for one in fitted.quotes}
+        others = (one for offer in offers for one in offer.candidates if one.place is not Place.TURN)
+        fitted.leave_out((one for one in others if one.id not in there), "adds too little to the session's prompt")
         return prompt if self._tokens(request, prompt) <= request.allocation.limit else None
 
     def _recall_anew(
@@ -467,6 +555,18 @@ class ContextOrchestrator:
                     left[offer.share] -= cost
                     taken.append(one)
         return taken
+
+
+_NEEDED_BEFORE: Mapping[str, Any] = {"source": "session", "reason": "needed before in this session"}
+
+
+def _newest(exchanges: Sequence[Exchange], most: int) -> tuple[list[Exchange], list[Exchange]]:
+    """The last exchanges that take at most so many tokens, without a gap, and those before them."""
+    first = len(exchanges)
+    while first and exchanges[first - 1].tokens <= most:
+        first -= 1
+        most -= exchanges[first].tokens
+    return list(exchanges[first:]), list(exchanges[:first])
 
 
 def _is_recalled(candidate: Candidate) -> bool:

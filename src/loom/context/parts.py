@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Protocol
 
 from loom.context.fitting import Costs, Exchange, Fit, exchanges_of, shortened, spoken_messages
-from loom.context.items import Candidate, ContextItem, DroppedItem, Message, Place
+from loom.context.items import Candidate, ContextItem, Message, Place
 from loom.context.layout import Block, BlockKind
 from loom.context.rendering import in_reading_order, memory_block
 from loom.storage.base import Record
@@ -149,9 +149,7 @@ class Prompt:
                 return False
             out = list(talk.remove_first().turns)
         self.new = [part for part in self.new if part.messages]
-        self.fitted.dropped += [
-            DroppedItem(one.id, one.source, one.tier, one.score, one.tokens, "no room") for one in out
-        ]
+        self.fitted.dropped += [one.dropped("no room") for one in out]
         return True
 
     def items(self) -> list[ContextItem]:
@@ -174,6 +172,7 @@ class Prompt:
                         one.place,
                         one.created_at,
                         one.seq,
+                        one.text,
                     )
                 )
         return found

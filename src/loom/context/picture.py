@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from html import escape
 
 from loom.context.orchestrator import Context
 
-__all__ = ["budget_picture"]
+__all__ = ["BudgetPart", "budget_parts", "budget_picture"]
 
 _WIDTH, _BAR, _LEFT, _LINE = 720, 44, 16, 22
 # Colours that stay apart for the colour-blind (after Okabe and Ito).
@@ -14,13 +15,39 @@ _COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#
 _FIXED, _FREE = "#7f7f7f", "#eeeeee"
 
 
+@dataclass(frozen=True, slots=True)
+class BudgetPart:
+    """A stretch of a budget: what it is, its tokens, how many items it holds (0 where that says nothing)."""
+
+    name: str
+    tokens: int
+    items: int
+    colour: str
+
+    def told(self, budget: int) -> str:
+        """The part in words."""
+        share = f"{self.name}: {self.tokens:,} tokens ({100 * self.tokens / budget:.0f} %)"
+        many = "" if self.items == 1 else "s"
+        return f"{share}, {self.items} item{many}" if self.items else share
+
+
+def budget_parts(context: Context) -> list[BudgetPart]:
+    """Where a prompt's budget went: what is fixed, what each source used, and what is free."""
+    used = [source for source in context.sources if source.tokens]
+    fixed = max(0, context.tokens - sum(source.tokens for source in used))
+    return [
+        BudgetPart("system, question, framing", fixed, 0, _FIXED),
+        *(
+            BudgetPart(source.name, source.tokens, source.used, _COLOURS[at % len(_COLOURS)])
+            for at, source in enumerate(used)
+        ),
+        BudgetPart("free", context.budget - context.tokens, 0, _FREE),
+    ]
+
+
 def budget_picture(context: Context, title: str = "Where the budget went") -> str:
     """An SVG image of the budget: what is fixed, what each source used, and what is free."""
-    used = [(source.name, source.tokens, source.used) for source in context.sources if source.tokens]
-    fixed = max(0, context.tokens - sum(tokens for _, tokens, _ in used))
-    parts = [("system, question, framing", fixed, 0, _FIXED)]
-    parts += [(name, tokens, items, _COLOURS[at % len(_COLOURS)]) for at, (name, tokens, items) in enumerate(used)]
-    parts.append(("free", context.budget - context.tokens, 0, _FREE))
+    parts = budget_parts(context)
     height = 2 * _LINE + _BAR + _LINE * (len(parts) + 1)
     scale = (_WIDTH - 2 * _LEFT) / context.budget
     shapes = [
@@ -30,14 +57,14 @@ def budget_picture(context: Context, title: str = "Where the budget went") -> st
         f"{context.tokens:,} of {context.budget:,} tokens</text>",
     ]
     at, top = float(_LEFT), int(1.6 * _LINE)
-    for row, (name, tokens, items, colour) in enumerate(parts):
-        width = tokens * scale
-        shapes.append(f'<rect x="{at:.1f}" y="{top}" width="{width:.1f}" height="{_BAR}" fill="{colour}"/>')
+    for row, part in enumerate(parts):
+        width = part.tokens * scale
+        shapes.append(f'<rect x="{at:.1f}" y="{top}" width="{width:.1f}" height="{_BAR}" fill="{part.colour}"/>')
         at += width
         line = top + _BAR + _LINE * (row + 1)
-        told = f"{name}: {tokens:,} tokens ({100 * tokens / context.budget:.0f} %)" + (
-            f", {items} items" if items else ""
+        told = escape(part.told(context.budget))
+        shapes.append(
+            f'<rect x="{_LEFT}" y="{line - 11}" width="12" height="12" fill="{part.colour}" stroke="#999"/>'
         )
-        shapes.append(f'<rect x="{_LEFT}" y="{line - 11}" width="12" height="12" fill="{colour}" stroke="#999"/>')
-        shapes.append(f'<text x="{_LEFT + 20}" y="{line}" font-size="13">{escape(told)}</text>')
+        shapes.append(f'<text x="{_LEFT + 20}" y="{line}" font-size="13">{told}</text>')
     return "\n".join([*shapes, "</svg>\n"])

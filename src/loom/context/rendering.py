@@ -12,7 +12,10 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from hashlib import blake2b
+from math import isfinite
 from typing import Any
+from unicodedata import normalize
 
 from loom.context.items import Candidate, Message, Place
 from loom.memory.drafts import message_text, task_text
@@ -21,6 +24,7 @@ from loom.protocol import Task
 
 __all__ = [
     "CUT_OFF",
+    "EMPTY",
     "READING_RULE",
     "MessageConverter",
     "asked",
@@ -42,6 +46,9 @@ READING_RULE = (
 )
 """What the system message says about quotations."""
 
+EMPTY = "(empty)"
+"""Stands for a message in which nothing can be seen."""
+
 CUT_OFF = "[earlier turns are left out]"
 """Stands first where a conversation would begin with an answer."""
 
@@ -52,42 +59,89 @@ _PAUSE = timedelta(hours=6)
 
 # --- neutralising ----------------------------------------------------------------------------------------
 
-# Invisible or direction-changing: controls (not tab and line feed), zero-width spaces, bidirectional overrides, and
-# the tag characters, in which whole sentences can be hidden. Joiners stay: scripts and emoji need them.
+# Invisible or direction-changing: controls (not tab and line feed), zero-width spaces, soft hyphens, fillers,
+# bidirectional overrides, and the tags and selectors in which whole sentences can be hidden.
 _INVISIBLE = re.compile(
-    "[\0-\x08\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff\U000e0000-\U000e007f]"
+    "[\0-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b\u200e\u200f\u202a-\u202e"
+    "\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e0fff]"
 )
-# What has a meaning here or in a chat template, in both widths.
-_STRUCTURE = re.compile(
-    r"[<＜]\s*[|｜][^|｜<>＜＞\n]{1,40}[|｜]\s*[>＞]|[<＜]\s*/?\s*memory\b|[\[［]\s*(?:SHARED|SCOPE|KNOWLEDGE)\s*[:：]",
-    re.IGNORECASE,
+# Joiners and variation selectors stay where scripts and emoji need them: not inside words of a script that has no
+# use for them, and not in rows that could spell something.
+_PLAIN = r"\x00-\u058f\u3000-\u9fff\uff00-\uffef"
+_JOINING = r"\u180b-\u180d\u180f\u200c\u200d\ufe00-\ufe0f"
+_HAS_JOINING = re.compile(f"[{_JOINING}]")
+_STRAY = re.compile(rf"(?<=[{_PLAIN}])(?!\ufe0f\u20e3)[{_JOINING}]+|[\u200c\u200d]+(?=[{_PLAIN}])|[{_JOINING}]{{3,}}")
+_OPENING = "<＜﹤〈《⟨[［【〔"
+_HAS_OPENING = re.compile(f"[{re.escape(_OPENING)}]")
+# What has a meaning here or in a chat template. Looked for in a text that is folded: see `_Folding`.
+_STRUCTURE = (
+    r"<\s*\|[^|<>\n]{1,40}\|\s*>|<\s*/?\s*memory\b|\[\s*(?:SHARED|SCOPE|KNOWLEDGE)\s*:"
+    r"|</?(?:start_of_turn|end_of_turn|bos|eos)>|<<\s*/?\s*SYS\s*>>"
 )
 # What passes for a role, an instruction or a tool's result: in words of others only, because code may use such names.
-_ROLES = re.compile(
-    r"[<＜]\s*/?\s*(?:system|assistant|user|human|developer|tool|tool_use|tool_call|tool_calls|tool_result|"
-    r"tool_response|function_call|function_calls|function_result|function_results|invoke|antml\w*|instructions?|prompt|"
-    r"context|s)\b[^<>\n]{0,80}[>＞]|[\[［]\s*/?\s*INST\s*[\]］]|[<＜]{2}\s*/?\s*SYS\s*[>＞]{2}",
-    re.IGNORECASE,
+_ROLES = (
+    r"<\s*/?\s*(?:system|assistant|user|human|developer|tool|tools|tool_use|tool_call|tool_calls|tool_result|"
+    r"tool_results|tool_response|function|function_call|function_calls|function_result|function_results|invoke|"
+    r"antml\w*|instructions?|prompt|context|documents?|search_results?|s|系统|系统提示|助手|用户|人类|工具|工具结果|指令|提示|记忆)"
+    r"\b[^<>\n]{0,80}>"
+    r"|\[\s*/?\s*(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT|system|assistant|user|tool"
+    r"|系统|系统提示|助手|用户|人类|工具|工具结果|指令|提示|记忆|共享)\s*(?:\]|:)"
 )
-_LOOK_ALIKES = str.maketrans("<＜>＞[［]］|｜", "‹‹››⁅⁅⁆⁆¦¦")
+_MARKS = {True: re.compile(_STRUCTURE, re.IGNORECASE), False: re.compile(f"{_STRUCTURE}|{_ROLES}", re.IGNORECASE)}
+_LOOK_ALIKES = str.maketrans("<＜﹤〈《⟨«>＞﹥〉》⟩»[［【〔]］】〕|｜", "‹‹‹‹‹‹‹›››››››⁅⁅⁅⁅⁆⁆⁆⁆¦¦")
+
+
+class _Folding(dict[int, int]):
+    """One plain sign for each sign that looks like it, so that places stay: full-width, mathematical, borrowed."""
+
+    def __missing__(self, code: int) -> int:
+        plain = normalize("NFKC", chr(code))
+        if len(plain) != 1 or ord(plain) == code:
+            return code
+        self[code] = ord(plain)
+        return ord(plain)
+
+
+_FOLDING = _Folding(
+    str.maketrans(
+        "〈《⟨〉》⟩【〔】〕∕⁄∶ːаеорсухіѕјһԁмткАВЕКМНОРСТХУІЅЈοανιρτΑΒΕΖΗΙΚΜΝΟΡΤΥΧ",
+        "<<<>>>[[]]//::aeopcyxisjhdmtkABEKMHOPCTXYISJoaviptABEZHIKMNOPTYX",
+    )
+)
 
 
 def neutralised(text: str, believed: bool = True) -> str:
     """A stored text without what could be taken for structure; everything else as it is, readable for people.
 
     Marks of our own and of chat templates get brackets that look alike; in a text that is not `believed`, so do
-    tags of roles, tools and instructions. Invisible characters go.
+    tags of roles, tools and instructions. Invisible characters go. A mark is one in whatever signs it is written
+    that look the same.
     """
-    if not text.isascii() or not text.isprintable():
-        text = _INVISIBLE.sub("", "\n".join(text.splitlines()) if "\r" in text or not text.isascii() else text)
-    elif "<" not in text and "[" not in text:  # as most texts are; looking for marks costs twice as much as all else
+    if text.isascii():
+        if not text.isprintable():
+            text = _INVISIBLE.sub("", "\n".join(text.splitlines()) if "\r" in text else text)
+        if "<" not in text and "[" not in text:  # as most texts are; looking for marks costs more than all else
+            return text
+    else:
+        text = _INVISIBLE.sub("", "\n".join(text.splitlines()))
+        if _HAS_JOINING.search(text) is not None:
+            text = _STRAY.sub("", text)
+        if _HAS_OPENING.search(text) is None:
+            return text
+    folded = text if text.isascii() else text.translate(_FOLDING)
+    return _with_look_alikes(text, [match.span() for match in _MARKS[believed].finditer(folded)])
+
+
+def _with_look_alikes(text: str, spans: Sequence[tuple[int, int]]) -> str:
+    """The text with brackets that look alike in these places."""
+    if not spans:
         return text
-    text = _STRUCTURE.sub(_look_alike, text)
-    return text if believed else _ROLES.sub(_look_alike, text)
-
-
-def _look_alike(match: re.Match[str]) -> str:
-    return match[0].translate(_LOOK_ALIKES)
+    parts: list[str] = []
+    end = 0
+    for start, stop in spans:
+        parts += [text[end:start], text[start:stop].translate(_LOOK_ALIKES)]
+        end = stop
+    return "".join([*parts, text[end:]])
 
 
 def _speaker(name: str) -> str:
@@ -108,7 +162,7 @@ def quoted_line(candidate: Candidate) -> str:
     if "\n" in text:
         text = text.replace("\n", "\n| ")
     if candidate.label:
-        label = neutralised(" ".join(candidate.label.split())[:120]).replace("]", "⁆")
+        label = neutralised(" ".join(candidate.label.split())[:120]).translate(_LOOK_ALIKES)
         return f"[{label}] {text}"
     who = _speaker(candidate.name) if candidate.name else _UNNAMED.get(candidate.role or "", "")
     if candidate.kind in _NAMED_KINDS:
@@ -117,10 +171,12 @@ def quoted_line(candidate: Candidate) -> str:
         who = f"{who or 'note'} (corrected)"
     if not believed:
         source = "unverified" if candidate.trust == Trust.UNKNOWN else f"{candidate.trust}, unverified"
+        text = text.translate(_INNER_QUOTES)  # the quotation ends where we end it
         return f"{who or 'someone'} ({source}): “{text}”"
     return f"{who}: {text}" if who else f"- {text}"
 
 
+_INNER_QUOTES = str.maketrans("“”„‟", "‘’‚‛")
 _UNNAMED = {"user": "user", "assistant": "assistant", "tool": "tool result", "function": "tool result"}
 _NAMED_KINDS = frozenset({MemoryType.FACT, MemoryType.SUMMARY, MemoryType.PLAN, MemoryType.THOUGHT})
 
@@ -177,11 +233,17 @@ def turn_messages(candidate: Candidate) -> list[Message]:
         return [{"role": "user", "content": memory_block([candidate])}]
     if calls and role == "assistant":
         said = neutralised(_own_words(data))
-        return [{"role": "assistant", "content": said or None, "tool_calls": calls}]
-    text = neutralised(candidate.text)
+        return [{"role": "assistant", "content": said if said.strip() else None, "tool_calls": calls}]
+    text = _spoken(candidate.text)
     if candidate.name and role == "user":
         text = f"{_speaker(candidate.name)}: {text}"
     return [{"role": role, "content": text}]
+
+
+def _spoken(text: str) -> str:
+    """What somebody said. Providers refuse a message in which nothing can be seen."""
+    said = neutralised(text)
+    return said if said.strip() else EMPTY
 
 
 def _own_words(data: Mapping[str, Any]) -> str:
@@ -193,7 +255,8 @@ def _own_words(data: Mapping[str, Any]) -> str:
 
 
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_CALL_ID = re.compile(r"[\x21-\x7e]{1,128}")
+# What both providers take for the id of a call; another one is replaced by a digest of it.
+_CALL_ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
 
 
 def _calls(data: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -211,35 +274,67 @@ def _calls(data: Mapping[str, Any]) -> list[dict[str, Any]]:
         function = call.get("function")
         if not isinstance(function, Mapping):
             return []
-        name, arguments = function.get("name"), function.get("arguments", "")
-        if not isinstance(arguments, str):
-            arguments = json.dumps(arguments, ensure_ascii=False, default=str)
-        if not (isinstance(name, str) and _TOOL_NAME.fullmatch(name)) or not _is_call_id(call.get("id")):
+        name, call_id = function.get("name"), _call_id(call.get("id"))
+        if not (isinstance(name, str) and _TOOL_NAME.fullmatch(name)) or call_id is None:
             return []
-        calls.append(
-            {"id": call["id"], "type": "function", "function": {"name": name, "arguments": neutralised(arguments)}}
-        )
+        arguments = _arguments(function.get("arguments", ""))
+        calls.append({"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}})
     return calls
+
+
+def _arguments(given: object) -> str:
+    """Arguments as JSON, which they stay: what is neutralised are the texts in them."""
+    if isinstance(given, str):
+        try:
+            given = json.loads(given or "{}", parse_constant=str)
+        except (ValueError, RecursionError):
+            return json.dumps({"arguments": neutralised(str(given))}, ensure_ascii=False)
+    return json.dumps(_neutralised_within(given), ensure_ascii=False, default=str)
+
+
+def _neutralised_within(value: object, depth: int = 0) -> object:
+    if isinstance(value, str) or depth > _DEEPEST or (isinstance(value, float) and not isfinite(value)):
+        return neutralised(str(value))
+    if isinstance(value, Mapping):
+        return {neutralised(str(key)): _neutralised_within(one, depth + 1) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_neutralised_within(one, depth + 1) for one in value]
+    return value
+
+
+_DEEPEST = 32
 
 
 def _results(data: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The tool results in a stored message, by the id of their call."""
-    if data.get("role") == "tool" and _is_call_id(data.get("tool_call_id")):
-        return [(data["tool_call_id"], message_text({"content": data.get("content")}))]
+    answered = _call_id(data.get("tool_call_id"))
+    if data.get("role") == "tool" and answered is not None:
+        return [(answered, message_text({"content": data.get("content")}))]
     content = data.get("content")
     parts = [part for part in content if isinstance(part, Mapping)] if isinstance(content, list) else []
-    found = [part for part in parts if part.get("type") == "tool_result"]
-    if not found or len(found) != len(parts) or not all(_is_call_id(part.get("tool_use_id")) for part in found):
+    if not parts or any(part.get("type") != "tool_result" for part in parts):
         return []
-    return [(part["tool_use_id"], message_text({"content": part.get("content")})) for part in found]
+    results: list[tuple[str, str]] = []
+    for part in parts:
+        call_id = _call_id(part.get("tool_use_id"))
+        if call_id is None:
+            return []
+        results.append((call_id, message_text({"content": part.get("content")})))
+    return results
 
 
-def _is_call_id(value: object) -> bool:
-    return isinstance(value, str) and _CALL_ID.fullmatch(value) is not None
+def _call_id(value: object) -> str | None:
+    """An id that providers accept for a call; the same one for the same, None for what is no id."""
+    if not isinstance(value, str) or not value.strip():
+        return None
+    if _CALL_ID.fullmatch(value):
+        return value
+    return f"call_{blake2b(value.encode('utf-8', 'surrogatepass'), digest_size=12).hexdigest()}"
 
 
 def _tool_message(call_id: str, text: str) -> Message:
-    return {"role": "tool", "tool_call_id": call_id, "content": neutralised(text, believed=False)}
+    shown = neutralised(text, believed=False)
+    return {"role": "tool", "tool_call_id": call_id, "content": shown if shown.strip() else EMPTY}
 
 
 def paired(messages: Sequence[Message]) -> list[Message]:
@@ -326,13 +421,13 @@ class MessageConverter:
             lone = Candidate(task.task_id, task_text(task), role="tool", trust=Trust.TOOL, name=self._tool(task))
             return [{"role": "user", "content": memory_block([lone])}]
         if task.action.startswith("node."):
-            return [{"role": "assistant", "content": neutralised(task_text(task))}]
+            return [{"role": "assistant", "content": _spoken(task_text(task))}]
         given = task.parameters.get("role")
         role = given if given in ("user", "assistant") else "user"
-        messages: list[Message] = [{"role": role, "content": neutralised(asked(task))}]
+        messages: list[Message] = [{"role": role, "content": _spoken(asked(task))}]
         outcome = self._outcome(task)
         if outcome:
-            messages.append({"role": "assistant", "content": neutralised(outcome)})
+            messages.append({"role": "assistant", "content": _spoken(outcome)})
         return messages
 
     def convert_all(self, tasks: Iterable[Task]) -> list[Message]:
@@ -360,7 +455,7 @@ _MOST_BREAKPOINTS = 4
 
 
 def to_anthropic(messages: Sequence[Message], breakpoints: Iterable[int] = ()) -> dict[str, Any]:
-    """The messages as `system` and `messages` of Anthropic's API, roles alternating.
+    """The messages as `system` and `messages` of Anthropic's API, roles alternating, each call under its own id.
 
     After the messages whose positions are in `breakpoints` (and after the system text) the prompt may be cached:
     the last four of them are marked.
@@ -368,12 +463,13 @@ def to_anthropic(messages: Sequence[Message], breakpoints: Iterable[int] = ()) -
     system: list[dict[str, Any]] = []
     turns: list[dict[str, Any]] = []
     places: dict[int, dict[str, Any]] = {}
+    ids = _CallIds()
     for position, message in enumerate(messages):
         if message["role"] == "system":
             system.append({"type": "text", "text": message["content"]})
             places[position] = system[-1]
             continue
-        role, blocks = _anthropic_blocks(message)
+        role, blocks = _anthropic_blocks(message, ids)
         if turns and turns[-1]["role"] == role:
             turns[-1]["content"] += blocks
         else:
@@ -388,24 +484,40 @@ def to_anthropic(messages: Sequence[Message], breakpoints: Iterable[int] = ()) -
     return request
 
 
-def _anthropic_blocks(message: Message) -> tuple[str, list[dict[str, Any]]]:
+class _CallIds:
+    """The ids of calls, each used once: agents count theirs anew in every exchange, and Anthropic refuses that."""
+
+    def __init__(self) -> None:
+        self._used: set[str] = set()
+        self._now: dict[str, str] = {}
+
+    def call(self, given: str) -> str:
+        """The id of a further call."""
+        own, number = given, 1
+        while own in self._used:
+            number += 1
+            own = f"{given}_{number}"
+        self._used.add(own)
+        self._now[given] = own
+        return own
+
+    def result(self, given: str) -> str:
+        """The id of the call that a result belongs to: the last one that was given this id."""
+        return self._now.get(given, given)
+
+
+def _anthropic_blocks(message: Message, ids: _CallIds) -> tuple[str, list[dict[str, Any]]]:
+    text = message.get("content") or ""
+    shown = text if text.strip() else EMPTY
     if message["role"] == "tool":
-        return "user", [
-            {
-                "type": "tool_result",
-                "tool_use_id": message["tool_call_id"],
-                "content": message["content"] or "(empty)",
-            }
-        ]
-    blocks: list[dict[str, Any]] = []
-    if message.get("content"):
-        blocks.append({"type": "text", "text": message["content"]})
-    for call in message.get("tool_calls") or ():
+        return "user", [{"type": "tool_result", "tool_use_id": ids.result(message["tool_call_id"]), "content": shown}]
+    calls = message.get("tool_calls") or ()
+    blocks: list[dict[str, Any]] = [] if calls and not text.strip() else [{"type": "text", "text": shown}]
+    for call in calls:
         function = call["function"]
-        blocks.append(
-            {"type": "tool_use", "id": call["id"], "name": function["name"], "input": _input(function["arguments"])}
-        )
-    return message["role"], blocks or [{"type": "text", "text": "(empty)"}]
+        arguments = _input(function["arguments"])
+        blocks.append({"type": "tool_use", "id": ids.call(call["id"]), "name": function["name"], "input": arguments})
+    return message["role"], blocks
 
 
 def _input(arguments: str) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from loom.fractal.memory import MemoryEntry, MemoryScope
 from loom.memory.core import LoomMemory
 from loom.memory.drafts import message_text, task_text, trust_of_role
 from loom.memory.manager import MemoryManager
+from loom.memory.questions import understand
 from loom.memory.summarizer import stand_in
 from loom.memory.types import Hit, MemoryTier, MemoryType, MemoryUnit, Trust
 from loom.protocol import Clock, Task, utc_now
@@ -64,8 +65,11 @@ _SHARES = ("l1", "l2", "l3_l4", "other")
 _MOST_STEPS = 16
 # How many records are read at once where a filter may pass over most of them.
 _CHUNK = 64
-# Few facts bear on a question, and only those that do so about as much as the best of them.
+# Few facts bear on a question, and only those that do so about as much as the best of them. They are looked for among
+# so many of the best records of all kinds: a fact that so many turns outdo is no help, and a search that must pass
+# over every turn costs as much as all else together (docs/context.md).
 _MOST_FACTS = 8
+_FACTS_AMONG = 64
 _WORTHY_FACT = 0.5
 _KNOWLEDGE_PREFIX = "knowledge:query:"
 # What a quotation has around its text: the name, the line break, a part of the day's heading.
@@ -254,14 +258,31 @@ class L4FactSource(_TierSource):
         held = self._store.usage(self._node).get(MemoryTier.L4)
         if not question.strip() or held is None or not held.items:
             return []
-        wanted = Filter(node=self._node, kind=str(MemoryType.FACT), derived=True)
-        hits = self._memory.recall(question, limit=min(max_items, _MOST_FACTS), wanted=wanted)
-        records = self._store.records([hit.seq for hit in hits])
-        return [
-            replace(_of_hit(hit, self.name), reason="known", stands_for=self._drawn_from(records[hit.seq]))
-            for hit in hits
-            if hit.seq in records and hit.score >= _WORTHY_FACT * hits[0].score
+        words = understand(question, self._store.clock()).words
+        matches = self._store.search_text(words, _FACTS_AMONG, Filter()) if words else []
+        records = self._store.records([match.seq for match in matches])
+        known = [
+            (records[match.seq], match.score / matches[0].score)
+            for match in matches
+            if match.seq in records and self._is_drawn_fact(records[match.seq])
         ]
+        return [
+            Candidate.of_record(
+                record,
+                source=self.name,
+                tier="l4",
+                score=score,
+                reason="known",
+                stands_for=self._drawn_from(record),
+            )
+            for record, score in known[: min(max_items, _MOST_FACTS)]
+            if score >= _WORTHY_FACT * known[0][1]
+        ]
+
+    def _is_drawn_fact(self, record: Record) -> bool:
+        if record.kind != MemoryType.FACT or record.node != self._node:
+            return False
+        return bool(self._memory.sources_of(record))
 
 
 class RecallSource(_TierSource):

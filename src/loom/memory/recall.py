@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -206,7 +206,7 @@ def _distinct_hits(
     chosen: list[tuple[int, Record]] = []
     known: dict[str, int] = {}
     same: list[list[str]] = []
-    glances: dict[int, frozenset[str]] = {}
+    looked = _Looked({}, {})
     copies: dict[str, str] = {}
     for start in range(0, len(order), limit):
         part = order[start : start + limit]
@@ -216,7 +216,7 @@ def _distinct_hits(
             if record is None:  # forgotten meanwhile
                 continue
             form = f"{record.name or ''}\n{normal_form(record.content)}\n{attached(record.metadata)}"
-            if form not in known and (like := _near_duplicate(record, place, chosen, scored, glances)) is not None:
+            if form not in known and (like := _near_duplicate(record, place, chosen, scored, looked)) is not None:
                 known[form] = like
             twin = known.setdefault(form, len(chosen))
             if twin < len(chosen):
@@ -243,7 +243,7 @@ def _near_duplicate(
     at: int,
     chosen: Sequence[tuple[int, Record]],
     scored: Scored,
-    glances: dict[int, frozenset[str]],
+    looked: _Looked,
 ) -> int | None:
     """Which of the chosen says the same in nearly the same words: of one speaker, and nothing that counts differs.
 
@@ -255,8 +255,8 @@ def _near_duplicate(
             scored.total[place] <= highest
             and abs(other.tokens - record.tokens) <= _ALIKE * record.tokens + 1
             and (other.name, other.role) == (record.name, record.role)
-            and _likeness(_glance(other, place, glances), _glance(record, at, glances)) >= _ALIKE_AT_A_GLANCE
-            and _likeness(_said(other), _said(record)) >= 1.0 - _ALIKE
+            and _likeness(looked.at_a_glance(other, place), looked.at_a_glance(record, at)) >= _ALIKE_AT_A_GLANCE
+            and _likeness(looked.closely(other, place), looked.closely(record, at)) >= 1.0 - _ALIKE
             and attached(other.metadata) == attached(record.metadata)
             and may_merge(other.content, record.content)
         ):
@@ -264,16 +264,23 @@ def _near_duplicate(
     return None
 
 
-def _glance(record: Record, place: int, known: dict[int, frozenset[str]]) -> frozenset[str]:
-    """Words, or signs where words are not spaced: a hundredth of the time of an analysis."""
-    if place not in known:
-        text = record.content[:_COMPARED].casefold()
-        known[place] = frozenset(text.split() if text.isascii() else text)
-    return known[place]
+class _Looked(NamedTuple):
+    """What was seen of the texts of places, each looked at once."""
 
+    glances: dict[int, frozenset[str]]
+    terms: dict[int, frozenset[str]]
 
-def _said(record: Record) -> frozenset[str]:
-    return frozenset(query_terms(record.content[:_COMPARED]))
+    def at_a_glance(self, record: Record, place: int) -> frozenset[str]:
+        """Words, or signs where words are not spaced: a hundredth of the time of an analysis."""
+        if place not in self.glances:
+            text = record.content[:_COMPARED].casefold()
+            self.glances[place] = frozenset(text.split() if text.isascii() else text)
+        return self.glances[place]
+
+    def closely(self, record: Record, place: int) -> frozenset[str]:
+        if place not in self.terms:
+            self.terms[place] = frozenset(query_terms(record.content[:_COMPARED]))
+        return self.terms[place]
 
 
 def _ranks(scored: Scored, found: Candidates, places: Sequence[int]) -> list[dict[str, int]]:

@@ -60,7 +60,8 @@ def conditions(wanted: Filter, namespace: int, connection: sqlite3.Connection) -
         nodes = json.dumps(names(wanted.node, "node"))
         clauses.append(
             "(r.node IN (SELECT value FROM json_each(?)) OR r.seq IN (SELECT p.record FROM residents p "
-            "WHERE p.namespace = r.namespace AND p.node IN (SELECT value FROM json_each(?)) AND p.tier = ?))"
+            # Not `r.namespace`: the list would be made again for every record that is looked at.
+            f"WHERE p.namespace = {namespace:d} AND p.node IN (SELECT value FROM json_each(?)) AND p.tier = ?))"
         )
         values.extend([nodes, nodes, HEARD])
     if wanted.session_id is not None:

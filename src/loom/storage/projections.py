@@ -101,6 +101,8 @@ class NamespaceIndex:
         self._seen = 0
         self._states = {TEXT: _State(basis=TEXT_BASIS), VECTORS: _State()}
         self._segments: dict[str, dict[str, Segment]] = {TEXT: {}, VECTORS: {}}
+        self.derived = 0
+        self._last_derived = 0
         self._tail = text_index.TextTail()
         self._tail_seen = 0
         self.text = text_index.TextIndex([], self._tail)
@@ -128,7 +130,19 @@ class NamespaceIndex:
         if forgotten:
             self._drop(forgotten)
             self._engine.archive.clear()
+        self._count_derived(connection, anew=bool(forgotten))
         self._seen = seq
+
+    def _count_derived(self, connection: sqlite3.Connection, anew: bool) -> None:
+        """How many records were drawn from others: what is written is counted as it comes."""
+        if anew:
+            self.derived = self._last_derived = 0
+        more, last = connection.execute(
+            "SELECT count(*), max(record) FROM derivations WHERE record > ? AND namespace = ?",
+            (self._last_derived, self._namespace),
+        ).fetchone()
+        if more:
+            self.derived, self._last_derived = self.derived + more, last
 
     def _follow_text(self, connection: sqlite3.Connection) -> None:
         state = self._state(connection, TEXT)

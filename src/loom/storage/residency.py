@@ -115,7 +115,8 @@ def tier_condition(
     return (
         "(r.seq IN (SELECT value FROM json_each(?)) OR r.seq IN (SELECT p.record FROM residents p "
         "JOIN tiers t ON t.namespace = p.namespace AND t.node = p.node AND t.tier = p.tier "
-        f"WHERE t.namespace = r.namespace AND t.tier IN (SELECT value FROM json_each(?)){whose}))",
+        # Not `r.namespace`: the list would be made again for every record that is looked at.
+        f"WHERE t.namespace = {namespace:d} AND t.tier IN (SELECT value FROM json_each(?)){whose}))",
         values,
     )
 

@@ -1,0 +1,30 @@
+"""How SQLite answers a filter: no list of a tier's records is made again for every record that is looked at."""
+
+from __future__ import annotations
+
+import pytest
+
+from loom.storage.base import Filter
+from loom.storage.filters import conditions
+from loom.storage.sqlite import SqliteStore
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        Filter(node="agent"),
+        Filter(tier="l2"),
+        Filter(tier=["l1", "l4"], node="agent", kind="fact"),
+        Filter(tier="l3", node=["agent", "other"], session_id="s", derived=True),
+    ],
+)
+def test_what_a_tier_holds_is_listed_once(wanted: Filter) -> None:
+    """In a thousand records and two thousand facts, listing it anew took 2.8 seconds instead of 10 milliseconds."""
+    store = SqliteStore(None)
+    with store._reading() as connection:
+        where, values = conditions(wanted, store._number, connection)
+        plan = connection.execute(
+            f"EXPLAIN QUERY PLAN SELECT count(*) FROM records r WHERE {where}", values
+        ).fetchall()
+    store.close()
+    assert not [step for *_, step in plan if "CORRELATED LIST" in step]

@@ -153,8 +153,8 @@ QUESTIONS = (
     Question("Which OAuth flow did we choose, and why?", "found by its words"),
     Question("发票的编号和金额是多少？", "the same in Chinese"),
     Question("What happened to the memory manager?", "an identifier, found by its parts"),
-    Question("Does anyone have an allergy?", "found by meaning: no word in common"),
-    Question("Can I serve coffee at the meeting?", "by meaning, across languages"),
+    Question("Does anyone have an allergy?", "no word in common: by another word for it, or by meaning"),
+    Question("Can I serve coffee at the meeting?", "the same across languages"),
     Question("When does Heron go live?", "a fact that has changed since"),
     Question("When does Heron go live?", "as_of 10 March", (("as_of", _day(3, 10)),)),
     Question("How large is the budget?", 'session_id="lisbon"', (("session_id", "lisbon"),)),
@@ -326,7 +326,7 @@ def _ask(console: Console, memory: Memory, question: Question, whole: int) -> No
         Text.assemble(("? ", "bold yellow"), (question.text, "bold"), (f"  {question.shows}", "dim italic"))
     )
     if not hits:
-        console.print(Text("  nothing: no word in common, and there is no embedder here", style="yellow"))
+        console.print(Text("  nothing is known about that", style="yellow"))
         return
     console.print(Padding(_hits(hits), (0, 0, 0, 2)))
     tokens = sum(hit.tokens for hit in hits)

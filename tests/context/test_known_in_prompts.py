@@ -15,7 +15,7 @@ from loom.memory import CompactionConfig
 
 BEGAN = datetime(2026, 3, 2, 9, tzinfo=UTC)
 PARIS = "My address is 12 Rue Cler, Paris."
-BERLIN = "My address is 3 Elbe Street, Berlin."
+BERLIN = "My address is 12 Elbe Street, Berlin."
 LONG = f"{PARIS} " + "The tide came in and the boats went out again. " * 60
 
 

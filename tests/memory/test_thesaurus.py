@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import loom
 from loom.everyday import Memory
@@ -158,3 +160,12 @@ def test_the_thesaurus_is_read_when_a_question_is_asked_and_not_before() -> None
 def test_common_words_of_the_package_have_others() -> None:
     assert {concept.word for concept in concepts("How much is my salary?")} >= {"salary"}
     assert {concept.word for concept in concepts("公司为什么推迟旅行？")} >= {"推迟", "旅行"}
+
+
+@given(
+    st.lists(st.sampled_from(["turn", "up", "the", "of", "table", "'s", "_", "-", "…", "c++", "#", "٣", "ª", "ﬁ"]))
+)
+def test_no_mixture_of_words_and_signs_is_too_strange(parts: list[str]) -> None:
+    for text in (" ".join(parts), "".join(parts)):
+        for concept in concepts(text):
+            assert concept.others

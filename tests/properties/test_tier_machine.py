@@ -6,6 +6,7 @@ read-only connection of its own, so that no cache and no helper of ours can colo
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import shutil
@@ -22,6 +23,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 import loom
+import loom.settings
 from loom.errors import OverBudget
 from loom.everyday import Memory
 from loom.memory.core import LoomMemory
@@ -88,7 +90,11 @@ AUDITOR = Auditor()
 
 @pytest.fixture(scope="module", autouse=True)
 def _stop_the_auditor() -> Any:
-    yield
+    """And let nothing rest before it comes back: how long that is depends on how many are there."""
+    restless = {name: dataclasses.replace(one, promotion_rest=0.0) for name, one in loom.settings.PROFILES.items()}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loom.settings, "PROFILES", restless)
+        yield
     AUDITOR.stop()
 
 
@@ -146,7 +152,7 @@ class Rules:
 
     @property
     def admission_by_use(self) -> int | None:
-        """After how many uses a record comes to L2; None: never by use."""
+        """After how many uses a record comes to L2; None: where it is important, at once."""
         if self.strategy == "simple":
             return 2
         return 1 if self.profile == "lcr" else None
@@ -493,8 +499,11 @@ class TierMachine(RuleBasedStateMachine):
             item.uses[node] = item.uses.get(node, 0) + 1
             if rules.admission_by_use == 1:
                 self.lookups[node][0 if known else 1] += 1
-            due = rules.admission_by_use is not None and item.uses[node] >= rules.admission_by_use
-            comes = due and not in_working and item.tokens <= rules.largest("l2")
+            if rules.admission_by_use is None:
+                due = rules.admits(item.importance)
+            else:
+                due = item.uses[node] >= rules.admission_by_use
+            comes = due and not item.is_fact and not in_working and item.tokens <= rules.largest("l2")
             self.check(node, "write", {item.id: "l2"} if comes else {})
 
     @rule(id=st.sampled_from([*KNOWN, "never written"]))

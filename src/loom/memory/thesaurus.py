@@ -86,8 +86,8 @@ class Thesaurus:
             length, numbers = self._phrase_at(spoken, place)
             if numbers:
                 asked = spoken[place : place + length]
-                words = tuple(dict.fromkeys(one.terms[0] for one in asked if not one.is_function))
-                if others := self._others(words, numbers):
+                words = tuple(dict.fromkeys(one.terms[0] for one in asked if one.terms and not one.is_function))
+                if words and (others := self._others(words, numbers)):
                     found.append(Concept(" ".join(one.text for one in asked), words, others))
             place += max(1, length)
         return tuple(found[:_MOST_CONCEPTS])

@@ -82,6 +82,9 @@ def test_a_model_remembers_forgets_and_looks_at_the_numbers(memory: Memory) -> N
     assert (record.session_id, record.trust, record.importance) == ("s9", "agent", 0.9)
     assert asked(tools, "stats")["tiers"]["l1"]["token_budget"] == 8000
     assert asked(tools, "promote").keys() >= {"l1_to_l2", "l2_to_l3"}
+    assert asked(tools, "promote", id=kept["id"])["refused"] == {kept["id"]: "it is in L2 already"}
+    memory.demote(kept["id"])
+    assert asked(tools, "promote", id=kept["id"], to="l2")["moved"] == [kept["id"]]
     assert asked(tools, "forget", id=kept["id"])["forgotten"] == [kept["id"]]
     assert memory.get(kept["id"]) is None
 

@@ -163,7 +163,17 @@ class MemoryTools:
                 ["id"],
                 writes=True,
             ),
-            _tool("promote", "Bring the tiers in line now; what moved.", {}, self._promote, writes=True),
+            _tool(
+                "promote",
+                "Bring a memory back to the working tier, or into the window of recent ones, as it is needed now. "
+                "Without an id: bring the tiers in line. Says what moved, or why not.",
+                {
+                    "id": {"type": "string", "minLength": 1, "description": "the id, as another tool showed it"},
+                    "to": {"type": "string", "enum": ["l1", "l2"], "description": "the window or the working tier"},
+                },
+                self._promote,
+                writes=True,
+            ),
         ]
 
     # -- handlers ----------------------------------------------------------------------------------------
@@ -207,8 +217,11 @@ class MemoryTools:
         receipt = self._memory.forget(id)
         return {"forgotten": list(receipt.ids), "records": receipt.records}
 
-    def _promote(self) -> Json:
-        return dict(self._tiers.promote_tasks()._asdict())
+    def _promote(self, id: str | None = None, to: str = "l2") -> Json:
+        if id is None:
+            return dict(self._tiers.promote_tasks()._asdict())
+        done = self._tiers.promote(id, to)
+        return {"moved": list(done.moved), "refused": dict(done.refused)}
 
 
 def _tool(

@@ -418,6 +418,30 @@ def test_a_full_queue_is_worked_off_by_whoever_asks_for_more(
     assert tiers_of(memory, "n0") == ("l2",)
 
 
+def test_more_than_the_queue_holds_may_be_asked_for_at_once(
+    memory: LoomMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("loom.memory.promotion._MOST_QUEUED", 3)
+    memory.migration.trigger_promotion([f"n{number}" for number in range(6)])
+    assert memory.store.flush().complete
+    assert sum("l2" in tiers_of(memory, f"n{number}") for number in range(6)) == 6
+
+
+def test_an_old_version_that_is_queued_does_not_come_back_for_the_new_one(memory: LoomMemory) -> None:
+    memory.store.dismiss(memory.migration)
+    memory.migration.trigger_promotion(["n3"])
+    memory.add_task(Task(task_id="n3", action="note", parameters={"content": "kite 3 landed"}, result="done"))
+    old = memory.store.history("n3")[0]
+    memory.migration.work(memory.store.transaction, True)
+    assert memory.store.tiers(old.seq, "agent") == ()
+    assert memory.migration.jobs() == []
+    assert what_is_missing(memory) == []
+
+
+def what_is_missing(memory: LoomMemory) -> list[str]:
+    return list(memory.store.check(repair=False).problems)
+
+
 def test_many_records_are_moved_in_batches() -> None:
     with memory_at(l2_token_budget=4000, l3_token_budget=9000) as memory:
         say(memory, range(200))

@@ -445,7 +445,7 @@ class Tiers:
         rules = self._rules_in(transaction)
         known = transaction.as_residents(records, self.node)
         scores = self._hot_scores(transaction, known, rules)
-        refused = {one: "it is gone" for one in records if one not in scores}
+        refused = {one: "it is gone, or has a newer version" for one in records if one not in scores}
         for one in self._already(transaction, scores, target):
             refused[one] = f"it is in {target.upper()} already"
         if not now:

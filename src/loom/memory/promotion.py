@@ -307,11 +307,11 @@ class Migration:
             self._tiers.tell(lifted, started)
         if room is not None:
             self._tiers.tell_room(room)
-        return len(waiting) > 1 or len(waiting[0]) > len(batch)
+        return bool(self._store.jobs(self._kind, 1))
 
     def _relieve(self, coming: int) -> None:
         """Carry out some of what waits, if there would be too much of it."""
-        while len(self._store.jobs(self._kind, _MOST_QUEUED)) + coming > _MOST_QUEUED:
+        while (waiting := len(self._store.jobs(self._kind, _MOST_QUEUED))) and waiting + coming > _MOST_QUEUED:
             self._step(self._store.transaction)
 
     def _unused_since(self, transaction: Transaction, records: Sequence[int], moment: int) -> list[int]:

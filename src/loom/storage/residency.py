@@ -156,13 +156,17 @@ def residents(connection: sqlite3.Connection, namespace: int, node: str, tier: s
 
 
 def as_residents(connection: sqlite3.Connection, namespace: int, node: str, records: Sequence[int]) -> list[Resident]:
-    """Records wherever they are, as if they had just entered a tier: what they measure, and how a node used them."""
+    """Records wherever they are, as if they had just entered a tier: what they measure, and how a node used them.
+
+    Those that are gone, or have a newer version, are missing.
+    """
     rows = connection.execute(
         "SELECT r.seq, r.tokens, r.importance, r.seq, r.committed_at / 1e6, coalesce(a.count, 0), "
         "coalesce(a.last_at, r.committed_at) / 1e6, "
         "CASE WHEN a.count > 0 THEN coalesce(a.previous_at, r.committed_at) / 1e6 END, NULL "
         "FROM records r LEFT JOIN accesses a ON a.namespace = r.namespace AND a.record = r.seq AND a.node = ?2 "
-        "WHERE r.namespace = ?1 AND r.version > 0 AND r.seq IN (SELECT value FROM json_each(?3)) ORDER BY r.seq",
+        "WHERE r.namespace = ?1 AND r.version > 0 AND r.seq IN (SELECT value FROM json_each(?3)) "
+        "AND NOT EXISTS (SELECT 1 FROM supersessions s WHERE s.record = r.seq) ORDER BY r.seq",
         (namespace, node, json.dumps([*records])),
     )
     return list(map(Resident._make, rows))

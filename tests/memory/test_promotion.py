@@ -422,9 +422,9 @@ def test_more_than_the_queue_holds_may_be_asked_for_at_once(
     memory: LoomMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("loom.memory.promotion._MOST_QUEUED", 3)
-    memory.migration.trigger_promotion([f"n{number}" for number in range(6)])
+    memory.migration.trigger_promotion([f"n{number}" for number in range(5)])
     assert memory.store.flush().complete
-    assert sum("l2" in tiers_of(memory, f"n{number}") for number in range(6)) == 6
+    assert sum("l2" in tiers_of(memory, f"n{number}") for number in range(5)) == 5
 
 
 def test_an_old_version_that_is_queued_does_not_come_back_for_the_new_one(memory: LoomMemory) -> None:

@@ -126,6 +126,17 @@ def test_when_room_is_short_the_chain_of_the_fix_outlasts_decisions() -> None:
     assert "CSV" not in text
 
 
+def test_what_names_nothing_new_waits_for_what_does() -> None:
+    told = turns(
+        "Ana: We decided to raise the limit to 840 MB.",
+        "Ben: We agreed on 840 MB as the limit.",
+        "Ana: The new office of the sales people is in Lisbon.",
+    )
+    text = Summarizer(token_counter=COUNTER).summarize(told, budget=14).text
+    assert text.count("840") == 1
+    assert "Lisbon" in text
+
+
 def test_of_what_repeats_the_newest_version_is_kept() -> None:
     told = turns(
         "Ana: The learning rate is 3e-4.",

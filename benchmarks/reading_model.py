@@ -14,7 +14,7 @@ import argparse
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -28,7 +28,7 @@ from benchmarks.extraction import read as compared
 from benchmarks.summaries import DESIGNATED, chosen, distinct, knowing
 from loom.memory.fact_extractor import FactExtractor
 from loom.memory.reading import WEIGHTS_FILE, Heard, Model, features
-from loom.memory.statements import Statement, clauses, statements
+from loom.memory.statements import Statement, cuts, statements
 from loom.memory.summarizer import Summarizer, Turn
 from loom.memory.tokenizer import default_counter
 
@@ -47,6 +47,9 @@ _MOST_OF_TYPE: Final = 300
 _LEAST_CLAUSES: Final = 5
 _POINT_STRENGTH: Final = 8.0
 _MOST_OF_POINT: Final = 1_500
+_CLAUSE: Final = "clause "  # before what is seen in a clause, beside what is seen in its statement
+_CHOICE_STRENGTH: Final = 10.0
+_MOST_OF_CHOICE: Final = 6_000
 _STEPS: Final = 120
 _SHUFFLE: Final = 20_240_613
 
@@ -56,34 +59,38 @@ Indices = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A statement of a dialogue, what is seen in it, the marks that it holds, and how much it counts."""
+    """A statement of a dialogue, what is seen in it, the marks that it holds, and how much it counts.
+
+    `wanted` are those of its marks that a summary is measured by.
+    """
 
     dialogue: str
     turn: str
     statement: Statement
     seen: tuple[str, ...]
     marks: tuple[Mark, ...]
+    wanted: tuple[Mark, ...]
     share: float
 
 
 def examples(dialogues: Iterable[Dialogue]) -> list[Example]:
     found = []
     for dialogue in dialogues:
+        corrected = {mark.supersedes for turn in dialogue.utterances for mark in turn.marks}
+        share = 1.0 if is_talk(dialogue) else _NOTES_SHARE
         for turn, before in with_the_turn_before(dialogue):
             said = statements(turn.text)
             heard = Heard(turn.role, None if before is None else before.text)
-            found += [
-                Example(
-                    dialogue.id,
-                    turn.id,
-                    statement,
-                    seen,
-                    tuple(mark for mark in turn.marks if mark.kept_in(statement.text)),
-                    1.0 if is_talk(dialogue) else _NOTES_SHARE,
-                )
-                for statement, seen in zip(said, features(said, heard), strict=True)
-            ]
+            for statement, seen in zip(said, features(said, heard), strict=True):
+                marks = tuple(mark for mark in turn.marks if mark.kept_in(statement.text))
+                wanted = tuple(mark for mark in marks if _is_wanted(mark, corrected))
+                found.append(Example(dialogue.id, turn.id, statement, seen, marks, wanted, share))
     return found
+
+
+def _is_wanted(mark: Mark, corrected: Container[str | None]) -> bool:
+    """Whether a summary should keep it: a decision, an error, a fix or a number that nothing corrects later."""
+    return mark.type in DESIGNATED and not mark.minor and (mark.same_as or mark.id) not in corrected
 
 
 # --- learning ----------------------------------------------------------------------------------------------
@@ -216,6 +223,7 @@ def learn(known: Sequence[Example], keep_from: float = 0.5, data: str = "") -> M
         _POINT_STRENGTH,
         _MOST_OF_POINT,
     )
+    choice_bias, choice_weights = _learned_choices(known, names)
     return Model(
         bias / 100,
         {name: weight / 100 for name, weight in weights.items()},
@@ -223,14 +231,48 @@ def learn(known: Sequence[Example], keep_from: float = 0.5, data: str = "") -> M
         type_weights,
         point_bias / 100,
         {name: weight / 100 for name, weight in point_weights.items()},
+        choice_bias / 100,
+        {name: weight / 100 for name, weight in choice_weights.items() if not name.startswith(_CLAUSE)},
+        {
+            name.removeprefix(_CLAUSE): weight / 100
+            for name, weight in choice_weights.items()
+            if name.startswith(_CLAUSE)
+        },
         keep_from,
         data,
     )
 
 
+def _learned_choices(known: Sequence[Example], names: Sequence[str]) -> tuple[int, dict[str, int]]:
+    """What tells the clauses that a summary should choose from all others, by the statement and by the clause."""
+    rows: list[tuple[str, ...]] = []
+    truth: list[bool] = []
+    shares: list[float] = []
+    dialogues: dict[str, set[str]] = {}
+    for example in known:
+        parts = cuts(example.statement)
+        of_parts = [example.seen] if len(parts) == 1 else features(parts)
+        for part, seen in zip(parts, of_parts, strict=True):
+            own = tuple(_CLAUSE + name for name in seen)
+            for name in own:
+                dialogues.setdefault(name, set()).add(example.dialogue)
+            rows.append(example.seen + own)
+            truth.append(any(mark.kept_in(part.text) for mark in example.wanted))
+            shares.append(example.share)
+    of_clauses = [name for name, of in dialogues.items() if len(of) >= _LEAST_DIALOGUES]
+    return _learned(
+        rows,
+        np.array(truth, np.float64),
+        np.array(shares, np.float64),
+        [*names, *of_clauses],
+        _CHOICE_STRENGTH,
+        _MOST_OF_CHOICE,
+    )
+
+
 def _parts(example: Example) -> list[tuple[tuple[str, ...], bool]]:
     """The clauses of a statement that has several, and whether each alone holds all the keys of a mark."""
-    parts = clauses(example.statement)
+    parts = cuts(example.statement)
     if len(parts) == 1:
         return []
     return [
@@ -249,6 +291,9 @@ def write(learned: Model, path: Path) -> None:
         "type_weights": {kind: _in_hundredths(weights) for kind, weights in learned.type_weights.items()},
         "point_bias": round(learned.point_bias * 100),
         "point_weights": _in_hundredths(learned.point_weights),
+        "choice_bias": round(learned.choice_bias * 100),
+        "choice_weights": _in_hundredths(learned.choice_weights),
+        "clause_weights": _in_hundredths(learned.clause_weights),
     }
     path.write_text(json.dumps(held, ensure_ascii=False, separators=(",", ":"), indent=None) + "\n", "utf-8")
 

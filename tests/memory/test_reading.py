@@ -13,8 +13,19 @@ from hypothesis import strategies as st
 from benchmarks.dialogues import checksum, load
 from benchmarks.reading_model import DEVELOPMENT, examples, judged, learn, threshold, write
 from loom.memory import reading
-from loom.memory.reading import TYPES, Heard, Model, features, is_kept, points, read, shipped_model, types_of
-from loom.memory.statements import clauses, statements
+from loom.memory.reading import (
+    TYPES,
+    Heard,
+    Model,
+    choices,
+    features,
+    is_kept,
+    points,
+    read,
+    shipped_model,
+    types_of,
+)
+from loom.memory.statements import clauses, cuts, statements
 from loom.memory.summarizer import Summarizer, Turn
 
 
@@ -57,12 +68,27 @@ def test_the_type_with_the_highest_probability_is_what_the_statement_states() ->
 def test_the_point_is_in_the_clause_that_carries_it() -> None:
     (sentence,) = statements("I was out walking the dog, but the rent goes up to 980 euros in May, and that's life.")
     parts = clauses(sentence)
-    likely = points(parts, shipped_model())
+    likely = points(features(parts), shipped_model())
     assert "980" in parts[likely.index(max(likely))].text
 
 
 def test_a_statement_of_one_clause_holds_its_whole_point() -> None:
-    assert points(statements("The rent is 980 euros."), shipped_model()) == [1.0]
+    assert points(features(statements("The rent is 980 euros.")), shipped_model()) == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("I was out walking the dog, but we decided to take the offer for 980 euros, and that's life.", "980"),
+        ("昨天我去遛狗了，我们决定把房租降到980块，哈哈真不错。", "980"),
+    ],
+)
+def test_a_summary_would_choose_the_clause_with_the_decision(text: str, told: str) -> None:
+    (sentence,) = read(statements(text), shipped_model())
+    parts = cuts(sentence.statement)
+    likely = choices(sentence.seen, features(parts), shipped_model())
+    assert told in parts[likely.index(max(likely))].text
+    assert max(likely) > 3 * min(likely)
 
 
 def test_a_plain_note_is_taken_at_its_word_and_the_same_words_in_talk_are_weighed() -> None:
@@ -152,7 +178,8 @@ def test_weights_that_are_written_are_read_as_they_were(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path_factory.mktemp("weights") / "reading.json"
-    made = Model(-1.5, {"w:rent": 0.25}, {"fix": -2.0}, {"fix": {"w:cured": 1.0}}, 0.5, {"#n1": 0.75}, 0.7, "sum")
+    of_statements = (-1.5, {"w:rent": 0.25}, {"fix": -2.0}, {"fix": {"w:cured": 1.0}})
+    made = Model(*of_statements, 0.5, {"#n1": 0.75}, -0.5, {"w:so": 0.5}, {"w:we": 2.0}, 0.7, "sum")
     write(made, path)
     monkeypatch.setattr(reading, "WEIGHTS_FILE", path)
     assert shipped_model.__wrapped__() == made
@@ -160,6 +187,6 @@ def test_weights_that_are_written_are_read_as_they_were(
 
 def test_a_summary_can_be_made_with_other_weights() -> None:
     told = [Turn("1", "The rent is 980 euros."), Turn("2", "Our dog is called Pepper.")]
-    indifferent = Model(-9.0, {}, dict.fromkeys(TYPES, 0.0), {kind: {} for kind in TYPES}, 0.0, {}, 0.7, "")
+    indifferent = Model(-9.0, {}, dict.fromkeys(TYPES, 0.0), {kind: {} for kind in TYPES}, 0, {}, 0, {}, {}, 0.7, "")
     assert Summarizer().summarize(told, budget=50).text
     assert not Summarizer(weights=indifferent).summarize(told, budget=50).text

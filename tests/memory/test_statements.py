@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loom.memory.statements import WEIGHTS, Statement, StatementKind, clauses, is_chinese, specifics, statements
+from loom.memory.statements import WEIGHTS, Statement, StatementKind, clauses, cuts, is_chinese, specifics, statements
 
 K = StatementKind
 
@@ -84,6 +84,8 @@ def test_statements_are_pieces_of_the_text_in_order_and_lose_no_letter(text: str
         end = one.end
         for clause in clauses(one):
             assert text[clause.start : clause.end] == clause.text
+        for part in cuts(one):
+            assert text[part.start : part.end] == part.text
     if "`" not in text and "#" not in text and "-" not in text and "[" not in text and "1" not in text:
         kept = "".join(one.text for one in found)
         for letter in "ab我决定因为错误":
@@ -158,6 +160,24 @@ def test_a_clause_keeps_what_it_does_beside_a_question() -> None:
     (found,) = statements("The nightly import job is broken again, can you have a look?")
     assert [one.kind for one in clauses(found)] == [K.ERROR, K.QUESTION]
     assert found.kind is K.ERROR
+
+
+def test_a_sentence_is_cut_at_commas_between_parts_of_several_words() -> None:
+    (found,) = statements("The file has a peak of 182 kW, on Saturday at 22:40, with 1,200 guests, Ana says.")
+    assert [part.text for part in cuts(found)] == [
+        "The file has a peak of 182 kW",
+        "on Saturday at 22:40",
+        "with 1,200 guests",
+        "Ana says.",
+    ]
+
+
+def test_what_denies_something_is_not_cut() -> None:
+    (found,) = statements("Never open the red valve, the blue valve, the green valve.")
+    parts = [part.text for part in cuts(found)]
+    assert all("Never" in part or part in [clause.text for clause in clauses(found)] for part in parts)
+    (found,) = statements("Don't copy red folders, blue folders, or green ones.")
+    assert [part.text for part in cuts(found)] == [found.text]
 
 
 def test_what_follows_if_is_supposed_too() -> None:

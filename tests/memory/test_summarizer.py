@@ -98,6 +98,10 @@ def test_problem_solution_and_result_stand_in_that_order() -> None:
         ("我们决定在冰箱里放一个月。", "一个月"),
         ("We decided that the check takes two and a half hours.", "two and a half hours"),
         ("We decided that everyone in the on-call rota can flip the flag.", "on-call"),
+        ("We decided that the limit is twenty a day.", "twenty a day"),
+        ("We decided that the desk is open from seven to one.", "seven to one"),
+        ("We decided to leave the heating on.", "on"),
+        ("我们决定酒吧用一台发电机。", "酒吧"),
     ],
 )
 def test_shortening_changes_no_number_and_no_compound(said: str, kept: str) -> None:
@@ -107,11 +111,30 @@ def test_shortening_changes_no_number_and_no_compound(said: str, kept: str) -> N
         assert not text or kept in text
 
 
+def test_statements_of_one_turn_stand_side_by_side_in_their_language() -> None:
+    told = [Turn("1", "我们决定用第二台服务器。端口是8080号。"), Turn("2", "We chose Postgres. The port is 5432.")]
+    chinese, english = Summarizer(token_counter=COUNTER).summarize(told, budget=100).text.split("\n")
+    assert "；" in chinese
+    assert "; " not in chinese
+    assert "; " in english
+
+
 def test_when_room_is_short_the_chain_of_the_fix_outlasts_decisions() -> None:
-    text = Summarizer(token_counter=COUNTER).summarize(WORK, budget=30).text
+    text = Summarizer(token_counter=COUNTER).summarize(WORK, budget=24).text
     assert "MemoryError" in text
     assert "src/export.py" in text
     assert "CSV" not in text
+
+
+def test_what_names_nothing_new_waits_for_what_does() -> None:
+    told = turns(
+        "Ana: We decided to raise the limit to 840 MB.",
+        "Ben: We agreed on 840 MB as the limit.",
+        "Ana: The new office of the sales people is in Lisbon.",
+    )
+    text = Summarizer(token_counter=COUNTER).summarize(told, budget=14).text
+    assert text.count("840") == 1
+    assert "Lisbon" in text
 
 
 def test_of_what_repeats_the_newest_version_is_kept() -> None:

@@ -264,12 +264,13 @@ def _kind(reading: Reading, weights: Model) -> StatementKind:
 
 
 class Stated(NamedTuple):
-    """A statement that may be worth keeping, as a fact of its own, and how likely it is one of each type."""
+    """A statement that may be worth keeping, as a fact of its own: how likely of each type, and what is seen."""
 
     fact: ExtractedFact
     statement: Statement
     worth: float
     types: Mapping[str, float]
+    seen: tuple[str, ...]
 
 
 def stated(
@@ -290,7 +291,7 @@ def stated(
             group = _Group(_kind(reading, weights), (reading.statement,), "")
             fact = _fact(group, text, told, 0, reading.worth, alone=False)
             if fact is not None:
-                found.append(Stated(fact, reading.statement, reading.worth, types))
+                found.append(Stated(fact, reading.statement, reading.worth, types, reading.seen))
     return found
 
 

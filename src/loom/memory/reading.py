@@ -27,6 +27,7 @@ __all__ = [
     "Heard",
     "Model",
     "Reading",
+    "choices",
     "features",
     "is_kept",
     "points",
@@ -79,8 +80,9 @@ class Reading(NamedTuple):
 class Model(NamedTuple):
     """Weights by feature: for the worth of a statement, for each type, for the clause that holds the point of one.
 
-    `keep_from` is the probability from which a statement is kept as a fact; `data` is the checksum of the dialogues
-    that it was learned from.
+    `choice_weights` are those of a statement and `clause_weights` those of one clause of it, for whether a summary
+    should choose the clause. `keep_from` is the probability from which a statement is kept as a fact; `data` is the
+    checksum of the dialogues that it was learned from.
     """
 
     bias: float
@@ -89,6 +91,9 @@ class Model(NamedTuple):
     type_weights: Mapping[str, Mapping[str, float]]
     point_bias: float
     point_weights: Mapping[str, float]
+    choice_bias: float
+    choice_weights: Mapping[str, float]
+    clause_weights: Mapping[str, float]
     keep_from: float
     data: str
 
@@ -104,6 +109,9 @@ def shipped_model() -> Model:
         type_weights={kind: _weights(weights) for kind, weights in held["type_weights"].items()},
         point_bias=held["point_bias"] / 100,
         point_weights=_weights(held["point_weights"]),
+        choice_bias=held["choice_bias"] / 100,
+        choice_weights=_weights(held["choice_weights"]),
+        clause_weights=_weights(held["clause_weights"]),
         keep_from=held["keep_from"],
         data=held["data"],
     )
@@ -139,18 +147,30 @@ def types_of(reading: Reading, using: Model) -> dict[str, float]:
     }
 
 
-def points(parts: Sequence[Statement], using: Model) -> list[float]:
+def points(clauses_seen: Sequence[tuple[str, ...]], using: Model) -> list[float]:
     """For each clause of one statement, the probability that it holds the whole point, if the statement has one."""
-    if len(parts) == 1:
+    if len(clauses_seen) == 1:
         return [1.0]
-    return [_probability(using.point_bias, using.point_weights, seen) for seen in features(parts)]
+    return [_probability(using.point_bias, using.point_weights, seen) for seen in clauses_seen]
+
+
+def choices(seen: Iterable[str], clauses_seen: Sequence[tuple[str, ...]], using: Model) -> list[float]:
+    """For each clause, the probability that it states a decision, an error, a fix or a number that still holds.
+
+    `seen` is what is seen in the whole statement, and of a statement of one clause in that clause as well.
+    """
+    base = _score(using.choice_bias, using.choice_weights, seen)
+    return [_probability(base, using.clause_weights, clause) for clause in clauses_seen]
 
 
 def _probability(bias: float, weights: Mapping[str, float], seen: Iterable[str]) -> float:
-    score = bias
+    return 1.0 / (1.0 + exp(-max(-30.0, min(30.0, _score(bias, weights, seen)))))
+
+
+def _score(bias: float, weights: Mapping[str, float], seen: Iterable[str]) -> float:
     for name in seen:
-        score += weights.get(name, 0.0)
-    return 1.0 / (1.0 + exp(-max(-30.0, min(30.0, score))))
+        bias += weights.get(name, 0.0)
+    return bias
 
 
 # --- what is seen ------------------------------------------------------------------------------------------

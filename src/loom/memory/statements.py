@@ -25,6 +25,7 @@ __all__ = [
     "Statement",
     "StatementKind",
     "clauses",
+    "cuts",
     "is_chinese",
     "kind_of",
     "specifics",
@@ -1346,3 +1347,36 @@ def clauses(statement: Statement) -> list[Statement]:
             begin = statement.start + start + clause.index(stripped[0])
             found.append(Statement(stripped, begin, begin + len(stripped), kind, quoted=statement.quoted))
     return found
+
+
+_COMMA = re.compile(r", (?=\D)")
+
+
+def cuts(statement: Statement) -> list[Statement]:
+    """The clauses of a sentence, cut further at commas between parts of at least two words: what can be told alone.
+
+    A clause that denies something is left whole, because a part of it might say the opposite.
+    """
+    parts = clauses(statement)
+    if statement.machine or ", " not in statement.text:
+        return parts
+    return [piece for part in parts for piece in _cut(part)]
+
+
+def _cut(clause: Statement) -> Iterator[Statement]:
+    text = clause.text
+    if ", " not in text or len(text) > _CLASSIFIED or specifics(text).negated:
+        yield clause
+        return
+    start = 0
+    for match in _COMMA.finditer(text):
+        if " " in text[start : match.start()].strip() and " " in text[match.end() :].strip():
+            yield _part(clause, start, match.start())
+            start = match.end()
+    yield _part(clause, start, len(text)) if start else clause
+
+
+def _part(clause: Statement, start: int, end: int) -> Statement:
+    text = clause.text[start:end].rstrip()
+    start += clause.start
+    return Statement(text, start, start + len(text), kind_of(text), quoted=clause.quoted)

@@ -24,6 +24,8 @@ from loom.context import (
     ScopeSource,
     SharedPoolSource,
 )
+from loom.context.items import Place
+from loom.context.sources import L1RecentSource
 from loom.errors import InvalidInput
 from loom.fractal.memory import MemoryScope
 from loom.memory import MemoryManager
@@ -193,6 +195,26 @@ def test_a_knowledge_base_works_without_a_memory_and_with_a_read_only_one(tmp_pa
 
 
 # --- others --------------------------------------------------------------------------------------------------
+
+
+def said(id: str, words: str, session: str) -> Task:
+    return Task(task_id=id, action="say", parameters={"content": words}, session_id=session)
+
+
+def test_the_recent_tier_offers_a_sessions_own_turns_and_what_was_brought_back(manager: MemoryManager) -> None:
+    for number in range(4):
+        for session in ("harbour", "office"):
+            words = f"{session} note {number}"
+            manager.add_task(said(f"{session}-{number}", words, session))
+    source = L1RecentSource(manager)
+    asked = Task(action="ask", parameters={"content": "what is new?"}, session_id="harbour")
+    own = [f"harbour-{number}" for number in (3, 2, 1, 0)]
+    assert [one.id for one in source.get_context(asked, 20)] == own
+    manager.add_task(said("old", "the lighthouse rule", "office"))
+    manager.l1.clear()
+    manager.promote("old", to="l1")
+    offered = {one.id: one.place for one in source.get_context(asked, 20)}
+    assert offered == {"old": Place.QUOTE}
 
 
 def test_a_pinned_text_is_always_offered() -> None:

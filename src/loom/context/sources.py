@@ -27,7 +27,7 @@ from loom.memory.questions import understand
 from loom.memory.summarizer import stand_in
 from loom.memory.types import Hit, MemoryTier, MemoryType, MemoryUnit, Trust
 from loom.protocol import Clock, Task, utc_now
-from loom.storage.base import Filter, Record, Store
+from loom.storage.base import FOCUS, Filter, Record, Store, Usage
 
 __all__ = [
     "LEAST_ITEM_TOKENS",
@@ -157,7 +157,10 @@ class _TierSource(ContextSource):
 
 
 class L1RecentSource(_TierSource):
-    """The newest records, newest first, at most `most`. Those of the task's own session are turns, others quoted."""
+    """The newest records, newest first, at most `most`, and what was brought back into the window.
+
+    Those of the task's own session are turns, others quoted; what was brought back comes whatever its session.
+    """
 
     name = "l1"
     share = "l1"
@@ -171,10 +174,19 @@ class L1RecentSource(_TierSource):
         limit = max_items if self._most is None else min(self._most, max_items)
         records = self._of_session(list(sizes), task.session_id, limit)
         records += self._question_of(records[-1]) if records and task.session_id is not None else []
+        known = {record.seq for record in records}
+        records = [*(one for one in self._brought_back() if one.seq not in known), *records]
         return [
             self._candidate(record, 1.0 - rank / len(records), sizes.get(record.seq, record.tokens), task)
             for rank, record in enumerate(records)
         ]
+
+    def _brought_back(self) -> list[Record]:
+        """What the present work refers to: see `LoomMemory.promote`."""
+        if not self._store.usage(self._node).get(FOCUS, Usage()).items:
+            return []
+        found = self._store.records(one.record for one in self._store.residents(self._node, FOCUS))
+        return [found[seq] for seq in sorted(found, reverse=True)]
 
     def _question_of(self, oldest: Record) -> list[Record]:
         """What the user said before the oldest turn, and everything up to it, where that turn is no user's."""

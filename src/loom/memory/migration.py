@@ -455,6 +455,8 @@ class Tiers:
             resting = transaction.left_within(list(scores), L2, self.node, "full", rest)
             for resident in known:
                 number, importance = resident.record, resident.importance
+                if number in refused:
+                    continue
                 if scores[number] < threshold:
                     refused[number] = f"its hot score is {scores[number]:.2f}, below {threshold:.2f}"
                 elif number in resting:

@@ -7,10 +7,12 @@ brings.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from loom.errors import InvalidInput
 from loom.memory.migration import Move, TierRules
 from loom.memory.monitor import Measure, Monitor
 from loom.memory.preload import AccessPattern
@@ -23,9 +25,12 @@ from loom.storage.base import Usage
 if TYPE_CHECKING:
     from loom.events import EventBus
     from loom.memory.migration import Tiers
+    from loom.settings import Profile
     from loom.storage.upkeep import Publish
 
 __all__ = ["Steering"]
+
+log = logging.getLogger("loom.steering")
 
 L1, L2, L3 = MemoryTier.L1, MemoryTier.L2, MemoryTier.L3
 
@@ -64,17 +69,26 @@ class Steering:
         self._tiers, self._migration = tiers, migration
         settings, store = tiers.settings, tiers.store
         if settings.tune:
-            known = store.entry(_STATE, owner=self._node)
-            weights = settings.rules.eviction_weights
-            start = TuningResult(
-                weights.recency, weights.frequency, weights.relevance, settings.rules.promotion_threshold
-            )
-            self._tuner = AdaptiveTuner(start, None if known is None else known.content)
+            self._tuner = self._resumed_tuner(settings.rules)
             self._apply(self._tuner.parameters)
+            working = store.usage(self._node).get(L2, Usage())
+            self._looked_at = (working.hits, working.misses)
         if settings.predict_demand:
             self._predictor = HoltPredictor()
         if settings.preload:
             self._pattern = AccessPattern(lambda record: store.following(record, _FOLLOWING))
+
+    def _resumed_tuner(self, profile: Profile) -> AdaptiveTuner:
+        """The tuner as it was left; a state that makes no sense, from another version or hand, is begun anew."""
+        assert self._tiers is not None
+        weights = profile.eviction_weights
+        start = TuningResult(weights.recency, weights.frequency, weights.relevance, profile.promotion_threshold)
+        known = self._tiers.store.entry(_STATE, owner=self._node)
+        try:
+            return AdaptiveTuner(start, None if known is None else known.content)
+        except InvalidInput as error:
+            log.warning("tuning begins anew: %s", error)
+            return AdaptiveTuner(start)
 
     @property
     def is_active(self) -> bool:

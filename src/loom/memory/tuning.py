@@ -177,6 +177,8 @@ class AdaptiveTuner:
         )
 
     def _continue(self, state: Mapping[str, Any]) -> None:
+        if not isinstance(state, Mapping):
+            raise InvalidInput(f"this is no state of a tuner: {state!r}; begin without one")
         for name, ladder in self._ladders.items():
             found = state.get(name)
             if (

@@ -643,9 +643,7 @@ class LoomMemory:
         if self._subscription is not None:
             self._subscription.cancel()
             self._subscription = None
-        self._store.dismiss(self)
-        self._store.dismiss(self._migration)
-        self._store.dismiss(self._steering)
+        self._store.dismiss(self, self._migration, self._steering)
         if self._owns_store:
             self._store.close()
 

@@ -290,9 +290,9 @@ class SqliteStore:
         """Let the chores be looked at now, and not when there is time."""
         self._upkeep.hurry()
 
-    def dismiss(self, owner: object) -> None:
-        """Do an owner's background work no more."""
-        self._upkeep.take_chore(owner, self._close_timeout_s)
+    def dismiss(self, *owners: object) -> None:
+        """Do the background work of these no more."""
+        self._upkeep.take_chores(owners, self._close_timeout_s)
 
     def _try_again(self, kind: str) -> None:
         """Give jobs that were given up another chance: a new process may have a better embedder."""

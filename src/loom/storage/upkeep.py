@@ -157,9 +157,10 @@ class Upkeep:
         self.chores[owner] = chore
         self.chores_after = 0.0
 
-    def take_chore(self, owner: object, timeout_s: float) -> None:
-        """Let it be, and wait a bounded time for the piece under way."""
-        self.chores.pop(owner, None)
+    def take_chores(self, owners: Iterable[object], timeout_s: float) -> None:
+        """Let the chores of these be, and wait a bounded time for the piece under way."""
+        for owner in owners:
+            self.chores.pop(owner, None)
         if self._at_chores.acquire(timeout=timeout_s):
             self._at_chores.release()
 

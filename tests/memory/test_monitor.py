@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import math
+import os
 import threading
 from collections.abc import Sequence
 
@@ -289,3 +291,15 @@ def test_the_table_shows_each_measure_aligned_with_its_goal() -> None:
     assert lines[2].split()[3:] == ["96.3", "%", ">", "90", "%", "<", "85", "%", "ok", "4,000"]
     assert lines[6].split()[-8:] == ["<", "100", "ms", ">", "200", "ms", "warning", "100"]
     assert lines[0].index("level") == lines[2].index("ok") == lines[6].index("warning")
+
+
+def test_a_forked_child_does_not_wait_for_a_thread_that_it_does_not_have() -> None:
+    monitor = Monitor("agent")
+    with monitor._lock:  # as another thread may hold it when the process forks
+        child = os.fork()
+        if child == 0:
+            faulthandler.dump_traceback_later(20, exit=True)
+            monitor.observe(Measure.RAG_LATENCY_MS, 1.0)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+    assert status == 0

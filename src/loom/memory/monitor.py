@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import threading
+import weakref
 from array import array
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -177,6 +179,18 @@ class _Latencies:
         return ordered[_nearest_rank(len(ordered), self.goal.percent or 100) - 1]
 
 
+_monitors: weakref.WeakSet[Monitor] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    """A thread that is not in the child may have held a lock."""
+    for monitor in list(_monitors):
+        monitor._lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
 class Monitor:
     """Collects the measures of one node and tells when one gets worse. Thread-safe.
 
@@ -189,6 +203,7 @@ class Monitor:
         self._node = node
         self._publish = publish
         self._lock = threading.Lock()
+        _monitors.add(self)
         self._latencies = {measure: _Latencies(goal) for measure, goal in GOALS.items() if goal.percent is not None}
         self._shares: dict[Measure, tuple[float, int]] = {}
         self._held = dict.fromkeys(Measure, 0)

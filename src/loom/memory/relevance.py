@@ -118,7 +118,9 @@ def score(found: Candidates, question: Question, weights: Weights, now: datetime
     parts["dated"] = (
         weights.dated * _present(found, [marks[NAMES_A_TIME]]) if question.wants_time else np.zeros(count)
     )
-    parts["substance"] = weights.substance * np.minimum(np.log1p(found.tokens) / np.log1p(_SUBSTANTIAL), 1.0)
+    parts["substance"] = weights.substance * np.minimum(
+        np.log1p(np.maximum(found.tokens, 0)) / np.log1p(_SUBSTANTIAL), 1.0
+    )
     parts["importance"] = weights.importance * found.importance
     # By whole hours, so that what was written in a row stays in its order.
     age_h = np.maximum(to_micros(now) - found.created_at, 0) // 3_600_000_000

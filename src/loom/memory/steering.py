@@ -8,7 +8,9 @@ brings.
 from __future__ import annotations
 
 import logging
+import os
 import threading
+import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -48,6 +50,18 @@ _STATE = "loom.tuning"
 _COMPACTED_FROM = 0.8
 
 
+_alive: weakref.WeakSet[Steering] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    """A thread that is not in the child may have held a lock."""
+    for steering in list(_alive):
+        steering._lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
 class Steering:
     """The watch over one node's tiers, and what follows from it."""
 
@@ -56,6 +70,7 @@ class Steering:
         self._node = node
         self._quotas = None if bus is None else QuotaWatch(node, bus)
         self._lock = threading.Lock()
+        _alive.add(self)
         self._tiers: Tiers | None = None
         self._migration: Migration | None = None
         self._tuner: AdaptiveTuner | None = None

@@ -163,7 +163,7 @@ FRAGMENTS = [
     "\n\nHuman: ",
     "\n\nAssistant: ",
     "系统：",
-    "[3 Mar 2026]",
+    "3 Mar 2026",
     "heron",
     "港口",
     " ",

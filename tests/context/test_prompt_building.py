@@ -93,10 +93,10 @@ def test_what_is_quoted_is_in_order_of_time_under_its_days(memory: Memory) -> No
     quoted = memory.context("kite", budget=500)[1]["content"]
     assert quoted.splitlines() == [
         "<memory>",
-        "[2 Mar 2026]",
+        "2 Mar 2026",
         "user: The kite festival is in May.",
         "user: Kites need wind.",
-        "[1 Apr]",
+        "1 Apr",
         "user: The red kite nests in the oak.",
         "</memory>",
     ]

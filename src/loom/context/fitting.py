@@ -89,8 +89,9 @@ class Costs:
             known = self._lines[id(candidate)] = (candidate, text, self.counter.safe_count(f"{text}\n"))
         return known
 
-    def heading(self, moment: datetime) -> int:
-        text = day_heading(moment, None)
+    def heading(self, moment: datetime, year: int | None) -> int:
+        """What the line of a day takes, after one of that year, or with its own."""
+        text = day_heading(moment, year)
         if text not in self._headings:
             self._headings[text] = self.counter.safe_count(f"{text}\n")
         return self._headings[text]
@@ -199,24 +200,26 @@ class Fit:
     exchanges: list[Exchange] = field(default_factory=list)  # the newest first while fitting
     tokens: dict[str, int] = field(default_factory=dict)
     dropped: list[DroppedItem] = field(default_factory=list)
-    days: set[tuple[int, int, int]] = field(default_factory=set)
     lasting: int = 0  # how many of the quotes stay in the session's next prompt
+    _days: set[tuple[int, int, int]] = field(default_factory=set)  # those that have a heading, and their years
+    _years: set[int] = field(default_factory=set)
+    _is_new_block: bool = True
     _said: dict[tuple[str, str], str] = field(default_factory=dict)
     _needless: set[int] = field(default_factory=set)  # candidates that are left out whatever room there is
 
     def quote(self, candidate: Candidate, most: int) -> int:
         """Take a quotation if it costs at most so much and is not there already; what it cost, or 0."""
-        if id(candidate) in self._needless or self._is_too_long(candidate, min(most, self.room)):
+        if self.is_needless(candidate) or self._is_too_long(candidate, min(most, self.room)):
             return 0
         cost = self.costs.line(candidate)
-        if not self.quotes:
+        if self._is_new_block:
             cost += self.costs.frame
         day = None
         if candidate.created_at is not None and candidate.place is not Place.STATE:
             moment = candidate.created_at
             day = (moment.year, moment.month, moment.day)
-            if day not in self.days:
-                cost += self.costs.heading(moment)
+            if day not in self._days:
+                cost += self.costs.heading(moment, moment.year if moment.year in self._years else None)
         if cost > min(most, self.room):
             return 0
         reason = self._why_not(candidate)
@@ -224,13 +227,22 @@ class Fit:
             self._leave_out(candidate, reason)
             return 0
         if day is not None:
-            self.days.add(day)
+            self._days.add(day)
+            self._years.add(day[0])
+        self._is_new_block = False
         self.quotes.append(candidate)
         if not candidate.is_abridged:
             self.there.add(candidate.id)
         self.tokens[candidate.id] = cost
         self.room -= cost
         return cost
+
+    def end_lasting(self) -> None:
+        """What was taken so far stays in the session's prompts; what comes now is quoted in another message."""
+        self.lasting = len(self.quotes)
+        self._is_new_block = True
+        self._days.clear()
+        self._years.clear()
 
     @staticmethod
     def _is_too_long(candidate: Candidate, most: int) -> bool:
@@ -254,10 +266,14 @@ class Fit:
         self._needless.add(id(candidate))
         self.dropped.append(candidate.dropped(reason))
 
+    def is_needless(self, candidate: Candidate) -> bool:
+        """Whether it was left out for another reason than its size."""
+        return id(candidate) in self._needless
+
     def leave_out(self, candidates: Iterable[Candidate], reason: str = "no room") -> None:
         """Note what was not taken, and why."""
         for one in candidates:
-            if id(one) not in self._needless:
+            if not self.is_needless(one):
                 self._leave_out(one, _needless_reason(one) if is_needless(one, self.there) else reason)
 
     def drop_needless(self) -> None:
@@ -316,7 +332,7 @@ def fit(offers: Sequence[Offer], shares: Mapping[str, int], room: int, costs: Co
         for offer, queue in zip(offers, queues, strict=True):
             most = state.room if flowing else left[offer.share]
             spent = _take_turns(state, talk, most) if offer is speakers else 0
-            spent += _take_quotes(state, queue, most - spent)
+            spent += _take_quotes(state, queue, most - spent, without_gap=offer.share == "l1")
             left[offer.share] -= spent
     state.drop_needless()
     state.exchanges.reverse()
@@ -341,8 +357,12 @@ def _take_turns(state: Fit, talk: list[Exchange], most: int) -> int:
     return spent
 
 
-def _take_quotes(state: Fit, queue: list[Candidate], most: int) -> int:
-    """The candidates that fit, the best first; those taken leave the list."""
+def _take_quotes(state: Fit, queue: list[Candidate], most: int, without_gap: bool) -> int:
+    """The candidates that fit, the best first; those taken leave the list.
+
+    Of the newest records, none `without_gap` behind one that does not fit: scraps of what was said lately are worth
+    less than as much of what was recalled.
+    """
     spent = 0
     rest: list[Candidate] = []
     for position, one in enumerate(queue):
@@ -353,5 +373,8 @@ def _take_quotes(state: Fit, queue: list[Candidate], most: int) -> int:
         spent += cost
         if not cost:
             rest.append(one)
+            if without_gap and not state.is_needless(one):
+                rest += queue[position + 1 :]
+                break
     queue[:] = rest
     return spent

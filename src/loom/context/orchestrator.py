@@ -536,7 +536,7 @@ class ContextOrchestrator:
             if not fitted.quote(one, fitted.room):
                 return False
         stays = _take(fitted, fresh, int(limit * rules.append * need))
-        fitted.lasting = len(fitted.quotes)
+        fitted.end_lasting()
         kept = {one.id for one in stays}
         others = [one for one in fresh if one.id not in kept]
         wanted, room = int(limit * rules.aside * need), fitted.room

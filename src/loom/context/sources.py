@@ -76,6 +76,8 @@ _KNOWLEDGE_PREFIX = "knowledge:query:"
 _FRAME_TOKENS = 6
 # Somewhat more is asked for than fits: of the last ones some are too long, and shorter ones come after them.
 _SPARE = 1.25
+# For every so many hits one may bring a neighbour: it takes the room of another hit (docs/context.md).
+_HITS_FOR_A_NEIGHBOUR = 8
 # From how many of the newest records the size of the others is guessed.
 _SAMPLE = 32
 
@@ -301,7 +303,7 @@ class RecallSource(_TierSource):
     """What answers the question, from every tier and the log, of every session. Best first.
 
     After a hit that leans on the turn before it (a short answer, a "that" or 那), or that asks what the next one
-    answers, comes that neighbour, for at most `neighbours` hits.
+    answers, comes that neighbour, for at most `neighbours` hits, and in a small prompt for the best few alone.
     """
 
     name = "recall"
@@ -332,7 +334,8 @@ class RecallSource(_TierSource):
             return []
         hits = self._memory.recall(question, limit=max_items, wanted=self._wanted)
         found: list[Candidate] = []
-        brought = neighbours_of(self._store, hits[: self._neighbours]) if self._neighbours else {}
+        most = min(self._neighbours, max_items // _HITS_FOR_A_NEIGHBOUR)
+        brought = neighbours_of(self._store, hits[:most]) if most else {}
         for hit in hits:
             found.append(_of_hit(hit, self.name))
             for record, reason in brought.get(hit.id, ()):

@@ -12,6 +12,7 @@ import loom
 from loom.context import Context, ContextOrchestrator, L4FactSource, RecallSource
 from loom.everyday import Memory
 from loom.memory import CompactionConfig
+from loom.protocol import Task
 
 BEGAN = datetime(2026, 3, 2, 9, tzinfo=UTC)
 PARIS = "My address is 12 Rue Cler, Paris."
@@ -64,6 +65,22 @@ def test_the_order_of_the_sources_does_not_matter_for_that(memory: Memory) -> No
     for sources in ([L4FactSource(memory), RecallSource(memory)], [RecallSource(memory), L4FactSource(memory)]):
         context = ContextOrchestrator(memory.counter, sources).build(query="What is the address of Ana?", budget=600)
         assert [item.id for item in context.items] == ["said"]
+
+
+def test_what_a_recall_passed_over_is_not_searched_for_again(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory.remember(LONG, name="Ana", role="user", created_at=BEGAN, session_id="s1", id="long")
+    memory.remember("Herons were seen at the pond.", name="Ana", role="user", session_id="s1")
+    memory.flush()
+    task = Task(action="context.query", parameters={"content": "What is the address of Ana?"})
+    other = Task(action="context.query", parameters={"content": "Where does Ana live, at which address?"})
+    searched = [one.id for one in L4FactSource(memory).get_context(task, 8)]
+    assert searched
+    recalled = RecallSource(memory)
+    recalled.get_context(task, 8)
+    facts = L4FactSource(memory, recalled=recalled)
+    assert facts.get_context(other, 8)  # another question has a search of its own
+    monkeypatch.setattr(memory.store, "search_text", lambda *given: pytest.fail("searched again"))
+    assert [one.id for one in facts.get_context(task, 8)] == searched
 
 
 def test_a_fact_that_no_longer_holds_is_not_shown(memory: Memory) -> None:

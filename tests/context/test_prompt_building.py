@@ -102,6 +102,51 @@ def test_what_is_quoted_is_in_order_of_time_under_its_days(memory: Memory) -> No
     ]
 
 
+def test_headings_are_counted_as_they_stand_so_that_hardly_a_token_is_left(memory: Memory) -> None:
+    for number in range(80):
+        tell(
+            memory,
+            ("user", f"The heron {number} was seen at pond {number}."),
+            session=f"s{number}",
+            began=BEGAN + timedelta(days=13 * number),
+        )
+    context = memory.context("Where was the heron seen?", budget=600)
+    lines = content(context[1:2]).splitlines()
+    years = [line for line in lines if line.endswith((" 2026", " 2027", " 2028"))]
+    assert 2 <= len(years) <= 3  # each where it begins, and not on every day
+    items = sum(item.tokens for item in context.items)
+    fixed = memory.counter.count_messages([context[0], context[-1]])
+    assert items + fixed - 3 <= context.tokens <= items + fixed
+
+
+def test_of_the_newest_none_is_shown_behind_one_that_has_no_room(memory: Memory) -> None:
+    for number in range(60):
+        text = f"The heron {number} was seen {number} times at pond {7 * number}, and {number} others with it."
+        tell(memory, ("user", text), session="a")
+    tell(memory, ("user", "Fine."), ("user", "Then let us speak of something else. " * 12), session="b")
+    context = memory.context("Where was the heron seen?", budget=600)
+    assert not [item.text for item in context.items if item.source == "l1"]
+    tell(memory, ("user", "Until tomorrow."), session="b", began=BEGAN + timedelta(hours=1))
+    context = memory.context("Where was the heron seen?", budget=600)
+    assert [item.text for item in context.items if item.source == "l1"] == ["Until tomorrow."]
+
+
+def test_in_a_small_prompt_only_the_best_hits_bring_a_neighbour(memory: Memory) -> None:
+    for number in range(12):
+        tell(
+            memory,
+            ("user", f"Which colour has heron number {number}?"),
+            ("assistant", f"It looks like {number} shades of grey."),
+            session=f"s{number}",
+        )
+    source = RecallSource(memory)
+    task = Task(action="context.query", parameters={"content": "Which colour has the heron?"})
+    brought = {
+        most: [one for one in source.get_context(task, most) if one.reason.startswith("answers ")] for most in (8, 24)
+    }
+    assert (len(brought[8]), len(brought[24])) == (1, 3)
+
+
 def test_every_item_says_where_it_comes_from_and_what_it_takes(memory: Memory) -> None:
     memory.remember("The deadline is Friday.", id="deadline", role="user", importance=0.9, session_id="s1")
     context = memory.context("When is the deadline?", budget=300)

@@ -41,12 +41,13 @@ def orchestrator_over(
     few = None if session else _FEW
     if continuation is None:
         continuation = Continuation(low=manager.settings.rules.prompt_watermark.low)
+    recalled = RecallSource(manager)
     return ContextOrchestrator(
         manager.counter,
         [
-            RecallSource(manager),
+            recalled,
             *sources,
-            L4FactSource(manager),
+            L4FactSource(manager, recalled=recalled),
             ScopeSource(manager),
             L1RecentSource(manager, most=few),
             L2ImportantSource(manager, most=few),

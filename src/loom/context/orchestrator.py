@@ -61,9 +61,9 @@ class Continuation:
     """
 
     append: float = 0.003
-    aside: float = 0.18
-    worth: float = 0.35
-    dear: float = 0.20
+    aside: float = 0.26
+    worth: float = 0.45
+    dear: float = 0.10
     unasked: float = 0.05
     core: float = 0.30
     talk: float = 0.10

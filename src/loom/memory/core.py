@@ -464,6 +464,7 @@ class LoomMemory:
         weights: Weights | None = None,
         diversity: float = 0.0,
         reranker: Reranker | None = None,
+        seeds: int = 0,
         explain: bool = False,
     ) -> Account:
         """A recall with everything that can be said about it: see `recall.recall`."""
@@ -481,6 +482,7 @@ class LoomMemory:
             diversity=diversity,
             reranker=reranker,
             node=self._node,
+            seeds=seeds,
             explain=explain,
         )
         self._steering.searched(time.perf_counter() - started)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
@@ -82,11 +82,16 @@ class Considered:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """A whole recall: the hits, how the question was understood, and everything that was considered, best first."""
+    """A whole recall: the hits, how the question was understood, and everything that was considered, best first.
+
+    `passed_over` are numbers of records that its words found and that are no hits because they were drawn from others
+    or have newer versions, with their scores, best first; nothing where a filter asked for less.
+    """
 
     hits: list[Hit]
     question: Question
     considered: tuple[Considered, ...]
+    passed_over: Mapping[int, float] = field(default_factory=dict)
 
     def __str__(self) -> str:
         """The account as a table of plain text."""
@@ -121,12 +126,14 @@ def recall(
     diversity: float = 0.0,
     reranker: Reranker | None = None,
     node: str = "",
+    seeds: int = 0,
     explain: bool = False,
 ) -> Account:
     """The best memories for a question, best first; equal scores in the order in which they were written.
 
     `diversity` (0 to 1) trades likeness to the question for unlikeness to the hits before. With `explain`, the
-    account lists everything considered. `node` is the one whose uses a `MemoryReranker` counts.
+    account lists everything considered. `node` is the one whose uses a `MemoryReranker` counts. Of at least `seeds` of
+    the best the conversation around is read; by default of as many as suits the limit.
     """
     if not isinstance(question, str):
         raise InvalidInput(f"a question is a text, not {type(question).__name__}")
@@ -144,7 +151,7 @@ def recall(
         asked.marks,
         vector,
         asked.synonyms if weights.synonyms else {},
-        seeds=_FEWEST_SEEDS + limit // 5,
+        seeds=max(seeds, _FEWEST_SEEDS + limit // 5),
         reach=_REACH if weights.context else 0,
         links=_LINKS if weights.links else 0,
     )
@@ -166,7 +173,8 @@ def recall(
     if diversity:
         hits = _diverse(hits, limit, diversity)
     hits = hits[:limit]
-    return Account(hits, asked, _considered(store, found, scored, hits, copies) if explain else ())
+    considered = _considered(store, found, scored, hits, copies) if explain else ()
+    return Account(hits, asked, considered, found.passed_over)
 
 
 def _question_vector(embedder: EmbeddingProvider, question: str) -> Vector | None:

@@ -275,7 +275,8 @@ class Candidates:
     terms of other words that some record holds. `meaning` is the cosine, NaN where there is no vector. `links` is
     like `words`, for terms that the best records have in common with others.
     `following` is the place of the next record of the same conversation, -1 where it is not here, and `closeness`
-    (0 to 1) says how much that one has to do with this. Times are microseconds since 1970.
+    (0 to 1) says how much that one has to do with this. Times are microseconds since 1970. `passed_over` is what the
+    words found and no filter but the one for derived and older versions left out, with its score, best first.
     """
 
     keys: npt.NDArray[np.int64]
@@ -296,6 +297,7 @@ class Candidates:
     created_at: npt.NDArray[np.int64]
     tokens: npt.NDArray[np.int64]
     importance: npt.NDArray[np.float64]
+    passed_over: Mapping[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,7 +99,8 @@ class Searcher:
             if probe.vector is not None:
                 nominate = self._by_meaning(probe.vector)
                 by_meaning = self._admitted(connection, index, vector_limit, wanted, nominate)
-            by_words = self._admitted(connection, index, limit, wanted, self._by_words(query)) if query else {}
+            passed: dict[int, float] = {}
+            by_words = self._admitted(connection, index, limit, wanted, self._by_words(query), passed) if query else {}
             nominated = dict.fromkeys(by_words, Nominated.WORDS)
             for key in by_meaning:
                 nominated[key] = nominated.get(key, Nominated(0)) | Nominated.MEANING
@@ -118,7 +119,8 @@ class Searcher:
             kept = conversation.admitted(strangers)
             for key in strangers:
                 nominated[key] = Nominated.CONTEXT if key in kept else Nominated(0)
-            return self._collected(index, probe, query, synonyms, links, nominated, facts, conversation)
+            found_all = self._collected(index, probe, query, synonyms, links, nominated, facts, conversation)
+            return replace(found_all, passed_over=passed)
 
     def _collected(
         self,
@@ -188,9 +190,18 @@ class Searcher:
             return ask()
 
     def _admitted(
-        self, connection: sqlite3.Connection, index: NamespaceIndex, limit: int, wanted: Filter, nominate: _Nominate
+        self,
+        connection: sqlite3.Connection,
+        index: NamespaceIndex,
+        limit: int,
+        wanted: Filter,
+        nominate: _Nominate,
+        passed: dict[int, float] | None = None,
     ) -> dict[int, float]:
-        """The best of an index that the filter admits, with their scores, best first."""
+        """The best of an index that the filter admits, with their scores, best first.
+
+        Where it only keeps out what is derived or older, those go into `passed`.
+        """
         check_limit(limit)
         # Mostly the filter admits most of what is found: ask for a few more, and see who may stay.
         count = limit + 8
@@ -205,6 +216,9 @@ class Searcher:
             if not gone:  # mostly
                 return dict(zip(keys[:limit].tolist(), scores[:limit].tolist(), strict=True))
             kept = set(keys.tolist()) - gone
+            if passed is not None:
+                found = zip(keys.tolist(), scores.tolist(), strict=True)
+                passed.update((key, score) for key, score in found if key in gone)
         else:
             kept = _admitted(connection, keys, *conditions(wanted, self._number, connection))
         if len(kept) < limit and len(keys) >= count:

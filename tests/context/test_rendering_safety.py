@@ -74,9 +74,9 @@ def check_structure(context: Context, attack: str) -> None:
         assert text.startswith("<memory>\n")
         assert text.endswith("\n</memory>")
         for line in text.splitlines()[1:-1]:
-            assert re.match(
-                r"\d{1,2} \w{3}( \d{4})?$|\| |someone \(|user \(|tool result \(|page \(|Mallory", line
-            ), line
+            assert re.match(r"\d{1,2} \w{3}( \d{4})?$|\| |someone \(|user \(|tool result \(|page \(|Mallory", line), (
+                line
+            )
 
 
 @pytest.mark.parametrize("trust", ["web", "tool", "unknown"])

@@ -79,7 +79,7 @@ _FRAME_TOKENS = 6
 # Somewhat more is asked for than fits: of the last ones some are too long, and shorter ones come after them.
 _SPARE = 1.25
 # Of so many of the best the conversation around is read, however few are asked for: what answers a question may share
-# no word with it. In LoCoMo's prompts of 1,000 tokens 0.2 points more of it are found so, for a tenth of recall's CPU.
+# no word with it. In LoCoMo's prompts of 1,000 tokens 0.2 points more are found so, for a tenth of recall's CPU.
 _SEEDS = 50
 # For every so many hits one may bring a neighbour: it takes the room of another hit (docs/context.md).
 _HITS_FOR_A_NEIGHBOUR = 8

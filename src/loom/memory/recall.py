@@ -132,8 +132,8 @@ def recall(
     """The best memories for a question, best first; equal scores in the order in which they were written.
 
     `diversity` (0 to 1) trades likeness to the question for unlikeness to the hits before. With `explain`, the
-    account lists everything considered. `node` is the one whose uses a `MemoryReranker` counts. Of at least `seeds` of
-    the best the conversation around is read; by default of as many as suits the limit.
+    account lists everything considered. `node` is the one whose uses a `MemoryReranker` counts. The conversation is
+    read around at least `seeds` of the best; by default around as many as suits the limit.
     """
     if not isinstance(question, str):
         raise InvalidInput(f"a question is a text, not {type(question).__name__}")

@@ -99,8 +99,10 @@ class Searcher:
             if probe.vector is not None:
                 nominate = self._by_meaning(probe.vector)
                 by_meaning = self._admitted(connection, index, vector_limit, wanted, nominate)
+            by_words: dict[int, float] = {}
             passed: dict[int, float] = {}
-            by_words = self._admitted(connection, index, limit, wanted, self._by_words(query), passed) if query else {}
+            if query:
+                by_words = self._admitted(connection, index, limit, wanted, self._by_words(query), passed)
             nominated = dict.fromkeys(by_words, Nominated.WORDS)
             for key in by_meaning:
                 nominated[key] = nominated.get(key, Nominated(0)) | Nominated.MEANING

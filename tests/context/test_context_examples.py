@@ -68,18 +68,13 @@ def no_model(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("filled", [False, True])
 def test_the_example_of_the_context_module_builds_messages(filled: bool) -> None:
     """000 与上下文模块配合使用: requirements 14, 87 to 89; as it stands, and where an agent has worked before."""
-    worked = "fill(memory)\n\n# 创建上下文源（从 memory 读取）"
+    sources = "# 创建上下文源（从 memory 读取）"
+    worked = f"fill(memory)\n\n{sources}" if filled else sources
 
     def fill(memory: Any) -> None:
-        if filled:
-            memory.add_task(Task(action="execute", parameters={"content": "部署到测试环境"}, result="完成"))
+        memory.add_task(Task(action="execute", parameters={"content": "部署到测试环境"}, result="完成"))
 
-    example = (
-        WITH_THE_CONTEXT_MODULE.replace("# 创建上下文源（从 memory 读取）", worked)
-        if filled
-        else WITH_THE_CONTEXT_MODULE
-    )
-    messages = run(example, fill=fill)["messages"]
+    messages = run(WITH_THE_CONTEXT_MODULE.replace(sources, worked), fill=fill)["messages"]
     assert isinstance(messages, list)
     assert messages[-1] == {"role": "user", "content": "用户问题"}
     told = [(message["role"], message["content"]) for message in messages[1:-1]]
@@ -175,7 +170,7 @@ def _build_minimal_prompt(self):
 @pytest.mark.parametrize("minimal", [True, False])
 def test_the_third_documents_system_prompt_is_ours_where_nothing_has_to_be_cut(minimal: bool, tmp_path: Path) -> None:
     """003 §5.1; requirement 124."""
-    state = "# Task Process\n\n## 当前状态\n- 指令指针: 3\n\n- [ ] 生成第二章  ← 当前\n"
+    state = "# Task Process\n\n## 当前状态\n- 指令指针: 3\n\n- [ ] 生成第二章  ← 当前"
     (tmp_path / "task_process.md").write_text(state, encoding="utf-8")
     agent = SimpleNamespace(
         knowledge_content="\n## 知识\n端口是 8443。",

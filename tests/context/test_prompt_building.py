@@ -131,6 +131,17 @@ def test_of_the_newest_none_is_shown_behind_one_that_has_no_room(memory: Memory)
     assert [item.text for item in context.items if item.source == "l1"] == ["Until tomorrow."]
 
 
+def test_a_chinese_sentence_stands_alone_and_a_few_signs_do_not(memory: Memory) -> None:
+    tell(memory, ("user", "端口改了没有"), ("assistant", "登录服务的证书三月到期。"), session="a")
+    tell(memory, ("user", "登录服务的证书在谁那里"), ("assistant", "证书在小李那里"), session="b")
+    task = Task(action="context.query", parameters={"content": "登录服务的证书？"})
+    offered = RecallSource(memory).get_context(task, 24)
+    ids = {one.text: one.id for one in offered}
+    reasons = {one.reason for one in offered}
+    assert f"what {ids['登录服务的证书三月到期。']} speaks of" not in reasons
+    assert f"what {ids['证书在小李那里']} speaks of" in reasons
+
+
 def test_in_a_small_prompt_only_the_best_hits_bring_a_neighbour(memory: Memory) -> None:
     for number in range(12):
         tell(

@@ -402,9 +402,15 @@ _LEANS = re.compile(
     r"|是的|不是|对[，,。]|好的|嗯|没有|那|这|它|他|她|因为|所以|但是|可以|不行)",
     re.IGNORECASE,
 )
+# What is no longer than this says little alone. A Chinese sign says about as much as three letters.
 _SHORT_CHARS = 32
+_SIGN_CHARS = 3
 # How far apart in the log neighbours are looked for: other things take numbers too.
 _REACH = 4
+
+
+def _is_short(text: str) -> bool:
+    return len(text) <= _SHORT_CHARS and sum(_SIGN_CHARS if sign > "⺀" else 1 for sign in text) <= _SHORT_CHARS
 
 
 def neighbours_of(store: Store, hits: Sequence[Hit]) -> dict[str, list[tuple[Record, str]]]:
@@ -415,7 +421,7 @@ def neighbours_of(store: Store, hits: Sequence[Hit]) -> dict[str, list[tuple[Rec
             continue
         if hit.content.rstrip().endswith(("?", "？")):
             wanted[hit.seq] = [hit.seq + step for step in range(1, _REACH + 1)]
-        elif len(hit.content) <= _SHORT_CHARS or _LEANS.match(hit.content):
+        elif _is_short(hit.content) or _LEANS.match(hit.content):
             wanted[hit.seq] = [hit.seq - step for step in range(1, min(_REACH, hit.seq - 1) + 1)]
     records = store.records({seq for seqs in wanted.values() for seq in seqs}) if wanted else {}
     brought: dict[str, list[tuple[Record, str]]] = {}

@@ -241,6 +241,10 @@ class Standing:
     table: Any
     column: int
 
+    def added(self) -> dict[str, float]:
+        """What each signal added to its score."""
+        return dict(zip(self.signals, self.table[:, self.column].tolist(), strict=True))
+
     def ranks(self) -> dict[str, int]:
         """Its place by each of the signals that speak for it, the best being 1."""
         own = self.table[:, self.column]

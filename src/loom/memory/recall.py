@@ -357,7 +357,8 @@ def _diverse(hits: list[Hit], limit: int, diversity: float) -> list[Hit]:
 
 
 def _likeness(one: frozenset[str], other: frozenset[str]) -> float:
-    return len(one & other) / len(one | other) if one or other else 1.0
+    both = len(one & other)
+    return both / (len(one) + len(other) - both) if one or other else 1.0
 
 
 def _considered(

@@ -360,7 +360,7 @@ def _take_turns(state: Fit, talk: list[Exchange], most: int) -> int:
 def _take_quotes(state: Fit, queue: list[Candidate], most: int, without_gap: bool) -> int:
     """The candidates that fit, the best first; those taken leave the list.
 
-    `without_gap` none is taken behind one that does not fit. So it is with the newest records: scraps of what was said
+    `without_gap` none is taken behind one that does not fit, as with the newest records: scraps of what was said
     lately are worth less than as much of what was recalled.
     """
     spent = 0

@@ -66,7 +66,7 @@ _MOST_STEPS = 16
 # How many records are read at once where a filter may pass over most of them.
 _CHUNK = 64
 # Few facts bear on a question, and only those that do so about as much as the best of them. They are looked for among
-# what a recall passed over, or else among so many of the best records of all kinds: a fact that so many turns outdo is
+# what a recall passed over, or else among so many of the best records of all kinds: one that so many turns outdo is
 # no help. A search of its own took half as long as the recall, over 95,000 facts and 100,000 memories.
 _MOST_FACTS = 8
 _FACTS_AMONG = 64

@@ -116,6 +116,14 @@ def test_who_speaks_counts_and_an_unknown_role_is_taken_for_a_user() -> None:
     assert users != tools
 
 
+def test_what_is_wanted_is_judged_as_among_all_of_them() -> None:
+    found = statements("Morning! We moved the importer to Postgres. Did you see it? It takes 40 minutes now.")
+    heard = Heard("user", "What is new?")
+    everything = read(found, shipped_model(), heard)
+    assert read(found, shipped_model(), heard, [False, True, False, True]) == [everything[1], everything[3]]
+    assert read(found, shipped_model(), heard, [False] * 4) == []
+
+
 @given(st.text(max_size=300))
 def test_any_text_can_be_judged_and_always_the_same_way(text: str) -> None:
     found = statements(text)

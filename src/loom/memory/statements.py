@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache
+from functools import cache, lru_cache
 from operator import add
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -251,23 +251,28 @@ def specifics(text: str) -> Specifics:
     names: list[str] = []
     identifiers: list[str] = []
     negated = False
-    opening = True
     previous_end = 0
     for match in _PIECE.finditer(text):
         piece = match.group()
-        between = text[previous_end : match.start()]
-        opening = opening or not between.isspace() or "\n" in between
-        previous_end = match.end()
+        if piece.islower() and piece.isalpha() and not piece.startswith("http"):
+            # Nine of ten pieces are plain words.
+            negated = negated or piece in _NEGATION_WORDS
+            previous_end = match.end()
+            continue
         first = piece[0]
         if first.isdigit() or first in "$€£¥":
             (numbers if _is_number(piece) else identifiers).append(piece)
         elif first == "`" or _is_identifier(piece):
             identifiers.append(piece.strip("`"))
-        elif first.isupper() and piece not in _CAPITAL_WORDS and not (opening and not _is_name_form(piece)):
+        elif (
+            first.isupper()
+            and piece not in _CAPITAL_WORDS
+            and (_is_name_form(piece) or not _opens_sentence(text, previous_end, match.start()))
+        ):
             names.append(piece)
         elif piece.lower() in _NEGATION_WORDS:
             negated = True
-        opening = False
+        previous_end = match.end()
     if not text.isascii():
         numbers += _HAN_NUMBER.findall(text)
         names += _TITLE.findall(text) + _HAN_NAME.findall(text)
@@ -280,6 +285,12 @@ def specifics(text: str) -> Specifics:
     if _DATE_HINT.search(text):
         dates += [match.group() for match in DATE_ENGLISH.finditer(text)]
     return Specifics(tuple(dict.fromkeys(numbers)), tuple(dates), tuple(names), tuple(identifiers), negated)
+
+
+def _opens_sentence(text: str, previous_end: int, start: int) -> bool:
+    """Whether more than a space stands between the piece before and this one, or there is none before it."""
+    between = text[previous_end:start]
+    return not previous_end or not between.isspace() or "\n" in between
 
 
 def _is_number(piece: str) -> bool:
@@ -1188,8 +1199,12 @@ def kind_of(text: str) -> StatementKind:
     return kind
 
 
+@lru_cache(maxsize=128)
 def _judged(text: str) -> tuple[StatementKind, bool]:
-    """What a clause does, and whether its form (a question, a supposition, a request) decided that."""
+    """What a clause does, and whether its form (a question, a supposition, a request) decided that.
+
+    The clauses of a turn are asked for up to three times, by its kind, its features and its facts.
+    """
     body = without_opening(text)
     if not body or not _LOOKS_WRITTEN.search(body):
         return _K.SMALL_TALK, False

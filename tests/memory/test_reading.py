@@ -193,6 +193,17 @@ def test_weights_that_are_written_are_read_as_they_were(
     assert shipped_model.__wrapped__() == made
 
 
+def test_a_summary_leaves_next_to_nothing_of_its_budget() -> None:
+    unused = {}
+    for dialogue in load(DEVELOPMENT):
+        if dialogue.id in ("en_migration", "en_support", "zh_crash", "zh_network", "zh_support"):
+            told = [Turn(turn.id, turn.text, turn.speaker, turn.role, turn.at) for turn in dialogue.utterances]
+            for budget in (150, 200, 250):
+                unused[dialogue.id, budget] = budget - Summarizer().summarize(told, budget=budget).tokens
+    assert len(unused) == 15
+    assert max(unused.values()) <= 3
+
+
 def test_a_summary_can_be_made_with_other_weights() -> None:
     told = [Turn("1", "The rent is 980 euros."), Turn("2", "Our dog is called Pepper.")]
     indifferent = Model(-9.0, {}, dict.fromkeys(TYPES, 0.0), {kind: {} for kind in TYPES}, 0, {}, 0, {}, {}, 0.7, "")

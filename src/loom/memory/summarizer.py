@@ -345,12 +345,7 @@ def _extracted(turns: list[Turn], budget: int, counter: TokenCounter, weights: M
     _spread(units)
     _join_chains(units)
     chosen = _chosen(units, budget, counter)
-    while True:
-        text, tokens = _counted(chosen, counter)
-        if tokens <= budget or not chosen:
-            break
-        # The parts were counted one by one, and together cost a little more or less.
-        chosen.remove(min(chosen, key=_density))
+    text, tokens = _fitted(chosen, units, budget, counter)
     sources = tuple(dict.fromkeys(unit.turn.id for unit in chosen))
     kept = tuple(Kept(unit.text, unit.turn.id, unit.kind.value, round(unit.worth, 3)) for unit in chosen)
     return Summary(text, tokens, "extractive", sources, kept)
@@ -533,6 +528,32 @@ def _chosen(units: list[_Unit], budget: int, counter: TokenCounter) -> list[_Uni
                 room -= growth
                 break
     return chosen
+
+
+def _fitted(chosen: list[_Unit], units: list[_Unit], budget: int, counter: TokenCounter) -> tuple[str, int]:
+    """The summary of the chosen clauses and its tokens, with as few changes as keep it within the budget.
+
+    The parts were counted one by one, and together cost a little more or less. What had to go may leave room for
+    something shorter: without that up to a twelfth of the budget was not used.
+    """
+    text, tokens = _counted(chosen, counter)
+    while tokens > budget and chosen:
+        grown = [unit for unit in chosen if unit.costs[_SHORTEST] < unit.cost]
+        if grown:
+            min(grown, key=_density).level = _SHORTEST
+        else:
+            chosen.remove(min(chosen, key=_density))
+        text, tokens = _counted(chosen, counter)
+    taken = {*chosen}
+    for unit in sorted((unit for unit in units if unit not in taken), key=lambda unit: (-_density(unit), -unit.place)):
+        if unit.costs[_SHORTEST] + 1 <= budget - tokens:
+            unit.level = _SHORTEST
+            longer, more = _counted([*chosen, unit], counter)
+            if more <= budget:
+                chosen.append(unit)
+                chosen.sort(key=lambda unit: unit.place)
+                text, tokens = longer, more
+    return text, tokens
 
 
 def _named_in(text: str) -> frozenset[str]:

@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from time import thread_time
 from typing import Final
 
 import numpy as np
@@ -374,10 +375,14 @@ def _shares(judged: Sequence[Judged], asked: Mapping[tuple[str, str], str], keep
 def report_facts(held_out: Sequence[tuple[Model, Sequence[Dialogue]]]) -> None:
     """What `FactExtractor` makes of dialogues that its weights were not learned from."""
     readings = []
+    seconds = 0.0
     for learned, part in held_out:
         extractor = FactExtractor(weights=learned)
         for turn, before in (pair for dialogue in part for pair in with_the_turn_before(dialogue)):
-            readings.append(compared(turn, extracted(turn, before, extractor)))
+            began = thread_time()
+            claims = extracted(turn, before, extractor)
+            seconds += thread_time() - began
+            readings.append(compared(turn, claims))
     print(f"\n  {'facts of unseen':<16}{'facts':>8}{'precision':>11}{'recall':>9}{'length':>8}")
     for name, language in (("all", None), *((name, language) for language, name in LANGUAGES.items())):
         here = [one for one in readings if language in (None, one.utterance.language)]
@@ -388,6 +393,8 @@ def report_facts(held_out: Sequence[tuple[Model, Sequence[Dialogue]]]) -> None:
             f"{found / max(1, sum(len(one.asked_for) for one in here)):>9.1%}"
             f"{sum(len(claim.content) for claim in claims) / max(1, len(claims)):>8.0f}"
         )
+    letters = sum(len(one.utterance.text) for one in readings)
+    print(f"  CPU {1e3 * seconds / len(readings):.2f} ms a turn of {letters / len(readings):.0f} characters")
 
 
 def report_summaries(held_out: Sequence[tuple[Model, Sequence[Dialogue]]], share: float = 0.1) -> None:

@@ -1265,31 +1265,39 @@ def _kind_by_rules(body: str, words: set[str], ascii_only: bool) -> StatementKin
     if (has_digit or any(sign in body for sign in _IDENTIFIER_SIGNS)) and _IDENTIFIER.search(body):
         signs.add("#identifier")
     kind = _K.THOUGHT
+    dates: list[re.Pattern[str]] = []
     if words:
         if has_digit:
             signs.add("#number")
-        if (has_digit or not words.isdisjoint(_DATE_WORDS)) and DATE_ENGLISH.search(body):
+        if has_digit or not words.isdisjoint(_DATE_WORDS):
+            dates.append(DATE_ENGLISH)
             signs.add("#date")
-        kind = _first(english, words | signs, body)
+        kind = _first(english, words | signs, body, dates)
     if ascii_only or not _HAN_ONE.search(body):
         return kind
     if has_digit or _NUMBER_CHINESE.search(body):
         signs.add("#number")
-    if not _DATE_CHARACTERS.isdisjoint(body) and DATE_CHINESE.search(body):
+    if not _DATE_CHARACTERS.isdisjoint(body):
+        dates.append(DATE_CHINESE)
         signs.add("#date")
-    other = _first(chinese, {*body, *map(add, body, body[1:]), *signs}, body)
+    other = _first(chinese, {*body, *map(add, body, body[1:]), *signs}, body, dates)
     return max(other, kind, key=WEIGHTS.__getitem__)
 
 
 _DIGITS: Final = frozenset("0123456789")
 
 
-def _first(language: _Language, cues: set[str], body: str) -> StatementKind:
+def _first(language: _Language, cues: set[str], body: str, dates: list[re.Pattern[str]]) -> StatementKind:
+    """The kind of the first rule that is called and holds. `dates` find the date where a rule asks for one."""
     called = language.called
+    of_dates = called["#date"]
     orders: set[int] = set()
     for cue in called.keys() & cues:
         orders.update(called[cue])
     for order in sorted(orders):
+        # Dates are slow to find, and most sentences are something else before they would be an event.
+        if order in of_dates and not any(pattern.search(body) for pattern in dates):
+            continue
         pattern = language.patterns[order]
         if pattern is None or pattern.search(body):
             return language.kinds[order]

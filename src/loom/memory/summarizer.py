@@ -545,7 +545,8 @@ def _fitted(chosen: list[_Unit], units: list[_Unit], budget: int, counter: Token
             chosen.remove(min(chosen, key=_density))
         text, tokens = _counted(chosen, counter)
     taken = {*chosen}
-    for unit in sorted((unit for unit in units if unit not in taken), key=lambda unit: (-_density(unit), -unit.place)):
+    others = [unit for unit in units if unit not in taken]
+    for unit in sorted(others, key=lambda unit: (-_density(unit), -unit.place)):
         if unit.costs[_SHORTEST] + 1 <= budget - tokens:
             unit.level = _SHORTEST
             longer, more = _counted([*chosen, unit], counter)

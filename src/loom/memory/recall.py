@@ -343,6 +343,7 @@ def _hit(
         query_terms=tuple(asked.words),
         link_terms=found.link_terms,
         concepts=asked.concepts,
+        shares_session=bool(found.sessions[place] >= 0),
         seq=record.seq,
     )
 

@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from loom.memory.graph import spread
 from loom.memory.questions import Question
-from loom.storage.analysis import IS_QUESTION
-from loom.storage.base import Candidates
+from loom.storage.analysis import IS_QUESTION, ONLY_ASKS
+from loom.storage.base import Candidates, Nominated
 from loom.storage.engine import to_micros
 from loom.storage.times import NAMES_A_TIME
 
@@ -36,6 +36,7 @@ SIGNALS = (
     "links",
     "telling",
     "dated",
+    "answer",
     "substance",
     "importance",
     "recency",
@@ -53,15 +54,16 @@ class Weights:
     """
 
     words: float = 1.0
-    synonyms: float = 0.8
+    synonyms: float = 0.9
     context: float = 1.0
     meaning: float = 0.9
     speaker: float = 0.25
     role: float = 0.1
     time: float = 0.3
-    links: float = 0.15
+    links: float = 0.1
     telling: float = 0.1
     dated: float = 0.1
+    answer: float = 0.25
     substance: float = 0.15
     importance: float = 0.05
     recency: float = 0.05
@@ -94,6 +96,14 @@ _MEANT_BEFORE, _MEANT_AFTER = 0.3, 0.2
 _LEAST_TRUST = 0.5
 # A text of so many tokens says as much as a text can; a few words hardly ever answer anything.
 _SUBSTANTIAL = 150.0
+# What ties a text to a question counts so much where the text only asks: its words are for the reply to inherit.
+# Recall@5 of our Chinese set is 94.4 % with 0.7 and 93.0 % with 1, its MRR 75.7 and 72.1 %; LoCoMo stays as it is.
+_ASKING = 0.7
+# Scores go along the edges from so many of the best, and an edge to a term weighs what the term does (about 1 to 10).
+# LoCoMo, with the embedder: recall@20 86.9 % without sessions and speakers and 87.5 % with them, evidence within
+# 4,000 tokens 96.1 and 96.7 %.
+_SOURCES = 12
+_SESSION, _SPEAKER = 1.0, 0.3
 _HALF_LIFE_H = 48.0
 
 
@@ -114,10 +124,14 @@ def score(found: Candidates, question: Question, weights: Weights, now: datetime
     parts["speaker"] = weights.speaker * _present(found, [marks[mark] for mark in question.speakers.values()])
     parts["role"] = weights.role * _present(found, [marks[mark] for mark in question.roles])
     parts["time"] = weights.time * _timely(found, question, marks)
+    if len(asks := np.flatnonzero(found.marks[marks[ONLY_ASKS]] > 0.0)):
+        for name in ("words", "synonyms", "context", "meaning", "time"):
+            parts[name][asks] *= _ASKING
     parts["telling"] = weights.telling * (1.0 - _present(found, [marks[IS_QUESTION]]))
     parts["dated"] = (
         weights.dated * _present(found, [marks[NAMES_A_TIME]]) if question.wants_time else np.zeros(count)
     )
+    parts["answer"] = weights.answer * _answering(found, [marks[mark] for mark in question.answers])
     parts["substance"] = weights.substance * np.minimum(
         np.log1p(np.maximum(found.tokens, 0)) / np.log1p(_SUBSTANTIAL), 1.0
     )
@@ -126,10 +140,11 @@ def score(found: Candidates, question: Question, weights: Weights, now: datetime
     age_h = np.maximum(to_micros(now) - found.created_at, 0) // 3_600_000_000
     parts["recency"] = weights.recency * 0.5 ** (age_h / _HALF_LIFE_H)
     answering = parts["words"] + parts["synonyms"] + parts["context"] + parts["meaning"] + parts["time"]
-    parts["links"] = weights.links * spread(found.links, answering)
-    # What nothing ties to the question is no answer, however well it is written.
-    tied = (answering + parts["links"]) > 0.0
-    for name in ("speaker", "role", "telling", "dated", "substance", "importance", "recency"):
+    parts["links"] = weights.links * _linked(found, answering) if weights.links else np.zeros(count)
+    # What nothing ties to the question is no answer, however well it is written. One speaker or session is a tie only
+    # for what was nominated for it.
+    tied = (answering > 0.0) | (found.links > 0.0).any(axis=0) | ((found.nominated & Nominated.LINKS) > 0)
+    for name in ("speaker", "role", "links", "telling", "dated", "answer", "substance", "importance", "recency"):
         parts[name] = parts[name] * tied
     total: Floats = np.sum(list(parts.values()), axis=0) if count else np.zeros(0)
     parts["order"] = weights.order * _in_order(found, total, question.order)
@@ -164,6 +179,7 @@ def _highest(weights: Weights) -> float:
         + weights.links
         + weights.telling
         + weights.dated
+        + weights.answer
         + weights.substance
         + weights.importance
         + weights.recency
@@ -295,6 +311,22 @@ def meant(similarities: Floats, following: Places, closeness: Floats) -> Floats:
     around += np.where(following >= 0, _MEANT_AFTER * closeness * result[following], 0.0)
     standing: Floats = np.minimum(result + around * known, _FAR_OUT) / _FAR_OUT
     return standing
+
+
+def _linked(found: Candidates, answering: Floats) -> Floats:
+    """What reaches each from the best of them, over shared terms and names, sessions and speakers."""
+    start = answering
+    if len(start) > _SOURCES:
+        start = np.where(start >= np.partition(start, -_SOURCES)[-_SOURCES], start, 0.0)
+    return spread(found.links, start, ((found.sessions, _SESSION), (found.speakers, _SPEAKER)))
+
+
+def _answering(found: Candidates, rows: list[int]) -> Floats:
+    """The share of these marks that each record has, each of what is asked for."""
+    if not rows:
+        return np.zeros(len(found.keys))
+    share: Floats = (found.marks[rows] > 0.0).mean(axis=0)
+    return share
 
 
 def _present(found: Candidates, rows: list[int]) -> Floats:

@@ -39,6 +39,6 @@ def test_recall_beats_plain_full_text_search_on_our_own_chinese_set() -> None:
     with fill(dialogue, "none") as memory:
         ours, theirs = (
             sum(one.values[0] for one in outcomes(memory, dialogue, rank))
-            for rank in (recall_side(memory), baselines(dialogue, None)["plain FTS5"])
+            for rank in (recall_side(memory), baselines(memory, dialogue, None)["plain FTS5"])
         )
     assert ours > theirs + 5

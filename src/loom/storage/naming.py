@@ -120,7 +120,7 @@ _SPOTS = """
 park beach school shop store restaurant museum city town village country state home house apartment office gym
 hospital library cafe lake river mountain forest coast island street road church shelter studio theater theatre
 stadium airport station hotel camp campground garden farm university college court zoo mall market bar pub club
-kitchen garage basement attic room drawer shelf cupboard box folder directory server region left right north
+kitchen garage basement attic room drawer shelf cupboard box folder directory server region north
 south east west upstairs downstairs behind opposite
 市 区 县 省 镇 村 路 街 巷 楼 店 馆 院 园 厅 站 厂 场 桥 湖 海 江 河 岛 寺 庙 塔 城 港 湾
 国 乡 左 右 南 北 柜 箱 盒 学校 公司 机场 食堂 超市 宿舍 公室 仓库 阳台 厨房 卧室 书房 家里 老家
@@ -172,7 +172,7 @@ def only_asks(text: str) -> bool:
 # --- names ---------------------------------------------------------------------------------------------------
 
 _LATIN_NAME = re.compile(
-    r"[A-Z][\w'&-]*(?:(?: (?:of|the|de|la|van|von|and|for))? [A-Z0-9][\w'&-]*)+"  # Bank of England, Python 3
+    r"[A-Z][\w'&-]*(?:(?: (?:of|the|de|la|van|von))? [A-Z0-9][\w'&-]*)+"  # Bank of England, Python 3
 )
 _QUOTED = re.compile('"([^"\n]{2,60})"|“([^”\n]{2,60})”|「([^」\n]{2,60})」|『([^』\n]{2,60})』|《([^》\n]{2,60})》')
 _TITLED = re.compile(f"[{SURNAMES}](?:{'|'.join(title for title in TITLES.split() if len(title) > 1)})")

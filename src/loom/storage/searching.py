@@ -112,8 +112,10 @@ class Searcher:
             # Where words find enough and there is meaning as well, following the links brings nothing more (82.4 %
             # recall@10 on LoCoMo with and without) and takes a sixth of a recall. With words alone they bring 79.5 %
             # to 80.6 %, and where words find too little, what the nearest by meaning names leads on.
-            few = len(by_words) < limit
-            links = _links(connection, index, probe, by_words, by_meaning) if few or not by_meaning else {}
+            worded = [key for key, score in by_words.items() if score > _SILENCE]
+            few = len(worded) < limit
+            sources = _sources(worded, list(by_meaning))
+            links = _links(connection, index, probe, sources, bool(by_meaning)) if few or not by_meaning else {}
             if links:
                 found = self._admitted(connection, index, max(1, limit // 4), wanted, self._by_words(links))
                 for key in found:
@@ -124,10 +126,10 @@ class Searcher:
             for key in strangers:
                 nominated[key] = Nominated.CONTEXT if key in kept else Nominated(0)
             if probe.links and len(nominated) < limit:  # words and meaning leave room: their sessions fill it
-                members = conversation.of_sessions(seeds[:_LINKING], limit - len(nominated))
+                members = conversation.of_sessions(sources, limit - len(nominated))
                 facts |= members
-                for key in conversation.admitted([key for key in members if key not in nominated]):
-                    nominated[key] = Nominated.LINKS
+                for key in conversation.admitted(list(members)):
+                    nominated[key] = nominated.get(key, Nominated(0)) | Nominated.LINKS
             return self._collected(index, probe, query, synonyms, links, nominated, facts, conversation)
 
     def _collected(
@@ -480,20 +482,22 @@ def _synonyms(index: NamespaceIndex, probe: Probe) -> dict[str, float]:
 
 # So many of the best are asked what they share with others: each costs 0.2 ms.
 _LINKING = 2
+# Marks alone reach no more than this: who or when is no reason to follow what else a record says.
+_SILENCE = 1e-4
+
+
+def _sources(worded: Sequence[int], nearest: Sequence[int]) -> list[int]:
+    """The records that links start from: the nearest by meaning, and the best by words."""
+    meant = nearest[: _LINKING // 2 if worded else _LINKING]
+    return list(dict.fromkeys([*meant, *worded[:_LINKING]]))[:_LINKING]
 
 
 def _links(
-    connection: sqlite3.Connection,
-    index: NamespaceIndex,
-    probe: Probe,
-    by_words: Mapping[int, float],
-    by_meaning: Mapping[int, float],
+    connection: sqlite3.Connection, index: NamespaceIndex, probe: Probe, best: Sequence[int], names_only: bool
 ) -> dict[str, float]:
-    """The terms, names and speakers that tie the best records to others; with meaning, only names and speakers."""
-    if not probe.links:
+    """The terms, names and speakers that tie these records to others; with `names_only`, no other terms."""
+    if not probe.links or not best:
         return {}
-    nearest = list(by_meaning)[: _LINKING // 2 if by_words else _LINKING]
-    best = list(dict.fromkeys([*nearest, *by_words]))[:_LINKING]
     marks = ", ".join("?" * len(best))
     query = f"SELECT r.seq, r.name, r.metadata, ifnull({CONTENT}, '') FROM records r WHERE r.seq IN ({marks})"
     read = {row[0]: row[1:] for row in connection.execute(query, [*best])}
@@ -504,7 +508,7 @@ def _links(
         for name, metadata, content in (read[key],)
     ]
     return associated_terms(
-        sources, probe.words, index.text.frequencies, index.text.documents, probe.links, names_only=bool(by_meaning)
+        sources, probe.words, index.text.frequencies, index.text.documents, probe.links, names_only=names_only
     )
 
 

@@ -30,25 +30,32 @@ def spread(
     `keep` of what is there comes from the start again. What never left a memory is not counted: a memory without
     neighbours gets 0. The largest of the result is 1, unless all are 0.
     """
-    shared = edges * ((edges > 0).sum(axis=1, keepdims=True) > 1)  # a term that one memory alone has leads nowhere
-    inwards = shared / np.maximum(shared.sum(axis=1, keepdims=True), 1e-12)
-    whole = shared.sum(axis=0)
-    members: list[tuple[Places, Places, Floats, float]] = []
+    whole = np.zeros(len(start))
+    if edges.size:
+        edges = edges * ((edges > 0).sum(axis=1, keepdims=True) > 1)  # a term of one memory alone leads nowhere
+        inwards = edges / np.maximum(edges.sum(axis=1, keepdims=True), 1e-12)
+        whole += edges.sum(axis=0)
+    members: list[tuple[Places, Places, Floats]] = []
     for numbers, weight in groups:
         having = np.flatnonzero(numbers >= 0)
         if len(having):
             of = numbers[having]
-            members.append((having, of, np.maximum(np.bincount(of), 1).astype(np.float64), weight))
+            members.append((having, of, np.maximum(np.bincount(of), 1) / weight))
             whole[having] += weight
+    if not members and not edges.size:
+        return whole
+    whole = np.maximum(whole, 1e-12)
     value = np.maximum(start, 0.0)
     origin = value
     reached = np.zeros(len(start))
     for _ in range(hops):
         # Sums and no matrix products: these come out the same to the last bit in every process.
-        reached = (shared * (inwards * value).sum(axis=1, keepdims=True)).sum(axis=0)
-        for having, of, sizes, weight in members:
-            reached[having] += weight * (np.bincount(of, value[having]) / sizes)[of]
-        reached /= np.maximum(whole, 1e-12)
+        reached = np.zeros(len(start))
+        if edges.size:
+            reached += (edges * (inwards * value).sum(axis=1, keepdims=True)).sum(axis=0)
+        for having, of, sizes in members:
+            reached[having] += (np.bincount(of, value[having]) / sizes)[of]
+        reached /= whole
         value = (1.0 - keep) * reached + keep * origin
     highest = float(reached.max(initial=0.0))
     return reached / highest if highest > 0.0 else reached

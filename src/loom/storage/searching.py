@@ -10,7 +10,7 @@ import json
 import math
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -154,6 +154,8 @@ class Searcher:
         if probe.vector is not None and (vectors := self._vectors_for(index, probe.vector)) is not None:
             having, cosines = vectors.score(probe.vector, keys)
             meaning[keys.searchsorted(having)] = cosines
+        known = [facts[key] for key in listed]
+        created_at = np.array([one.created_at for one in known], dtype=np.int64)
         places = {key: place for place, key in enumerate(listed)}
         following = np.full(len(keys), -1, dtype=np.intp)
         closeness = np.zeros(len(keys))
@@ -176,11 +178,11 @@ class Searcher:
             links=index.text.contributions(links, keys)[0] if links else np.zeros((0, len(keys))),
             following=following,
             closeness=closeness,
-            sessions=_conversations([facts[key] for key in listed]),
-            speakers=_numbered([facts[key].name for key in listed]),
-            created_at=np.array([facts[key].created_at for key in listed], dtype=np.int64),
-            tokens=np.array([facts[key].tokens for key in listed], dtype=np.int64),
-            importance=np.array([facts[key].importance for key in listed]),
+            sessions=_conversations([one.session for one in known], created_at),
+            speakers=_speakers([one.name for one in known]),
+            created_at=created_at,
+            tokens=np.array([one.tokens for one in known], dtype=np.int64),
+            importance=np.array([one.importance for one in known]),
         )
 
     def _search(self, limit: int, wanted: Filter, nominate: _Nominate) -> list[Match]:
@@ -428,27 +430,28 @@ def _closeness(one: _Facts, after: _Facts) -> float:
     return _MONOLOGUE if any(speaker) else _NOBODY
 
 
-def _conversations(listed: Sequence[_Facts]) -> npt.NDArray[np.intp]:
-    """The numbers of the conversations of these records, in the order of the log; -1 for one that is alone."""
-    latest: dict[int, tuple[int, int]] = {}
-    numbers: list[int | None] = []
-    for number, one in enumerate(listed):
-        if one.session is None:
-            numbers.append(None)
-            continue
-        conversation, moment = latest.get(one.session, (number, one.created_at))
-        if abs(one.created_at - moment) > _LONGEST_PAUSE_US:
-            conversation = number
-        latest[one.session] = conversation, one.created_at
-        numbers.append(conversation)
-    return _numbered(numbers)
+def _conversations(sessions: Sequence[int | None], created_at: npt.NDArray[np.int64]) -> npt.NDArray[np.intp]:
+    """The numbers of the conversations of records in the order of the log; -1 for one that is alone in its own."""
+    known = np.array([session or 0 for session in sessions], dtype=np.int64)
+    order = known.argsort(kind="stable")
+    of, moments = known[order], created_at[order]
+    places = np.zeros(len(order), dtype=np.intp)
+    begins = (of[1:] != of[:-1]) | (np.abs(moments[1:] - moments[:-1]) > _LONGEST_PAUSE_US)
+    begins.cumsum(out=places[1:])
+    alone = (np.bincount(places)[places] < 2) | (of == 0)
+    places[alone] = -1
+    numbers = np.empty_like(places)
+    numbers[order] = places
+    return numbers
 
 
-def _numbered(values: Sequence[Hashable | None]) -> npt.NDArray[np.intp]:
-    """The number of each value that stands here more than once, -1 for the others."""
-    counts = Counter(values)
-    numbers = {value: number for number, value in enumerate(counts) if value is not None and counts[value] > 1}
-    return np.array([numbers.get(value, -1) for value in values], dtype=np.intp)
+def _speakers(names: Sequence[str | None]) -> npt.NDArray[np.intp]:
+    """The numbers of the speakers of several of these records; -1 for the others."""
+    counts = Counter(filter(None, names))
+    if not counts:
+        return np.full(len(names), -1, dtype=np.intp)
+    numbers = {name: number for number, name in enumerate(counts) if counts[name] > 1}
+    return np.array([numbers.get(name or "", -1) for name in names], dtype=np.intp)
 
 
 def _seeds(by_words: Mapping[int, float], by_meaning: Mapping[int, float], limit: int) -> list[int]:

@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if options.out is not None:
             curves = {side: mean(found)[_budgets()].tolist() for side, found in rows.items()}
             for path in plot(options.out / f"recall-{name}", BUDGETS, curves, f"evidence within a budget, {name}"):
-                print(f"  {path}")
+                print(f"  {path}", flush=True)
 
 
 def _embedder(name: str) -> EmbeddingProvider:

@@ -147,6 +147,7 @@ def _vocabulary() -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
 def answer_marks(text: str, found: Collection[str]) -> list[str]:
     """Which of "who", "where" and "how many" a text can answer, by itself and by its terms."""
     people, spots, numbers = _vocabulary()
+    text = text[:_MOST_CHARS]
     capitals = [word for word in _CAPITAL.findall(text) if word not in _NO_PLACES]
     marks: list[str] = []
     if capitals or (not text.isascii() and _person().search(text)) or not people.isdisjoint(found):

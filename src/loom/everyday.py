@@ -42,6 +42,7 @@ from loom.storage.sqlite import SqliteStore
 if TYPE_CHECKING:
     from loom.context.orchestrator import Context
     from loom.memory.compaction import CompactionConfig, CompactionResult
+    from loom.memory.feedback import Learned
     from loom.memory.knowledge import Undone
     from loom.memory.language_model import LanguageModelLike
     from loom.memory.monitor import Monitor
@@ -51,6 +52,9 @@ if TYPE_CHECKING:
     from loom.storage.snapshots import Snapshot
 
 __all__ = ["AsyncMemory", "Memory", "Rememberable", "open_memory"]
+
+# A verdict may be on any of so many hits.
+_JUDGED = 30
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -302,6 +306,11 @@ class Memory:
         )
         return account if explain else account.hits
 
+    def feedback(self, question: str, id: str, *, helpful: bool) -> Learned:
+        """Say whether a memory that a question recalls has helped: from then on, what brought it counts for more or
+        less in every recall of this namespace. A little at a time and within bounds; what was said is not kept."""
+        return self._manager.feedback.judge(id, self._manager.recall(question, limit=_JUDGED), helpful)
+
     def context(
         self,
         query: str | Task,
@@ -548,6 +557,7 @@ class AsyncMemory:
     remember = _in_thread(Memory.remember)
     update = _in_thread(Memory.update)
     recall = _in_thread(Memory.recall)
+    feedback = _in_thread(Memory.feedback)
     context = _in_thread(Memory.context)
     get = _in_thread(Memory.get)
     history = _in_thread(Memory.history)

@@ -7,6 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from loom.errors import InvalidInput
 from loom.storage import text_index
 from loom.storage.segments import DamagedSegment, Segment, open_segment, write_segment
-from loom.storage.text_index import K1, B, TextIndex, TextTail, build, merge, term_hash, without
+from loom.storage.text_index import K1, SILENT, B, TextIndex, TextTail, build, merge, term_hash, without
 
 Corpus = dict[int, list[str]]
 Answer = list[tuple[int, float]]
@@ -290,20 +291,48 @@ def test_beyond_the_budget_the_answer_follows_the_rule_and_not_the_division(
     budget: int,
     shortlist: int,
 ) -> None:
-    indexes = [
-        TextIndex(*divided(large, parts), postings_budget=budget, exact_documents=100, shortlist=shortlist)
-        for parts in DIVISIONS
-    ]
+    bounds: dict[str, Any] = {"postings_budget": budget, "exact_documents": 100, "shortlist": shortlist}
+    divisions = [divided(large, parts) for parts in DIVISIONS]
+    indexes = [TextIndex(*division, **bounds) for division in divisions]
     shortened = 0
     for query, contributions in zip(large_queries, large_scores, strict=True):
         found = answer(indexes[0].search(query, 10))
         assert found == by_the_budget(contributions, budget, shortlist, 10)
-        for index in indexes:
+        for index, division in zip(indexes, divisions, strict=True):
             assert answer(index.search(query, 10)) == found
-            assert answer(index.search(query, 10, terms_of=lambda keys: [large[key] for key in keys])) == found
+            cold = TextIndex(*division, **bounds, cold=True)
+            assert answer(cold.search(query, 10, terms_of=lambda keys: [large[key] for key in keys])) == found
         shortened += found != ranked(summed(contributions.values()), 10)
     if budget < 700:
         assert shortened
+
+
+def test_only_the_first_search_of_a_cold_index_reads_texts(large: Corpus) -> None:
+    asked: list[int] = []
+
+    def terms_of(keys: Sequence[int]) -> list[list[str]]:
+        asked.append(len(keys))
+        return [list(large[key]) for key in keys]
+
+    for cold in (False, True):
+        index = TextIndex(*divided(large, (1, 2)), postings_budget=50, exact_documents=100, shortlist=20, cold=cold)
+        common = Counter(term for terms in large.values() for term in set(terms)).most_common(3)
+        for _ in range(2):
+            index.search({term: 1.0 for term, _ in common}, 10, terms_of=terms_of)
+        assert asked == ([20] if cold else [])
+
+
+def test_a_silent_term_is_told_of_and_finds_nothing_beside_others() -> None:
+    index = TextIndex(*divided({1: ["ochre", "mark"], 2: ["mark"], 3: ["ochre"]}, (1, 0)))
+    keys, scores = index.search({"ochre": 1.0, "mark": SILENT}, 10)
+    assert keys.tolist() == [3, 1]
+    assert scores.tolist() == index.search({"ochre": 1.0}, 10)[1].tolist()
+    table, _, frequencies = index.contributions({"ochre": 1.0, "mark": SILENT}, np.array([1, 2, 3]))
+    assert (table > 0.0).tolist() == [[True, False, True], [True, True, False]]
+    assert frequencies.tolist() == [2, 2]
+    assert index.search({"mark": SILENT}, 10)[0].tolist() == [2, 1]
+    among = np.array([1, 2])
+    assert index.search({"ochre": 1.0, "mark": SILENT}, 10, among=among)[0].tolist() == [1]
 
 
 def test_a_budget_that_ends_with_a_term_is_spent_on_whole_terms() -> None:

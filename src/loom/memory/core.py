@@ -20,6 +20,7 @@ from loom.errors import InvalidInput, SettingsConflict
 from loom.memory.drafts import NOTHING_SAID, Drafter, Speech, checked_text
 from loom.memory.embeddings import EmbeddingProvider, embed_texts, embedder_from_name
 from loom.memory.eviction import Segments, segments
+from loom.memory.feedback import Feedback
 from loom.memory.layers import KnowledgeLayer, MemoryLayer, PriorityTokenLayer, SummaryLayer, TokenBudgetLayer
 from loom.memory.migration import Moved, Tiers
 from loom.memory.monitor import MONITOR_ACTION, Monitor
@@ -136,6 +137,7 @@ class LoomMemory:
         try:
             self._node = loaded.node_id
             self._steering = Steering(self._node, event_bus)
+            self.feedback = Feedback(self._store, self._node)
 
             def tiers_under(agreed: Settings) -> Tiers:
                 counter = counter_by_name(agreed.counter) if token_counter is None else token_counter
@@ -477,7 +479,7 @@ class LoomMemory:
             limit=limit,
             wanted=wanted,
             embedder=self._embedder,
-            weights=weights or Weights(),
+            weights=weights or self.feedback.weights(),
             diversity=diversity,
             reranker=reranker,
             node=self._node,
@@ -634,6 +636,7 @@ class LoomMemory:
             "archived": archive.records,
             "archive_ratio": round(archive.ratio, 2) if archive.records else None,
             **self.monitor.as_dict(),
+            **self.feedback.as_dict(),
         }
 
     # -- life ------------------------------------------------------------------------------------------

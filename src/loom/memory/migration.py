@@ -722,7 +722,9 @@ class Tiers:
         relevance = self._relevance(transaction, shortlist)
         if not relevance:
             return leaving
-        known = [one._replace(relevance=relevance.get(one.record)) for one in residents]
+        known = [
+            one._replace(relevance=relevance[one.record]) if one.record in relevance else one for one in residents
+        ]
         return choose_victims(known, excess, profile.eviction, profile.eviction_weights, candidates=shortlist)
 
     def _relevance(self, transaction: Transaction, records: Sequence[int]) -> dict[int, float]:

@@ -14,6 +14,7 @@ from datetime import datetime
 from loom.memory.thesaurus import Concept, concepts
 from loom.storage.analysis import IS_QUESTION, ONLY_ASKS, role_mark, speaker_mark
 from loom.storage.naming import AMOUNT, SOMEBODY, SOMEWHERE
+from loom.storage.text_index import SILENT
 from loom.storage.times import NAMES_A_TIME, asked_times, relative_words
 from loom.storage.words import query_terms, simplified, terms
 
@@ -61,11 +62,9 @@ class Question:
         silent = [*self.speakers.values(), *self.roles, *self.answers, IS_QUESTION, ONLY_ASKS]
         if self.wants_time:
             silent.append(NAMES_A_TIME)
-        return dict.fromkeys(silent, _SILENT) | {mark: _TIME_WEIGHT * share for mark, share in self.times.items()}
+        return dict.fromkeys(silent, SILENT) | {mark: _TIME_WEIGHT * share for mark, share in self.times.items()}
 
 
-# Marks that nominate nothing by themselves: the smallest weight there is.
-_SILENT = 1e-6
 _TIME_WEIGHT = 0.3
 _SYNONYM_WEIGHT = 0.5
 _RELATIVE_WEIGHT = 0.2

@@ -20,7 +20,7 @@ from loom.memory.questions import Question, understand
 from loom.memory.relevance import Scored, Weights, score
 from loom.memory.reranker import MemoryReranker
 from loom.memory.sameness import may_merge, normal_form
-from loom.memory.types import Hit
+from loom.memory.types import Hit, Standing
 from loom.storage.analysis import attached
 from loom.storage.base import Candidates, Filter, Nominated, Probe, Record, Vector
 from loom.storage.words import query_terms
@@ -46,6 +46,8 @@ _ROUNDS = 3
 # A second opinion is asked about so many more than are wanted.
 _RERANKED = 3
 _PHRASE = 0.3
+# What a hit tells of these is what the indexes measured, not what it added.
+_MEASURED = frozenset(("words", "meaning"))
 # Two texts are nearly the same where no more than this part differs: of their score, their length and their terms.
 _ALIKE = 0.1
 _ALIKE_AT_A_GLANCE = 0.6
@@ -189,13 +191,14 @@ def _with_phrases(store: Searchable, found: Candidates, asked: Question, scored:
         if key in records:
             text = f"{records[key].content}\n{attached(records[key].metadata)}".casefold()
             added[place] = _PHRASE * sum(phrase in text for phrase in wanted) / len(wanted)
-    return Scored(scored.total + added, {**scored.parts, "phrase": added})
+    return Scored(scored.total + added, (*scored.signals, "phrase"), np.concatenate((scored.table, [added])))
 
 
 def _best_first(found: Candidates, scored: Scored) -> list[int]:
     """The places of the nominated that anything ties to the question, best first."""
     order = np.lexsort((found.keys, -scored.total))
-    return [int(place) for place in order if found.nominated[place] and scored.total[place] > 0.0]
+    places: list[int] = order[((found.nominated > 0) & (scored.total > 0.0))[order]].tolist()
+    return places
 
 
 def _distinct_hits(
@@ -203,6 +206,7 @@ def _distinct_hits(
 ) -> tuple[list[Hit], dict[str, str], list[int]]:
     """The best hits, each text once; which ids were left out as copies of which; and the numbers of the hits."""
     order = _best_first(found, scored)
+    totals: list[float] = scored.total.tolist()
     chosen: list[tuple[int, Record]] = []
     known: dict[str, int] = {}
     same: list[list[str]] = []
@@ -216,7 +220,7 @@ def _distinct_hits(
             if record is None:  # forgotten meanwhile
                 continue
             form = f"{record.name or ''}\n{normal_form(record.content)}\n{attached(record.metadata)}"
-            if form not in known and (like := _near_duplicate(record, place, chosen, scored, looked)) is not None:
+            if form not in known and (like := _near_duplicate(record, place, chosen, totals, looked)) is not None:
                 known[form] = like
             twin = known.setdefault(form, len(chosen))
             if twin < len(chosen):
@@ -229,11 +233,37 @@ def _distinct_hits(
                 del known[form]
         if len(chosen) >= limit:
             break
-    places = [place for place, _ in chosen]
-    ranks, signals = _ranks(scored, found, places), _signals(scored, found, places)
+    spoken = _signals(scored, found, [place for place, _ in chosen])
+    nominated = found.nominated > 0
+    table, columns = scored.table[:, nominated], (nominated.cumsum() - 1).tolist()
+    words, sessions = tuple(asked.words), found.sessions.tolist()
     hits = [
-        _hit(record, place, found, scored, asked, tuple(twins), rank, spoke)
-        for (place, record), twins, rank, spoke in zip(chosen, same, ranks, signals, strict=True)
+        Hit(
+            id=record.id,
+            content=record.content,
+            score=totals[place],
+            tokens=record.tokens,
+            created_at=record.created_at,
+            role=record.role,
+            name=record.name,
+            session_id=record.session_id,
+            kind=record.kind,
+            trust=record.trust,
+            importance=record.importance,
+            metadata=record.metadata,
+            version=record.version,
+            superseded_at=record.superseded_at,
+            signals=signals,
+            standing=Standing(scored.signals, table, columns[place]),
+            copies=1 + len(twins),
+            copy_ids=tuple(twins),
+            query_terms=words,
+            link_terms=found.link_terms,
+            concepts=asked.concepts,
+            shares_session=sessions[place] >= 0,
+            seq=record.seq,
+        )
+        for (place, record), twins, signals in zip(chosen, same, spoken, strict=True)
     ]
     return hits, copies, [record.seq for _, record in chosen]
 
@@ -242,17 +272,17 @@ def _near_duplicate(
     record: Record,
     at: int,
     chosen: Sequence[tuple[int, Record]],
-    scored: Scored,
+    totals: Sequence[float],
     looked: _Looked,
 ) -> int | None:
     """Which of the chosen says the same in nearly the same words: of one speaker, and nothing that counts differs.
 
     Texts so alike score alike and are equally long, so hardly any are compared in full.
     """
-    highest = float(scored.total[at]) * (1.0 + _ALIKE)
+    highest = totals[at] * (1.0 + _ALIKE)
     for number, (place, other) in enumerate(chosen):
         if (
-            scored.total[place] <= highest
+            totals[place] <= highest
             and abs(other.tokens - record.tokens) <= _ALIKE * record.tokens + 1
             and (other.name, other.role) == (record.name, record.role)
             and _likeness(looked.at_a_glance(other, place), looked.at_a_glance(record, at)) >= _ALIKE_AT_A_GLANCE
@@ -283,69 +313,17 @@ class _Looked(NamedTuple):
         return self.terms[place]
 
 
-def _ranks(scored: Scored, found: Candidates, places: Sequence[int]) -> list[dict[str, int]]:
-    """For each place, where it stands among the candidates by each signal that counts for it."""
-    if not places:
-        return []
-    table = np.array(list(scored.parts.values()))
-    own = table[:, places]
-    above = (table[:, np.newaxis, found.nominated > 0] > own[:, :, np.newaxis]).sum(axis=2)
-    counts = own > 0.0
-    names = list(scored.parts)
-    return [
-        {names[row]: int(above[row, column]) + 1 for row in np.flatnonzero(counts[:, column]).tolist()}
-        for column in range(len(places))
-    ]
-
-
 def _signals(scored: Scored, found: Candidates, places: Sequence[int]) -> list[dict[str, float]]:
     """For each place what spoke for it: words and meaning as they were measured, of the others what they added."""
     said, meaning = found.words[:, places].sum(axis=0).tolist(), found.meaning[places].tolist()
-    others = [name for name in scored.parts if name not in ("words", "meaning")]
-    columns = zip(*(scored.parts[name][places].tolist() for name in others), strict=True)
-    return [
-        ({"words": words} if words > 0.0 else {})
-        | ({"meaning": meant} if meant == meant else {})
-        | {name: value for name, value in zip(others, values, strict=True) if value > 0.0}
-        for words, meant, values in zip(said, meaning, columns, strict=True)
-    ]
-
-
-def _hit(
-    record: Record,
-    place: int,
-    found: Candidates,
-    scored: Scored,
-    asked: Question,
-    same: tuple[str, ...],
-    ranks: Mapping[str, int],
-    signals: Mapping[str, float],
-) -> Hit:
-    return Hit(
-        id=record.id,
-        content=record.content,
-        score=float(scored.total[place]),
-        tokens=record.tokens,
-        created_at=record.created_at,
-        role=record.role,
-        name=record.name,
-        session_id=record.session_id,
-        kind=record.kind,
-        trust=record.trust,
-        importance=record.importance,
-        metadata=record.metadata,
-        version=record.version,
-        superseded_at=record.superseded_at,
-        signals=signals,
-        ranks=ranks,
-        copies=1 + len(same),
-        copy_ids=same,
-        query_terms=tuple(asked.words),
-        link_terms=found.link_terms,
-        concepts=asked.concepts,
-        shares_session=bool(found.sessions[place] >= 0),
-        seq=record.seq,
-    )
+    spoken: list[dict[str, float]] = []
+    for words, meant, added in zip(said, meaning, scored.table.T[places].tolist(), strict=True):
+        own = {"words": words} if words > 0.0 else {}
+        if meant == meant:
+            own["meaning"] = meant
+        others = zip(scored.signals, added, strict=True)
+        spoken.append(own | {name: value for name, value in others if value > 0.0 and name not in _MEASURED})
+    return spoken
 
 
 def _reranked(reranker: Callable[[str, Sequence[Hit]], Sequence[float]], question: str, hits: list[Hit]) -> list[Hit]:
@@ -380,7 +358,8 @@ def _diverse(hits: list[Hit], limit: int, diversity: float) -> list[Hit]:
 
 
 def _likeness(one: frozenset[str], other: frozenset[str]) -> float:
-    return len(one & other) / len(one | other) if one or other else 1.0
+    both = len(one & other)
+    return both / (len(one) + len(other) - both) if one or other else 1.0
 
 
 def _considered(
@@ -407,7 +386,11 @@ def _considered(
             Considered(
                 id=record.id,
                 score=float(scored.total[place]),
-                signals={name: float(values[place]) for name, values in scored.parts.items() if values[place]},
+                signals={
+                    name: value
+                    for name, value in zip(scored.signals, scored.table[:, place].tolist(), strict=True)
+                    if value
+                },
                 nominated_by=tuple((flag.name or "").lower() for flag in Nominated if flag in brought),
                 outcome=outcome,
             )

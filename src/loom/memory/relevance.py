@@ -6,6 +6,7 @@ it may add; the score is their weighted sum. What each of them brought is in doc
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -44,6 +45,13 @@ SIGNALS = (
 )
 """The signals, in the order in which an account of a hit names them."""
 
+# Those that tie a record to the question, links apart; and those that count only for a record that something ties.
+_ANSWERING = np.array([SIGNALS.index(name) for name in ("words", "synonyms", "context", "meaning", "time")])
+_ACCOMPANYING = [
+    SIGNALS.index(name)
+    for name in ("speaker", "role", "links", "telling", "dated", "answer", "substance", "importance", "recency")
+]
+
 
 @dataclass(frozen=True, slots=True)
 class Weights:
@@ -72,10 +80,11 @@ class Weights:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scored:
-    """The score of each candidate, and what each signal added to it."""
+    """The score of each candidate, and what each signal added to it: a row of the table for each."""
 
     total: Floats
-    parts: Mapping[str, Floats] = field(repr=False)
+    signals: tuple[str, ...]
+    table: Floats = field(repr=False)
 
 
 # Words of the records before count for a turn, and of those after: each further one for a part of the one before.
@@ -109,46 +118,52 @@ _HALF_LIFE_H = 48.0
 
 def score(found: Candidates, question: Question, weights: Weights, now: datetime) -> Scored:
     """Score every candidate; records that are only context get their score too, for others to ignore."""
-    count = len(found.keys)
-    marks = dict(zip(question.marks, range(len(question.marks)), strict=True))
-    parts: dict[str, Floats] = {}
+    table = np.zeros((len(SIGNALS), len(found.keys)))
+    parts = dict(zip(SIGNALS, table, strict=True))  # rows of it, filled in place
+    marks = {mark: row for row, mark in enumerate(question.marks)}
     own, likewise, around = _worded(found, question, marks, weights.synonyms)
     ceiling = _ceiling(found, question)
     together = own + likewise + (around if weights.context else 0.0)
-    full = max(float(together.max(initial=0.0)), _GOOD_MATCH * ceiling) or 1.0
-    parts["words"] = weights.words * own / full
-    parts["synonyms"] = weights.words * likewise / full
-    parts["context"] = weights.context * around / full
-    trust = _trust_in_meaning(float(together.max(initial=0.0)), ceiling)
-    parts["meaning"] = weights.meaning * trust * meant(found.meaning, found.following, found.closeness)
-    parts["speaker"] = weights.speaker * _present(found, [marks[mark] for mark in question.speakers.values()])
-    parts["role"] = weights.role * _present(found, [marks[mark] for mark in question.roles])
-    parts["time"] = weights.time * _timely(found, question, marks)
-    if len(asks := np.flatnonzero(found.marks[marks[ONLY_ASKS]] > 0.0)):
-        for name in ("words", "synonyms", "context", "meaning", "time"):
-            parts[name][asks] *= _ASKING
-    parts["telling"] = weights.telling * (1.0 - _present(found, [marks[IS_QUESTION]]))
-    parts["dated"] = (
-        weights.dated * _present(found, [marks[NAMES_A_TIME]]) if question.wants_time else np.zeros(count)
-    )
-    parts["answer"] = weights.answer * _answering(found, [marks[mark] for mark in question.answers])
-    parts["substance"] = weights.substance * np.minimum(
-        np.log1p(np.maximum(found.tokens, 0)) / np.log1p(_SUBSTANTIAL), 1.0
-    )
-    parts["importance"] = weights.importance * found.importance
-    # By whole hours, so that what was written in a row stays in its order.
-    age_h = np.maximum(to_micros(now) - found.created_at, 0) // 3_600_000_000
-    parts["recency"] = weights.recency * 0.5 ** (age_h / _HALF_LIFE_H)
-    answering = parts["words"] + parts["synonyms"] + parts["context"] + parts["meaning"] + parts["time"]
-    parts["links"] = weights.links * _linked(found, answering) if weights.links else np.zeros(count)
+    best = float(together.max(initial=0.0))
+    full = max(best, _GOOD_MATCH * ceiling) or 1.0
+    parts["words"][:] = own * (weights.words / full)
+    parts["synonyms"][:] = likewise * (weights.words / full)
+    parts["context"][:] = around * (weights.context / full)
+    trust = _trust_in_meaning(best, ceiling)
+    parts["meaning"][:] = meant(found.meaning, found.following, found.closeness) * (weights.meaning * trust)
+    parts["time"][:] = weights.time * _timely(found, question, marks)
+    if len(asks := np.flatnonzero(_present(found, [marks[ONLY_ASKS]]))):
+        table[_ANSWERING[:, np.newaxis], asks] *= _ASKING
+    answering = table[_ANSWERING].sum(axis=0)
+    if weights.links:
+        parts["links"][:] = weights.links * _linked(found, answering)
     # What nothing ties to the question is no answer, however well it is written. One speaker or session is a tie only
     # for what was nominated for it.
-    tied = (answering > 0.0) | (found.links > 0.0).any(axis=0) | ((found.nominated & Nominated.LINKS) > 0)
-    for name in ("speaker", "role", "links", "telling", "dated", "answer", "substance", "importance", "recency"):
-        parts[name] = parts[name] * tied
-    total: Floats = np.sum(list(parts.values()), axis=0) if count else np.zeros(0)
-    parts["order"] = weights.order * _in_order(found, total, question.order)
-    return Scored((total + parts["order"]) / _highest(weights), {name: parts[name] for name in SIGNALS})
+    tied = (answering > 0.0) | ((found.nominated & Nominated.LINKS) > 0)
+    if len(found.links):
+        tied |= (found.links > 0.0).any(axis=0)
+    if question.speakers:
+        parts["speaker"][_present(found, [marks[mark] for mark in question.speakers.values()])] = weights.speaker
+    if question.roles:
+        parts["role"][_present(found, [marks[mark] for mark in question.roles])] = weights.role
+    parts["telling"][~_present(found, [marks[IS_QUESTION]])] = weights.telling
+    if question.wants_time:
+        parts["dated"][_present(found, [marks[NAMES_A_TIME]])] = weights.dated
+    if question.answers:
+        here = found.marks[[marks[mark] for mark in question.answers]] > 0.0
+        parts["answer"][:] = weights.answer * here.mean(axis=0)
+    said = np.log1p(np.maximum(found.tokens, 0)) / math.log1p(_SUBSTANTIAL)
+    parts["substance"][:] = weights.substance * np.minimum(said, 1.0)
+    parts["importance"][:] = weights.importance * found.importance
+    # By whole hours, so that what was written in a row stays in its order.
+    age_h = np.maximum(to_micros(now) - found.created_at, 0) // 3_600_000_000
+    parts["recency"][:] = weights.recency * 0.5 ** (age_h / _HALF_LIFE_H)
+    table[_ACCOMPANYING] *= tied
+    total = table.sum(axis=0)
+    if question.order:
+        parts["order"][:] = weights.order * _in_order(found, total, question.order)
+        total += parts["order"]
+    return Scored(total / _highest(weights), SIGNALS, table)
 
 
 def _ceiling(found: Candidates, question: Question) -> float:
@@ -321,20 +336,9 @@ def _linked(found: Candidates, answering: Floats) -> Floats:
     return spread(found.links, start, ((found.sessions, _SESSION), (found.speakers, _SPEAKER)))
 
 
-def _answering(found: Candidates, rows: list[int]) -> Floats:
-    """The share of these marks that each record has, each of what is asked for."""
-    if not rows:
-        return np.zeros(len(found.keys))
-    share: Floats = (found.marks[rows] > 0.0).mean(axis=0)
-    return share
-
-
-def _present(found: Candidates, rows: list[int]) -> Floats:
-    """1 for the records that have one of these marks."""
-    if not rows:
-        return np.zeros(len(found.keys))
-    having: Floats = np.any(found.marks[rows] > 0.0, axis=0).astype(np.float64)
-    return having
+def _present(found: Candidates, rows: list[int]) -> npt.NDArray[np.bool_]:
+    """Which records have one of these marks."""
+    return np.asarray(np.any(found.marks[rows] > 0.0, axis=0))
 
 
 def _timely(found: Candidates, question: Question, marks: Mapping[str, int]) -> Floats:
@@ -348,7 +352,7 @@ def _timely(found: Candidates, question: Question, marks: Mapping[str, int]) -> 
 def _in_order(found: Candidates, total: Floats, order: str) -> Floats:
     """For what is asked for as the latest, or the first: its place in time among the good answers, 1 for the best."""
     result = np.zeros(len(found.keys))
-    good = np.flatnonzero((total >= 0.5 * total.max(initial=0.0)) & (found.nominated > 0)) if order else result[:0]
+    good = np.flatnonzero((total >= 0.5 * total.max(initial=0.0)) & (found.nominated > 0))
     if len(good) > 1:
         moments = np.unique(found.created_at[good])
         if len(moments) > 1:

@@ -234,14 +234,33 @@ class Receipt(NamedTuple):
         yield
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Standing:
+    """A candidate among all of them: what each signal added to each, a row a signal and a column a candidate."""
+
+    signals: tuple[str, ...]
+    table: Any
+    column: int
+
+    def added(self) -> dict[str, float]:
+        """What each signal added to its score."""
+        return dict(zip(self.signals, self.table[:, self.column].tolist(), strict=True))
+
+    def ranks(self) -> dict[str, int]:
+        """Its place by each of the signals that speak for it, the best being 1."""
+        own = self.table[:, self.column]
+        above = (self.table > own[:, None]).sum(axis=1).tolist()
+        counts = zip(self.signals, own.tolist(), above, strict=True)
+        return {name: better + 1 for name, value, better in counts if value > 0.0}
+
+
 @dataclass(frozen=True, slots=True)
 class Hit:
     """A memory that was recalled. Higher scores are better.
 
     `signals` holds what spoke for it: `words` (BM25) and `meaning` (cosine) as the indexes measure them, and what
-    each of the others added to the score. `ranks` is its place among the candidates by each of them. `copies` counts
-    the memories found that say the same, itself included; `copy_ids` are the others. `uses` is counted only for a
-    `MemoryReranker`. `seq` is its number in the log.
+    each of the others added to the score. `copies` counts the memories found that say the same, itself included;
+    `copy_ids` are the others. `uses` is counted only for a `MemoryReranker`. `seq` is its number in the log.
     """
 
     id: str
@@ -259,7 +278,7 @@ class Hit:
     version: int
     superseded_at: datetime | None
     signals: Mapping[str, float]
-    ranks: Mapping[str, int] = field(repr=False, default_factory=dict)
+    standing: Standing | None = field(repr=False, compare=False, default=None)
     copies: int = 1
     copy_ids: tuple[str, ...] = field(repr=False, default=())
     uses: int = field(repr=False, default=0)
@@ -275,14 +294,20 @@ class Hit:
         return self.score
 
     @property
+    def ranks(self) -> dict[str, int]:
+        """Its place among the candidates by each signal that speaks for it. Worked out when asked."""
+        return {} if self.standing is None else self.standing.ranks()
+
+    @property
     def why(self) -> str:
         """What brought it, in words: the terms it shares with the question, how close it is, and what else speaks for
         it, each with its place among the candidates."""
         # Worked out when asked: going through the text again costs more than finding it did.
         present = set(terms(own_words(self.name, self.metadata, self.content)))
         reasons: list[str] = []
+        ranks = self.ranks
         for name, value in self.signals.items():
-            place = f", no. {self.ranks[name]}" if name in self.ranks else ""
+            place = f", no. {ranks[name]}" if name in ranks else ""
             if name == "words":
                 reasons.append(f"words {value:.2f}{place} ({', '.join(_shared(self.query_terms, present))})")
             elif name == "synonyms":

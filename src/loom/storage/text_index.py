@@ -25,11 +25,14 @@ import numpy.typing as npt
 from loom.errors import InvalidInput
 from loom.storage.segments import DamagedSegment, Segment
 
-__all__ = ["K1", "B", "TextIndex", "TextTail", "build", "merge", "term_hash", "without"]
+__all__ = ["K1", "SILENT", "B", "TextIndex", "TextTail", "build", "merge", "term_hash", "without"]
 
 K1 = 0.9
 B = 0.4
 """BM25's saturation and length weights: memories are short, so their length says little about them."""
+
+SILENT = 1e-6
+"""The weight of a term that only `contributions` tells of: beside others it finds nothing and adds to no score."""
 
 Array = npt.NDArray[Any]
 Keys = npt.NDArray[np.int64]
@@ -45,7 +48,7 @@ FORMAT = 1
 _LARGEST_FREQUENCY = 0xFFFF
 _TRIM_FROM = 1_024
 _ARRAYS = frozenset(("keys", "lengths", "hashes", "starts", "documents", "codes", "pair_frequencies", "pair_lengths"))
-_SMALLEST_WEIGHT, _LARGEST_WEIGHT = 1e-6, 1e6
+_LARGEST_WEIGHT = 1e6
 # Bounds are sums of a few rounded products: a part in 10^9 is far above their error and far below a score.
 _SLACK = 1e-9
 
@@ -725,10 +728,10 @@ class TextIndex:
     weightier terms, or that rank beyond the shortlist by these. The answer depends on the documents only, not
     on their division.
 
-    Each thread that searches keeps a buffer of about ten bytes for each document. A cold search of a large index
+    Each thread that searches keeps a buffer of about ten bytes for each document. The first search of a large index
     reads two or three pages for each term and segment, the postings within the budget (six bytes each), and either
     the terms of the shortlist or, where these cannot be had, one or two pages for each of its documents and each
-    term that was not read.
+    term that was not read. Later ones look up what they need.
     """
 
     def __init__(
@@ -739,7 +742,9 @@ class TextIndex:
         postings_budget: int = 1 << 19,
         exact_documents: int = 1 << 17,
         shortlist: int = 1 << 7,
+        cold: bool = False,
     ) -> None:
+        """`cold`: nothing of the segments was read in this process yet."""
         if postings_budget < 1:
             raise InvalidInput(f"the budget must allow at least one posting, not {postings_budget}")
         total = max(1, sum(segment.header["count"] for segment in segments))
@@ -752,6 +757,7 @@ class TextIndex:
         self._postings_budget = postings_budget
         self._exact_documents = exact_documents
         self._shortlist = shortlist
+        self._cold = cold
         self._planned: dict[tuple[Any, ...], _Plan] = {}
         self._counted: dict[str, int] = {}  # in how many documents of the segments, which never change
 
@@ -775,9 +781,10 @@ class TextIndex:
     ) -> tuple[Keys, Scores]:
         """Keys and scores of the documents that match best, best first, ties by ascending key.
 
-        `query` gives each term its weight. `among` holds the only keys that may be found, in ascending order.
-        Documents that have none of the terms are never found. Statistics are those of all documents. `terms_of`
-        is asked for the terms of the shortlist where looking them up would read cold pages; it changes no score.
+        `query` gives each term its weight, `SILENT` being the smallest. `among` holds the only keys that may be
+        found, in ascending order. Documents that have none of the terms are never found. Statistics are those of all
+        documents. `terms_of` is asked for the terms of the shortlist by the first search of a cold index; it changes
+        no score.
         """
         if among is not None and not (among[1:] > among[:-1]).all():
             raise InvalidInput("the keys to search among must be in ascending order, each once")
@@ -790,7 +797,8 @@ class TextIndex:
             if among is None:
                 exact = plan.documents <= self._exact_documents or plan.postings <= self._postings_budget
                 # A long answer would have too many texts read.
-                texts = terms_of if limit <= self._shortlist else None
+                texts = terms_of if self._cold and limit <= self._shortlist else None
+                self._cold = False
                 bounds = None if exact else _Bounds(self._postings_budget, self._shortlist, texts)
                 return plan.search(limit, None, bounds)
             chosen = plan.numbers(among)
@@ -829,13 +837,13 @@ class TextIndex:
             plan = self._plan(query, k1, b)
             numbers = plan.numbers(keys)
             places = keys.searchsorted(plan.keys(numbers))
-            chosen = [rows[term.name] for term in plan.terms]
+            chosen = [rows[term.name] for term in plan.asked]
             if chosen:
                 # Added: what the tail held before it came into a segment still has a number there, and adds nothing.
                 np.add.at(table, np.ix_(np.array(chosen), places), plan.contributions(numbers))
         except IndexError as error:
             raise DamagedSegment(_DAMAGE) from error
-        frequencies[chosen] = [term.frequency for term in plan.terms]
+        frequencies[chosen] = [term.frequency for term in plan.asked]
         return table, np.array(plan.weights), frequencies
 
     def frequencies(self, names: Sequence[str]) -> list[int]:
@@ -868,10 +876,9 @@ class TextIndex:
         if not (k1 >= 0.0 and 0.0 <= b <= 1.0):
             raise InvalidInput(f"BM25 needs k1 >= 0 and b from 0 to 1, not k1={k1} and b={b}")
         for weight in query.values():
-            if not _SMALLEST_WEIGHT <= weight <= _LARGEST_WEIGHT:
+            if not SILENT <= weight <= _LARGEST_WEIGHT:
                 raise InvalidInput(
-                    f"the weight of a query term must lie between {_SMALLEST_WEIGHT} and {_LARGEST_WEIGHT}, "
-                    f"not {weight}"
+                    f"the weight of a query term must lie between {SILENT} and {_LARGEST_WEIGHT}, not {weight}"
                 )
         hashes = [term_hash(term) for term in query]
         tail = self._tail.view(hashes)
@@ -883,26 +890,30 @@ class TextIndex:
             lists[place].append((len(self._segments), first, last))
         documents = self._segment_documents + tail.held
         total_length = self._segment_length + tail.total_length
-        terms: list[tuple[float, int, _Term]] = []
+        terms: list[tuple[bool, float, int, _Term]] = []
         weights: list[float] = []
-        for name, hashed, weight, found in zip(query, hashes, query.values(), lists, strict=True):
+        for name, hashed, asked, found in zip(query, hashes, query.values(), lists, strict=True):
             frequency = sum([last - first for _, first, last in found])
-            weight *= math.log(1.0 + (documents - frequency + 0.5) / (frequency + 0.5))
+            weight = asked * math.log(1.0 + (documents - frequency + 0.5) / (frequency + 0.5))
             weights.append(weight)
             if found:
-                terms.append((-weight, hashed, _Term(name, weight, frequency, weight * (k1 + 1.0), found)))
+                term = _Term(name, weight, frequency, weight * (k1 + 1.0), found)
+                terms.append((asked == SILENT, -weight, hashed, term))
         terms.sort(key=_by_weight)
         average = total_length / documents if total_length else 1.0
-        found_terms = [entry[2] for entry in terms]
-        return _Plan([*self._segments, tail], found_terms, documents, _Statistics(average, k1, b), weights)
+        heard = sum(not entry[0] for entry in terms)
+        found_terms = [entry[-1] for entry in terms]
+        return _Plan([*self._segments, tail], found_terms, heard, documents, _Statistics(average, k1, b), weights)
 
 
-def _by_weight(entry: tuple[float, int, _Term]) -> tuple[float, int]:
-    return entry[:2]
+def _by_weight(entry: tuple[bool, float, int, _Term]) -> tuple[bool, float, int]:
+    return entry[:3]
 
 
 class _Plan:
     """One query: its terms from the one that weighs most to the least, and the sources with their statistics.
+
+    Silent terms are searched only where there are no others.
 
     Documents of all sources are numbered through, source after source. Each score is the sum of its terms'
     contributions in the order of the plan, whichever way it is computed, so that its bits are always the same.
@@ -911,13 +922,15 @@ class _Plan:
     def __init__(
         self,
         sources: Sequence[_Source],
-        terms: list[_Term],
+        asked: list[_Term],
+        heard: int,
         documents: int,
         statistics: _Statistics,
         weights: list[float],
     ) -> None:
         self.weights = weights  # of all terms that are asked for, with the idf, in the order of the query
-        self.terms = terms
+        self.asked = asked
+        self.terms = terms = asked[:heard] or asked
         self.documents = documents
         self.postings = sum([term.frequency for term in terms])
         self._unread = [_Pending(term.weight, term.lists) for term in terms]
@@ -1018,13 +1031,13 @@ class _Plan:
             begin = end
 
     def contributions(self, numbers: Numbers) -> Scores:
-        """What each term of the plan adds to the documents with these ascending numbers, a row for each term."""
-        table = np.zeros((len(self.terms), len(numbers)))
+        """What each term asked for adds to the documents with these ascending numbers, a row for each term."""
+        table = np.zeros((len(self.asked), len(numbers)))
         for i, begin, end in self._split(numbers):
             source = self._sources[i]
             wanted = (numbers[begin:end] - self._bases[i]).astype(np.uint32)
-            rows_of = [row for row, term in enumerate(self.terms) for entry in term.lists if entry[0] == i]
-            spans = [(term.weight, entry) for term in self.terms for entry in term.lists if entry[0] == i]
+            rows_of = [row for row, term in enumerate(self.asked) for entry in term.lists if entry[0] == i]
+            spans = [(term.weight, entry) for term in self.asked for entry in term.lists if entry[0] == i]
             for rows, columns, values in self._found(source, spans, wanted):
                 table[np.array(rows_of).take(rows), begin + columns] = values
         return table
@@ -1128,23 +1141,14 @@ class _Plan:
         if len(numbers) > size:
             numbers, scores = self._newest_of_best(numbers, scores, size)
         known = np.sort(numbers)
-        # To analyse a text costs as much as a thousand looks, and reads a page or two where they may read one each.
-        if bounds.terms_of is not None and self._is_cold(pending):
+        # To unpack and analyse a text costs as much as ten thousand looks, but reads a page or two where these may
+        # read one each. So only what bounds the bytes up to the first answer is done this way: 60 ms at a million.
+        if bounds.terms_of is not None:
             known_scores = self._scores_of_texts(bounds.terms_of(self.keys(known).tolist()))
         else:
             known_scores = sums.of(known)
             self._complete(known, known_scores, pending)
         return known, known_scores
-
-    def _is_cold(self, pending: Sequence[_Pending]) -> bool:
-        """Whether one of the long lists comes up for the first time in this process."""
-        met = [
-            ranks.meet(first, last)
-            for _, lists in pending
-            for i, first, last in lists
-            if (ranks := self._sources[i].ranks) is not None
-        ]
-        return not all(met)
 
     def _scores_of_texts(self, texts: Sequence[Sequence[str]]) -> Scores:
         """The scores of documents by their terms: the bits that the postings give."""

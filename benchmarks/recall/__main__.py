@@ -22,7 +22,7 @@ from benchmarks.recall.plotting import plot
 from benchmarks.recall.sides import SharedEmbedder, ablations, baselines, fill, outcomes, prompted, recall_side
 from loom.memory.embeddings import EmbeddingProvider, embedder_from_name
 
-__all__ = ["main"]
+__all__ = ["main", "verdict"]
 
 _BY_KIND = ("recall@5", "recall@10", "evidence 1K", "evidence 2K", "evidence 4K")
 _IN_PROMPTS = tuple(f"{share} {budget // 1000}K" for share in ("evidence", "all") for budget in BUDGETS)
@@ -69,7 +69,7 @@ def _budgets() -> list[int]:
     return [MEASURES.index(f"evidence {budget // 1000}K") for budget in BUDGETS]
 
 
-def _verdict(sides: Mapping[str, Sequence[Outcome]]) -> str:
+def verdict(sides: Mapping[str, Sequence[Outcome]]) -> str:
     """Whether recall, which fuses, falls behind words or meaning alone or what both make without care, and where."""
     means = {side: mean(found) for side, found in sides.items()}
     found: list[str] = []
@@ -112,7 +112,7 @@ def run(
         of_kind = {side: [one for one in found if one.kind == kind] for side, found in own.items()}
         print(f"  {kind} ({len(of_kind['recall'])} questions)")
         print(table(of_kind, _BY_KIND))
-        print(f"    {_verdict(of_kind)}")
+        print(f"    {verdict(of_kind)}")
     print("  in a prompt of so many tokens, built by context")
     print(table({"context": prompts}, _IN_PROMPTS))
     if ablated:

@@ -28,6 +28,7 @@ from loom.storage.engine import Engine
 from loom.storage.filters import conditions
 from loom.storage.projections import TEXT, VECTORS, NamespaceIndex, StaleProjection, read_state
 from loom.storage.segments import DamagedSegment
+from loom.storage.text_index import SILENT
 from loom.storage.upkeep import Upkeep
 from loom.storage.vector_index import VectorIndex
 from loom.storage.worker import LeaseLost
@@ -486,7 +487,7 @@ def _synonyms(index: NamespaceIndex, probe: Probe) -> dict[str, float]:
 # So many of the best are asked what they share with others: each costs 0.2 ms.
 _LINKING = 2
 # Marks alone reach no more than this: who or when is no reason to follow what else a record says.
-_SILENCE = 1e-4
+_SILENCE = 100 * SILENT
 
 
 def _sources(worded: Sequence[int], nearest: Sequence[int]) -> list[int]:

@@ -336,3 +336,29 @@ def test_no_way_of_nominating_leads_past_a_filter(tmp_path: Path, by: str, embed
         fill_in((alone, "mine", "mine"))
         expected = alone.recall(QUESTION, limit=8, **filters)
         assert {hit.content for hit in account.hits} == {hit.content for hit in expected}
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "a",
+        "猫",
+        "🙂",
+        "the of and",
+        "x " * 10_000,
+        '"unclosed AND (NOT * near/3',
+        "кто украл бублик",
+        "\x1f@who \x1fe \x1fn",
+    ],
+)
+def test_no_question_is_too_strange_where_there_are_vectors_too(tmp_path: Path, question: str) -> None:
+    with loom.open(tmp_path / "a.loom", embedder=Topics(), derive=False, clock=lambda: NOW) as memory:
+        assert memory.recall(question) == []
+        fill_in((memory, "mine", "mine"))
+        hits = memory.recall(question)
+        assert all(hit.score > 0.0 and isinstance(hit.why, str) for hit in hits)
+        assert [hit.id for hit in hits] == [hit.id for hit in memory.recall(question)]
+        before = [(hit.id, hit.score) for hit in memory.recall(QUESTION, limit=20)]
+        memory.store.rebuild("text")
+        memory.store.rebuild("vectors")
+        assert [(hit.id, hit.score) for hit in memory.recall(QUESTION, limit=20)] == before

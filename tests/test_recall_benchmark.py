@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
 import pytest
 
+from benchmarks.recall.__main__ import verdict
 from benchmarks.recall.data import OWN_SETS, load_own, parse
 from benchmarks.recall.measures import MEASURES, measure
-from benchmarks.recall.sides import baselines, fill, outcomes, recall_side
+from benchmarks.recall.sides import SharedEmbedder, baselines, fill, outcomes, recall_side
 
 
 def test_what_was_not_found_counts_nowhere_however_short_the_answer() -> None:
@@ -39,6 +44,41 @@ def test_recall_beats_plain_full_text_search_on_our_own_chinese_set() -> None:
     with fill(dialogue, "none") as memory:
         ours, theirs = (
             sum(one.values[0] for one in outcomes(memory, dialogue, rank))
-            for rank in (recall_side(memory), baselines(dialogue, None)["plain FTS5"])
+            for rank in (recall_side(memory), baselines(memory, dialogue, None)["plain FTS5"])
         )
     assert ours > theirs + 5
+
+
+class Counting:
+    """An embedder that counts what it is asked."""
+
+    name = "counting"
+    dimensions = 2
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def embed(self, text: str) -> npt.NDArray[np.float32]:
+        return np.asarray(self.embed_batch([text])[0])
+
+    def embed_batch(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
+        self.asked += texts
+        return np.array([[1.0, 0.0]] * len(texts), dtype=np.float32)
+
+
+def test_every_text_and_question_is_embedded_once_for_all_sides() -> None:
+    dialogue = parse("x", "# 2024-01-01 10:00\nAna: The boat.\nBen: The pier.\n== lexical\nWhich boat? = 1.1\n")
+    counting = Counting()
+    shared = SharedEmbedder(counting)
+    for _ in range(2):
+        with fill(dialogue, shared) as memory:
+            for rank in (recall_side(memory), *baselines(memory, dialogue, shared).values()):
+                outcomes(memory, dialogue, rank)
+    assert sorted(counting.asked) == ["Ana: The boat.", "Ben: The pier.", "Which boat?"]
+
+
+def test_the_verdict_names_where_fusing_is_worse_than_a_part_of_it() -> None:
+    found, missed = (measure("lexical", ids, [10] * len(ids), ["a"]) for ids in (["a"], ["b"]))
+    assert verdict({"recall": [found], "plain FTS5": [missed]}) == "never worse than a part of it"
+    told = verdict({"recall": [missed], "plain FTS5": [found]})
+    assert "recall@5 by 100.0 (plain FTS5)" in told

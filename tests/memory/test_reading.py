@@ -116,6 +116,14 @@ def test_who_speaks_counts_and_an_unknown_role_is_taken_for_a_user() -> None:
     assert users != tools
 
 
+def test_what_is_wanted_is_judged_as_among_all_of_them() -> None:
+    found = statements("Morning! We moved the importer to Postgres. Did you see it? It takes 40 minutes now.")
+    heard = Heard("user", "What is new?")
+    everything = read(found, shipped_model(), heard)
+    assert read(found, shipped_model(), heard, [False, True, False, True]) == [everything[1], everything[3]]
+    assert read(found, shipped_model(), heard, [False] * 4) == []
+
+
 @given(st.text(max_size=300))
 def test_any_text_can_be_judged_and_always_the_same_way(text: str) -> None:
     found = statements(text)
@@ -183,6 +191,17 @@ def test_weights_that_are_written_are_read_as_they_were(
     write(made, path)
     monkeypatch.setattr(reading, "WEIGHTS_FILE", path)
     assert shipped_model.__wrapped__() == made
+
+
+def test_a_summary_leaves_next_to_nothing_of_its_budget() -> None:
+    unused = {}
+    for dialogue in load(DEVELOPMENT):
+        if dialogue.id in ("en_migration", "en_support", "zh_crash", "zh_network", "zh_support"):
+            told = [Turn(turn.id, turn.text, turn.speaker, turn.role, turn.at) for turn in dialogue.utterances]
+            for budget in (150, 200, 250):
+                unused[dialogue.id, budget] = budget - Summarizer().summarize(told, budget=budget).tokens
+    assert len(unused) == 15
+    assert max(unused.values()) <= 3
 
 
 def test_a_summary_can_be_made_with_other_weights() -> None:

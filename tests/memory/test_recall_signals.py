@@ -55,7 +55,7 @@ def test_a_reply_is_found_by_the_question_before_it(memory: Memory) -> None:
 
 def test_what_was_said_a_day_later_in_the_same_session_is_no_reply(memory: Memory) -> None:
     talk(memory, "s", ("Ana", "Which colour shall the kitchen have?"))
-    memory.remember("Ochre.", id="late", name="Ben", session_id="s", created_at=NOW + timedelta(days=1))
+    memory.remember("Agreed.", id="late", name="Ben", session_id="s", created_at=NOW + timedelta(days=1))
     assert ids(memory.recall("colour of the kitchen")) == ["s-0"]
 
 

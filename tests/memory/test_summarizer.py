@@ -102,6 +102,10 @@ def test_problem_solution_and_result_stand_in_that_order() -> None:
         ("We decided that the desk is open from seven to one.", "seven to one"),
         ("We decided to leave the heating on.", "on"),
         ("我们决定酒吧用一台发电机。", "酒吧"),
+        ("我们决定成都的仓库用一把钥匙。", "成都"),
+        ("我们决定成都的仓库用一把钥匙。", "一把"),
+        ("我们决定还款的上限不是三千。", "不是三千"),
+        ("我们决定那台相机不再维修。", "那台相机不"),
     ],
 )
 def test_shortening_changes_no_number_and_no_compound(said: str, kept: str) -> None:
@@ -109,6 +113,28 @@ def test_shortening_changes_no_number_and_no_compound(said: str, kept: str) -> N
     for budget in range(6, 20):
         text = Summarizer(token_counter=COUNTER).summarize([full], budget=budget).text
         assert not text or kept in text
+
+
+@pytest.mark.parametrize(
+    ("said", "speaker", "short"),
+    [
+        ("I raised the limit of the importer from 80 to 92 percent.", "Dario", "raised limit"),
+        ("我把导入的上限从80调到92了。", "王敏", "导入上限"),
+    ],
+)
+def test_a_telegram_need_not_say_who_did_it(said: str, speaker: str, short: str) -> None:
+    told = [Turn("t1", said, speaker)]
+    texts = {Summarizer(token_counter=COUNTER).summarize(told, budget=budget).text for budget in range(6, 30)}
+    assert any(text.startswith(speaker) for text in texts)
+    assert any(text.startswith(short) and "92" in text for text in texts)
+
+
+def test_whose_home_it_is_stays_in_the_shortest_telegram() -> None:
+    told = [Turn("t1", "I live in Lisbon now, by the way.", "Dario")]
+    texts = {Summarizer(token_counter=COUNTER).summarize(told, budget=budget).text for budget in range(1, 20)}
+    assert "" in texts
+    assert all("Dario" in text for text in texts if "Lisbon" in text)
+    assert any("Lisbon" in text for text in texts)
 
 
 def test_statements_of_one_turn_stand_side_by_side_in_their_language() -> None:
@@ -135,6 +161,15 @@ def test_what_names_nothing_new_waits_for_what_does() -> None:
     text = Summarizer(token_counter=COUNTER).summarize(told, budget=14).text
     assert text.count("840") == 1
     assert "Lisbon" in text
+
+
+def test_each_turn_is_heard_before_one_is_heard_twice() -> None:
+    told = turns(
+        "Ana: The white tank holds 43 litres.",
+        "Ben: The small tank holds 44 litres.",
+        "Cleo: The blue tank holds 40 litres. The green tank holds 41 litres. The black tank holds 42 litres.",
+    )
+    assert Summarizer(token_counter=COUNTER).summarize(told, budget=21).sources == ("0", "1", "2")
 
 
 def test_of_what_repeats_the_newest_version_is_kept() -> None:

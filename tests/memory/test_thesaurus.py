@@ -107,9 +107,33 @@ def test_the_groups_that_ship_are_sound(name: str) -> None:
         assert all(word and word == word.strip() for word in group), group
 
 
+@pytest.mark.parametrize("name", ["thesaurus.kinds.en.txt", "thesaurus.kinds.zh.txt"])
+def test_the_kinds_that_ship_are_sound(name: str) -> None:
+    lines = (pkgutil.get_data("loom.memory", name) or b"").decode("utf-8").splitlines()
+    kinds = [line.partition(": ") for line in lines if line and not line.startswith("#")]
+    assert len(kinds) > 100
+    for asked_by, colon, belonging in kinds:
+        words, members = asked_by.split(", "), belonging.split(", ")
+        assert colon, asked_by
+        assert len(members) >= 3, asked_by
+        assert len({*words, *members}) == len(words) + len(members), asked_by
+        assert all(word and word == word.strip() for word in (*words, *members)), asked_by
+
+
+def test_a_kind_has_its_things_as_others_and_a_thing_not_its_kind() -> None:
+    known = Thesaurus(["pet, animal companion", "pet: cat, dog, parrot"])
+    (concept,) = known.concepts("Which pets are there?")
+    assert [other.word for other in concept.others] == ["animal companion", "cat", "dog", "parrot"]
+    assert concept.others[0].weight > concept.others[1].weight
+    assert known.concepts("Where is the dog?") == ()
+    assert len(Thesaurus([f"pet: {', '.join(f'cat{n}' for n in range(500))}"]).concepts("pet")[0].others) < 60
+
+
 @pytest.mark.parametrize(
     ("said", "question", "why"),
     [
+        ("The cat hid behind the piano.", "Where was the pet?", "cat for pet"),
+        ("小满学的是古筝。", "她学什么乐器？", "古筝 for 乐器"),
         ("车定了，灰色的。", "她选了什么座驾？", "车 for 座驾"),
         ("The pay is 4,200 a month.", "How high is the salary?", "pay for salary"),
         ("工资每月四千二。", "How high is the salary?", "工资 for salary"),

@@ -211,8 +211,10 @@ def _by_rules(told: _Told, weights: Model) -> list[ExtractedFact]:
     seen: set[str] = set()
     for start, end in told.parts:
         part = told.text[start:end]
-        for reading in read(statements(part), weights, told.heard):
-            if not is_kept(reading, weights) or not _may_state(reading.statement):
+        found = statements(part)
+        # Half of what is said is talk and questions, which need no judgement.
+        for reading in read(found, weights, told.heard, [_may_state(statement) for statement in found]):
+            if not is_kept(reading, weights):
                 continue
             for group in _said(reading, weights):
                 fact = _fact(group, part, told, start, reading.worth)
@@ -501,9 +503,11 @@ def _says_something(said: str, kind: StatementKind, machine: bool) -> bool:
     """Whether it can be understood without the rest of the dialogue: "it works now" cannot."""
     if machine:
         return len(said) >= 6
-    found = specifics(said)
     if not _PLAIN_WORD.search(said):
         return False  # codes in a row say nothing of themselves
+    if _DIGIT.search(said):
+        return len(said) >= 3
+    found = specifics(said)
     if found.numbers or found.names or found.identifiers or found.dates:
         return len(said) >= 3
     han = len(_HAN.findall(said))
@@ -514,6 +518,7 @@ def _says_something(said: str, kind: StatementKind, machine: bool) -> bool:
 
 
 _HAN = re.compile("[\u3400-\u9fff]")
+_DIGIT = re.compile(r"[0-9]")
 _PLAIN_WORD = re.compile("[\u3400-\u9fff]|(?<![\\w/.-])[^\\W\\d_]{2,}(?![\\w/=])")
 _WORD = re.compile(r"[a-z][a-z'’-]*")
 _LIGHT_CHINESE = re.compile(
@@ -915,6 +920,14 @@ _FROM_TO_CHINESE = re.compile(
     r"把?(?P<about>[^，。]{2,12}?)从\s?(?P<old>[^，。到]{1,12}?)(?:改[为成到]|调[到成]|换成|迁移?到|切换到|切到|"
     r"降到|升到|涨到|推迟到|提前到)了?\s?(?P<new>[^，。；,]{1,20})"
 )
+# The patterns are slow where they do not hold, and without one of these they cannot.
+_CORRECTIONS: Final = (
+    (_SWITCHED, (" from ",)),
+    (_FROM_TO_CHINESE, ("从",)),
+    (_INSTEAD, ("instead of", "rather than", "replace")),
+    (_NOT_THIS, (", not ", "不是")),
+    (_CHANGED_CHINESE, ("不再用",)),
+)
 _KEYED_KINDS: Final = frozenset(
     {_K.EVENT, _K.NUMBER, _K.IDENTITY, _K.PLACE, _K.STATE, _K.PREFERENCE, _K.DECISION, _K.CHANGE, _K.TOOL, _K.FIX}
 )
@@ -995,8 +1008,9 @@ def _who(word: str | None, speaker: str | None) -> str:
 
 def _correction(said: str) -> tuple[str, str] | None:
     """The new value and the old one, where the text itself says that the old one is wrong or gone."""
-    for pattern in (_SWITCHED, _FROM_TO_CHINESE, _INSTEAD, _NOT_THIS, _CHANGED_CHINESE):
-        match = pattern.search(said)
+    lowered = said.lower()
+    for pattern, hints in _CORRECTIONS:
+        match = pattern.search(said) if any(hint in lowered for hint in hints) else None
         if match is not None:
             groups = match.groupdict()
             new = next((groups[name] for name in ("new", "new2", "new3") if groups.get(name)), None)

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from loom.memory.thesaurus import Concept, concepts
-from loom.storage.analysis import IS_QUESTION, role_mark, speaker_mark
+from loom.storage.analysis import IS_QUESTION, ONLY_ASKS, role_mark, speaker_mark
+from loom.storage.naming import AMOUNT, SOMEBODY, SOMEWHERE
 from loom.storage.text_index import SILENT
 from loom.storage.times import NAMES_A_TIME, asked_times, relative_words
 from loom.storage.words import query_terms, simplified, terms
@@ -30,8 +31,8 @@ class Question:
 
     `speakers` are marks of the words that may be a speaker's name, by word; `roles` those of the role that is meant
     by "I" or "you". `times` are empty where no time is named. `phrases` stood in quotation marks. `wants_time` is
-    set for a question "when", `order` is "latest", "first" or empty. `concepts` are the words for which there are
-    others.
+    set for a question "when", `answers` are the marks of what "who", "where" and "how many" ask for, `order` is
+    "latest", "first" or empty. `concepts` are the words for which there are others.
     """
 
     text: str
@@ -43,6 +44,7 @@ class Question:
     wants_time: bool
     order: str
     concepts: tuple[Concept, ...] = ()
+    answers: tuple[str, ...] = ()
 
     @property
     def synonyms(self) -> dict[str, float]:
@@ -57,7 +59,7 @@ class Question:
     @property
     def marks(self) -> dict[str, float]:
         """Every mark that matters, with its weight in nominating."""
-        silent = [*self.speakers.values(), *self.roles, IS_QUESTION]
+        silent = [*self.speakers.values(), *self.roles, *self.answers, IS_QUESTION, ONLY_ASKS]
         if self.wants_time:
             silent.append(NAMES_A_TIME)
         return dict.fromkeys(silent, SILENT) | {mark: _TIME_WEIGHT * share for mark, share in self.times.items()}
@@ -78,6 +80,24 @@ _WHEN = re.compile(
     "|什么时候|何时|哪一?[天年月]|几[月号点]|多久以?前|哪个?[月周]|什么时间|什么日期",
     re.IGNORECASE,
 )
+_ANSWERS = {
+    SOMEBODY: re.compile(
+        r"\bwho(?:m|se)?\b|\bwhich (?:person|colleague|friend|teacher|doctor|customer|developer|engineer)\b"
+        "|谁|哪一?位|什么人|何人|哪个(?:人|同事|朋友|老师|医生|同学)",
+        re.IGNORECASE,
+    ),
+    SOMEWHERE: re.compile(
+        r"\bwhere\b|\b(?:which|what) (?:city|country|state|town|place|side|room|folder|location|street)\b"
+        "|哪里|哪儿|何处|什么地方|哪一?边|在哪|去哪|哪座|哪国|哪条路|哪个(?:城市|地方|国家|区|省|医院|学校|房间)",
+        re.IGNORECASE,
+    ),
+    AMOUNT: re.compile(
+        r"\bhow (?:many|much|often|old|long|far|big|large|tall|fast|high|heavy)\b"
+        r"|\bwhat (?:price|percentage|number|size|amount|age|port|version)\b"
+        "|多少|几|多[久大长高远重贵快]|哪一?年|价格",
+        re.IGNORECASE,
+    ),
+}
 _LATEST = re.compile(
     r"\b(?:currently|current|latest|newest|now|nowadays|these days|at the moment|most recent(?:ly)?|still)\b"
     "|目前|现在|最新|如今|当前|最近一次|眼下|至今",
@@ -113,6 +133,7 @@ def understand(text: str, now: datetime) -> Question:
         phrases=tuple(phrase for match in _QUOTED.finditer(text) if (phrase := _first_group(match).strip())),
         wants_time=_WHEN.search(plain) is not None,
         concepts=_concepts(text, words),
+        answers=tuple(mark for mark, asking in _ANSWERS.items() if asking.search(plain)),
         order="latest" if _LATEST.search(plain) else "first" if _FIRST.search(plain) else "",
     )
 

@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from itertools import pairwise
+from itertools import pairwise, repeat
 from math import exp
 from pathlib import Path
 from types import MappingProxyType
@@ -122,11 +122,14 @@ def _weights(hundredths: Mapping[str, int]) -> dict[str, float]:
     return {name: weight / 100 for name, weight in hundredths.items()}
 
 
-def read(found: Sequence[Statement], using: Model, heard: Heard = ALONE) -> list[Reading]:
-    """The statements of one turn, given together and in order, each with its worth."""
+def read(
+    found: Sequence[Statement], using: Model, heard: Heard = ALONE, wanted: Sequence[bool] | None = None
+) -> list[Reading]:
+    """The statements of one turn, given together and in order, each with its worth; of some only those `wanted`."""
     return [
         Reading(statement, seen, _probability(using.bias, using.weights, seen))
-        for statement, seen in zip(found, features(found, heard), strict=True)
+        for statement, seen in zip(found, features(found, heard, wanted), strict=True)
+        if seen
     ]
 
 
@@ -168,9 +171,7 @@ def _probability(bias: float, weights: Mapping[str, float], seen: Iterable[str])
 
 
 def _score(bias: float, weights: Mapping[str, float], seen: Iterable[str]) -> float:
-    for name in seen:
-        bias += weights.get(name, 0.0)
-    return bias
+    return sum(map(weights.get, seen, repeat(0.0)), bias)
 
 
 # --- what is seen ------------------------------------------------------------------------------------------
@@ -228,11 +229,16 @@ def _is_note(found: Sequence[Statement]) -> bool:
     )
 
 
-def features(found: Sequence[Statement], heard: Heard | None = None) -> list[tuple[str, ...]]:
+def features(
+    found: Sequence[Statement], heard: Heard | None = None, wanted: Sequence[bool] | None = None
+) -> list[tuple[str, ...]]:
     """What the model sees in each statement of a turn: a set of names, in a fixed order.
 
-    Without `heard` they are the clauses of one statement, which are not taken apart further.
+    Without `heard` they are the clauses of one statement, which are not taken apart further. Of those not `wanted`
+    nothing is given.
     """
+    if wanted is not None and not any(wanted):
+        return [()] * len(found)
     kinds = ["-", *(statement.kind.value for statement in found), "-"]
     details = [specifics(statement.text[:_READ_CHARACTERS]) for statement in found]
     counts = [len(one.numbers) + len(one.dates) + len(one.names) + len(one.identifiers) for one in details]
@@ -248,8 +254,11 @@ def features(found: Sequence[Statement], heard: Heard | None = None) -> list[tup
         f"details{min(total, 10)}",
         f"length{min(sum(_length(statement.text) for statement in found) // 100, 12)}",
     ]
-    seen = []
+    seen: list[tuple[str, ...]] = []
     for place, statement in enumerate(found):
+        if wanted is not None and not wanted[place]:
+            seen.append(())
+            continue
         kind = statement.kind.value
         names = [
             *of_turn,

@@ -244,7 +244,7 @@ def _distinct_hits(
     spoken = _signals(scored, found, [place for place, _ in chosen])
     nominated = found.nominated > 0
     table, columns = scored.table[:, nominated], (nominated.cumsum() - 1).tolist()
-    words = tuple(asked.words)
+    words, sessions = tuple(asked.words), found.sessions.tolist()
     hits = [
         Hit(
             id=record.id,
@@ -268,6 +268,7 @@ def _distinct_hits(
             query_terms=words,
             link_terms=found.link_terms,
             concepts=asked.concepts,
+            shares_session=sessions[place] >= 0,
             seq=record.seq,
         )
         for (place, record), twins, signals in zip(chosen, same, spoken, strict=True)

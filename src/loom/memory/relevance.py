@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from loom.memory.graph import spread
 from loom.memory.questions import Question
-from loom.storage.analysis import IS_QUESTION
-from loom.storage.base import Candidates
+from loom.storage.analysis import IS_QUESTION, ONLY_ASKS
+from loom.storage.base import Candidates, Nominated
 from loom.storage.engine import to_micros
 from loom.storage.times import NAMES_A_TIME
 
@@ -37,6 +37,7 @@ SIGNALS = (
     "links",
     "telling",
     "dated",
+    "answer",
     "substance",
     "importance",
     "recency",
@@ -45,9 +46,10 @@ SIGNALS = (
 """The signals, in the order in which an account of a hit names them."""
 
 # Those that tie a record to the question, links apart; and those that count only for a record that something ties.
-_ANSWERING = [SIGNALS.index(name) for name in ("words", "synonyms", "context", "meaning", "time")]
+_ANSWERING = np.array([SIGNALS.index(name) for name in ("words", "synonyms", "context", "meaning", "time")])
 _ACCOMPANYING = [
-    SIGNALS.index(name) for name in ("speaker", "role", "telling", "dated", "substance", "importance", "recency")
+    SIGNALS.index(name)
+    for name in ("speaker", "role", "links", "telling", "dated", "answer", "substance", "importance", "recency")
 ]
 
 
@@ -60,15 +62,16 @@ class Weights:
     """
 
     words: float = 1.0
-    synonyms: float = 0.8
+    synonyms: float = 0.9
     context: float = 1.0
     meaning: float = 0.9
     speaker: float = 0.25
     role: float = 0.1
     time: float = 0.3
-    links: float = 0.15
+    links: float = 0.1
     telling: float = 0.1
     dated: float = 0.1
+    answer: float = 0.25
     substance: float = 0.15
     importance: float = 0.05
     recency: float = 0.05
@@ -102,6 +105,14 @@ _MEANT_BEFORE, _MEANT_AFTER = 0.3, 0.2
 _LEAST_TRUST = 0.5
 # A text of so many tokens says as much as a text can; a few words hardly ever answer anything.
 _SUBSTANTIAL = 150.0
+# What ties a text to a question counts so much where the text only asks: its words are for the reply to inherit.
+# Recall@5 of our Chinese set is 94.4 % with 0.7 and 93.0 % with 1, its MRR 75.7 and 72.1 %; LoCoMo stays as it is.
+_ASKING = 0.7
+# Scores go along the edges from so many of the best, and an edge to a term weighs what the term does (about 1 to 10).
+# LoCoMo, with the embedder: recall@20 86.9 % without sessions and speakers and 87.5 % with them, evidence within
+# 4,000 tokens 96.1 and 96.7 %.
+_SOURCES = 12
+_SESSION, _SPEAKER = 1.0, 0.3
 _HALF_LIFE_H = 48.0
 
 
@@ -121,11 +132,16 @@ def score(found: Candidates, question: Question, weights: Weights, now: datetime
     trust = _trust_in_meaning(best, ceiling)
     parts["meaning"][:] = meant(found.meaning, found.following, found.closeness) * (weights.meaning * trust)
     parts["time"][:] = weights.time * _timely(found, question, marks)
+    if len(asks := np.flatnonzero(_present(found, [marks[ONLY_ASKS]]))):
+        table[_ANSWERING[:, np.newaxis], asks] *= _ASKING
     answering = table[_ANSWERING].sum(axis=0)
+    if weights.links:
+        parts["links"][:] = weights.links * _linked(found, answering)
+    # What nothing ties to the question is no answer, however well it is written. One speaker or session is a tie only
+    # for what was nominated for it.
+    tied = (answering > 0.0) | ((found.nominated & Nominated.LINKS) > 0)
     if len(found.links):
-        parts["links"][:] = weights.links * spread(found.links, answering)
-    # What nothing ties to the question is no answer, however well it is written.
-    tied = (answering + parts["links"]) > 0.0
+        tied |= (found.links > 0.0).any(axis=0)
     if question.speakers:
         parts["speaker"][_present(found, [marks[mark] for mark in question.speakers.values()])] = weights.speaker
     if question.roles:
@@ -133,6 +149,9 @@ def score(found: Candidates, question: Question, weights: Weights, now: datetime
     parts["telling"][~_present(found, [marks[IS_QUESTION]])] = weights.telling
     if question.wants_time:
         parts["dated"][_present(found, [marks[NAMES_A_TIME]])] = weights.dated
+    if question.answers:
+        here = found.marks[[marks[mark] for mark in question.answers]] > 0.0
+        parts["answer"][:] = weights.answer * here.mean(axis=0)
     said = np.log1p(np.maximum(found.tokens, 0)) / math.log1p(_SUBSTANTIAL)
     parts["substance"][:] = weights.substance * np.minimum(said, 1.0)
     parts["importance"][:] = weights.importance * found.importance
@@ -175,6 +194,7 @@ def _highest(weights: Weights) -> float:
         + weights.links
         + weights.telling
         + weights.dated
+        + weights.answer
         + weights.substance
         + weights.importance
         + weights.recency
@@ -306,6 +326,14 @@ def meant(similarities: Floats, following: Places, closeness: Floats) -> Floats:
     around += np.where(following >= 0, _MEANT_AFTER * closeness * result[following], 0.0)
     standing: Floats = np.minimum(result + around * known, _FAR_OUT) / _FAR_OUT
     return standing
+
+
+def _linked(found: Candidates, answering: Floats) -> Floats:
+    """What reaches each from the best of them, over shared terms and names, sessions and speakers."""
+    start = answering
+    if len(start) > _SOURCES:
+        start = np.where(start >= np.partition(start, -_SOURCES)[-_SOURCES], start, 0.0)
+    return spread(found.links, start, ((found.sessions, _SESSION), (found.speakers, _SPEAKER)))
 
 
 def _present(found: Candidates, rows: list[int]) -> npt.NDArray[np.bool_]:

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
+from loom.storage.naming import COMPOUND_SURNAMES, NO_NAMES, PLACES, SURNAMES, TITLES
+
 __all__ = ["Protected", "may_merge", "normal_form", "protected"]
 
 
@@ -411,30 +413,6 @@ _CHINESE_OPPOSITES = """
 禁用 停用 关闭 關閉 失败 失敗 禁止 拒绝 拒絕 停止 讨厌 討厭 错误 錯誤 缺少 缺乏 取消 删除 刪除 移除 下降 减少 減少
 降低 离线 除了 之前 以前 低于 少于 小于 至少 最少 最低 最小 反对 反對 避免 过敏 過敏 卖 賣
 """
-_PLACES = """
-北京 上海 天津 重庆 广州 深圳 杭州 南京 苏州 成都 武汉 西安 长沙 郑州 青岛 大连 厦门 宁波 无锡 济南 合肥 福州 昆明
-贵阳 南昌 沈阳 哈尔滨 长春 石家庄 太原 兰州 海口 三亚 南宁 拉萨 乌鲁木齐 呼和浩特 银川 西宁 珠海 东莞 佛山 香港
-澳门 台北 台湾 高雄 河北 山西 辽宁 吉林 黑龙江 江苏 浙江 安徽 福建 江西 山东 河南 湖北 湖南 广东 海南 四川 贵州
-云南 陕西 甘肃 青海 内蒙古 广西 西藏 宁夏 新疆 中国 美国 英国 法国 德国 日本 韩国 印度 俄罗斯 加拿大 澳大利亚
-新加坡 意大利 西班牙 巴西 泰国 越南 欧洲 亚洲 非洲 东京 大阪 京都 首尔 纽约 伦敦 巴黎 柏林 旧金山 洛杉矶 悉尼
-"""
-_SURNAMES = (
-    "王李张刘陈杨赵黄周吴徐孙胡朱高林何郭马罗梁宋郑谢韩唐冯于董萧程曹袁邓许傅沈曾彭吕苏卢蒋蔡贾丁魏薛叶阎余潘杜戴夏钟汪田任姜范方石姚谭廖邹熊"
-    "金陆郝孔白崔康毛邱秦江史顾侯邵孟龙万段雷钱汤尹黎易常武乔贺赖龚文張劉陳楊趙黃吳孫馬羅鄭謝韓馮許葉閻鍾蘇盧蔣賈鄧"
-)
-_COMPOUND_SURNAMES = "欧阳 司马 上官 诸葛 东方 皇甫 尉迟 公孙 慕容 令狐 歐陽 司馬 諸葛"
-# Words that begin with a surname and are none.
-_NO_NAMES = """
-高性 高效 高级 高度 高可 高并 高低 高铁 高中 高速 高峰 高达 高于 方法 方案 方面 方向 方式 方便 时间 金额 金融 金属
-黄色 黄金 马上 马路 白天 白色 白名 周期 周围 周边 周年 周一 周二 周三 周四 周五 周六 周日 周末 程序 程度 安全 常见
-常用 常量 常规 常常 任务 任何 任意 任职 石油 江苏 江西 文件 文档 文本 文字 文章 文化 文献 易于 易用 武汉 武器 段落
-钱包 汤圆 万一 万能 龙头 史上 孔子 毛病 毛衣 康复 范围 范例 田野 钟头 叶子 余额 余下 丁点 贾岛 苏州 许多 许可 曾经
-于是 于此 唐朝 宋朝 宋体 韩国 谢谢 罗列 梁山 郑州 何时 何地 何种 何处 林业 胡说 胡同 徐州 黄山 张图 张表 张纸 王者
-王国 李子 杨树 陈述 陈列 刘海 金价 金牌 雷达 雷雨 夏天 夏季 汪洋 方块 方差 石头 熊猫 姜汤 高兴 高温 高压 高校 高考
-万元 万人 钱款 余数 文科 常识 常温 贺卡 白酒 白菜 马克 马拉 罗马 江边 孙子 孙女 程式 任期 顾客 顾问 顾虑 石墨 易读
-康健 史料 龙虾 叶片 侯选
-"""
-_TITLES = "总 工 老师 经理 医生 教授 主任 先生 女士 小姐 同学 师傅 博士 律师 哥 姐 叔 阿姨"
 _BEFORE_A_NAME = "和与跟同由给让叫请找问是对向被把替为及的了说在姓事系知诉友师理、"
 _AFTER_A_NAME = """
 是 的 在 说 和 与 跟 有 没 不 去 来 到 把 被 让 给 对 向 要 会 能 想 喜欢 喜歡 住 做 从 也 都 就 已 将 负责 負責 管
@@ -449,8 +427,8 @@ def _any_of(words: str) -> str:
     return f"(?=[{''.join({word[0]: '' for word in longest_first})}])(?:{'|'.join(longest_first)})"
 
 
-_SURNAME = f"(?:{_any_of(_COMPOUND_SURNAMES)}|[{_SURNAMES}])"
-_MAYBE_SURNAME = f"(?=[{_SURNAMES}{''.join(name[0] for name in _COMPOUND_SURNAMES.split())}])"
+_SURNAME = f"(?:{_any_of(COMPOUND_SURNAMES)}|[{SURNAMES}])"
+_MAYBE_SURNAME = f"(?=[{SURNAMES}{''.join(name[0] for name in COMPOUND_SURNAMES.split())}])"
 _HAN_UNITS = "|".join(sorted((unit for unit in _UNITS if not unit.isascii()), key=len, reverse=True))
 _HALVES = {
     "上午": "am",
@@ -476,12 +454,12 @@ _CHINESE = (
     rf"(?:[点點](?:(?P<minute>[0-9]{{1,2}})分?|(?P<thirty>半))?|:(?P<clock>[0-9]{{2}})(?![0-9:]))"
     rf"|(?P<amount>[0-9][0-9,]*+(?:\.[0-9]++)?+)[ ]?(?P<unit>{_HAN_UNITS})"
     rf"|(?P<moment>{_any_of(_CHINESE_MOMENTS)})"
-    rf"|(?P<place>{_any_of(_PLACES)})"
+    rf"|(?P<place>{_any_of(PLACES)})"
     rf"|{_any_of(_NO_NEGATION)}"
     rf"|(?P<negation>{_any_of(_CHINESE_NEGATIONS)})"
     rf"|(?P<opposite>{_any_of(_CHINESE_OPPOSITES)})"
-    rf"|(?P<person>[小老阿][{_SURNAMES}](?![{_HAN}])|[小老阿][{_SURNAMES}](?={_any_of(_AFTER_A_NAME)})"
-    rf"|{_MAYBE_SURNAME}(?!{_any_of(_NO_NAMES)})(?:{_SURNAME}(?:{_any_of(_TITLES)})"
+    rf"|(?P<person>[小老阿][{SURNAMES}](?![{_HAN}])|[小老阿][{SURNAMES}](?={_any_of(_AFTER_A_NAME)})"
+    rf"|{_MAYBE_SURNAME}(?!{_any_of(NO_NAMES)})(?:{_SURNAME}(?:{_any_of(TITLES)})"
     rf"|(?:(?<![{_HAN}])|(?<=[{_BEFORE_A_NAME}])){_SURNAME}"
     rf"[{_HAN}]{{1,2}}?(?=[^{_HAN}]|$|{_any_of(_AFTER_A_NAME)})))"
 )

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache
+from functools import cache, lru_cache
 from operator import add
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -251,23 +251,28 @@ def specifics(text: str) -> Specifics:
     names: list[str] = []
     identifiers: list[str] = []
     negated = False
-    opening = True
     previous_end = 0
     for match in _PIECE.finditer(text):
         piece = match.group()
-        between = text[previous_end : match.start()]
-        opening = opening or not between.isspace() or "\n" in between
-        previous_end = match.end()
+        if piece.islower() and piece.isalpha() and not piece.startswith("http"):
+            # Nine of ten pieces are plain words.
+            negated = negated or piece in _NEGATION_WORDS
+            previous_end = match.end()
+            continue
         first = piece[0]
         if first.isdigit() or first in "$€£¥":
             (numbers if _is_number(piece) else identifiers).append(piece)
         elif first == "`" or _is_identifier(piece):
             identifiers.append(piece.strip("`"))
-        elif first.isupper() and piece not in _CAPITAL_WORDS and not (opening and not _is_name_form(piece)):
+        elif (
+            first.isupper()
+            and piece not in _CAPITAL_WORDS
+            and (_is_name_form(piece) or not _opens_sentence(text, previous_end, match.start()))
+        ):
             names.append(piece)
         elif piece.lower() in _NEGATION_WORDS:
             negated = True
-        opening = False
+        previous_end = match.end()
     if not text.isascii():
         numbers += _HAN_NUMBER.findall(text)
         names += _TITLE.findall(text) + _HAN_NAME.findall(text)
@@ -280,6 +285,12 @@ def specifics(text: str) -> Specifics:
     if _DATE_HINT.search(text):
         dates += [match.group() for match in DATE_ENGLISH.finditer(text)]
     return Specifics(tuple(dict.fromkeys(numbers)), tuple(dates), tuple(names), tuple(identifiers), negated)
+
+
+def _opens_sentence(text: str, previous_end: int, start: int) -> bool:
+    """Whether more than a space stands between the piece before and this one, or there is none before it."""
+    between = text[previous_end:start]
+    return not previous_end or not between.isspace() or "\n" in between
 
 
 def _is_number(piece: str) -> bool:
@@ -1188,8 +1199,12 @@ def kind_of(text: str) -> StatementKind:
     return kind
 
 
+@lru_cache(maxsize=128)
 def _judged(text: str) -> tuple[StatementKind, bool]:
-    """What a clause does, and whether its form (a question, a supposition, a request) decided that."""
+    """What a clause does, and whether its form (a question, a supposition, a request) decided that.
+
+    The clauses of a turn are asked for up to three times, by its kind, its features and its facts.
+    """
     body = without_opening(text)
     if not body or not _LOOKS_WRITTEN.search(body):
         return _K.SMALL_TALK, False
@@ -1250,31 +1265,39 @@ def _kind_by_rules(body: str, words: set[str], ascii_only: bool) -> StatementKin
     if (has_digit or any(sign in body for sign in _IDENTIFIER_SIGNS)) and _IDENTIFIER.search(body):
         signs.add("#identifier")
     kind = _K.THOUGHT
+    dates: list[re.Pattern[str]] = []
     if words:
         if has_digit:
             signs.add("#number")
-        if (has_digit or not words.isdisjoint(_DATE_WORDS)) and DATE_ENGLISH.search(body):
+        if has_digit or not words.isdisjoint(_DATE_WORDS):
+            dates.append(DATE_ENGLISH)
             signs.add("#date")
-        kind = _first(english, words | signs, body)
+        kind = _first(english, words | signs, body, dates)
     if ascii_only or not _HAN_ONE.search(body):
         return kind
     if has_digit or _NUMBER_CHINESE.search(body):
         signs.add("#number")
-    if not _DATE_CHARACTERS.isdisjoint(body) and DATE_CHINESE.search(body):
+    if not _DATE_CHARACTERS.isdisjoint(body):
+        dates.append(DATE_CHINESE)
         signs.add("#date")
-    other = _first(chinese, {*body, *map(add, body, body[1:]), *signs}, body)
+    other = _first(chinese, {*body, *map(add, body, body[1:]), *signs}, body, dates)
     return max(other, kind, key=WEIGHTS.__getitem__)
 
 
 _DIGITS: Final = frozenset("0123456789")
 
 
-def _first(language: _Language, cues: set[str], body: str) -> StatementKind:
+def _first(language: _Language, cues: set[str], body: str, dates: list[re.Pattern[str]]) -> StatementKind:
+    """The kind of the first rule that is called and holds. `dates` find the date where a rule asks for one."""
     called = language.called
+    of_dates = called["#date"]
     orders: set[int] = set()
     for cue in called.keys() & cues:
         orders.update(called[cue])
     for order in sorted(orders):
+        # Dates are slow to find, and most sentences are something else before they would be an event.
+        if order in of_dates and not any(pattern.search(body) for pattern in dates):
+            continue
         pattern = language.patterns[order]
         if pattern is None or pattern.search(body):
             return language.kinds[order]

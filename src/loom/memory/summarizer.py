@@ -314,6 +314,7 @@ class _Unit:
     forms: tuple[str, ...]
     costs: tuple[int, ...]
     score: float
+    chinese: bool
     level: int = 0
     partner: _Unit | None = None
 
@@ -330,6 +331,7 @@ _LONGEST_MACHINE_LINE = 160
 _SHORTEST = 3  # the index of the shortest form
 _CHAIN = 8  # how many clauses back a fix looks for its problem
 _CHAIN_BONUS = 2.0  # for a problem with its solution: so much that they outlast a short decision
+_NEXT_OF_TURN = 0.85  # of its score each further clause of a turn has: another turn is likelier to say something new
 _POINT_POWER = 1.3  # a clause that hardly holds the point is not worth its share: the tokens go further elsewhere
 _KEPT_POWER = 0.3  # of the weights of what is kept first: all of it is to be kept, and ten points are not twice six
 _LEAST_WORTH = 0.1  # of statements less likely to matter than this, one in twenty did
@@ -340,14 +342,10 @@ def _extracted(turns: list[Turn], budget: int, counter: TokenCounter, weights: M
     units = _units(turns, counter, weights) if budget else []
     if not units:
         return Summary("", 0, "extractive")
+    _spread(units)
     _join_chains(units)
     chosen = _chosen(units, budget, counter)
-    while True:
-        text, tokens = _counted(chosen, counter)
-        if tokens <= budget or not chosen:
-            break
-        # The parts were counted one by one, and together cost a little more or less.
-        chosen.remove(min(chosen, key=_density))
+    text, tokens = _fitted(chosen, units, budget, counter)
     sources = tuple(dict.fromkeys(unit.turn.id for unit in chosen))
     kept = tuple(Kept(unit.text, unit.turn.id, unit.kind.value, round(unit.worth, 3)) for unit in chosen)
     return Summary(text, tokens, "extractive", sources, kept)
@@ -357,7 +355,7 @@ def _units(turns: list[Turn], counter: TokenCounter, weights: Model | None) -> l
     """The clauses that may be worth keeping. Of what repeats or is corrected, only those of the newest version."""
     from loom.memory.fact_extractor import worded
     from loom.memory.reading import choices, features, points, shipped_model
-    from loom.memory.statements import cuts
+    from loom.memory.statements import cuts, is_chinese
 
     weights = weights or shipped_model()
     recency = {id(turn): number / max(1, len(turns) - 1) for number, turn in enumerate(turns)}
@@ -367,20 +365,48 @@ def _units(turns: list[Turn], counter: TokenCounter, weights: Model | None) -> l
         value = _value(one) * (0.95 + 0.1 * recency[id(turn)]) * (0.75 + 0.5 * turn.importance)
         parts = cuts(one.statement)
         if changed or len(parts) == 1:
+            parts = [one.statement]
             said = [one.fact.content.partition(": ")[2]]
             seen = [one.seen]
         else:
             said = [worded(part.text, turn.speaker) for part in parts]
             seen = features(parts)
-        chances = zip(said, points(seen, weights), choices(one.seen, seen, weights), strict=True)
-        for words, point, choice in chances:
-            forms = _forms(words, one.statement.machine)
+        chances = zip(parts, said, points(seen, weights), choices(one.seen, seen, weights), strict=True)
+        for part, words, point, choice in chances:
+            doer = _doer(part.text, turn.speaker, one.fact.kind)
+            forms = _forms(words, one.statement.machine, doer)
             if forms[0]:
                 costs = tuple(counter.count_batch(forms))
                 # Two judgements that err on different sentences: of unseen dialogues they keep 2 % more together.
                 score = (value * point**_POINT_POWER * choice) ** 0.5
-                units.append(_Unit(len(units), turn, one.fact.kind, one.worth, forms, costs, score))
+                chinese = is_chinese(forms[0])
+                units.append(_Unit(len(units), turn, one.fact.kind, one.worth, forms, costs, score, chinese))
     return units
+
+
+def _doer(text: str, speaker: str | None, kind: StatementKind) -> str | None:
+    """The speaker, where a telegram need not say who it was: "raised the limit to 92", and not "lives in Lisbon"."""
+    from loom.memory.statements import StatementKind
+
+    if not speaker or text.startswith(speaker):
+        return None
+    about_people = (StatementKind.IDENTITY, StatementKind.PLACE, StatementKind.PREFERENCE, StatementKind.PRACTICE)
+    return None if kind in (*about_people, StatementKind.PLAN, StatementKind.EVENT) else speaker
+
+
+def _spread(units: list[_Unit]) -> None:
+    """Of each turn the best clause first: the others are worth a little less than they would be alone.
+
+    Not in Chinese, where clauses are shorter and it takes several to say one thing.
+    """
+    of_turn: dict[int, list[_Unit]] = {}
+    for unit in units:
+        of_turn.setdefault(id(unit.turn), []).append(unit)
+    for together in of_turn.values():
+        together.sort(key=lambda unit: (-unit.score / (unit.costs[_SHORTEST] + 1), unit.place))
+        for rank, unit in enumerate(together):
+            if not unit.chinese:
+                unit.score *= _NEXT_OF_TURN**rank
 
 
 def _newest(turns: list[Turn], weights: Model) -> list[tuple[Turn, Stated, bool]]:
@@ -419,6 +445,7 @@ def _newest(turns: list[Turn], weights: Model) -> list[tuple[Turn, Stated, bool]
 _LOOK_BACK = 40
 _FILLINGS = 3  # without what is told already, with it, and with what counting all of it together leaves
 _FEWEST_TOKENS = 5
+_FEWEST_TOKENS_CHINESE = 6
 
 
 def _value(one: Stated) -> float:
@@ -437,7 +464,7 @@ def _value(one: Stated) -> float:
 
 
 def _join_chains(units: list[_Unit]) -> None:
-    """Problem, solution, result: what a fix answers is worth as much as the fix, and what came of it nearly so."""
+    """Problem, solution, result: together they are worth more than alone, and what came of it as much as the fix."""
     from loom.memory.statements import StatementKind
 
     for number, unit in enumerate(units):
@@ -447,7 +474,8 @@ def _join_chains(units: list[_Unit]) -> None:
                 # A failed build is a problem too, where its solution stands beside it.
                 failed = other.kind is StatementKind.TEST and other.turn is unit.turn
                 if other.kind is StatementKind.ERROR or failed:
-                    other.score = unit.score = max(other.score, unit.score) * _CHAIN_BONUS
+                    other.score *= _CHAIN_BONUS
+                    unit.score *= _CHAIN_BONUS
                     unit.partner, other.partner = other, unit
                     break
             for other in units[number + 1 : number + 3]:
@@ -460,7 +488,8 @@ def _density(unit: _Unit) -> float:
 
     One of a few tokens is no bargain for being short: it hardly says anything.
     """
-    return unit.score / float((max(unit.cost, _FEWEST_TOKENS) + 1) ** 0.9)
+    fewest = _FEWEST_TOKENS_CHINESE if unit.chinese else _FEWEST_TOKENS
+    return unit.score / float((max(unit.cost, fewest) + 1) ** 0.95)
 
 
 def _chosen(units: list[_Unit], budget: int, counter: TokenCounter) -> list[_Unit]:
@@ -499,6 +528,33 @@ def _chosen(units: list[_Unit], budget: int, counter: TokenCounter) -> list[_Uni
                 room -= growth
                 break
     return chosen
+
+
+def _fitted(chosen: list[_Unit], units: list[_Unit], budget: int, counter: TokenCounter) -> tuple[str, int]:
+    """The summary of the chosen clauses and its tokens, with as few changes as keep it within the budget.
+
+    The parts were counted one by one, and together cost a little more or less. What had to go may leave room for
+    something shorter: without that up to a twelfth of the budget was not used.
+    """
+    text, tokens = _counted(chosen, counter)
+    while tokens > budget and chosen:
+        grown = [unit for unit in chosen if unit.costs[_SHORTEST] < unit.cost]
+        if grown:
+            min(grown, key=_density).level = _SHORTEST
+        else:
+            chosen.remove(min(chosen, key=_density))
+        text, tokens = _counted(chosen, counter)
+    taken = {*chosen}
+    others = [unit for unit in units if unit not in taken]
+    for unit in sorted(others, key=lambda unit: (-_density(unit), -unit.place)):
+        if unit.costs[_SHORTEST] + 1 <= budget - tokens:
+            unit.level = _SHORTEST
+            longer, more = _counted([*chosen, unit], counter)
+            if more <= budget:
+                chosen.append(unit)
+                chosen.sort(key=lambda unit: unit.place)
+                text, tokens = longer, more
+    return text, tokens
 
 
 def _named_in(text: str) -> frozenset[str]:
@@ -562,6 +618,9 @@ _COUNTED = (
 )
 
 
+_HAN_COUNTED = "〇零一二两三四五六七八九十百千万亿半第\\d"
+
+
 @cache
 def _shortening() -> _Shortening:
     """Compiled at first use: every store imports this module, and few summarise."""
@@ -609,7 +668,15 @@ def _shortening() -> _Shortening:
             "^那就(?!是)|"
             # "四十一个小时" must not become forty hours, nor "一个月" a month without its number.
             "(?<![〇零一二两三四五六七八九十百千万\\d第每])一[个种](?!月|半|小时|钟|星期|礼拜|季度|人|亿|世纪)|"
-            "这样|同时"
+            "这样|同时|"
+            # Words of manner that say nothing by themselves, but not where they are part of another word.
+            "^那(?![么边里儿时年天是几曲霸个种些台条张本位家件次回份套间栋辆只头根块片封笔批段面层场部项句期顿双对副棵颗])|"
+            "(?<![成早高低迁造将不])就(?![业医读近地算诊职餐寝位要绪])|"
+            f"(?<![{_HAN_COUNTED}这那几手门车火拖扫])把(?![握手关戏柄脉门控式])|"
+            f"(?<![不还只就要可总像但都正老而也于凡])是(?=[{_HAN_COUNTED}])|"
+            "(?<=[\\u4e00-\\u9fff])(?<![去到在从往来朝向])[这那]边|"
+            "(?<![首成古京大丰于花武])都(?![市会江匀])|(?<![归偿退交奉])还(?![款原清钱给价贷债是有剩书车回])|也(?![许门])|"
+            "(?<=[\\u4e00-\\u9fff])(?<![附沉执穿衣胶])着(?![火急陆色手装落重想迷力眼凉])"
         ),
         tail=re.compile(
             r"(?:, | )(?:so (?!that)|which means|meaning|but (?:that|it)'s|and that's|and it's|i think|haha|lol|"
@@ -620,8 +687,11 @@ def _shortening() -> _Shortening:
     )
 
 
-def _forms(said: str, machine: bool) -> tuple[str, str, str, str]:
-    """A clause at four lengths: as said, without padding, without light words, and as a telegram."""
+def _forms(said: str, machine: bool, doer: str | None = None) -> tuple[str, str, str, str]:
+    """A clause at four lengths: as said, without padding, without light words, and as a telegram.
+
+    The telegram does not begin with the name of the `doer`: who said it is told by its source.
+    """
     from loom.memory.statements import is_chinese
 
     parts = _shortening()
@@ -639,7 +709,10 @@ def _forms(said: str, machine: bool) -> tuple[str, str, str, str]:
         terse = parts.light_chinese.sub("", terse)
     terse = _tidy(terse)
     terse = terse if len(terse) >= 4 else short
-    telegram = _tidy((parts.telegram_chinese if chinese else parts.telegram).sub("", terse))
+    bare = terse
+    if doer is not None and terse.startswith(doer) and not terse.startswith(("'s", "’s", "的"), len(doer)):
+        bare = terse[len(doer) :].lstrip(" ,，")
+    telegram = _tidy((parts.telegram_chinese if chinese else parts.telegram).sub("", bare))
     return said, short, terse, telegram if len(telegram) >= 4 else terse
 
 

@@ -1,8 +1,9 @@
 """The thesaurus: other words for those of a question, in English, in Chinese and across.
 
-Two texts beside this module hold groups of words that people use for the same thing, a group a line. Here they are
-looked up: which words of a question have others, which these are, and how sure it is that they mean the same. What
-that is worth in a score is not decided here. Read at the first question; English words are analysed as they come up.
+Texts beside this module hold groups of words that people use for the same thing, a group a line, and kinds with what
+belongs to them ("pet: dog, cat"): a question names the kind, a memory the thing. Here they are looked up: which words
+of a question have others, which these are, and how sure it is that they mean the same. What that is worth in a score
+is not decided here. Read at the first question; English words are analysed as they come up.
 """
 
 from __future__ import annotations
@@ -26,6 +27,10 @@ _LONGEST_PHRASE = 4
 # Of one word's others the surest, and of one question's words the first: what a question may cost is bounded.
 _MOST_OTHERS = 12
 _MOST_CONCEPTS = 16
+# What belongs to a kind is one thing of many, and mostly another one is meant.
+_MOST_MEMBERS = 48
+_MEMBER = 0.7
+_MEMBERS_FOLLOW = ": "
 # One character is mostly a part of some longer word, and what is left of "day off" is mostly some other day.
 _PART = 0.5
 # A Chinese word of so many characters is made of words that have others of their own.
@@ -57,7 +62,10 @@ class Thesaurus:
     """Groups of words, looked up by the words of a question."""
 
     def __init__(self, groups: Sequence[str]) -> None:
-        """`groups` hold words as they are written, separated by a comma and a space; one may stand in several."""
+        """`groups` hold words as they are written, separated by a comma and a space; one may stand in several.
+
+        Behind a colon stand the things that belong to a kind: the kind has them as others, and not they the kind.
+        """
         self._groups = groups
         self._unspaced: dict[str, list[int]] = {}
         # By their first letters: stems are made of the few words that a question could mean, when it comes.
@@ -66,7 +74,7 @@ class Thesaurus:
         self._known: dict[tuple[tuple[str, ...], tuple[int, ...]], tuple[Alternative, ...]] = {}
         unspaced, spaced = self._unspaced, self._spaced
         for number, group in enumerate(groups):
-            for word in group.lower().split(", "):
+            for word in group.partition(_MEMBERS_FOLLOW)[0].lower().split(", "):
                 if word.isascii():
                     spaced.setdefault(word[:_KEY_LETTERS], []).append((word, number))
                 else:
@@ -137,16 +145,27 @@ class Thesaurus:
         known = self._known.get(key)
         if known is not None:
             return known
-        shared = Counter(other for number in set(numbers) for other in set(self._groups[number].split(", ")))
-        senses = len(set(numbers))
+        groups = [self._groups[number] for number in dict.fromkeys(numbers)]
+        senses = [group for group in groups if _MEMBERS_FOLLOW not in group]
+        shared = Counter(other for group in senses for other in set(group.split(", ")))
         found: dict[tuple[str, ...], Alternative] = {}
         for other in sorted(shared, key=lambda one: (-shared[one], one)):
             terms, sureness = _read(other)
             if terms and not set(terms) <= set(own):
-                found.setdefault(terms, Alternative(other, terms, sureness * math.sqrt(shared[other] / senses)))
-        best = tuple(sorted(found.values(), key=lambda one: -one.weight)[:_MOST_OTHERS])
-        self._known[key] = best
-        return best
+                found.setdefault(terms, Alternative(other, terms, sureness * math.sqrt(shared[other] / len(senses))))
+        best = sorted(found.values(), key=lambda one: -one.weight)[:_MOST_OTHERS]
+        known = self._known[key] = (*best, *self._members(own, groups, {one.terms for one in best}))
+        return known
+
+    def _members(
+        self, own: tuple[str, ...], groups: Sequence[str], others: set[tuple[str, ...]]
+    ) -> Iterator[Alternative]:
+        """What belongs to the kinds among these groups and is not among the others, the first in each line first."""
+        listed = [group.partition(_MEMBERS_FOLLOW)[2].split(", ") for group in groups if _MEMBERS_FOLLOW in group]
+        for member in islice(dict.fromkeys(chain.from_iterable(listed)), _MOST_MEMBERS):
+            terms, sureness = _read(member)
+            if terms and terms not in others and not set(terms) <= set(own):
+                yield Alternative(member, terms, _MEMBER * sureness)
 
 
 def _may_have_others(token: Token, place: int) -> bool:
@@ -179,7 +198,7 @@ def _run_terms(run: str) -> list[str]:
 def shipped() -> Thesaurus:
     """The one of this package."""
     groups: list[str] = []
-    for name in ("thesaurus.zh.txt", "thesaurus.en.txt"):
+    for name in ("thesaurus.zh.txt", "thesaurus.en.txt", "thesaurus.kinds.zh.txt", "thesaurus.kinds.en.txt"):
         lines = (pkgutil.get_data(__package__, name) or b"").decode("utf-8").splitlines()
         groups += [line for line in lines if line and line[0] != "#"]
     return Thesaurus(groups)

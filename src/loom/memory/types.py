@@ -13,6 +13,7 @@ from loom.memory.thesaurus import Concept
 from loom.protocol import Task, new_id, utc_now
 from loom.storage.analysis import own_words
 from loom.storage.base import Record
+from loom.storage.naming import entity_marks, entity_name
 from loom.storage.words import terms
 
 __all__ = [
@@ -285,6 +286,7 @@ class Hit:
     seq: int = field(repr=False, default=0)
     link_terms: tuple[str, ...] = field(repr=False, default=())
     concepts: tuple[Concept, ...] = field(repr=False, default=())
+    shares_session: bool = field(repr=False, default=False)
 
     @property
     def relevance(self) -> float:
@@ -314,13 +316,23 @@ class Hit:
             elif name == "meaning":
                 reasons.append(f"meaning {value:.2f}{place}")
             elif name == "links":
-                shared = _shared(self.link_terms, present)
-                reasons.append(f"shares {', '.join(shared)} with other hits{place}" if shared else f"links{place}")
+                reasons.append(self._tie(present) + place)
             elif name in _REASONS:
                 reasons.append(_REASONS[name] + place)
         if self.copies > 1:
             reasons.append(f"said {self.copies} times")
         return "; ".join(reasons)
+
+    def _tie(self, present: set[str]) -> str:
+        """What it has in common with others that were found."""
+        marks = {mark: name for mark in entity_marks(self.content, self.metadata) if (name := entity_name(mark))}
+        shared = _shared(tuple(term for term in self.link_terms if term not in marks), present)
+        shared += [marks[mark] for mark in self.link_terms if mark in marks]
+        if shared:
+            return f"shares {', '.join(shared)} with other hits"
+        if self.shares_session:
+            return "of one session with other hits"
+        return f"said by {self.name}, who said other hits" if self.name else "tied to other hits"
 
     def _in_other_words(self, present: set[str]) -> list[str]:
         """Which words stand there for which of the question's."""
@@ -339,6 +351,7 @@ _REASONS = {
     "role": "said in the role that the question means",
     "time": "of the time that the question names",
     "dated": "names a time",
+    "answer": "names what is asked for",
     "order": "in the order that is asked for",
     "phrase": "holds the quoted words",
     "reranked": "the reranker's choice",

@@ -12,8 +12,9 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from loom.storage import times, words
+from loom.storage import naming, times, words
 from loom.storage.archive import CONTENT
+from loom.storage.naming import answer_marks, entity_marks, only_asks
 from loom.storage.times import time_terms
 from loom.storage.words import terms
 
@@ -21,23 +22,29 @@ __all__ = [
     "ANALYSIS_VERSION",
     "FOUND_BY",
     "IS_QUESTION",
+    "ONLY_ASKS",
     "attached",
     "embedded_text",
     "index_terms",
+    "mapping",
     "own_words",
     "role_mark",
     "speaker_mark",
+    "speaker_marks",
 ]
 
 _MARKS_VERSION = 1
 # Each of them only grows, and so does their sum.
-ANALYSIS_VERSION = words.ANALYZER_VERSION + times.TIMES_VERSION + _MARKS_VERSION
+ANALYSIS_VERSION = words.ANALYZER_VERSION + times.TIMES_VERSION + naming.NAMING_VERSION + _MARKS_VERSION
 
 FOUND_BY = f"SELECT r.seq, r.name, r.role, r.created_at, r.metadata, ifnull({CONTENT}, '') FROM records r"
 """SQL for what `index_terms` takes of a record, behind its number."""
 
 IS_QUESTION = "\x1f?"
-"""The mark of a text that asks and does not tell."""
+"""The mark of a text that ends in a question."""
+
+ONLY_ASKS = "\x1f??"
+"""The mark of one that tells next to nothing besides."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -65,15 +72,25 @@ _OPAQUE_VALUES = ("http://", "https://", "data:", "file://")
 
 def index_terms(name: str | None, role: str | None, created_at: int, metadata: str | None, content: str) -> list[str]:
     """Every term and mark of a record, as its row in the database holds it (times in microseconds, JSON)."""
-    found = terms(own_words(name, _mapping(metadata), content))
+    more = mapping(metadata)
+    found = terms(own_words(name, more, content))
+    marks = answer_marks(content, found)
     found += time_terms(content, _moment(created_at))
-    if name:
-        found += [speaker_mark(term) for term in dict.fromkeys(terms(name))]
+    found += marks
+    found += entity_marks(content, more)
+    found += speaker_marks(name)
     if role:
         found.append(role_mark(role))
     if content.rstrip()[-1:] in "?？":
         found.append(IS_QUESTION)
+        if only_asks(content):
+            found.append(ONLY_ASKS)
     return found
+
+
+def speaker_marks(name: str | None) -> list[str]:
+    """The marks of what this speaker said, one for each term of the name."""
+    return [speaker_mark(term) for term in dict.fromkeys(terms(name))] if name else []
 
 
 def speaker_mark(term: str) -> str:
@@ -95,13 +112,14 @@ def own_words(name: str | None, metadata: Mapping[str, Any], content: str) -> st
 
 def embedded_text(name: str | None, metadata: str | None, content: str) -> str:
     """The text that stands for a record's meaning, of its columns."""
-    return own_words(name, _mapping(metadata), content)
+    return own_words(name, mapping(metadata), content)
 
 
 # Whether a row is whole is for its checksum to say, when it is read; a damaged one must not stop the index.
 
 
-def _mapping(metadata: str | None) -> Mapping[str, Any]:
+def mapping(metadata: str | None) -> Mapping[str, Any]:
+    """The metadata of a row."""
     try:
         found = json.loads(metadata) if metadata else {}
     except ValueError:

@@ -274,8 +274,10 @@ class Candidates:
     terms of other words that some record holds. `meaning` is the cosine, NaN where there is no vector. `links` is
     like `words`, for terms that the best records have in common with others.
     `following` is the place of the next record of the same conversation, -1 where it is not here, and `closeness`
-    (0 to 1) says how much that one has to do with this. Times are microseconds since 1970. `passed_over` is what the
-    words found and no filter but the one for derived and older versions left out, with its score, best first.
+    (0 to 1) says how much that one has to do with this. `sessions` and `speakers` number the sessions and speakers
+    that several of these are of, -1 for a record that has none or shares it with nobody here. Times are microseconds
+    since 1970. `passed_over` is what the words found and no filter but the one for derived and older versions left
+    out, with its score, best first.
     """
 
     keys: npt.NDArray[np.int64]
@@ -293,6 +295,8 @@ class Candidates:
     links: npt.NDArray[np.float64]
     following: npt.NDArray[np.intp]
     closeness: npt.NDArray[np.float64]
+    sessions: npt.NDArray[np.intp]
+    speakers: npt.NDArray[np.intp]
     created_at: npt.NDArray[np.int64]
     tokens: npt.NDArray[np.int64]
     importance: npt.NDArray[np.float64]

@@ -22,6 +22,7 @@ __all__ = [
     "Token",
     "content_terms",
     "irregular_beginnings",
+    "is_function_word",
     "query_terms",
     "simplified",
     "spoken",
@@ -123,7 +124,7 @@ def tokens(text: str) -> Iterator[Token]:
                 run = token if _TRADITIONAL.isdisjoint(token) else token.translate(_TO_SIMPLIFIED)
                 yield Token(run, (), True, False)
             else:
-                yield Token(token, _TOKEN_TERMS[token], False, _is_function_word(token, True))
+                yield Token(token, _TOKEN_TERMS[token], False, is_function_word(token))
 
 
 @cache
@@ -153,7 +154,7 @@ def query_terms(text: str) -> dict[str, float]:
             if token[0] >= _FIRST_UNSPACED and _beyond_ascii()[1](token):
                 run = token if _TRADITIONAL.isdisjoint(token) else token.translate(_TO_SIMPLIFIED)
                 characters += _add_unspaced(run, weights)
-            elif not _is_function_word(token, capitals_mean_names):
+            elif not is_function_word(token, capitals_mean_names):
                 weight = 1.0
                 for term in _TOKEN_TERMS[token]:
                     weights[term] = weights.get(term, 0.0) + weight
@@ -576,7 +577,8 @@ _FUNCTION_WORDS = frozenset(_FUNCTION_WORD_LIST.split())
 _FUNCTION_ACRONYMS = frozenset(("IT", "US", "WHO", "AM", "OR", "IN", "IS", "AS", "SO", "NO", "HIS", "CAN"))
 
 
-def _is_function_word(token: str, capitals_mean_names: bool) -> bool:
+def is_function_word(token: str, capitals_mean_names: bool = True) -> bool:
+    """Whether a question drops this word, as it is written."""
     word = token.casefold()
     if "'" in word:
         host, _, clitic = word.rpartition("'")

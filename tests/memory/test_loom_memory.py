@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+import loom
 from loom.errors import Closed, IdConflict, InvalidInput, OverBudget, ReadOnly, SettingsConflict
 from loom.events import EventBus
 from loom.memory import Fact, FactType, MemoryTier, TaskSummary
@@ -232,6 +233,26 @@ def test_l1_keeps_the_newest_tasks_that_fit_and_gives_them_in_their_order() -> N
         assert memory.get_stats()["l1_token_usage"] == 45
         memory.add_task(task("exact", 50))
         assert ids(memory.get_l1_tasks()) == ["texact"]
+
+
+def test_the_window_follows_what_others_do_to_its_records(tmp_path: Path) -> None:
+    path = tmp_path / "a.loom"
+    with loom.open(path, embedder="none", derive=False) as memory, loom.open(path, embedder="none") as other:
+        for number in range(4):
+            memory.remember(f"note {number}", id=f"n{number}", metadata={"seen": [number]})
+        first = memory.manager.get_l1_tasks()
+        first[0].metadata["seen"].append("mine alone")
+        first[1].parameters["content"] = "changed"
+        other.forget("n2")
+        other.update("n3", "note 3, corrected")
+        other.remember("note 4")
+        now = memory.manager.get_l1_tasks()
+        texts = [task.parameters["content"] for task in now]
+        assert texts == ["note 0", "note 1", "note 3, corrected", "note 4"]
+        assert now[0].metadata["seen"] == [0]
+        memory.forget("n0")
+        assert [task.parameters["content"] for task in memory.manager.get_l1_tasks(2)] == texts[2:]
+        assert [task.parameters["content"] for task in memory.manager.get_l1_tasks()] == texts[1:]
 
 
 def test_nothing_stays_in_l1_that_is_older_than_what_has_left() -> None:

@@ -164,6 +164,7 @@ class Tiers:
         self._state = _State(None, settings, TierRules.of(settings))
         self._observer = observer
         self._tuning: Tuning | None = None
+        self._recent: dict[int, Record] = {}
 
     # -- what holds ----------------------------------------------------------------------------------
 
@@ -205,6 +206,22 @@ class Tiers:
             state = state._replace(revision=revision)
         self._state = state  # at once, so that no thread sees new settings with old rules
         return state.rules
+
+    # -- reading -------------------------------------------------------------------------------------
+
+    def recent(self, numbers: Iterable[int]) -> dict[int, Record]:
+        """Records that are in the window. They are asked for with every prompt, so those that were read before are
+        not read again: a record never changes, and one that is superseded or forgotten is in the window no longer."""
+        wanted, known = [*numbers], self._recent
+        found = {number: known[number] for number in wanted if number in known}
+        found |= self.store.records([number for number in wanted if number not in found])
+        if len(found) >= len(known) or known.keys().isdisjoint(found):
+            self._recent = found  # and nothing else: what has left is let go
+        return found
+
+    def let_go(self) -> None:
+        """Hold no text any longer."""
+        self._recent = {}
 
     # -- writing -------------------------------------------------------------------------------------
 

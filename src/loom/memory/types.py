@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -404,7 +405,10 @@ def record_as_summary(record: Record, sources: Sequence[str]) -> StoredSummary:
 
 
 def record_as_task(record: Record) -> Task:
-    """A record as the task it was, or, of what was no task, as one: its kind is the action, its text a parameter."""
+    """A record as the task it was, or, of what was no task, as one: its kind is the action, its text a parameter.
+
+    It shares nothing with the record.
+    """
     if record.kind == MemoryType.TASK and isinstance(record.data, Mapping):
         return Task.from_dict(record.data)
     said = {"content": record.content, "role": record.role, "name": record.name}
@@ -415,7 +419,7 @@ def record_as_task(record: Record) -> Task:
         session_id=record.session_id,
         source_agent=record.name or "",
         created_at=record.created_at,
-        metadata={**record.metadata, "importance": record.importance},
+        metadata={**copy.deepcopy(record.metadata), "importance": record.importance},
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, Generic, TypeVar
 
 from loom.errors import InvalidInput
@@ -41,7 +41,7 @@ class MemoryLayer(ABC, Generic[Item]):
         held = self._held()
         if self.by_arrival and limit is not None and session_id is None:
             held = dict(list(held.items())[-limit:])  # only what is given back is read
-        found = self._tiers.store.records(held)
+        found = self._read(held)
         records = [found[seq] for seq in held if seq in found]
         return self._items([one for one in records if session_id in (None, one.session_id)], held, limit)
 
@@ -79,6 +79,9 @@ class MemoryLayer(ABC, Generic[Item]):
         """Number and size of each record in the tier, oldest arrival first."""
         residents = self._tiers.store.residents(self._tiers.node, self.tier)
         return {one.record: one.tokens for one in residents}
+
+    def _read(self, numbers: Iterable[int]) -> dict[int, Record]:
+        return self._tiers.store.records(numbers)
 
     @abstractmethod
     def _items(self, records: Sequence[Record], sizes: Mapping[int, int], limit: int | None) -> list[Item]:

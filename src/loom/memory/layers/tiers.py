@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from loom.memory.layers.base import MemoryLayer
 from loom.memory.summarizer import stand_in, stand_in_task
@@ -27,6 +27,9 @@ class TokenBudgetLayer(MemoryLayer[Task]):
 
     def _held(self) -> dict[int, int]:
         return dict(reversed(self._tiers.store.window(self._tiers.node)))
+
+    def _read(self, numbers: Iterable[int]) -> dict[int, Record]:
+        return self._tiers.recent(numbers)
 
     def _items(self, records: Sequence[Record], sizes: Mapping[int, int], limit: int | None) -> list[Task]:
         return [

@@ -49,7 +49,7 @@ _START = datetime(2025, 1, 1, tzinfo=UTC)
 _LEVEL = 9
 _LEAST_MB_S = 500.0
 _LARGEST_LOSS = 0.02
-_DICTIONARIES = (16 * 1024, 64 * 1024)  # as an archive of one megabyte has them, and the largest
+_DICTIONARIES = (16 * 1024, 32 * 1024)  # as an archive of one megabyte has them, and the largest
 
 
 @dataclass(frozen=True, slots=True)

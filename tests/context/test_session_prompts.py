@@ -86,14 +86,14 @@ def test_most_of_a_long_conversations_prompts_are_beginnings_of_the_next(memory:
         shares.append(same / now.tokens)
         rewrites += now.prefix == 0
         before = now
-    assert sum(shares) / len(shares) > 0.65  # every turn asks, and what is shown once takes up to 30 %
+    assert sum(shares) / len(shares) > 0.65  # every turn asks, and what is shown once takes a quarter and more
     assert 1 <= rewrites < 6
 
 
 def test_a_full_prompt_keeps_the_quotations_it_begins_with_and_the_end_of_the_conversation(memory: Memory) -> None:
     cuts = 0
     before = ask(memory, 0)
-    for number in range(1, 40):
+    for number in range(1, 60):
         now = ask(memory, number)
         assert now[: now.prefix] == before[: now.prefix]
         if any("the window is full" in note for note in now.notes) and now.prefix:

@@ -61,7 +61,7 @@ class Continuation:
     """
 
     append: float = 0.003
-    aside: float = 0.30
+    aside: float = 0.24
     worth: float = 0.45
     dear: float = 0.10
     unasked: float = 0.05

@@ -60,9 +60,10 @@ _CACHED_BLOCKS = 16
 # 5 to 10. It is made again when the archive has grown so many times.
 _DICTIONARY_FROM = 16 * BLOCK_BYTES
 _DICTIONARY_GROWTH = 4
-# It is stored too, in half its size: 16 KB for the first megabyte, and the largest from 4 MB on.
+# It is stored too, in half its size: 16 KB for the first megabyte, and the largest from 2 MB on. A larger one makes
+# reading slower: 683 MB/s without, 534 with 16 KB, 479 with 64.
 _DICTIONARY_SHARE = 64
-_LARGEST_DICTIONARY = 64 * 1024
+_LARGEST_DICTIONARY = 32 * 1024
 _SAMPLE_BYTES = 4 * BLOCK_BYTES
 # A block of very short texts has at most so many of them, and a piece of work looks at no more.
 _MOST_RECORDS = 2000

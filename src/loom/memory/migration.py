@@ -209,15 +209,19 @@ class Tiers:
 
     # -- reading -------------------------------------------------------------------------------------
 
+    def window(self) -> dict[int, int]:
+        """Number and size of each record in the window, oldest first. What has left it is let go."""
+        held = dict(reversed(self.store.window(self.node)))
+        self._recent = {number: record for number, record in self._recent.items() if number in held}
+        return held
+
     def recent(self, numbers: Iterable[int]) -> dict[int, Record]:
         """Records that are in the window. They are asked for with every prompt, so those that were read before are
         not read again: a record never changes, and one that is superseded or forgotten is in the window no longer."""
         wanted, known = [*numbers], self._recent
-        found = {number: known[number] for number in wanted if number in known}
-        found |= self.store.records([number for number in wanted if number not in found])
-        if len(found) >= len(known) or known.keys().isdisjoint(found):
-            self._recent = found  # and nothing else: what has left is let go
-        return found
+        read = self.store.records([number for number in wanted if number not in known])
+        self._recent = known | read
+        return {number: known[number] for number in wanted if number in known} | read
 
     def let_go(self) -> None:
         """Hold no text any longer."""

@@ -26,7 +26,7 @@ class TokenBudgetLayer(MemoryLayer[Task]):
     tier = MemoryTier.L1
 
     def _held(self) -> dict[int, int]:
-        return dict(reversed(self._tiers.store.window(self._tiers.node)))
+        return self._tiers.window()
 
     def _read(self, numbers: Iterable[int]) -> dict[int, Record]:
         return self._tiers.recent(numbers)

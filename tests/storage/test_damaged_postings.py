@@ -11,6 +11,8 @@ import loom
 from loom.storage.projections import index_folder
 from loom.storage.segments import open_segment, write_segment
 
+pytestmark = pytest.mark.usefixtures("both_ways")
+
 
 @pytest.mark.parametrize("read_only", [False, True])
 def test_postings_that_point_nowhere_are_made_again_from_the_records(tmp_path: Path, read_only: bool) -> None:

@@ -20,6 +20,8 @@ from loom.storage import text_index
 from loom.storage.segments import DamagedSegment, Segment, open_segment, write_segment
 from loom.storage.text_index import K1, SILENT, B, TextIndex, TextTail, build, merge, term_hash, without
 
+pytestmark = pytest.mark.usefixtures("both_ways")
+
 Corpus = dict[int, list[str]]
 Answer = list[tuple[int, float]]
 

@@ -16,13 +16,14 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
-from itertools import pairwise
+from itertools import pairwise, repeat
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from loom.errors import InvalidInput
+from loom.storage.kernels import KERNELS, SOURCE, Lists, address
 from loom.storage.segments import DamagedSegment, Segment
 
 __all__ = ["K1", "SILENT", "B", "TextIndex", "TextTail", "build", "merge", "term_hash", "without"]
@@ -353,6 +354,12 @@ class _SegmentSource:
         contributions *= weight
         return contributions
 
+    def impacts(self, statistics: _Statistics) -> Scores:
+        """What each code stands for, as `contributions` keeps it."""
+        if self._table is None or self._table[0] != statistics:
+            self._table = (statistics, _impacts(self._pair_frequencies, self._pair_lengths, statistics))
+        return self._table[1]
+
 
 class _TailSource:
     """What one query sees of the tail: a copy, in order of the keys, that later writes do not change."""
@@ -399,11 +406,14 @@ class _TailSource:
         self._impacts: Scores | None = None
 
     def contributions(self, codes: Array, weight: Weight, statistics: _Statistics) -> Scores:
-        if self._impacts is None:
-            self._impacts = _impacts(self._frequencies, self._lengths, statistics)
-        contributions: Scores = self._impacts.take(codes)
+        contributions: Scores = self.impacts(statistics).take(codes)
         contributions *= weight
         return contributions
+
+    def impacts(self, statistics: _Statistics) -> Scores:
+        if self._impacts is None:
+            self._impacts = _impacts(self._frequencies, self._lengths, statistics)
+        return self._impacts
 
 
 _Source = _SegmentSource | _TailSource
@@ -469,6 +479,12 @@ class _Ranks:
         np.cumsum(counts[:-1], dtype=np.uint32, out=self._before[slot, 1:])
         self._slots[first, last] = slot
         return slot
+
+    def addresses(self) -> tuple[int, int, int]:
+        """Where the bits and the counts of all lists lie, and how many words each list has."""
+        if self._bits is None or self._before is None:
+            return 0, 0, 0
+        return address(self._bits), address(self._before), self._width
 
     def find(self, slots: Numbers, wanted: Array) -> tuple[Numbers, Numbers, Numbers]:
         """Which of the lists hold which of the documents, list by list, and at what place of the list."""
@@ -838,7 +854,9 @@ class TextIndex:
             numbers = plan.numbers(keys)
             places = keys.searchsorted(plan.keys(numbers))
             chosen = [rows[term.name] for term in plan.asked]
-            if chosen:
+            if chosen and len(places) == len(keys) and (places[1:] > places[:-1]).all():  # mostly
+                table[chosen] = plan.contributions(numbers)
+            elif chosen:
                 # Added: what the tail held before it came into a segment still has a number there, and adds nothing.
                 np.add.at(table, np.ix_(np.array(chosen), places), plan.contributions(numbers))
         except IndexError as error:
@@ -908,6 +926,16 @@ class TextIndex:
 
 def _by_weight(entry: tuple[bool, float, int, _Term]) -> tuple[bool, float, int]:
     return entry[:3]
+
+
+def _packed(source: _Source, base: int, impacts: Scores) -> bytes:
+    """A source as the kernels take it."""
+    documents, codes = source.documents, source.codes
+    bits_at, before_at, width = (0, 0, 0) if source.ranks is None else source.ranks.addresses()
+    return SOURCE.pack(
+        address(documents), address(codes), address(impacts), bits_at, before_at,
+        len(documents), codes.itemsize, len(impacts), source.count, base, width,
+    )  # fmt: skip
 
 
 class _Plan:
@@ -994,6 +1022,9 @@ class _Plan:
             if not spans:
                 continue
             wanted = (numbers[begin:end] - self._bases[i]).astype(np.uint32)
+            if KERNELS is not None:
+                KERNELS.look_up(self._lists_of(i, spans, repeat(0)), wanted, scores[begin:end], 0)
+                continue
             step = max(_LOOKS // len(spans), 64)
             for start in range(0, len(wanted), step):
                 part = slice(begin + start, begin + min(start + step, len(wanted)))
@@ -1038,9 +1069,36 @@ class _Plan:
             wanted = (numbers[begin:end] - self._bases[i]).astype(np.uint32)
             rows_of = [row for row, term in enumerate(self.asked) for entry in term.lists if entry[0] == i]
             spans = [(term.weight, entry) for term in self.asked for entry in term.lists if entry[0] == i]
+            if KERNELS is not None:
+                KERNELS.look_up(self._lists_of(i, spans, rows_of), wanted, table[:, begin:], len(numbers))
+                continue
             for rows, columns, values in self._found(source, spans, wanted):
                 table[np.array(rows_of).take(rows), begin + columns] = values
         return table
+
+    def _lists(self, pending: Iterable[_Pending]) -> Lists:
+        """All postings of these terms, for a kernel to read."""
+        spans, weights = array("q"), array("d")
+        for weight, lists in pending:
+            for source, first, last in lists:
+                spans.extend((source, first, last, -1, 0))
+                weights.append(weight)
+        return self._packed(spans, weights, self._sources)
+
+    def _lists_of(self, source: int, spans: Sequence[tuple[float, _List]], rows: Iterable[int]) -> Lists:
+        """Lists of one source, for a kernel to look into: as bits those that are kept so."""
+        ranks, documents = self._sources[source].ranks, self._sources[source].documents
+        slots = repeat(-1) if ranks is None else ranks.slots(documents, [entry for _, entry in spans])
+        numbers = array("q")
+        for (_, (_, first, last)), slot, row in zip(spans, slots, rows, strict=False):
+            numbers.extend((0, first, last, slot, row))
+        weights = array("d", [weight for weight, _ in spans])
+        return self._packed(numbers, weights, self._sources[source : source + 1])
+
+    def _packed(self, spans: array[int], weights: array[float], sources: Sequence[_Source]) -> Lists:
+        impacts = [source.impacts(self._statistics) for source in sources]
+        packed = b"".join(map(_packed, sources, self._bases, impacts))
+        return Lists(packed, spans, weights, (sources, impacts))
 
     def best(self, numbers: Numbers, scores: Scores, limit: int) -> tuple[Keys, Scores]:
         """Keys and scores of the best of these documents (any order) with a score above zero."""
@@ -1078,6 +1136,9 @@ class _Plan:
         best must reach (`goal`), so it is known from then on how far the others must be read: until what is left
         is a part of that, and few documents are near enough to it to be worth a look into the lists left.
         """
+        if sums.is_quick(self.postings):
+            self._read(sums, self._unread)
+            return sums.select_all(sums.threshold(limit))
         position = 0
         numbers = np.empty(0, dtype=np.intp)
         while position < len(self.terms) and len(numbers) < limit:
@@ -1109,8 +1170,16 @@ class _Plan:
         while position < len(self.terms) and (not size or size + self.terms[position].frequency <= most):
             size += self.terms[position].frequency
             position += 1
-        sums.add(self._postings(self._pending(first, position)), position - first)
+        self._read(sums, self._pending(first, position))
         return position
+
+    def _read(self, sums: _Sums, pending: Sequence[_Pending]) -> None:
+        """Sum up these postings."""
+        size = sum([last - first for _, lists in pending for _, first, last in lists])
+        if sums.is_quick(size):
+            sums.add_lists(self._lists(pending))
+        else:
+            sums.add(self._postings(pending), len(pending))
 
     def _reaching(self, goal: float, numbers: Numbers, scores: Scores, position: int) -> tuple[Numbers, Scores]:
         """Those of the documents that reach the goal with the terms from `position` on, and their scores."""
@@ -1131,10 +1200,10 @@ class _Plan:
             left -= self.terms[position].frequency
             position += 1
         pending = self._pending(position)
-        sums.add(self._postings(self._pending(0, position)), position)
+        self._read(sums, self._pending(0, position))
         if pending and left:
             newest, older = self._newest(self.terms[position], left)
-            sums.add(self._postings([_Pending(pending[0].weight, newest)]), 1)
+            self._read(sums, [_Pending(pending[0].weight, newest)])
             pending = [_Pending(pending[0].weight, older), *pending[1:]]
         size = max(bounds.shortlist, limit)
         numbers, scores = sums.select_all(sums.threshold(size))
@@ -1252,6 +1321,16 @@ class _Sums:
             self._scores.fill(-math.inf)
             self._scores[among] = 0.0
 
+    def is_quick(self, postings: int) -> bool:
+        """Whether so many more are best read by a kernel, which goes over all sums: not where they are few."""
+        return KERNELS is not None and (self._dense or _DENSE_FROM * (self._read + postings) > len(self._scores))
+
+    def add_lists(self, lists: Lists) -> None:
+        """As `add`, by a kernel."""
+        assert KERNELS is not None
+        self._dense = True
+        KERNELS.add(lists, self._scores)
+
     def add(self, postings: Sequence[tuple[Numbers, Scores]], terms: int) -> None:
         """Add contributions (above zero) in this order. A document stands once for each of the `terms`."""
         self._read += sum([len(numbers) for numbers, _ in postings])
@@ -1296,20 +1375,24 @@ class _Sums:
     def _sums(self) -> Scores:
         return self._scores if self._dense else self._scores.take(self._documents())
 
-    def threshold(self, limit: int, least: float = 0.0) -> float:
-        """The sum of the document at place `limit`; 0.0 if fewer have more than `least`."""
+    def threshold(self, limit: int) -> float:
+        """The sum of the document at place `limit`; 0.0 if fewer have one above zero."""
+        if self._dense and KERNELS is not None:
+            return KERNELS.threshold(self._scores, limit)
         sums = self._sums()
         width = len(sums) // 64
         if self._dense and width >= limit:
             # Each of the `limit` best groups has a document of at least the lowest of their maxima. Only
             # documents that reach it matter, and these are few: an eighth of the time of a full partition.
             reached = _threshold(sums[: 64 * width].reshape(64, width).max(axis=0), limit)
-            if reached > least:
+            if reached > 0.0:
                 return _threshold(sums.take((sums >= reached).nonzero()[0]), limit)
-        return _threshold(sums.take((sums > least).nonzero()[0]), limit)
+        return _threshold(sums.take((sums > 0.0).nonzero()[0]), limit)
 
     def select(self, lowest: float, most: int | None) -> tuple[Numbers, Scores] | None:
         """The documents, in any order, whose sum is above zero and not below `lowest`; None if over `most`."""
+        if self._dense and KERNELS is not None and most is None:
+            return KERNELS.select(self._scores, lowest)
         sums = self._sums()
         chosen = sums >= lowest if lowest > 0.0 else sums > 0.0
         if most is not None and np.count_nonzero(chosen) > most:

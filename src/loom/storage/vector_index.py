@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from loom.errors import InvalidInput, WrongDimension
+from loom.storage.kernels import KERNELS, Coded, Looks
 from loom.storage.segments import DamagedSegment, Segment
 
 __all__ = ["CODE_VERSION", "VectorIndex", "VectorTail", "build", "merge", "unit_float16", "without"]
@@ -272,9 +273,7 @@ class VectorIndex:
             held, matrix, count = self.tail._content
             chosen.append((held, matrix, np.flatnonzero(_is_among(held[:count], keys))))
         found = [np.empty(0, dtype=np.int64), *[held[rows] for held, _, rows in chosen]]
-        scores = [np.empty(0, dtype=np.float64)]
-        for _, vectors, rows in chosen:
-            scores.extend(_cosines(vectors[rows[step]], asked.exact) for step in _steps(rows.size, self.dimensions))
+        scores = [np.empty(0), *[_cosines(vectors, rows, asked.exact) for _, vectors, rows in chosen]]
         return np.concatenate(found), np.concatenate(scores)
 
 
@@ -293,12 +292,13 @@ class _Query:
 
 @dataclass(frozen=True, slots=True)
 class _Nominees:
-    """Rows of one part with their cosine in float32, near enough to choose whom to score exactly."""
+    """Rows of one part with their cosines: exact, or in float32, near enough to choose whom to score exactly."""
 
     keys: Keys
     vectors: Array
     rows: Rows | None
-    nearly: Floats
+    cosines: Floats | Doubles
+    exact: bool = False
 
 
 def _prepare(query: Array, limit: int, dimensions: int) -> _Query:
@@ -318,34 +318,45 @@ def _prepare(query: Array, limit: int, dimensions: int) -> _Query:
 def _best(nominees: Sequence[_Nominees], asked: _Query) -> tuple[Keys, Doubles]:
     """The best of all parts, scored exactly."""
     floor = -np.inf
-    total = sum(part.nearly.size for part in nominees)
+    total = sum(part.cosines.size for part in nominees)
     if total > asked.limit:
-        nearly = np.concatenate([part.nearly for part in nominees])
+        nearly = np.concatenate([part.cosines for part in nominees])
         # float32 sums differ from the exact cosine by the rounding of the sum and by the length of the row.
         margin = 2 * (_UNIT_TOLERANCE + asked.exact.size * 2.0**-23)
         floor = float(np.partition(nearly, total - asked.limit)[total - asked.limit]) - margin
     keys = [np.empty(0, dtype=np.int64)]
     scores = [np.empty(0, dtype=np.float64)]
     for part in nominees:
-        near = np.flatnonzero(part.nearly >= floor)
+        near = (part.cosines >= floor).nonzero()[0]
         rows = near if part.rows is None else part.rows[near]
         keys.append(part.keys[rows])
-        scores.extend(_cosines(part.vectors[rows[step]], asked.exact) for step in _steps(rows.size, asked.exact.size))
+        cosines = part.cosines[near] if part.exact else _cosines(part.vectors, rows, asked.exact)
+        scores.append(np.asarray(cosines, dtype=np.float64))
     all_keys, all_scores = np.concatenate(keys), np.concatenate(scores)
     order = np.lexsort((all_keys, -all_scores))[: asked.limit]
     return all_keys[order], all_scores[order]
 
 
-def _cosines(vectors: Array, query: Doubles) -> Doubles:
+def _cosines(vectors: Array, rows: Rows, query: Doubles) -> Doubles:
     """Exact but for the last division: see `_QUERY_STEP`."""
+    if KERNELS is not None and vectors.dtype == np.float16:
+        products, squares = KERNELS.products(vectors, rows, query)
+    else:
+        products, squares = np.empty(rows.size), np.empty(rows.size)
+        for part in _steps(rows.size, query.size):
+            doubles = _doubles(vectors[rows[part]])
+            np.matmul(doubles, query, out=products[part])
+            np.einsum("ij,ij->i", doubles, doubles, out=squares[part])
+    squares[squares == 0.0] = 1.0
+    return np.asarray(np.clip(products / np.sqrt(squares), -1.0, 1.0))
+
+
+def _doubles(vectors: Array) -> Doubles:
     if vectors.dtype == np.float16:
         doubles = _widened(vectors).astype(np.float64)
         doubles *= _HALF_SCALE
-    else:
-        doubles = vectors.astype(np.float64)
-    squares = np.einsum("ij,ij->i", doubles, doubles)
-    squares[squares == 0.0] = 1.0
-    return np.asarray(np.clip((doubles @ query) / np.sqrt(squares), -1.0, 1.0))
+        return doubles
+    return vectors.astype(np.float64)
 
 
 def _nearly(vectors: Halves, rows: Rows | None, query: Floats) -> Floats:
@@ -388,6 +399,8 @@ def _nominate(segment: Segment, asked: _Query, among: Keys | None, rotated: Floa
         rows = _rows_by_code(
             segment.arrays["codes"], rotated - segment.arrays["centre"], asked.limit, keys.size / total
         )
+    if KERNELS is not None and rows is not None:
+        return _Nominees(keys, vectors, rows, _cosines(vectors, rows, asked.exact), exact=True)
     return _Nominees(keys, vectors, rows, _nearly(vectors, rows, asked.single))
 
 
@@ -403,17 +416,21 @@ def _rows_by_code(codes: Words, query: Floats, limit: int, share: float) -> Rows
     wanted = max(limit, _LEAST_WANTED)
     limit = min(wanted, max(_LEAST_RANK, math.ceil(2 * wanted * share)))
     rank = min(limit, count)
-    signs = _pack_bits(query > 0)
     kept = max(_LEAST_KEPT, int(_MOST_KEPT * share), int(count // 32 * share)) + 32 * limit
-    rows = _rows_within(_coarse_distances(codes, signs), rank, kept)
+    scored = max(_LEAST_SCORED, rank, int((_MOST_SCORED + 8 * wanted) * share))
     levels = _levels(np.abs(query))
-    distances = _weighted_distances(codes.take(rows, axis=1), signs, levels)
-    weights = levels.astype(np.float32)
-    most = min(max(_LEAST_SCORED, rank, int((_MOST_SCORED + 8 * wanted) * share)), rows.size)
-    sorted_there = np.partition(distances, (rank - 1, most - 1))
+    asked = Coded(_pack_bits(query > 0), _pack_bits(levels >> 1), _pack_bits(levels & 1))
+    if KERNELS is not None:
+        looks = Looks(rank, kept, scored, _COARSE_DEVIATIONS, _WEIGHTED_DEVIATIONS)
+        return KERNELS.rows_by_code(codes, asked, looks)
+    rows = _rows_within(_coarse_distances(codes, asked.signs), rank, kept)
+    distances = _weighted_distances(codes.take(rows, axis=1), asked)
+    weights = levels.astype(np.float64)
+    scored = min(scored, rows.size)
+    sorted_there = np.partition(distances, (rank - 1, scored - 1))
     nth = int(sorted_there[rank - 1])
     slack = _slack(nth / float(weights.sum()), float(weights @ weights), _WEIGHTED_DEVIATIONS)
-    return np.asarray(rows[distances <= min(nth + slack, int(sorted_there[most - 1]))])
+    return np.asarray(rows[distances <= min(nth + slack, int(sorted_there[scored - 1]))])
 
 
 def _levels(magnitudes: Floats) -> npt.NDArray[np.uint8]:
@@ -438,13 +455,15 @@ def _rows_within(distances: npt.NDArray[np.uint8], rank: int, most: int) -> Rows
     depth = max(1, count // (64 * rank))
     smallest = distances[: count // depth * depth].reshape(depth, -1).min(axis=0)
     nth = int(np.partition(smallest, rank - 1)[rank - 1])
+    while np.count_nonzero(distances < nth) >= rank:
+        nth -= 1
     bits = 64 * _COARSE_WORDS
     radius = int(nth + _slack(nth / bits, bits, _COARSE_DEVIATIONS))
     near = distances <= radius
     while radius > nth and np.count_nonzero(near) > most:
         radius -= 1
         near = distances <= radius
-    rows = np.flatnonzero(near)
+    rows = near.nonzero()[0]
     if rows.size > most:
         # Thousands at the very same distance, duplicates as a rule: the nearest, and of equals the first.
         rows = np.sort(rows[np.argsort(distances[rows], kind="stable")[:most]])
@@ -469,12 +488,11 @@ def _coarse_distances(codes: Words, signs: Words) -> npt.NDArray[np.uint8]:
     return distances
 
 
-def _weighted_distances(codes: Words, signs: Words, levels: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
+def _weighted_distances(codes: Words, asked: Coded) -> npt.NDArray[np.uint32]:
     """The sum of the query's levels, 0 to 3, over the bits that differ: a bit far from zero tells more."""
-    differ = np.bitwise_xor(codes, signs[:, np.newaxis])
+    differ = np.bitwise_xor(codes, asked.signs[:, np.newaxis])
     distances = np.zeros(codes.shape[1], dtype=np.uint32)
-    for bit in (1, 0):
-        plane = _pack_bits((levels >> bit) & 1)
+    for plane in (asked.high, asked.low):
         np.left_shift(distances, 1, out=distances)
         for ones in np.bitwise_count(differ & plane[:, np.newaxis]):
             np.add(distances, ones, out=distances)
@@ -485,7 +503,10 @@ def _rows_among(keys: Keys, among: Keys) -> Rows:
     """The rows whose key is allowed; both arrays are ascending."""
     if not keys.size:
         return np.empty(0, dtype=np.intp)
-    wanted = among[np.searchsorted(among, keys[0]) : np.searchsorted(among, keys[-1], side="right")]
+    first, last = int(keys[0]), int(keys[-1])
+    wanted = among[np.searchsorted(among, first) : np.searchsorted(among, last, side="right")]
+    if last - first == keys.size - 1:  # no gap
+        return np.asarray(wanted - first)
     if wanted.size > keys.size:
         return np.flatnonzero(_is_among(keys, wanted))
     rows = np.searchsorted(keys, wanted)

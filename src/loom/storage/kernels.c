@@ -1,0 +1,432 @@
+/* The inner loops of searching: sums of postings, looks into posting lists, distances of codes, exact cosines.
+ *
+ * Everything here has a twin in numpy (text_index.py, vector_index.py) that gives the same bits: products and sums
+ * are made in the same order, and compiled without contracting them (-ffp-contract=off). Nothing is allocated, no
+ * state is kept, Python's lock is not held. What files may have damaged, document numbers and codes, is checked here
+ * before it is used: a function that meets a number out of range returns OUTSIDE, and its output is worth nothing.
+ */
+
+#include <float.h>
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#define OUTSIDE (-1)
+
+/* Goes up with every change of a function's parameters or results. kernels.py takes no library of another version. */
+#define VERSION 1
+
+int64_t loom_version(void)
+{
+    return VERSION;
+}
+
+/* One build serves every processor of a kind: the loops that gain from wide registers are compiled three times, and
+ * the call goes to the one that this machine can run. */
+#define BODY static inline __attribute__((always_inline))
+#if defined(__x86_64__)
+#define NEWEST __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vpopcntdq,prefer-vector-width=512")))
+#define NEWER __attribute__((target("avx2,popcnt")))
+#define ON_THIS_PROCESSOR(result, name, parameters, arguments)                                        \
+    NEWEST static result name##_newest parameters { return name##_body arguments; }                    \
+    NEWER static result name##_newer parameters { return name##_body arguments; }                      \
+    result loom_##name parameters                                                                      \
+    {                                                                                                  \
+        if (__builtin_cpu_supports("avx512vpopcntdq") && __builtin_cpu_supports("avx512bw") &&         \
+            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))                  \
+            return name##_newest arguments;                                                            \
+        if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("popcnt"))                        \
+            return name##_newer arguments;                                                             \
+        return name##_body arguments;                                                                  \
+    }
+#else
+#define ON_THIS_PROCESSOR(result, name, parameters, arguments) \
+    result loom_##name parameters { return name##_body arguments; }
+#endif
+
+/* A segment, or the tail, as kernels.py packs it. */
+typedef struct {
+    const uint32_t *documents; /* list after list, ascending within each */
+    const void *codes;
+    const double *impacts;  /* by code */
+    const uint64_t *bits;   /* for lists that are kept as such: which documents stand there, `width` words a list */
+    const uint32_t *before; /* and how many of them come before each word */
+    int64_t postings;
+    int64_t code_bytes;
+    int64_t codes_end;     /* codes are below this */
+    int64_t documents_end; /* and documents below this */
+    int64_t base;          /* the number of the first document */
+    int64_t width;
+} source;
+
+/* The postings of one term in one source. */
+typedef struct {
+    int64_t source, first, last;
+    int64_t slot; /* where it is kept as bits, or -1 */
+    int64_t row;  /* which row of a table it adds to */
+} list;
+
+static inline int lies_outside(const source *own, const list *one)
+{
+    return one->first < 0 || one->first > one->last || one->last > own->postings;
+}
+
+#define ADD_ALL(type)                                                                                 \
+    do {                                                                                              \
+        const type *codes = (const type *)own->codes;                                                 \
+        for (int64_t i = one->first; i < one->last; i++) {                                            \
+            const uint32_t document = documents[i];                                                   \
+            const uint64_t code = codes[i];                                                           \
+            if (document >= documents_end || code >= codes_end)                                       \
+                return OUTSIDE;                                                                       \
+            of_source[document] += impacts[code] * weight;                                            \
+        }                                                                                             \
+    } while (0)
+
+/* Add what each posting contributes to the sum of its document. */
+int64_t loom_add(const source *sources, const list *lists, const double *weights, int64_t count, double *sums)
+{
+    for (int64_t number = 0; number < count; number++) {
+        const list *one = lists + number;
+        const source *own = sources + one->source;
+        const uint32_t *documents = own->documents;
+        const double *impacts = own->impacts;
+        const double weight = weights[number];
+        const uint64_t documents_end = (uint64_t)own->documents_end, codes_end = (uint64_t)own->codes_end;
+        double *of_source = sums + own->base;
+        if (lies_outside(own, one))
+            return OUTSIDE;
+        if (own->code_bytes == 2)
+            ADD_ALL(uint16_t);
+        else if (own->code_bytes == 4)
+            ADD_ALL(uint32_t);
+        else
+            ADD_ALL(uint64_t);
+    }
+    return 0;
+}
+
+static inline uint64_t code_at(const source *own, int64_t place)
+{
+    switch (own->code_bytes) {
+    case 2:
+        return ((const uint16_t *)own->codes)[place];
+    case 4:
+        return ((const uint32_t *)own->codes)[place];
+    default:
+        return ((const uint64_t *)own->codes)[place];
+    }
+}
+
+static void sift_down(double *heap, int64_t size, double value)
+{
+    int64_t at = 0;
+    for (;;) {
+        int64_t child = 2 * at + 1;
+        if (child >= size)
+            break;
+        if (child + 1 < size && heap[child + 1] < heap[child])
+            child++;
+        if (heap[child] >= value)
+            break;
+        heap[at] = heap[child];
+        at = child;
+    }
+    heap[at] = value;
+}
+
+#define BLOCK 32
+
+/* The `limit`-th highest of the sums, 0.0 if fewer are above zero. `heap` has room for `limit`. */
+BODY double threshold_body(const double *sums, int64_t size, int64_t limit, double *heap)
+{
+    int64_t filled = 0;
+    double lowest = 0.0;
+    for (int64_t start = 0; start < size; start += BLOCK) {
+        const int64_t end = start + BLOCK < size ? start + BLOCK : size;
+        int above = 0;
+        for (int64_t i = start; i < end; i++)
+            above |= sums[i] > lowest;
+        if (!above)
+            continue;
+        for (int64_t i = start; i < end; i++) {
+            const double value = sums[i];
+            if (!(value > lowest))
+                continue;
+            if (filled < limit) { /* a heap from the first on, its smallest on top */
+                int64_t at = filled++;
+                while (at > 0 && heap[(at - 1) / 2] > value) {
+                    heap[at] = heap[(at - 1) / 2];
+                    at = (at - 1) / 2;
+                }
+                heap[at] = value;
+                if (filled == limit)
+                    lowest = heap[0];
+            } else {
+                sift_down(heap, limit, value);
+                lowest = heap[0];
+            }
+        }
+    }
+    return filled < limit ? 0.0 : heap[0];
+}
+
+ON_THIS_PROCESSOR(double, threshold, (const double *sums, int64_t size, int64_t limit, double *heap), (sums, size, limit, heap))
+
+/* The places of the sums that are above zero and not below `lowest`, ascending; how many there are, room or not. */
+BODY int64_t select_body(const double *sums, int64_t size, double lowest, int64_t *places, double *chosen, int64_t room)
+{
+    int64_t found = 0;
+    const double least = lowest > 0.0 ? lowest : DBL_TRUE_MIN;
+    for (int64_t start = 0; start < size; start += BLOCK) {
+        const int64_t end = start + BLOCK < size ? start + BLOCK : size;
+        int any = 0;
+        for (int64_t i = start; i < end; i++)
+            any |= sums[i] >= least;
+        if (!any)
+            continue;
+        for (int64_t i = start; i < end; i++) {
+            if (!(sums[i] >= least))
+                continue;
+            if (found < room) {
+                places[found] = i;
+                chosen[found] = sums[i];
+            }
+            found++;
+        }
+    }
+    return found;
+}
+
+ON_THIS_PROCESSOR(int64_t, select, (const double *sums, int64_t size, double lowest, int64_t *places, double *chosen, int64_t room), (sums, size, lowest, places, chosen, room))
+
+/* The place of a document in a list from `*low` to `last`, or -1; `*low` moves up to where the next one can be. */
+static inline int64_t place_of(const uint32_t *documents, int64_t last, uint32_t wanted, int64_t *low)
+{
+    int64_t step = 1, first = *low, end;
+    while (first + step < last && documents[first + step] < wanted) {
+        first += step;
+        step *= 2;
+    }
+    end = first + step < last ? first + step : last;
+    while (first < end) {
+        const int64_t middle = first + (end - first) / 2;
+        if (documents[middle] < wanted)
+            first = middle + 1;
+        else
+            end = middle;
+    }
+    *low = first;
+    return first < last && documents[first] == wanted ? first : -1;
+}
+
+/* What each list contributes to each of some documents (ascending, numbered within their source), added to its row of
+ * a table whose rows are `stride` apart. With `stride` 0 all are added up, document by document. */
+int64_t loom_look_up(const source *sources, const list *lists, const double *weights, int64_t count,
+                     const uint32_t *wanted, int64_t documents, double *values, int64_t stride)
+{
+    for (int64_t number = 0; number < count; number++) {
+        const list *one = lists + number;
+        const source *own = sources + one->source;
+        const uint64_t *bits = own->bits + one->slot * own->width;
+        const uint32_t *before = own->before + one->slot * own->width;
+        double *row = values + one->row * stride;
+        int64_t low = one->first;
+        if (lies_outside(own, one))
+            return OUTSIDE;
+        for (int64_t i = 0; i < documents; i++) {
+            const uint32_t document = wanted[i];
+            int64_t place;
+            if (one->slot < 0) {
+                place = place_of(own->documents, one->last, document, &low);
+            } else {
+                const uint64_t word = bits[document >> 6], bit = (uint64_t)1 << (document & 63);
+                if (!(word & bit))
+                    continue;
+                place = one->first + before[document >> 6] + __builtin_popcountll(word & (bit - 1));
+            }
+            if (place < 0)
+                continue;
+            if (place >= one->last)
+                return OUTSIDE;
+            const uint64_t code = code_at(own, place);
+            if (code >= (uint64_t)own->codes_end)
+                return OUTSIDE;
+            row[i] += own->impacts[code] * weights[number];
+        }
+    }
+    return 0;
+}
+
+/* Differing bits of the first three words. `codes` lies word by word, `count` columns each. */
+BODY void coarse_distances(const uint64_t *codes, int64_t count, const uint64_t *signs, uint8_t *distances)
+{
+    const uint64_t *one = codes, *two = codes + count, *three = codes + 2 * count;
+    const uint64_t first = signs[0], second = signs[1], third = signs[2];
+    for (int64_t i = 0; i < count; i++)
+        distances[i] = (uint8_t)(__builtin_popcountll(one[i] ^ first) + __builtin_popcountll(two[i] ^ second) +
+                                 __builtin_popcountll(three[i] ^ third));
+}
+
+/* How many of the distances are at most `furthest`. */
+BODY int64_t count_within(const uint8_t *distances, int64_t count, uint8_t furthest)
+{
+    int64_t found = 0;
+    for (int64_t start = 0; start < count; start += 128) {
+        const int64_t end = start + 128 < count ? start + 128 : count;
+        uint8_t near = 0;
+        for (int64_t i = start; i < end; i++)
+            near += distances[i] <= furthest;
+        found += near;
+    }
+    return found;
+}
+
+/* The places, ascending, of all distances below `radius` and of so many that equal it as there is room for. */
+BODY int64_t rows_within(const uint8_t *distances, int64_t count, uint8_t radius, int64_t room, int64_t *rows)
+{
+    int64_t found = 0, tied = room - (radius ? count_within(distances, count, radius - 1) : 0);
+    for (int64_t start = 0; start < count; start += BLOCK) {
+        const int64_t end = start + BLOCK < count ? start + BLOCK : count;
+        int any = 0;
+        for (int64_t i = start; i < end; i++)
+            any |= distances[i] <= radius;
+        if (!any)
+            continue;
+        for (int64_t i = start; i < end && found < room; i++)
+            if (distances[i] < radius || (distances[i] == radius && tied-- > 0))
+                rows[found++] = i;
+    }
+    return found;
+}
+
+/* The sum of the weights, 0 to 3 in two planes of bits, of all bits that differ, for some of the columns. */
+BODY void weighted_distances(const uint64_t *codes, int64_t count, int64_t words, const uint64_t *signs,
+                             const uint64_t *high, const uint64_t *low, const int64_t *columns, int64_t chosen,
+                             uint32_t *distances)
+{
+    memset(distances, 0, (size_t)chosen * sizeof *distances);
+    for (int64_t word = 0; word < words; word++) {
+        const uint64_t *row = codes + word * count, sign = signs[word], heavy = high[word], light = low[word];
+        for (int64_t i = 0; i < chosen; i++) {
+            const uint64_t differ = row[columns[i]] ^ sign;
+            distances[i] += 2 * (uint32_t)__builtin_popcountll(differ & heavy) +
+                            (uint32_t)__builtin_popcountll(differ & light);
+        }
+    }
+}
+
+/* The value at place `rank` (from 1) of the smallest. */
+static uint32_t at_rank(const uint32_t *values, int64_t count, int64_t rank, uint32_t *often, int64_t largest)
+{
+    uint32_t value = 0;
+    memset(often, 0, (size_t)(largest + 1) * sizeof *often);
+    for (int64_t i = 0; i < count; i++)
+        often[values[i]]++;
+    for (int64_t before = 0; (before += often[value]) < rank; value++)
+        ;
+    return value;
+}
+
+/* How far beyond a distance the noise reaches: `_slack` in vector_index.py. */
+static inline double slack(double share, double squares, double deviations)
+{
+    return deviations * sqrt(squares * share * (share < 1.0 ? 1.0 - share : 0.0));
+}
+
+/* What a search by codes is asked for: a query's bits and two planes of their weights, and how far to look. */
+typedef struct {
+    const uint64_t *signs, *high, *low;
+    int64_t rank, kept, scored; /* the place that counts, and the most that each look leaves */
+    double coarse_deviations, weighted_deviations;
+} looks;
+
+/* The rows that may be among the nearest, ascending, by two looks at the codes; how many there are. There is room for
+ * `count` distances, for `kept` rows and for as many sums, and for `3 * 64 * words + 1` counts. */
+BODY int64_t rows_by_code_body(const uint64_t *codes, int64_t count, int64_t words, const looks *asked, int64_t *rows,
+                               uint8_t *distances, uint32_t *sums, uint32_t *often)
+{
+    const double bits = 3 * 64;
+    coarse_distances(codes, count, asked->signs, distances);
+    int low = 0, high = 3 * 64; /* the least distance that `rank` rows are within */
+    while (low < high) {
+        const int middle = (low + high) / 2;
+        if (count_within(distances, count, (uint8_t)middle) < asked->rank)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    int radius = (int)(low + slack(low / bits, bits, asked->coarse_deviations));
+    while (radius > low && count_within(distances, count, (uint8_t)radius) > asked->kept)
+        radius--;
+    const int64_t near = rows_within(distances, count, (uint8_t)radius, asked->kept, rows);
+    weighted_distances(codes, count, words, asked->signs, asked->high, asked->low, rows, near, sums);
+    double total = 0.0, squares = 0.0;
+    for (int64_t word = 0; word < words; word++) {
+        const int threes = __builtin_popcountll(asked->high[word] & asked->low[word]);
+        const int twos = __builtin_popcountll(asked->high[word]) - threes;
+        const int ones = __builtin_popcountll(asked->low[word]) - threes;
+        total += 3 * threes + 2 * twos + ones;
+        squares += 9 * threes + 4 * twos + ones;
+    }
+    const int64_t scored = asked->scored < near ? asked->scored : near;
+    const double nth = at_rank(sums, near, asked->rank, often, 3 * 64 * words);
+    const double last = at_rank(sums, near, scored, often, 3 * 64 * words);
+    const double furthest = nth + slack(nth / total, squares, asked->weighted_deviations);
+    int64_t found = 0;
+    for (int64_t i = 0; i < near; i++)
+        if (sums[i] <= furthest && sums[i] <= last)
+            rows[found++] = rows[i];
+    return found;
+}
+
+ON_THIS_PROCESSOR(int64_t, rows_by_code,
+                  (const uint64_t *codes, int64_t count, int64_t words, const looks *asked, int64_t *rows,
+                   uint8_t *distances, uint32_t *sums, uint32_t *often),
+                  (codes, count, words, asked, rows, distances, sums, often))
+
+typedef int16_t halves8 __attribute__((vector_size(16)));
+typedef int32_t words8 __attribute__((vector_size(32)));
+typedef float floats8 __attribute__((vector_size(32)));
+typedef double doubles8 __attribute__((vector_size(64)));
+
+/* Eight float16 as float64. Their bits, moved into a float32, give a value that is too small by 2^112; the sign that
+ * widening repeats is kept in the topmost bit only. */
+BODY void widen(const uint16_t *halves, int64_t count, doubles8 *values)
+{
+    halves8 eight = {0};
+    memcpy(&eight, halves, (size_t)count * sizeof *halves);
+    const words8 moved = (__builtin_convertvector(eight, words8) << 13) & (int32_t)0x8fffffff;
+    *values = __builtin_convertvector((floats8)moved, doubles8) * 0x1p112;
+}
+
+/* Products of float16 rows with a query, and the squares of their lengths, in float64. All partial sums are exact
+ * (vector_index.py says why), so that their order does not matter. */
+BODY void products_body(const uint16_t *halves, int64_t dimensions, const int64_t *rows, int64_t chosen,
+                        const double *query, double *products, double *squares)
+{
+    for (int64_t i = 0; i < chosen; i++) {
+        const uint16_t *row = halves + rows[i] * dimensions;
+        doubles8 product = {0}, square = {0};
+        for (int64_t j = 0; j < dimensions; j += 8) {
+            const int64_t count = dimensions - j < 8 ? dimensions - j : 8;
+            doubles8 values, asked = {0};
+            if (count == 8) {
+                widen(row + j, 8, &values);
+                memcpy(&asked, query + j, sizeof asked);
+            } else {
+                widen(row + j, count, &values);
+                memcpy(&asked, query + j, (size_t)count * sizeof *query);
+            }
+            product += values * asked;
+            square += values * values;
+        }
+        products[i] = squares[i] = 0.0;
+        for (int lane = 0; lane < 8; lane++) {
+            products[i] += product[lane];
+            squares[i] += square[lane];
+        }
+    }
+}
+
+ON_THIS_PROCESSOR(void, products, (const uint16_t *halves, int64_t dimensions, const int64_t *rows, int64_t chosen, const double *query, double *products, double *squares), (halves, dimensions, rows, chosen, query, products, squares))

@@ -1,0 +1,195 @@
+"""The compiled kernels: there where they can be, the same bits as numpy, and no way out of an array."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import subprocess
+from array import array
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loom.storage import text_index, vector_index
+from loom.storage.kernels import KERNELS, LIBRARY, SOURCE, Kernels, Lists, address, load
+from loom.storage.segments import Segment
+from loom.storage.text_index import TextIndex, TextTail, build
+from loom.storage.vector_index import VectorIndex
+
+Array = npt.NDArray[Any]
+
+COMPILER = shutil.which(os.environ.get("CC", "cc").split()[0])
+needs_kernels = pytest.mark.skipif(KERNELS is None, reason="this installation has no compiled kernels")
+
+
+@pytest.mark.skipif(COMPILER is None, reason="no C compiler here")
+def test_an_installation_beside_a_compiler_has_the_kernels() -> None:
+    assert LIBRARY.exists()
+    assert isinstance(KERNELS, Kernels)
+
+
+# --- Libraries that are none ------------------------------------------------------------------------------------
+
+
+def test_a_missing_library_and_one_that_is_none_are_done_without(tmp_path: Path) -> None:
+    other = tmp_path / "other.so"
+    other.write_bytes(b"not a library")
+    assert load(tmp_path / "missing.so") is None
+    assert load(other) is None
+
+
+@pytest.mark.skipif(COMPILER is None, reason="no C compiler here")
+@pytest.mark.parametrize("text", ["long long loom_version(void) { return 99; }", "int nothing;"])
+def test_a_library_of_another_version_is_done_without(tmp_path: Path, text: str) -> None:
+    (tmp_path / "other.c").write_text(text)
+    command = [str(COMPILER), "-shared", "-fPIC", "-o", str(tmp_path / "other.so"), str(tmp_path / "other.c")]
+    subprocess.run(command, check=True, capture_output=True)
+    assert load(tmp_path / "other.so") is None
+
+
+def test_a_machine_of_another_byte_order_does_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.byteorder", "big")
+    assert load() is None
+
+
+# --- The same bits ------------------------------------------------------------------------------------------------
+
+
+def both(ask: Any) -> tuple[Any, Any]:
+    """The answer with the kernels, and without."""
+    quick = ask()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(text_index, "KERNELS", None)
+        patch.setattr(vector_index, "KERNELS", None)
+        return quick, ask()
+
+
+def assert_same_bits(one: tuple[Array, ...], other: tuple[Array, ...]) -> None:
+    for quick, plain in zip(one, other, strict=True):
+        assert quick.dtype == plain.dtype
+        assert quick.tobytes() == plain.tobytes()
+
+
+words = st.sampled_from([f"w{number}" for number in range(12)])
+documents = st.lists(st.lists(words, min_size=1, max_size=9), min_size=1, max_size=60)
+
+
+@needs_kernels
+@given(
+    documents=documents,
+    cuts=st.tuples(st.integers(0, 60), st.integers(0, 60)),
+    query=st.dictionaries(words, st.floats(1e-6, 9.0), min_size=1, max_size=8),
+    limit=st.integers(1, 70),
+    budget=st.sampled_from([1, 20, 1 << 19]),
+)
+def test_words_are_found_with_the_same_scores(
+    documents: list[list[str]], cuts: tuple[int, int], query: dict[str, float], limit: int, budget: int
+) -> None:
+    numbered = list(enumerate(documents, 1))
+    low, high = sorted(cuts)
+    segments = [Segment(*build(part)) for part in (numbered[:low], numbered[low:high]) if part]
+    tail = TextTail()
+    for key, terms in numbered[high:]:
+        tail.add(key, terms)
+    keys = np.array([key for key, _ in numbered[::2]], dtype=np.int64)
+    index = TextIndex(segments, tail, postings_budget=budget, exact_documents=0, shortlist=5)
+    assert_same_bits(*both(lambda: index.search(query, limit)))
+    assert_same_bits(*both(lambda: index.search(query, limit, among=keys)))
+    assert_same_bits(*both(lambda: (index.score(query, keys),)))
+    assert_same_bits(*both(lambda: index.contributions(query, keys)))
+
+
+@needs_kernels
+def test_lists_that_are_kept_as_bits_give_the_same_scores() -> None:
+    random = np.random.default_rng(5)
+    numbered = [(key, [f"w{word}" for word in random.integers(0, 30, 20)]) for key in range(1, 20_001)]
+    index = TextIndex([Segment(*build(numbered))])
+    query = {f"w{number}": 1.0 + number / 7 for number in range(12)}
+    keys = np.sort(random.choice(np.arange(1, 20_001), 300, replace=False))
+    for _ in range(3):  # a list is kept so from the second time on
+        assert_same_bits(*both(lambda: index.contributions(query, keys)))
+    assert index._segments[0].ranks._slots
+
+
+@needs_kernels
+@pytest.mark.parametrize(("count", "dimensions"), [(1_024, 5), (3_000, 100), (20_000, 384)])
+def test_the_same_vectors_are_found_with_the_same_scores(count: int, dimensions: int) -> None:
+    random = np.random.default_rng(count)
+    centres = random.normal(size=(40, dimensions))
+    vectors = centres[random.integers(0, 40, count)] + random.normal(size=(count, dimensions)) / 2
+    vectors[: count // 3] = vectors[0]  # a crowd of duplicates
+    segment = Segment(*vector_index.build(np.arange(count), vectors))
+    index = VectorIndex(dimensions, [segment])
+    keys = np.arange(0, count, 7)
+    for query in (vectors[0], vectors[-1], *random.normal(size=(6, dimensions))):
+        turned = vector_index._rotate(query[np.newaxis].astype(np.float32))[0] - segment.arrays["centre"]
+        for limit in (1, 18, 200):
+            nominate = partial(vector_index._rows_by_code, segment.arrays["codes"], turned, limit, 1.0)
+            assert_same_bits(*both(lambda ask=nominate: (ask(),)))
+            assert_same_bits(*both(lambda q=query, n=limit: index.search(q, n)))
+        assert_same_bits(*both(lambda q=query: index.score(q, keys)))
+        assert_same_bits(*both(lambda q=query: index.search(q, 10, among=keys)))
+
+
+# --- No way out of an array ---------------------------------------------------------------------------------------
+
+
+def lists(spans: list[int], documents: Array, codes: Array, impacts: Array, documents_end: int) -> Lists:
+    source = SOURCE.pack(
+        address(documents), address(codes), address(impacts), 0, 0,
+        len(documents), codes.itemsize, len(impacts), documents_end, 0, 0,
+    )  # fmt: skip
+    weights = array("d", [1.0] * (len(spans) // 5))
+    return Lists(source, array("q", spans), weights, (documents, codes, impacts))
+
+
+@needs_kernels
+@pytest.mark.parametrize("width", [np.uint16, np.uint32, np.int64])
+@pytest.mark.parametrize(
+    ("span", "documents", "codes"),
+    [
+        ([0, -1, 2, -1, 0], [0, 1, 2], [0, 1, 0]),
+        ([0, 0, 4, -1, 0], [0, 1, 2], [0, 1, 0]),
+        ([0, 2, 1, -1, 0], [0, 1, 2], [0, 1, 0]),
+        ([0, 0, 3, -1, 0], [0, 1, 9], [0, 1, 0]),
+        ([0, 0, 3, -1, 0], [0, 1, 2], [0, 1, 7]),
+    ],
+    ids=["begins before", "ends behind", "ends before it begins", "document", "code"],
+)
+def test_postings_that_point_outside_are_refused(
+    width: type[np.generic], span: list[int], documents: list[int], codes: list[int]
+) -> None:
+    assert KERNELS is not None
+    numbers, narrow = np.array(documents, dtype=np.uint32), np.array(codes).astype(width)
+    given = lists(span, numbers, narrow, np.ones(2), 3)
+    with pytest.raises(IndexError):
+        KERNELS.add(given, np.zeros(3))
+    if documents == [0, 1, 2]:  # looking up reads no document but those that are wanted
+        with pytest.raises(IndexError):
+            KERNELS.look_up(given, np.array([0, 1, 2], dtype=np.uint32), np.zeros(3), 0)
+
+
+@needs_kernels
+@given(sums=st.lists(st.floats(-1.0, 9.0) | st.just(-math.inf), max_size=200), limit=st.integers(1, 90))
+def test_the_sum_at_a_place_is_the_one_that_sorting_finds(sums: list[float], limit: int) -> None:
+    assert KERNELS is not None
+    best = sorted((one for one in sums if one > 0.0), reverse=True)
+    assert KERNELS.threshold(np.array(sums), limit) == (best[limit - 1] if limit <= len(best) else 0.0)
+
+
+@needs_kernels
+def test_more_documents_of_one_score_than_expected_are_all_selected() -> None:
+    assert KERNELS is not None
+    sums = np.zeros(9_001)
+    sums[::3] = 2.5
+    places, chosen = KERNELS.select(sums, KERNELS.threshold(sums, 10))
+    assert places.tolist() == list(range(0, 9_001, 3))
+    assert (chosen == 2.5).all()
+    assert KERNELS.threshold(sums, 3_002) == 0.0

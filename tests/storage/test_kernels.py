@@ -182,6 +182,8 @@ def test_the_sum_at_a_place_is_the_one_that_sorting_finds(sums: list[float], lim
     assert KERNELS is not None
     best = sorted((one for one in sums if one > 0.0), reverse=True)
     assert KERNELS.threshold(np.array(sums), limit) == (best[limit - 1] if limit <= len(best) else 0.0)
+    many = np.random.default_rng(limit).random(3_000)
+    assert KERNELS.threshold(many, limit) == np.sort(many)[-limit]
 
 
 @needs_kernels

@@ -75,6 +75,7 @@ __all__ = ["LoomMemory"]
 
 # The embedding space has its own place in the file.
 _STORED_SETTINGS = AGREED_SETTINGS - {"embedder"}
+_NOT_DERIVED = Filter(derived=False)
 
 
 class LoomMemory:
@@ -470,7 +471,7 @@ class LoomMemory:
         explain: bool = False,
     ) -> Account:
         """A recall with everything that can be said about it: see `recall.recall`."""
-        wanted = wanted or Filter()
+        wanted = wanted or _NOT_DERIVED
         if wanted.derived is None and wanted.kind is None:
             wanted = replace(wanted, derived=False)
         started = time.perf_counter()

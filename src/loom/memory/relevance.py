@@ -317,10 +317,11 @@ def meant(similarities: Floats, following: Places, closeness: Floats) -> Floats:
     known = ~np.isnan(similarities)
     values = similarities[known]
     result = np.zeros(len(similarities))
-    if len(values) < _FEWEST_VECTORS or not float(values.std()) > 1e-9:
+    deviation = float(values.std()) if len(values) >= _FEWEST_VECTORS else 0.0
+    if not deviation > 1e-9:
         result[known] = np.clip(values, 0.0, 1.0)
         return result
-    result[known] = np.maximum((values - values.mean()) / values.std(), 0.0)
+    result[known] = np.maximum((values - values.mean()) / deviation, 0.0)
     before, close_before = _backwards(following, closeness)
     around = np.where(before >= 0, _MEANT_BEFORE * close_before * result[before], 0.0)
     around += np.where(following >= 0, _MEANT_AFTER * closeness * result[following], 0.0)

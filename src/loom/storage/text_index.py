@@ -276,6 +276,7 @@ class _SegmentSource:
         "gapless",
         "keys",
         "last_key",
+        "places",
         "ranks",
         "total_length",
     )
@@ -293,6 +294,7 @@ class _SegmentSource:
         self._starts = arrays["starts"]
         self.documents = arrays["documents"]
         self.codes = arrays["codes"]
+        self.places = address(self.documents), address(self.codes)
         self._pair_frequencies = arrays["pair_frequencies"]
         self._pair_lengths = arrays["pair_lengths"]
         self._table: tuple[_Statistics, Scores] | None = None
@@ -376,6 +378,7 @@ class _TailSource:
         "keys",
         "last_key",
         "lists",
+        "places",
         "total_length",
     )
 
@@ -397,6 +400,7 @@ class _TailSource:
         self.total_length = total_length
         self.documents = documents
         self.codes = codes
+        self.places = address(documents), address(codes)
         self.keys = keys
         self.count = len(keys)
         self.first_key, self.last_key = (int(keys[0]), int(keys[-1])) if self.count else (0, -1)
@@ -427,7 +431,7 @@ class _Ranks:
     from the second time on, while there is room: making it costs less than reading the list.
     """
 
-    __slots__ = ("_before", "_bits", "_least", "_met", "_refused", "_size", "_slots", "_width")
+    __slots__ = ("_before", "_bits", "_least", "_met", "_refused", "_size", "_slots", "_width", "places")
 
     def __init__(self, documents: int, room_bytes: int) -> None:
         self._width = -(-documents // 64)
@@ -438,6 +442,7 @@ class _Ranks:
         self._refused = 0
         self._bits: Array | None = None
         self._before: Array | None = None
+        self.places = 0, 0, self._width  # where these two lie, and how many words a list has there
 
     def slots(self, documents: Array, lists: Iterable[_List]) -> list[int]:
         """The numbers under which these lists are kept here, -1 for one that is not."""
@@ -470,6 +475,7 @@ class _Ranks:
         if self._bits is None or self._before is None:  # untouched pages of these cost nothing
             self._bits = np.empty((self._size, self._width), dtype=np.uint64)
             self._before = np.empty((self._size, self._width), dtype=np.uint32)
+            self.places = address(self._bits), address(self._before), self._width
         present = np.zeros(64 * self._width, dtype=np.bool_)
         present[documents[first:last]] = True
         slot = len(self._slots)
@@ -479,12 +485,6 @@ class _Ranks:
         np.cumsum(counts[:-1], dtype=np.uint32, out=self._before[slot, 1:])
         self._slots[first, last] = slot
         return slot
-
-    def addresses(self) -> tuple[int, int, int]:
-        """Where the bits and the counts of all lists lie, and how many words each list has."""
-        if self._bits is None or self._before is None:
-            return 0, 0, 0
-        return address(self._bits), address(self._before), self._width
 
     def find(self, slots: Numbers, wanted: Array) -> tuple[Numbers, Numbers, Numbers]:
         """Which of the lists hold which of the documents, list by list, and at what place of the list."""
@@ -930,11 +930,10 @@ def _by_weight(entry: tuple[bool, float, int, _Term]) -> tuple[bool, float, int]
 
 def _packed(source: _Source, base: int, impacts: Scores) -> bytes:
     """A source as the kernels take it."""
-    documents, codes = source.documents, source.codes
-    bits_at, before_at, width = (0, 0, 0) if source.ranks is None else source.ranks.addresses()
+    bits_at, before_at, width = (0, 0, 0) if source.ranks is None else source.ranks.places
     return SOURCE.pack(
-        address(documents), address(codes), address(impacts), bits_at, before_at,
-        len(documents), codes.itemsize, len(impacts), source.count, base, width,
+        *source.places, address(impacts), bits_at, before_at,
+        len(source.documents), source.codes.itemsize, len(impacts), source.count, base, width,
     )  # fmt: skip
 
 

@@ -24,8 +24,9 @@ from loom.storage.analysis import FOUND_BY, index_terms, mapping, speaker_marks
 from loom.storage.archive import CONTENT
 from loom.storage.associations import Source, associated_terms
 from loom.storage.base import Candidates, Filter, Match, Nominated, Probe, Vector
-from loom.storage.engine import Engine
+from loom.storage.engine import Engine, to_micros
 from loom.storage.filters import conditions
+from loom.storage.naming import UNNAMED_KINDS, is_names, named, names_in, nodes_of_name
 from loom.storage.projections import TEXT, VECTORS, NamespaceIndex, StaleProjection, read_state
 from loom.storage.segments import DamagedSegment
 from loom.storage.text_index import SILENT
@@ -68,6 +69,22 @@ class Searcher:
 
         return nominate
 
+    def _by_names(self, query: Mapping[str, float], names: _NamesRead) -> _Nominate:
+        """By the names that a model read in the records: what holds them is found, and stands for its source."""
+        asked = {named(node): weight for node, weight in query.items()}
+
+        def nominate(
+            connection: sqlite3.Connection, index: NamespaceIndex, count: int, among: npt.NDArray[np.int64] | None
+        ) -> _Nominated:
+            if among is not None:
+                among = np.unique(_as_array(one.seq for one in names.of(among.tolist())))
+            keys, scores = index.text.search(asked, count, among=among)
+            sources = {one.seq: one.source for one in names.held_by(keys.tolist())}
+            here = [place for place, key in enumerate(keys.tolist()) if key in sources]
+            return _as_array(sources[int(keys[place])] for place in here), scores[here]
+
+        return nominate
+
     def _by_meaning(self, query: Vector) -> _Nominate:
         def nominate(
             connection: sqlite3.Connection, index: NamespaceIndex, count: int, among: npt.NDArray[np.int64] | None
@@ -99,8 +116,8 @@ class Searcher:
             query = {**probe.words, **synonyms, **probe.marks}
             by_meaning: dict[int, float] = {}
             if probe.vector is not None:
-                nominate = self._by_meaning(probe.vector)
-                by_meaning = self._admitted(connection, index, vector_limit, wanted, nominate)
+                near = self._by_meaning(probe.vector)
+                by_meaning = self._admitted(connection, index, vector_limit, wanted, near)
             by_words: dict[int, float] = {}
             passed: dict[int, float] = {}
             if query:
@@ -108,6 +125,12 @@ class Searcher:
             nominated = dict.fromkeys(by_words, Nominated.WORDS)
             for key in by_meaning:
                 nominated[key] = nominated.get(key, Nominated(0)) | Nominated.MEANING
+            names = _NamesRead(connection, wanted) if probe.links and _has_names(index, wanted) else None
+            if names is not None and probe.words:
+                by_names = self._admitted(connection, index, limit, wanted, self._by_names(probe.words, names))
+                for key in by_names:
+                    nominated[key] = nominated.get(key, Nominated(0)) | Nominated.NAMES
+                by_words = _together(by_words, by_names)
             seeds = _seeds(by_words, by_meaning, probe.seeds)
             conversation = _Conversation(connection, wanted, self._number, probe.reach)
             if query and conversation.filter != wanted:  # an answer may be found by what somebody else said
@@ -119,10 +142,14 @@ class Searcher:
             worded = [key for key, score in by_words.items() if score > _SILENCE]
             few = len(worded) < limit
             sources = _sources(worded, list(by_meaning))
-            links = _links(connection, index, probe, sources, bool(by_meaning)) if few or not by_meaning else {}
-            if links:
-                found = self._admitted(connection, index, max(1, limit // 4), wanted, self._by_words(links))
-                for key in found:
+            links: dict[str, float] = {}
+            if few or not by_meaning:
+                links = _links(connection, index, probe, sources, bool(by_meaning), names)
+            linking = [self._by_words(links)] if links else []
+            if links and names is not None:
+                linking.append(self._by_names(links, names))
+            for nominate in linking:
+                for key in self._admitted(connection, index, max(1, limit // 4), wanted, nominate):
                     nominated[key] = nominated.get(key, Nominated(0)) | Nominated.LINKS
             facts = conversation.look_around(seeds, nominated)
             strangers = [key for key in conversation.facts if key not in nominated]
@@ -135,6 +162,8 @@ class Searcher:
                 for key in conversation.admitted(list(members)):
                     nominated[key] = nominated.get(key, Nominated(0)) | Nominated.LINKS
             found_all = self._collected(index, probe, query, synonyms, links, nominated, facts, conversation)
+            if names is not None:
+                found_all = _with_names(index, names, probe.words, links, found_all)
             return replace(found_all, passed_over=passed)
 
     def _collected(
@@ -513,7 +542,12 @@ def _sources(worded: Sequence[int], nearest: Sequence[int]) -> list[int]:
 
 
 def _links(
-    connection: sqlite3.Connection, index: NamespaceIndex, probe: Probe, best: Sequence[int], names_only: bool
+    connection: sqlite3.Connection,
+    index: NamespaceIndex,
+    probe: Probe,
+    best: Sequence[int],
+    names_only: bool,
+    names: _NamesRead | None,
 ) -> dict[str, float]:
     """The terms, names and speakers that tie these records to others; with `names_only`, no other terms."""
     if not probe.links or not best:
@@ -521,15 +555,123 @@ def _links(
     marks = ", ".join("?" * len(best))
     query = f"SELECT r.seq, r.name, r.metadata, ifnull({CONTENT}, '') FROM records r WHERE r.seq IN ({marks})"
     read = {row[0]: row[1:] for row in connection.execute(query, [*best])}
+    nodes: dict[int, list[str]] = {}
+    for one in names.of(best) if names is not None else ():
+        nodes[one.source] = [node for name in one.names for node in nodes_of_name(name)]
     sources = [
-        Source(content, speaker_marks(name), mapping(metadata), 1.0 / (2.0 + place))
+        Source(content, speaker_marks(name), mapping(metadata), 1.0 / (2.0 + place), nodes.get(key, ()))
         for place, key in enumerate(best)
         if key in read
         for name, metadata, content in (read[key],)
     ]
+
+    def frequencies(terms: Sequence[str]) -> list[int]:
+        """In how many records each stands, or is read by a model."""
+        found = index.text.frequencies(terms)
+        if names is None:
+            return found
+        return [sum(both) for both in zip(found, index.text.frequencies([*map(named, terms)]), strict=True)]
+
     return associated_terms(
-        sources, probe.words, index.text.frequencies, index.text.documents, probe.links, names_only=names_only
+        sources, probe.words, frequencies, index.text.documents, probe.links, names_only=names_only
     )
+
+
+# --- names that a model read ---------------------------------------------------------------------------------
+
+# From records of names to what they were read in, and back, by the hashes of both ids. What else they were drawn from
+# are turns before it.
+_PAIR = "SELECT n.seq, n.metadata, r.seq, r.id, r.version FROM json_each(?) j"
+_WITHDRAWN = "EXISTS (SELECT 1 FROM supersessions s WHERE s.record = n.seq)"
+_HOLDS = f"WHERE {is_names('n')} AND n.committed_at <= ? AND NOT {_WITHDRAWN}"
+_SOURCES_OF = (
+    f"{_PAIR} CROSS JOIN records n ON n.seq = j.value CROSS JOIN edges e ON e.derived = n.id_hash "
+    f"CROSS JOIN records r ON r.id_hash = e.source {_HOLDS}"
+)
+_NAMES_OF = (
+    f"{_PAIR} CROSS JOIN records r ON r.seq = j.value CROSS JOIN edges e ON e.source = r.id_hash "
+    f"CROSS JOIN records n ON n.id_hash = e.derived {_HOLDS}"
+)
+_ALWAYS = 2**62
+
+
+class _Names(NamedTuple):
+    """A record of names, its names, and the record that a model read them in."""
+
+    seq: int
+    names: Mapping[str, str]
+    source: int
+
+
+class _NamesRead:
+    """What a model read in records, as far as it was known at the moment that the filter asks for."""
+
+    def __init__(self, connection: sqlite3.Connection, wanted: Filter) -> None:
+        self._connection = connection
+        self._until = _ALWAYS if wanted.known_at is None else to_micros(wanted.known_at)
+
+    def of(self, sources: Sequence[int]) -> list[_Names]:
+        """The names that were read in these records."""
+        return self._read(_NAMES_OF, sources)
+
+    def held_by(self, keys: Sequence[int]) -> list[_Names]:
+        """The names that these records hold."""
+        return self._read(_SOURCES_OF, keys)
+
+    def _read(self, query: str, keys: Sequence[int]) -> list[_Names]:
+        found: list[_Names] = []
+        for seq, metadata, source, id, version in self._connection.execute(query, (json.dumps(keys), self._until)):
+            more = mapping(metadata)
+            if (more.get("of"), more.get("version")) == (id, version):
+                found.append(_Names(seq, names_in(more), source))
+        return found
+
+
+def _has_names(index: NamespaceIndex, wanted: Filter) -> bool:
+    """Whether a model may have read names in what the filter admits."""
+    kinds = {wanted.kind} if isinstance(wanted.kind, str) else {*(wanted.kind or ())}
+    if not index.derived or wanted.derived or (kinds and kinds <= UNNAMED_KINDS):
+        return False
+    return index.text.frequencies([named()])[0] > 0
+
+
+def _as_array(keys: Iterable[int]) -> npt.NDArray[np.int64]:
+    return np.array([*keys], dtype=np.int64)
+
+
+def _together(by_words: Mapping[int, float], by_names: Mapping[int, float]) -> dict[int, float]:
+    """What either found, best first."""
+    if not by_names:
+        return dict(by_words)
+    scores = {key: by_words.get(key, 0.0) + by_names.get(key, 0.0) for key in (*by_words, *by_names)}
+    return dict(sorted(scores.items(), key=lambda pair: (-pair[1], pair[0])))
+
+
+def _with_names(
+    index: NamespaceIndex,
+    names: _NamesRead,
+    words: Mapping[str, float],
+    links: Mapping[str, float],
+    found: Candidates,
+) -> Candidates:
+    """The candidates with what the names that a model read add to the question's words, and to what they share."""
+    held = sorted(names.of(found.keys.tolist()), key=lambda one: one.seq)
+    if not held:
+        return found
+    keys, places = _as_array(one.seq for one in held), found.keys.searchsorted([one.source for one in held])
+
+    def read(query: Mapping[str, float], weights: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """What each term adds, at most what it would by standing there: a name is rarer among names than in texts."""
+        table, own, _ = index.text.contributions({named(node): weight for node, weight in query.items()}, keys)
+        spread = np.zeros((len(query), len(found.keys)))
+        spread[:, places] = table * np.minimum(weights / own, 1.0)[:, np.newaxis]
+        return spread
+
+    linked = found.links
+    if links:
+        linked = np.maximum(linked, read(links, index.text.contributions(links, found.keys)[1]))
+    by_source = {one.source: one.names for one in held}
+    return replace(found, named=read(words, found.weights), links=linked, names=by_source)
 
 
 def check_limit(limit: int) -> None:

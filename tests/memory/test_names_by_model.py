@@ -1,4 +1,4 @@
-"""Names that a language model reads in a memory: it is found by them, they are bounded, and they are forgotten with it."""
+"""Names that a language model reads in a memory: it is found by them, and they are bounded and forgotten with it."""
 
 from __future__ import annotations
 
@@ -413,7 +413,7 @@ def test_names_survive_reopening_a_lost_index_an_archive_and_a_snapshot(tmp_path
     with opened(None, path) as memory:  # names that were read stay, without a model too
         assert [(hit.id, hit.score, hit.why) for hit in memory.recall("Ana Bell in Chicago")] == first
     shutil.rmtree(f"{path}-index")
-    with opened(None, path) as memory:
+    with opened(None, path, index_tail_records=10) as memory:
         assert [(hit.id, hit.score, hit.why) for hit in memory.recall("Ana Bell in Chicago")] == first
         memory.archive()
         assert [(hit.id, hit.score, hit.why) for hit in memory.recall("Ana Bell in Chicago")] == first
@@ -463,9 +463,13 @@ def test_forgetting_the_turn_that_a_name_came_from_takes_it_away_and_reads_again
 @pytest.mark.parametrize("gone", ["it", "asked"])
 def test_what_is_forgotten_while_the_model_reads_leaves_nothing(gone: str) -> None:
     fact = '{"type": "event", "content": "She flew south", "key": null, "value": null, "confidence": 0.9}'
+    asked: list[bool] = []
 
     def model(prompt: str) -> str:
-        if "She flew" not in prompt.rpartition("<<<TEXT")[2] or "Zenobia" not in prompt:
+        if "She flew" not in prompt.rpartition("<<<TEXT")[2]:
+            return ""
+        asked.append("Zenobia" in prompt)
+        if not asked[-1]:
             return ""
         if memory.get(gone) is not None:
             memory.forget(gone)
@@ -478,6 +482,7 @@ def test_what_is_forgotten_while_the_model_reads_leaves_nothing(gone: str) -> No
         memory.flush()
         assert not any("Zenobia" in one for one in names(memory))
         assert memory.store.count(Filter(derived=True)) == 0
+        assert asked == ([True] if gone == "it" else [True, False])  # what stays is read again
 
 
 def test_a_fact_in_words_of_a_turn_before_goes_with_that_turn() -> None:

@@ -161,7 +161,7 @@ class Knowledge:
                 transaction.enqueue(DERIVE, data=[record.seq])
                 continue
             for fact in drawn.facts:
-                said = content_terms(fact.content.partition(": ")[2])
+                said = content_terms(fact.content.partition(": ")[2]) if earlier else ()
                 seq = self._learn(transaction, fact, record, _lenders(said, record, earlier))
                 if seq is not None:
                     learned.setdefault(record.node, []).append(seq)
@@ -430,7 +430,9 @@ def _is_new(mention: Mention, record: Record) -> bool:
 
 def _lenders(words: Sequence[str], record: Record, earlier: Sequence[Record]) -> list[str]:
     """The ids of the turns before a record that lent words to what was drawn from it: it is drawn from them too."""
-    borrowed = {*words} - {*terms(f"{record.name or ''}\n{record.content}")} if earlier else set()
+    if not earlier:
+        return []
+    borrowed = {*words} - {*terms(f"{record.name or ''}\n{record.content}")}
     return [
         one.id
         for one in earlier

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import logging
 import shutil
+import subprocess
+import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,7 @@ import loom
 from loom.errors import LanguageModelError
 from loom.everyday import Memory
 from loom.memory.fact_extractor import FactExtractor, Mention
+from loom.memory.language_model import HttpLanguageModel
 from loom.memory.types import Hit
 from loom.storage.analysis import index_terms
 from loom.storage.base import Filter
@@ -510,3 +514,70 @@ def test_a_verdict_on_a_name_counts_as_one_on_words() -> None:
         assert ("names" in hits["stayed"].signals, "context" in hits["after"].signals) == (True, True)
         learned = memory.feedback("Ana Bell", "stayed", helpful=True)
         assert learned.factors["words"] > 1.0 > learned.factors["context"]
+
+
+# --- all of it: a model over HTTP, two processes ----------------------------------------------------------------
+
+
+@pytest.fixture
+def endpoint() -> Iterator[str]:
+    """A chat completions endpoint that knows two people."""
+    known = {"She flew": ("Ana Bell", "She"), "老大拍板": ("李建国", "老大")}
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            text = asked["messages"][0]["content"].rpartition("<<<TEXT")[2]
+            lines = [json.dumps({"name": n, "said": said}) for piece, (n, said) in known.items() if piece in text]
+            raw = json.dumps({"choices": [{"message": {"content": "\n".join(lines)}}]}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(raw)))
+            self.end_headers()
+            self.wfile.write(raw)
+
+        def log_message(self, *_: object) -> None:
+            """Nothing on the terminal."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/v1"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+ANOTHER_PROCESS = """
+import sys, loom
+with loom.open(sys.argv[1], embedder="none") as memory:
+    for question in sys.argv[2:]:
+        print(*[f"{hit.id}: {hit.why}" for hit in memory.recall(question)], sep=" / ")
+"""
+
+
+def elsewhere(path: Path, *questions: str) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "-X", "utf8", "-c", ANOTHER_PROCESS, str(path), *questions],
+        capture_output=True,
+        check=True,
+        encoding="utf-8",
+    )
+    return done.stdout.splitlines()
+
+
+def test_names_from_an_endpoint_are_found_and_forgotten_in_every_process(tmp_path: Path, endpoint: str) -> None:
+    path = tmp_path / "a.loom"
+    with loom.open(path, embedder="none", llm=HttpLanguageModel(endpoint, "reader")) as memory:
+        noise(memory)
+        memory.remember("She flew south on Friday.", id="flew")
+        memory.remember("这件事老大拍板了，用红色。", id="red")
+        memory.flush()
+        questions = ("Where is Ana Bell?", "李建国的意见呢？")
+        assert [memory.recall(question)[0].id for question in questions] == ["flew", "red"]
+        first, second = elsewhere(path, *questions)
+        assert first.startswith("flew: Ana Bell (as the model reads 'She')")
+        assert second.startswith("red: 李建国 (as the model reads '老大')")
+        memory.forget("red")
+        assert elsewhere(path, *questions) == [first, ""]

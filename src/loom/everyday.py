@@ -82,8 +82,8 @@ def open_memory(
     With an `event_bus`, every task published there is remembered once.
     `embedder` is a provider or the name of one; by default the offline one is used where it is installed.
     `sanitizer` cleans each text before it is stored, which is then no longer verbatim.
-    `llm` (a callable from prompt to answer) draws facts and summaries in the background; by default rules do, and
-    with `derive=False` nobody.
+    `llm` (a callable from prompt to answer) draws facts, names and summaries in the background; by default rules do,
+    and with `derive=False` nobody.
     """
     return Memory(
         MemoryManager(

@@ -10,7 +10,7 @@ import pytest
 
 import loom
 from loom.errors import InvalidInput, NotFound
-from loom.memory.fact_extractor import ExtractedFact, FactExtractor
+from loom.memory.fact_extractor import Drawn, FactExtractor
 from loom.storage.base import Record
 
 MONDAY = datetime(2026, 3, 2, 9, tzinfo=UTC)
@@ -184,11 +184,11 @@ def test_each_record_is_read_after_what_its_session_said_before(
 ) -> None:
     read: list[tuple[str, object]] = []
 
-    def extract(_: FactExtractor, source: Record, **options: object) -> list[ExtractedFact]:
+    def draw(_: FactExtractor, source: Record, **options: object) -> Drawn:
         read.append((source.content, options["before"]))
-        return []
+        return Drawn([])
 
-    monkeypatch.setattr(FactExtractor, "extract", extract)
+    monkeypatch.setattr(FactExtractor, "draw", draw)
     say(memory, "When shall we deploy?")
     memory.flush()
     say(memory, "Is anybody there?", session_id="s2")

@@ -85,7 +85,7 @@ class LoomMemory:
     lives in this process. Budgets and other settings that are not given come from the environment, a TOML file,
     the memory file itself or the profile. With an `event_bus`, every task published there is remembered once.
     `embedder` is a provider or the name of one; `enable_l4_vectorization=False` does without. `llm` is what facts
-    and summaries are drawn with, in the background; without one they are drawn by rules.
+    and summaries are drawn with, in the background, and names are read with; without one rules do both.
     """
 
     def __init__(

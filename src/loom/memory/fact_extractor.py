@@ -3,7 +3,8 @@
 Without a language model, learned weights (`reading`) decide what is worth keeping and rules give it its words, in
 English and Chinese; with one its answer is checked against the source, and weights and rules stand in when it is
 unusable. A fact says what it is about (`key`) where that has one value at a time, so that a newer one can be told to
-contradict an older. Storing and superseding facts is done elsewhere.
+contradict an older. A model also tells whom and what a text means by the words it uses ("she", 老大). Storing and
+superseding is done elsewhere.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import json
 import logging
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from types import MappingProxyType
@@ -37,11 +38,15 @@ from loom.memory.statements import (
 from loom.memory.types import FactType, MemoryType, Trust
 from loom.protocol import Task
 from loom.storage.base import Record
+from loom.storage.naming import LONGEST_NAME, MOST_NAMES, entity_mark
+from loom.storage.words import is_function_word
 
 __all__ = [
+    "Drawn",
     "ExtractedFact",
     "FactExtractor",
     "FactSource",
+    "Mention",
     "Stated",
     "borne_out",
     "contradicts",
@@ -83,6 +88,20 @@ class ExtractedFact:
     value: str | None = None
     replaces: str | None = None
     machine: bool = False
+
+
+class Mention(NamedTuple):
+    """A name that a model read in a text, and the words of the text that mean it: the name itself, or others."""
+
+    name: str
+    said: str
+
+
+class Drawn(NamedTuple):
+    """What was drawn from one source: its facts and, from a model, whom and what it names."""
+
+    facts: list[ExtractedFact]
+    names: tuple[Mention, ...] = ()
 
 
 class _Form(NamedTuple):
@@ -147,14 +166,27 @@ class FactExtractor:
         bring all of these themselves. `role` is that of the speaker (user, assistant, tool), and `before` what was
         said just before: after a question, "Tuesday." says something.
         """
-        told = _told(source, speaker, at, trust)
-        if role is not None or before is not None:
-            told = told._replace(heard=Heard(role or told.heard.role, before))
+        return self._drawn(_heard(_told(source, speaker, at, trust), role, before), None).facts
+
+    @property
+    def has_model(self) -> bool:
+        """Whether a language model reads."""
+        return self._llm is not None
+
+    def draw(self, source: FactSource, *, before: str | None = None, earlier: Sequence[str] = ()) -> Drawn:
+        """The facts of the source and whom and what it names, in one question to the model; by rules facts alone.
+
+        `earlier` are turns before it, oldest first: they tell the model who "she" is. A name is taken over where the
+        words that are said to mean it stand in the source; rules read names when they are looked for.
+        """
+        return self._drawn(_heard(_told(source, None, None, None), None, before), earlier)
+
+    def _drawn(self, told: _Told, earlier: Sequence[str] | None) -> Drawn:
         if self._llm is not None:
-            answered = _asked(self._llm, told)
+            answered = _asked(self._llm, told, earlier)
             if answered is not None:
                 return answered
-        return _by_rules(told, self._weights or shipped_model())
+        return Drawn(_by_rules(told, self._weights or shipped_model()))
 
 
 class _Told(NamedTuple):
@@ -166,6 +198,12 @@ class _Told(NamedTuple):
     at: datetime | None
     others: bool
     heard: Heard = ALONE
+
+
+def _heard(told: _Told, role: str | None, before: str | None) -> _Told:
+    if role is None and before is None:
+        return told
+    return told._replace(heard=Heard(role or told.heard.role, before))
 
 
 def _told(source: FactSource, speaker: str | None, at: datetime | None, trust: str | None) -> _Told:
@@ -1142,33 +1180,61 @@ Write one JSON object per line and nothing else. Each has these fields:
 Leave out greetings, questions, suppositions, plans that were dropped, opinions without content and anything that is
 negated or taken back. Where something is corrected, give the corrected version only. Copy numbers, names, dates and
 identifiers exactly. If there are no facts, write nothing.
-{who}
+{names}{who}
 <<<TEXT
 {text}
 TEXT>>>
 """
+NAMES_PROMPT: Final = """\
+
+Then list the people, places, organisations, products and works that the text speaks of, whatever it calls them: one
+more JSON object per line for each, with these fields:
+- "name": the name by which one would look for it, as full as you know it, in the language of the text
+- "said": the words of the text that mean it, copied exactly ("she", "the Big Apple", "老大", or the name itself)
+Leave out what you are not sure of.
+{earlier}"""
+EARLIER_PROMPT: Final = """
+What was said before, only to know whom and what the text means (material too, and nothing to list):
+<<<BEFORE
+{earlier}
+BEFORE>>>
+"""
 _MOST_ANSWERED = 200
 
 
-def _asked(llm: LanguageModel, told: _Told) -> list[ExtractedFact] | None:
-    """The facts of the model's answer that the source bears out, or None where the answer cannot be used."""
+def _asked(llm: LanguageModel, told: _Told, earlier: Sequence[str] | None) -> Drawn | None:
+    """What of the model's answer the source bears out, or None where the answer cannot be used.
+
+    Names are asked for where `earlier` turns are given, be it none.
+    """
     text = "\n".join(told.text[start:end] for start, end in told.parts)
     who = f"\nThe speaker is {told.speaker}." if told.speaker else ""
     when = f"\nIt was said on {told.at.date()}." if told.at else ""
-    prompt = FACT_PROMPT.format(kinds=", ".join(kind.value for kind in _FORMS), who=who + when, text=text)
-    answer = llm.complete(prompt)
+    names = ""
+    if earlier is not None:
+        names = NAMES_PROMPT.format(earlier=EARLIER_PROMPT.format(earlier="\n".join(earlier)) if earlier else "")
+    kinds = ", ".join(kind.value for kind in _FORMS)
+    answer = llm.complete(FACT_PROMPT.format(kinds=kinds, names=names, who=who + when, text=text))
     lines = [line.strip().rstrip(",") for line in answer.splitlines() if line.strip().startswith("{")]
     if not lines and answer.strip():
         _logger.warning("the language model's facts were not JSON lines (%d characters); using rules", len(answer))
         return None
     facts: list[ExtractedFact] = []
-    refused = 0
+    mentions: dict[str, Mention] = {}
+    refused = unfounded = 0
     for line in lines[:_MOST_ANSWERED]:
         try:
             entry = json.loads(line)
         except ValueError:
             _logger.warning("a line of the language model's facts was not JSON; using rules")
             return None
+        if isinstance(entry, dict) and "name" in entry and "content" not in entry:
+            mention = _mentioned(entry, text) if earlier is not None else None
+            if mention is None:
+                unfounded += 1
+            elif len(mentions) < MOST_NAMES:
+                mentions.setdefault(entity_mark(mention.name), mention)
+            continue
         fact = _checked(entry, text, told)
         if fact is None:
             refused += 1
@@ -1176,7 +1242,39 @@ def _asked(llm: LanguageModel, told: _Told) -> list[ExtractedFact] | None:
             facts.append(fact)
     if refused:
         _logger.warning("refused %d of %d facts that the source does not bear out", refused, len(lines))
-    return facts
+    if unfounded:
+        _logger.warning("refused %d of %d names that stand for nothing in the source", unfounded, len(lines))
+    return Drawn(facts, tuple(mentions.values()))
+
+
+def _mentioned(entry: Mapping[str, object], text: str) -> Mention | None:
+    """A name as the model gives it, if it can be one and stands for words of the text."""
+    name, said = (
+        " ".join(value.split()) if isinstance(value, str) else "" for value in (entry["name"], entry.get("said"))
+    )
+    if not 0 < len(name) <= LONGEST_NAME or not 0 < len(said) <= LONGEST_NAME:
+        return None
+    if not name.isprintable() or not any(map(str.isalpha, name)):
+        return None
+    if is_function_word(name) or _NO_TOPIC.fullmatch(name):  # "she" is nobody's name
+        return None
+    return Mention(name, said) if _stands_in(said, text) else None
+
+
+# Of a script whose words are spaced.
+_LETTER: Final = r"[^\W\u3400-\u9fff]"
+
+
+def _stands_in(said: str, text: str) -> bool:
+    """Whether a text holds these words, whole ones where words are spaced: "he" does not stand in "the"."""
+    plain = _evened(said)
+    before = "" if _HAN.match(plain[:1]) else rf"(?<!{_LETTER})"
+    after = "" if _HAN.match(plain[-1:]) else rf"(?!{_LETTER})"
+    return bool(plain) and re.search(before + re.escape(plain) + after, _evened(text)) is not None
+
+
+def _evened(text: str) -> str:
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
 def _checked(entry: object, text: str, told: _Told) -> ExtractedFact | None:

@@ -50,10 +50,11 @@ def learn(known: Learned, judged: Hit, others: Sequence[Hit], helpful: bool) -> 
 
 
 def _shares(hit: Hit) -> dict[str, float]:
-    """The part of a hit's score that each of the signals brought; another word counts as a word."""
+    """The part of a hit's score that each of the signals brought; another word counts as a word, and so does a name
+    that a model read."""
     added = {} if hit.standing is None else hit.standing.added()
     brought = {name: added.get(name, 0.0) for name in LEARNED}
-    brought["words"] += added.get("synonyms", 0.0)
+    brought["words"] += added.get("synonyms", 0.0) + added.get("names", 0.0)
     total = sum(brought.values())
     return {name: value / total if total else 0.0 for name, value in brought.items()}
 

@@ -1,9 +1,9 @@
 """Knowledge: what a memory draws from its log by itself, in the background.
 
-Facts are drawn from what was said and done, stretches of the full archive tier are summarised, and facts that say
-the same are merged when there are too many. Each of these is a record that names its sources, so forgetting a source
-takes it away and draws again from the sources that remain. What takes the places of others in a tier has passed the
-fidelity gate, and `undo` reverses it in one step.
+Facts (and names, with a model) are drawn from what was said and done, stretches of the full archive tier are
+summarised, and facts that say the same are merged when there are too many. Each of these is a record that names its
+sources, so forgetting a source takes it away and draws again from the sources that remain. What takes the places of
+others in a tier has passed the fidelity gate, and `undo` reverses it in one step.
 """
 
 from __future__ import annotations
@@ -17,14 +17,16 @@ from loom.errors import InvalidInput, NotFound
 from loom.memory.compaction import MemoryCompactor
 from loom.memory.compression import FidelityChecker, L4Compressor, Merge
 from loom.memory.embeddings import EmbeddingProvider, embed_texts
-from loom.memory.fact_extractor import ExtractedFact, FactExtractor, contradicts, same_fact
+from loom.memory.fact_extractor import Drawn, ExtractedFact, FactExtractor, Mention, contradicts, same_fact
 from loom.memory.migration import Tiers
 from loom.memory.statements import StatementKind
-from loom.memory.types import Fact, FactType, MemoryTier, MemoryType, record_as_fact
+from loom.memory.types import Fact, FactType, MemoryTier, MemoryType, Trust, record_as_fact
 from loom.protocol import new_id
 from loom.storage.base import Draft, Filter, Record, Transaction, Vector
+from loom.storage.naming import NAMES, entity_mark, name_nodes, nodes_of_name
 from loom.storage.sqlite import SqliteStore
 from loom.storage.transactions import DERIVE, RESTORE
+from loom.storage.words import content_terms, terms
 
 __all__ = ["Knowledge", "Undone"]
 
@@ -39,6 +41,9 @@ _CORRECTED_AMONG = 64
 _SOURCES = frozenset(
     {MemoryType.MESSAGE, MemoryType.TASK, MemoryType.CONTEXT, MemoryType.TOOL_CALL, MemoryType.TOOL_RESULT}
 )
+# So many turns before a text tell a model whom it means, and so much of each.
+_EARLIER_TURNS = 4
+_EARLIER_CHARS = 400
 
 
 class Undone(NamedTuple):
@@ -46,6 +51,14 @@ class Undone(NamedTuple):
 
     id: str
     restored: tuple[str, ...]
+
+
+class _Read(NamedTuple):
+    """A record, what was drawn from it, and the turns before it that a model was shown."""
+
+    record: Record
+    drawn: Drawn
+    earlier: Sequence[Record]
 
 
 class Knowledge:
@@ -87,15 +100,14 @@ class Knowledge:
         wanted = Filter(node=self.node, derived=False, history=True)
         page = self._store.scan(wanted, limit=_BATCH, after=done, newest_first=False)
         own = [record for record in page.records if record.node == self.node and record.kind in _SOURCES]
-        drawn = self._drawn(own)
+        read = self._read(own)
         for record in own:
             if record.version > 1:
                 self._renew(publish, record)
         with publish() as transaction:
             if transaction.progress(name) != done:
                 return True  # another process was quicker
-            learned = [self._learn(transaction, fact, record) for record, facts in drawn for fact in facts]
-            self._tiers.admit(transaction, [seq for seq in learned if seq is not None], MemoryTier.L4, "learned")
+            self._keep(transaction, read)
             last = page.records[-1].seq if page.records else 0
             transaction.advance(name, max(head, last) if page.next is None else last)
         return page.next is not None
@@ -108,29 +120,62 @@ class Knowledge:
                 self._compactor.renew(id, publish)
 
     def _draw_again(self, publish: Publish) -> bool:
-        """Facts once more from records that lost a fact which they shared with something forgotten."""
-        return self._take_up(publish, DERIVE, self._again)
+        """Once more from records that lost what they shared with something forgotten."""
+        jobs = self._store.jobs(DERIVE, _JOBS)
+        if not jobs:
+            return False
+        found = self._store.records({seq for job in jobs for seq in job.data})
+        again = [found[seq] for seq in sorted(found) if found[seq].kind in _SOURCES]
+        # Before the transaction: nobody can write while a model reads in it.
+        read = [one for record in again for one in self._read([record])]
+        with publish() as transaction:
+            transaction.take(jobs)
+            self._keep(transaction, read)
+        return len(jobs) == _JOBS
 
-    def _again(self, transaction: Transaction, records: Iterable[Record]) -> None:
-        for record in records:
-            if record.kind in _SOURCES:
-                ((_, facts),) = self._drawn([record])
-                learned = [self._learn(transaction, fact, record) for fact in facts]
-                tiers = self._tiers.of(record.node)
-                tiers.admit(transaction, [seq for seq in learned if seq is not None], MemoryTier.L4, "learned")
-
-    def _drawn(self, records: Sequence[Record]) -> list[tuple[Record, list[ExtractedFact]]]:
-        """The facts of records, given in the order of writing; each is read after what its session said before."""
-        drawn = []
+    def _read(self, records: Sequence[Record]) -> list[_Read]:
+        """Draw from records, given in the order of writing; each is read after what its session said before."""
+        read = []
         said: dict[tuple[str, str], str] = {}
         for record in records:
             before = None
+            earlier: Sequence[Record] = ()
             if record.session_id is not None:
                 session = (record.node, record.session_id)
                 before = said[session] if session in said else self._before(record)
                 said[session] = record.content
-            drawn.append((record, self._extractor.extract(record, before=before)))
-        return drawn
+                earlier = self._earlier(record) if self._extractor.has_model else ()
+            shown = [f"{one.name or one.role or 'somebody'}: {one.content[:_EARLIER_CHARS]}" for one in earlier]
+            read.append(_Read(record, self._extractor.draw(record, before=before, earlier=shown), earlier))
+        return read
+
+    def _keep(self, transaction: Transaction, read: Sequence[_Read]) -> None:
+        """Keep what was drawn. A model takes its time: what was drawn from something that was forgotten meanwhile is
+        dropped, and read again without it."""
+        there = transaction.records({one.seq for record, _, earlier in read for one in (record, *earlier)})
+        learned: dict[str, list[int]] = {}
+        for record, drawn, earlier in read:
+            if record.seq not in there:
+                continue
+            if not all(one.seq in there for one in earlier):
+                transaction.enqueue(DERIVE, data=[record.seq])
+                continue
+            for fact in drawn.facts:
+                said = content_terms(fact.content.partition(": ")[2]) if earlier else ()
+                seq = self._learn(transaction, fact, record, _lenders(said, record, earlier))
+                if seq is not None:
+                    learned.setdefault(record.node, []).append(seq)
+            self._name(transaction, record, drawn.names, earlier)
+        for node, seqs in learned.items():
+            self._tiers.of(node).admit(transaction, seqs, MemoryTier.L4, "learned")
+
+    def _earlier(self, record: Record) -> list[Record]:
+        """The last turns before a record in its session, the oldest first. What tools and pages say is left out: it
+        could give its own names to what others mean."""
+        wanted = Filter(node=record.node, session_id=record.session_id, derived=False, history=True)
+        found = self._store.scan(wanted, limit=_EARLIER_TURNS, after=record.seq).records
+        trusted = [one for one in found if one.kind in _SOURCES and one.trust not in (Trust.TOOL, Trust.WEB)]
+        return trusted[::-1]
 
     def _before(self, record: Record) -> str:
         """What the session of a record held last before it; nothing where it begins."""
@@ -170,8 +215,12 @@ class Knowledge:
 
     # -- facts -----------------------------------------------------------------------------------------
 
-    def _learn(self, transaction: Transaction, fact: ExtractedFact, source: Record) -> int | None:
+    def _learn(
+        self, transaction: Transaction, fact: ExtractedFact, source: Record, lenders: Sequence[str] = ()
+    ) -> int | None:
         """Keep a fact; its number if it is new. One that is known has one more source then.
+
+        `lenders` are the ids of what else it was drawn from.
 
         A fact that can have one value only is a chain of versions under one id, the newest of which holds.
         """
@@ -182,15 +231,15 @@ class Knowledge:
             same = not named or _stored(known).value == fact.value
             older = source.created_at < known.created_at
             if (same and (known.superseded_at is None or older)) or transaction.draws_on(id, source.id):
-                transaction.derive(id, [source.id])
+                transaction.derive(id, [source.id, *lenders])
                 return None
             if older:  # it comes late: kept as what held then, and not brought up again
                 id = _fact_id(source.node, f"{fact.key}={fact.value} {source.id}")
-                written = transaction.append([self._draft(id, fact, source)])[0]
+                written = transaction.append([self._draft(id, fact, source, lenders)])[0]
                 if written.created:
                     transaction.supersede(written.seq, known.seq, known.created_at)
                 return None
-        written = transaction.append([self._draft(id, fact, source)])[0]
+        written = transaction.append([self._draft(id, fact, source, lenders)])[0]
         if fact.replaces is not None:
             self._correct(transaction, fact, written.seq, source)
         return written.seq if written.created else None
@@ -202,7 +251,7 @@ class Knowledge:
             if older.seq != seq and older.created_at <= source.created_at and contradicts(fact, _stored(older)):
                 transaction.supersede(older.seq, seq, source.created_at)
 
-    def _draft(self, id: str, fact: ExtractedFact, source: Record) -> Draft:
+    def _draft(self, id: str, fact: ExtractedFact, source: Record, lenders: Sequence[str]) -> Draft:
         counter = self._tiers.counter
         metadata = {
             "label": fact.label,
@@ -231,10 +280,47 @@ class Knowledge:
             tokens=counter.count(fact.content),
             counter=counter.name,
             data=data,
-            sources=(source.id,),
+            sources=(source.id, *lenders),
             revises=True,
             drawn=True,
         )
+
+    # -- names -----------------------------------------------------------------------------------------
+
+    def _name(
+        self, transaction: Transaction, record: Record, names: Sequence[Mention], earlier: Sequence[Record]
+    ) -> None:
+        """Keep the names that a model read in a record, beside it, as far as rules do not see them there.
+
+        They are read once for each version. A turn before it that has one of them is a source too: forgetting that
+        turn takes them away, and they are read again without it.
+        """
+        new = [mention for mention in names if _is_new(mention, record)]
+        id = _names_id(record)
+        if not new or transaction.get(id) is not None:
+            return
+        content = "\n".join(f"{mention.said}: {mention.name}" for mention in new)
+        words = [term for mention in new for term in terms(mention.name) if len(term) > 1]
+        counter = self._tiers.counter
+        draft = Draft(
+            id=id,
+            content=content,
+            created_at=record.created_at,
+            kind=NAMES,
+            node=record.node,
+            trust=record.trust,
+            importance=record.importance,
+            tokens=counter.count(content),
+            counter=counter.name,
+            metadata={
+                "of": record.id,
+                "version": record.version,
+                NAMES: {mention.name: mention.said for mention in new},
+            },
+            sources=(record.id, *_lenders(words, record, earlier)),
+            drawn=True,
+        )
+        transaction.append([draft])
 
     # -- too many facts --------------------------------------------------------------------------------
 
@@ -326,6 +412,32 @@ class Knowledge:
                 raise InvalidInput(f"{id!r} does not hold any more; there is nothing to undo")
             self._tiers.of(record.node).give_back(transaction, sources)
         return Undone(id, tuple(source.id for source in sources))
+
+
+def _names_id(record: Record) -> str:
+    """The id of the names of a record: one for each version of it, and without its words."""
+    read = f"{record.version}\0{record.id}".encode()
+    return f"names_{hashlib.blake2b(read, digest_size=13).hexdigest()}"
+
+
+def _is_new(mention: Mention, record: Record) -> bool:
+    """Whether a name says more than the rules see in a record, and than who said it."""
+    known = {*name_nodes(record.content, record.metadata), *terms(record.name or "")}
+    mark = entity_mark(mention.name)
+    words = {*nodes_of_name(mention.name)} - {mark}
+    return mark not in known and not (words and words <= known)
+
+
+def _lenders(words: Sequence[str], record: Record, earlier: Sequence[Record]) -> list[str]:
+    """The ids of the turns before a record that lent words to what was drawn from it: it is drawn from them too."""
+    if not earlier:
+        return []
+    borrowed = {*words} - {*terms(f"{record.name or ''}\n{record.content}")}
+    return [
+        one.id
+        for one in earlier
+        if one.id != record.id and not borrowed.isdisjoint(terms(f"{one.name or ''}\n{one.content}"))
+    ]
 
 
 def _fact_id(node: str, about: str) -> str:

@@ -269,6 +269,7 @@ def _distinct_hits(
             link_terms=found.link_terms,
             concepts=asked.concepts,
             shares_session=sessions[place] >= 0,
+            names=found.names.get(record.seq, {}),
             seq=record.seq,
         )
         for (place, record), twins, signals in zip(chosen, same, spoken, strict=True)

@@ -29,6 +29,7 @@ Places = npt.NDArray[np.intp]
 SIGNALS = (
     "words",
     "synonyms",
+    "names",
     "context",
     "meaning",
     "speaker",
@@ -46,7 +47,7 @@ SIGNALS = (
 """The signals, in the order in which an account of a hit names them."""
 
 # Those that tie a record to the question, links apart; and those that count only for a record that something ties.
-_ANSWERING = np.array([SIGNALS.index(name) for name in ("words", "synonyms", "context", "meaning", "time")])
+_ANSWERING = np.array([SIGNALS.index(name) for name in ("words", "synonyms", "names", "context", "meaning", "time")])
 _ACCOMPANYING = [
     SIGNALS.index(name)
     for name in ("speaker", "role", "links", "telling", "dated", "answer", "substance", "importance", "recency")
@@ -91,6 +92,8 @@ class Scored:
 # Measured on dialogues: from 0.5 to 0.8 and from 0.3 to 0.7 recall@10 moves between 75.7 and 77.6 %.
 _BACK, _BACK_DECAY = 0.7, 0.7
 _AHEAD, _AHEAD_DECAY = 0.5, 0.6
+# A name that a model read in a text counts so much of one that stands there: it may have read wrongly.
+_READ = 0.8
 # A name that is a speaker's says who is meant, not what; where it is only mentioned, it counts so much.
 _MENTIONED = 0.3
 # The share of what words could reach at which they are taken to answer a question. The best of poor matches is none.
@@ -121,13 +124,14 @@ def score(found: Candidates, question: Question, weights: Weights, now: datetime
     table = np.zeros((len(SIGNALS), len(found.keys)))
     parts = dict(zip(SIGNALS, table, strict=True))  # rows of it, filled in place
     marks = {mark: row for row, mark in enumerate(question.marks)}
-    own, likewise, around = _worded(found, question, marks, weights.synonyms)
+    own, likewise, read, around = _worded(found, question, marks, weights.synonyms)
     ceiling = _ceiling(found, question)
-    together = own + likewise + (around if weights.context else 0.0)
+    together = own + likewise + read + (around if weights.context else 0.0)
     best = float(together.max(initial=0.0))
     full = max(best, _GOOD_MATCH * ceiling) or 1.0
     parts["words"][:] = own * (weights.words / full)
     parts["synonyms"][:] = likewise * (weights.words / full)
+    parts["names"][:] = read * (weights.words / full)
     parts["context"][:] = around * (weights.context / full)
     trust = _trust_in_meaning(best, ceiling)
     parts["meaning"][:] = meant(found.meaning, found.following, found.closeness) * (weights.meaning * trust)
@@ -204,21 +208,28 @@ def _highest(weights: Weights) -> float:
 
 def _worded(
     found: Candidates, question: Question, marks: Mapping[str, int], synonyms: float
-) -> tuple[Floats, Floats, Floats]:
-    """By words: each record's own, what other words for the question's add to them, and what is said around it."""
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """By words: each record's own, what other words for the question's add to them, what the names add that a model
+    read in it, and what is said around it."""
     naming = np.array(
         [term in question.speakers and found.spread[marks[question.speakers[term]]] > 0 for term in question.words],
         dtype=np.bool_,
     )
     kept = [term for term, names in zip(question.words, naming.tolist(), strict=True) if not names]
     said = _in_whole_words(kept, found.words[~naming] if len(naming) else found.words)
-    plain = said.sum(axis=0)
+    plain = told = said.sum(axis=0)
+    mentioned = _MENTIONED * found.words[naming].sum(axis=0) if naming.any() else 0.0
+    read = np.zeros(len(found.keys))
+    if found.named is not None:
+        table = np.maximum(found.words, _READ * found.named)
+        said = _in_whole_words(kept, table[~naming])
+        told = said.sum(axis=0)
+        read = np.maximum(told - plain, 0.0) + _MENTIONED * (table - found.words)[naming].sum(axis=0)
     if synonyms and question.concepts:
         said = _with_synonyms(found, question, kept, said, synonyms)
     own = said.sum(axis=0)
     around = pooled(said, found.following, found.closeness).sum(axis=0) - own
-    mentioned = _MENTIONED * found.words[naming].sum(axis=0) if naming.any() else 0.0
-    return plain + mentioned, np.maximum(own - plain, 0.0), np.maximum(around, 0.0)
+    return plain + mentioned, np.maximum(own - told, 0.0), read, np.maximum(around, 0.0)
 
 
 def _in_whole_words(terms: list[str], said: Floats) -> Floats:

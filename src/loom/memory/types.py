@@ -14,7 +14,7 @@ from loom.memory.thesaurus import Concept
 from loom.protocol import Task, new_id, utc_now
 from loom.storage.analysis import own_words
 from loom.storage.base import Record
-from loom.storage.naming import entity_marks, entity_name
+from loom.storage.naming import NAMES, entity_mark, entity_marks, entity_name
 from loom.storage.words import terms
 
 __all__ = [
@@ -70,6 +70,7 @@ class MemoryType(StrEnum):
     TOOL_CALL = "tool_call"
     TOOL_RESULT = "tool_result"
     PLAN = "plan"
+    NAMES = NAMES
 
 
 class Trust(StrEnum):
@@ -261,7 +262,8 @@ class Hit:
 
     `signals` holds what spoke for it: `words` (BM25) and `meaning` (cosine) as the indexes measure them, and what
     each of the others added to the score. `copies` counts the memories found that say the same, itself included;
-    `copy_ids` are the others. `uses` is counted only for a `MemoryReranker`. `seq` is its number in the log.
+    `copy_ids` are the others. `uses` is counted only for a `MemoryReranker`. `seq` is its number in the log. `names`
+    are those that a language model read in it beyond what rules see, each with the words that it stands for.
     """
 
     id: str
@@ -288,6 +290,7 @@ class Hit:
     link_terms: tuple[str, ...] = field(repr=False, default=())
     concepts: tuple[Concept, ...] = field(repr=False, default=())
     shares_session: bool = field(repr=False, default=False)
+    names: Mapping[str, str] = field(repr=False, default_factory=dict)
 
     @property
     def relevance(self) -> float:
@@ -314,6 +317,9 @@ class Hit:
             elif name == "synonyms":
                 if found := self._in_other_words(present):
                     reasons.append(f"{', '.join(found)}{place}")
+            elif name == "names":
+                if read := self._read_as(self.query_terms):
+                    reasons.append(f"{', '.join(read)}{place}")
             elif name == "meaning":
                 reasons.append(f"meaning {value:.2f}{place}")
             elif name == "links":
@@ -329,11 +335,20 @@ class Hit:
         marks = {mark: name for mark in entity_marks(self.content, self.metadata) if (name := entity_name(mark))}
         shared = _shared(tuple(term for term in self.link_terms if term not in marks), present)
         shared += [marks[mark] for mark in self.link_terms if mark in marks]
+        shared += self._read_as(self.link_terms)
         if shared:
             return f"shares {', '.join(shared)} with other hits"
         if self.shares_session:
             return "of one session with other hits"
         return f"said by {self.name}, who said other hits" if self.name else "tied to other hits"
+
+    def _read_as(self, wanted: Sequence[str]) -> list[str]:
+        """Which names of these terms and marks a model read in it, and in which words."""
+        return [
+            name if name.casefold() == said.casefold() else f"{name} (as the model reads {said!r})"
+            for name, said in self.names.items()
+            if not {entity_mark(name), *terms(name)}.isdisjoint(wanted)
+        ]
 
     def _in_other_words(self, present: set[str]) -> list[str]:
         """Which words stand there for which of the question's."""

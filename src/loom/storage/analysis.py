@@ -14,7 +14,7 @@ from typing import Any
 
 from loom.storage import naming, times, words
 from loom.storage.archive import CONTENT
-from loom.storage.naming import answer_marks, entity_marks, only_asks
+from loom.storage.naming import answer_marks, entity_marks, is_names, names_terms, only_asks
 from loom.storage.times import time_terms
 from loom.storage.words import terms
 
@@ -37,7 +37,9 @@ _MARKS_VERSION = 1
 # Each of them only grows, and so does their sum.
 ANALYSIS_VERSION = words.ANALYZER_VERSION + times.TIMES_VERSION + naming.NAMING_VERSION + _MARKS_VERSION
 
-FOUND_BY = f"SELECT r.seq, r.name, r.role, r.created_at, r.metadata, ifnull({CONTENT}, '') FROM records r"
+FOUND_BY = (
+    f"SELECT r.seq, r.name, r.role, r.created_at, r.metadata, ifnull({CONTENT}, ''), {is_names()} FROM records r"
+)
 """SQL for what `index_terms` takes of a record, behind its number."""
 
 IS_QUESTION = "\x1f?"
@@ -70,9 +72,16 @@ _OPAQUE_NAMES = (
 _OPAQUE_VALUES = ("http://", "https://", "data:", "file://")
 
 
-def index_terms(name: str | None, role: str | None, created_at: int, metadata: str | None, content: str) -> list[str]:
-    """Every term and mark of a record, as its row in the database holds it (times in microseconds, JSON)."""
+def index_terms(
+    name: str | None, role: str | None, created_at: int, metadata: str | None, content: str, holds_names: int = 0
+) -> list[str]:
+    """Every term and mark of a record, as its row in the database holds it (times in microseconds, JSON).
+
+    One that holds the names which a model read in another (`holds_names`) is found by these alone.
+    """
     more = mapping(metadata)
+    if holds_names:
+        return names_terms(more)
     found = terms(own_words(name, more, content))
     marks = answer_marks(content, found)
     found += time_terms(content, _moment(created_at))

@@ -28,12 +28,14 @@ _NAME, _SPEAKER = 1.0, 0.5
 
 
 class Source(NamedTuple):
-    """A record that others may be tied to: its text, the marks of its speaker, its metadata, and what it weighs."""
+    """A record that others may be tied to: its text, the marks of its speaker, its metadata, what it weighs, and the
+    nodes of names that a model read in it."""
 
     text: str
     speakers: Sequence[str]
     metadata: Mapping[str, Any]
     weight: float
+    names: Sequence[str] = ()
 
 
 def associated_terms(
@@ -55,6 +57,7 @@ def associated_terms(
         text = source.text[:_MOST_CHARS]
         own = dict.fromkeys(() if names_only else content_terms(text), 1.0)
         own.update(dict.fromkeys(name_nodes(text, source.metadata), _NAME))
+        own.update(dict.fromkeys(source.names, _NAME))
         own.update(dict.fromkeys(source.speakers, _SPEAKER))
         part = source.weight / math.sqrt(len(own)) if own else 0.0
         for term, share in own.items():

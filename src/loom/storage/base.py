@@ -261,6 +261,7 @@ class Nominated(IntFlag):
     MEANING = 2
     CONTEXT = 4
     LINKS = 8
+    NAMES = 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -277,7 +278,8 @@ class Candidates:
     (0 to 1) says how much that one has to do with this. `sessions` and `speakers` number the sessions and speakers
     that several of these are of, -1 for a record that has none or shares it with nobody here. Times are microseconds
     since 1970. `passed_over` is what the words found and no filter but the one for derived and older versions left
-    out, with its score, best first.
+    out, with its score, best first. `named` is like `words`, for the names that a model read in a record, None where
+    it read none; in `links` they count too. `names` are these, by record, each with the words that it stands for.
     """
 
     keys: npt.NDArray[np.int64]
@@ -301,6 +303,8 @@ class Candidates:
     tokens: npt.NDArray[np.int64]
     importance: npt.NDArray[np.float64]
     passed_over: Mapping[int, float] = field(default_factory=dict)
+    named: npt.NDArray[np.float64] | None = None
+    names: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

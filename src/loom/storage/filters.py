@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -14,7 +14,7 @@ from loom.storage.engine import to_micros
 from loom.storage.residency import tier_condition
 from loom.storage.rows import id_hash
 
-__all__ = ["conditions"]
+__all__ = ["admitted", "conditions"]
 
 _COLUMNS = {
     "session_id": "r.session",
@@ -100,6 +100,21 @@ def conditions(wanted: Filter, namespace: int, connection: sqlite3.Connection) -
         clauses.append(_metadata(key, value, values))
     _validity(wanted, clauses, values)
     return " AND ".join(clauses), values
+
+
+def admitted(connection: sqlite3.Connection, keys: Sequence[int], where: str, values: list[Any]) -> set[int]:
+    """Which of these records the conditions of a filter admit."""
+    kept: set[int] = set()
+    for start in range(0, len(keys), 500):
+        part = keys[start : start + 500]
+        marks = ", ".join("?" * len(part))
+        kept.update(
+            row[0]
+            for row in connection.execute(
+                f"SELECT r.seq FROM records r WHERE r.seq IN ({marks}) AND {where}", (*part, *values)
+            )
+        )
+    return kept
 
 
 def _moment(moment: datetime, field: str) -> int:

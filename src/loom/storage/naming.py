@@ -2,7 +2,8 @@
 
 Two uses: which kind of answer a text can give (who, where, how many), and which names tie memories together in the
 graph. In doubt a text names something: a mark too many costs a little of a score, and a name too many leads nowhere.
-The word lists of Chinese names are kept here for everybody.
+The word lists of Chinese names are kept here for everybody, and so is how names are found that somebody else read out
+of a text.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from loom.storage.words import is_function_word, simplified, terms
 __all__ = [
     "AMOUNT",
     "COMPOUND_SURNAMES",
+    "LONGEST_NAME",
+    "MOST_NAMES",
+    "NAMES",
     "NAMING_VERSION",
     "NO_NAMES",
     "PLACES",
@@ -25,11 +29,17 @@ __all__ = [
     "SOMEWHERE",
     "SURNAMES",
     "TITLES",
+    "UNNAMED_KINDS",
     "answer_marks",
     "entity_mark",
     "entity_marks",
     "entity_name",
+    "is_names",
     "name_nodes",
+    "named",
+    "names_in",
+    "names_terms",
+    "nodes_of_name",
     "only_asks",
 ]
 
@@ -41,10 +51,12 @@ AMOUNT = "\x1f@many"
 """The marks of texts that name a person, a place, a number: what "who", "where" and "how many" ask for."""
 
 _ENTITY = "\x1fe"
-# Of a text so many names, and so much of it is read for them.
-_MOST_NAMES = 16
+# So much of a text is read for names.
 _MOST_CHARS = 2_000
-_LONGEST_NAME = 60
+
+MOST_NAMES = 16
+LONGEST_NAME = 60
+"""Of a text so many names count, and of a name so many characters."""
 
 PLACES = """
 北京 上海 天津 重庆 广州 深圳 杭州 南京 苏州 成都 武汉 西安 长沙 郑州 青岛 大连 厦门 宁波 无锡 济南 合肥 福州 昆明
@@ -182,7 +194,7 @@ _SINGLE = re.compile(r"(?<![\w.])(?:[A-Z][\w'-]*[a-z0-9]|[A-Z]{2,}|[A-Za-z]+[_.0
 
 def entity_mark(name: str) -> str:
     """The mark of what a record names, whatever its case, spacing and characters."""
-    return _ENTITY + " ".join(simplified(name[:_LONGEST_NAME]).casefold().split())
+    return _ENTITY + " ".join(simplified(name[:LONGEST_NAME]).casefold().split())
 
 
 def entity_name(mark: str) -> str | None:
@@ -195,10 +207,10 @@ def entity_marks(text: str, metadata: Mapping[str, Any]) -> list[str]:
 
     Whoever knows better (a model that reads for names) gives them as `entities` in the metadata.
     """
-    found = dict.fromkeys(map(entity_mark, islice(_long_names(text[:_MOST_CHARS]), _MOST_NAMES)))
+    found = dict.fromkeys(map(entity_mark, islice(_long_names(text[:_MOST_CHARS]), MOST_NAMES)))
     given = metadata.get("entities")
     if isinstance(given, list):
-        named = (name for name in given[:_MOST_NAMES] if isinstance(name, str) and name.strip())
+        named = (name for name in given[:MOST_NAMES] if isinstance(name, str) and name.strip())
         found.update(dict.fromkeys(map(entity_mark, named)))
     return list(found)
 
@@ -220,10 +232,61 @@ def name_nodes(text: str, metadata: Mapping[str, Any]) -> list[str]:
     """The terms and marks of everything that a text names: what ties it to others that name it too."""
     found = dict.fromkeys(entity_marks(text, metadata))
     text = text[:_MOST_CHARS]
-    for word in islice(_SINGLE.findall(text), _MOST_NAMES):
+    for word in islice(_SINGLE.findall(text), MOST_NAMES):
         if not is_function_word(word):
             found.update(dict.fromkeys(terms(word)[:1]))
     if not text.isascii():
         plain = simplified(text)
-        found.update(dict.fromkeys(name for name in islice(_person().findall(plain), _MOST_NAMES) if len(name) == 2))
+        found.update(dict.fromkeys(name for name in islice(_person().findall(plain), MOST_NAMES) if len(name) == 2))
+    return list(found)
+
+
+# --- names that a model read -----------------------------------------------------------------------------------
+
+NAMES = "names"
+"""The kind of a record that holds the names which a model read in another one."""
+
+UNNAMED_KINDS = frozenset({"fact", "summary", NAMES})
+"""The kinds of records that no model reads names in: they are drawn from others."""
+
+_NAMED = "\x1fm"
+
+
+def is_names(row: str = "r") -> str:
+    """SQL for whether a row of `records` is such a record: a caller's own may be of the same kind."""
+    return f"({row}.kind = '{NAMES}' AND EXISTS (SELECT 1 FROM derivations v WHERE v.record = {row}.seq))"
+
+
+def named(node: str = "") -> str:
+    """The form of a term or a mark under which a record of names holds it, so that no search for words meets it.
+
+    Without a node, the mark that all of these records have.
+    """
+    return _NAMED + node
+
+
+def names_in(metadata: Mapping[str, Any]) -> dict[str, str]:
+    """The names in the metadata of a record of names, each with the words of the text that it stands for."""
+    given = metadata.get(NAMES)
+    if not isinstance(given, Mapping):
+        return {}
+    pairs = islice(given.items(), MOST_NAMES)
+    return {name[:LONGEST_NAME]: said for name, said in pairs if name.strip() and isinstance(said, str)}
+
+
+def names_terms(metadata: Mapping[str, Any]) -> list[str]:
+    """The terms of a record of names: a mark for each name, and its words where they are not those of the text."""
+    found = [named()]
+    for name, said in names_in(metadata).items():
+        found.append(named(entity_mark(name)))
+        if name.casefold() != said.casefold():
+            found += map(named, terms(name))
+    return found
+
+
+def nodes_of_name(name: str) -> list[str]:
+    """The terms and marks that tie what has this name to others that name it."""
+    found = dict.fromkeys(name_nodes(name, {"entities": [name]}))
+    if len(name) == 2 or (name.isascii() and " " not in name):  # one word is a term of its own, capitals or not
+        found.update(dict.fromkeys(terms(name)[:1]))
     return list(found)

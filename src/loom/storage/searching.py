@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import math
 import sqlite3
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,8 +21,11 @@ from loom.storage.analysis import FOUND_BY, index_terms, mapping, speaker_marks
 from loom.storage.archive import CONTENT
 from loom.storage.associations import Source, associated_terms
 from loom.storage.base import Candidates, Filter, Match, Nominated, Probe, Vector
+from loom.storage.conversations import Conversation, Facts, conversations_of, speakers_of
 from loom.storage.engine import Engine
-from loom.storage.filters import conditions
+from loom.storage.filters import admitted, conditions
+from loom.storage.names_read import NamesRead, as_array, has_names, with_names
+from loom.storage.naming import named, nodes_of_name
 from loom.storage.projections import TEXT, VECTORS, NamespaceIndex, StaleProjection, read_state
 from loom.storage.segments import DamagedSegment
 from loom.storage.text_index import SILENT
@@ -67,6 +68,22 @@ class Searcher:
 
         return nominate
 
+    def _by_names(self, query: Mapping[str, float], names: NamesRead) -> _Nominate:
+        """By the names that a model read in the records: what holds them is found, and stands for its source."""
+        asked = {named(node): weight for node, weight in query.items()}
+
+        def nominate(
+            connection: sqlite3.Connection, index: NamespaceIndex, count: int, among: npt.NDArray[np.int64] | None
+        ) -> _Nominated:
+            if among is not None:
+                among = np.unique(as_array(one.seq for one in names.of(among.tolist())))
+            keys, scores = index.text.search(asked, count, among=among)
+            sources = {one.seq: one.source for one in names.held_by(keys.tolist())}
+            here = [place for place, key in enumerate(keys.tolist()) if key in sources]
+            return as_array(sources[int(keys[place])] for place in here), scores[here]
+
+        return nominate
+
     def _by_meaning(self, query: Vector) -> _Nominate:
         def nominate(
             connection: sqlite3.Connection, index: NamespaceIndex, count: int, among: npt.NDArray[np.int64] | None
@@ -98,8 +115,8 @@ class Searcher:
             query = {**probe.words, **synonyms, **probe.marks}
             by_meaning: dict[int, float] = {}
             if probe.vector is not None:
-                nominate = self._by_meaning(probe.vector)
-                by_meaning = self._admitted(connection, index, vector_limit, wanted, nominate)
+                near = self._by_meaning(probe.vector)
+                by_meaning = self._admitted(connection, index, vector_limit, wanted, near)
             by_words: dict[int, float] = {}
             passed: dict[int, float] = {}
             if query:
@@ -107,8 +124,14 @@ class Searcher:
             nominated = dict.fromkeys(by_words, Nominated.WORDS)
             for key in by_meaning:
                 nominated[key] = nominated.get(key, Nominated(0)) | Nominated.MEANING
+            names = NamesRead(connection, wanted) if probe.links and has_names(index, wanted) else None
+            if names is not None and probe.words:
+                by_names = self._admitted(connection, index, limit, wanted, self._by_names(probe.words, names))
+                for key in by_names:
+                    nominated[key] = nominated.get(key, Nominated(0)) | Nominated.NAMES
+                by_words = _together(by_words, by_names)
             seeds = _seeds(by_words, by_meaning, probe.seeds)
-            conversation = _Conversation(connection, wanted, self._number, probe.reach)
+            conversation = Conversation(connection, wanted, self._number, probe.reach)
             if query and conversation.filter != wanted:  # an answer may be found by what somebody else said
                 others = self._admitted(connection, index, probe.seeds, conversation.filter, self._by_words(query))
                 seeds = list(dict.fromkeys([*seeds, *others]))
@@ -118,10 +141,14 @@ class Searcher:
             worded = [key for key, score in by_words.items() if score > _SILENCE]
             few = len(worded) < limit
             sources = _sources(worded, list(by_meaning))
-            links = _links(connection, index, probe, sources, bool(by_meaning)) if few or not by_meaning else {}
-            if links:
-                found = self._admitted(connection, index, max(1, limit // 4), wanted, self._by_words(links))
-                for key in found:
+            links: dict[str, float] = {}
+            if few or not by_meaning:
+                links = _links(connection, index, probe, sources, bool(by_meaning), names)
+            linking = [self._by_words(links)] if links else []
+            if links and names is not None:
+                linking.append(self._by_names(links, names))
+            for nominate in linking:
+                for key in self._admitted(connection, index, max(1, limit // 4), wanted, nominate):
                     nominated[key] = nominated.get(key, Nominated(0)) | Nominated.LINKS
             facts = conversation.look_around(seeds, nominated)
             strangers = [key for key in conversation.facts if key not in nominated]
@@ -133,7 +160,8 @@ class Searcher:
                 facts |= members
                 for key in conversation.admitted(list(members)):
                     nominated[key] = nominated.get(key, Nominated(0)) | Nominated.LINKS
-            return self._collected(index, probe, query, synonyms, links, nominated, facts, conversation, passed)
+            found = self._collected(index, probe, query, synonyms, links, nominated, facts, conversation, passed)
+            return found if names is None else with_names(index, names, probe.words, links, found)
 
     def _collected(
         self,
@@ -143,8 +171,8 @@ class Searcher:
         synonyms: Mapping[str, float],
         links: Mapping[str, float],
         nominated: Mapping[int, int],
-        facts: Mapping[int, _Facts],
-        conversation: _Conversation,
+        facts: Mapping[int, Facts],
+        conversation: Conversation,
         passed: Mapping[int, float],
     ) -> Candidates:
         """Everything known about the nominated and their context, in columns."""
@@ -182,8 +210,8 @@ class Searcher:
             links=index.text.contributions(links, keys)[0] if links else np.zeros((0, len(keys))),
             following=following,
             closeness=closeness,
-            sessions=_conversations([one.session for one in known], created_at),
-            speakers=_speakers([one.name for one in known]),
+            sessions=conversations_of([one.session for one in known], created_at),
+            speakers=speakers_of([one.name for one in known]),
             created_at=created_at,
             tokens=np.array([one.tokens for one in known], dtype=np.int64),
             importance=np.array([one.importance for one in known]),
@@ -239,7 +267,7 @@ class Searcher:
                 found = zip(keys.tolist(), scores.tolist(), strict=True)
                 passed.update((key, score) for key, score in found if key in gone)
         else:
-            kept = _admitted(connection, keys, *conditions(wanted, self._number, connection))
+            kept = admitted(connection, keys.tolist(), *conditions(wanted, self._number, connection))
         if len(kept) < limit and len(keys) >= count:
             keys, scores, kept = self._search_further(connection, index, limit, wanted, nominate)
         pairs = zip(keys.tolist(), scores.tolist(), strict=True)
@@ -258,7 +286,7 @@ class Searcher:
         while True:
             count *= 8
             keys, scores = nominate(connection, index, count, None)
-            kept = _admitted(connection, keys, where, values)
+            kept = admitted(connection, keys.tolist(), where, values)
             if len(kept) >= limit or len(keys) < count:
                 return keys, scores, kept
 
@@ -306,175 +334,6 @@ class Searcher:
                 return  # somebody else is at it: the caller looks again
 
 
-class _Facts(NamedTuple):
-    """What is known of a record without its text."""
-
-    seq: int
-    session: int | None
-    role: str | None
-    name: str | None
-    importance: float
-    tokens: int
-    created_at: int
-
-
-# From a row, without a call in Python for each: a recall reads a hundred.
-_facts = partial(tuple.__new__, _Facts)
-_COLUMNS = "SELECT r.seq, r.session_hash, r.role, r.name, r.importance, r.tokens, r.created_at"
-_FACTS = f"{_COLUMNS} FROM records r"
-# CROSS: from the numbers to the rows. It takes two thirds of the time of IN, and is the same text for any number.
-_FACTS_OF = f"{_COLUMNS} FROM json_each(?) j CROSS JOIN records r ON r.seq = j.value"
-
-# Turns further apart than this are another conversation, though the session be the same.
-_LONGEST_PAUSE_US = 6 * 3_600 * 1_000_000
-# Without a session, a turn and the reply to it belong together only while they are this close.
-_LONGEST_BREAK_US = 30 * 60 * 1_000_000
-# Numbers so near to a seed's are read with it, whosever they are.
-_NEARBY = 2
-# Nor are more records than this looked at to find the next one without a session.
-_FURTHEST = 12
-# What one speaker says in a row need not be one thing; a turn and the reply to it are. Where nobody is named, it may
-# be either.
-_MONOLOGUE = 0.5
-_NOBODY = 0.8
-
-
-class _Conversation:
-    """The records around some others in their sessions, as far as the filter admits them as context.
-
-    What a filter says about speaker and kind is about the answers: the question before an answer may be anybody's.
-    """
-
-    def __init__(self, connection: sqlite3.Connection, wanted: Filter, namespace: int, reach: int) -> None:
-        self._connection = connection
-        self._reach = reach
-        anybody = wanted.role is None and wanted.name is None and wanted.kind is None
-        self.filter = wanted if anybody else replace(wanted, role=None, name=None, kind=None)
-        self._strict = None if anybody else conditions(wanted, namespace, connection)
-        self._where, self._values = conditions(self.filter, namespace, connection)
-        where = self._where
-        in_session = f"{_FACTS} INDEXED BY records_by_session WHERE r.session_hash = ? AND r.seq"
-        self._before = f"{in_session} < ? AND {where} ORDER BY r.seq DESC LIMIT ?"
-        self._after = f"{in_session} > ? AND {where} ORDER BY r.seq LIMIT ?"
-        in_a_row = f"{_FACTS} INDEXED BY records_by_number WHERE r.namespace = ? AND r.seq"
-        self._row_before = f"{in_a_row} < ? AND {where} ORDER BY r.seq DESC LIMIT ?"
-        self._row_after = f"{in_a_row} > ? AND {where} ORDER BY r.seq LIMIT ?"
-        self._namespace = namespace
-        self.facts: dict[int, _Facts] = {}
-        self.following: dict[int, tuple[int, float]] = {}
-
-    def look_around(self, seeds: Sequence[int], also: Iterable[int]) -> dict[int, _Facts]:
-        """Add what was said before and after the seeds; what is known of it, of them, and of the others given.
-
-        Neighbours in a session mostly have neighbouring numbers, so these are read for all in one go (a third of the
-        time). Where others wrote in between, what is missing is looked for seed by seed.
-        """
-        around = range(-_NEARBY, _NEARBY + 1) if self._reach else ()
-        near = {seed + step for seed in seeds for step in around}
-        known = self._read_all(sorted(near.union(seeds, also)))
-        for seed in seeds if self._reach else ():
-            if seed in known:
-                self._chain(known[seed], known)
-        return known | self.facts
-
-    def _chain(self, seed: _Facts, known: Mapping[int, _Facts]) -> None:
-        self.facts[seed.seq] = last = seed
-        for one in self._beside(seed, known, -1):
-            if not (close := _closeness(one, last)):
-                break
-            self.following[one.seq] = last.seq, close
-            self.facts[one.seq] = last = one
-        last = seed
-        for one in self._beside(seed, known, 1):
-            if not (close := _closeness(last, one)):
-                break
-            self.following[last.seq] = one.seq, close
-            self.facts[one.seq] = last = one
-
-    def _beside(self, seed: _Facts, known: Mapping[int, _Facts], step: int) -> Iterable[_Facts]:
-        """The records before a seed, or after it, nearest first."""
-        found: list[_Facts] = []
-        for number in range(seed.seq + step, seed.seq + step * (_NEARBY + 1), step):
-            one = known.get(number)
-            if one is not None and one.session == seed.session:
-                found.append(one)
-                if len(found) == self._reach:
-                    return found
-        return self._read(seed, before=step < 0)
-
-    def _read_all(self, keys: list[int]) -> dict[int, _Facts]:
-        query = f"{_FACTS_OF} WHERE {self._where}"
-        rows = self._connection.execute(query, (str(keys), *self._values)).fetchall()
-        return {row[0]: one for row, one in zip(rows, map(_facts, rows), strict=True)}
-
-    def _read(self, seed: _Facts, before: bool) -> Iterable[_Facts]:
-        if seed.session is not None:
-            query = self._before if before else self._after
-            rows = self._connection.execute(query, (seed.session, seed.seq, *self._values, self._reach)).fetchall()
-            return map(_facts, rows)
-        query = self._row_before if before else self._row_after
-        rows = self._connection.execute(query, (self._namespace, seed.seq, *self._values, _FURTHEST)).fetchall()
-        return [one for one in map(_facts, rows) if one.session is None][: self._reach]
-
-    def of_sessions(self, seeds: Sequence[int], most: int) -> dict[int, _Facts]:
-        """What else was said in the conversations of these, the nearest first, no more than `most` of each."""
-        found: dict[int, _Facts] = {}
-        for seed in (self.facts[key] for key in seeds if key in self.facts):
-            if seed.session is not None:
-                for query in (self._before, self._after):
-                    rows = self._connection.execute(query, (seed.session, seed.seq, *self._values, most // 2 + 1))
-                    near = map(_facts, rows.fetchall())
-                    found |= {
-                        one.seq: one for one in near if abs(one.created_at - seed.created_at) <= _LONGEST_PAUSE_US
-                    }
-        return found
-
-    def admitted(self, keys: Sequence[int]) -> set[int]:
-        """Which of the records read are admitted as answers too."""
-        if self._strict is None:
-            return set(keys)
-        return _admitted(self._connection, np.array(keys, dtype=np.int64), *self._strict)
-
-
-def _closeness(one: _Facts, after: _Facts) -> float:
-    """How much a record has to do with the one that was written after it in the same session, 0 to 1."""
-    pause = abs(after.created_at - one.created_at)
-    same_speaker = one.role == after.role and one.name == after.name
-    is_named = bool(one.role or one.name)
-    if one.session is None:
-        is_dialogue = not same_speaker and is_named and bool(after.role or after.name)
-        return 1.0 if is_dialogue and pause <= _LONGEST_BREAK_US else 0.0
-    if pause > _LONGEST_PAUSE_US:
-        return 0.0
-    if not same_speaker:
-        return 1.0
-    return _MONOLOGUE if is_named else _NOBODY
-
-
-def _conversations(sessions: Sequence[int | None], created_at: npt.NDArray[np.int64]) -> npt.NDArray[np.intp]:
-    """The numbers of the conversations of records in the order of the log; -1 for one that is alone in its own."""
-    known = np.array([session or 0 for session in sessions], dtype=np.int64)
-    order = known.argsort(kind="stable")
-    of, moments = known[order], created_at[order]
-    places = np.zeros(len(order), dtype=np.intp)
-    begins = (of[1:] != of[:-1]) | (np.abs(moments[1:] - moments[:-1]) > _LONGEST_PAUSE_US)
-    begins.cumsum(out=places[1:])
-    alone = (np.bincount(places)[places] < 2) | (of == 0)
-    places[alone] = -1
-    numbers = np.empty_like(places)
-    numbers[order] = places
-    return numbers
-
-
-def _speakers(names: Sequence[str | None]) -> npt.NDArray[np.intp]:
-    """The numbers of the speakers of several of these records; -1 for the others."""
-    counts = Counter(filter(None, names))
-    if not counts:
-        return np.full(len(names), -1, dtype=np.intp)
-    numbers = {name: number for number, name in enumerate(counts) if counts[name] > 1}
-    return np.array([numbers.get(name or "", -1) for name in names], dtype=np.intp)
-
-
 def _seeds(by_words: Mapping[int, float], by_meaning: Mapping[int, float], limit: int) -> list[int]:
     """The best of both, best first: two by words for each one by meaning, while there are both."""
     worded, meant = list(by_words), list(by_meaning)
@@ -517,7 +376,12 @@ def _sources(worded: Sequence[int], nearest: Sequence[int]) -> list[int]:
 
 
 def _links(
-    connection: sqlite3.Connection, index: NamespaceIndex, probe: Probe, best: Sequence[int], names_only: bool
+    connection: sqlite3.Connection,
+    index: NamespaceIndex,
+    probe: Probe,
+    best: Sequence[int],
+    names_only: bool,
+    names: NamesRead | None,
 ) -> dict[str, float]:
     """The terms, names and speakers that tie these records to others; with `names_only`, no other terms."""
     if not probe.links or not best:
@@ -525,15 +389,34 @@ def _links(
     marks = ", ".join("?" * len(best))
     query = f"SELECT r.seq, r.name, r.metadata, ifnull({CONTENT}, '') FROM records r WHERE r.seq IN ({marks})"
     read = {row[0]: row[1:] for row in connection.execute(query, [*best])}
+    nodes: dict[int, list[str]] = {}
+    for one in names.of(best) if names is not None else ():
+        nodes[one.source] = [node for name in one.names for node in nodes_of_name(name)]
     sources = [
-        Source(content, speaker_marks(name), mapping(metadata), 1.0 / (2.0 + place))
+        Source(content, speaker_marks(name), mapping(metadata), 1.0 / (2.0 + place), nodes.get(key, ()))
         for place, key in enumerate(best)
         if key in read
         for name, metadata, content in (read[key],)
     ]
+
+    def frequencies(terms: Sequence[str]) -> list[int]:
+        """In how many records each stands, or is read by a model."""
+        found = index.text.frequencies(terms)
+        if names is None:
+            return found
+        return [sum(both) for both in zip(found, index.text.frequencies([*map(named, terms)]), strict=True)]
+
     return associated_terms(
-        sources, probe.words, index.text.frequencies, index.text.documents, probe.links, names_only=names_only
+        sources, probe.words, frequencies, index.text.documents, probe.links, names_only=names_only
     )
+
+
+def _together(by_words: Mapping[int, float], by_names: Mapping[int, float]) -> dict[int, float]:
+    """What either found, best first."""
+    if not by_names:
+        return dict(by_words)
+    scores = {key: by_words.get(key, 0.0) + by_names.get(key, 0.0) for key in (*by_words, *by_names)}
+    return dict(sorted(scores.items(), key=lambda pair: (-pair[1], pair[0])))
 
 
 def check_limit(limit: int) -> None:
@@ -558,22 +441,6 @@ def _kept_out(connection: sqlite3.Connection, keys: npt.NDArray[np.int64], deriv
     if derived:
         query += " UNION ALL SELECT d.record FROM json_each(?1) j CROSS JOIN derivations d ON d.record = j.value"
     return {row[0] for row in connection.execute(query, (str(keys.tolist()),))}
-
-
-def _admitted(connection: sqlite3.Connection, keys: npt.NDArray[np.int64], where: str, values: list[Any]) -> set[int]:
-    """Which of the nominated records the filter admits."""
-    kept: set[int] = set()
-    wanted = keys.tolist()
-    for start in range(0, len(wanted), 500):
-        part = wanted[start : start + 500]
-        marks = ", ".join("?" * len(part))
-        kept.update(
-            row[0]
-            for row in connection.execute(
-                f"SELECT r.seq FROM records r WHERE r.seq IN ({marks}) AND {where}", (*part, *values)
-            )
-        )
-    return kept
 
 
 def _subset(connection: sqlite3.Connection, where: str, values: list[Any], most: int) -> npt.NDArray[np.int64] | None:

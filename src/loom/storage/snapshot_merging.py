@@ -19,6 +19,7 @@ import numpy.typing as npt
 from loom.errors import Conflict, IdConflict, NotFound
 from loom.storage.archive import CONTENT, DATA
 from loom.storage.engine import from_micros
+from loom.storage.naming import is_names
 from loom.storage.projections import VECTORS, active_space, last_number, start_over, vector_basis
 from loom.storage.residency import WINDOW, TierBooks
 from loom.storage.rows import checksum, id_hash, read_settings, session_hash
@@ -428,8 +429,8 @@ class Merge:
                     came += 1
             return came
         self._transaction.queued += self._connection.execute(
-            "INSERT INTO jobs (namespace, kind, record, seq) SELECT namespace, ?, seq, seq FROM records "
-            "WHERE namespace = ? AND seq > ? AND version > 0",
+            "INSERT INTO jobs (namespace, kind, record, seq) SELECT namespace, ?, seq, seq FROM records r "
+            f"WHERE namespace = ? AND seq > ? AND version > 0 AND NOT {is_names()}",
             (EMBED, self._number, self._base),
         ).rowcount
         return 0

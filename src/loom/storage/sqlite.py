@@ -56,6 +56,7 @@ from loom.storage.base import (
 )
 from loom.storage.engine import Clock, Engine, from_micros, to_micros, translate
 from loom.storage.filters import conditions
+from loom.storage.naming import is_names
 from loom.storage.projections import (
     TEXT,
     TEXT_BASIS,
@@ -321,7 +322,7 @@ class SqliteStore:
             connection.execute("DELETE FROM jobs WHERE namespace = ? AND kind = ?", (self._number, EMBED))
             missing = connection.execute(
                 "SELECT r.seq FROM records r LEFT JOIN vectors v ON v.record = r.seq AND v.space = ? "
-                "WHERE r.namespace = ? AND r.version > 0 AND v.seq IS NULL",
+                f"WHERE r.namespace = ? AND r.version > 0 AND v.seq IS NULL AND NOT {is_names()}",
                 (number, self._number),
             ).fetchall()
             connection.executemany(

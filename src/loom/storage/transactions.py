@@ -16,6 +16,7 @@ from loom.errors import EmbeddingError, IdConflict, InvalidInput, VersionConflic
 from loom.storage.archive import CONTENT, DATA
 from loom.storage.base import HEARD, Draft, Entry, Job, Record, Resident, Usage, Vector, Written
 from loom.storage.engine import from_micros, to_micros
+from loom.storage.naming import NAMES
 from loom.storage.projections import active_space, advance, read_state
 from loom.storage.residency import (
     WINDOW,
@@ -130,6 +131,7 @@ class SqliteTransaction:
         rows: list[tuple[Any, ...]] = []
         edges: list[tuple[Any, ...]] = []
         derivations: list[tuple[Any, ...]] = []
+        names: list[int] = []
         results: list[Written] = []
         heard: list[tuple[int, str, int]] = []
         newest: dict[str, _Newest] = {}
@@ -185,6 +187,8 @@ class SqliteTransaction:
                 edges += [(id_hash(self.namespace, source), own_hash) for source in draft.sources]
             if draft.drawn:
                 derivations.append((seq, self.namespace, draft.replaces))
+                if draft.kind == NAMES:
+                    names.append(seq)  # found by their terms; what they mean, their source does
             self.appended_bytes += len(draft.content)
             results.append(Written(seq, draft.id, version, True, draft.node, draft.importance))
         self._many(INSERT_RECORD, rows)
@@ -197,9 +201,9 @@ class SqliteTransaction:
         if self._space is not None:
             self._many(
                 "INSERT INTO jobs (namespace, kind, record, seq) VALUES (?, ?, ?, ?)",
-                [(self.namespace, EMBED, row[0], row[0]) for row in rows],
+                [(self.namespace, EMBED, row[0], row[0]) for row in rows if row[0] not in names],
             )
-            self.queued += len(rows)
+            self.queued += len(rows) - len(names)
         self.appended += len(rows)
         return results
 

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 from array import array
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -62,13 +63,16 @@ def test_a_machine_of_another_byte_order_does_without(monkeypatch: pytest.Monkey
 # --- The same bits ------------------------------------------------------------------------------------------------
 
 
+def with_kernels(ask: Any, found: Kernels | None) -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(text_index, "KERNELS", found)
+        patch.setattr(vector_index, "KERNELS", found)
+        return ask()
+
+
 def both(ask: Any) -> tuple[Any, Any]:
     """The answer with the kernels, and without."""
-    quick = ask()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(text_index, "KERNELS", None)
-        patch.setattr(vector_index, "KERNELS", None)
-        return quick, ask()
+    return ask(), with_kernels(ask, None)
 
 
 def assert_same_bits(one: tuple[Array, ...], other: tuple[Array, ...]) -> None:
@@ -136,6 +140,31 @@ def test_the_same_vectors_are_found_with_the_same_scores(count: int, dimensions:
             assert_same_bits(*both(lambda q=query, n=limit: index.search(q, n)))
         assert_same_bits(*both(lambda q=query: index.score(q, keys)))
         assert_same_bits(*both(lambda q=query: index.search(q, 10, among=keys)))
+
+
+@needs_kernels
+@pytest.mark.skipif(COMPILER is None, reason="no C compiler here")
+@pytest.mark.parametrize("width", [0, 256])
+def test_processors_with_narrower_registers_get_the_same_bits(tmp_path: Path, width: int) -> None:
+    library = tmp_path / "narrow.so"
+    flags = ["-O3", "-std=gnu11", "-ffp-contract=off", "-fPIC", "-shared", f"-DWIDEST={width}"]
+    command = [str(COMPILER), *flags, "-o", str(library), str(LIBRARY.with_name("kernels.c")), "-lm"]
+    subprocess.run(command, check=True, capture_output=True)
+    narrow = load(library)
+    assert narrow is not None
+    random = np.random.default_rng(width)
+    vectors = random.normal(size=(3_001, 37))
+    index = VectorIndex(37, [Segment(*vector_index.build(np.arange(3_000), vectors[:3_000]))])
+    words = TextIndex(
+        [Segment(*build([(key, [f"w{word}" for word in random.integers(0, 40, 9)]) for key in range(999)]))]
+    )
+    asked: list[Callable[[], tuple[Array, ...]]] = [
+        lambda: index.search(vectors[-1], 20),
+        lambda: index.score(vectors[-1], np.arange(0, 3_000, 11)),
+        lambda: words.search({f"w{number}": 1.0 + number for number in range(9)}, 20),
+    ]
+    for ask in asked:
+        assert_same_bits(ask(), with_kernels(ask, narrow))
 
 
 # --- No way out of an array ---------------------------------------------------------------------------------------

@@ -1,9 +1,9 @@
 /* The inner loops of searching: sums of postings, looks into posting lists, distances of codes, exact cosines.
  *
  * Everything here has a twin in numpy (text_index.py, vector_index.py) that gives the same bits: products and sums
- * are made in the same order, and compiled without contracting them (-ffp-contract=off). Nothing is allocated, no
- * state is kept, Python's lock is not held. What files may have damaged, document numbers and codes, is checked here
- * before it is used: a function that meets a number out of range returns OUTSIDE, and its output is worth nothing.
+ * are made in the same order, and compiled without contracting them (-ffp-contract=off). Nothing is allocated and no
+ * state is kept. What files may have damaged, document numbers and codes, is checked here before it is used: a
+ * function that meets a number out of range returns OUTSIDE, and its output is worth nothing.
  */
 
 #include <float.h>
@@ -21,26 +21,30 @@ int64_t loom_version(void)
     return VERSION;
 }
 
-/* One build serves every processor of a kind: the loops that gain from wide registers are compiled three times, and
- * the call goes to the one that this machine can run. */
+/* One build serves every processor of a kind: the loops that gain from wide registers are compiled for each of three
+ * widths, and a call goes to the widest that this machine has. Tests compile with a smaller WIDEST. */
+#ifndef WIDEST
+#define WIDEST 512
+#endif
 #define BODY static inline __attribute__((always_inline))
-#if defined(__x86_64__)
-#define NEWEST __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vpopcntdq,prefer-vector-width=512")))
-#define NEWER __attribute__((target("avx2,popcnt")))
-#define ON_THIS_PROCESSOR(result, name, parameters, arguments)                                        \
-    NEWEST static result name##_newest parameters { return name##_body arguments; }                    \
-    NEWER static result name##_newer parameters { return name##_body arguments; }                      \
+#if defined(__x86_64__) && WIDEST >= 256
+#define IN_512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vpopcntdq,prefer-vector-width=512")))
+#define IN_256 __attribute__((target("avx2,popcnt")))
+#define HAS_512                                                                                        \
+    (WIDEST >= 512 && __builtin_cpu_supports("avx512vpopcntdq") && __builtin_cpu_supports("avx512bw") && \
+     __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
+#define HAS_256 (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("popcnt"))
+#define IN_EACH_WIDTH(result, name, parameters, arguments)                                             \
+    IN_512 static result name##_512 parameters { return name##_body arguments; }                       \
+    IN_256 static result name##_256 parameters { return name##_body arguments; }                       \
     result loom_##name parameters                                                                      \
     {                                                                                                  \
-        if (__builtin_cpu_supports("avx512vpopcntdq") && __builtin_cpu_supports("avx512bw") &&         \
-            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))                  \
-            return name##_newest arguments;                                                            \
-        if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("popcnt"))                        \
-            return name##_newer arguments;                                                             \
-        return name##_body arguments;                                                                  \
+        if (HAS_512)                                                                                   \
+            return name##_512 arguments;                                                               \
+        return HAS_256 ? name##_256 arguments : name##_body arguments;                                 \
     }
 #else
-#define ON_THIS_PROCESSOR(result, name, parameters, arguments) \
+#define IN_EACH_WIDTH(result, name, parameters, arguments) \
     result loom_##name parameters { return name##_body arguments; }
 #endif
 
@@ -171,10 +175,12 @@ BODY double threshold_body(const double *sums, int64_t size, int64_t limit, doub
     return filled < limit ? 0.0 : heap[0];
 }
 
-ON_THIS_PROCESSOR(double, threshold, (const double *sums, int64_t size, int64_t limit, double *heap), (sums, size, limit, heap))
+IN_EACH_WIDTH(double, threshold, (const double *sums, int64_t size, int64_t limit, double *heap),
+              (sums, size, limit, heap))
 
 /* The places of the sums that are above zero and not below `lowest`, ascending; how many there are, room or not. */
-BODY int64_t select_body(const double *sums, int64_t size, double lowest, int64_t *places, double *chosen, int64_t room)
+BODY int64_t select_body(const double *sums, int64_t size, double lowest, int64_t *places, double *chosen,
+                         int64_t room)
 {
     int64_t found = 0;
     const double least = lowest > 0.0 ? lowest : DBL_TRUE_MIN;
@@ -198,7 +204,9 @@ BODY int64_t select_body(const double *sums, int64_t size, double lowest, int64_
     return found;
 }
 
-ON_THIS_PROCESSOR(int64_t, select, (const double *sums, int64_t size, double lowest, int64_t *places, double *chosen, int64_t room), (sums, size, lowest, places, chosen, room))
+IN_EACH_WIDTH(int64_t, select,
+              (const double *sums, int64_t size, double lowest, int64_t *places, double *chosen, int64_t room),
+              (sums, size, lowest, places, chosen, room))
 
 /* The place of a document in a list from `*low` to `last`, or -1; `*low` moves up to where the next one can be. */
 static inline int64_t place_of(const uint32_t *documents, int64_t last, uint32_t wanted, int64_t *low)
@@ -380,10 +388,10 @@ BODY int64_t rows_by_code_body(const uint64_t *codes, int64_t count, int64_t wor
     return found;
 }
 
-ON_THIS_PROCESSOR(int64_t, rows_by_code,
-                  (const uint64_t *codes, int64_t count, int64_t words, const looks *asked, int64_t *rows,
-                   uint8_t *distances, uint32_t *sums, uint32_t *often),
-                  (codes, count, words, asked, rows, distances, sums, often))
+IN_EACH_WIDTH(int64_t, rows_by_code,
+              (const uint64_t *codes, int64_t count, int64_t words, const looks *asked, int64_t *rows,
+               uint8_t *distances, uint32_t *sums, uint32_t *often),
+              (codes, count, words, asked, rows, distances, sums, often))
 
 typedef int16_t halves8 __attribute__((vector_size(16)));
 typedef int32_t words8 __attribute__((vector_size(32)));
@@ -429,4 +437,7 @@ BODY void products_body(const uint16_t *halves, int64_t dimensions, const int64_
     }
 }
 
-ON_THIS_PROCESSOR(void, products, (const uint16_t *halves, int64_t dimensions, const int64_t *rows, int64_t chosen, const double *query, double *products, double *squares), (halves, dimensions, rows, chosen, query, products, squares))
+IN_EACH_WIDTH(void, products,
+              (const uint16_t *halves, int64_t dimensions, const int64_t *rows, int64_t chosen, const double *query,
+               double *products, double *squares),
+              (halves, dimensions, rows, chosen, query, products, squares))

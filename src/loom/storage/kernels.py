@@ -75,7 +75,7 @@ def address(array: npt.NDArray[Any]) -> int:
 class Kernels:
     """The functions of the library. `IndexError` says that a segment points outside of its own arrays."""
 
-    def __init__(self, library: ctypes.CDLL) -> None:
+    def __init__(self, library: ctypes.PyDLL) -> None:
         pointer, number = ctypes.c_void_p, ctypes.c_int64
 
         def function(name: str, result: Any, *parameters: Any) -> Any:
@@ -159,7 +159,9 @@ def load(path: Path = LIBRARY) -> Kernels | None:
     if sys.byteorder != "little":  # as segments are
         return None
     try:
-        library = ctypes.CDLL(str(path))
+        # With Python's lock held: a call takes a millisecond or two, and to get the lock back from a busy thread
+        # would take five each time.
+        library = ctypes.PyDLL(str(path))
         version = library.loom_version
     except (OSError, AttributeError):
         return None

@@ -215,7 +215,7 @@ def test_codes_are_scanned_only_where_that_pays(monkeypatch: pytest.MonkeyPatch)
 
     def counting(*asked: Any) -> Any:
         nominees = nominate(*asked)
-        scored.append(nominees.cosines.size)
+        scored.append(nominees.nearly.size)
         return nominees
 
     monkeypatch.setattr(vector_index, "_nominate", counting)

@@ -393,6 +393,9 @@ IN_EACH_WIDTH(int64_t, rows_by_code,
                uint8_t *distances, uint32_t *sums, uint32_t *often),
               (codes, count, words, asked, rows, distances, sums, often))
 
+typedef int16_t halves16 __attribute__((vector_size(32)));
+typedef int32_t words16 __attribute__((vector_size(64)));
+typedef float floats16 __attribute__((vector_size(64)));
 typedef int16_t halves8 __attribute__((vector_size(16)));
 typedef int32_t words8 __attribute__((vector_size(32)));
 typedef float floats8 __attribute__((vector_size(32)));
@@ -407,6 +410,39 @@ BODY void widen(const uint16_t *halves, int64_t count, doubles8 *values)
     const words8 moved = (__builtin_convertvector(eight, words8) << 13) & (int32_t)0x8fffffff;
     *values = __builtin_convertvector((floats8)moved, doubles8) * 0x1p112;
 }
+
+/* Products of float16 rows with a query in float32, in no particular order. The query is larger by 2^112, as much as
+ * the rows are too small by. Without `rows`, the first ones. */
+BODY void near_products_body(const uint16_t *halves, int64_t dimensions, const int64_t *rows, int64_t chosen,
+                             const float *query, float *products)
+{
+    for (int64_t i = 0; i < chosen; i++) {
+        const uint16_t *row = halves + (rows ? rows[i] : i) * dimensions;
+        floats16 product = {0};
+        for (int64_t j = 0; j < dimensions; j += 16) {
+            const int64_t count = dimensions - j < 16 ? dimensions - j : 16;
+            halves16 sixteen = {0};
+            floats16 asked = {0};
+            if (count == 16) {
+                memcpy(&sixteen, row + j, sizeof sixteen);
+                memcpy(&asked, query + j, sizeof asked);
+            } else {
+                memcpy(&sixteen, row + j, (size_t)count * sizeof *row);
+                memcpy(&asked, query + j, (size_t)count * sizeof *query);
+            }
+            const words16 moved = (__builtin_convertvector(sixteen, words16) << 13) & (int32_t)0x8fffffff;
+            product += (floats16)moved * asked;
+        }
+        products[i] = 0.0f;
+        for (int lane = 0; lane < 16; lane++)
+            products[i] += product[lane];
+    }
+}
+
+IN_EACH_WIDTH(void, near_products,
+              (const uint16_t *halves, int64_t dimensions, const int64_t *rows, int64_t chosen, const float *query,
+               float *products),
+              (halves, dimensions, rows, chosen, query, products))
 
 /* Products of float16 rows with a query, and the squares of their lengths, in float64. All partial sums are exact
  * (vector_index.py says why), so that their order does not matter. */

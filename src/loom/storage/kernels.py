@@ -39,6 +39,7 @@ class Lists(NamedTuple):
 
 
 _Counts = npt.NDArray[np.uint32]
+_Floats = npt.NDArray[np.float32]
 _Doubles = npt.NDArray[np.float64]
 _Halves = npt.NDArray[np.float16]
 _Numbers = npt.NDArray[np.intp]
@@ -91,6 +92,7 @@ class Kernels:
         self._rows_by_code = function(
             "rows_by_code", number, pointer, number, number, ctypes.c_char_p, *[pointer] * 4
         )
+        self._near_products = function("near_products", None, pointer, number, pointer, number, *[pointer] * 2)
         self._products = function("products", None, pointer, number, pointer, number, *[pointer] * 3)
 
     def add(self, lists: Lists, sums: _Doubles) -> None:
@@ -133,6 +135,14 @@ class Kernels:
             address(codes), count, words, asked, address(rows), often + 4 * (192 * words + 1), sums, often
         )
         return rows[:found]
+
+    def near_products(self, vectors: _Halves, rows: _Numbers | None, query: _Floats) -> _Floats:
+        """The products of these rows, or of all, with a query that is larger by 2**112, nearly."""
+        count = len(vectors) if rows is None else len(rows)
+        products = np.empty(count, dtype=np.float32)
+        at = None if rows is None else address(rows)
+        self._near_products(address(vectors), vectors.shape[1], at, count, address(query), address(products))
+        return products
 
     def products(self, vectors: _Halves, rows: _Numbers, query: _Doubles) -> tuple[_Doubles, _Doubles]:
         """The products of these rows with the query, and the squares of their lengths."""

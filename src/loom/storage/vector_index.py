@@ -162,9 +162,9 @@ class VectorTail:
     def __init__(self, dimensions: int) -> None:
         self.dimensions = dimensions
         # The keys and the vectors with room to grow, and how many are in use; replaced as one.
-        self._content: tuple[Keys, Floats, int] = (
+        self._content: tuple[Keys, Halves, int] = (
             np.empty(0, dtype=np.int64),
-            np.empty((0, dimensions), dtype=np.float32),
+            np.empty((0, dimensions), dtype=np.float16),
             0,
         )
 
@@ -180,7 +180,7 @@ class VectorTail:
     def add(self, keys: npt.ArrayLike, vectors: Array) -> None:
         """Append vectors under new keys. A key that is already here gets the new vector."""
         added = np.asarray(keys, dtype=np.int64)
-        rounded = unit_float16(vectors).astype(np.float32)
+        rounded = unit_float16(vectors)
         if rounded.shape != (added.size, self.dimensions) or added.ndim != 1:
             raise WrongDimension(
                 f"{added.size} keys came with vectors of shape {rounded.shape}; "
@@ -197,7 +197,7 @@ class VectorTail:
             # Half as much again, so that a vector is copied twice on average however long the tail grows.
             room = max(total, count + count // 2, 64)
             held, old_keys = np.empty(room, dtype=np.int64), held
-            matrix, old_matrix = np.empty((room, self.dimensions), dtype=np.float32), matrix
+            matrix, old_matrix = np.empty((room, self.dimensions), dtype=np.float16), matrix
             held[:count] = old_keys[:count]
             matrix[:count] = old_matrix[:count]
         held[count:total] = added
@@ -221,11 +221,7 @@ class VectorTail:
     def _nominate(self, asked: _Query, among: Keys | None) -> _Nominees:
         held, matrix, count = self._content
         rows = None if among is None else np.flatnonzero(_is_among(held[:count], among))
-        chosen = matrix[:count] if rows is None else matrix[rows]
-        nearly = np.empty(len(chosen), dtype=np.float32)
-        for part in _steps(len(chosen), self.dimensions):
-            np.matmul(chosen[part], asked.single, out=nearly[part])
-        return _Nominees(held, matrix, rows, nearly)
+        return _Nominees(held, matrix, rows, _nearly(matrix[:count], rows, asked.single))
 
 
 class VectorIndex:
@@ -292,13 +288,12 @@ class _Query:
 
 @dataclass(frozen=True, slots=True)
 class _Nominees:
-    """Rows of one part with their cosines: exact, or in float32, near enough to choose whom to score exactly."""
+    """Rows of one part with their cosine in float32, near enough to choose whom to score exactly."""
 
     keys: Keys
-    vectors: Array
+    vectors: Halves
     rows: Rows | None
-    cosines: Floats | Doubles
-    exact: bool = False
+    nearly: Floats
 
 
 def _prepare(query: Array, limit: int, dimensions: int) -> _Query:
@@ -318,51 +313,45 @@ def _prepare(query: Array, limit: int, dimensions: int) -> _Query:
 def _best(nominees: Sequence[_Nominees], asked: _Query) -> tuple[Keys, Doubles]:
     """The best of all parts, scored exactly."""
     floor = -np.inf
-    total = sum(part.cosines.size for part in nominees)
+    total = sum(part.nearly.size for part in nominees)
     if total > asked.limit:
-        nearly = np.concatenate([part.cosines for part in nominees])
+        nearly = np.concatenate([part.nearly for part in nominees])
         # float32 sums differ from the exact cosine by the rounding of the sum and by the length of the row.
         margin = 2 * (_UNIT_TOLERANCE + asked.exact.size * 2.0**-23)
         floor = float(np.partition(nearly, total - asked.limit)[total - asked.limit]) - margin
     keys = [np.empty(0, dtype=np.int64)]
     scores = [np.empty(0, dtype=np.float64)]
     for part in nominees:
-        near = (part.cosines >= floor).nonzero()[0]
+        near = (part.nearly >= floor).nonzero()[0]
         rows = near if part.rows is None else part.rows[near]
         keys.append(part.keys[rows])
-        cosines = part.cosines[near] if part.exact else _cosines(part.vectors, rows, asked.exact)
-        scores.append(np.asarray(cosines, dtype=np.float64))
+        scores.append(_cosines(part.vectors, rows, asked.exact))
     all_keys, all_scores = np.concatenate(keys), np.concatenate(scores)
     order = np.lexsort((all_keys, -all_scores))[: asked.limit]
     return all_keys[order], all_scores[order]
 
 
-def _cosines(vectors: Array, rows: Rows, query: Doubles) -> Doubles:
+def _cosines(vectors: Halves, rows: Rows, query: Doubles) -> Doubles:
     """Exact but for the last division: see `_QUERY_STEP`."""
-    if KERNELS is not None and vectors.dtype == np.float16:
+    if KERNELS is not None:
         products, squares = KERNELS.products(vectors, rows, query)
     else:
         products, squares = np.empty(rows.size), np.empty(rows.size)
         for part in _steps(rows.size, query.size):
-            doubles = _doubles(vectors[rows[part]])
+            doubles = _widened(vectors[rows[part]]).astype(np.float64)
+            doubles *= _HALF_SCALE
             np.matmul(doubles, query, out=products[part])
             np.einsum("ij,ij->i", doubles, doubles, out=squares[part])
     squares[squares == 0.0] = 1.0
     return np.asarray(np.clip(products / np.sqrt(squares), -1.0, 1.0))
 
 
-def _doubles(vectors: Array) -> Doubles:
-    if vectors.dtype == np.float16:
-        doubles = _widened(vectors).astype(np.float64)
-        doubles *= _HALF_SCALE
-        return doubles
-    return vectors.astype(np.float64)
-
-
 def _nearly(vectors: Halves, rows: Rows | None, query: Floats) -> Floats:
     """Dot products of float16 rows in float32, widening no more than a block at a time."""
-    count = len(vectors) if rows is None else rows.size
     scaled = query * _HALF_SCALE
+    if KERNELS is not None:
+        return KERNELS.near_products(vectors, rows, scaled)
+    count = len(vectors) if rows is None else rows.size
     products = np.empty(count, dtype=np.float32)
     for part in _steps(count, query.size):
         some = vectors[part] if rows is None else vectors.take(rows[part], axis=0)
@@ -399,8 +388,6 @@ def _nominate(segment: Segment, asked: _Query, among: Keys | None, rotated: Floa
         rows = _rows_by_code(
             segment.arrays["codes"], rotated - segment.arrays["centre"], asked.limit, keys.size / total
         )
-    if KERNELS is not None and rows is not None:
-        return _Nominees(keys, vectors, rows, _cosines(vectors, rows, asked.exact), exact=True)
     return _Nominees(keys, vectors, rows, _nearly(vectors, rows, asked.single))
 
 

@@ -224,3 +224,4 @@ def test_more_documents_of_one_score_than_expected_are_all_selected() -> None:
     assert places.tolist() == list(range(0, 9_001, 3))
     assert (chosen == 2.5).all()
     assert KERNELS.threshold(sums, 3_002) == 0.0
+    assert KERNELS.threshold(sums, 2**62) == 0.0

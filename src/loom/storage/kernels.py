@@ -102,6 +102,8 @@ class Kernels:
 
     def threshold(self, sums: _Doubles, limit: int) -> float:
         """The sum at place `limit` from above; 0.0 if fewer are above zero."""
+        if limit > len(sums):
+            return 0.0
         heap = np.empty(limit)
         found: float = self._threshold(address(sums), len(sums), limit, address(heap))
         return found

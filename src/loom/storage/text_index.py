@@ -1082,7 +1082,7 @@ class _Plan:
             for source, first, last in lists:
                 spans.extend((source, first, last, -1, 0))
                 weights.append(weight)
-        return self._packed(spans, weights, self._sources)
+        return self._with_sources(spans, weights, self._sources)
 
     def _lists_of(self, source: int, spans: Sequence[tuple[float, _List]], rows: Iterable[int]) -> Lists:
         """Lists of one source, for a kernel to look into: as bits those that are kept so."""
@@ -1092,9 +1092,9 @@ class _Plan:
         for (_, (_, first, last)), slot, row in zip(spans, slots, rows, strict=False):
             numbers.extend((0, first, last, slot, row))
         weights = array("d", [weight for weight, _ in spans])
-        return self._packed(numbers, weights, self._sources[source : source + 1])
+        return self._with_sources(numbers, weights, self._sources[source : source + 1])
 
-    def _packed(self, spans: array[int], weights: array[float], sources: Sequence[_Source]) -> Lists:
+    def _with_sources(self, spans: array[int], weights: array[float], sources: Sequence[_Source]) -> Lists:
         impacts = [source.impacts(self._statistics) for source in sources]
         packed = b"".join(map(_packed, sources, self._bases, impacts))
         return Lists(packed, spans, weights, (sources, impacts))

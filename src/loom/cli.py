@@ -416,6 +416,9 @@ def _namespaces(path: Path) -> list[str]:
 
 def _opened(path: Path, namespace: str, *, read_only: bool) -> closing[SqliteStore]:
     """The store without settings and without an embedder: looking at a file changes neither."""
+    from loom.memory.tokenizer import counters_by_name
     from loom.storage.sqlite import SqliteStore
 
-    return closing(SqliteStore(path, namespace=namespace, read_only=read_only))
+    store = SqliteStore(path, namespace=namespace, read_only=read_only)
+    store.count_with({name: counter.count for name, counter in counters_by_name().items()})
+    return closing(store)

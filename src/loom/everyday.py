@@ -201,7 +201,7 @@ class Memory:
             if id is not None:
                 raise InvalidInput("one id cannot name a list; give each message an 'id' of its own")
             return self._manager.tiers.write([self._manager.drafter.draft(item, None, speech) for item in what])
-        return self._manager.tiers.write([self._manager.drafter.draft(what, id, speech)])[0]
+        return self._manager.tiers.write([self._manager.drafter.draft(what, id, speech, later=True)])[0]
 
     def update(self, id: str, text: str, *, metadata: Mapping[str, Any] | None = None) -> Receipt:
         """Put a new version in a memory's place; the earlier ones stay, for `history` and `as_of`."""

@@ -113,6 +113,16 @@ def write_and_flush(path: str, first: int, count: int, **options: Any) -> None:
             memory.flush()
 
 
+def write_unnamed_and_flush(path: str, first: int, count: int, **options: Any) -> None:
+    """Remember texts without ids, which are counted later, and count them after every third."""
+    with open_memory(path, **options) as memory:
+        for number in range(first, first + count):
+            memory.remember(f"{unique_word(number)} 写下来 and nothing decided")
+            say(str(number))
+            if number % 3 == 2:
+                memory.flush()
+
+
 def forget_session(path: str, session: str, **options: Any) -> None:
     with open_memory(path, **options) as memory:
         memory.forget(session_id=session)

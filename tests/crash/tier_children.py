@@ -21,7 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from loom.memory.core import LoomMemory
+from loom.memory.tokenizer import counters_by_name
 from loom.protocol import Task
+from loom.storage.archive import Reader
+from loom.storage.counting import Counts
 from loom.storage.residency import window
 from tests.crash.children import arm, say, unique_word
 from tests.crash.processes import ROOT, Child
@@ -54,6 +57,10 @@ def task_for(number: int, outcome: str | None = None) -> Task:
 @contextlib.contextmanager
 def reading(path: str | Path) -> Iterator[sqlite3.Connection]:
     connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=30.0)
+    counts = Counts()
+    counts.use({name: counter.count for name, counter in counters_by_name().items()})
+    counts.serve(connection)
+    Reader().serve(connection)
     try:
         connection.execute("BEGIN")
         yield connection

@@ -906,11 +906,13 @@ def test_the_tiers_of_a_stored_file_are_as_they_were_left(tmp_path: Path) -> Non
             assert [task.task_id for task in second.get_l1_tasks()] == ["t29"]
 
 
-@pytest.mark.parametrize("read_only", [False, True])
-def test_archive_and_knowledge_of_a_stored_file_are_as_they_were_left(tmp_path: Path, read_only: bool) -> None:
+@pytest.mark.parametrize(("name", "read_only"), [("v3.loom", False), ("v4.loom", False), ("v4.loom", True)])
+def test_archive_and_knowledge_of_a_stored_file_are_as_they_were_left(
+    tmp_path: Path, name: str, read_only: bool
+) -> None:
     """What is in it is written in tests/data/stores/make_v3.py."""
-    path = tmp_path / "v3.loom"
-    shutil.copy(DATA / "v3.loom", path)
+    path = tmp_path / name
+    shutil.copy(DATA / name, path)
     store = SqliteStore(path, namespace="knowledge", read_only=read_only)
     archived = store.archived()
     assert (archived.records, archived.blocks > 1) == (123, True)
@@ -932,6 +934,19 @@ def test_archive_and_knowledge_of_a_stored_file_are_as_they_were_left(tmp_path: 
         assert store.get("m17") == record
         assert store.check().ok
     store.close()
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_what_waits_in_a_stored_file_for_its_count_has_it_for_every_reader(tmp_path: Path, read_only: bool) -> None:
+    """What is in it is written in tests/data/stores/make_v4.py."""
+    path = tmp_path / "v4.loom"
+    shutil.copy(DATA / "v4.loom", path)
+    with loom.open(path, namespace="waiting", embedder="none", read_only=read_only) as memory:
+        for _ in range(2):
+            assert [record.tokens for record in memory.list(newest_first=False).records] == [7, 9, 241]
+            assert memory.get_stats()["tokens"] == 7 + 9 + 241
+            assert memory.check().ok
+            memory.flush()  # which counts them, where it may write
 
 
 @pytest.mark.parametrize("read_only", [False, True])

@@ -742,3 +742,32 @@ def test_no_byte_survives_a_random_life(tmp_path: Path, seed: int) -> None:
         assert store.count(Filter()) == len(alive)
         assert store.check().problems == ()
     assert marks_left(tmp_path, gone) == []
+
+
+def test_counting_a_record_leaves_no_copy_of_its_neighbours_behind(tmp_path: Path) -> None:
+    """A row that grew on a full page could: SQLite moves others to a new page, and may leave their words in the gap."""
+    random_ = random.Random(8)
+    alive: list[str] = []
+    gone: list[str] = []
+    with closing(SqliteStore(tmp_path / "a.loom")) as store:
+        store.count_with({"as many as there can be": lambda text: len(text)})
+        for _ in range(8):
+            drafts = []
+            for _ in range(400):
+                mark = f"mk{random_.getrandbits(64):016x}"
+                text = f"{mark} {'w' * int(10 * random_.choice([5, 50, 400]) ** random_.random())}"
+                waiting = ~len(text)
+                drafts.append(draft(mark, text, tokens=waiting, counter="as many as there can be"))
+            with store.transaction() as transaction:
+                transaction.append(drafts)
+            alive += [one.id for one in drafts]
+            store.flush()
+            chosen = random_.sample(alive, 120)
+            store.forget(Filter(ids=chosen))
+            gone += chosen
+            alive = [mark for mark in alive if mark not in chosen]
+        assert marks_left(tmp_path, gone) == []
+        assert len(marks_left(tmp_path, alive)) >= len(alive)
+        with store._engine.read() as connection:
+            assert connection.execute("SELECT count(*) FROM records WHERE tokens < 0").fetchone() == (0,)
+        assert store.check().ok

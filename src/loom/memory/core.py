@@ -42,7 +42,7 @@ from loom.memory.recall import Account, Reranker, recall
 from loom.memory.relevance import Weights
 from loom.memory.sanitizers import ContentSanitizer
 from loom.memory.steering import Steering
-from loom.memory.tokenizer import TokenCounter, counter_by_name
+from loom.memory.tokenizer import TokenCounter, counter_by_name, counters_by_name
 from loom.memory.types import (
     Fact,
     FactType,
@@ -136,6 +136,8 @@ class LoomMemory:
         self._store = store if isinstance(store, SqliteStore) else _open_store(store, loaded, clock)
         self._subscription: Subscription | None = None
         try:
+            counters = counters_by_name() | ({} if token_counter is None else {token_counter.name: token_counter})
+            self._store.count_with({name: counter.count for name, counter in counters.items()})
             self._node = loaded.node_id
             self._steering = Steering(self._node, event_bus)
             self.feedback = Feedback(self._store, self._node)

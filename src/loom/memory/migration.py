@@ -9,6 +9,7 @@ above its budget, because the budget is enforced before the commit.
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
 import time
@@ -251,6 +252,8 @@ class Tiers:
         room: Room | None = None
         with self.store.transaction() as transaction:
             rules = self._rules_in(transaction)
+            if any(draft.tokens < 0 for draft in drafts):
+                drafts = [self._counted_in_time(draft, tier, rules) for draft in drafts]
             placed = [self._before_writing(draft, tier, rules, on_oversize) for draft in drafts]
             written = transaction.append(placed)
             arrivals = [
@@ -272,9 +275,26 @@ class Tiers:
             if self._observer is not None:
                 self._observer.admitted(sum(draft.tokens for one, draft in arrivals if rules.admits(one.importance)))
         return [
-            Receipt(one.id, place, draft.tokens, one.version, one.created, self._note(one, draft, place, tier, rules))
+            Receipt(
+                one.id,
+                place,
+                draft.tokens if draft.tokens >= 0 else functools.partial(self.counter.count, draft.content),
+                one.version,
+                one.created,
+                self._note(one, draft, place, tier, rules),
+            )
             for one, draft, place in zip(written, placed, places, strict=True)
         ]
+
+    def _counted_in_time(self, draft: Draft, tier: MemoryTier | None, rules: TierRules) -> Draft:
+        """Count a draft that has not been, unless it is an ordinary one whose size decides nothing: it comes into the
+        window alone, and has room in every tier."""
+        if draft.tokens >= 0:
+            return draft
+        room = min((1 - _FOCUS_SHARE) * rules.budgets[L1], rules.largest[L1], rules.largest[L2])
+        if tier is None and ~draft.tokens <= room and not draft.named and not rules.admits(draft.importance):
+            return draft
+        return draft._replace(tokens=self.counter.count(draft.content))
 
     def _hear(self, transaction: Transaction, record: int, draft: Draft) -> bool:
         """Make a record of another node this node's too; False where it was."""

@@ -30,6 +30,7 @@ __all__ = [
     "TiktokenCounter",
     "TokenCounter",
     "counter_by_name",
+    "counters_by_name",
     "default_counter",
 ]
 
@@ -445,6 +446,11 @@ def counter_by_name(name: str) -> TokenCounter:
             "Pass your own counter to open a store that was written with it"
         )
     return _shared_counter(name)
+
+
+def counters_by_name() -> dict[str, TokenCounter]:
+    """Every counter that can be had by its name alone, and so in any process."""
+    return {name: _shared_counter(name) for name in _COUNTERS}
 
 
 _COUNTERS: Final[Mapping[str, Callable[[], TokenCounter]]] = {

@@ -98,7 +98,8 @@ class Draft(NamedTuple):
     `revises` then allows a new version of the same kind, where other content would be an error. Another importance
     makes a new version too, unless it is `lasting`: then the new version is at least as important as the old one.
     `sources` are the ids it was made from: forgetting one takes it too. One that was `drawn` from them says nothing
-    that they do not say, and with `replaces` it stands in a tier for all of them.
+    that they do not say, and with `replaces` it stands in a tier for all of them. Negative `tokens` are not counted
+    yet, and at most `~tokens`: the store counts them later, with the `counter` of that name (`Store.count_with`).
     """
 
     id: str
@@ -640,6 +641,8 @@ class Store(Protocol):
     def progress(self, name: str) -> tuple[int, int]: ...
 
     def jobs(self, kind: str | None = None, limit: int = 100) -> list[Job]: ...
+
+    def count_with(self, counters: Mapping[str, Callable[[str], int]]) -> None: ...
 
     def hurry(self) -> None: ...
 

@@ -19,7 +19,7 @@ from loom.storage.base import CheckReport
 from loom.storage.engine import Engine
 from loom.storage.projections import TEXT, VECTORS, active_space, index_folder, last_number
 from loom.storage.residency import TierBooks
-from loom.storage.rows import ENTRY_COLUMNS, RECORD_COLUMNS, checksum
+from loom.storage.rows import ENTRY_COLUMNS, ROW_COLUMNS, checksum, guard
 from loom.storage.segments import DamagedSegment, open_segment
 from loom.storage.transactions import EMPTY_VECTORS
 
@@ -119,10 +119,10 @@ def _integrity(connection: sqlite3.Connection) -> list[str]:
 
 def _damaged_records(connection: sqlite3.Connection, namespace: int) -> Iterator[str]:
     for row in connection.execute(
-        f"SELECT {RECORD_COLUMNS} FROM records r WHERE r.namespace = ? AND r.version > 0", (namespace,)
+        f"SELECT {ROW_COLUMNS} FROM records r WHERE r.namespace = ? AND r.version > 0", (namespace,)
     ):
         unreadable = row[26] is not None and row[23] is None  # its block is reported
-        if not unreadable and checksum(row[:24]) != row[24]:
+        if not unreadable and guard(row[:24]) != row[24]:
             yield f"record {row[4]!r} (number {row[0]}) does not match its checksum"
 
 

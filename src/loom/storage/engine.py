@@ -36,6 +36,7 @@ from loom.errors import (
 from loom.protocol import new_id, utc_now
 from loom.storage import schema
 from loom.storage.archive import Reader
+from loom.storage.counting import Counts
 
 __all__ = ["Clock", "Engine", "from_micros", "to_micros", "translate"]
 
@@ -101,6 +102,7 @@ class Engine:
         self._quiet_at_fork = False
         self._severed = False
         self.archive = Reader()
+        self.counts = Counts()
         self.store_id = self._open()
         _living.add(self)
 
@@ -240,6 +242,7 @@ class Engine:
 
     def _configure(self, connection: sqlite3.Connection, writer: bool) -> None:
         self.archive.serve(connection)
+        self.counts.serve(connection)
         execute = connection.execute
         execute("PRAGMA temp_store = MEMORY")
         execute("PRAGMA cache_size = -8192")
@@ -482,6 +485,7 @@ class _Writing:
                     return
                 except sqlite3.Error as failure:
                     error = failure
+            self._engine.counts.forget()
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
         finally:
@@ -530,6 +534,11 @@ def translate(error: BaseException, path: Path | None) -> LoomError | None:
         return StoreUnavailable(f"{place} cannot be opened ({error}); check that its folder may be written")
     if code == sqlite3.SQLITE_TOOBIG:
         return InvalidInput(f"a value is larger than {place} can hold")
+    if code == sqlite3.SQLITE_ERROR and "user-defined function" in str(error):  # ours answer, or have no counter
+        return StoreUnavailable(
+            f"{place} holds records whose tokens are not counted yet, and was opened without a counter. Open it as a "
+            "memory, with loom.open(), or give the store one with count_with()"
+        )
     return StoreError(f"{place}: {error}")
 
 

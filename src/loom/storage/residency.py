@@ -14,6 +14,7 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 
 from loom.storage.base import FOCUS, HEARD, Resident, Usage
+from loom.storage.counting import TOKENS
 
 __all__ = [
     "WINDOW",
@@ -53,7 +54,7 @@ def window(connection: sqlite3.Connection, namespace: int, node: str) -> list[tu
     }
     since = marks.get(WINDOW, (0, 0))[0]
     rows: Iterable[tuple[int, int, int | None]] = connection.execute(
-        "SELECT r.seq, r.tokens, r.window_tokens FROM records r INDEXED BY records_by_node "
+        f"SELECT r.seq, {TOKENS}, r.window_tokens FROM records r INDEXED BY records_by_node "
         "WHERE r.namespace = ? AND r.node = ? AND r.tier = 'l1' AND r.seq > ? "
         "AND NOT EXISTS (SELECT 1 FROM supersessions s WHERE s.record = r.seq) ORDER BY r.seq DESC",
         (namespace, node, since),
@@ -161,7 +162,7 @@ def as_residents(connection: sqlite3.Connection, namespace: int, node: str, reco
     Those that are gone, or have a newer version, are missing.
     """
     rows = connection.execute(
-        "SELECT r.seq, r.tokens, r.importance, r.seq, r.committed_at / 1e6, coalesce(a.count, 0), "
+        f"SELECT r.seq, {TOKENS}, r.importance, r.seq, r.committed_at / 1e6, coalesce(a.count, 0), "
         "coalesce(a.last_at, r.committed_at) / 1e6, "
         "CASE WHEN a.count > 0 THEN coalesce(a.previous_at, r.committed_at) / 1e6 END, NULL "
         "FROM records r LEFT JOIN accesses a ON a.namespace = r.namespace AND a.record = r.seq AND a.node = ?2 "
@@ -208,8 +209,8 @@ class TierBooks:
             row = self._connection.execute(
                 "INSERT OR IGNORE INTO residents "
                 "(namespace, node, tier, record, tokens, importance, entered, written_at) "
-                "SELECT namespace, ?1, ?2, seq, coalesce(?3, tokens), importance, ?4, committed_at FROM records "
-                "WHERE seq = ?5 AND namespace = ?6 AND version > 0 "
+                f"SELECT r.namespace, ?1, ?2, r.seq, coalesce(?3, {TOKENS}), r.importance, ?4, r.committed_at "
+                "FROM records r WHERE r.seq = ?5 AND r.namespace = ?6 AND r.version > 0 "
                 "AND NOT EXISTS (SELECT 1 FROM supersessions WHERE record = ?5) RETURNING tokens",
                 (node, tier, None if sizes is None else sizes[position], entered, record, self._namespace),
             ).fetchall()

@@ -13,14 +13,17 @@ from typing import Any
 from loom.errors import CorruptStore, InvalidInput
 from loom.storage.archive import CONTENT, DATA
 from loom.storage.base import Dimensions, Entry, Job, Record
+from loom.storage.counting import TOKENS
 from loom.storage.engine import from_micros
 
 __all__ = [
     "ENTRY_COLUMNS",
     "RECORD_COLUMNS",
+    "ROW_COLUMNS",
     "check_row",
     "checksum",
     "dump_json",
+    "guard",
     "id_hash",
     "read_newest",
     "read_records",
@@ -32,11 +35,17 @@ __all__ = [
 ]
 
 # In the order of the table, up to the checksum, which covers all of them.
-RECORD_COLUMNS = (
+ROW_COLUMNS = (
     "r.seq, r.namespace, r.id_hash, r.session_hash, r.id, r.version, r.tier, r.kind, r.node, r.session, r.role, "
     "r.name, r.trust, r.subject, r.flow, r.layer, r.importance, r.tokens, r.counter, r.created_at, r.committed_at, "
     f"r.metadata, {DATA}, {CONTENT}, r.checksum, (SELECT s.at FROM supersessions s WHERE s.record = r.seq), r.block"
 )
+RECORD_COLUMNS = f"{ROW_COLUMNS}, {TOKENS}"
+
+# A row must not grow when its count comes in: SQLite would move rows between full pages and leave copies of their
+# words behind, which forgetting could not reach (see `loom.storage.schema`). So until then `tokens` is as wide as the
+# largest count would be, and the checksum takes six bytes, which is the most that any takes, and not four.
+_WIDEST = 1 << 32
 
 ENTRY_COLUMNS = (
     "deleted, scope, owner, key, version, created_by, updated_by, created_at, updated_at, metadata, content, checksum"
@@ -77,8 +86,14 @@ session_hash = functools.lru_cache(maxsize=256)(id_hash)
 
 def checksum(row: tuple[Any, ...]) -> int:
     """CRC-32 over every value of a row; guards against damage of the file, not against a forger."""
-    # The text, which comes last, by itself: Python keeps its UTF-8 form from when its tokens were counted.
+    # The text, which comes last, by itself: where it was counted, Python has kept its UTF-8 form.
     return zlib.crc32(str(row[-1]).encode(), zlib.crc32(("%s\0" * (len(row) - 1) % row[:-1]).encode()))
+
+
+def guard(row: tuple[Any, ...]) -> int:
+    """The checksum that a row of `records` has, from its number to its text, also while it waits for its count."""
+    tokens = row[17]
+    return checksum(row) | (_WIDEST if isinstance(tokens, int) and tokens < 0 else 0)
 
 
 def read_records(connection: sqlite3.Connection, namespace: int, seqs: Iterable[int]) -> dict[int, Record]:
@@ -120,8 +135,8 @@ def _parsed_settings(rows: tuple[tuple[str, str], ...]) -> dict[str, Any]:
 
 
 def check_row(row: tuple[Any, ...]) -> None:
-    """Refuse a row of `RECORD_COLUMNS` that is not what was written."""
-    if checksum(row[:24]) != row[24]:
+    """Refuse a row of `ROW_COLUMNS` that is not what was written."""
+    if guard(row[:24]) != row[24]:
         if row[26] is not None:
             raise CorruptStore(
                 f"record {row[4]!r} (number {row[0]}) is in archive block {row[26]}, which is damaged, with all "
@@ -134,6 +149,7 @@ def check_row(row: tuple[Any, ...]) -> None:
 
 
 def to_record(row: tuple[Any, ...]) -> Record:
+    """A row of `RECORD_COLUMNS` as a record, with its count."""
     check_row(row)
     return Record(
         seq=row[0],
@@ -150,7 +166,7 @@ def to_record(row: tuple[Any, ...]) -> Record:
         trust=row[12],
         dimensions=dimensions(row[13], row[14], row[15]),
         importance=row[16],
-        tokens=row[17],
+        tokens=row[27],
         counter=row[18],
         metadata=json.loads(row[21]) if row[21] else {},
         data=json.loads(row[22]) if row[22] else None,

@@ -209,6 +209,13 @@ UPGRADES: list[str] = [
     -- A record can take the place of another one under another id, and lose it again.
     CREATE INDEX supersessions_by_successor ON supersessions (by);
     """,
+    """
+    -- From here on `tokens` may be negative: not counted yet, and at most `~tokens`. The checksum of such a row has
+    -- the bit above its 32 set, so that the row does not grow when the count comes in. What is there is counted.
+    INSERT INTO projections (namespace, kind, generation, basis, watermark)
+        SELECT n.number, 'tokens', 0, '', ifnull((SELECT max(r.seq) FROM records r WHERE r.namespace = n.number), 0)
+        FROM namespaces n;
+    """,
 ]
 
 

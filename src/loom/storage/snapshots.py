@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from loom.errors import InvalidInput, NotFound, SnapshotError, StoreUnavailable
 from loom.protocol import new_id
-from loom.storage import archive
+from loom.storage import archive, counting
 from loom.storage.engine import Engine, from_micros, to_micros
 from loom.storage.forgetting import SCRUB
 from loom.storage.projections import TEXT, VECTORS, last_number
@@ -395,7 +395,7 @@ def _write_records(connection: sqlite3.Connection, writer: SnapshotWriter, start
         f"{columns} {where} AND r.seq > ? AND r.version > 0 ORDER BY r.seq", (chosen, start.since)
     ):
         check_row(row)
-        writer.add(_packed((*row[:2], *row[4:24], row[27])))
+        writer.add(_packed((*row[:2], *row[4:17], row[27], *row[18:24], row[28])))
 
 
 def _write_blobs(connection: sqlite3.Connection, writer: SnapshotWriter, values: dict[str, Any]) -> None:
@@ -457,9 +457,9 @@ _ROWS = {
     f"WHERE {_CHOSEN} AND seq > :since ORDER BY seq",
     Section.BLOBS: "SELECT seq, namespace, key, checksum, length(data) FROM blobs NOT INDEXED "
     f"WHERE {_CHOSEN} AND key IS NOT NULL ORDER BY seq",
-    # How far the indexes and the archive have come is not carried over: they are made again.
+    # How far the indexes and the archive have come is not carried over: they are made again. Here all are counted.
     Section.PROGRESS: f"SELECT namespace, kind, watermark FROM projections WHERE {_CHOSEN} "
-    f"AND kind NOT IN ('{TEXT}', '{VECTORS}', '{archive.PROGRESS}')",
+    f"AND kind NOT IN ('{TEXT}', '{VECTORS}', '{archive.PROGRESS}', '{counting.PROGRESS}')",
     # Where nothing is left to be cleaned there is nothing to scrub.
     Section.JOBS: "SELECT namespace, kind, record, seq, data, attempts, error FROM jobs j "
     f"WHERE {_CHOSEN} AND kind != '{SCRUB}' AND (record <= 0 OR {_LIVES.format('j.record')})",

@@ -54,6 +54,7 @@ from loom.storage.base import (
     Usage,
     Vector,
 )
+from loom.storage.counting import TOKENS, Count
 from loom.storage.engine import Clock, Engine, from_micros, to_micros, translate
 from loom.storage.filters import conditions
 from loom.storage.naming import is_names
@@ -280,6 +281,10 @@ class SqliteStore:
         if embed is not None and not self.read_only:
             self._try_again(EMBED)
             self._upkeep.worker.wake()
+
+    def count_with(self, counters: Mapping[str, Count]) -> None:
+        """Count the tokens of records that were written without with these, by the name that each record has."""
+        self._engine.counts.use(counters)
 
     def employ(self, owner: object, chore: Chore) -> None:
         """Let a piece of background work of a layer above be done whenever there is time, until `dismiss`."""
@@ -514,7 +519,7 @@ class SqliteStore:
         """The tokens of the records behind a tier other than the window, whatever stands for them there."""
         with self._reading() as connection:
             (tokens,) = connection.execute(
-                "SELECT ifnull(sum(r.tokens), 0) FROM residents p JOIN records r ON r.seq = p.record "
+                f"SELECT ifnull(sum({TOKENS}), 0) FROM residents p JOIN records r ON r.seq = p.record "
                 "WHERE p.namespace = ? AND p.node = ? AND p.tier = ?",
                 (self._number, node, tier),
             ).fetchone()
@@ -1020,7 +1025,7 @@ _STATISTICS = {
     "derived": "SELECT count(*) FROM derivations WHERE namespace = :namespace",
     "superseded": "SELECT count(*) FROM supersessions s JOIN records r ON r.seq = s.record "
     "WHERE r.namespace = :namespace",
-    "tokens": "SELECT sum(tokens) FROM records r WHERE namespace = :namespace "
+    "tokens": f"SELECT sum({TOKENS}) FROM records r WHERE namespace = :namespace "
     "AND NOT EXISTS (SELECT 1 FROM derivations d WHERE d.record = r.seq)",
     "vectors": "SELECT count(*) FROM vectors WHERE namespace = :namespace AND record IS NOT NULL",
     "entries": "SELECT count(*) FROM entries e WHERE namespace = :namespace AND NOT deleted AND NOT EXISTS "

@@ -32,6 +32,7 @@ from loom.storage.residency import (
 from loom.storage.rows import (
     checksum,
     dump_json,
+    guard,
     id_hash,
     read_newest,
     read_records,
@@ -245,7 +246,7 @@ class SqliteTransaction:
             data,
             draft.content,
         )
-        return (*row, checksum(row), draft.window_tokens)
+        return (*row, guard(row), draft.window_tokens)
 
     def _supersede(self, old: _Newest, new: Draft, by: int, at: int) -> list[tuple[int, str, int]]:
         """A newer version takes over: the old one stays in the log and leaves the tiers.

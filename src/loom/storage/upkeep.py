@@ -1,8 +1,8 @@
 """What the handles of one process on one namespace share: its indexes, its worker, its buffers.
 
-`Upkeep.step` is the whole of the background work: embed what is queued, index the tail, merge segments,
-apply the retention rule, finish forgetting, and the chores that the layers above have given it. What can wait until
-nobody wants anything is in `Upkeep.rest`: larger merges, and archiving.
+`Upkeep.step` is the whole of the background work: count the tokens of what was written without, embed what is
+queued, index the tail, merge segments, apply the retention rule, finish forgetting, and the chores that the layers
+above have given it. What can wait until nobody wants anything is in `Upkeep.rest`: larger merges, and archiving.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from loom.errors import ForgetPending, StoreError
-from loom.storage import archive, forgetting
+from loom.errors import CorruptStore, ForgetPending, StoreError
+from loom.storage import archive, counting, forgetting
 from loom.storage.analysis import embedded_text
 from loom.storage.archive import CONTENT
 from loom.storage.base import Filter
@@ -36,8 +36,11 @@ from loom.storage.projections import (
     StaleProjection,
     TailLimit,
     active_space,
+    advance,
+    last_number,
     read_state,
 )
+from loom.storage.rows import ROW_COLUMNS, check_row, guard
 from loom.storage.transactions import EMBED, SqliteTransaction
 from loom.storage.worker import Fence, LeaseLost, Worker
 
@@ -58,6 +61,10 @@ MAX_ATTEMPTS = 5
 """After so many failures a job is left alone and reported as failed."""
 
 _EMBED_BATCH = 64
+# How many records are given their counts at once. A writer waits for no more than that, about 2 ms.
+_COUNT_BATCH = 256
+# So far the log is looked through for what is to be counted before that is noted, where nothing was.
+_COUNTED_NOTE = 10_000
 # How long a text may wait for others to be embedded with. Without it a busy writer's texts were embedded two or three
 # at a time: 2,000 transactions for 5,000 records, and about 300 us of CPU more for each record.
 _GATHER_S = 0.05
@@ -100,6 +107,8 @@ class Upkeep:
         self.unindexed_vectors = 0
         self.unembedded = 0
         self.tail_is_due = False
+        self.counted_to = 0
+        self.counts_more = False
         self.look_after = 0.0
         self.log_pages = 0
         self.retain_after = 0.0
@@ -229,11 +238,11 @@ class Upkeep:
         Looking how long the tail is means reading it. That is done when this process has written enough, once
         a second for what others write, and always when `thorough`.
         """
+        worked = self._count_if_due(fence, thorough)
         if self.engine.path is None:
-            worked = self.embed is not None and self._embed_some(fence, thorough)
+            worked |= self.embed is not None and self._embed_some(fence, thorough)
             return self._chores_if_due(fence, thorough) or worked
         self._fold()
-        worked = False
         held: ForgetPending | None = None
         if thorough or self.tail_is_due or time.monotonic() >= self.look_after:
             self.look_after = time.monotonic() + _LOOK_PAUSE_S
@@ -242,8 +251,9 @@ class Upkeep:
                 projector.sweep()
                 self.swept = True
             self.tail_is_due = False  # before, so that a writer's word meanwhile is not lost
-            worked = self._project(projector)
-            self.tail_is_due |= worked
+            projected = self._project(projector)
+            self.tail_is_due |= projected
+            worked |= projected
             self._retain()
             try:
                 forgetting.resume(self.engine, self.namespace, projector)
@@ -257,8 +267,67 @@ class Upkeep:
         return worked
 
     def _chores_if_due(self, fence: Fence, thorough: bool) -> bool:
-        due = thorough or time.monotonic() >= self.chores_after
-        return bool(self.chores) and due and self._do_chores(fence, thorough)
+        return self._chores_are_due(thorough) and self._do_chores(fence, thorough)
+
+    def _chores_are_due(self, thorough: bool) -> bool:
+        return bool(self.chores) and (thorough or time.monotonic() >= self.chores_after)
+
+    def _count_if_due(self, fence: Fence, thorough: bool) -> bool:
+        """Count a batch with what is indexed and before the chores; whether there is more.
+
+        Not with every look: counted a few at a time, a text costs three times as much.
+        """
+        if thorough or self.tail_is_due or self.counts_more or self._chores_are_due(thorough):
+            self.counts_more = self._count_some(fence)
+            return self.counts_more
+        return False
+
+    def _count_some(self, fence: Fence) -> bool:
+        """Count the tokens of the next records that were written without; whether there may be more."""
+        if not self.engine.counts.can_count:
+            return False
+        with self.engine.read() as connection:
+            noted = read_state(connection, self.namespace, counting.PROGRESS).watermark
+            after = max(noted, self.counted_to)
+            last = last_number(connection)
+            waiting = [] if after >= last else self._waiting(connection, after)
+            rows = [row for seq in waiting for row in _row_of(connection, seq)]
+        more = len(waiting) == _COUNT_BATCH
+        reached = waiting[-1] if more else last
+        counted = [(*count, row[0]) for row in rows if (count := self._count(row)) is not None]
+        if counted or reached - noted >= _COUNTED_NOTE:
+            with self.engine.write() as connection:
+                fence(connection)
+                # Only what still waits: whoever was forgotten meanwhile has nothing left to count.
+                connection.executemany(
+                    "UPDATE records SET tokens = ?, checksum = ? WHERE seq = ? AND tokens < 0", counted
+                )
+                advance(connection, self.namespace, counting.PROGRESS, reached)
+            self.log_pages += _PAGES_A_COMMIT + sum(len(row[23].encode()) for row in rows) // _PAGE_BYTES
+        self.counted_to = reached
+        return more
+
+    def _waiting(self, connection: sqlite3.Connection, after: int) -> list[int]:
+        """The next records that wait for their counts, by number."""
+        rows = connection.execute(
+            "SELECT r.seq FROM records r INDEXED BY records_by_number WHERE r.namespace = ? AND r.seq > ? "
+            "AND r.version > 0 AND r.tokens < 0 ORDER BY r.seq LIMIT ?",
+            (self.namespace, after, _COUNT_BATCH),
+        )
+        return [seq for (seq,) in rows]
+
+    def _count(self, row: tuple[Any, ...]) -> tuple[int, int] | None:
+        """The tokens of a row and its checksum with them; None for one that is damaged, which must not get a new
+        checksum, or whose counter is not known here."""
+        try:
+            check_row(row)
+        except CorruptStore:
+            return None
+        count = self.engine.counts.by_name(row[18])
+        if count is None:
+            return None
+        tokens = count(row[23])
+        return tokens, guard((*row[:17], tokens, *row[18:24]))
 
     def _project(self, projector: Projector) -> bool:
         """Index a piece of each tail and merge what is small; whether there was any."""
@@ -273,6 +342,8 @@ class Upkeep:
 
     def rest(self, fence: Fence) -> bool:
         """What can wait: chores, merging further than pays while records come in, archiving."""
+        if self._count_some(fence):
+            return True
         if self.chores and self.chores_after < _NEVER and self._do_chores(fence, False):
             return True
         if self.engine.path is None:
@@ -397,6 +468,16 @@ class Upkeep:
         """Whether this process embeds in the space that the file uses now."""
         space = active_space(connection, self.namespace)
         return space is not None and space[0] == self.space
+
+
+def _row_of(connection: sqlite3.Connection, seq: int) -> list[tuple[Any, ...]]:
+    """The row of a record; none where it holds what is no text, which whoever reads the record is told."""
+    try:
+        return connection.execute(f"SELECT {ROW_COLUMNS} FROM records r WHERE r.seq = ?", (seq,)).fetchall()
+    except sqlite3.OperationalError as error:
+        if getattr(error, "sqlite_errorcode", None) is not None:  # it is SQLite's own, and about the file
+            raise
+        return []
 
 
 def _delete_jobs(connection: sqlite3.Connection, namespace: int, kind: str, rows: Iterable[Sequence[Any]]) -> None:

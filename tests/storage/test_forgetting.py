@@ -744,30 +744,35 @@ def test_no_byte_survives_a_random_life(tmp_path: Path, seed: int) -> None:
     assert marks_left(tmp_path, gone) == []
 
 
-def test_counting_a_record_leaves_no_copy_of_its_neighbours_behind(tmp_path: Path) -> None:
-    """A row that grew on a full page could: SQLite moves others to a new page, and may leave their words in the gap."""
-    random_ = random.Random(8)
-    alive: list[str] = []
-    gone: list[str] = []
-    with closing(SqliteStore(tmp_path / "a.loom")) as store:
-        store.count_with({"as many as there can be": lambda text: len(text)})
-        for _ in range(8):
-            drafts = []
-            for _ in range(400):
-                mark = f"mk{random_.getrandbits(64):016x}"
-                text = f"{mark} {'w' * int(10 * random_.choice([5, 50, 400]) ** random_.random())}"
-                waiting = ~len(text)
-                drafts.append(draft(mark, text, tokens=waiting, counter="as many as there can be"))
-            with store.transaction() as transaction:
-                transaction.append(drafts)
-            alive += [one.id for one in drafts]
-            store.flush()
-            chosen = random_.sample(alive, 120)
-            store.forget(Filter(ids=chosen))
-            gone += chosen
-            alive = [mark for mark in alive if mark not in chosen]
-        assert marks_left(tmp_path, gone) == []
-        assert len(marks_left(tmp_path, alive)) >= len(alive)
+def test_no_row_grows_when_its_count_comes_in(tmp_path: Path) -> None:
+    """One that grew on a full page could leave copies of its neighbours there, which no forgetting reaches: measured,
+    of one in 1,600 records, where a row in four grew by two bytes."""
+
+    def width(number: int) -> int:
+        """The bytes that SQLite takes for a number."""
+        if number in (0, 1):
+            return 0
+        return next(size for size in (1, 2, 3, 4, 6, 8) if -(1 << 8 * size - 1) <= number < 1 << 8 * size - 1)
+
+    def widths(store: SqliteStore) -> dict[int, int]:
         with store._engine.read() as connection:
-            assert connection.execute("SELECT count(*) FROM records WHERE tokens < 0").fetchone() == (0,)
+            rows = connection.execute("SELECT seq, tokens, checksum FROM records ORDER BY seq").fetchall()
+        return {seq: width(tokens) + width(checksum) for seq, tokens, checksum in rows}
+
+    lengths = [1, 2, 126, 127, 128, 129, 255, 256, 32_766, 32_767, 32_768, *range(300, 340)]
+    with closing(SqliteStore(tmp_path / "a.loom")) as store:
+        store.count_with({"as many as there can be": len, "few": lambda text: len(text) // 4})
+        with store.transaction() as transaction:
+            for counter in ("as many as there can be", "few"):
+                drafts = [draft(f"{counter} {n}", "w" * n, tokens=~n, counter=counter) for n in lengths]
+                transaction.append(drafts)
+        before = widths(store)
+        store.flush()
+        after = widths(store)
+        assert min(before[seq] - after[seq] for seq in before) == 0
+        assert after != before
+        assert [record.tokens for record in store.scan(Filter(), limit=200, newest_first=False).records] == [
+            *lengths,
+            *(n // 4 for n in lengths),
+        ]
         assert store.check().ok

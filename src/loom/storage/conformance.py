@@ -149,6 +149,24 @@ class StoreConformance:
             assert store.records([record.seq, record.seq + 999]) == {record.seq: record}
             assert store.records([]) == {}
 
+    def test_a_record_that_is_counted_later_has_its_count_for_every_reader(self, folder: Path) -> None:
+        with self.store(folder) as store:
+            store.count_with({"words": lambda text: len(text.split())})
+            drafts = [_draft(f"r{n}", "word " * n, tokens=~(5 * n), counter="words", tier="l1") for n in (1, 2, 40)]
+            written = self.write(store, *drafts, _draft("counted", "two words", tokens=2, tier="l1"))
+            with store.transaction() as transaction:
+                transaction.enter([one.seq for one in written], "l2", "default", "admitted")
+            for _ in range(2):
+                found = store.records(one.seq for one in written)
+                assert [found[one.seq].tokens for one in written] == [1, 2, 40, 2]
+                assert self.need(store, "r40").tokens == 40
+                assert sorted(store.window("default")) == [(one.seq, found[one.seq].tokens) for one in written]
+                usage = store.usage("default")
+                assert (usage["l1"].tokens, usage["l2"].tokens) == (45, 45)
+                assert store.original_tokens("default", "l2") == 45
+                assert store.check().ok
+                store.flush()
+
     def test_numbers_only_grow_and_order_the_writes(self, folder: Path) -> None:
         with self.store(folder) as store:
             seqs = [self.write(store, _draft(f"r{number}", "text"))[0].seq for number in range(5)]

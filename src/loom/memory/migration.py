@@ -64,11 +64,13 @@ class Moved(NamedTuple):
 class TierRules(NamedTuple):
     """The budgets and rules that hold for a node, as the file has them.
 
-    `largest` is the size of the largest item that each tier takes: one that need not drive out all others.
+    `largest` is the size of the largest item that each tier takes: one that need not drive out all others. What is
+    no larger than `anywhere` has room in each of them, and drives nothing out of the window that was brought back.
     """
 
     budgets: Mapping[str, int]
     largest: Mapping[str, int]
+    anywhere: int
     profile: Profile
 
     @classmethod
@@ -76,13 +78,22 @@ class TierRules(NamedTuple):
         budgets: dict[str, int] = {tier: getattr(settings, f"{tier}_token_budget") for tier in MemoryTier}
         profile = settings.rules
         shares = {L1: 1.0, L2: profile.l2_watermark.low, L3: profile.l3_high, L4: _L4_LOW}
-        return cls(budgets, {tier: math.floor(budgets[tier] * shares[tier]) for tier in MemoryTier}, profile)
+        largest = {tier: math.floor(budgets[tier] * shares[tier]) for tier in MemoryTier}
+        anywhere = min(math.floor((1 - _FOCUS_SHARE) * budgets[L1]), largest[L1], largest[L2])
+        return cls(budgets, largest, anywhere, profile)
 
     def is_full(self, tier: str, tokens: int) -> bool:
         """Whether something must leave a tier that holds so many tokens."""
         share = {L2: self.profile.l2_watermark.high, L3: self.profile.l3_high}.get(MemoryTier(tier), 1.0)
         budget = self.budgets[tier]
         return tokens > budget or (share < 1.0 and tokens >= share * budget)
+
+    def may_wait(self, draft: Draft) -> bool:
+        """Whether a new record that is not counted may stay so: its size decides nothing, because it comes into the
+        window alone and would have room in any tier."""
+        if draft.tokens >= 0 or draft.named or draft.tier != L1:
+            return False
+        return ~draft.tokens <= self.anywhere and not self.admits(draft.importance)
 
     def admits(self, importance: float) -> bool:
         """Whether a record comes to the working tier when it is written."""
@@ -252,8 +263,9 @@ class Tiers:
         room: Room | None = None
         with self.store.transaction() as transaction:
             rules = self._rules_in(transaction)
-            if any(draft.tokens < 0 for draft in drafts):
-                drafts = [self._counted_in_time(draft, tier, rules) for draft in drafts]
+            if len(drafts) == 1 and tier is None and rules.may_wait(drafts[0]):
+                (new,) = transaction.append(drafts)
+                return [Receipt(new.id, L1, functools.partial(self.counter.count, drafts[0].content))]
             placed = [self._before_writing(draft, tier, rules, on_oversize) for draft in drafts]
             written = transaction.append(placed)
             arrivals = [
@@ -275,26 +287,9 @@ class Tiers:
             if self._observer is not None:
                 self._observer.admitted(sum(draft.tokens for one, draft in arrivals if rules.admits(one.importance)))
         return [
-            Receipt(
-                one.id,
-                place,
-                draft.tokens if draft.tokens >= 0 else functools.partial(self.counter.count, draft.content),
-                one.version,
-                one.created,
-                self._note(one, draft, place, tier, rules),
-            )
+            Receipt(one.id, place, draft.tokens, one.version, one.created, self._note(one, draft, place, tier, rules))
             for one, draft, place in zip(written, placed, places, strict=True)
         ]
-
-    def _counted_in_time(self, draft: Draft, tier: MemoryTier | None, rules: TierRules) -> Draft:
-        """Count a draft that has not been, unless it is an ordinary one whose size decides nothing: it comes into the
-        window alone, and has room in every tier."""
-        if draft.tokens >= 0:
-            return draft
-        room = min((1 - _FOCUS_SHARE) * rules.budgets[L1], rules.largest[L1], rules.largest[L2])
-        if tier is None and ~draft.tokens <= room and not draft.named and not rules.admits(draft.importance):
-            return draft
-        return draft._replace(tokens=self.counter.count(draft.content))
 
     def _hear(self, transaction: Transaction, record: int, draft: Draft) -> bool:
         """Make a record of another node this node's too; False where it was."""
@@ -303,6 +298,8 @@ class Tiers:
 
     def _before_writing(self, draft: Draft, tier: MemoryTier | None, rules: TierRules, on_oversize: str) -> Draft:
         """Whether a record comes into the window, and whether something shorter must stand there for it."""
+        if draft.tokens < 0:
+            draft = draft._replace(tokens=self.counter.count(draft.content))
         asked = L1 if tier is None else tier
         if draft.tokens <= rules.largest[asked] or asked in (L3, L4):
             return draft if draft.tier == (L1 if asked is L1 else None) else draft._replace(tier=None)

@@ -405,6 +405,25 @@ def test_a_snapshot_and_what_is_restored_from_it_hold_the_true_counts(tmp_path: 
         assert copy.check().ok
 
 
+def test_a_snapshot_is_continued_and_restored_across_the_counting(tmp_path: Path) -> None:
+    """A chain knows its store by checksums of records, which change when their counts come in."""
+    chain = [tmp_path / "all.hctx", tmp_path / "more.hctx", tmp_path / "last.hctx"]
+    with opened(tmp_path / "agent.loom") as memory:
+        memory.remember("written before the first")
+        memory.store.snapshot(chain[0])
+        memory.remember("written before the second")
+        memory.store.snapshot(chain[1], parent=chain[0])
+        memory.flush()
+        memory.remember("written before the third")
+        assert memory.store.snapshot(chain[2], parent=chain[1]).records == 1
+        assert memory.store.restore(chain).records == 0
+        expected = [(record.content, record.tokens) for record in memory.list().records]
+    with opened(tmp_path / "other.loom") as other:
+        assert other.store.restore(chain).records == 3
+        assert [(record.content, record.tokens) for record in other.list().records] == expected
+        assert other.check().ok
+
+
 def test_a_store_without_a_counter_says_so_and_counts_when_it_is_given_one(tmp_path: Path) -> None:
     path = tmp_path / "agent.loom"
     with opened(path) as memory:

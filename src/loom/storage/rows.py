@@ -22,6 +22,7 @@ __all__ = [
     "ROW_COLUMNS",
     "check_row",
     "checksum",
+    "counted_guard",
     "dump_json",
     "guard",
     "id_hash",
@@ -94,6 +95,11 @@ def guard(row: tuple[Any, ...]) -> int:
     """The checksum that a row of `records` has, from its number to its text, also while it waits for its count."""
     tokens = row[17]
     return checksum(row) | (_WIDEST if isinstance(tokens, int) and tokens < 0 else 0)
+
+
+def counted_guard(row: tuple[Any, ...]) -> int:
+    """The checksum that a row of `RECORD_COLUMNS` has, or will have once it is counted: it says which record this is."""
+    return int(row[24]) if row[17] >= 0 else guard((*row[:17], row[27], *row[18:24]))
 
 
 def read_records(connection: sqlite3.Connection, namespace: int, seqs: Iterable[int]) -> dict[int, Record]:

@@ -26,7 +26,7 @@ from loom.storage import archive, counting
 from loom.storage.engine import Engine, from_micros, to_micros
 from loom.storage.forgetting import SCRUB
 from loom.storage.projections import TEXT, VECTORS, last_number
-from loom.storage.rows import RECORD_COLUMNS, check_row
+from loom.storage.rows import RECORD_COLUMNS, check_row, counted_guard
 from loom.storage.segments import sync_folder
 from loom.storage.snapshot_format import NO_PARENT, Header, SnapshotReader, SnapshotWriter
 
@@ -289,10 +289,14 @@ def descends(connection: sqlite3.Connection, start: Start) -> bool:
     if store != start.store or last_number(connection) < start.position:
         return False
     for number, guard in start.anchors["records"]:
-        row = connection.execute("SELECT checksum FROM records WHERE seq = ? AND version > 0", (number,)).fetchone()
+        row = connection.execute(
+            f"SELECT {RECORD_COLUMNS} FROM records r WHERE r.seq = ? AND r.version > 0", (number,)
+        ).fetchone()
         if row is None:
-            row = connection.execute("SELECT ? FROM forgotten WHERE record = ?", (guard, number)).fetchone()
-        if row is None or row[0] != guard:
+            row = connection.execute("SELECT 1 FROM forgotten WHERE record = ?", (number,)).fetchone()
+            if row is None:
+                return False
+        elif counted_guard(row) != guard:
             return False
     for number, guard in start.anchors["entries"]:
         row = connection.execute("SELECT checksum, deleted FROM entries WHERE seq = ?", (number,)).fetchone()
@@ -342,13 +346,14 @@ def _start(connection: sqlite3.Connection, names: Sequence[str], parent: Start |
         for number, name, dimensions in connection.execute("SELECT number, name, dimensions FROM spaces ORDER BY 1")
         if number in active.values()
     }
-    newest = "FROM {} WHERE {} AND namespace IN (SELECT value FROM json_each(?)) ORDER BY seq DESC LIMIT ?"
-    anchors = {
-        table: connection.execute(
-            f"SELECT seq, checksum {newest.format(f'{table} NOT INDEXED', alive)}", (chosen, _ANCHORS)
-        ).fetchall()
-        for table, alive in (("records", "version > 0"), ("entries", "NOT deleted"))
-    }
+    newest = "AND namespace IN (SELECT value FROM json_each(?)) ORDER BY seq DESC LIMIT ?"
+    records = connection.execute(
+        f"SELECT {RECORD_COLUMNS} FROM records r NOT INDEXED WHERE version > 0 {newest}", (chosen, _ANCHORS)
+    )
+    entries = connection.execute(
+        f"SELECT seq, checksum FROM entries NOT INDEXED WHERE NOT deleted {newest}", (chosen, _ANCHORS)
+    )
+    anchors = {"records": [(row[0], counted_guard(row)) for row in records], "entries": entries.fetchall()}
     store, created_at, committed_at = connection.execute(
         "SELECT id, created_at, "
         "max(committed_at, ifnull((SELECT committed_at FROM records ORDER BY seq DESC LIMIT 1), 0)) FROM store"

@@ -7,6 +7,7 @@ above have given it. What can wait until nobody wants anything is in `Upkeep.res
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import sqlite3
@@ -291,7 +292,7 @@ class Upkeep:
             after = max(noted, self.counted_to)
             last = last_number(connection)
             waiting = [] if after >= last else self._waiting(connection, after)
-            rows = [row for seq in waiting for row in _row_of(connection, seq)]
+            rows = _rows_of(connection, waiting)
         more = len(waiting) == _COUNT_BATCH
         reached = waiting[-1] if more else last
         counted = [(*count, row[0]) for row in rows if (count := self._count(row)) is not None]
@@ -470,14 +471,17 @@ class Upkeep:
         return space is not None and space[0] == self.space
 
 
-def _row_of(connection: sqlite3.Connection, seq: int) -> list[tuple[Any, ...]]:
-    """The row of a record; none where it holds what is no text, which whoever reads the record is told."""
+def _rows_of(connection: sqlite3.Connection, seqs: Sequence[int]) -> list[tuple[Any, ...]]:
+    """The rows of records, without those that hold what is no text: whoever reads such a record is told."""
     try:
-        return connection.execute(f"SELECT {ROW_COLUMNS} FROM records r WHERE r.seq = ?", (seq,)).fetchall()
+        return connection.execute(
+            f"SELECT {ROW_COLUMNS} FROM records r WHERE r.seq IN (SELECT value FROM json_each(?))",
+            (json.dumps([*seqs]),),
+        ).fetchall()
     except sqlite3.OperationalError as error:
-        if getattr(error, "sqlite_errorcode", None) is not None:  # it is SQLite's own, and about the file
+        if getattr(error, "sqlite_errorcode", None) is not None:  # SQLite's own, about the file and not about a text
             raise
-        return []
+        return [row for seq in seqs for row in _rows_of(connection, [seq])] if len(seqs) > 1 else []
 
 
 def _delete_jobs(connection: sqlite3.Connection, namespace: int, kind: str, rows: Iterable[Sequence[Any]]) -> None:

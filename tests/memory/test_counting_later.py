@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from loom.errors import CorruptStore, OverBudget, StoreUnavailable
+from loom.errors import CorruptStore, IdConflict, OverBudget, StoreUnavailable
 from loom.everyday import Memory
 from loom.memory import MemoryManager
 from loom.memory.tokenizer import TiktokenCounter, TokenCounter, counters_by_name, default_counter
@@ -91,9 +91,10 @@ def waiting(memory: Memory) -> int:
 def test_an_ordinary_memory_is_not_counted_by_whoever_writes_it(place: Path | None, said: dict[str, Any]) -> None:
     counter = Watching()
     with opened(place, counter) as memory:
-        for text in TEXTS:
+        for number, text in enumerate(TEXTS):
             assert memory.remember(text, **said).tier is MemoryTier.L1
             assert memory.remember({"role": "user", "content": text}).created
+            assert memory.remember(text, id=f"chosen {number}").version == 1
         assert counter.here == 0
 
 
@@ -111,6 +112,27 @@ def test_a_receipt_has_the_count_when_it_is_asked_for_it(place: Path | None) -> 
         assert "tokens=12" in repr(receipt)
 
 
+def test_what_was_there_already_is_told_of_as_if_it_had_been_counted(place: Path | None) -> None:
+    with (
+        opened(place) as memory,
+        closing(Memory(MemoryManager("two", store=memory.store, embedder="none"))) as second,
+    ):
+        first = memory.remember("We chose the authorization-code flow.", id="flow")
+        again = memory.remember("We chose the authorization-code flow.", id="flow")
+        assert (first.created, again.created) == (True, False)
+        assert again == Receipt("flow", MemoryTier.L1, first.tokens, created=False)
+        heard = second.remember("We chose the authorization-code flow.", id="flow")
+        assert (heard.created, heard.tier, heard.tokens) == (False, MemoryTier.L1, first.tokens)
+        assert "had remembered it before" in heard.note
+        assert [size for _, size in memory.store.window("two")] == [first.tokens]
+        with pytest.raises(IdConflict):
+            memory.remember("Another text.", id="flow")
+        assert waiting(memory) == 1
+        assert memory.update("flow", "Another text.").version == 2
+        assert [size for _, size in memory.store.window("two")] == [3]
+        assert memory.get_stats()["tokens"] == first.tokens + 3
+
+
 def large(memory: Memory) -> object:
     return memory.remember("a long story " * 2000)
 
@@ -120,8 +142,6 @@ def large(memory: Memory) -> object:
     [
         lambda memory: memory.remember("it matters", importance=0.9),
         lambda memory: memory.remember(["one of", "several"]),
-        lambda memory: memory.remember("under an id", id="chosen"),
-        lambda memory: memory.remember({"role": "user", "content": "under an id", "id": "chosen"}),
         lambda memory: memory.remember(Task(task_id="t", action="execute")),
         lambda memory: memory.manager.add_task(Task(task_id="t", action="message"), "l2"),
         lambda memory: memory.manager.l3.add("into the archive"),
@@ -130,7 +150,9 @@ def large(memory: Memory) -> object:
         large,
     ],
 )
-def test_what_its_size_decides_about_is_counted_at_once(place: Path | None, write: Callable[[Memory], object]) -> None:
+def test_what_its_size_decides_about_is_counted_at_once(
+    place: Path | None, write: Callable[[Memory], object]
+) -> None:
     with opened(place, Watching()) as memory:
         write(memory)
         assert waiting(memory) <= 1  # the first version
@@ -181,21 +203,27 @@ def reading(memory: Memory) -> dict[str, Any]:
         "list": [(record.content, record.tokens) for record in records],
         "get": [store.get(record.id) == record for record in records],
         "history": [memory.history(record.id)[0].tokens for record in records],
-        "recall": [(hit.content, hit.tokens, hit.score) for hit in memory.recall("containers at the gates", limit=20)],
+        "recall": [
+            (hit.content, hit.tokens, hit.score) for hit in memory.recall("containers at the gates", limit=20)
+        ],
         "window": [size for _, size in store.window("default")],
         "usage": store.usage("default")["l1"],
         "tasks": [task.parameters for task in manager.get_l1_tasks()],
         "counters": manager.get_counters().focus.current,
         "stats": (stats["tokens"], stats["l1_token_usage"]),
         "prompt": [
-            (item.text, item.tokens) for item in memory.context("Which gate does container 7 wait at?", budget=400).items
+            (item.text, item.tokens)
+            for item in memory.context("Which gate does container 7 wait at?", budget=400).items
         ],
     }
 
 
 def test_every_reader_sees_the_count_before_it_is_made_and_after(place: Path | None) -> None:
     texts = [*TEXTS, *TEXTS]
-    with opened(place, clock=clock(), l1_token_budget=600) as memory, opened(clock=clock(), l1_token_budget=600) as twin:
+    with (
+        opened(place, clock=clock(), l1_token_budget=600) as memory,
+        opened(clock=clock(), l1_token_budget=600) as twin,
+    ):
         for text in texts:
             memory.remember(text)
         twin.remember(texts)
@@ -480,7 +508,10 @@ def test_any_sequence_gives_the_same_sums_as_counting_at_once(
 ) -> None:
     path = tmp_path_factory.mktemp("sums") / "agent.loom" if on_disk else None
     budgets = {"l1_token_budget": 120, "l2_token_budget": 200}
-    with opened(path, clock=clock(), **budgets) as later, opened(None, OfMyOwn(), clock=clock(), **budgets) as at_once:
+    with (
+        opened(path, clock=clock(), **budgets) as later,
+        opened(None, OfMyOwn(), clock=clock(), **budgets) as at_once,
+    ):
         kept: list[tuple[str, str]] = []
         for step in steps:
             take(step, later, at_once, kept)

@@ -101,7 +101,7 @@ class Drafter:
     ) -> Draft:
         """A text, a `Task` or a chat message as a draft.
 
-        With `later`, one that is short and new may be left for the store to count. (Between two transactions a count
+        With `later`, one that is short may be left for the store to count. (Between two transactions a count
         takes 55 us, because its tables and SQLite drive each other out of the CPU's caches; many in a row take 17.)
         """
         if not isinstance(what, str):  # first, because it is the usual case and quick to see
@@ -147,7 +147,7 @@ class Drafter:
             trust,
             speech.dimensions or _ANYWHERE,
             ORDINARY if speech.importance is None else speech.importance,
-            self._tokens(text, later and id is None),
+            self._tokens(text, later),
             self.counter.name,
             MemoryTier.L1,
             metadata,

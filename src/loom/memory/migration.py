@@ -89,9 +89,9 @@ class TierRules(NamedTuple):
         return tokens > budget or (share < 1.0 and tokens >= share * budget)
 
     def may_wait(self, draft: Draft) -> bool:
-        """Whether a new record that is not counted may stay so: its size decides nothing, because it comes into the
-        window alone and would have room in any tier."""
-        if draft.tokens >= 0 or draft.named or draft.tier != L1:
+        """Whether a record that is not counted may stay so, if it is new: its size decides nothing, because it comes
+        into the window alone and would have room in any tier."""
+        if draft.tokens >= 0 or draft.revises or draft.tier != L1:
             return False
         return ~draft.tokens <= self.anywhere and not self.admits(draft.importance)
 
@@ -263,11 +263,14 @@ class Tiers:
         room: Room | None = None
         with self.store.transaction() as transaction:
             rules = self._rules_in(transaction)
+            written: list[Written] | None = None
             if len(drafts) == 1 and tier is None and rules.may_wait(drafts[0]):
-                (new,) = transaction.append(drafts)
-                return [Receipt(new.id, L1, functools.partial(self.counter.count, drafts[0].content))]
+                written = transaction.append(drafts)
+                if written[0].created:
+                    return [Receipt(written[0].id, L1, functools.partial(self.counter.count, drafts[0].content))]
             placed = [self._before_writing(draft, tier, rules, on_oversize) for draft in drafts]
-            written = transaction.append(placed)
+            if written is None:
+                written = transaction.append(placed)
             arrivals = [
                 (one, draft)
                 for one, draft in zip(written, placed, strict=True)

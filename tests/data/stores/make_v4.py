@@ -23,7 +23,9 @@ def make(path: Path) -> None:
     with store.transaction() as transaction:
         transaction.append(
             [
-                Draft(f"w{number}", text, earlier["MOMENT"], tokens=~(4 * len(text)), counter="cl100k_base", tier="l1")
+                Draft(
+                    f"w{number}", text, earlier["MOMENT"], tokens=~(4 * len(text)), counter="cl100k_base", tier="l1"
+                )
                 for number, text in enumerate(texts)
             ]
         )

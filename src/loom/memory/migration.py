@@ -78,7 +78,7 @@ class TierRules(NamedTuple):
         budgets: dict[str, int] = {tier: getattr(settings, f"{tier}_token_budget") for tier in MemoryTier}
         profile = settings.rules
         shares = {L1: 1.0, L2: profile.l2_watermark.low, L3: profile.l3_high, L4: _L4_LOW}
-        largest = {tier: math.floor(budgets[tier] * shares[tier]) for tier in MemoryTier}
+        largest: dict[str, int] = {tier: math.floor(budgets[tier] * shares[tier]) for tier in MemoryTier}
         anywhere = min(math.floor((1 - _FOCUS_SHARE) * budgets[L1]), largest[L1], largest[L2])
         return cls(budgets, largest, anywhere, profile)
 

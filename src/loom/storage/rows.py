@@ -98,7 +98,7 @@ def guard(row: tuple[Any, ...]) -> int:
 
 
 def counted_guard(row: tuple[Any, ...]) -> int:
-    """The checksum that a row of `RECORD_COLUMNS` has, or will have once it is counted: it says which record this is."""
+    """The checksum that a row of `RECORD_COLUMNS` has, or will have once it is counted: by it a record is known."""
     return int(row[24]) if row[17] >= 0 else guard((*row[:17], row[27], *row[18:24]))
 
 

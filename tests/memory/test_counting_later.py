@@ -426,6 +426,26 @@ def test_records_that_are_archived_before_they_are_counted_have_their_counts(tmp
         assert waiting(memory) == 0
 
 
+def test_records_whose_block_is_damaged_before_they_are_counted_are_reported(tmp_path: Path) -> None:
+    path = tmp_path / "agent.loom"
+    with opened(path) as memory:
+        receipts = [memory.remember(f"{TEXTS[number % 3]} {number}") for number in range(40)]
+        memory.store.archive()
+    with opened(path) as memory:
+        with closing(sqlite3.connect(path)) as connection, connection:
+            connection.execute("UPDATE blocks SET data = zeroblob(length(data))")
+        later = memory.remember("after the damage")
+        memory.flush()
+        assert waiting(memory) == 40
+        with pytest.raises(CorruptStore, match="archive block"):
+            memory.store.get(receipts[0].id)
+        found = memory.store.get(later.id)
+        assert found is not None
+        assert found.tokens == later.tokens == 3
+        assert memory.get_stats()["tokens"] >= sum(receipt.tokens for receipt in receipts) + 3
+        assert memory.check().problems
+
+
 def test_a_snapshot_and_what_is_restored_from_it_hold_the_true_counts(tmp_path: Path) -> None:
     with opened(tmp_path / "agent.loom") as memory:
         for text in TEXTS:

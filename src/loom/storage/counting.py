@@ -18,8 +18,8 @@ Count = Callable[[str], int]
 """Counts the tokens of a text."""
 
 TOKENS = (
-    "CASE WHEN r.tokens >= 0 THEN r.tokens "
-    f"ELSE tokens_of(r.seq, r.tokens, CAST(r.counter AS BLOB), CAST({CONTENT} AS BLOB)) END"
+    "CASE WHEN r.tokens < 0 "
+    f"THEN tokens_of(r.seq, r.tokens, CAST(r.counter AS BLOB), CAST({CONTENT} AS BLOB)) ELSE r.tokens END"
 )
 """SQL for the tokens of `records r`, counted or not. Whoever wants the number reads this and not the column."""
 

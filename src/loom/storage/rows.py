@@ -93,13 +93,18 @@ def checksum(row: tuple[Any, ...]) -> int:
 
 def guard(row: tuple[Any, ...]) -> int:
     """The checksum that a row of `records` has, from its number to its text, also while it waits for its count."""
+    return checksum(row) | (_WIDEST if _waits(row) else 0)
+
+
+def _waits(row: tuple[Any, ...]) -> bool:
+    """Whether a row is not counted yet. A damaged one may have anything there."""
     tokens = row[17]
-    return checksum(row) | (_WIDEST if isinstance(tokens, int) and tokens < 0 else 0)
+    return isinstance(tokens, int) and tokens < 0
 
 
 def counted_guard(row: tuple[Any, ...]) -> int:
     """The checksum that a row of `RECORD_COLUMNS` has, or will have once it is counted: by it a record is known."""
-    return int(row[24]) if row[17] >= 0 else guard((*row[:17], row[27], *row[18:24]))
+    return guard((*row[:17], row[27], *row[18:24])) if _waits(row) else int(row[24])
 
 
 def read_records(connection: sqlite3.Connection, namespace: int, seqs: Iterable[int]) -> dict[int, Record]:

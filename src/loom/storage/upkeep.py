@@ -304,7 +304,7 @@ class Upkeep:
                     "UPDATE records SET tokens = ?, checksum = ? WHERE seq = ? AND tokens < 0", counted
                 )
                 advance(connection, self.namespace, counting.PROGRESS, reached)
-            self.log_pages += _PAGES_A_COMMIT + sum(len(row[23].encode()) for row in rows) // _PAGE_BYTES
+            self.log_pages += _PAGES_A_COMMIT + sum(len(row[23] or "") for row in rows) // _PAGE_BYTES
         self.counted_to = reached
         return more
 

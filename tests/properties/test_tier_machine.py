@@ -504,7 +504,7 @@ class TierMachine(RuleBasedStateMachine):
             else:
                 due = item.uses[node] >= rules.admission_by_use
             comes = due and not item.is_fact and not in_working and item.tokens <= rules.largest("l2")
-            self.check(node, "write", {item.id: "l2"} if comes else {})
+            self.check(node, "use", {item.id: "l2"} if comes else {})
 
     @rule(id=st.sampled_from([*KNOWN, "never written"]))
     def get_what_is_gone(self, id: str) -> None:
@@ -633,8 +633,8 @@ class TierMachine(RuleBasedStateMachine):
     ) -> None:
         """After a call on a node: `came` are the tiers that records entered first, beside L1, by the model.
 
-        `moved` was told where to go. `what` is write, batch, evict, clear, refit (budgets were changed) or nothing
-        (nothing may move).
+        `moved` was told where to go. `what` is write, batch, use, evict, clear, refit (budgets were changed) or
+        nothing (nothing may move).
         """
         audit = AUDITOR.read(self.path, self.last_move)
         by_seq = {item.seq: item for item in self.items.values()}
@@ -652,7 +652,7 @@ class TierMachine(RuleBasedStateMachine):
         for item, tier, entered in current:
             if entered:
                 first.setdefault(item.id, tier)
-        if what in ("write", "batch"):
+        if what in ("write", "batch", "use"):
             assert {id: tier for id, tier in first.items() if id in (came or {})} == (came or {})
             demoted = {item.id for item, tier, entered in current if not entered}
             assert set(first) <= set(came or {}) | demoted
@@ -675,7 +675,8 @@ class TierMachine(RuleBasedStateMachine):
         for seq, (_, id, version, node, importance, tokens, shorter) in current.items():
             item = by_seq[seq]
             assert (id, version, node) == (item.id, item.version, item.node)
-            assert (importance, tokens) == (item.importance, item.tokens)
+            assert importance == item.importance
+            assert tokens == item.tokens or (tokens < 0 and item.tokens <= ~tokens)  # counted, or not yet
             assert shorter == item.shorter
 
     def _check_books(
@@ -732,7 +733,7 @@ class TierMachine(RuleBasedStateMachine):
         if "l3" in entered:
             assert held["l3"] < 0.9 * rules.budget("l3")
         left = [item.tokens for item, tier, came in current if tier == "l2" and not came]
-        if left and what in ("write", "batch", "refit"):
+        if left and what in ("write", "batch", "use", "refit"):
             last = max([*left, moved.tokens if moved else 0])  # at most: it may itself have been the last to leave
             assert held["l2"] + last > math.floor(low * rules.budget("l2")), "more left L2 than had to"
 
@@ -757,7 +758,11 @@ class TierMachine(RuleBasedStateMachine):
             if stayed:
                 assert max(item.uses.get(node, 0) for item in left) <= min(stayed)
         elif rules.profile in ("loom", "minimal"):
-            assert max(item.importance for item in left) <= min(item.importance for item, _ in working)
+            # For what comes back because it is used others leave first, whatever they are worth beside it.
+            back = {item.id for item, tier, came in current if tier == "l2" and came and what == "use"}
+            worth = [item.importance for item, _ in working if item.id not in back]
+            if worth:
+                assert max(item.importance for item in left) <= min(worth)
 
     def _check_where_they_went(self, node: str, what: str, current: list[tuple[Item, str, int]]) -> None:
         """What had no room goes on to the next tier that is large enough for its stand-in."""

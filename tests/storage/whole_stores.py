@@ -129,7 +129,8 @@ _TABLES = {
     "residents": "SELECT * FROM residents",
     "tiers": "SELECT * FROM tiers",
     "derivations": "SELECT * FROM derivations",
-    "progress": "SELECT namespace, kind, watermark FROM projections WHERE kind NOT IN ('text', 'vectors', 'archive')",
+    "progress": "SELECT namespace, kind, watermark FROM projections "
+    "WHERE kind NOT IN ('text', 'vectors', 'archive', 'tokens')",
 }
 
 

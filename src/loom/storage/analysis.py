@@ -38,9 +38,11 @@ _MARKS_VERSION = 1
 ANALYSIS_VERSION = words.ANALYZER_VERSION + times.TIMES_VERSION + naming.NAMING_VERSION + _MARKS_VERSION
 
 FOUND_BY = (
-    f"SELECT r.seq, r.name, r.role, r.created_at, r.metadata, ifnull({CONTENT}, ''), {is_names()} FROM records r"
+    "SELECT r.seq, CAST(r.name AS TEXT), CAST(r.role AS TEXT), r.created_at, CAST(r.metadata AS TEXT), "
+    f"CAST(ifnull({CONTENT}, '') AS TEXT), {is_names()} FROM records r"
 )
-"""SQL for what `index_terms` takes of a record, behind its number."""
+"""SQL for what `index_terms` takes of a record, behind its number. What is no text any more is one of a damaged row:
+reading that record says so, and all others are found."""
 
 IS_QUESTION = "\x1f?"
 """The mark of a text that ends in a question."""

@@ -54,7 +54,7 @@ _FREE_PARTS = ("parameters", "result", "error", "metadata")
 
 _ANYWHERE = Dimensions()
 
-# Up to so many bytes a text may be counted after it is written. A longer one costs more to write than to count.
+# Up to so many bytes a text may be counted after it is written: the worker holds hundreds of them at a time.
 _LATER_BYTES = 4096
 
 _TRUST_OF_ROLE = {

@@ -33,8 +33,8 @@ _REMEMBERED = 8_192
 class Counts:
     """Counts what is read before the worker has counted it, for all connections of one process.
 
-    It remembers numbers by the numbers of records, and no text: a window is read with every prompt, and to count 400
-    texts for each took 8 ms.
+    It remembers numbers by the numbers of records, and no text: a window is read with every prompt. One of 48 long
+    messages took 3.3 ms with counting them, and takes 0.1 ms after that.
     """
 
     def __init__(self) -> None:

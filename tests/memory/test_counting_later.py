@@ -169,6 +169,12 @@ def test_what_may_not_have_room_in_the_window_is_counted_at_once() -> None:
             memory.manager.tiers.write([draft], on_oversize="reject")
 
 
+def test_what_may_be_a_new_version_is_counted_at_once_because_others_may_have_heard_the_old_one() -> None:
+    with opened() as memory:
+        memory.manager.tiers.write([memory.manager.drafter.draft("next", "id", later=True)._replace(revises=True)])
+        assert waiting(memory) == 0
+
+
 def test_where_everything_comes_to_the_working_tier_everything_is_counted_at_once() -> None:
     with opened(profile="lcr") as memory:
         memory.remember("used from the first moment on")

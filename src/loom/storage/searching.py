@@ -301,6 +301,7 @@ class Searcher:
                 except StaleProjection as stale:
                     damage = stale
                 else:
+                    own.notice_tail()
                     yield connection, own.index
                     return
             self._repair(damage)

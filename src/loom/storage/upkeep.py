@@ -92,6 +92,7 @@ class Upkeep:
         self.engine = engine
         self.namespace = namespace
         self.limit = limit
+        self.longest_at_rest = limit.at_rest.records
         self.handles = 0
         self.embed: Embed | None = None
         self.space: int | None = None
@@ -108,6 +109,7 @@ class Upkeep:
         self.unindexed_vectors = 0
         self.unembedded = 0
         self.tail_is_due = False
+        self.tail_noticed = -1
         self.counted_to = 0
         self.counts_more = False
         self.look_after = 0.0
@@ -149,6 +151,14 @@ class Upkeep:
         if wanted:
             self.worker.wake()
         self._chores_in_time()
+
+    def notice_tail(self) -> None:
+        """After a search: have a tail indexed, at rest, that every process would have to analyse again."""
+        generation, records = self.index.tail
+        if records >= self.longest_at_rest and generation != self.tail_noticed:
+            self.tail_noticed = generation
+            if self.engine.path is not None and not self.engine.read_only:
+                self.worker.wake()
 
     def _chores_in_time(self) -> None:
         """Something has changed: look for chores, though not at once."""
@@ -342,7 +352,7 @@ class Upkeep:
         return worked
 
     def rest(self, fence: Fence) -> bool:
-        """What can wait: chores, merging further than pays while records come in, archiving."""
+        """What can wait: chores, indexing and merging further than pays while records come in, archiving."""
         if self._count_some(fence):
             return True
         if self.chores and self.chores_after < _NEVER and self._do_chores(fence, False):
@@ -351,7 +361,8 @@ class Upkeep:
             return False
         projector = self.projector(fence)
         try:
-            merged = any(projector.merge(kind, at_rest=True) for kind in (TEXT, VECTORS))
+            indexed = [projector.due(kind, at_rest=True) and projector.extend(kind) for kind in (TEXT, VECTORS)]
+            merged = any(indexed) or any(projector.merge(kind, at_rest=True) for kind in (TEXT, VECTORS))
         except StaleProjection:
             return True
         return merged or self._archive_old(fence)

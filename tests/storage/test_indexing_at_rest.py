@@ -1,0 +1,68 @@
+"""What is indexed when nobody wants anything: so much that the next process finds little to analyse."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from loom.storage.base import Draft, Filter
+from loom.storage.projections import TailLimit
+from loom.storage.sqlite import SqliteStore
+from loom.storage.worker import Fence
+
+NOW = datetime(2024, 5, 15, tzinfo=UTC)
+
+
+def indexed(path: Path) -> int:
+    """How many records lie in segments of the text index."""
+    with closing(sqlite3.connect(path)) as connection:
+        (count,) = connection.execute("SELECT ifnull(sum(count), 0) FROM segments WHERE kind = 'text'").fetchone()
+    return int(count)
+
+
+@pytest.mark.parametrize(("records", "found"), [(9, 0), (10, 10), (11, 11)])
+def test_at_rest_an_eighth_of_the_longest_tail_is_indexed(tmp_path: Path, records: int, found: int) -> None:
+    path = tmp_path / "a.loom"
+    with closing(SqliteStore(path, tail=TailLimit(80))) as store:
+        with store.transaction() as transaction:
+            transaction.append([Draft(f"r{number}", f"herons {number}", NOW) for number in range(records)])
+        store.flush()
+        assert indexed(path) == 0, "while records may come in, a tail is short enough"
+        store.vacuum()  # rests first
+        assert indexed(path) == found
+
+
+def test_at_rest_few_long_texts_are_indexed_too(tmp_path: Path) -> None:
+    path = tmp_path / "a.loom"
+    with closing(SqliteStore(path, tail=TailLimit(80, 8_000))) as store:
+        with store.transaction() as transaction:
+            transaction.append([Draft("long", "herons on the pier " * 60, NOW)])
+        store.vacuum()
+        assert indexed(path) == 1
+
+
+def test_a_process_that_only_asks_has_a_long_tail_indexed(tmp_path: Path) -> None:
+    path = tmp_path / "a.loom"
+    with closing(SqliteStore(path, tail=TailLimit(80))) as store, store.transaction() as transaction:
+        transaction.append([Draft(f"r{number}", f"herons {number}", NOW) for number in range(10)])
+    rested = threading.Event()
+    with closing(SqliteStore(path, tail=TailLimit(80))) as store:
+        worker = store._upkeep.worker
+        rest = worker._rest
+
+        def watched(fence: Fence) -> bool:
+            more = rest(fence)
+            if not more:
+                rested.set()
+            return more
+
+        worker._rest = watched
+        assert len(store.search_text({"heron": 1.0}, 20, Filter())) == 10
+        assert rested.wait(60.0), "the worker did not rest"
+        assert indexed(path) == 10
+        assert len(store.search_text({"heron": 1.0}, 20, Filter())) == 10

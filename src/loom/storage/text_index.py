@@ -263,8 +263,8 @@ class _SegmentSource:
     """A segment as the scorer sees it: documents in order of their keys, impacts by code."""
 
     __slots__ = (
+        "_cold_looks",
         "_hashes",
-        "_is_warm",
         "_pair_frequencies",
         "_pair_lengths",
         "_starts",
@@ -298,7 +298,7 @@ class _SegmentSource:
         self._pair_frequencies = arrays["pair_frequencies"]
         self._pair_lengths = arrays["pair_lengths"]
         self._table: tuple[_Statistics, Scores] | None = None
-        self._is_warm = False
+        self._cold_looks = _COLD_LOOKS
         self.ranks = _Ranks(self.count, rank_bytes)
 
     def postings(self, hashes: Sequence[int]) -> list[tuple[int, int, int]]:
@@ -306,8 +306,8 @@ class _SegmentSource:
 
         The first question touches few pages, later ones look all terms up in one go: a quarter of the time.
         """
-        if not self._is_warm:
-            self._is_warm = True
+        if self._cold_looks:
+            self._cold_looks -= 1
             found = [self._find(wanted) for wanted in hashes]
             places = [place for place, at in enumerate(found) if at is not None]
             rows = np.array([at for at in found if at is not None], dtype=np.intp)
@@ -715,6 +715,8 @@ _RANKS_FROM = 32
 _RANK_BYTES = 1 << 25
 _FEWEST_RANKS = 64
 _MOST_MET = 4_096
+# A question looks so often for terms: its own, other words for them, and those of links, counted and read.
+_COLD_LOOKS = 4
 # So many terms are remembered with how many documents have them: other words of questions come up again and again.
 _MOST_COUNTED = 16_384
 # So many terms are looked up together before documents that cannot be among the best any more are dropped.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import shutil
 import subprocess
+import zlib
 from array import array
 from collections.abc import Callable
 from functools import partial
@@ -20,7 +22,7 @@ from hypothesis import strategies as st
 
 from loom.storage import text_index, vector_index
 from loom.storage.kernels import KERNELS, LIBRARY, SOURCE, Kernels, Lists, address, load
-from loom.storage.segments import Segment
+from loom.storage.segments import DamagedSegment, Segment, open_segment, write_segment
 from loom.storage.text_index import TextIndex, TextTail, build
 from loom.storage.vector_index import VectorIndex
 
@@ -225,3 +227,49 @@ def test_more_documents_of_one_score_than_expected_are_all_selected() -> None:
     assert (chosen == 2.5).all()
     assert KERNELS.threshold(sums, 3_002) == 0.0
     assert KERNELS.threshold(sums, 2**62) == 0.0
+
+
+def as_written(path: Path, change: Any) -> Path:
+    """A text segment whose header, true to its own checksum, says something else about its arrays."""
+    write_segment(path, *build([(key, ["heron", f"w{key}"]) for key in range(40)]))
+    whole = path.read_bytes()
+    size = int.from_bytes(whole[8:12], "little")
+    content = json.loads(whole[16 : 16 + size])
+    change(content)
+    head = json.dumps(content, separators=(",", ":")).encode().ljust(size)
+    assert len(head) == size
+    path.write_bytes(whole[:12] + zlib.crc32(head).to_bytes(4, "little") + head + whole[16 + size :])
+    return path
+
+
+@pytest.mark.parametrize(
+    ("array", "field", "value"),
+    [
+        ("documents", "dtype", "|u1"),
+        ("documents", "dtype", ">u4"),
+        ("documents", "dtype", "<f4"),
+        ("documents", "dtype", "|O"),
+        ("documents", "dtype", "no"),
+        ("documents", "shape", [80, 0]),
+        ("documents", "shape", None),
+        ("codes", "dtype", "<i2"),
+        ("codes", "dtype", "|S2"),
+        ("codes", "offset", 3),
+        ("starts", "dtype", "<f4"),
+        ("pair_lengths", "dtype", "<f4"),
+    ],
+)
+@pytest.mark.usefixtures("both_ways")
+def test_a_file_cannot_lie_about_what_its_arrays_hold(tmp_path: Path, array: str, field: str, value: Any) -> None:
+    def change(content: dict[str, Any]) -> None:
+        content["arrays"][array][field] = value
+
+    path = as_written(tmp_path / "a.seg", change)
+    with pytest.raises(DamagedSegment):
+        TextIndex([open_segment(path)]).search({"heron": 1.0}, 50)
+
+
+def test_the_same_file_unchanged_is_searched(tmp_path: Path) -> None:
+    path = as_written(tmp_path / "a.seg", lambda content: None)
+    keys, _ = TextIndex([open_segment(path)]).search({"heron": 1.0}, 50)
+    assert keys.tolist() == list(range(40))

@@ -112,13 +112,20 @@ def open_segment(path: Path) -> Segment:
     arrays: dict[str, Array] = {}
     checksums: dict[str, int] = {}
     for name, entry in content["arrays"].items():
-        dtype = np.dtype(entry["dtype"])
-        shape = tuple(entry["shape"])
-        first = start + entry["offset"]
-        last = first + int(np.prod(shape)) * dtype.itemsize
-        # A plain array over the map: numpy's memmap subclass costs microseconds at every slice.
-        arrays[name] = np.asarray(whole[first:last]).view(np.ndarray).view(dtype).reshape(shape)
-        checksums[name] = entry["crc"]
+        try:
+            dtype = np.dtype(entry["dtype"])
+            shape = tuple(entry["shape"])
+            first = start + entry["offset"]
+            last = first + int(np.prod(shape)) * dtype.itemsize
+            # A plain array over the map: numpy's memmap subclass costs microseconds at every slice.
+            arrays[name] = np.asarray(whole[first:last]).view(np.ndarray).view(dtype).reshape(shape)
+            checksums[name] = entry["crc"]
+        except (KeyError, TypeError, ValueError) as error:
+            raise DamagedSegment(
+                f"the array {name!r} of index segment {path.name} makes no sense: {error}"
+            ) from error
+        if not arrays[name].flags.aligned:
+            raise DamagedSegment(f"the array {name!r} of index segment {path.name} lies askew")
     return Segment(content["header"], arrays, path, checksums)
 
 

@@ -48,7 +48,17 @@ KIND = "text"
 FORMAT = 1
 _LARGEST_FREQUENCY = 0xFFFF
 _TRIM_FROM = 1_024
-_ARRAYS = frozenset(("keys", "lengths", "hashes", "starts", "documents", "codes", "pair_frequencies", "pair_lengths"))
+# The kernels take these as they are, so a file may not say otherwise.
+_ARRAYS: dict[str, tuple[type[np.generic], ...]] = {
+    "keys": (np.int64,),
+    "lengths": (np.uint32,),
+    "hashes": (np.uint64,),
+    "starts": (np.uint32, np.uint64),
+    "documents": (np.uint32,),
+    "codes": (np.uint16, np.uint32),
+    "pair_frequencies": (np.uint16,),
+    "pair_lengths": (np.uint32,),
+}
 _LARGEST_WEIGHT = 1e6
 # Bounds are sums of a few rounded products: a part in 10^9 is far above their error and far below a score.
 _SLACK = 1e-9
@@ -225,8 +235,12 @@ def _checked(segment: Segment) -> Mapping[str, Array]:
     name = "a segment in memory" if segment.path is None else segment.path.name
     if header.get("kind") != KIND or header.get("format") != FORMAT:
         raise DamagedSegment(f"{name} is not a text segment of format {FORMAT}")
-    if not arrays.keys() >= _ARRAYS:
+    if not arrays.keys() >= _ARRAYS.keys():
         raise DamagedSegment(f"{name} lacks arrays of a text segment")
+    for array_name, types in _ARRAYS.items():
+        values = arrays[array_name]
+        if values.dtype not in types or values.ndim != 1 or not values.flags.c_contiguous:
+            raise DamagedSegment(f"the array {array_name!r} of {name} is of another type or shape")
     sizes = {array_name: len(values) for array_name, values in arrays.items()}
     if (
         sizes["keys"] != header["count"]

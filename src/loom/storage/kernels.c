@@ -208,24 +208,44 @@ IN_EACH_WIDTH(int64_t, select,
               (const double *sums, int64_t size, double lowest, int64_t *places, double *chosen, int64_t room),
               (sums, size, lowest, places, chosen, room))
 
-/* The place of a document in a list from `*low` to `last`, or -1; `*low` moves up to where the next one can be. */
-static inline int64_t place_of(const uint32_t *documents, int64_t last, uint32_t wanted, int64_t *low)
+/* The place of a document in a list, or -1. `*low` and `*from` move up to where the next one can be: the documents of
+ * the list from `*low` on are at least `*from`, and below `end`. They are spread about evenly, so the search begins
+ * where that puts the document: it touches a page or two of a list that is not in memory, where halving touches one
+ * at every step. */
+static inline int64_t place_of(const uint32_t *documents, int64_t last, int64_t end, uint32_t wanted, int64_t *low,
+                               int64_t *from)
 {
-    int64_t step = 1, first = *low, end;
-    while (first + step < last && documents[first + step] < wanted) {
-        first += step;
-        step *= 2;
+    int64_t below = *low, above = last, step = 8;
+    const double share = wanted > *from ? (double)(wanted - *from) / (double)(end - *from) : 0.0;
+    int64_t at = below + (int64_t)(share * (double)(last - below));
+    if (at < last && documents[at] < wanted) {
+        do {
+            below = at + 1;
+            at += step;
+            step *= 2;
+        } while (at < last && documents[at] < wanted);
+        above = at < last ? at : last;
+    } else {
+        while (at > below && at < last) {
+            above = at;
+            at -= step;
+            step *= 2;
+            if (at >= below && documents[at] < wanted) {
+                below = at + 1;
+                break;
+            }
+        }
     }
-    end = first + step < last ? first + step : last;
-    while (first < end) {
-        const int64_t middle = first + (end - first) / 2;
+    while (below < above) {
+        const int64_t middle = below + (above - below) / 2;
         if (documents[middle] < wanted)
-            first = middle + 1;
+            below = middle + 1;
         else
-            end = middle;
+            above = middle;
     }
-    *low = first;
-    return first < last && documents[first] == wanted ? first : -1;
+    *low = below;
+    *from = wanted;
+    return below < last && documents[below] == wanted ? below : -1;
 }
 
 /* What each list contributes to each of some documents (ascending, numbered within their source), added to its row of
@@ -239,14 +259,14 @@ int64_t loom_look_up(const source *sources, const list *lists, const double *wei
         const uint64_t *bits = own->bits + one->slot * own->width;
         const uint32_t *before = own->before + one->slot * own->width;
         double *row = values + one->row * stride;
-        int64_t low = one->first;
+        int64_t low = one->first, from = 0;
         if (lies_outside(own, one))
             return OUTSIDE;
         for (int64_t i = 0; i < documents; i++) {
             const uint32_t document = wanted[i];
             int64_t place;
             if (one->slot < 0) {
-                place = place_of(own->documents, one->last, document, &low);
+                place = place_of(own->documents, one->last, own->documents_end, document, &low, &from);
             } else {
                 const uint64_t word = bits[document >> 6], bit = (uint64_t)1 << (document & 63);
                 if (!(word & bit))

@@ -171,7 +171,7 @@ class NamespaceIndex:
             tail_keys = self._tail.keys()
             for key in [key for key in tail_keys if key <= state.watermark]:
                 self._tail.remove(key)
-            self.text = text_index.TextIndex(segments, self._tail, cold=not self._states[TEXT].generation)
+            self.text = text_index.TextIndex(segments, self._tail)
             self._states[TEXT] = state
         for key, *columns in connection.execute(
             f"{FOUND_BY} WHERE r.namespace = ? AND r.seq > ? AND r.version > 0 ORDER BY r.seq",

@@ -10,14 +10,13 @@ import math
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from loom.errors import CorruptStore, InvalidInput, WrongDimension
-from loom.storage.analysis import FOUND_BY, index_terms, mapping, speaker_marks
+from loom.storage.analysis import mapping, speaker_marks
 from loom.storage.archive import CONTENT
 from loom.storage.associations import Source, associated_terms
 from loom.storage.base import Candidates, Filter, Match, Nominated, Probe, Vector
@@ -64,7 +63,7 @@ class Searcher:
         def nominate(
             connection: sqlite3.Connection, index: NamespaceIndex, count: int, among: npt.NDArray[np.int64] | None
         ) -> _Nominated:
-            return index.text.search(query, count, among=among, terms_of=partial(_terms_of, connection))
+            return index.text.search(query, count, among=among)
 
         return nominate
 
@@ -423,17 +422,6 @@ def _together(by_words: Mapping[int, float], by_names: Mapping[int, float]) -> d
 def check_limit(limit: int) -> None:
     if not isinstance(limit, int) or not 1 <= limit < 2**31:
         raise InvalidInput(f"limit is {limit!r}; it must be a whole number of 1 or more")
-
-
-def _terms_of(connection: sqlite3.Connection, keys: Sequence[int]) -> list[list[str]]:
-    """The terms of these records as the index was given them; none for one that is gone."""
-    found: dict[int, list[str]] = {}
-    for start in range(0, len(keys), 500):
-        part = keys[start : start + 500]
-        marks = ", ".join("?" * len(part))
-        for key, *columns in connection.execute(f"{FOUND_BY} WHERE r.seq IN ({marks}) AND r.version > 0", part):
-            found[key] = index_terms(*columns)
-    return [found.get(key, []) for key in keys]
 
 
 def _kept_out(connection: sqlite3.Connection, keys: npt.NDArray[np.int64], derived: bool) -> set[int]:

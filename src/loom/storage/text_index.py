@@ -13,10 +13,10 @@ import threading
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
-from itertools import pairwise, repeat
+from itertools import count, pairwise, repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,8 +40,6 @@ Keys = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.intp]
 Scores = npt.NDArray[np.float64]
 Weight = float | Scores
-TermsOf = Callable[[Sequence[int]], Sequence[Sequence[str]]]
-"""The terms of the documents with these keys, in their order, as they were given to the index."""
 Built = tuple[dict[str, Any], dict[str, Array]]
 
 KIND = "text"
@@ -440,9 +438,9 @@ _Source = _SegmentSource | _TailSource
 class _Ranks:
     """Common posting lists of one segment in a second form: which documents stand there, and at what place.
 
-    A look into a list is a binary search in cold memory, 100 to 190 ns; here it takes 20. A bit for each document,
+    A look into a list is a search in cold memory, 100 to 190 ns; here it takes 20. A bit for each document,
     and for each 64 of them how many come before. A common term comes up in many questions, so it gets this form
-    from the second time on, while there is room: making it costs less than reading the list.
+    from the second one on, while there is room: making it costs less than reading the list.
     """
 
     __slots__ = ("_before", "_bits", "_least", "_met", "_refused", "_size", "_slots", "_width", "places")
@@ -452,30 +450,21 @@ class _Ranks:
         self._size = room_bytes // (12 * self._width) if documents else 0
         self._least = documents // _RANKS_FROM
         self._slots: dict[tuple[int, int], int] = {}
-        self._met: set[tuple[int, int]] = set()
+        self._met: dict[tuple[int, int], int] = {}  # and by which question
         self._refused = 0
         self._bits: Array | None = None
         self._before: Array | None = None
         self.places = 0, 0, self._width  # where these two lie, and how many words a list has there
 
-    def slots(self, documents: Array, lists: Iterable[_List]) -> list[int]:
+    def slots(self, documents: Array, lists: Iterable[_List], question: int) -> list[int]:
         """The numbers under which these lists are kept here, -1 for one that is not."""
         if self._refused >= 4 * self._size:
             # Starting over now and then is cheaper than any order of use. Here only: the numbers given out hold.
             self._slots.clear()
             self._refused = 0
-        return [self._slot(documents, first, last) for _, first, last in lists]
+        return [self._slot(documents, first, last, question) for _, first, last in lists]
 
-    def meet(self, first: int, last: int) -> bool:
-        """Whether this list came up before, or is short; from now on it did."""
-        if last - first <= self._least or (first, last) in self._met:
-            return True
-        if len(self._met) >= _MOST_MET:
-            self._met.clear()
-        self._met.add((first, last))
-        return False
-
-    def _slot(self, documents: Array, first: int, last: int) -> int:
+    def _slot(self, documents: Array, first: int, last: int, question: int) -> int:
         slot = self._slots.get((first, last))
         if slot is not None:
             return slot
@@ -484,7 +473,9 @@ class _Ranks:
         if len(self._slots) >= self._size:
             self._refused += 1
             return -1
-        if not self.meet(first, last):
+        if self._met.setdefault((first, last), question) == question:
+            if len(self._met) > _MOST_MET:
+                self._met.clear()
             return -1
         if self._bits is None or self._before is None:  # untouched pages of these cost nothing
             self._bits = np.empty((self._size, self._width), dtype=np.uint64)
@@ -546,11 +537,10 @@ class _Pending(NamedTuple):
 
 
 class _Bounds(NamedTuple):
-    """How many postings may be read, how many documents scored, and where their terms can be had instead."""
+    """How many postings may be read, and how many documents scored."""
 
     postings: int
     shortlist: int
-    terms_of: TermsOf | None
 
 
 class _Term(NamedTuple):
@@ -740,6 +730,7 @@ _LOOKS = 1 << 16
 # From postings for a sixteenth of all documents on, going over all sums costs less than a list of those met.
 _DENSE_FROM = 16
 _DAMAGE = "a text segment points outside of its own arrays: the projection must be rebuilt"
+_questions = count()
 _scratch = threading.local()  # one score for each document, all zero between searches
 
 
@@ -761,9 +752,8 @@ class TextIndex:
     on their division.
 
     Each thread that searches keeps a buffer of about ten bytes for each document. The first search of a large index
-    reads two or three pages for each term and segment, the postings within the budget (six bytes each), and either
-    the terms of the shortlist or, where these cannot be had, one or two pages for each of its documents and each
-    term that was not read. Later ones look up what they need.
+    reads two or three pages for each term and segment, the postings within the budget (six bytes each), and a page or
+    two for each document of the shortlist and each term that was not read.
     """
 
     def __init__(
@@ -774,9 +764,7 @@ class TextIndex:
         postings_budget: int = 1 << 19,
         exact_documents: int = 1 << 17,
         shortlist: int = 1 << 7,
-        cold: bool = False,
     ) -> None:
-        """`cold`: nothing of the segments was read in this process yet."""
         if postings_budget < 1:
             raise InvalidInput(f"the budget must allow at least one posting, not {postings_budget}")
         total = max(1, sum(segment.header["count"] for segment in segments))
@@ -789,7 +777,6 @@ class TextIndex:
         self._postings_budget = postings_budget
         self._exact_documents = exact_documents
         self._shortlist = shortlist
-        self._cold = cold
         self._planned: dict[tuple[Any, ...], _Plan] = {}
         self._counted: dict[str, int] = {}  # in how many documents of the segments, which never change
 
@@ -809,14 +796,12 @@ class TextIndex:
         among: Keys | None = None,
         k1: float = K1,
         b: float = B,
-        terms_of: TermsOf | None = None,
     ) -> tuple[Keys, Scores]:
         """Keys and scores of the documents that match best, best first, ties by ascending key.
 
         `query` gives each term its weight, `SILENT` being the smallest. `among` holds the only keys that may be
         found, in ascending order. Documents that have none of the terms are never found. Statistics are those of all
-        documents. `terms_of` is asked for the terms of the shortlist by the first search of a cold index; it changes
-        no score.
+        documents.
         """
         if among is not None and not (among[1:] > among[:-1]).all():
             raise InvalidInput("the keys to search among must be in ascending order, each once")
@@ -828,10 +813,7 @@ class TextIndex:
                 return np.empty(0, dtype=np.int64), np.empty(0)
             if among is None:
                 exact = plan.documents <= self._exact_documents or plan.postings <= self._postings_budget
-                # A long answer would have too many texts read.
-                texts = terms_of if self._cold and limit <= self._shortlist else None
-                self._cold = False
-                bounds = None if exact else _Bounds(self._postings_budget, self._shortlist, texts)
+                bounds = None if exact else _Bounds(self._postings_budget, self._shortlist)
                 return plan.search(limit, None, bounds)
             chosen = plan.numbers(among)
             # One look into a list costs about as much as reading eight of its entries, and most of these
@@ -979,6 +961,7 @@ class _Plan:
         self._unread = [_Pending(term.weight, term.lists) for term in terms]
         self._sources = sources
         self._statistics = statistics
+        self._question = next(_questions)
         self._bases = [0]
         for source in sources:
             self._bases.append(self._bases[-1] + source.count)
@@ -995,11 +978,11 @@ class _Plan:
         for base, source in zip(self._bases, self._sources, strict=False):
             if not source.count:
                 continue
-            inside = keys[keys.searchsorted(source.keys[0]) : keys.searchsorted(source.keys[-1], side="right")]
+            inside = keys[keys.searchsorted(source.first_key) : keys.searchsorted(source.last_key, side="right")]
             if not len(inside):
                 continue
             if source.gapless:
-                found.append(inside + (base - source.keys[0]))
+                found.append(inside + (base - source.first_key))
                 continue
             # The right side: where a tail was given a removed key again, the later one counts.
             places = source.keys.searchsorted(inside, side="right") - 1
@@ -1010,7 +993,8 @@ class _Plan:
         """The keys of the documents with these ascending numbers."""
         keys = np.empty(len(numbers), dtype=np.int64)
         for i, first, last in self._split(numbers):
-            keys[first:last] = self._sources[i].keys[numbers[first:last] - self._bases[i]]
+            source, inside = self._sources[i], numbers[first:last] - self._bases[i]
+            keys[first:last] = inside + source.first_key if source.gapless else source.keys[inside]
         return keys
 
     def _split(self, numbers: Numbers) -> list[tuple[int, int, int]]:
@@ -1058,7 +1042,8 @@ class _Plan:
         In runs of lists that are kept alike.
         """
         ranks = source.ranks
-        slots = [-1] * len(spans) if ranks is None else ranks.slots(source.documents, [entry for _, entry in spans])
+        entries = [entry for _, entry in spans]
+        slots = [-1] * len(spans) if ranks is None else ranks.slots(source.documents, entries, self._question)
         begin = 0
         while begin < len(spans):
             end = begin + 1
@@ -1103,7 +1088,8 @@ class _Plan:
     def _lists_of(self, source: int, spans: Sequence[tuple[float, _List]], rows: Iterable[int]) -> Lists:
         """Lists of one source, for a kernel to look into: as bits those that are kept so."""
         ranks, documents = self._sources[source].ranks, self._sources[source].documents
-        slots = repeat(-1) if ranks is None else ranks.slots(documents, [entry for _, entry in spans])
+        entries = [entry for _, entry in spans]
+        slots = repeat(-1) if ranks is None else ranks.slots(documents, entries, self._question)
         numbers = array("q")
         for (_, (_, first, last)), slot, row in zip(spans, slots, rows, strict=False):
             numbers.extend((0, first, last, slot, row))
@@ -1225,26 +1211,9 @@ class _Plan:
         if len(numbers) > size:
             numbers, scores = self._newest_of_best(numbers, scores, size)
         known = np.sort(numbers)
-        # To unpack and analyse a text costs as much as ten thousand looks, but reads a page or two where these may
-        # read one each. So only what bounds the bytes up to the first answer is done this way: 60 ms at a million.
-        if bounds.terms_of is not None:
-            known_scores = self._scores_of_texts(bounds.terms_of(self.keys(known).tolist()))
-        else:
-            known_scores = sums.of(known)
-            self._complete(known, known_scores, pending)
+        known_scores = sums.of(known)
+        self._complete(known, known_scores, pending)
         return known, known_scores
-
-    def _scores_of_texts(self, texts: Sequence[Sequence[str]]) -> Scores:
-        """The scores of documents by their terms: the bits that the postings give."""
-        counts = [Counter(text) for text in texts]
-        lengths = np.array([len(text) for text in texts], dtype=np.uint32)
-        scores = np.zeros(len(texts))
-        for term in self.terms:
-            frequencies = np.array([count[term.name] for count in counts])
-            here = frequencies.nonzero()[0]
-            held = np.minimum(frequencies.take(here), _LARGEST_FREQUENCY)
-            scores[here] += _impacts(held, lengths.take(here), self._statistics) * term.weight
-        return scores
 
     def _pending(self, position: int, end: int | None = None) -> list[_Pending]:
         return self._unread[position:end]

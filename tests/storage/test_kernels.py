@@ -117,10 +117,10 @@ def test_lists_that_are_kept_as_bits_give_the_same_scores() -> None:
     random = np.random.default_rng(5)
     numbered = [(key, [f"w{word}" for word in random.integers(0, 30, 20)]) for key in range(1, 20_001)]
     index = TextIndex([Segment(*build(numbered))])
-    query = {f"w{number}": 1.0 + number / 7 for number in range(12)}
     keys = np.sort(random.choice(np.arange(1, 20_001), 300, replace=False))
-    for _ in range(3):  # a list is kept so from the second time on
-        assert_same_bits(*both(lambda: index.contributions(query, keys)))
+    for asked in range(3):  # a list is kept so from the second question on
+        query = {f"w{number}": 1.0 + asked + number / 7 for number in range(12)}
+        assert_same_bits(*both(lambda asked=query: index.contributions(asked, keys)))
     assert index._segments[0].ranks._slots
 
 
@@ -137,8 +137,11 @@ def test_the_same_vectors_are_found_with_the_same_scores(count: int, dimensions:
     for query in (vectors[0], vectors[-1], *random.normal(size=(6, dimensions))):
         turned = vector_index._rotate(query[np.newaxis].astype(np.float32))[0] - segment.arrays["centre"]
         for limit in (1, 18, 200):
-            nominate = partial(vector_index._rows_by_code, segment.arrays["codes"], turned, limit, 1.0)
-            assert_same_bits(*both(lambda ask=nominate: (ask(),)))
+            for spans in ([(0, count)], [(0, 0), (5, 700), (700, 701), (count - 300, count)]):
+                nominate = partial(
+                    vector_index._rows_by_code, segment.arrays["codes"], np.array(spans), turned, limit, 1.0
+                )
+                assert_same_bits(*both(lambda ask=nominate: (ask(),)))
             assert_same_bits(*both(lambda q=query, n=limit: index.search(q, n)))
         assert_same_bits(*both(lambda q=query: index.score(q, keys)))
         assert_same_bits(*both(lambda q=query: index.search(q, 10, among=keys)))

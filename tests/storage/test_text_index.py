@@ -294,34 +294,16 @@ def test_beyond_the_budget_the_answer_follows_the_rule_and_not_the_division(
     shortlist: int,
 ) -> None:
     bounds: dict[str, Any] = {"postings_budget": budget, "exact_documents": 100, "shortlist": shortlist}
-    divisions = [divided(large, parts) for parts in DIVISIONS]
-    indexes = [TextIndex(*division, **bounds) for division in divisions]
+    indexes = [TextIndex(*divided(large, parts), **bounds) for parts in DIVISIONS]
     shortened = 0
     for query, contributions in zip(large_queries, large_scores, strict=True):
         found = answer(indexes[0].search(query, 10))
         assert found == by_the_budget(contributions, budget, shortlist, 10)
-        for index, division in zip(indexes, divisions, strict=True):
+        for index in indexes:
             assert answer(index.search(query, 10)) == found
-            cold = TextIndex(*division, **bounds, cold=True)
-            assert answer(cold.search(query, 10, terms_of=lambda keys: [large[key] for key in keys])) == found
         shortened += found != ranked(summed(contributions.values()), 10)
     if budget < 700:
         assert shortened
-
-
-def test_only_the_first_search_of_a_cold_index_reads_texts(large: Corpus) -> None:
-    asked: list[int] = []
-
-    def terms_of(keys: Sequence[int]) -> list[list[str]]:
-        asked.append(len(keys))
-        return [list(large[key]) for key in keys]
-
-    for cold in (False, True):
-        index = TextIndex(*divided(large, (1, 2)), postings_budget=50, exact_documents=100, shortlist=20, cold=cold)
-        common = Counter(term for terms in large.values() for term in set(terms)).most_common(3)
-        for _ in range(2):
-            index.search({term: 1.0 for term, _ in common}, 10, terms_of=terms_of)
-        assert asked == ([20] if cold else [])
 
 
 def test_a_silent_term_is_told_of_and_finds_nothing_beside_others() -> None:

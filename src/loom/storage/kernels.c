@@ -14,7 +14,7 @@
 #define OUTSIDE (-1)
 
 /* Goes up with every change of a function's parameters or results. kernels.py takes no library of another version. */
-#define VERSION 1
+#define VERSION 2
 
 int64_t loom_version(void)
 {
@@ -286,10 +286,11 @@ int64_t loom_look_up(const source *sources, const list *lists, const double *wei
     return 0;
 }
 
-/* Differing bits of the first three words. `codes` lies word by word, `count` columns each. */
-BODY void coarse_distances(const uint64_t *codes, int64_t count, const uint64_t *signs, uint8_t *distances)
+/* Differing bits of the first three words of some columns. `codes` lies word by word, `stride` columns each. */
+BODY void coarse_distances(const uint64_t *codes, int64_t stride, int64_t count, const uint64_t *signs,
+                           uint8_t *distances)
 {
-    const uint64_t *one = codes, *two = codes + count, *three = codes + 2 * count;
+    const uint64_t *one = codes, *two = codes + stride, *three = codes + 2 * stride;
     const uint64_t first = signs[0], second = signs[1], third = signs[2];
     for (int64_t i = 0; i < count; i++)
         distances[i] = (uint8_t)(__builtin_popcountll(one[i] ^ first) + __builtin_popcountll(two[i] ^ second) +
@@ -329,13 +330,13 @@ BODY int64_t rows_within(const uint8_t *distances, int64_t count, uint8_t radius
 }
 
 /* The sum of the weights, 0 to 3 in two planes of bits, of all bits that differ, for some of the columns. */
-BODY void weighted_distances(const uint64_t *codes, int64_t count, int64_t words, const uint64_t *signs,
+BODY void weighted_distances(const uint64_t *codes, int64_t stride, int64_t words, const uint64_t *signs,
                              const uint64_t *high, const uint64_t *low, const int64_t *columns, int64_t chosen,
                              uint32_t *distances)
 {
     memset(distances, 0, (size_t)chosen * sizeof *distances);
     for (int64_t word = 0; word < words; word++) {
-        const uint64_t *row = codes + word * count, sign = signs[word], heavy = high[word], light = low[word];
+        const uint64_t *row = codes + word * stride, sign = signs[word], heavy = high[word], light = low[word];
         for (int64_t i = 0; i < chosen; i++) {
             const uint64_t differ = row[columns[i]] ^ sign;
             distances[i] += 2 * (uint32_t)__builtin_popcountll(differ & heavy) +
@@ -369,13 +370,25 @@ typedef struct {
     double coarse_deviations, weighted_deviations;
 } looks;
 
-/* The rows that may be among the nearest, ascending, by two looks at the codes; how many there are. There is room for
- * `count` distances, for `kept` rows and for as many sums, and for `3 * 64 * words + 1` counts. */
-BODY int64_t rows_by_code_body(const uint64_t *codes, int64_t count, int64_t words, const looks *asked, int64_t *rows,
-                               uint8_t *distances, uint32_t *sums, uint32_t *often)
+/* Rows that follow one another. */
+typedef struct {
+    int64_t first, last;
+} span;
+
+/* The rows that may be among the nearest, ascending, by two looks at the codes of those in some spans (ascending); how
+ * many there are. There is room for as many distances as rows, for `kept` rows and for as many sums, and for
+ * `3 * 64 * words + 1` counts. */
+BODY int64_t rows_by_code_body(const uint64_t *codes, int64_t stride, int64_t words, const span *spans,
+                               int64_t span_count, const looks *asked, int64_t *rows, uint8_t *distances,
+                               uint32_t *sums, uint32_t *often)
 {
     const double bits = 3 * 64;
-    coarse_distances(codes, count, asked->signs, distances);
+    int64_t count = 0;
+    for (int64_t i = 0; i < span_count; i++) {
+        const int64_t size = spans[i].last - spans[i].first;
+        coarse_distances(codes + spans[i].first, stride, size, asked->signs, distances + count);
+        count += size;
+    }
     int low = 0, high = 3 * 64; /* the least distance that `rank` rows are within */
     while (low < high) {
         const int middle = (low + high) / 2;
@@ -388,7 +401,15 @@ BODY int64_t rows_by_code_body(const uint64_t *codes, int64_t count, int64_t wor
     while (radius > low && count_within(distances, count, (uint8_t)radius) > asked->kept)
         radius--;
     const int64_t near = rows_within(distances, count, (uint8_t)radius, asked->kept, rows);
-    weighted_distances(codes, count, words, asked->signs, asked->high, asked->low, rows, near, sums);
+    const span *within = spans;
+    for (int64_t i = 0, before = 0; i < near; i++) { /* from places among all distances to rows */
+        while (rows[i] - before >= within->last - within->first) {
+            before += within->last - within->first;
+            within++;
+        }
+        rows[i] += within->first - before;
+    }
+    weighted_distances(codes, stride, words, asked->signs, asked->high, asked->low, rows, near, sums);
     double total = 0.0, squares = 0.0;
     for (int64_t word = 0; word < words; word++) {
         const int threes = __builtin_popcountll(asked->high[word] & asked->low[word]);
@@ -409,9 +430,9 @@ BODY int64_t rows_by_code_body(const uint64_t *codes, int64_t count, int64_t wor
 }
 
 IN_EACH_WIDTH(int64_t, rows_by_code,
-              (const uint64_t *codes, int64_t count, int64_t words, const looks *asked, int64_t *rows,
-               uint8_t *distances, uint32_t *sums, uint32_t *often),
-              (codes, count, words, asked, rows, distances, sums, often))
+              (const uint64_t *codes, int64_t stride, int64_t words, const span *spans, int64_t span_count,
+               const looks *asked, int64_t *rows, uint8_t *distances, uint32_t *sums, uint32_t *often),
+              (codes, stride, words, spans, span_count, asked, rows, distances, sums, often))
 
 typedef int16_t halves16 __attribute__((vector_size(32)));
 typedef int32_t words16 __attribute__((vector_size(64)));

@@ -20,7 +20,7 @@ import numpy.typing as npt
 __all__ = ["KERNELS", "LIBRARY", "SOURCE", "Coded", "Kernels", "Lists", "Looks", "address", "load"]
 
 LIBRARY: Final = Path(__file__).with_name("_kernels.so")
-_VERSION = 1
+_VERSION = 2
 
 SOURCE = struct.Struct("@5P6q")
 """A source of posting lists: the addresses of its documents, codes and impacts, and of the bits and counts of lists
@@ -90,7 +90,7 @@ class Kernels:
         self._select = function("select", number, pointer, number, ctypes.c_double, pointer, pointer, number)
         self._look_up = function("look_up", number, *lists, pointer, number, pointer, number)
         self._rows_by_code = function(
-            "rows_by_code", number, pointer, number, number, ctypes.c_char_p, *[pointer] * 4
+            "rows_by_code", number, pointer, number, number, pointer, number, ctypes.c_char_p, *[pointer] * 4
         )
         self._near_products = function("near_products", None, pointer, number, pointer, number, *[pointer] * 2)
         self._products = function("products", None, pointer, number, pointer, number, *[pointer] * 3)
@@ -125,16 +125,30 @@ class Kernels:
         if self._look_up(*_packed(lists), address(wanted), len(wanted), address(values), stride):
             raise IndexError("a posting points outside of its segment")
 
-    def rows_by_code(self, codes: _Words, query: Coded, looks: Looks) -> _Numbers:
-        """The rows whose codes are near enough to the query's, ascending: `_rows_by_code` in vector_index.py."""
-        words, count = codes.shape
+    def rows_by_code(self, codes: _Words, spans: _Numbers, query: Coded, looks: Looks) -> _Numbers:
+        """The rows whose codes are near enough to the query's, ascending: `_rows_by_code` in vector_index.py.
+
+        `spans` is a table of where rows to look at begin and end, ascending and within the codes.
+        """
+        words, stride = codes.shape
+        spans = np.ascontiguousarray(spans, dtype=np.int64)
+        count = int((spans[:, 1] - spans[:, 0]).sum())
         scratch = np.empty(4 * (looks.kept + 192 * words + 1) + count, dtype=np.uint8)
         rows = np.empty(looks.kept, dtype=np.intp)
         sums = address(scratch)
         often = sums + 4 * looks.kept
         asked = _LOOKS.pack(*map(address, query), *looks)
         found = self._rows_by_code(
-            address(codes), count, words, asked, address(rows), often + 4 * (192 * words + 1), sums, often
+            address(codes),
+            stride,
+            words,
+            address(spans),
+            len(spans),
+            asked,
+            address(rows),
+            often + 4 * (192 * words + 1),
+            sums,
+            often,
         )
         return rows[:found]
 

@@ -2,8 +2,9 @@
 
 A search nominates rows by their codes and scores them with the true cosine of the float16 vectors. The
 score of a vector is the same number wherever the vector lies, so moving a record from the tail into a
-segment, or merging segments, never changes a score. Pure data structures: files are the business of
-`segments.py`, and which keys are alive is the business of the store.
+segment, or merging segments, never changes a score. The rows of a large segment lie in cells of neighbours, so that
+a search of very many rows looks at the nearest half a million of them and no more. Pure data structures: files are
+the business of `segments.py`, and which keys are alive is the business of the store.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,15 +33,32 @@ Halves = npt.NDArray[np.float16]
 Words = npt.NDArray[np.uint64]
 Rows = npt.NDArray[np.intp]
 
+Built = tuple[dict[str, Any], dict[str, Array]]
+
 KIND = "vectors"
 CODE_VERSION = 1
 """Changes whenever the same vector would get another code; segments of another version are rebuilt."""
+
+CELLS_VERSION = 2
+"""The version of a segment whose rows lie in cells: the same codes, and arrays that say where they are."""
 
 # A code has at least this many bits. Shorter vectors are padded with zeros before the rotation, which turns
 # the surplus bits into further, differently mixed, views of the same vector.
 _LEAST_BITS = 256
 # Smaller segments are scanned exactly: there the codes save little.
 _EXACT_BELOW = 1_024
+# No more rows than this are looked at by their codes: 13 MB. Where there are more, those of the nearest cells. Of
+# the ten nearest of 60,000 embedded sentences 99.3 in 100 lay in the nearest half of their rows, 96.9 in the nearest
+# quarter.
+_MOST_SCANNED = 1 << 19
+# A segment has a cell for so many of its rows, from so many rows on, and no more cells than this: the middles of all
+# are read. With 256 rows to a cell the nearest quarter held 96.9 in 100 of the ten nearest; with 1,024, 93.1.
+_CELL_ROWS = 256
+_CELLS_FROM = 16_384
+_MOST_CELLS = 512
+# Cells are found from so many rows of each, in so many rounds.
+_CELL_SAMPLE = 32
+_CELL_ROUNDS = 6
 # The scan reads this many words of each code; the others are read for the rows that it keeps.
 _COARSE_WORDS = 3
 # How far beyond the last wanted row the two looks reach, in standard deviations of their noise.
@@ -74,11 +92,11 @@ _QUERY_STEP = 2.0**-27
 _HALF_SCALE = np.float32(2.0**112)
 
 
-def build(keys: npt.ArrayLike, vectors: Array) -> tuple[dict[str, Any], dict[str, Array]]:
+def build(keys: npt.ArrayLike, vectors: Array) -> Built:
     """Header and arrays of a segment that holds these vectors under these keys.
 
-    `vectors` is (n, dimensions), unit length or zero; see `unit_float16`. The order of the rows does not
-    matter: a segment lies in ascending order of its keys. Raises `InvalidInput` for a key given twice.
+    `vectors` is (n, dimensions), unit length or zero; see `unit_float16`. The order in which they come does not
+    matter. Raises `InvalidInput` for a key given twice.
     """
     ordered = np.asarray(keys, dtype=np.int64)
     halves = unit_float16(vectors)
@@ -89,21 +107,10 @@ def build(keys: npt.ArrayLike, vectors: Array) -> tuple[dict[str, Any], dict[str
         ordered, halves = ordered[order], halves[order]
         if bool(np.any(ordered[1:] == ordered[:-1])):
             raise InvalidInput("a key was given twice; a segment holds one vector per key")
-    count, dimensions = halves.shape
-    centre = _centre(halves)
-    header = {
-        "kind": KIND,
-        "count": count,
-        "dimensions": dimensions,
-        "code_version": CODE_VERSION,
-        "first_key": int(ordered[0]) if count else None,
-        "last_key": int(ordered[-1]) if count else None,
-    }
-    arrays: dict[str, Array] = {"keys": ordered, "codes": _codes(halves, centre), "vectors": halves, "centre": centre}
-    return header, arrays
+    return _assembled(ordered, halves, _cells_of(halves) if ordered.size >= _CELLS_FROM else None)
 
 
-def merge(segments: Sequence[Segment]) -> tuple[dict[str, Any], dict[str, Array]]:
+def merge(segments: Sequence[Segment]) -> Built:
     """One segment with the vectors of all of them, centred and coded anew.
 
     A key that two segments hold is kept once. Raises `InvalidInput` for no segment at all.
@@ -113,19 +120,61 @@ def merge(segments: Sequence[Segment]) -> tuple[dict[str, Any], dict[str, Array]
     dimensions = segments[0].header["dimensions"]
     for segment in segments:
         _check(segment, dimensions)
-    keys, rows = np.unique(np.concatenate([part.arrays["keys"] for part in segments]), return_index=True)
-    return build(keys, np.concatenate([part.arrays["vectors"] for part in segments])[rows])
+    keys, places = np.unique(np.concatenate([part.arrays["keys"] for part in segments]), return_index=True)
+    bases = np.cumsum([0] + [part.header["count"] for part in segments])[:-1]
+    rows = np.concatenate(
+        [
+            base + _rows_of(_part(segment), np.arange(segment.header["count"]))
+            for segment, base in zip(segments, bases, strict=True)
+        ]
+    )
+    return build(keys, np.concatenate([part.arrays["vectors"] for part in segments])[rows[places]])
 
 
-def without(segment: Segment, keys: Collection[int]) -> tuple[dict[str, Any], dict[str, Array]]:
+def without(segment: Segment, keys: Collection[int]) -> Built:
     """The segment as if these keys had never been in it; keys that it does not hold are ignored.
 
-    Everything that depends on the rows is made anew, the centre included: a mean still knows what went into it.
+    Everything that depends on the rows is made anew, the centres included: a mean still knows what went into it.
     """
     _check(segment, segment.header["dimensions"])
     held = segment.arrays["keys"]
-    stays = ~np.isin(held, np.fromiter(keys, dtype=np.int64, count=len(keys)))
-    return build(held[stays], segment.arrays["vectors"][stays])
+    stays = np.flatnonzero(~np.isin(held, np.fromiter(keys, dtype=np.int64, count=len(keys))))
+    part = _part(segment)
+    rows, ends = _rows_of(part, stays), _cell_ends(part)
+    cells = ends.searchsorted(rows, side="right") if ends.size else None
+    return _assembled(held[stays], segment.arrays["vectors"][rows], cells)
+
+
+def _assembled(keys: Keys, halves: Halves, cells: Rows | None) -> Built:
+    """Header and arrays of a segment of these vectors, in the order of their keys, with the cell of each.
+
+    Keys lie in ascending order; vectors and codes in the order of their cells, and in a cell in that of their keys.
+    `rows` says in which row the vector of each key is, and `places` of which key each row's is. Without cells both
+    orders are one, and nothing needs to be said.
+    """
+    count, dimensions = halves.shape
+    header = {
+        "kind": KIND,
+        "count": count,
+        "dimensions": dimensions,
+        "code_version": CODE_VERSION,
+        "first_key": int(keys[0]) if count else None,
+        "last_key": int(keys[-1]) if count else None,
+    }
+    arrays: dict[str, Array] = {"keys": keys}
+    if cells is not None and count:
+        order = np.argsort(cells, kind="stable")
+        halves = halves[order]
+        ends = np.bincount(cells).cumsum()
+        sums = [part.sum(axis=0, dtype=np.float32) for part in np.split(halves, ends[:-1])]
+        header |= {"code_version": CELLS_VERSION, "cells": len(ends)}
+        arrays["places"] = order.astype(np.uint32)
+        arrays["rows"] = np.empty(count, dtype=np.uint32)
+        arrays["rows"][order] = np.arange(count, dtype=np.uint32)
+        arrays["cell_ends"] = ends.astype(np.uint32)
+        arrays["cell_middles"] = unit_float16(np.array(sums))
+    centre = _centre(halves)
+    return header, arrays | {"codes": _codes(halves, centre), "vectors": halves, "centre": centre}
 
 
 def unit_float16(vectors: Array) -> Halves:
@@ -221,7 +270,7 @@ class VectorTail:
     def _nominate(self, asked: _Query, among: Keys | None) -> _Nominees:
         held, matrix, count = self._content
         rows = None if among is None else np.flatnonzero(_is_among(held[:count], among))
-        return _Nominees(held, matrix, rows, _nearly(matrix[:count], rows, asked.single))
+        return _Nominees(_Part(held, matrix), rows, _nearly(matrix[:count], rows, asked.single))
 
 
 class VectorIndex:
@@ -231,7 +280,7 @@ class VectorIndex:
     Raises `DamagedSegment` for a segment of other dimensions, another code version or another shape.
     """
 
-    __slots__ = ("dimensions", "segments", "tail")
+    __slots__ = ("_parts", "dimensions", "segments", "tail")
 
     def __init__(self, dimensions: int, segments: Sequence[Segment] = (), tail: VectorTail | None = None) -> None:
         if tail is not None and tail.dimensions != dimensions:
@@ -240,37 +289,107 @@ class VectorIndex:
             _check(segment, dimensions)
         self.dimensions = dimensions
         self.segments = tuple(segments)
+        self._parts = [_part(segment) for segment in segments]
         self.tail = tail
 
     def search(self, query: Array, limit: int, among: Keys | None = None) -> tuple[Keys, Doubles]:
         """Keys and cosines of the nearest vectors, best first, ties by ascending key.
 
         `among`, a sorted array, restricts the search to these keys and makes it exact. Otherwise the tail and
-        small segments are searched exactly, and a large segment by its codes, which finds 98 in 100 of the
-        ten nearest or more. The score itself is always exact. A zero vector has the cosine 0 to everything.
+        small segments are searched exactly, and large segments by their codes, which finds 98 in 100 of the ten
+        nearest or more; where they have more than half a million rows, in the cells nearest to the query only. The
+        score itself is always exact. A zero vector has the cosine 0 to everything.
         """
         asked = _prepare(query, limit, self.dimensions)
-        coded = among is None and any(segment.header["count"] >= _EXACT_BELOW for segment in self.segments)
-        rotated = _rotate(asked.single[np.newaxis])[0] if coded else None
-        total = sum(segment.header["count"] for segment in self.segments)
-        nominees = [_nominate(segment, asked, among, rotated, total) for segment in self.segments]
+        if among is not None:
+            nominees = [_nominate_all(part, _rows_among(part, among), asked) for part in self._parts]
+        else:
+            nominees = self._nominate(asked)
         if self.tail is not None:
             nominees.append(self.tail._nominate(asked, among))
         return _best(nominees, asked)
 
+    def _nominate(self, asked: _Query) -> list[_Nominees]:
+        """What may be among the nearest in each segment."""
+        small = [part for part in self._parts if part.keys.size < _EXACT_BELOW]
+        large = [part for part in self._parts if part.keys.size >= _EXACT_BELOW]
+        nominees = [_nominate_all(part, None, asked) for part in small]
+        if not large:
+            return nominees
+        if asked.is_zero:
+            firsts = [_rows_of(part, np.arange(min(asked.limit, part.keys.size))) for part in large]
+            return nominees + [_nominate_all(part, rows, asked) for part, rows in zip(large, firsts, strict=True)]
+        rotated = _rotate(asked.single[np.newaxis])[0]
+        reached = _within_reach(large, asked)
+        sizes = [int((spans[:, 1] - spans[:, 0]).sum()) for spans in reached]
+        for part, spans, size in zip(large, reached, sizes, strict=True):
+            if size:
+                rows = _rows_by_code(part.codes, spans, rotated - part.centre, asked.limit, size / sum(sizes))
+                nominees.append(_nominate_all(part, rows, asked))
+        return nominees
+
     def score(self, query: Array, keys: Keys) -> tuple[Keys, Doubles]:
         """Those of these ascending keys that have a vector, in any order, and their exact cosines."""
         asked = _prepare(query, 1, self.dimensions)
-        chosen: list[tuple[Keys, Array, Rows]] = []
-        for segment in self.segments:
-            held = segment.arrays["keys"]
-            chosen.append((held, segment.arrays["vectors"], _rows_among(held, keys)))
+        chosen = [(part, _rows_among(part, keys)) for part in self._parts]
         if self.tail is not None:
             held, matrix, count = self.tail._content
-            chosen.append((held, matrix, np.flatnonzero(_is_among(held[:count], keys))))
-        found = [np.empty(0, dtype=np.int64), *[held[rows] for held, _, rows in chosen]]
-        scores = [np.empty(0), *[_cosines(vectors, rows, asked.exact) for _, vectors, rows in chosen]]
+            chosen.append((_Part(held, matrix), np.flatnonzero(_is_among(held[:count], keys))))
+        chosen = [(part, rows) for part, rows in chosen if rows.size]
+        found = [np.empty(0, dtype=np.int64), *[_keys_of(part, rows) for part, rows in chosen]]
+        scores = [np.empty(0), *[_cosines(part.vectors, rows, asked.exact) for part, rows in chosen]]
         return np.concatenate(found), np.concatenate(scores)
+
+
+# -- parts -------------------------------------------------------------------------------------------------
+
+_NONE = np.empty(0, dtype=np.uint32)
+
+
+class _Part(NamedTuple):
+    """Vectors that lie together, those of a segment or of the tail; see `_assembled`."""
+
+    keys: Keys
+    vectors: Halves
+    places: Array = _NONE
+    rows: Array = _NONE
+    cell_ends: Array = _NONE
+    cell_middles: Array = _NONE
+    codes: Array = _NONE
+    centre: Array = _NONE
+
+
+def _part(segment: Segment) -> _Part:
+    names = "keys", "vectors", "places", "rows", "cell_ends", "cell_middles", "codes", "centre"
+    return _Part(*[segment.arrays.get(name, _NONE) for name in names])
+
+
+def _keys_of(part: _Part, rows: Rows) -> Keys:
+    """The keys of the vectors in these rows."""
+    return np.asarray(part.keys[_translated(part.places, rows)])
+
+
+def _rows_of(part: _Part, places: Rows) -> Rows:
+    """The rows of the vectors whose keys stand at these places."""
+    return _translated(part.rows, places)
+
+
+def _translated(table: Array, numbers: Rows) -> Rows:
+    """Numbers through a table of a file, which may be damaged: what comes out leads to memory."""
+    if not table.size:
+        return numbers
+    found = table[numbers].astype(np.intp)
+    if found.size and int(found.max()) >= table.size:
+        raise DamagedSegment("a vector segment points outside of its own arrays: the projection must be rebuilt")
+    return np.asarray(found)
+
+
+def _cell_ends(part: _Part) -> Rows:
+    """Where the cells end, in rows."""
+    ends = part.cell_ends.astype(np.intp)
+    if ends.size and (int(ends[-1]) != part.keys.size or bool(np.any(ends[1:] < ends[:-1]))):
+        raise DamagedSegment("the cells of a vector segment make no sense: the projection must be rebuilt")
+    return ends
 
 
 # -- scoring -----------------------------------------------------------------------------------------------
@@ -288,10 +407,9 @@ class _Query:
 
 @dataclass(frozen=True, slots=True)
 class _Nominees:
-    """Rows of one part with their cosine in float32, near enough to choose whom to score exactly."""
+    """Rows of one part, or all, with their cosine in float32, near enough to choose whom to score exactly."""
 
-    keys: Keys
-    vectors: Halves
+    part: _Part
     rows: Rows | None
     nearly: Floats
 
@@ -323,9 +441,10 @@ def _best(nominees: Sequence[_Nominees], asked: _Query) -> tuple[Keys, Doubles]:
     scores = [np.empty(0, dtype=np.float64)]
     for part in nominees:
         near = (part.nearly >= floor).nonzero()[0]
-        rows = near if part.rows is None else part.rows[near]
-        keys.append(part.keys[rows])
-        scores.append(_cosines(part.vectors, rows, asked.exact))
+        if near.size:
+            rows = near if part.rows is None else part.rows[near]
+            keys.append(_keys_of(part.part, rows))
+            scores.append(_cosines(part.part.vectors, rows, asked.exact))
     all_keys, all_scores = np.concatenate(keys), np.concatenate(scores)
     order = np.lexsort((all_keys, -all_scores))[: asked.limit]
     return all_keys[order], all_scores[order]
@@ -375,31 +494,49 @@ def _widened(halves: Halves) -> Floats:
 # -- nominating --------------------------------------------------------------------------------------------
 
 
-def _nominate(segment: Segment, asked: _Query, among: Keys | None, rotated: Floats | None, total: int) -> _Nominees:
-    keys, vectors = segment.arrays["keys"], segment.arrays["vectors"]
-    rows: Rows | None
-    if among is not None:
-        rows = _rows_among(keys, among)
-    elif rotated is None or keys.size < _EXACT_BELOW:
-        rows = None
-    elif asked.is_zero:
-        rows = np.arange(min(asked.limit, keys.size))
-    else:
-        rows = _rows_by_code(
-            segment.arrays["codes"], rotated - segment.arrays["centre"], asked.limit, keys.size / total
-        )
-    return _Nominees(keys, vectors, rows, _nearly(vectors, rows, asked.single))
+def _nominate_all(part: _Part, rows: Rows | None, asked: _Query) -> _Nominees:
+    """These rows, or all."""
+    return _Nominees(part, rows, _nearly(part.vectors, rows, asked.single))
 
 
-def _rows_by_code(codes: Words, query: Floats, limit: int, share: float) -> Rows:
+def _within_reach(parts: Sequence[_Part], asked: _Query) -> list[Rows]:
+    """Of each part the rows to look at, as a table of where they begin and end.
+
+    All, or where there are more than `_MOST_SCANNED`, those of the cells that are nearest to the query, and of the
+    last cell that there is room for the newest. What has no cells is small, and looked at in any case.
+    """
+    whole = [np.array([(0, part.keys.size)]) for part in parts]
+    if sum(part.keys.size for part in parts) <= _MOST_SCANNED:
+        return whole
+    room = _MOST_SCANNED - sum(part.keys.size for part in parts if not part.cell_ends.size)
+    cells = [(number, part, _cell_ends(part)) for number, part in enumerate(parts) if part.cell_ends.size]
+    if not cells:
+        return whole
+    near = np.concatenate([_nearly(part.cell_middles, None, asked.single) for _, part, _ in cells])
+    spans = np.concatenate([np.stack((np.append(0, ends[:-1]), ends), axis=1) for _, _, ends in cells])
+    owners = np.repeat([number for number, _, _ in cells], [ends.size for _, _, ends in cells])
+    order = np.argsort(-near, kind="stable")
+    reached = (spans[order, 1] - spans[order, 0]).cumsum()
+    last = int(reached.searchsorted(max(room, _MOST_SCANNED // 2)))
+    if last < order.size:
+        spans[order[last], 0] += reached[last] - max(room, _MOST_SCANNED // 2)
+    chosen = np.sort(order[: last + 1])  # by part, and by row
+    return [
+        spans[chosen[owners[chosen] == number]] if part.cell_ends.size else whole[number]
+        for number, part in enumerate(parts)
+    ]
+
+
+def _rows_by_code(codes: Words, spans: Rows, query: Floats, limit: int, share: float) -> Rows:
     """The rows that may be among the nearest, by two looks: a cheap one at all, a keener one at the few left.
 
-    Both distances are noisy, and the noise is known: the number of differing bits is a sum of coin flips. A row
-    stays in while it is within so many standard deviations of the last one wanted. Queries with a crowd around them
-    thus get more candidates than the others, where one number for all was too few and too many. Wanted is twice the
-    segment's share of all rows: the whole limit from each would rescore far more rows than can be among the best.
+    All are those of the spans. Both distances are noisy, and the noise is known: the number of differing bits is a
+    sum of coin flips. A row stays in while it is within so many standard deviations of the last one wanted. Queries
+    with a crowd around them thus get more candidates than the others, where one number for all was too few and too
+    many. Wanted is twice the part's share of all rows: the whole limit from each would rescore far more rows than can
+    be among the best.
     """
-    count = codes.shape[1]
+    count = int((spans[:, 1] - spans[:, 0]).sum())
     wanted = max(limit, _LEAST_WANTED)
     limit = min(wanted, max(_LEAST_RANK, math.ceil(2 * wanted * share)))
     rank = min(limit, count)
@@ -409,8 +546,10 @@ def _rows_by_code(codes: Words, query: Floats, limit: int, share: float) -> Rows
     asked = Coded(_pack_bits(query > 0), _pack_bits(levels >> 1), _pack_bits(levels & 1))
     if KERNELS is not None:
         looks = Looks(rank, kept, scored, _COARSE_DEVIATIONS, _WEIGHTED_DEVIATIONS)
-        return KERNELS.rows_by_code(codes, asked, looks)
-    rows = _rows_within(_coarse_distances(codes, asked.signs), rank, kept)
+        return KERNELS.rows_by_code(codes, spans, asked, looks)
+    parts = [_coarse_distances(codes[:, first:last], asked.signs) for first, last in spans.tolist()]
+    within = _rows_within(np.concatenate(parts), rank, kept)
+    rows = np.concatenate([np.arange(first, last) for first, last in spans.tolist()])[within]
     distances = _weighted_distances(codes.take(rows, axis=1), asked)
     weights = levels.astype(np.float64)
     scored = min(scored, rows.size)
@@ -486,18 +625,21 @@ def _weighted_distances(codes: Words, asked: Coded) -> npt.NDArray[np.uint32]:
     return distances
 
 
-def _rows_among(keys: Keys, among: Keys) -> Rows:
-    """The rows whose key is allowed; both arrays are ascending."""
+def _rows_among(part: _Part, among: Keys) -> Rows:
+    """The rows of a segment whose key is allowed; `among` is ascending."""
+    keys = part.keys
     if not keys.size:
         return np.empty(0, dtype=np.intp)
     first, last = int(keys[0]), int(keys[-1])
-    wanted = among[np.searchsorted(among, first) : np.searchsorted(among, last, side="right")]
+    wanted = among[among.searchsorted(first) : among.searchsorted(last, side="right")]
     if last - first == keys.size - 1:  # no gap
-        return np.asarray(wanted - first)
-    if wanted.size > keys.size:
-        return np.flatnonzero(_is_among(keys, wanted))
-    rows = np.searchsorted(keys, wanted)
-    return np.asarray(rows[keys[rows] == wanted])
+        places = wanted - first
+    elif wanted.size > keys.size:
+        places = np.flatnonzero(_is_among(keys, wanted))
+    else:
+        places = keys.searchsorted(wanted)
+        places = places[keys[places] == wanted]
+    return _rows_of(part, places)
 
 
 def _is_among(keys: Keys, among: Keys) -> npt.NDArray[np.bool_]:
@@ -505,6 +647,34 @@ def _is_among(keys: Keys, among: Keys) -> npt.NDArray[np.bool_]:
         return np.zeros(keys.size, dtype=np.bool_)
     places = np.minimum(np.searchsorted(among, keys), among.size - 1)
     return np.asarray(among[places] == keys)
+
+
+# -- cells -------------------------------------------------------------------------------------------------
+
+
+def _cells_of(halves: Halves) -> Rows:
+    """The cell of each vector, neighbours in one: k-means by cosine on a sample, then each to the nearest middle.
+
+    It takes 25 us a vector of 384 dimensions.
+    """
+    cells = min(_MOST_CELLS, len(halves) // _CELL_ROWS)
+    sample = halves[np.linspace(0, len(halves) - 1, cells * _CELL_SAMPLE).astype(np.intp)].astype(np.float32)
+    middles = sample[::_CELL_SAMPLE].copy()
+    for _ in range(_CELL_ROUNDS):
+        nearest = _nearest(sample, middles)
+        sums = np.zeros_like(middles)
+        np.add.at(sums, nearest, sample)
+        held = np.bincount(nearest, minlength=cells) > 0  # one that nothing is near to stays where it is
+        middles[held] = _unit(sums[held].astype(np.float64))
+    found = np.empty(len(halves), dtype=np.intp)
+    for start in range(0, len(halves), _BUILD_BLOCK):
+        block = halves[start : start + _BUILD_BLOCK].astype(np.float32)
+        found[start : start + _BUILD_BLOCK] = _nearest(block, middles)
+    return found
+
+
+def _nearest(vectors: Floats, middles: Floats) -> Rows:
+    return np.asarray(np.argmax(vectors @ middles.T, axis=1))
 
 
 # -- coding ------------------------------------------------------------------------------------------------
@@ -600,18 +770,26 @@ def _check(segment: Segment, dimensions: int) -> None:
     """Refuse a segment that this index cannot read."""
     header: Mapping[str, Any] = segment.header
     found = (header.get("kind"), header.get("code_version"), header.get("dimensions"))
-    if found != (KIND, CODE_VERSION, dimensions):
+    if found not in ((KIND, CODE_VERSION, dimensions), (KIND, CELLS_VERSION, dimensions)):
         raise DamagedSegment(
             f"a segment of kind, code version and dimensions {found} cannot serve "
             f"an index of {(KIND, CODE_VERSION, dimensions)}; build it anew from the records"
         )
     count, bits = header["count"], _code_bits(dimensions)
-    shapes = {
+    shapes: dict[str, tuple[type[np.generic], tuple[Any, ...]]] = {
         "keys": (np.int64, (count,)),
         "codes": (np.uint64, (bits // 64, count)),
         "vectors": (np.float16, (count, dimensions)),
         "centre": (np.float32, (bits,)),
     }
+    if header["code_version"] == CELLS_VERSION:
+        cells = header.get("cells")
+        shapes |= {
+            "places": (np.uint32, (count,)),
+            "rows": (np.uint32, (count,)),
+            "cell_ends": (np.uint32, (cells,)),
+            "cell_middles": (np.float16, (cells, dimensions)),
+        }
     for name, (dtype, shape) in shapes.items():
         array = segment.arrays.get(name)
         if array is None or array.dtype != dtype or array.shape != shape:

@@ -210,14 +210,13 @@ def test_segments_that_are_asked_for_their_share_give_as_many_as_are_wanted(limi
 
 def test_codes_are_scanned_only_where_that_pays(monkeypatch: pytest.MonkeyPatch) -> None:
     scored: list[int] = []
-    nominate = vector_index._nominate_all
+    best = vector_index._best
 
-    def counting(*asked: Any) -> Any:
-        nominees = nominate(*asked)
-        scored.append(nominees.nearly.size)
-        return nominees
+    def counting(chosen: Any, asked: Any) -> Any:
+        scored.extend(rows.size for _, rows in chosen)
+        return best(chosen, asked)
 
-    monkeypatch.setattr(vector_index, "_nominate_all", counting)
+    monkeypatch.setattr(vector_index, "_best", counting)
     vectors = clustered(21_000, 128, 200, seed=8)
     segments = [
         make_segment(np.arange(20_000), vectors[:20_000]),

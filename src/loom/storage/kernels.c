@@ -363,12 +363,30 @@ static inline double slack(double share, double squares, double deviations)
     return deviations * sqrt(squares * share * (share < 1.0 ? 1.0 - share : 0.0));
 }
 
-/* What a search by codes is asked for: a query's bits and two planes of their weights, and how far to look. */
+/* How far a search by codes looks. */
 typedef struct {
-    const uint64_t *signs, *high, *low;
     int64_t rank, kept, scored; /* the place that counts, and the most that each look leaves */
     double coarse_deviations, weighted_deviations;
 } looks;
+
+/* A query's bits, and two planes of their weights, 0 to 3: `_levels` in vector_index.py. */
+static void code_query(const float *query, int64_t words, uint64_t *signs, uint64_t *high, uint64_t *low)
+{
+    double sum = 0.0;
+    for (int64_t i = 0; i < 64 * words; i++)
+        sum += fabsf(query[i]);
+    const float step = (float)(0.7 * (sum / (double)(64 * words)));
+    for (int64_t word = 0; word < words; word++) {
+        signs[word] = high[word] = low[word] = 0;
+        for (int bit = 0; bit < 64; bit++) {
+            const float value = query[64 * word + bit], times = step == 0.0f ? 1.0f : rintf(fabsf(value) / step);
+            const uint64_t level = times < 3.0f ? (uint64_t)times : 3;
+            signs[word] |= (uint64_t)(value > 0.0f) << bit;
+            high[word] |= (level >> 1) << bit;
+            low[word] |= (level & 1) << bit;
+        }
+    }
+}
 
 /* Rows that follow one another. */
 typedef struct {
@@ -376,17 +394,21 @@ typedef struct {
 } span;
 
 /* The rows that may be among the nearest, ascending, by two looks at the codes of those in some spans (ascending); how
- * many there are. There is room for as many distances as rows, for `kept` rows and for as many sums, and for
- * `3 * 64 * words + 1` counts. */
+ * many there are. There is room for `kept` rows, and in `scratch` for the query's bits in three planes, for as many
+ * sums as rows, for `3 * 64 * words + 1` counts, and for as many distances as the spans have rows. */
 BODY int64_t rows_by_code_body(const uint64_t *codes, int64_t stride, int64_t words, const span *spans,
-                               int64_t span_count, const looks *asked, int64_t *rows, uint8_t *distances,
-                               uint32_t *sums, uint32_t *often)
+                               int64_t span_count, const float *query, const looks *asked, int64_t *rows,
+                               uint64_t *scratch)
 {
+    uint64_t *const signs = scratch, *const heavy = scratch + words, *const light = scratch + 2 * words;
+    uint32_t *const sums = (uint32_t *)(scratch + 3 * words), *const often = sums + asked->kept;
+    uint8_t *const distances = (uint8_t *)(often + 3 * 64 * words + 1);
     const double bits = 3 * 64;
+    code_query(query, words, signs, heavy, light);
     int64_t count = 0;
     for (int64_t i = 0; i < span_count; i++) {
         const int64_t size = spans[i].last - spans[i].first;
-        coarse_distances(codes + spans[i].first, stride, size, asked->signs, distances + count);
+        coarse_distances(codes + spans[i].first, stride, size, signs, distances + count);
         count += size;
     }
     int low = 0, high = 3 * 64; /* the least distance that `rank` rows are within */
@@ -409,12 +431,12 @@ BODY int64_t rows_by_code_body(const uint64_t *codes, int64_t stride, int64_t wo
         }
         rows[i] += within->first - before;
     }
-    weighted_distances(codes, stride, words, asked->signs, asked->high, asked->low, rows, near, sums);
+    weighted_distances(codes, stride, words, signs, heavy, light, rows, near, sums);
     double total = 0.0, squares = 0.0;
     for (int64_t word = 0; word < words; word++) {
-        const int threes = __builtin_popcountll(asked->high[word] & asked->low[word]);
-        const int twos = __builtin_popcountll(asked->high[word]) - threes;
-        const int ones = __builtin_popcountll(asked->low[word]) - threes;
+        const int threes = __builtin_popcountll(heavy[word] & light[word]);
+        const int twos = __builtin_popcountll(heavy[word]) - threes;
+        const int ones = __builtin_popcountll(light[word]) - threes;
         total += 3 * threes + 2 * twos + ones;
         squares += 9 * threes + 4 * twos + ones;
     }
@@ -431,8 +453,8 @@ BODY int64_t rows_by_code_body(const uint64_t *codes, int64_t stride, int64_t wo
 
 IN_EACH_WIDTH(int64_t, rows_by_code,
               (const uint64_t *codes, int64_t stride, int64_t words, const span *spans, int64_t span_count,
-               const looks *asked, int64_t *rows, uint8_t *distances, uint32_t *sums, uint32_t *often),
-              (codes, stride, words, spans, span_count, asked, rows, distances, sums, often))
+               const float *query, const looks *asked, int64_t *rows, uint64_t *scratch),
+              (codes, stride, words, spans, span_count, query, asked, rows, scratch))
 
 typedef int16_t halves16 __attribute__((vector_size(32)));
 typedef int32_t words16 __attribute__((vector_size(64)));
@@ -452,14 +474,25 @@ BODY void widen(const uint16_t *halves, int64_t count, doubles8 *values)
     *values = __builtin_convertvector((floats8)moved, doubles8) * 0x1p112;
 }
 
+#define AHEAD 4
+
+/* Have a row on its way from memory while others are worked on. */
+static inline void fetch(const uint16_t *halves, int64_t dimensions, const int64_t *rows, int64_t chosen, int64_t i)
+{
+    if (i < chosen)
+        for (int64_t j = 0; j < dimensions; j += 32)
+            __builtin_prefetch(halves + rows[i] * dimensions + j);
+}
+
 /* Products of float16 rows with a query in float32, in no particular order. The query is larger by 2^112, as much as
- * the rows are too small by. Without `rows`, the first ones. */
+ * the rows are too small by. */
 BODY void near_products_body(const uint16_t *halves, int64_t dimensions, const int64_t *rows, int64_t chosen,
                              const float *query, float *products)
 {
     for (int64_t i = 0; i < chosen; i++) {
-        const uint16_t *row = halves + (rows ? rows[i] : i) * dimensions;
+        const uint16_t *row = halves + rows[i] * dimensions;
         floats16 product = {0};
+        fetch(halves, dimensions, rows, chosen, i + AHEAD);
         for (int64_t j = 0; j < dimensions; j += 16) {
             const int64_t count = dimensions - j < 16 ? dimensions - j : 16;
             halves16 sixteen = {0};
@@ -485,14 +518,15 @@ IN_EACH_WIDTH(void, near_products,
                float *products),
               (halves, dimensions, rows, chosen, query, products))
 
-/* Products of float16 rows with a query, and the squares of their lengths, in float64. All partial sums are exact
+/* Cosines of float16 rows and a query of length one, in float64; 0 for a row of zeros. All partial sums are exact
  * (vector_index.py says why), so that their order does not matter. */
-BODY void products_body(const uint16_t *halves, int64_t dimensions, const int64_t *rows, int64_t chosen,
-                        const double *query, double *products, double *squares)
+BODY void cosines_body(const uint16_t *halves, int64_t dimensions, const int64_t *rows, int64_t chosen,
+                       const double *query, double *cosines)
 {
     for (int64_t i = 0; i < chosen; i++) {
         const uint16_t *row = halves + rows[i] * dimensions;
-        doubles8 product = {0}, square = {0};
+        doubles8 products = {0}, squares = {0};
+        fetch(halves, dimensions, rows, chosen, i + AHEAD);
         for (int64_t j = 0; j < dimensions; j += 8) {
             const int64_t count = dimensions - j < 8 ? dimensions - j : 8;
             doubles8 values, asked = {0};
@@ -503,18 +537,20 @@ BODY void products_body(const uint16_t *halves, int64_t dimensions, const int64_
                 widen(row + j, count, &values);
                 memcpy(&asked, query + j, (size_t)count * sizeof *query);
             }
-            product += values * asked;
-            square += values * values;
+            products += values * asked;
+            squares += values * values;
         }
-        products[i] = squares[i] = 0.0;
+        double product = 0.0, square = 0.0;
         for (int lane = 0; lane < 8; lane++) {
-            products[i] += product[lane];
-            squares[i] += square[lane];
+            product += products[lane];
+            square += squares[lane];
         }
+        const double cosine = product / sqrt(square == 0.0 ? 1.0 : square);
+        cosines[i] = cosine > 1.0 ? 1.0 : cosine < -1.0 ? -1.0 : cosine;
     }
 }
 
-IN_EACH_WIDTH(void, products,
+IN_EACH_WIDTH(void, cosines,
               (const uint16_t *halves, int64_t dimensions, const int64_t *rows, int64_t chosen, const double *query,
-               double *products, double *squares),
-              (halves, dimensions, rows, chosen, query, products, squares))
+               double *cosines),
+              (halves, dimensions, rows, chosen, query, cosines))

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["KERNELS", "LIBRARY", "SOURCE", "Coded", "Kernels", "Lists", "Looks", "address", "load"]
+__all__ = ["KERNELS", "LIBRARY", "SOURCE", "Kernels", "Lists", "Looks", "address", "load"]
 
 LIBRARY: Final = Path(__file__).with_name("_kernels.so")
 _VERSION = 2
@@ -46,15 +46,7 @@ _Numbers = npt.NDArray[np.intp]
 _Words = npt.NDArray[np.uint64]
 
 _ROOM = 1_024
-_LOOKS = struct.Struct("@3P3q2d")
-
-
-class Coded(NamedTuple):
-    """A query of a search by codes: its bits, and their weights, 0 to 3, in two planes."""
-
-    signs: _Words
-    high: _Words
-    low: _Words
+_LOOKS = struct.Struct("@3q2d")
 
 
 class Looks(NamedTuple):
@@ -90,10 +82,10 @@ class Kernels:
         self._select = function("select", number, pointer, number, ctypes.c_double, pointer, pointer, number)
         self._look_up = function("look_up", number, *lists, pointer, number, pointer, number)
         self._rows_by_code = function(
-            "rows_by_code", number, pointer, number, number, pointer, number, ctypes.c_char_p, *[pointer] * 4
+            "rows_by_code", number, pointer, number, number, pointer, number, pointer, ctypes.c_char_p, *[pointer] * 2
         )
         self._near_products = function("near_products", None, pointer, number, pointer, number, *[pointer] * 2)
-        self._products = function("products", None, pointer, number, pointer, number, *[pointer] * 3)
+        self._cosines = function("cosines", None, pointer, number, pointer, number, *[pointer] * 2)
 
     def add(self, lists: Lists, sums: _Doubles) -> None:
         """Add what each posting of these lists contributes to the sum of its document."""
@@ -125,7 +117,7 @@ class Kernels:
         if self._look_up(*_packed(lists), address(wanted), len(wanted), address(values), stride):
             raise IndexError("a posting points outside of its segment")
 
-    def rows_by_code(self, codes: _Words, spans: _Numbers, query: Coded, looks: Looks) -> _Numbers:
+    def rows_by_code(self, codes: _Words, spans: _Numbers, query: _Floats, looks: Looks) -> _Numbers:
         """The rows whose codes are near enough to the query's, ascending: `_rows_by_code` in vector_index.py.
 
         `spans` is a table of where rows to look at begin and end, ascending and within the codes.
@@ -133,47 +125,27 @@ class Kernels:
         words, stride = codes.shape
         spans = np.ascontiguousarray(spans, dtype=np.int64)
         count = int((spans[:, 1] - spans[:, 0]).sum())
-        scratch = np.empty(4 * (looks.kept + 192 * words + 1) + count, dtype=np.uint8)
+        scratch = np.empty(24 * words + 4 * (looks.kept + 192 * words + 1) + count, dtype=np.uint8)
         rows = np.empty(looks.kept, dtype=np.intp)
-        sums = address(scratch)
-        often = sums + 4 * looks.kept
-        asked = _LOOKS.pack(*map(address, query), *looks)
         found = self._rows_by_code(
-            address(codes),
-            stride,
-            words,
-            address(spans),
-            len(spans),
-            asked,
-            address(rows),
-            often + 4 * (192 * words + 1),
-            sums,
-            often,
-        )
+            address(codes), stride, words, address(spans), len(spans), address(query), _LOOKS.pack(*looks),
+            address(rows), address(scratch),
+        )  # fmt: skip
         return rows[:found]
 
-    def near_products(self, vectors: _Halves, rows: _Numbers | None, query: _Floats) -> _Floats:
-        """The products of these rows, or of all, with a query that is larger by 2**112, nearly."""
-        count = len(vectors) if rows is None else len(rows)
-        products = np.empty(count, dtype=np.float32)
-        at = None if rows is None else address(rows)
-        self._near_products(address(vectors), vectors.shape[1], at, count, address(query), address(products))
-        return products
-
-    def products(self, vectors: _Halves, rows: _Numbers, query: _Doubles) -> tuple[_Doubles, _Doubles]:
-        """The products of these rows with the query, and the squares of their lengths."""
-        products, squares = np.empty(len(rows)), np.empty(len(rows))
-        dimensions = vectors.shape[1]
-        self._products(
-            address(vectors),
-            dimensions,
-            address(rows),
-            len(rows),
-            address(query),
-            address(products),
-            address(squares),
+    def near_products(self, vectors: _Halves, rows: _Numbers, query: _Floats) -> _Floats:
+        """The products of these rows with a query that is larger by 2**112, nearly."""
+        found = np.empty(len(rows), dtype=np.float32)
+        self._near_products(
+            address(vectors), vectors.shape[1], address(rows), len(rows), address(query), address(found)
         )
-        return products, squares
+        return found
+
+    def cosines(self, vectors: _Halves, rows: _Numbers, query: _Doubles) -> _Doubles:
+        """The cosines of these rows and a query of length one; 0 for a row of zeros."""
+        found = np.empty(len(rows))
+        self._cosines(address(vectors), vectors.shape[1], address(rows), len(rows), address(query), address(found))
+        return found
 
 
 def _packed(lists: Lists) -> tuple[bytes, int, int, int]:

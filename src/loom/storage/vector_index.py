@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from loom.errors import InvalidInput, WrongDimension
-from loom.storage.kernels import KERNELS, Coded, Looks
+from loom.storage.kernels import KERNELS, Looks
 from loom.storage.segments import DamagedSegment, Segment
 
 __all__ = ["CODE_VERSION", "VectorIndex", "VectorTail", "build", "merge", "unit_float16", "without"]
@@ -74,6 +74,8 @@ _MOST_KEPT = 4_096
 _LEAST_KEPT = 1_024
 _LEAST_SCORED = 256
 _MOST_SCORED = 1_024
+# Up to so many rows all are scored exactly; of more, those that come near in float32.
+_SCORED_AT_ONCE = 1_024
 # Columns per step of the scan: its scratch (128 KB) stays in the second-level cache.
 _SCAN_BLOCK = 16_384
 # Values per product of a matrix and a query: 256 rows of 384, in cache when float16 is widened. Never much more:
@@ -265,12 +267,12 @@ class VectorTail:
     def search(self, query: Array, limit: int, among: Keys | None = None) -> tuple[Keys, Doubles]:
         """As `VectorIndex.search`, in the tail alone."""
         asked = _prepare(query, limit, self.dimensions)
-        return _best([self._nominate(asked, among)], asked)
+        return _best([self._chosen(among)], asked)
 
-    def _nominate(self, asked: _Query, among: Keys | None) -> _Nominees:
+    def _chosen(self, among: Keys | None) -> _Chosen:
         held, matrix, count = self._content
-        rows = None if among is None else np.flatnonzero(_is_among(held[:count], among))
-        return _Nominees(_Part(held, matrix), rows, _nearly(matrix[:count], rows, asked.single))
+        rows = np.arange(count) if among is None else np.flatnonzero(_is_among(held[:count], among))
+        return _Chosen(_Part(held, matrix), rows)
 
 
 class VectorIndex:
@@ -302,48 +304,46 @@ class VectorIndex:
         """
         asked = _prepare(query, limit, self.dimensions)
         if among is not None:
-            nominees = [_nominate_all(part, _rows_among(part, among), asked) for part in self._parts]
+            chosen = [_Chosen(part, _rows_among(part, among)) for part in self._parts]
         else:
-            nominees = self._nominate(asked)
+            chosen = self._nominated(asked)
         if self.tail is not None:
-            nominees.append(self.tail._nominate(asked, among))
-        return _best(nominees, asked)
+            chosen.append(self.tail._chosen(among))
+        return _best(chosen, asked)
 
-    def _nominate(self, asked: _Query) -> list[_Nominees]:
+    def _nominated(self, asked: _Query) -> list[_Chosen]:
         """What may be among the nearest in each segment."""
-        small = [part for part in self._parts if part.keys.size < _EXACT_BELOW]
         large = [part for part in self._parts if part.keys.size >= _EXACT_BELOW]
-        nominees = [_nominate_all(part, None, asked) for part in small]
-        if not large:
-            return nominees
+        chosen = [_Chosen(part, np.arange(part.keys.size)) for part in self._parts if part.keys.size < _EXACT_BELOW]
         if asked.is_zero:
-            firsts = [_rows_of(part, np.arange(min(asked.limit, part.keys.size))) for part in large]
-            return nominees + [_nominate_all(part, rows, asked) for part, rows in zip(large, firsts, strict=True)]
-        rotated = _rotate(asked.single[np.newaxis])[0]
-        reached = _within_reach(large, asked)
-        sizes = [int((spans[:, 1] - spans[:, 0]).sum()) for spans in reached]
-        for part, spans, size in zip(large, reached, sizes, strict=True):
-            if size:
-                rows = _rows_by_code(part.codes, spans, rotated - part.centre, asked.limit, size / sum(sizes))
-                nominees.append(_nominate_all(part, rows, asked))
-        return nominees
+            firsts = [np.arange(min(asked.limit, part.keys.size)) for part in large]
+            return chosen + [_Chosen(part, _rows_of(part, first)) for part, first in zip(large, firsts, strict=True)]
+        if large:
+            rotated = _rotate(asked.single[np.newaxis])[0]
+            reached = _within_reach(large, asked)
+            sizes = [int((spans[:, 1] - spans[:, 0]).sum()) for spans in reached]
+            for part, spans, size in zip(large, reached, sizes, strict=True):
+                if size:
+                    query, share = rotated - part.centre, size / sum(sizes)
+                    chosen.append(_Chosen(part, _rows_by_code(part.codes, spans, query, asked.limit, share)))
+        return chosen
 
     def score(self, query: Array, keys: Keys) -> tuple[Keys, Doubles]:
         """Those of these ascending keys that have a vector, in any order, and their exact cosines."""
         asked = _prepare(query, 1, self.dimensions)
-        chosen = [(part, _rows_among(part, keys)) for part in self._parts]
+        chosen = [_Chosen(part, _rows_among(part, keys)) for part in self._parts]
         if self.tail is not None:
-            held, matrix, count = self.tail._content
-            chosen.append((_Part(held, matrix), np.flatnonzero(_is_among(held[:count], keys))))
-        chosen = [(part, rows) for part, rows in chosen if rows.size]
-        found = [np.empty(0, dtype=np.int64), *[_keys_of(part, rows) for part, rows in chosen]]
-        scores = [np.empty(0), *[_cosines(part.vectors, rows, asked.exact) for part, rows in chosen]]
-        return np.concatenate(found), np.concatenate(scores)
+            chosen.append(self.tail._chosen(keys))
+        found = [_keys_of(part, rows) for part, rows in chosen if rows.size]
+        scores = [_cosines(part.vectors, rows, asked.exact) for part, rows in chosen if rows.size]
+        return np.concatenate((_NO_KEYS, *found)), np.concatenate((_NO_SCORES, *scores))
 
 
 # -- parts -------------------------------------------------------------------------------------------------
 
 _NONE = np.empty(0, dtype=np.uint32)
+_NO_KEYS = np.empty(0, dtype=np.int64)
+_NO_SCORES = np.empty(0)
 
 
 class _Part(NamedTuple):
@@ -357,6 +357,13 @@ class _Part(NamedTuple):
     cell_middles: Array = _NONE
     codes: Array = _NONE
     centre: Array = _NONE
+
+
+class _Chosen(NamedTuple):
+    """Rows of a part that may be among the nearest."""
+
+    part: _Part
+    rows: Rows
 
 
 def _part(segment: Segment) -> _Part:
@@ -405,15 +412,6 @@ class _Query:
     is_zero: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Nominees:
-    """Rows of one part, or all, with their cosine in float32, near enough to choose whom to score exactly."""
-
-    part: _Part
-    rows: Rows | None
-    nearly: Floats
-
-
 def _prepare(query: Array, limit: int, dimensions: int) -> _Query:
     if limit < 1:
         raise InvalidInput(f"a search needs a limit of at least 1, not {limit}")
@@ -428,53 +426,59 @@ def _prepare(query: Array, limit: int, dimensions: int) -> _Query:
     return _Query(limit, exact, single, not single.any())
 
 
-def _best(nominees: Sequence[_Nominees], asked: _Query) -> tuple[Keys, Doubles]:
+def _best(chosen: Sequence[_Chosen], asked: _Query) -> tuple[Keys, Doubles]:
     """The best of all parts, scored exactly."""
-    floor = -np.inf
-    total = sum(part.nearly.size for part in nominees)
-    if total > asked.limit:
-        nearly = np.concatenate([part.nearly for part in nominees])
-        # float32 sums differ from the exact cosine by the rounding of the sum and by the length of the row.
-        margin = 2 * (_UNIT_TOLERANCE + asked.exact.size * 2.0**-23)
-        floor = float(np.partition(nearly, total - asked.limit)[total - asked.limit]) - margin
-    keys = [np.empty(0, dtype=np.int64)]
-    scores = [np.empty(0, dtype=np.float64)]
-    for part in nominees:
-        near = (part.nearly >= floor).nonzero()[0]
-        if near.size:
-            rows = near if part.rows is None else part.rows[near]
-            keys.append(_keys_of(part.part, rows))
-            scores.append(_cosines(part.part.vectors, rows, asked.exact))
-    all_keys, all_scores = np.concatenate(keys), np.concatenate(scores)
+    chosen = [one for one in chosen if one.rows.size]
+    if sum(rows.size for _, rows in chosen) > max(asked.limit, _SCORED_AT_ONCE):
+        chosen = _nearer(chosen, asked)
+    scores = [_cosines(part.vectors, rows, asked.exact) for part, rows in chosen]
+    floor = _floor(scores, asked.limit)
+    keys, kept = [_NO_KEYS], [_NO_SCORES]
+    for (part, rows), own in zip(chosen, scores, strict=True):
+        near = (own >= floor).nonzero()[0]
+        keys.append(_keys_of(part, rows[near]))
+        kept.append(own[near])
+    all_keys, all_scores = np.concatenate(keys), np.concatenate(kept)
     order = np.lexsort((all_keys, -all_scores))[: asked.limit]
     return all_keys[order], all_scores[order]
+
+
+def _nearer(chosen: Sequence[_Chosen], asked: _Query) -> list[_Chosen]:
+    """Those of the rows that can be among the best by their cosines in float32, which take half the time."""
+    nearly = [_nearly(part.vectors, rows, asked.single) for part, rows in chosen]
+    # float32 sums differ from the exact cosine by the rounding of the sum and by the length of the row.
+    floor = _floor(nearly, asked.limit) - 2 * (_UNIT_TOLERANCE + asked.exact.size * 2.0**-23)
+    return [_Chosen(part, rows[own >= floor]) for (part, rows), own in zip(chosen, nearly, strict=True)]
+
+
+def _floor(scores: Sequence[Array], limit: int) -> float:
+    """The least of the `limit` highest."""
+    joined = np.concatenate((_NO_SCORES, *scores))
+    return float(np.partition(joined, joined.size - limit)[joined.size - limit]) if joined.size > limit else -math.inf
 
 
 def _cosines(vectors: Halves, rows: Rows, query: Doubles) -> Doubles:
     """Exact but for the last division: see `_QUERY_STEP`."""
     if KERNELS is not None:
-        products, squares = KERNELS.products(vectors, rows, query)
-    else:
-        products, squares = np.empty(rows.size), np.empty(rows.size)
-        for part in _steps(rows.size, query.size):
-            doubles = _widened(vectors[rows[part]]).astype(np.float64)
-            doubles *= _HALF_SCALE
-            np.matmul(doubles, query, out=products[part])
-            np.einsum("ij,ij->i", doubles, doubles, out=squares[part])
+        return KERNELS.cosines(vectors, rows, query)
+    products, squares = np.empty(rows.size), np.empty(rows.size)
+    for part in _steps(rows.size, query.size):
+        doubles = _widened(vectors[rows[part]]).astype(np.float64)
+        doubles *= _HALF_SCALE
+        np.matmul(doubles, query, out=products[part])
+        np.einsum("ij,ij->i", doubles, doubles, out=squares[part])
     squares[squares == 0.0] = 1.0
     return np.asarray(np.clip(products / np.sqrt(squares), -1.0, 1.0))
 
 
-def _nearly(vectors: Halves, rows: Rows | None, query: Floats) -> Floats:
+def _nearly(vectors: Halves, rows: Rows, query: Floats) -> Floats:
     """Dot products of float16 rows in float32, widening no more than a block at a time."""
     scaled = query * _HALF_SCALE
     if KERNELS is not None:
         return KERNELS.near_products(vectors, rows, scaled)
-    count = len(vectors) if rows is None else rows.size
-    products = np.empty(count, dtype=np.float32)
-    for part in _steps(count, query.size):
-        some = vectors[part] if rows is None else vectors.take(rows[part], axis=0)
-        np.matmul(_widened(some), scaled, out=products[part])
+    products = np.empty(rows.size, dtype=np.float32)
+    for part in _steps(rows.size, query.size):
+        np.matmul(_widened(vectors.take(rows[part], axis=0)), scaled, out=products[part])
     return products
 
 
@@ -494,11 +498,6 @@ def _widened(halves: Halves) -> Floats:
 # -- nominating --------------------------------------------------------------------------------------------
 
 
-def _nominate_all(part: _Part, rows: Rows | None, asked: _Query) -> _Nominees:
-    """These rows, or all."""
-    return _Nominees(part, rows, _nearly(part.vectors, rows, asked.single))
-
-
 def _within_reach(parts: Sequence[_Part], asked: _Query) -> list[Rows]:
     """Of each part the rows to look at, as a table of where they begin and end.
 
@@ -512,7 +511,7 @@ def _within_reach(parts: Sequence[_Part], asked: _Query) -> list[Rows]:
     cells = [(number, part, _cell_ends(part)) for number, part in enumerate(parts) if part.cell_ends.size]
     if not cells:
         return whole
-    near = np.concatenate([_nearly(part.cell_middles, None, asked.single) for _, part, _ in cells])
+    near = np.concatenate([_nearly(part.cell_middles, np.arange(ends.size), asked.single) for _, part, ends in cells])
     spans = np.concatenate([np.stack((np.append(0, ends[:-1]), ends), axis=1) for _, _, ends in cells])
     owners = np.repeat([number for number, _, _ in cells], [ends.size for _, _, ends in cells])
     order = np.argsort(-near, kind="stable")
@@ -525,6 +524,14 @@ def _within_reach(parts: Sequence[_Part], asked: _Query) -> list[Rows]:
         spans[chosen[owners[chosen] == number]] if part.cell_ends.size else whole[number]
         for number, part in enumerate(parts)
     ]
+
+
+class _Coded(NamedTuple):
+    """A query of a search by codes: its bits, and their weights, 0 to 3, in two planes."""
+
+    signs: Words
+    high: Words
+    low: Words
 
 
 def _rows_by_code(codes: Words, spans: Rows, query: Floats, limit: int, share: float) -> Rows:
@@ -542,11 +549,11 @@ def _rows_by_code(codes: Words, spans: Rows, query: Floats, limit: int, share: f
     rank = min(limit, count)
     kept = max(_LEAST_KEPT, int(_MOST_KEPT * share), int(count // 32 * share)) + 32 * limit
     scored = max(_LEAST_SCORED, rank, int((_MOST_SCORED + 8 * wanted) * share))
-    levels = _levels(np.abs(query))
-    asked = Coded(_pack_bits(query > 0), _pack_bits(levels >> 1), _pack_bits(levels & 1))
     if KERNELS is not None:
         looks = Looks(rank, kept, scored, _COARSE_DEVIATIONS, _WEIGHTED_DEVIATIONS)
-        return KERNELS.rows_by_code(codes, spans, asked, looks)
+        return KERNELS.rows_by_code(codes, spans, query, looks)
+    levels = _levels(np.abs(query))
+    asked = _Coded(_pack_bits(query > 0), _pack_bits(levels >> 1), _pack_bits(levels & 1))
     parts = [_coarse_distances(codes[:, first:last], asked.signs) for first, last in spans.tolist()]
     within = _rows_within(np.concatenate(parts), rank, kept)
     rows = np.concatenate([np.arange(first, last) for first, last in spans.tolist()])[within]
@@ -561,7 +568,7 @@ def _rows_by_code(codes: Words, spans: Rows, query: Floats, limit: int, share: f
 
 def _levels(magnitudes: Floats) -> npt.NDArray[np.uint8]:
     """Magnitudes rounded to two bits; a third bit raised the recall by 0.002 at most."""
-    step = 0.7 * float(magnitudes.mean())
+    step = 0.7 * (float(magnitudes.cumsum(dtype=np.float64)[-1]) / magnitudes.size)  # one by one, as the kernel
     if step == 0.0:
         return np.ones(magnitudes.size, dtype=np.uint8)
     return np.asarray(np.minimum(np.rint(magnitudes / step), 3), dtype=np.uint8)
@@ -614,7 +621,7 @@ def _coarse_distances(codes: Words, signs: Words) -> npt.NDArray[np.uint8]:
     return distances
 
 
-def _weighted_distances(codes: Words, asked: Coded) -> npt.NDArray[np.uint32]:
+def _weighted_distances(codes: Words, asked: _Coded) -> npt.NDArray[np.uint32]:
     """The sum of the query's levels, 0 to 3, over the bits that differ: a bit far from zero tells more."""
     differ = np.bitwise_xor(codes, asked.signs[:, np.newaxis])
     distances = np.zeros(codes.shape[1], dtype=np.uint32)

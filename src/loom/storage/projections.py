@@ -33,8 +33,10 @@ __all__ = [
     "Projector",
     "StaleProjection",
     "TailLimit",
+    "choose_merge",
     "count_up",
     "index_folder",
+    "largest_segment",
     "start_over",
     "vector_basis",
 ]
@@ -44,10 +46,13 @@ VECTORS = "vectors"
 
 TEXT_BASIS = f"words-{ANALYSIS_VERSION}"
 
-# A segment never grows past this: forgetting one record rewrites one segment, in a second or so.
+# A segment does not grow past this, or past an eighth of all: forgetting one record rewrites one segment, in a second
+# or two, and the first answer of a process looks into each of them, of which there are then about sixteen at most.
 _LARGEST_SEGMENT = 131_072
-# Nor past this while records come in: merging 100,000 takes a second or two, which their writer would pay for.
-_LARGEST_WHILE_WRITING = 32_768
+_LARGEST_SHARE = 8
+# Nor past a quarter of that while records come in: merging 100,000 takes a second or two, which their writer would
+# pay for.
+_WHILE_WRITING = 4
 # At rest a tail of this part of its limit is indexed: the first answer of every process has to read and analyse what
 # is left, at about 0.35 ms a record. A smaller part would make a segment of every few records.
 _REST_SHARE = 8
@@ -412,7 +417,8 @@ class Projector:
                 "SELECT file, count FROM segments WHERE namespace = ? AND kind = ? ORDER BY first, file",
                 (self._namespace, kind),
             ).fetchall()
-        chosen = choose_merge(rows, _LARGEST_SEGMENT if at_rest else _LARGEST_WHILE_WRITING)
+        total = sum(count for _, count in rows)
+        chosen = choose_merge(rows, largest_segment(total, at_rest))
         if not chosen:
             return False
         segments = self._open(kind, state, chosen)
@@ -558,6 +564,12 @@ class Projector:
     def _delete_files(self, names: Iterable[str]) -> None:
         for name in names:
             (self._folder / name).unlink(missing_ok=True)
+
+
+def largest_segment(total: int, at_rest: bool) -> int:
+    """How many of so many records a segment may hold."""
+    largest = max(_LARGEST_SEGMENT, total // _LARGEST_SHARE)
+    return largest if at_rest else largest // _WHILE_WRITING
 
 
 def choose_merge(sizes: list[tuple[str, int]], largest: int) -> list[str]:

@@ -143,6 +143,9 @@ def test_what_is_taken_out_leaves_nothing_behind_not_even_in_the_middle_of_its_c
         cell = int(whole.arrays["cell_ends"].searchsorted(whole.arrays["rows"][key], side="right"))
         middle = whole.arrays["cell_middles"][cell]
         assert middle.tobytes() not in raw
+    lost = whole.arrays["cell_ends"].searchsorted(whole.arrays["rows"][gone], side="right")
+    sizes, left = (np.diff(held["cell_ends"], prepend=np.uint32(0)) for held in (whole.arrays, arrays))
+    assert (sizes - left).tolist() == np.bincount(lost, minlength=40).tolist()
     kept = np.setdiff1d(np.arange(800), gone)
     before, after = (pairs(index.score(vectors[0], kept)) for index in (VectorIndex(DIMENSIONS, [whole]), rest))
     assert before == after

@@ -34,6 +34,7 @@ from loom.everyday import open_memory
 __all__ = ["SeededEmbedder", "fill", "main"]
 
 _BATCH = 5_000
+_EMBEDDER = "seeded"
 
 _OPEN_AND_ASK = """
 import json, sys, time
@@ -41,7 +42,7 @@ import loom.everyday
 from benchmarks.starting import SeededEmbedder
 from loom.storage import text_index, vector_index, words
 words.query_terms("warm up the tables of the analyser 先热身")
-embedder = SeededEmbedder() if sys.argv[4] == "vectors" else "none"
+embedder = SeededEmbedder(sys.argv[4]) if sys.argv[4] else "none"
 
 def read():
     with open("/proc/self/io") as file:
@@ -114,8 +115,10 @@ def core_packages(name: str = "loom-memory") -> set[str]:
 class SeededEmbedder:
     """A vector of chance for each text, always the same: no two are near, which is the worst for an index."""
 
-    name = "seeded"
     dimensions = 384
+
+    def __init__(self, name: str = _EMBEDDER) -> None:
+        self.name = name
 
     def embed(self, text: str) -> npt.NDArray[np.float32]:
         random = np.random.default_rng(zlib.crc32(text.encode()))
@@ -155,20 +158,20 @@ def drop_from_cache(files: Iterable[Path]) -> None:
             os.close(descriptor)
 
 
-def open_and_ask(path: Path, mode: str, question: str, vectors: bool) -> dict[str, float]:
+def open_and_ask(path: Path, mode: str, question: str, embedder: str) -> dict[str, float]:
     drop_from_cache(files_of(path))
-    command = [sys.executable, "-c", _OPEN_AND_ASK, str(path), mode, question, "vectors" if vectors else "words"]
+    command = [sys.executable, "-c", _OPEN_AND_ASK, str(path), mode, question, embedder]
     answer = subprocess.run(command, check=True, capture_output=True, text=True)
     found: dict[str, float] = json.loads(answer.stdout)
     return found
 
 
-def report_bytes(path: Path, records: int | None, asked: Sequence[str], vectors: bool) -> None:
+def report_bytes(path: Path, records: int | None, asked: Sequence[str], embedder: str) -> None:
     size = sum(file.stat().st_size for file in files_of(path))
     name = path.name if records is None else f"{records:,} records"
     print(f"  {name}, {size / 1e6:,.0f} MB in {len(files_of(path))} files:")
     for mode in ("writing", "read_only"):
-        runs = [open_and_ask(path, mode, question, vectors) for question in asked]
+        runs = [open_and_ask(path, mode, question, embedder) for question in asked]
 
         def middle(key: str, unit: float = 1.0, runs: Sequence[Mapping[str, float]] = runs) -> float:
             return percentile([run[key] / unit for run in runs], 50)
@@ -191,6 +194,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--vectors", action="store_true", help="with a vector for every record, asked by meaning, too"
     )
     parser.add_argument("--store", type=Path, nargs="*", default=[], help="stores that were filled before")
+    parser.add_argument(
+        "--embedder", default=_EMBEDDER, help="whose vectors (of 384 dimensions) a store was filled with"
+    )
     parser.add_argument("--folder", type=Path, help="where to fill stores; not on a file system in memory")
     options = parser.parse_args(arguments)
     print("import:")
@@ -199,13 +205,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(f"core install: {len(packages)} packages ({', '.join(sorted(packages))})")
     print("bytes from opening to the first answer:")
     asked = questions(options.questions)
+    embedder = options.embedder if options.vectors else ""
     for path in options.store:
-        report_bytes(path, None, asked, options.vectors)
+        report_bytes(path, None, asked, embedder)
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         for records in [] if options.store else options.records:
             path = Path(folder) / f"{records}.loom"
             fill(path, records, options.vectors)
-            report_bytes(path, records, asked, options.vectors)
+            report_bytes(path, records, asked, embedder)
 
 
 if __name__ == "__main__":

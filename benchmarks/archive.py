@@ -311,7 +311,7 @@ def measure_vectors(corpus: Corpus, asked: Sequence[str], folder: Path) -> bool:
         stored, queries = vectors[: len(corpus.items)], vectors[len(corpus.items) :]
         source = "synthetic: the [embed] extra is not installed"
     arrays = build(np.arange(len(stored)), stored)[1]
-    bits = arrays["codes"].nbytes * 8 / len(stored)
+    bits = (arrays["coarse"].nbytes + arrays["fine"].nbytes) * 8 / len(stored)
     exact = of_numpy(stored, 10)
     ours = of_loom(stored, 10, 1, folder)
     found = [len(set(exact.search(q).tolist()) & set(ours.search(q).tolist())) / 10 for q in queries]

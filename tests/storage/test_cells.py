@@ -73,8 +73,8 @@ def test_cells_change_no_score_and_no_exact_answer(monkeypatch: pytest.MonkeyPat
     celled = in_segments(vectors, 2)
     monkeypatch.setattr(vector_index, "_CELLS_FROM", 10**9)
     plain = in_segments(vectors, 2)
-    assert all("cells" in one.header for one in celled.segments)
-    assert not any("cells" in one.header for one in plain.segments)
+    assert all(one.header["cells"] for one in celled.segments)
+    assert not any(one.header["cells"] for one in plain.segments)
     keys = np.arange(0, 4_200, 5)
     for query in [*gathered(5, seed=7), *vectors[:5], np.zeros(DIMENSIONS)]:
         assert pairs(celled.score(query, keys)) == pairs(plain.score(query, keys))
@@ -166,7 +166,7 @@ def test_segments_with_and_without_cells_are_merged_into_one_with_all_of_their_v
     vectors = gathered(1_300)
     numbers = np.random.default_rng(3).permutation(1_300)
     parts = [segment(part, vectors[part]) for part in (numbers[:700], numbers[700:900], numbers[900:])]
-    assert [part.header.get("cells") for part in parts] == [35, None, 20]
+    assert [part.header["cells"] for part in parts] == [35, 0, 20]
     merged = Segment(*merge(parts))
     assert merged.header["cells"] == 65
     keys = np.arange(1_300)

@@ -135,11 +135,11 @@ def test_the_same_vectors_are_found_with_the_same_scores(count: int, dimensions:
     index = VectorIndex(dimensions, [segment])
     keys = np.arange(0, count, 7)
     for query in (vectors[0], vectors[-1], *random.normal(size=(6, dimensions))):
-        turned = vector_index._rotate(query[np.newaxis].astype(np.float32))[0] - segment.arrays["centre"]
+        turned = vector_index._rotate(query[np.newaxis].astype(np.float32))[0]
         for limit in (1, 18, 200):
             for spans in ([(0, count)], [(0, 0), (5, 700), (700, 701), (count - 300, count)]):
                 nominate = partial(
-                    vector_index._rows_by_code, segment.arrays["codes"], np.array(spans), turned, limit, 1.0
+                    vector_index._rows_by_code, vector_index._part(segment), np.array(spans), turned, limit, 1.0
                 )
                 assert_same_bits(*both(lambda ask=nominate: (ask(),)))
             assert_same_bits(*both(lambda q=query, n=limit: index.search(q, n)))

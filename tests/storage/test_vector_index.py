@@ -377,7 +377,7 @@ def test_a_segment_that_does_not_fit_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(DamagedSegment):
         VectorIndex(32, [Segment({**header, **change}, arrays)])
     with pytest.raises(DamagedSegment):
-        VectorIndex(32, [Segment(header, {name: array for name, array in arrays.items() if name != "codes"})])
+        VectorIndex(32, [Segment(header, {name: array for name, array in arrays.items() if name != "fine"})])
 
 
 @pytest.mark.parametrize("dimensions", [1, 8, 256, 300, 384, 1_000, 1_536])
@@ -388,8 +388,8 @@ def test_the_rotation_keeps_lengths_and_angles(dimensions: int) -> None:
     assert np.allclose(turned @ turned.T, vectors @ vectors.T, atol=1e-5)
 
 
-def test_the_codes_of_version_1_stay_what_they_are() -> None:
-    # Segments written by this version are read by every later one, as long as the version is 1.
+def test_the_codes_of_version_2_stay_what_they_are() -> None:
+    # Segments written by this version are read by every later one, as long as the version is 2.
     flips = vector_index._rotation(384)[0]
     assert hashlib.sha256((flips > 0).tobytes()).hexdigest()[:16] == "eb4278e6aa27988a"
     spread = np.cos(np.arange(384, dtype=np.float64) ** 2)[np.newaxis].astype(np.float32)

@@ -286,7 +286,9 @@ int64_t loom_look_up(const source *sources, const list *lists, const double *wei
     return 0;
 }
 
-/* Differing bits of the first three words of some columns. `codes` lies word by word, `stride` columns each. */
+#define COARSE 3
+
+/* Differing bits of the first words of some codes, which lie word by word, `stride` codes each. */
 BODY void coarse_distances(const uint64_t *codes, int64_t stride, int64_t count, const uint64_t *signs,
                            uint8_t *distances)
 {
@@ -329,19 +331,31 @@ BODY int64_t rows_within(const uint8_t *distances, int64_t count, uint8_t radius
     return found;
 }
 
-/* The sum of the weights, 0 to 3 in two planes of bits, of all bits that differ, for some of the columns. */
-BODY void weighted_distances(const uint64_t *codes, int64_t stride, int64_t words, const uint64_t *signs,
-                             const uint64_t *high, const uint64_t *low, const int64_t *columns, int64_t chosen,
-                             uint32_t *distances)
+#define AHEAD 4
+
+/* The sum of the weights, 0 to 3 in two planes of bits, of all bits that differ, for some of the rows. The words of a
+ * code that are not in `coarse` lie together in `fine`. */
+BODY void weighted_distances(const uint64_t *coarse, const uint64_t *fine, int64_t stride, int64_t words,
+                             const uint64_t *signs, const uint64_t *high, const uint64_t *low, const int64_t *rows,
+                             int64_t chosen, uint32_t *distances)
 {
-    memset(distances, 0, (size_t)chosen * sizeof *distances);
-    for (int64_t word = 0; word < words; word++) {
-        const uint64_t *row = codes + word * stride, sign = signs[word], heavy = high[word], light = low[word];
-        for (int64_t i = 0; i < chosen; i++) {
-            const uint64_t differ = row[columns[i]] ^ sign;
-            distances[i] += 2 * (uint32_t)__builtin_popcountll(differ & heavy) +
-                            (uint32_t)__builtin_popcountll(differ & light);
+    const int64_t others = words - COARSE;
+    for (int64_t i = 0; i < chosen; i++) {
+        const uint64_t *first = coarse + rows[i], *rest = fine + rows[i] * others;
+        uint64_t heavy = 0, light = 0;
+        if (i + AHEAD < chosen)
+            __builtin_prefetch(fine + rows[i + AHEAD] * others);
+        for (int64_t word = 0; word < COARSE; word++) {
+            const uint64_t differ = first[word * stride] ^ signs[word];
+            heavy += (uint64_t)__builtin_popcountll(differ & high[word]);
+            light += (uint64_t)__builtin_popcountll(differ & low[word]);
         }
+        for (int64_t word = COARSE; word < words; word++) {
+            const uint64_t differ = rest[word - COARSE] ^ signs[word];
+            heavy += (uint64_t)__builtin_popcountll(differ & high[word]);
+            light += (uint64_t)__builtin_popcountll(differ & low[word]);
+        }
+        distances[i] = (uint32_t)(2 * heavy + light);
     }
 }
 
@@ -396,22 +410,22 @@ typedef struct {
 /* The rows that may be among the nearest, ascending, by two looks at the codes of those in some spans (ascending); how
  * many there are. There is room for `kept` rows, and in `scratch` for the query's bits in three planes, for as many
  * sums as rows, for `3 * 64 * words + 1` counts, and for as many distances as the spans have rows. */
-BODY int64_t rows_by_code_body(const uint64_t *codes, int64_t stride, int64_t words, const span *spans,
-                               int64_t span_count, const float *query, const looks *asked, int64_t *rows,
-                               uint64_t *scratch)
+BODY int64_t rows_by_code_body(const uint64_t *coarse, const uint64_t *fine, int64_t stride, int64_t words,
+                               const span *spans, int64_t span_count, const float *query, const looks *asked,
+                               int64_t *rows, uint64_t *scratch)
 {
     uint64_t *const signs = scratch, *const heavy = scratch + words, *const light = scratch + 2 * words;
     uint32_t *const sums = (uint32_t *)(scratch + 3 * words), *const often = sums + asked->kept;
     uint8_t *const distances = (uint8_t *)(often + 3 * 64 * words + 1);
-    const double bits = 3 * 64;
+    const double bits = COARSE * 64;
     code_query(query, words, signs, heavy, light);
     int64_t count = 0;
     for (int64_t i = 0; i < span_count; i++) {
         const int64_t size = spans[i].last - spans[i].first;
-        coarse_distances(codes + spans[i].first, stride, size, signs, distances + count);
+        coarse_distances(coarse + spans[i].first, stride, size, signs, distances + count);
         count += size;
     }
-    int low = 0, high = 3 * 64; /* the least distance that `rank` rows are within */
+    int low = 0, high = COARSE * 64; /* the least distance that `rank` rows are within */
     while (low < high) {
         const int middle = (low + high) / 2;
         if (count_within(distances, count, (uint8_t)middle) < asked->rank)
@@ -431,7 +445,7 @@ BODY int64_t rows_by_code_body(const uint64_t *codes, int64_t stride, int64_t wo
         }
         rows[i] += within->first - before;
     }
-    weighted_distances(codes, stride, words, signs, heavy, light, rows, near, sums);
+    weighted_distances(coarse, fine, stride, words, signs, heavy, light, rows, near, sums);
     double total = 0.0, squares = 0.0;
     for (int64_t word = 0; word < words; word++) {
         const int threes = __builtin_popcountll(heavy[word] & light[word]);
@@ -452,9 +466,9 @@ BODY int64_t rows_by_code_body(const uint64_t *codes, int64_t stride, int64_t wo
 }
 
 IN_EACH_WIDTH(int64_t, rows_by_code,
-              (const uint64_t *codes, int64_t stride, int64_t words, const span *spans, int64_t span_count,
-               const float *query, const looks *asked, int64_t *rows, uint64_t *scratch),
-              (codes, stride, words, spans, span_count, query, asked, rows, scratch))
+              (const uint64_t *coarse, const uint64_t *fine, int64_t stride, int64_t words, const span *spans,
+               int64_t span_count, const float *query, const looks *asked, int64_t *rows, uint64_t *scratch),
+              (coarse, fine, stride, words, spans, span_count, query, asked, rows, scratch))
 
 typedef int16_t halves16 __attribute__((vector_size(32)));
 typedef int32_t words16 __attribute__((vector_size(64)));
@@ -473,8 +487,6 @@ BODY void widen(const uint16_t *halves, int64_t count, doubles8 *values)
     const words8 moved = (__builtin_convertvector(eight, words8) << 13) & (int32_t)0x8fffffff;
     *values = __builtin_convertvector((floats8)moved, doubles8) * 0x1p112;
 }
-
-#define AHEAD 4
 
 /* Have a row on its way from memory while others are worked on. */
 static inline void fetch(const uint16_t *halves, int64_t dimensions, const int64_t *rows, int64_t chosen, int64_t i)

@@ -82,7 +82,18 @@ class Kernels:
         self._select = function("select", number, pointer, number, ctypes.c_double, pointer, pointer, number)
         self._look_up = function("look_up", number, *lists, pointer, number, pointer, number)
         self._rows_by_code = function(
-            "rows_by_code", number, pointer, number, number, pointer, number, pointer, ctypes.c_char_p, *[pointer] * 2
+            "rows_by_code",
+            number,
+            pointer,
+            pointer,
+            number,
+            number,
+            pointer,
+            number,
+            pointer,
+            ctypes.c_char_p,
+            pointer,
+            pointer,
         )
         self._near_products = function("near_products", None, pointer, number, pointer, number, *[pointer] * 2)
         self._cosines = function("cosines", None, pointer, number, pointer, number, *[pointer] * 2)
@@ -117,19 +128,19 @@ class Kernels:
         if self._look_up(*_packed(lists), address(wanted), len(wanted), address(values), stride):
             raise IndexError("a posting points outside of its segment")
 
-    def rows_by_code(self, codes: _Words, spans: _Numbers, query: _Floats, looks: Looks) -> _Numbers:
+    def rows_by_code(self, coarse: _Words, fine: _Words, spans: _Numbers, query: _Floats, looks: Looks) -> _Numbers:
         """The rows whose codes are near enough to the query's, ascending: `_rows_by_code` in vector_index.py.
 
         `spans` is a table of where rows to look at begin and end, ascending and within the codes.
         """
-        words, stride = codes.shape
+        stride, words = len(fine), len(coarse) + fine.shape[1]
         spans = np.ascontiguousarray(spans, dtype=np.int64)
         count = int((spans[:, 1] - spans[:, 0]).sum())
         scratch = np.empty(24 * words + 4 * (looks.kept + 192 * words + 1) + count, dtype=np.uint8)
         rows = np.empty(looks.kept, dtype=np.intp)
         found = self._rows_by_code(
-            address(codes), stride, words, address(spans), len(spans), address(query), _LOOKS.pack(*looks),
-            address(rows), address(scratch),
+            address(coarse), address(fine), stride, words, address(spans), len(spans), address(query),
+            _LOOKS.pack(*looks), address(rows), address(scratch),
         )  # fmt: skip
         return rows[:found]
 

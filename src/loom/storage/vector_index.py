@@ -36,11 +36,8 @@ Rows = npt.NDArray[np.intp]
 Built = tuple[dict[str, Any], dict[str, Array]]
 
 KIND = "vectors"
-CODE_VERSION = 1
-"""Changes whenever the same vector would get another code; segments of another version are rebuilt."""
-
-CELLS_VERSION = 2
-"""The version of a segment whose rows lie in cells: the same codes, and arrays that say where they are."""
+CODE_VERSION = 2
+"""Changes whenever a segment of the same vectors would be another; those of another version are rebuilt."""
 
 # A code has at least this many bits. Shorter vectors are padded with zeros before the rotation, which turns
 # the surplus bits into further, differently mixed, views of the same vector.
@@ -160,6 +157,7 @@ def _assembled(keys: Keys, halves: Halves, cells: Rows | None) -> Built:
         "count": count,
         "dimensions": dimensions,
         "code_version": CODE_VERSION,
+        "cells": 0,
         "first_key": int(keys[0]) if count else None,
         "last_key": int(keys[-1]) if count else None,
     }
@@ -169,14 +167,15 @@ def _assembled(keys: Keys, halves: Halves, cells: Rows | None) -> Built:
         halves = halves[order]
         ends = np.bincount(cells).cumsum()
         sums = [part.sum(axis=0, dtype=np.float32) for part in np.split(halves, ends[:-1])]
-        header |= {"code_version": CELLS_VERSION, "cells": len(ends)}
+        header["cells"] = len(ends)
         arrays["places"] = order.astype(np.uint32)
         arrays["rows"] = np.empty(count, dtype=np.uint32)
         arrays["rows"][order] = np.arange(count, dtype=np.uint32)
         arrays["cell_ends"] = ends.astype(np.uint32)
         arrays["cell_middles"] = unit_float16(np.array(sums))
     centre = _centre(halves)
-    return header, arrays | {"codes": _codes(halves, centre), "vectors": halves, "centre": centre}
+    coarse, fine = _codes(halves, centre)
+    return header, arrays | {"coarse": coarse, "fine": fine, "vectors": halves, "centre": centre}
 
 
 def unit_float16(vectors: Array) -> Halves:
@@ -324,8 +323,8 @@ class VectorIndex:
             sizes = [int((spans[:, 1] - spans[:, 0]).sum()) for spans in reached]
             for part, spans, size in zip(large, reached, sizes, strict=True):
                 if size:
-                    query, share = rotated - part.centre, size / sum(sizes)
-                    chosen.append(_Chosen(part, _rows_by_code(part.codes, spans, query, asked.limit, share)))
+                    rows = _rows_by_code(part, spans, rotated, asked.limit, size / sum(sizes))
+                    chosen.append(_Chosen(part, rows))
         return chosen
 
     def score(self, query: Array, keys: Keys) -> tuple[Keys, Doubles]:
@@ -355,7 +354,8 @@ class _Part(NamedTuple):
     rows: Array = _NONE
     cell_ends: Array = _NONE
     cell_middles: Array = _NONE
-    codes: Array = _NONE
+    coarse: Array = _NONE
+    fine: Array = _NONE
     centre: Array = _NONE
 
 
@@ -367,7 +367,7 @@ class _Chosen(NamedTuple):
 
 
 def _part(segment: Segment) -> _Part:
-    names = "keys", "vectors", "places", "rows", "cell_ends", "cell_middles", "codes", "centre"
+    names = "keys", "vectors", "places", "rows", "cell_ends", "cell_middles", "coarse", "fine", "centre"
     return _Part(*[segment.arrays.get(name, _NONE) for name in names])
 
 
@@ -534,7 +534,7 @@ class _Coded(NamedTuple):
     low: Words
 
 
-def _rows_by_code(codes: Words, spans: Rows, query: Floats, limit: int, share: float) -> Rows:
+def _rows_by_code(part: _Part, spans: Rows, rotated: Floats, limit: int, share: float) -> Rows:
     """The rows that may be among the nearest, by two looks: a cheap one at all, a keener one at the few left.
 
     All are those of the spans. Both distances are noisy, and the noise is known: the number of differing bits is a
@@ -549,15 +549,17 @@ def _rows_by_code(codes: Words, spans: Rows, query: Floats, limit: int, share: f
     rank = min(limit, count)
     kept = max(_LEAST_KEPT, int(_MOST_KEPT * share), int(count // 32 * share)) + 32 * limit
     scored = max(_LEAST_SCORED, rank, int((_MOST_SCORED + 8 * wanted) * share))
+    query = rotated - part.centre
     if KERNELS is not None:
         looks = Looks(rank, kept, scored, _COARSE_DEVIATIONS, _WEIGHTED_DEVIATIONS)
-        return KERNELS.rows_by_code(codes, spans, query, looks)
+        return KERNELS.rows_by_code(part.coarse, part.fine, spans, query, looks)
     levels = _levels(np.abs(query))
     asked = _Coded(_pack_bits(query > 0), _pack_bits(levels >> 1), _pack_bits(levels & 1))
-    parts = [_coarse_distances(codes[:, first:last], asked.signs) for first, last in spans.tolist()]
-    within = _rows_within(np.concatenate(parts), rank, kept)
+    looked = [_coarse_distances(part.coarse[:, first:last], asked.signs) for first, last in spans.tolist()]
+    within = _rows_within(np.concatenate(looked), rank, kept)
     rows = np.concatenate([np.arange(first, last) for first, last in spans.tolist()])[within]
-    distances = _weighted_distances(codes.take(rows, axis=1), asked)
+    codes = np.concatenate((part.coarse.take(rows, axis=1), part.fine.take(rows, axis=0).T))
+    distances = _weighted_distances(codes, asked)
     weights = levels.astype(np.float64)
     scored = min(scored, rows.size)
     sorted_there = np.partition(distances, (rank - 1, scored - 1))
@@ -673,11 +675,24 @@ def _cells_of(halves: Halves) -> Rows:
         np.add.at(sums, nearest, sample)
         held = np.bincount(nearest, minlength=cells) > 0  # one that nothing is near to stays where it is
         middles[held] = _unit(sums[held].astype(np.float64))
+    middles = middles[_in_a_chain(middles)]
     found = np.empty(len(halves), dtype=np.intp)
     for start in range(0, len(halves), _BUILD_BLOCK):
         block = halves[start : start + _BUILD_BLOCK].astype(np.float32)
         found[start : start + _BUILD_BLOCK] = _nearest(block, middles)
     return found
+
+
+def _in_a_chain(middles: Floats) -> list[int]:
+    """An order in which each is followed by the nearest of those left: what is read together then lies together."""
+    alike = middles @ middles.T
+    chain: list[int] = []
+    at = 0
+    for _ in range(len(middles)):
+        chain.append(at)
+        alike[:, at] = -np.inf
+        at = int(alike[at].argmax())
+    return chain
 
 
 def _nearest(vectors: Floats, middles: Floats) -> Rows:
@@ -695,16 +710,17 @@ def _centre(halves: Halves) -> Floats:
     return np.asarray(_rotate((mean / max(1, len(halves))).astype(np.float32))[0])
 
 
-def _codes(halves: Halves, centre: Floats) -> Words:
+def _codes(halves: Halves, centre: Floats) -> tuple[Words, Words]:
     """A bit per rotated coordinate, on the one side of the centre or on the other.
 
-    Transposed, a row per word: the scan then works on long contiguous arrays, which is what makes numpy fast.
+    The words that all rows are looked at by are transposed, a row per word: the scan then works on long contiguous
+    arrays. The others of a code lie together, for those that are looked at again.
     """
-    codes = np.empty((centre.size // 64, len(halves)), dtype=np.uint64)
+    codes = np.empty((len(halves), centre.size // 64), dtype=np.uint64)
     for start in range(0, len(halves), _BUILD_BLOCK):
         block = halves[start : start + _BUILD_BLOCK].astype(np.float32)
-        codes[:, start : start + _BUILD_BLOCK] = _pack_bits(_rotate(block) > centre).T
-    return codes
+        codes[start : start + _BUILD_BLOCK] = _pack_bits(_rotate(block) > centre)
+    return np.ascontiguousarray(codes[:, :_COARSE_WORDS].T), np.ascontiguousarray(codes[:, _COARSE_WORDS:])
 
 
 def _pack_bits(bits: Array) -> Words:
@@ -742,7 +758,7 @@ def _rotation(width: int) -> tuple[Floats, Floats, Floats]:
     The signs come from a hash, since the random streams of numpy may change between its versions.
     """
     power = width.bit_length() - 1
-    digest = hashlib.shake_256(f"loom vector code {CODE_VERSION}, {width} bits".encode()).digest(width // 4)
+    digest = hashlib.shake_256(f"loom vector code 1, {width} bits".encode()).digest(width // 4)
     flips = np.unpackbits(np.frombuffer(digest, dtype=np.uint8)).reshape(2, width)
     return 1.0 - 2.0 * flips.astype(np.float32), _hadamard(power // 2), _hadamard(power - power // 2)
 
@@ -777,20 +793,20 @@ def _check(segment: Segment, dimensions: int) -> None:
     """Refuse a segment that this index cannot read."""
     header: Mapping[str, Any] = segment.header
     found = (header.get("kind"), header.get("code_version"), header.get("dimensions"))
-    if found not in ((KIND, CODE_VERSION, dimensions), (KIND, CELLS_VERSION, dimensions)):
+    if found != (KIND, CODE_VERSION, dimensions):
         raise DamagedSegment(
             f"a segment of kind, code version and dimensions {found} cannot serve "
             f"an index of {(KIND, CODE_VERSION, dimensions)}; build it anew from the records"
         )
-    count, bits = header["count"], _code_bits(dimensions)
+    count, cells, bits = header["count"], header.get("cells"), _code_bits(dimensions)
     shapes: dict[str, tuple[type[np.generic], tuple[Any, ...]]] = {
         "keys": (np.int64, (count,)),
-        "codes": (np.uint64, (bits // 64, count)),
+        "coarse": (np.uint64, (_COARSE_WORDS, count)),
+        "fine": (np.uint64, (count, bits // 64 - _COARSE_WORDS)),
         "vectors": (np.float16, (count, dimensions)),
         "centre": (np.float32, (bits,)),
     }
-    if header["code_version"] == CELLS_VERSION:
-        cells = header.get("cells")
+    if cells != 0:
         shapes |= {
             "places": (np.uint32, (count,)),
             "rows": (np.uint32, (count,)),

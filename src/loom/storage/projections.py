@@ -56,6 +56,8 @@ _WHILE_WRITING = 4
 # At rest a tail of this part of its limit is indexed: the first answer of every process has to read and analyse what
 # is left, at about 0.35 ms a record. A smaller part would make a segment of every few records.
 _REST_SHARE = 8
+# How many records were drawn from others is reckoned from so many of the newest of them.
+_NEWEST_DERIVED = 4_096
 # What is indexed at once, however long the tail has become: a large import makes large segments from the start.
 _LARGEST_CHUNK = 16_384
 
@@ -112,6 +114,7 @@ class NamespaceIndex:
         self.lock = threading.RLock()
         self._unusable: dict[str, int] = {}  # kind -> generation whose files a reader may not repair
         self._seen = 0
+        self._forgotten_seen: int | None = None
         self._states = {TEXT: _State(basis=TEXT_BASIS), VECTORS: _State()}
         self._segments: dict[str, dict[str, Segment]] = {TEXT: {}, VECTORS: {}}
         self.derived = 0
@@ -139,22 +142,41 @@ class NamespaceIndex:
             return
         self._follow_text(connection)
         self._follow_vectors(connection)
-        forgotten = [
-            row[0]
-            for row in connection.execute(
-                "SELECT record FROM forgotten WHERE seq > ? AND namespace = ?", (self._seen, self._namespace)
-            )
-        ]
+        forgotten = self._newly_forgotten(connection)
         if forgotten:
             self._drop(forgotten)
             self._engine.archive.clear()
-        self._count_derived(connection, anew=bool(forgotten))
-        self._seen = seq
+        if forgotten or not self._last_derived:
+            self.derived, self._last_derived = self._reckon_derived(connection)
+        else:
+            self._count_derived(connection)
+        self._seen = self._forgotten_seen = seq
 
-    def _count_derived(self, connection: sqlite3.Connection, anew: bool) -> None:
-        """How many records were drawn from others: what is written is counted as it comes."""
-        if anew:
-            self.derived = self._last_derived = 0
+    def _newly_forgotten(self, connection: sqlite3.Connection) -> list[int]:
+        """What was forgotten while this process held something. Nothing is held before the first look."""
+        if self._forgotten_seen is None:
+            return []
+        rows = connection.execute(
+            "SELECT record FROM forgotten WHERE seq > ? AND namespace = ?", (self._forgotten_seen, self._namespace)
+        )
+        return [row[0] for row in rows]
+
+    def _reckon_derived(self, connection: sqlite3.Connection) -> tuple[int, int]:
+        """About how many records were drawn from others, and the last of them, by the newest.
+
+        To count them all would have the first answer read more the more there are.
+        """
+        newest, own, oldest, last = connection.execute(
+            "SELECT count(*), total(namespace = ?), min(record), max(record) "
+            "FROM (SELECT record, namespace FROM derivations ORDER BY record DESC LIMIT ?)",
+            (self._namespace, _NEWEST_DERIVED),
+        ).fetchone()
+        if newest < _NEWEST_DERIVED:
+            return int(own), last or 0
+        return max(1, round(own * last / (last - oldest + 1))), last
+
+    def _count_derived(self, connection: sqlite3.Connection) -> None:
+        """What is written is counted as it comes."""
         more, last = connection.execute(
             "SELECT count(*), max(record) FROM derivations WHERE record > ? AND namespace = ?",
             (self._last_derived, self._namespace),

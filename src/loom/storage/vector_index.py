@@ -68,8 +68,8 @@ _LEAST_RANK = 10
 # Never more than about so many over all segments, however dense the crowd, and so many in any. Each that is scored
 # costs a page or two of its file.
 _MOST_KEPT = 4_096
-_LEAST_KEPT = 1_024
-_LEAST_SCORED = 256
+_LEAST_KEPT = 256
+_LEAST_SCORED = 64
 _MOST_SCORED = 1_024
 # Up to so many rows all are scored exactly; of more, those that come near in float32.
 _SCORED_AT_ONCE = 1_024

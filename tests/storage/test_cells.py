@@ -108,7 +108,7 @@ def test_no_more_rows_are_looked_at_than_there_is_room_for(sizes: list[int], see
     for number, size in enumerate(sizes):
         vectors = np.ones((size, DIMENSIONS), dtype=np.float32) if alike else gathered(size, seed + number)
         parts.append(vector_index._part(segment(10_000 * number + np.arange(size), vectors)))
-    asked = vector_index._prepare(gathered(1, seed + 100)[0], 10, DIMENSIONS)
+    asked = vector_index._prepare(gathered(1, seed + 100)[0], DIMENSIONS)
     reached = vector_index._within_reach(parts, asked)
     total = 0
     for part, spans in zip(parts, reached, strict=True):

@@ -212,9 +212,9 @@ def test_codes_are_scanned_only_where_that_pays(monkeypatch: pytest.MonkeyPatch)
     scored: list[int] = []
     best = vector_index._best
 
-    def counting(chosen: Any, asked: Any) -> Any:
+    def counting(chosen: Any, *asked: Any) -> Any:
         scored.extend(rows.size for _, rows in chosen)
-        return best(chosen, asked)
+        return best(chosen, *asked)
 
     monkeypatch.setattr(vector_index, "_best", counting)
     vectors = clustered(21_000, 128, 200, seed=8)

@@ -265,8 +265,7 @@ class VectorTail:
 
     def search(self, query: Array, limit: int, among: Keys | None = None) -> tuple[Keys, Doubles]:
         """As `VectorIndex.search`, in the tail alone."""
-        asked = _prepare(query, limit, self.dimensions)
-        return _best([self._chosen(among)], asked)
+        return _best([self._chosen(among)], _prepare(query, self.dimensions), _checked(limit))
 
     def _chosen(self, among: Keys | None) -> _Chosen:
         held, matrix, count = self._content
@@ -281,7 +280,7 @@ class VectorIndex:
     Raises `DamagedSegment` for a segment of other dimensions, another code version or another shape.
     """
 
-    __slots__ = ("_parts", "dimensions", "segments", "tail")
+    __slots__ = ("_last", "_parts", "dimensions", "segments", "tail")
 
     def __init__(self, dimensions: int, segments: Sequence[Segment] = (), tail: VectorTail | None = None) -> None:
         if tail is not None and tail.dimensions != dimensions:
@@ -291,6 +290,7 @@ class VectorIndex:
         self.dimensions = dimensions
         self.segments = tuple(segments)
         self._parts = [_part(segment) for segment in segments]
+        self._last: tuple[tuple[tuple[int, ...], bytes], _Query] | None = None
         self.tail = tail
 
     def search(self, query: Array, limit: int, among: Keys | None = None) -> tuple[Keys, Doubles]:
@@ -301,21 +301,30 @@ class VectorIndex:
         nearest or more; where they have more than half a million rows, in the cells nearest to the query only. The
         score itself is always exact. A zero vector has the cosine 0 to everything.
         """
-        asked = _prepare(query, limit, self.dimensions)
+        asked, limit = self._asked(query), _checked(limit)
         if among is not None:
             chosen = [_Chosen(part, _rows_among(part, among)) for part in self._parts]
         else:
-            chosen = self._nominated(asked)
+            chosen = self._nominated(asked, limit)
         if self.tail is not None:
             chosen.append(self.tail._chosen(among))
-        return _best(chosen, asked)
+        return _best(chosen, asked, limit)
 
-    def _nominated(self, asked: _Query) -> list[_Chosen]:
+    def _asked(self, query: Array) -> _Query:
+        """The query, prepared. The last one is kept: what a question finds is scored by it."""
+        wanted = np.asarray(query, dtype=np.float64)
+        values = wanted.shape, wanted.tobytes()
+        last = self._last
+        if last is None or last[0] != values:
+            self._last = last = values, _prepare(wanted, self.dimensions)
+        return last[1]
+
+    def _nominated(self, asked: _Query, limit: int) -> list[_Chosen]:
         """What may be among the nearest in each segment."""
         large = [part for part in self._parts if part.keys.size >= _EXACT_BELOW]
         chosen = [_Chosen(part, np.arange(part.keys.size)) for part in self._parts if part.keys.size < _EXACT_BELOW]
         if asked.is_zero:
-            firsts = [np.arange(min(asked.limit, part.keys.size)) for part in large]
+            firsts = [np.arange(min(limit, part.keys.size)) for part in large]
             return chosen + [_Chosen(part, _rows_of(part, first)) for part, first in zip(large, firsts, strict=True)]
         if large:
             rotated = _rotate(asked.single[np.newaxis])[0]
@@ -323,13 +332,13 @@ class VectorIndex:
             sizes = [int((spans[:, 1] - spans[:, 0]).sum()) for spans in reached]
             for part, spans, size in zip(large, reached, sizes, strict=True):
                 if size:
-                    rows = _rows_by_code(part, spans, rotated, asked.limit, size / sum(sizes))
+                    rows = _rows_by_code(part, spans, rotated, limit, size / sum(sizes))
                     chosen.append(_Chosen(part, rows))
         return chosen
 
     def score(self, query: Array, keys: Keys) -> tuple[Keys, Doubles]:
         """Those of these ascending keys that have a vector, in any order, and their exact cosines."""
-        asked = _prepare(query, 1, self.dimensions)
+        asked = self._asked(query)
         chosen = [_Chosen(part, _rows_among(part, keys)) for part in self._parts]
         if self.tail is not None:
             chosen.append(self.tail._chosen(keys))
@@ -406,15 +415,18 @@ def _cell_ends(part: _Part) -> Rows:
 class _Query:
     """A query in every form that a search needs."""
 
-    limit: int
     exact: Doubles
     single: Floats
     is_zero: bool
 
 
-def _prepare(query: Array, limit: int, dimensions: int) -> _Query:
+def _checked(limit: int) -> int:
     if limit < 1:
         raise InvalidInput(f"a search needs a limit of at least 1, not {limit}")
+    return limit
+
+
+def _prepare(query: Array, dimensions: int) -> _Query:
     vector = np.asarray(query, dtype=np.float64)
     if vector.shape != (dimensions,):
         raise WrongDimension(f"the query has shape {vector.shape}; the index has {dimensions} dimensions")
@@ -423,31 +435,31 @@ def _prepare(query: Array, limit: int, dimensions: int) -> _Query:
     unit = vector / math.sqrt(square) if 1e-9 < square < 1e9 else _unit(vector[np.newaxis])[0]
     exact = np.rint(unit * (1.0 / _QUERY_STEP)) * _QUERY_STEP
     single = exact.astype(np.float32)
-    return _Query(limit, exact, single, not single.any())
+    return _Query(exact, single, not single.any())
 
 
-def _best(chosen: Sequence[_Chosen], asked: _Query) -> tuple[Keys, Doubles]:
+def _best(chosen: Sequence[_Chosen], asked: _Query, limit: int) -> tuple[Keys, Doubles]:
     """The best of all parts, scored exactly."""
     chosen = [one for one in chosen if one.rows.size]
-    if sum(rows.size for _, rows in chosen) > max(asked.limit, _SCORED_AT_ONCE):
-        chosen = _nearer(chosen, asked)
+    if sum(rows.size for _, rows in chosen) > max(limit, _SCORED_AT_ONCE):
+        chosen = _nearer(chosen, asked, limit)
     scores = [_cosines(part.vectors, rows, asked.exact) for part, rows in chosen]
-    floor = _floor(scores, asked.limit)
+    floor = _floor(scores, limit)
     keys, kept = [_NO_KEYS], [_NO_SCORES]
     for (part, rows), own in zip(chosen, scores, strict=True):
         near = (own >= floor).nonzero()[0]
         keys.append(_keys_of(part, rows[near]))
         kept.append(own[near])
     all_keys, all_scores = np.concatenate(keys), np.concatenate(kept)
-    order = np.lexsort((all_keys, -all_scores))[: asked.limit]
+    order = np.lexsort((all_keys, -all_scores))[:limit]
     return all_keys[order], all_scores[order]
 
 
-def _nearer(chosen: Sequence[_Chosen], asked: _Query) -> list[_Chosen]:
+def _nearer(chosen: Sequence[_Chosen], asked: _Query, limit: int) -> list[_Chosen]:
     """Those of the rows that can be among the best by their cosines in float32, which take half the time."""
     nearly = [_nearly(part.vectors, rows, asked.single) for part, rows in chosen]
     # float32 sums differ from the exact cosine by the rounding of the sum and by the length of the row.
-    floor = _floor(nearly, asked.limit) - 2 * (_UNIT_TOLERANCE + asked.exact.size * 2.0**-23)
+    floor = _floor(nearly, limit) - 2 * (_UNIT_TOLERANCE + asked.exact.size * 2.0**-23)
     return [_Chosen(part, rows[own >= floor]) for (part, rows), own in zip(chosen, nearly, strict=True)]
 
 

@@ -154,10 +154,13 @@ def test_after_forgetting_and_merging_the_index_is_that_of_the_documents_that_re
     assert answer(TextIndex([Segment(*merge(segments))], tail).search(query, 50)) == expected
 
 
-@given(corpora, divisions)
-def test_merging_gives_the_very_segment_that_building_would(corpus: Corpus, parts: list[int]) -> None:
+@given(corpora, divisions, st.sampled_from([1, 7, 1 << 20]))
+def test_merging_gives_the_very_segment_that_building_would(corpus: Corpus, parts: list[int], at_once: int) -> None:
     segments, _ = divided(corpus, [part + 1 for part in parts])
-    assert_same_segment(merge(segments), build((key, corpus[key]) for key in sorted(corpus)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(text_index, "_MERGED_AT_ONCE", at_once)
+        merged = merge(segments)
+    assert_same_segment(merged, build((key, corpus[key]) for key in sorted(corpus)))
 
 
 @given(corpora, st.sets(st.integers(0, 60)))

@@ -50,6 +50,8 @@ TEXT_BASIS = f"words-{ANALYSIS_VERSION}"
 # or two, and the first answer of a process looks into each of them, of which there are then about sixteen at most.
 _LARGEST_SEGMENT = 131_072
 _LARGEST_SHARE = 8
+# Nor past this in any case: a merge holds the new segment in memory.
+_LARGEST_EVER = 1_048_576
 # Nor past a quarter of that while records come in: merging 100,000 takes a second or two, which their writer would
 # pay for.
 _WHILE_WRITING = 4
@@ -590,7 +592,7 @@ class Projector:
 
 def largest_segment(total: int, at_rest: bool) -> int:
     """How many of so many records a segment may hold."""
-    largest = max(_LARGEST_SEGMENT, total // _LARGEST_SHARE)
+    largest = max(_LARGEST_SEGMENT, min(total // _LARGEST_SHARE, _LARGEST_EVER))
     return largest if at_rest else largest // _WHILE_WRITING
 
 

@@ -46,6 +46,7 @@ KIND = "text"
 FORMAT = 1
 _LARGEST_FREQUENCY = 0xFFFF
 _TRIM_FROM = 1_024
+_MERGED_AT_ONCE = 1 << 20
 # The kernels take these as they are, so a file may not say otherwise.
 _ARRAYS: dict[str, tuple[type[np.generic], ...]] = {
     "keys": (np.int64,),
@@ -94,13 +95,13 @@ def build(documents: Iterable[tuple[int, Sequence[str]]]) -> Built:
     frequencies = np.minimum(np.diff(first, append=len(owners)), _LARGEST_FREQUENCY).astype(np.uint32)
     occurrences, owners = occurrences[first], owners[first]
     codes, pairs = _encode(frequencies, length_array[owners])
-    return _assemble(key_array, length_array, occurrences, owners, codes, pairs)
+    return _assemble(key_array, length_array, *_listed(occurrences), owners, codes, pairs)
 
 
 def merge(segments: Sequence[Segment]) -> Built:
     """One segment of the documents of several, whatever their order; a key may stand in one only.
 
-    Moves whole posting lists and sorts only the terms; peak memory is about 30 bytes for each posting.
+    Moves whole posting lists, those of a few terms at a time: peak memory is little more than the new segment's.
     """
     parts = sorted((_checked(segment) for segment in segments), key=_first_key)
     if not parts:
@@ -108,29 +109,86 @@ def merge(segments: Sequence[Segment]) -> Built:
     keys = np.concatenate([part["keys"] for part in parts])
     lengths = np.concatenate([part["lengths"] for part in parts])
     bases = np.cumsum([0] + [len(part["keys"]) for part in parts])[:-1]
-    counts = np.concatenate([np.diff(part["starts"]) for part in parts]).astype(np.intp)
-    hashes = np.concatenate([part["hashes"] for part in parts])
-    owners = np.concatenate([part["documents"] + np.uint32(base) for part, base in zip(parts, bases, strict=True)])
-    codes, pairs = _merged_codes(parts)
-    by_hash = np.argsort(hashes, kind="stable")  # stable: lists of one term keep the order of the segments
-    sources = np.cumsum(counts) - counts
-    moved = counts[by_hash]
-    gather = np.repeat(sources[by_hash] - (np.cumsum(moved) - moved), moved)
-    gather += np.arange(len(gather))
-    owners, codes = owners[gather], codes[gather]
-    del gather
-    occurrences = np.repeat(hashes[by_hash], moved)
-    steps = keys[1:] > keys[:-1]
-    if not steps.all():  # key ranges that overlap: number the documents anew by key
+    numbers: Array | None = None
+    if not (keys[1:] > keys[:-1]).all():  # key ranges that overlap: number the documents anew by key
         by_key = np.argsort(keys, kind="stable")
         numbers = np.empty(len(keys), dtype=np.uint32)
         numbers[by_key] = np.arange(len(keys), dtype=np.uint32)
-        keys, lengths, owners = keys[by_key], lengths[by_key], numbers[owners]
+        keys, lengths = keys[by_key], lengths[by_key]
         if not (keys[1:] > keys[:-1]).all():
             raise InvalidInput("segments to merge must not share a key")
-        order = np.lexsort((owners, occurrences))
-        owners, codes = owners[order], codes[order]  # the hashes are in order already
-    return _assemble(keys, lengths, occurrences, owners, codes, pairs)
+    renamed, pairs = _merged_pairs(parts)
+    postings = sum(len(part["documents"]) for part in parts)
+    documents = np.empty(postings, dtype=np.uint32)
+    codes = np.empty(postings, dtype=_code_type(pairs))
+    hashes: list[Array] = []
+    counts: list[Array] = []
+    done = 0
+    for ranges in _in_steps(parts):
+        lists = _merged_lists(parts, ranges, bases, renamed, numbers)
+        end = done + len(lists.documents)
+        documents[done:end], codes[done:end], done = lists.documents, lists.codes, end
+        hashes.append(lists.hashes)
+        counts.append(lists.counts)
+    starts = np.append(0, np.concatenate(counts).cumsum())
+    return _assemble(keys, lengths, np.concatenate(hashes), starts, documents, codes, pairs)
+
+
+class _Lists(NamedTuple):
+    """Posting lists, by the hashes of their terms: how long each is, and the documents and codes of all."""
+
+    hashes: Array
+    counts: Array
+    documents: Array
+    codes: Array
+
+
+def _in_steps(parts: Sequence[Mapping[str, Array]]) -> Iterator[list[tuple[int, int]]]:
+    """Of each part the terms to merge next, as a range: all with the same beginnings of their hashes.
+
+    About `_MERGED_AT_ONCE` postings at a time, as hashes are spread evenly, and more only where one term has them.
+    """
+    steps = max(1, sum(len(part["documents"]) for part in parts) // _MERGED_AT_ONCE)
+    edges = np.array([(step << 64) // steps for step in range(1, steps)], dtype=np.uint64)
+    cuts = [[0, *part["hashes"].searchsorted(edges).tolist(), len(part["hashes"])] for part in parts]
+    for step in range(steps):
+        yield [(cut[step], cut[step + 1]) for cut in cuts]
+
+
+def _merged_lists(
+    parts: Sequence[Mapping[str, Array]],
+    ranges: Sequence[tuple[int, int]],
+    bases: Array,
+    renamed: Sequence[Array],
+    numbers: Array | None,
+) -> _Lists:
+    """The lists of these terms of all parts, each term once, its documents in order."""
+    hashes = np.concatenate([part["hashes"][first:last] for part, (first, last) in zip(parts, ranges, strict=True)])
+    lengths: list[Array] = []
+    owners: list[Array] = []
+    codes: list[Array] = []
+    for part, (first, last), base, names in zip(parts, ranges, bases, renamed, strict=True):
+        starts = part["starts"][first : last + 1].astype(np.intp)
+        inside = slice(int(starts[0]), int(starts[-1]))
+        lengths.append(np.diff(starts))
+        owners.append(part["documents"][inside] + np.uint32(base))
+        codes.append(names[part["codes"][inside]])
+    moved, all_codes = np.concatenate(owners), np.concatenate(codes)
+    counts = np.concatenate(lengths)
+    by_hash = np.argsort(hashes, kind="stable")  # stable: lists of one term keep the order of the segments
+    sources = np.cumsum(counts) - counts
+    sizes = counts[by_hash]
+    gather = np.repeat(sources[by_hash] - (np.cumsum(sizes) - sizes), sizes)
+    gather += np.arange(len(gather))
+    moved, all_codes = moved[gather], all_codes[gather]
+    firsts = np.flatnonzero(_changes(hashes[by_hash]))
+    distinct = hashes[by_hash][firsts]
+    together = np.add.reduceat(sizes, firsts) if len(firsts) else sizes
+    if numbers is not None:
+        moved = numbers[moved]
+        order = np.lexsort((moved, np.repeat(np.arange(len(distinct)), together)))
+        moved, all_codes = moved[order], all_codes[order]
+    return _Lists(distinct, together, moved, all_codes)
 
 
 def without(segment: Segment, keys: Collection[int]) -> Built:
@@ -145,15 +203,29 @@ def without(segment: Segment, keys: Collection[int]) -> Built:
     owners = numbers[part["documents"][postings]]
     used, codes = np.unique(part["codes"][postings], return_inverse=True)
     pairs = part["pair_frequencies"][used], part["pair_lengths"][used]
-    return _assemble(part["keys"][kept], part["lengths"][kept], occurrences, owners, codes, pairs)
+    return _assemble(part["keys"][kept], part["lengths"][kept], *_listed(occurrences), owners, codes, pairs)
+
+
+def _listed(occurrences: Array) -> tuple[Array, Array]:
+    """Each of the sorted hashes of postings once, and where its postings begin; at last, where all end."""
+    first = np.flatnonzero(_changes(occurrences))
+    return occurrences[first], np.append(first, len(occurrences))
+
+
+def _code_type(pairs: tuple[Array, Array]) -> type[np.uint16 | np.uint32]:
+    return np.uint16 if len(pairs[0]) <= 1 << 16 else np.uint32
 
 
 def _assemble(
-    keys: Array, lengths: Array, occurrences: Array, owners: Array, codes: Array, pairs: tuple[Array, Array]
+    keys: Array,
+    lengths: Array,
+    hashes: Array,
+    starts: Array,
+    owners: Array,
+    codes: Array,
+    pairs: tuple[Array, Array],
 ) -> Built:
     """Header and arrays from postings that are sorted by hash, then by document."""
-    first = np.flatnonzero(_changes(occurrences))
-    starts = np.append(first, len(occurrences))
     header = {
         "kind": KIND,
         "format": FORMAT,
@@ -165,10 +237,10 @@ def _assemble(
     arrays: dict[str, Array] = {
         "keys": keys.astype(np.int64, copy=False),
         "lengths": lengths.astype(np.uint32, copy=False),
-        "hashes": occurrences[first],
-        "starts": starts.astype(np.uint32 if len(occurrences) < 1 << 32 else np.uint64),
+        "hashes": hashes,
+        "starts": starts.astype(np.uint32 if len(owners) < 1 << 32 else np.uint64),
         "documents": owners.astype(np.uint32, copy=False),
-        "codes": codes.astype(np.uint16 if len(pairs[0]) <= 1 << 16 else np.uint32),
+        "codes": codes.astype(_code_type(pairs), copy=False),
         "pair_frequencies": pairs[0].astype(np.uint16),
         "pair_lengths": pairs[1].astype(np.uint32),
     }
@@ -182,13 +254,13 @@ def _encode(frequencies: Array, lengths: Array) -> tuple[Array, tuple[Array, Arr
     return codes, _unpacked(distinct)
 
 
-def _merged_codes(parts: Sequence[Mapping[str, Array]]) -> tuple[Array, tuple[Array, Array]]:
+def _merged_pairs(parts: Sequence[Mapping[str, Array]]) -> tuple[list[Array], tuple[Array, Array]]:
+    """For each part the new codes of its own, and the table of pairs that they point into."""
     tables = [part["pair_frequencies"].astype(np.uint64) << np.uint64(32) | part["pair_lengths"] for part in parts]
     distinct, renamed = _distinct(np.concatenate(tables))
-    bases = np.cumsum([0] + [len(table) for table in tables])[:-1]
-    renamed = renamed.astype(np.uint32)
-    codes = [renamed[base:][part["codes"]] for part, base in zip(parts, bases, strict=True)]
-    return np.concatenate(codes), _unpacked(distinct)
+    pairs = _unpacked(distinct)
+    edges = np.cumsum([len(table) for table in tables])[:-1]
+    return np.split(renamed.astype(_code_type(pairs)), edges), pairs
 
 
 def _distinct(packed: Array) -> tuple[Array, Array]:

@@ -119,15 +119,16 @@ def merge(segments: Sequence[Segment]) -> Built:
     dimensions = segments[0].header["dimensions"]
     for segment in segments:
         _check(segment, dimensions)
-    keys, places = np.unique(np.concatenate([part.arrays["keys"] for part in segments]), return_index=True)
-    bases = np.cumsum([0] + [part.header["count"] for part in segments])[:-1]
-    rows = np.concatenate(
-        [
-            base + _rows_of(_part(segment), np.arange(segment.header["count"]))
-            for segment, base in zip(segments, bases, strict=True)
-        ]
-    )
-    return build(keys, np.concatenate([part.arrays["vectors"] for part in segments])[rows[places]])
+    joined = np.concatenate([segment.arrays["keys"] for segment in segments])
+    keys, firsts = np.unique(joined, return_index=True)
+    vectors = np.empty((len(keys), dimensions), dtype=np.float16)
+    base = 0
+    for segment in segments:  # one by one: no more than the new segment is in memory
+        end = base + segment.header["count"]
+        mine = np.flatnonzero((firsts >= base) & (firsts < end))
+        vectors[mine] = segment.arrays["vectors"][_rows_of(_part(segment), firsts[mine] - base)]
+        base = end
+    return build(keys, vectors)
 
 
 def without(segment: Segment, keys: Collection[int]) -> Built:

@@ -349,6 +349,22 @@ class _SegmentSource:
             at = int(hashes.searchsorted(value))
         return at if at < size and hashes[at] == value else None
 
+    def places_of(self, keys: Keys) -> Numbers:
+        """Where these keys stand, which lie between the first and the last; for one that is not here, any place.
+
+        Mostly few numbers are missing between the first key and another, and what stands as many places from the
+        first as there are numbers tells how few: a search in cold memory takes three times as long.
+        """
+        places: Numbers = keys - self.first_key
+        if self.gapless:
+            return places
+        np.minimum(places, self.count - 1, out=places)
+        places -= self.keys.take(places) - keys
+        np.maximum(places, 0, out=places)
+        if np.count_nonzero(self.keys.take(places) != keys):
+            places = self.keys.searchsorted(keys)
+        return places
+
     def contributions(self, codes: Array, weight: Weight, statistics: _Statistics) -> Scores:
         """Weighted impacts, through a table of all pairs that is kept for as long as the statistics stay.
 
@@ -420,6 +436,10 @@ class _TailSource:
         self._frequencies = frequencies
         self._lengths = lengths
         self._impacts: Scores | None = None
+
+    def places_of(self, keys: Keys) -> Numbers:
+        """As in a segment; where a removed key was given again, the later one counts."""
+        return self.keys.searchsorted(keys, side="right") - 1
 
     def contributions(self, codes: Array, weight: Weight, statistics: _Statistics) -> Scores:
         contributions: Scores = self.impacts(statistics).take(codes)
@@ -861,7 +881,7 @@ class TextIndex:
             table = plan.contributions(numbers)
         except IndexError as error:
             raise DamagedSegment(_DAMAGE) from error
-        if len(places) != len(keys) or not (places[1:] > places[:-1]).all():  # rarely
+        if len(places) < len(keys) or np.count_nonzero(places[1:] <= places[:-1]):  # rarely
             # Added: what the tail held before it came into a segment still has a number there, and adds nothing.
             found, table = table, np.zeros((len(query), len(keys)))
             np.add.at(table.T, places, found.T)
@@ -925,7 +945,7 @@ class TextIndex:
                 terms.append((asked == SILENT, -weight, hashes[row], term))
         terms.sort()
         average = total_length / documents if total_length else 1.0
-        heard = sum([not silent for silent, *_ in terms])
+        heard = sum([not entry[0] for entry in terms])
         return _Plan(
             [*self._segments, tail] if tail.count else self._segments,
             [entry[-1] for entry in terms],
@@ -1004,13 +1024,10 @@ class _Plan:
             if first == last:
                 continue
             here, inside = np.arange(first, last), keys[first:last]
-            if source.gapless:
-                found = inside - source.first_key
-            else:
-                # The right side: where a tail was given a removed key again, the later one counts.
-                found = source.keys.searchsorted(inside, side="right") - 1
+            found = source.places_of(inside)
+            if not source.gapless:
                 known = source.keys.take(found) == inside
-                if not known.all():
+                if np.count_nonzero(known) < len(known):
                     here, found = here[known], found[known]
             numbers.append(found + base)
             places.append(here)

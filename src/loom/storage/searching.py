@@ -255,7 +255,7 @@ class Searcher:
             count += int(limit * min(_MOST_DERIVED, 2 * index.derived / others))
         keys, scores = nominate(connection, index, count, None)
         if not wanted.narrows:
-            gone = _kept_out(connection, keys, wanted.derived is False and index.derived > 0)
+            gone = _kept_out(connection, keys, wanted.derived is False)
             if not gone:  # mostly
                 return dict(zip(keys[:limit].tolist(), scores[:limit].tolist(), strict=True))
             kept = set(keys.tolist()) - gone

@@ -207,7 +207,7 @@ def test_postings_that_point_outside_are_refused(
         KERNELS.add(given, np.zeros(3))
     if documents == [0, 1, 2]:  # looking up reads no document but those that are wanted
         with pytest.raises(IndexError):
-            KERNELS.look_up(given, np.array([0, 1, 2], dtype=np.uint32), np.zeros(3), 0)
+            KERNELS.look_up(given, np.arange(3), np.zeros(3), 0)
 
 
 @needs_kernels
@@ -221,6 +221,19 @@ def test_the_sum_at_a_place_is_the_one_that_sorting_finds(sums: list[float], lim
 
 
 @needs_kernels
+@given(
+    sums=st.lists(st.sampled_from([-math.inf, 0.0, 0.5, 2.0]) | st.floats(0.0, 9.0), max_size=300),
+    limit=st.integers(1, 400),
+)
+def test_the_best_sums_are_taken_with_their_ties_and_none_is_left(sums: list[float], limit: int) -> None:
+    assert KERNELS is not None
+    given = np.array(sums, dtype=np.float64)
+    expected = KERNELS.select(given, KERNELS.threshold(given, limit))
+    assert_same_bits(KERNELS.take(given, limit), expected)
+    assert not given.any()
+
+
+@needs_kernels
 def test_more_documents_of_one_score_than_expected_are_all_selected() -> None:
     assert KERNELS is not None
     sums = np.zeros(9_001)
@@ -228,6 +241,7 @@ def test_more_documents_of_one_score_than_expected_are_all_selected() -> None:
     places, chosen = KERNELS.select(sums, KERNELS.threshold(sums, 10))
     assert places.tolist() == list(range(0, 9_001, 3))
     assert (chosen == 2.5).all()
+    assert_same_bits(KERNELS.take(sums.copy(), 10), (places, chosen))
     assert KERNELS.threshold(sums, 3_002) == 0.0
     assert KERNELS.threshold(sums, 2**62) == 0.0
 

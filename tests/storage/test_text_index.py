@@ -253,6 +253,24 @@ def test_common_lists_that_are_kept_in_a_second_form_change_no_score(
                 assert index.score(query, keys).tolist() == [scores.get(key, 0.0) for key in keys.tolist()]
 
 
+def test_a_query_that_was_prepared_outlives_the_second_form_of_its_lists(
+    monkeypatch: pytest.MonkeyPatch, large: Corpus
+) -> None:
+    monkeypatch.setattr(text_index, "_RANKS_FROM", 1_000)
+    monkeypatch.setattr(text_index, "_FEWEST_RANKS", 1)
+    monkeypatch.setattr(text_index, "_RANK_BYTES", 2 * 12 * (len(large) // 64 + 3))
+    index = TextIndex(*divided(large, (1, 0)))
+    common = [term for term, _ in Counter(term for terms in large.values() for term in set(terms)).most_common(12)]
+    first, second = (dict.fromkeys(half, 1.0) for half in (common[:2], common[2:]))
+    keys = keys_of(large)
+    for _ in range(2):
+        index.score(first, keys)
+    expected = index.contributions(first, keys)[0].tolist()
+    for _ in range(4):  # no room for all of these, so that places are given anew
+        index.score(second, keys)
+    assert index.contributions(first, keys)[0].tolist() == expected
+
+
 @pytest.mark.parametrize("size", [1, 30, 1_200, 2_000])
 def test_among_is_exact_for_small_and_large_subsets_and_beyond_the_budget(
     large: Corpus,

@@ -12,9 +12,6 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
 from loom.storage.base import Filter
 from loom.storage.counting import TOKENS
 from loom.storage.filters import admitted, conditions
@@ -109,19 +106,19 @@ class Conversation:
 
     def _beside(self, seed: Facts, known: Mapping[int, Facts], step: int) -> Iterable[Facts]:
         """The records before a seed, or after it, nearest first."""
+        number, session, *_ = seed
         found: list[Facts] = []
-        for number in range(seed.seq + step, seed.seq + step * (_NEARBY + 1), step):
-            one = known.get(number)
-            if one is not None and one.session == seed.session:
+        for other in range(number + step, number + step * (_NEARBY + 1), step):
+            one = known.get(other)
+            if one is not None and one.session == session:
                 found.append(one)
                 if len(found) == self._reach:
                     return found
         return self._read(seed, before=step < 0)
 
     def _read_all(self, keys: list[int]) -> dict[int, Facts]:
-        query = f"{_FACTS_OF} WHERE {self._where}"
-        rows = self._connection.execute(query, (str(keys), *self._values)).fetchall()
-        return {row[0]: one for row, one in zip(rows, map(_facts, rows), strict=True)}
+        rows = self._connection.execute(f"{_FACTS_OF} WHERE {self._where}", (str(keys), *self._values)).fetchall()
+        return {one[0]: one for one in map(_facts, rows)}
 
     def _read(self, seed: Facts, before: bool) -> Iterable[Facts]:
         if seed.session is not None:
@@ -154,11 +151,13 @@ class Conversation:
 
 def _closeness(one: Facts, after: Facts) -> float:
     """How much a record has to do with the one that was written after it in the same session, 0 to 1."""
-    pause = abs(after.created_at - one.created_at)
-    same_speaker = one.role == after.role and one.name == after.name
-    is_named = bool(one.role or one.name)
-    if one.session is None:
-        is_dialogue = not same_speaker and is_named and bool(after.role or after.name)
+    _, session, role, name, _, _, earlier = one
+    _, _, next_role, next_name, _, _, later = after
+    pause = abs(later - earlier)
+    same_speaker = role == next_role and name == next_name
+    is_named = bool(role or name)
+    if session is None:
+        is_dialogue = not same_speaker and is_named and bool(next_role or next_name)
         return 1.0 if is_dialogue and pause <= _LONGEST_BREAK_US else 0.0
     if pause > _LONGEST_PAUSE_US:
         return 0.0
@@ -167,25 +166,24 @@ def _closeness(one: Facts, after: Facts) -> float:
     return _MONOLOGUE if is_named else _NOBODY
 
 
-def conversations_of(sessions: Sequence[int | None], created_at: npt.NDArray[np.int64]) -> npt.NDArray[np.intp]:
+def conversations_of(sessions: Sequence[int | None], created_at: Sequence[int]) -> list[int]:
     """The numbers of the conversations of records in the order of the log; -1 for one that is alone in its own."""
-    known = np.array([session or 0 for session in sessions], dtype=np.int64)
-    order = known.argsort(kind="stable")
-    of, moments = known[order], created_at[order]
-    places = np.zeros(len(order), dtype=np.intp)
-    begins = (of[1:] != of[:-1]) | (np.abs(moments[1:] - moments[:-1]) > _LONGEST_PAUSE_US)
-    begins.cumsum(out=places[1:])
-    alone = (np.bincount(places)[places] < 2) | (of == 0)
-    places[alone] = -1
-    numbers = np.empty_like(places)
-    numbers[order] = places
+    numbers = [-1] * len(sessions)
+    latest: dict[int, int] = {}  # the place of the record that came last in each session
+    for place, session in enumerate(sessions):
+        if not session:
+            continue
+        before = latest.get(session)
+        latest[session] = place
+        if before is not None and abs(created_at[place] - created_at[before]) <= _LONGEST_PAUSE_US:
+            if numbers[before] < 0:
+                numbers[before] = before
+            numbers[place] = numbers[before]
     return numbers
 
 
-def speakers_of(names: Sequence[str | None]) -> npt.NDArray[np.intp]:
+def speakers_of(names: Sequence[str | None]) -> list[int]:
     """The numbers of the speakers of several of these records; -1 for the others."""
     counts = Counter(filter(None, names))
-    if not counts:
-        return np.full(len(names), -1, dtype=np.intp)
     numbers = {name: number for number, name in enumerate(counts) if counts[name] > 1}
-    return np.array([numbers.get(name or "", -1) for name in names], dtype=np.intp)
+    return [numbers.get(name or "", -1) for name in names]

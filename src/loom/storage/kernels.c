@@ -14,7 +14,7 @@
 #define OUTSIDE (-1)
 
 /* Goes up with every change of a function's parameters or results. kernels.py takes no library of another version. */
-#define VERSION 2
+#define VERSION 3
 
 int64_t loom_version(void)
 {
@@ -122,6 +122,16 @@ static inline uint64_t code_at(const source *own, int64_t place)
     }
 }
 
+/* A heap has its smallest on top. */
+static void sift_up(double *heap, int64_t at, double value)
+{
+    while (at > 0 && heap[(at - 1) / 2] > value) {
+        heap[at] = heap[(at - 1) / 2];
+        at = (at - 1) / 2;
+    }
+    heap[at] = value;
+}
+
 static void sift_down(double *heap, int64_t size, double value)
 {
     int64_t at = 0;
@@ -157,13 +167,8 @@ BODY double threshold_body(const double *sums, int64_t size, int64_t limit, doub
             const double value = sums[i];
             if (!(value > lowest))
                 continue;
-            if (filled < limit) { /* a heap from the first on, its smallest on top */
-                int64_t at = filled++;
-                while (at > 0 && heap[(at - 1) / 2] > value) {
-                    heap[at] = heap[(at - 1) / 2];
-                    at = (at - 1) / 2;
-                }
-                heap[at] = value;
+            if (filled < limit) {
+                sift_up(heap, filled++, value);
                 if (filled == limit)
                     lowest = heap[0];
             } else {
@@ -208,6 +213,59 @@ IN_EACH_WIDTH(int64_t, select,
               (const double *sums, int64_t size, double lowest, int64_t *places, double *chosen, int64_t room),
               (sums, size, lowest, places, chosen, room))
 
+#define GROUP 64
+
+/* As `threshold` and then `select`; leaves all sums zero where there was room, and as they are where not. `highest` has
+ * room for one of each GROUP sums.
+ *
+ * Each of the best groups has a sum of at least the lowest of their highest, so few groups need a second look. */
+BODY int64_t take_body(double *sums, int64_t size, int64_t limit, double *highest, double *heap, int64_t *places,
+                       double *chosen, int64_t room)
+{
+    typedef int64_t __attribute__((may_alias)) bits;
+    const bits *as_bits = (const bits *)sums; /* above zero, these have the order of the numbers, and wide maxima */
+    const int64_t groups = (size + GROUP - 1) / GROUP;
+    for (int64_t group = 0; group < groups; group++) {
+        const int64_t end = (group + 1) * GROUP < size ? (group + 1) * GROUP : size;
+        int64_t most = 0;
+        for (int64_t i = group * GROUP; i < end; i++)
+            most = as_bits[i] > most ? as_bits[i] : most;
+        memcpy(highest + group, &most, sizeof most);
+    }
+    const double reached = threshold_body(highest, groups, limit, heap);
+    const double least = reached > 0.0 ? reached : DBL_TRUE_MIN;
+    int64_t found = 0, kept = 0;
+    for (int64_t group = 0; group < groups; group++) {
+        if (highest[group] < least)
+            continue;
+        const int64_t end = (group + 1) * GROUP < size ? (group + 1) * GROUP : size;
+        for (int64_t i = group * GROUP; i < end; i++) {
+            if (sums[i] < least)
+                continue;
+            if (found < room) {
+                places[found] = i;
+                chosen[found] = sums[i];
+            }
+            found++;
+        }
+    }
+    if (found > room)
+        return found;
+    memset(sums, 0, (size_t)size * sizeof *sums);
+    const double lowest = threshold_body(chosen, found, limit, heap);
+    for (int64_t i = 0; i < found; i++)
+        if (chosen[i] >= lowest) {
+            places[kept] = places[i];
+            chosen[kept++] = chosen[i];
+        }
+    return kept;
+}
+
+IN_EACH_WIDTH(int64_t, take,
+              (double *sums, int64_t size, int64_t limit, double *highest, double *heap, int64_t *places,
+               double *chosen, int64_t room),
+              (sums, size, limit, highest, heap, places, chosen, room))
+
 /* The place of a document in a list, or -1. `*low` and `*from` move up to where the next one can be: the documents of
  * the list from `*low` on are at least `*from`, and below `end`. They are spread about evenly, so the search begins
  * where that puts the document: it touches a page or two of a list that is not in memory, where halving touches one
@@ -248,10 +306,10 @@ static inline int64_t place_of(const uint32_t *documents, int64_t last, int64_t 
     return below < last && documents[below] == wanted ? below : -1;
 }
 
-/* What each list contributes to each of some documents (ascending, numbered within their source), added to its row of
- * a table whose rows are `stride` apart. With `stride` 0 all are added up, document by document. */
+/* What each list contributes to each of some documents (ascending), added to its row of a table whose rows are
+ * `stride` apart. With `stride` 0 all are added up, document by document. */
 int64_t loom_look_up(const source *sources, const list *lists, const double *weights, int64_t count,
-                     const uint32_t *wanted, int64_t documents, double *values, int64_t stride)
+                     const int64_t *wanted, int64_t documents, double *values, int64_t stride)
 {
     for (int64_t number = 0; number < count; number++) {
         const list *one = lists + number;
@@ -259,11 +317,13 @@ int64_t loom_look_up(const source *sources, const list *lists, const double *wei
         const uint64_t *bits = own->bits + one->slot * own->width;
         const uint32_t *before = own->before + one->slot * own->width;
         double *row = values + one->row * stride;
-        int64_t low = one->first, from = 0;
+        int64_t low = one->first, from = 0, i = 0;
         if (lies_outside(own, one))
             return OUTSIDE;
-        for (int64_t i = 0; i < documents; i++) {
-            const uint32_t document = wanted[i];
+        while (i < documents && wanted[i] < own->base)
+            i++;
+        for (; i < documents && wanted[i] - own->base < own->documents_end; i++) {
+            const uint32_t document = (uint32_t)(wanted[i] - own->base);
             int64_t place;
             if (one->slot < 0) {
                 place = place_of(own->documents, one->last, own->documents_end, document, &low, &from);

@@ -20,7 +20,7 @@ import numpy.typing as npt
 __all__ = ["KERNELS", "LIBRARY", "SOURCE", "Kernels", "Lists", "Looks", "address", "load"]
 
 LIBRARY: Final = Path(__file__).with_name("_kernels.so")
-_VERSION = 2
+_VERSION = 3
 
 SOURCE = struct.Struct("@5P6q")
 """A source of posting lists: the addresses of its documents, codes and impacts, and of the bits and counts of lists
@@ -37,6 +37,10 @@ class Lists(NamedTuple):
     held: Any
     """The arrays that the sources point to."""
 
+    def first(self, count: int) -> Lists:
+        """No more than so many of them."""
+        return self if count >= len(self.weights) else self._replace(weights=self.weights[:count])
+
 
 _Counts = npt.NDArray[np.uint32]
 _Floats = npt.NDArray[np.float32]
@@ -46,6 +50,7 @@ _Numbers = npt.NDArray[np.intp]
 _Words = npt.NDArray[np.uint64]
 
 _ROOM = 1_024
+_GROUP = 64  # as in kernels.c
 _LOOKS = struct.Struct("@3q2d")
 
 
@@ -81,6 +86,7 @@ class Kernels:
         self._threshold = function("threshold", ctypes.c_double, pointer, number, number, pointer)
         self._select = function("select", number, pointer, number, ctypes.c_double, pointer, pointer, number)
         self._look_up = function("look_up", number, *lists, pointer, number, pointer, number)
+        self._take = function("take", number, pointer, number, number, *[pointer] * 4, number)
         self._rows_by_code = function(
             "rows_by_code",
             number,
@@ -120,8 +126,25 @@ class Kernels:
             found = self._select(address(sums), len(sums), lowest, address(places), address(chosen), room)
         return places[:found], chosen[:found]
 
-    def look_up(self, lists: Lists, wanted: _Counts, values: _Doubles, stride: int) -> None:
-        """Add what each list contributes to each of the wanted documents (ascending, numbered within their source).
+    def take(self, sums: _Doubles, limit: int) -> tuple[_Numbers, _Doubles]:
+        """The places, ascending, and the values of the `limit` highest sums above zero, ties with the last included.
+
+        All sums are zero after that.
+        """
+        size, found = len(sums), _ROOM
+        limit, groups = min(limit, size), -(-size // _GROUP)
+        room = 0
+        while found > room:
+            room = found
+            space = np.empty(groups + limit + 2 * room)
+            highest = address(space)
+            heap = highest + 8 * groups
+            places = heap + 8 * limit
+            found = self._take(address(sums), size, limit, highest, heap, places, places + 8 * room, room)
+        return space[-2 * room :][:found].view(np.intp), space[-room:][:found]
+
+    def look_up(self, lists: Lists, wanted: _Numbers, values: _Doubles, stride: int) -> None:
+        """Add what each list contributes to each of the wanted documents (ascending).
 
         `values` begins where the first document's column of the first row does; rows are `stride` apart.
         """

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -120,14 +120,13 @@ class Searcher:
             passed: dict[int, float] = {}
             if query:
                 by_words = self._admitted(connection, index, limit, wanted, self._by_words(query), passed)
-            nominated = dict.fromkeys(by_words, Nominated.WORDS)
-            for key in by_meaning:
-                nominated[key] = nominated.get(key, Nominated(0)) | Nominated.MEANING
+            nominated: dict[int, int] = {}
+            _nominate(nominated, by_words, Nominated.WORDS)
+            _nominate(nominated, by_meaning, Nominated.MEANING)
             names = NamesRead(connection, wanted) if probe.links and has_names(index, wanted) else None
             if names is not None and probe.words:
                 by_names = self._admitted(connection, index, limit, wanted, self._by_names(probe.words, names))
-                for key in by_names:
-                    nominated[key] = nominated.get(key, Nominated(0)) | Nominated.NAMES
+                _nominate(nominated, by_names, Nominated.NAMES)
                 by_words = _together(by_words, by_names)
             seeds = _seeds(by_words, by_meaning, probe.seeds)
             conversation = Conversation(connection, wanted, self._number, probe.reach)
@@ -147,18 +146,16 @@ class Searcher:
             if links and names is not None:
                 linking.append(self._by_names(links, names))
             for nominate in linking:
-                for key in self._admitted(connection, index, max(1, limit // 4), wanted, nominate):
-                    nominated[key] = nominated.get(key, Nominated(0)) | Nominated.LINKS
+                linked = self._admitted(connection, index, max(1, limit // 4), wanted, nominate)
+                _nominate(nominated, linked, Nominated.LINKS)
             facts = conversation.look_around(seeds, nominated)
             strangers = [key for key in conversation.facts if key not in nominated]
-            kept = conversation.admitted(strangers)
-            for key in strangers:
-                nominated[key] = Nominated.CONTEXT if key in kept else Nominated(0)
+            nominated.update(dict.fromkeys(strangers, 0))
+            _nominate(nominated, conversation.admitted(strangers), Nominated.CONTEXT)
             if probe.links and len(nominated) < limit:  # words and meaning leave room: their sessions fill it
                 members = conversation.of_sessions(sources, limit - len(nominated))
                 facts |= members
-                for key in conversation.admitted(list(members)):
-                    nominated[key] = nominated.get(key, Nominated(0)) | Nominated.LINKS
+                _nominate(nominated, conversation.admitted(list(members)), Nominated.LINKS)
             found = self._collected(index, probe, query, synonyms, links, nominated, facts, conversation, passed)
             return found if names is None else with_names(index, names, probe.words, links, found)
 
@@ -185,8 +182,8 @@ class Searcher:
         if probe.vector is not None and (vectors := self._vectors_for(index, probe.vector)) is not None:
             having, cosines = vectors.score(probe.vector, keys)
             meaning[keys.searchsorted(having)] = cosines
-        known = [facts[key] for key in listed]
-        created_at = np.array([one.created_at for one in known], dtype=np.int64)
+        columns = zip(*[facts[key] for key in listed], strict=True) if listed else [()] * len(Facts._fields)
+        _, sessions, _, names, importance, tokens, created_at = columns
         places = {key: place for place, key in enumerate(listed)}
         following = np.full(len(keys), -1, dtype=np.intp)
         closeness = np.zeros(len(keys))
@@ -195,7 +192,7 @@ class Searcher:
                 following[places[key]], closeness[places[key]] = places[after], close
         return Candidates(
             keys=keys,
-            nominated=np.array([int(nominated[key]) for key in listed], dtype=np.uint8),
+            nominated=np.array([nominated[key] for key in listed], dtype=np.uint8),
             words=table[:split],
             weights=weights[:split],
             frequencies=frequencies[:split],
@@ -209,11 +206,11 @@ class Searcher:
             links=index.text.contributions(links, keys)[0] if links else np.zeros((0, len(keys))),
             following=following,
             closeness=closeness,
-            sessions=conversations_of([one.session for one in known], created_at),
-            speakers=speakers_of([one.name for one in known]),
-            created_at=created_at,
-            tokens=np.array([one.tokens for one in known], dtype=np.int64),
-            importance=np.array([one.importance for one in known]),
+            sessions=np.array(conversations_of(sessions, created_at), dtype=np.intp),
+            speakers=np.array(speakers_of(names), dtype=np.intp),
+            created_at=np.array(created_at, dtype=np.int64),
+            tokens=np.array(tokens, dtype=np.int64),
+            importance=np.array(importance, dtype=np.float64),
             passed_over=passed,
         )
 
@@ -332,6 +329,13 @@ class Searcher:
                         projector.extend(kind)
             except (LeaseLost, StaleProjection):
                 return  # somebody else is at it: the caller looks again
+
+
+def _nominate(nominated: dict[int, int], keys: Iterable[int], by: Nominated) -> None:
+    """Note what brings these. As plain numbers: a flag takes two microseconds to join another."""
+    more = int(by)
+    for key in keys:
+        nominated[key] = nominated.get(key, 0) | more
 
 
 def _seeds(by_words: Mapping[int, float], by_meaning: Mapping[int, float], limit: int) -> list[int]:

@@ -14,9 +14,9 @@ from array import array
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from hashlib import blake2b
-from itertools import count, pairwise, repeat
+from itertools import count, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -421,6 +421,22 @@ class _SegmentSource:
             at = int(hashes.searchsorted(value))
         return at if at < size and hashes[at] == value else None
 
+    def places_of(self, keys: Keys) -> Numbers:
+        """Where these keys stand, which lie between the first and the last; for one that is not here, any place.
+
+        Mostly few numbers are missing between the first key and another, and what stands as many places from the
+        first as there are numbers tells how few: a search in cold memory takes three times as long.
+        """
+        places: Numbers = keys - self.first_key
+        if self.gapless:
+            return places
+        np.minimum(places, self.count - 1, out=places)
+        places -= self.keys.take(places) - keys
+        np.maximum(places, 0, out=places)
+        if np.count_nonzero(self.keys.take(places) != keys):
+            places = self.keys.searchsorted(keys)
+        return places
+
     def contributions(self, codes: Array, weight: Weight, statistics: _Statistics) -> Scores:
         """Weighted impacts, through a table of all pairs that is kept for as long as the statistics stay.
 
@@ -493,6 +509,10 @@ class _TailSource:
         self._lengths = lengths
         self._impacts: Scores | None = None
 
+    def places_of(self, keys: Keys) -> Numbers:
+        """As in a segment; where a removed key was given again, the later one counts."""
+        return self.keys.searchsorted(keys, side="right") - 1
+
     def contributions(self, codes: Array, weight: Weight, statistics: _Statistics) -> Scores:
         contributions: Scores = self.impacts(statistics).take(codes)
         contributions *= weight
@@ -505,6 +525,8 @@ class _TailSource:
 
 
 _Source = _SegmentSource | _TailSource
+_NONE = np.empty(0, dtype=np.uint32)
+_NO_TAIL = _TailSource(0, 0, np.empty(0, dtype=np.int64), _NONE, _NONE, _NONE, _NONE, [])
 
 
 class _Ranks:
@@ -512,7 +534,8 @@ class _Ranks:
 
     A look into a list is a search in cold memory, 100 to 190 ns; here it takes 20. A bit for each document,
     and for each 64 of them how many come before. A common term comes up in many questions, so it gets this form
-    from the second one on, while there is room: making it costs less than reading the list.
+    from the second one on, while there is room: making it costs less than reading the list. A number given out holds
+    for as long as the arrays of that time do.
     """
 
     __slots__ = ("_before", "_bits", "_least", "_met", "_refused", "_size", "_slots", "_width", "places")
@@ -528,15 +551,20 @@ class _Ranks:
         self._before: Array | None = None
         self.places = 0, 0, self._width  # where these two lie, and how many words a list has there
 
-    def slots(self, documents: Array, lists: Iterable[_List], question: int) -> list[int]:
-        """The numbers under which these lists are kept here, -1 for one that is not."""
+    @property
+    def arrays(self) -> tuple[Array | None, Array | None]:
+        """What the numbers of now point into."""
+        return self._bits, self._before
+
+    def make_room(self) -> None:
+        """Start over if many lists found no room: now and then that is cheaper than any order of use."""
         if self._refused >= 4 * self._size:
-            # Starting over now and then is cheaper than any order of use. Here only: the numbers given out hold.
             self._slots.clear()
             self._refused = 0
-        return [self._slot(documents, first, last, question) for _, first, last in lists]
+            self._bits = self._before = None
 
-    def _slot(self, documents: Array, first: int, last: int, question: int) -> int:
+    def slot(self, documents: Array, first: int, last: int, question: int) -> int:
+        """The number under which a list is kept here, -1 where it is not."""
         slot = self._slots.get((first, last))
         if slot is not None:
             return slot
@@ -606,6 +634,7 @@ class _Pending(NamedTuple):
 
     weight: float
     lists: list[_List]
+    row: int = 0
 
 
 class _Bounds(NamedTuple):
@@ -616,9 +645,10 @@ class _Bounds(NamedTuple):
 
 
 class _Term(NamedTuple):
-    """A query term that some document has: its weight with the idf, and the most it can add to a score."""
+    """A query term that some document has: its place there, its weight with the idf, the most it adds to a score."""
 
     name: str
+    row: int
     weight: float
     frequency: int
     bound: float
@@ -722,6 +752,8 @@ class TextTail:
     def view(self, hashes: Sequence[int]) -> _TailSource:
         """Of one moment: the statistics, the keys and, for each of the terms that is here, its postings."""
         with self._lock:
+            if not self._keys:  # mostly, at rest
+                return _NO_TAIL
             documents, total_length = len(self._documents), self._total_length
             keys: Keys = np.array(self._keys, dtype=np.int64)
             here: list[tuple[int, array[int]]] = []
@@ -730,8 +762,7 @@ class TextTail:
                 if posting is not None:
                     here.append((place, array("Q", (posting,)) if isinstance(posting, int) else posting))
             if not here:
-                none = np.empty(0, dtype=np.uint32)
-                return _TailSource(documents, total_length, keys, none, none, none, none, [])
+                return _TailSource(documents, total_length, keys, _NONE, _NONE, _NONE, _NONE, [])
             # A copy: an array that lends its buffer cannot grow, and `add` would fail.
             joined = np.frombuffer(b"".join([found for _, found in here]), dtype=np.uint64)
             sizes = [len(found) for _, found in here]
@@ -887,7 +918,7 @@ class TextIndex:
                 exact = plan.documents <= self._exact_documents or plan.postings <= self._postings_budget
                 bounds = None if exact else _Bounds(self._postings_budget, self._shortlist)
                 return plan.search(limit, None, bounds)
-            chosen = plan.numbers(among)
+            chosen, _ = plan.find(among)
             # One look into a list costs about as much as reading eight of its entries, and most of these
             # need not be read.
             if len(chosen) <= 1_024 or 4 * len(chosen) * len(plan.terms) <= plan.postings:
@@ -902,8 +933,8 @@ class TextIndex:
         scores = np.zeros(len(distinct))
         try:
             plan = self._plan(query, k1, b)
-            numbers = plan.numbers(distinct)
-            scores[distinct.searchsorted(plan.keys(numbers))] = plan.scores(numbers)
+            numbers, here = plan.find(distinct)
+            scores[here] = plan.scores(numbers)
         except IndexError as error:
             raise DamagedSegment(_DAMAGE) from error
         return scores[places]
@@ -916,23 +947,17 @@ class TextIndex:
         Beside it what each term adds to a document of average length that holds it once, and in how many documents
         it stands. Rows and terms follow the query.
         """
-        table = np.zeros((len(query), len(keys)))
-        frequencies = np.zeros(len(query), dtype=np.intp)
-        rows = {name: row for row, name in enumerate(query)}
         try:
             plan = self._plan(query, k1, b)
-            numbers = plan.numbers(keys)
-            places = keys.searchsorted(plan.keys(numbers))
-            chosen = [rows[term.name] for term in plan.asked]
-            if chosen and len(places) == len(keys) and (places[1:] > places[:-1]).all():  # mostly
-                table[chosen] = plan.contributions(numbers)
-            elif chosen:
-                # Added: what the tail held before it came into a segment still has a number there, and adds nothing.
-                np.add.at(table, np.ix_(np.array(chosen), places), plan.contributions(numbers))
+            numbers, places = plan.find(keys)
+            table = plan.contributions(numbers)
         except IndexError as error:
             raise DamagedSegment(_DAMAGE) from error
-        frequencies[chosen] = [term.frequency for term in plan.asked]
-        return table, np.array(plan.weights), frequencies
+        if len(places) < len(keys) or np.count_nonzero(places[1:] <= places[:-1]):  # rarely
+            # Added: what the tail held before it came into a segment still has a number there, and adds nothing.
+            found, table = table, np.zeros((len(query), len(keys)))
+            np.add.at(table.T, places, found.T)
+        return table, np.array(plan.weights), np.array(plan.frequencies, dtype=np.intp)
 
     def frequencies(self, names: Sequence[str]) -> list[int]:
         """In how many documents each of these terms stands."""
@@ -971,31 +996,37 @@ class TextIndex:
         hashes = [term_hash(term) for term in query]
         tail = self._tail.view(hashes)
         lists: list[list[_List]] = [[] for _ in hashes]
+        frequencies = [0] * len(hashes)
         for number, source in enumerate(self._segments):
             for place, first, last in source.postings(hashes):
                 lists[place].append((number, first, last))
+                frequencies[place] += last - first
         for place, first, last in tail.lists:
             lists[place].append((len(self._segments), first, last))
+            frequencies[place] += last - first
         documents = self._segment_documents + tail.held
         total_length = self._segment_length + tail.total_length
-        terms: list[tuple[bool, float, int, _Term]] = []
         weights: list[float] = []
-        for name, hashed, asked, found in zip(query, hashes, query.values(), lists, strict=True):
-            frequency = sum([last - first for _, first, last in found])
+        terms: list[tuple[bool, float, int, _Term]] = []
+        for row, (name, asked) in enumerate(query.items()):
+            frequency, found = frequencies[row], lists[row]
             weight = asked * math.log(1.0 + (documents - frequency + 0.5) / (frequency + 0.5))
             weights.append(weight)
             if found:
-                term = _Term(name, weight, frequency, weight * (k1 + 1.0), found)
-                terms.append((asked == SILENT, -weight, hashed, term))
-        terms.sort(key=_by_weight)
+                term = _Term(name, row, weight, frequency, weight * (k1 + 1.0), found)
+                terms.append((asked == SILENT, -weight, hashes[row], term))
+        terms.sort()
         average = total_length / documents if total_length else 1.0
-        heard = sum(not entry[0] for entry in terms)
-        found_terms = [entry[-1] for entry in terms]
-        return _Plan([*self._segments, tail], found_terms, heard, documents, _Statistics(average, k1, b), weights)
-
-
-def _by_weight(entry: tuple[bool, float, int, _Term]) -> tuple[bool, float, int]:
-    return entry[:3]
+        heard = sum([not entry[0] for entry in terms])
+        return _Plan(
+            [*self._segments, tail] if tail.count else self._segments,
+            [entry[-1] for entry in terms],
+            heard,
+            documents,
+            _Statistics(average, k1, b),
+            weights,
+            frequencies,
+        )
 
 
 def _packed(source: _Source, base: int, impacts: Scores) -> bytes:
@@ -1024,42 +1055,57 @@ class _Plan:
         documents: int,
         statistics: _Statistics,
         weights: list[float],
+        frequencies: list[int],
     ) -> None:
-        self.weights = weights  # of all terms that are asked for, with the idf, in the order of the query
-        self.asked = asked
-        self.terms = terms = asked[:heard] or asked
+        # Of all terms that the query gives, in its order: the weights with the idf, and how many documents have them.
+        self.weights = weights
+        self.frequencies = frequencies
+        self.terms = asked[:heard] or asked
         self.documents = documents
-        self.postings = sum([term.frequency for term in terms])
-        self._unread = [_Pending(term.weight, term.lists) for term in terms]
+        self.postings = sum([term.frequency for term in self.terms])
+        self._asked = asked
         self._sources = sources
         self._statistics = statistics
         self._question = next(_questions)
         self._bases = [0]
         for source in sources:
             self._bases.append(self._bases[-1] + source.count)
-        # rest[i]: the most that the terms from i on can add to a score.
-        self._rest = [0.0] * (len(terms) + 1)
-        for i in range(len(terms) - 1, -1, -1):
-            self._rest[i] = self._rest[i + 1] + terms[i].bound * (1.0 + _SLACK)
+
+    @cached_property
+    def _unread(self) -> list[_Pending]:
+        return [_Pending(term.weight, term.lists) for term in self.terms]
+
+    @cached_property
+    def _rest(self) -> list[float]:
+        """The most that the terms from each one on can add to a score."""
+        rest = [0.0]
+        for term in reversed(self.terms):
+            rest.append(rest[-1] + term.bound * (1.0 + _SLACK))
+        return rest[::-1]
 
     # Keys and numbers
 
-    def numbers(self, keys: Keys) -> Numbers:
-        """The numbers of the documents among these ascending keys, ascending."""
-        found: list[Numbers] = []
+    def find(self, keys: Keys) -> tuple[Numbers, Numbers]:
+        """The numbers of the documents among these ascending keys, ascending, and the places of their keys."""
+        numbers: list[Numbers] = []
+        places: list[Numbers] = []
         for base, source in zip(self._bases, self._sources, strict=False):
             if not source.count:
                 continue
-            inside = keys[keys.searchsorted(source.first_key) : keys.searchsorted(source.last_key, side="right")]
-            if not len(inside):
+            first, last = keys.searchsorted((source.first_key, source.last_key + 1)).tolist()
+            if first == last:
                 continue
-            if source.gapless:
-                found.append(inside + (base - source.first_key))
-                continue
-            # The right side: where a tail was given a removed key again, the later one counts.
-            places = source.keys.searchsorted(inside, side="right") - 1
-            found.append(places[source.keys[places] == inside] + base)
-        return np.concatenate(found) if found else np.empty(0, dtype=np.intp)
+            here, inside = np.arange(first, last), keys[first:last]
+            found = source.places_of(inside)
+            if not source.gapless:
+                known = source.keys.take(found) == inside
+                if np.count_nonzero(known) < len(known):
+                    here, found = here[known], found[known]
+            numbers.append(found + base)
+            places.append(here)
+        if not numbers:
+            return np.empty(0, dtype=np.intp), np.empty(0, dtype=np.intp)
+        return np.concatenate(numbers), np.concatenate(places)
 
     def keys(self, numbers: Numbers) -> Keys:
         """The keys of the documents with these ascending numbers."""
@@ -1088,14 +1134,14 @@ class _Plan:
         Looks the documents up in all lists of a source at once: of the ten numpy calls that a list would take,
         one is left.
         """
+        if KERNELS is not None:
+            KERNELS.look_up(self._lists(pending, as_bits=True), numbers, scores, 0)
+            return
         for i, begin, end in self._split(numbers):
-            spans = [(weight, entry) for weight, lists in pending for entry in lists if entry[0] == i]
+            spans = [(term.weight, entry) for term in pending for entry in term.lists if entry[0] == i]
             if not spans:
                 continue
             wanted = (numbers[begin:end] - self._bases[i]).astype(np.uint32)
-            if KERNELS is not None:
-                KERNELS.look_up(self._lists_of(i, spans, repeat(0)), wanted, scores[begin:end], 0)
-                continue
             step = max(_LOOKS // len(spans), 64)
             for start in range(0, len(wanted), step):
                 part = slice(begin + start, begin + min(start + step, len(wanted)))
@@ -1114,8 +1160,10 @@ class _Plan:
         In runs of lists that are kept alike.
         """
         ranks = source.ranks
-        entries = [entry for _, entry in spans]
-        slots = [-1] * len(spans) if ranks is None else ranks.slots(source.documents, entries, self._question)
+        slots = [-1] * len(spans)
+        if ranks is not None:
+            ranks.make_room()
+            slots = [ranks.slot(source.documents, first, last, self._question) for _, (_, first, last) in spans]
         begin = 0
         while begin < len(spans):
             end = begin + 1
@@ -1134,50 +1182,50 @@ class _Plan:
             begin = end
 
     def contributions(self, numbers: Numbers) -> Scores:
-        """What each term asked for adds to the documents with these ascending numbers, a row for each term."""
-        table = np.zeros((len(self.asked), len(numbers)))
+        """What each term of the query adds to the documents with these ascending numbers, a row for each term."""
+        table = np.zeros((len(self.weights), len(numbers)))
+        if KERNELS is not None:
+            KERNELS.look_up(self._all_lists, numbers, table, len(numbers))
+            return table
         for i, begin, end in self._split(numbers):
-            source = self._sources[i]
             wanted = (numbers[begin:end] - self._bases[i]).astype(np.uint32)
-            rows_of = [row for row, term in enumerate(self.asked) for entry in term.lists if entry[0] == i]
-            spans = [(term.weight, entry) for term in self.asked for entry in term.lists if entry[0] == i]
-            if KERNELS is not None:
-                KERNELS.look_up(self._lists_of(i, spans, rows_of), wanted, table[:, begin:], len(numbers))
-                continue
-            for rows, columns, values in self._found(source, spans, wanted):
-                table[np.array(rows_of).take(rows), begin + columns] = values
+            here = [(term, entry) for term in self._asked for entry in term.lists if entry[0] == i]
+            rows_of = np.array([term.row for term, _ in here], dtype=np.intp)
+            spans = [(term.weight, entry) for term, entry in here]
+            for rows, columns, values in self._found(self._sources[i], spans, wanted):
+                table[rows_of.take(rows), begin + columns] = values
         return table
 
-    def _lists(self, pending: Iterable[_Pending]) -> Lists:
-        """All postings of these terms, for a kernel to read."""
-        spans, weights = array("q"), array("d")
-        for weight, lists in pending:
-            for source, first, last in lists:
-                spans.extend((source, first, last, -1, 0))
-                weights.append(weight)
-        return self._with_sources(spans, weights, self._sources)
+    @cached_property
+    def _all_lists(self) -> Lists:
+        """The postings of all terms asked for, for a kernel to read and to look into."""
+        return self._lists(self._asked, as_bits=True)
 
-    def _lists_of(self, source: int, spans: Sequence[tuple[float, _List]], rows: Iterable[int]) -> Lists:
-        """Lists of one source, for a kernel to look into: as bits those that are kept so."""
-        ranks, documents = self._sources[source].ranks, self._sources[source].documents
-        entries = [entry for _, entry in spans]
-        slots = repeat(-1) if ranks is None else ranks.slots(documents, entries, self._question)
-        numbers = array("q")
-        for (_, (_, first, last)), slot, row in zip(spans, slots, rows, strict=False):
-            numbers.extend((0, first, last, slot, row))
-        weights = array("d", [weight for weight, _ in spans])
-        return self._with_sources(numbers, weights, self._sources[source : source + 1])
-
-    def _with_sources(self, spans: array[int], weights: array[float], sources: Sequence[_Source]) -> Lists:
+    def _lists(self, terms: Iterable[_Term | _Pending], as_bits: bool) -> Lists:
+        """The postings of these terms for a kernel to read or, those that are kept so `as_bits`, to look into."""
+        sources = self._sources
+        ranks = [source.ranks if as_bits else None for source in sources]
+        for one in ranks:
+            if one is not None:
+                one.make_room()
+        spans: list[int] = []
+        weights: list[float] = []
+        for term in terms:
+            for number, first, last in term.lists:
+                kept = ranks[number]
+                slot = -1 if kept is None else kept.slot(sources[number].documents, first, last, self._question)
+                spans += (number, first, last, slot, term.row)
+                weights.append(term.weight)
         impacts = [source.impacts(self._statistics) for source in sources]
+        held = sources, impacts, [one.arrays for one in ranks if one is not None]
         packed = b"".join(map(_packed, sources, self._bases, impacts))
-        return Lists(packed, spans, weights, (sources, impacts))
+        return Lists(packed, array("q", spans), array("d", weights), held)
 
     def best(self, numbers: Numbers, scores: Scores, limit: int) -> tuple[Keys, Scores]:
         """Keys and scores of the best of these documents (any order) with a score above zero."""
-        threshold = _threshold(scores, limit)
-        chosen = np.flatnonzero(scores >= threshold if threshold > 0.0 else scores > 0.0)
-        chosen = chosen[np.argsort(numbers[chosen])]
+        threshold = _threshold(scores, limit) if len(scores) > limit else 0.0
+        chosen = (scores >= threshold if threshold > 0.0 else scores > 0.0).nonzero()[0]
+        chosen = chosen[numbers[chosen].argsort()]
         scores = scores[chosen]
         keys = self.keys(numbers[chosen])
         order = np.lexsort((keys, -scores))[:limit]
@@ -1210,15 +1258,15 @@ class _Plan:
         is a part of that, and few documents are near enough to it to be worth a look into the lists left.
         """
         if sums.is_quick(self.postings):
-            self._read(sums, self._unread)
-            return sums.select_all(sums.threshold(limit))
+            sums.add_lists(self._all_lists.first(sum([len(term.lists) for term in self.terms])))
+            return sums.take_best(limit)
         position = 0
         numbers = np.empty(0, dtype=np.intp)
         while position < len(self.terms) and len(numbers) < limit:
             position = self._read_batch(sums, position)
             numbers, _ = sums.leading(_LEADING * limit)
         if position == len(self.terms):
-            return sums.select_all(sums.threshold(limit))
+            return sums.take_best(limit)
         known = np.sort(numbers)
         known_scores = sums.of(known)
         self._complete(known, known_scores, self._pending(position))
@@ -1248,9 +1296,9 @@ class _Plan:
 
     def _read(self, sums: _Sums, pending: Sequence[_Pending]) -> None:
         """Sum up these postings."""
-        size = sum([last - first for _, lists in pending for _, first, last in lists])
+        size = sum([last - first for term in pending for _, first, last in term.lists])
         if sums.is_quick(size):
-            sums.add_lists(self._lists(pending))
+            sums.add_lists(self._lists(pending, as_bits=False))
         else:
             sums.add(self._postings(pending), len(pending))
 
@@ -1293,14 +1341,14 @@ class _Plan:
     def _postings(self, terms: Iterable[_Pending]) -> list[tuple[Numbers, Scores]]:
         """The documents and the contributions of each list of these terms, in their order."""
         postings: list[tuple[Numbers, Scores]] = []
-        for weight, lists in terms:
-            for i, first, last in lists:
+        for term in terms:
+            for i, first, last in term.lists:
                 source = self._sources[i]
                 numbers = source.documents[first:last].astype(np.intp)
                 if self._bases[i]:
                     numbers += self._bases[i]
                 codes = source.codes[first:last]
-                postings.append((numbers, source.contributions(codes, weight, self._statistics)))
+                postings.append((numbers, source.contributions(codes, term.weight, self._statistics)))
         return postings
 
     def _newest(self, term: _Term, size: int) -> tuple[list[_List], list[_List]]:
@@ -1365,13 +1413,14 @@ class _Sums:
     the sums of all others are minus infinity, and stay so.
     """
 
-    __slots__ = ("_dense", "_filled", "_found", "_read", "_scores")
+    __slots__ = ("_dense", "_empty", "_filled", "_found", "_read", "_scores")
 
     def __init__(self, size: int, among: Numbers | None) -> None:
         self._scores = _buffer(size)[:size]
         self._found: list[Numbers] = []
         self._read = 0
         self._dense = False
+        self._empty = False
         self._filled = among is not None
         if among is not None:
             self._scores.fill(-math.inf)
@@ -1461,7 +1510,16 @@ class _Sums:
         assert selected is not None
         return selected
 
+    def take_best(self, limit: int) -> tuple[Numbers, Scores]:
+        """The documents with the `limit` highest sums, and those that tie with the last: the last thing asked."""
+        if self._dense and KERNELS is not None:
+            self._empty = True
+            return KERNELS.take(self._scores, limit)
+        return self.select_all(self.threshold(limit))
+
     def clear(self) -> None:
+        if self._empty:
+            return
         if self._dense or self._filled:
             self._scores.fill(0.0)
         else:

@@ -168,6 +168,23 @@ def test_near_copies_are_one_answer_unless_a_number_a_name_or_a_negation_differs
     assert {hit.content for hit in hits} >= set(others)
 
 
+def test_near_copies_are_two_answers_where_one_of_them_alone_holds_a_word_that_is_asked_for(memory: Memory) -> None:
+    told = (
+        "our neighbour brought back the old wooden ladder last evening, put it behind the garden shed next to the "
+        "rusty wheelbarrow, apologised for keeping it all summer, and left a basket with fresh {} for the children"
+    )
+    memory.remember(told.format("plums"), id="plums")
+    memory.remember(told.format("pears"), id="pears")
+    memory.remember([f"pears of garden {number}" for number in range(40)])  # a common word, which decides no score
+    assert memory.recall("Where is the wooden ladder of the neighbour?")[0].copies == 2
+    question = (
+        "Who put the wooden ladder behind the garden shed next to the wheelbarrow, with a basket of fresh pears?"
+    )
+    hits = memory.recall(question)[:2]
+    assert hits[1].score > 0.9 * hits[0].score
+    assert [(hit.id, hit.copies) for hit in hits] == [("pears", 1), ("plums", 1)]
+
+
 def test_copies_do_not_crowd_out_the_others(memory: Memory) -> None:
     memory.remember(["The gate is open."] * 200)
     memory.remember("The gate is of iron and was painted last year by our neighbours.", id="iron")

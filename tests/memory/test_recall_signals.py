@@ -16,7 +16,7 @@ from loom.errors import InvalidInput
 from loom.everyday import Memory
 from loom.memory.graph import spread
 from loom.memory.recall import Account
-from loom.memory.relevance import SIGNALS, pooled
+from loom.memory.relevance import SIGNALS, neighbours, pooled
 from loom.memory.types import Hit
 from loom.storage.base import Filter
 
@@ -373,10 +373,10 @@ def test_the_order_is_the_same_in_every_process_before_and_after_the_index_is_re
 def test_pooling_takes_the_best_of_each_term_and_less_from_further_away() -> None:
     table = np.array([[1.0, 0.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0, 2.0]])
     following = np.array([1, 2, 3, -1, -1])
-    result = pooled(table, following, np.ones(5), reach=3)
+    result = pooled(table, neighbours(following, np.ones(5)), reach=3)
     assert result[0].tolist() == pytest.approx([1.0, 0.7, 0.49, 0.343, 0.0])
     assert result[1].tolist() == [0.0, 0.0, 0.0, 0.0, 2.0]
-    half = pooled(table, following, np.full(5, 0.5), reach=3)
+    half = pooled(table, neighbours(following, np.full(5, 0.5)), reach=3)
     assert half[0].tolist() == pytest.approx([1.0, 0.35, 0.1225, 0.042875, 0.0])
 
 

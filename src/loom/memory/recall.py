@@ -335,13 +335,14 @@ class _Looked(NamedTuple):
 def _signals(scored: Scored, found: Candidates, places: Sequence[int]) -> list[dict[str, float]]:
     """For each place what spoke for it: words and meaning as they were measured, of the others what they added."""
     said, meaning = found.words[:, places].sum(axis=0).tolist(), found.meaning[places].tolist()
+    rows = [row for row, name in enumerate(scored.signals) if name not in _MEASURED]
+    others = [scored.signals[row] for row in rows]
     spoken: list[dict[str, float]] = []
-    for words, meant, added in zip(said, meaning, scored.table.T[places].tolist(), strict=True):
+    for words, meant, added in zip(said, meaning, scored.table[rows].T[places].tolist(), strict=True):
         own = {"words": words} if words > 0.0 else {}
         if meant == meant:
             own["meaning"] = meant
-        others = zip(scored.signals, added, strict=True)
-        spoken.append(own | {name: value for name, value in others if value > 0.0 and name not in _MEASURED})
+        spoken.append(own | {name: value for name, value in zip(others, added, strict=True) if value > 0.0})
     return spoken
 
 

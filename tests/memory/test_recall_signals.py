@@ -16,7 +16,7 @@ from loom.errors import InvalidInput
 from loom.everyday import Memory
 from loom.memory.graph import spread
 from loom.memory.recall import Account
-from loom.memory.relevance import SIGNALS, pooled
+from loom.memory.relevance import SIGNALS, neighbours, pooled
 from loom.memory.types import Hit
 from loom.storage.base import Filter
 
@@ -166,6 +166,23 @@ def test_near_copies_are_one_answer_unless_a_number_a_name_or_a_negation_differs
     twin = next(hit for hit in hits if hit.copies == 2)
     assert {twin.id, *twin.copy_ids} == {first.id, again.id}
     assert {hit.content for hit in hits} >= set(others)
+
+
+def test_near_copies_are_two_answers_where_one_of_them_alone_holds_a_word_that_is_asked_for(memory: Memory) -> None:
+    told = (
+        "our neighbour brought back the old wooden ladder last evening, put it behind the garden shed next to the "
+        "rusty wheelbarrow, apologised for keeping it all summer, and left a basket with fresh {} for the children"
+    )
+    memory.remember(told.format("plums"), id="plums")
+    memory.remember(told.format("pears"), id="pears")
+    memory.remember([f"pears of garden {number}" for number in range(40)])  # a common word, which decides no score
+    assert memory.recall("Where is the wooden ladder of the neighbour?")[0].copies == 2
+    question = (
+        "Who put the wooden ladder behind the garden shed next to the wheelbarrow, with a basket of fresh pears?"
+    )
+    hits = memory.recall(question)[:2]
+    assert hits[1].score > 0.9 * hits[0].score
+    assert [(hit.id, hit.copies) for hit in hits] == [("pears", 1), ("plums", 1)]
 
 
 def test_copies_do_not_crowd_out_the_others(memory: Memory) -> None:
@@ -356,10 +373,10 @@ def test_the_order_is_the_same_in_every_process_before_and_after_the_index_is_re
 def test_pooling_takes_the_best_of_each_term_and_less_from_further_away() -> None:
     table = np.array([[1.0, 0.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0, 2.0]])
     following = np.array([1, 2, 3, -1, -1])
-    result = pooled(table, following, np.ones(5), reach=3)
+    result = pooled(table, neighbours(following, np.ones(5)), reach=3)
     assert result[0].tolist() == pytest.approx([1.0, 0.7, 0.49, 0.343, 0.0])
     assert result[1].tolist() == [0.0, 0.0, 0.0, 0.0, 2.0]
-    half = pooled(table, following, np.full(5, 0.5), reach=3)
+    half = pooled(table, neighbours(following, np.full(5, 0.5)), reach=3)
     assert half[0].tolist() == pytest.approx([1.0, 0.35, 0.1225, 0.042875, 0.0])
 
 

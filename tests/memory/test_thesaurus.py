@@ -60,6 +60,7 @@ def sureness(text: str) -> dict[str, float]:
         ("Whose children are these?", {"children"}),
         ("新座驾", {"座驾"}),
         ("線上事故的原因", {"线上事故", "事故"}),
+        ("buy汽车了吗", {"buy", "汽车"}),
         ("What time is it?", set()),
     ],
 )

@@ -75,6 +75,7 @@ __all__ = ["LoomMemory"]
 
 # The embedding space has its own place in the file.
 _STORED_SETTINGS = AGREED_SETTINGS - {"embedder"}
+_ANYTHING = Filter()
 _NOT_DERIVED = Filter(derived=False)
 
 
@@ -473,8 +474,9 @@ class LoomMemory:
         explain: bool = False,
     ) -> Account:
         """A recall with everything that can be said about it: see `recall.recall`."""
-        wanted = wanted or _NOT_DERIVED
-        if wanted.derived is None and wanted.kind is None:
+        if wanted is None or wanted == _ANYTHING:
+            wanted = _NOT_DERIVED
+        elif wanted.derived is None and wanted.kind is None:
             wanted = replace(wanted, derived=False)
         started = time.perf_counter()
         found = recall(

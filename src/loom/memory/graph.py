@@ -37,7 +37,7 @@ def spread(
         whole += edges.sum(axis=0)
     members: list[tuple[Places, Places, Floats]] = []
     for numbers, weight in groups:
-        having = np.flatnonzero(numbers >= 0)
+        having = (numbers >= 0).nonzero()[0]
         if len(having):
             of = numbers[having]
             members.append((having, of, np.maximum(np.bincount(of), 1) / weight))

@@ -215,26 +215,34 @@ def _distinct_hits(
     """The best hits, each text once; which ids were left out as copies of which; and the numbers of the hits."""
     order = _best_first(found, scored)
     totals: list[float] = scored.total.tolist()
+    held: list[list[int]] = np.packbits(found.words > 0.0, axis=0).T.tolist()  # the question's words in each, as bits
     chosen: list[tuple[int, Record]] = []
     known: dict[str, int] = {}
+    kin: dict[tuple[object, ...], list[int]] = {}
     same: list[list[str]] = []
     looked = _Looked({}, {})
     copies: dict[str, str] = {}
     for start in range(0, len(order), limit):
         part = order[start : start + limit]
-        records = store.records(found.keys[part].tolist())
-        for place in part:
-            record = records.get(int(found.keys[place]))
+        seqs = found.keys[part].tolist()
+        records = store.records(seqs)
+        for place, seq in zip(part, seqs, strict=True):
+            record = records.get(seq)
             if record is None:  # forgotten meanwhile
                 continue
             form = f"{record.name or ''}\n{normal_form(record.content)}\n{attached(record.metadata)}"
-            if form not in known and (like := _near_duplicate(record, place, chosen, totals, looked)) is not None:
+            alike = kin.setdefault((record.name, record.role, *held[place]), [])
+            if (
+                form not in known
+                and (like := _near_duplicate(record, place, alike, chosen, totals, looked)) is not None
+            ):
                 known[form] = like
             twin = known.setdefault(form, len(chosen))
             if twin < len(chosen):
                 same[twin].append(record.id)
                 copies[record.id] = chosen[twin][1].id
             elif len(chosen) < limit:
+                alike.append(len(chosen))
                 chosen.append((place, record))
                 same.append([])
             else:
@@ -280,20 +288,22 @@ def _distinct_hits(
 def _near_duplicate(
     record: Record,
     at: int,
+    alike: Sequence[int],
     chosen: Sequence[tuple[int, Record]],
     totals: Sequence[float],
     looked: _Looked,
 ) -> int | None:
-    """Which of the chosen says the same in nearly the same words: of one speaker, and nothing that counts differs.
+    """Which of the chosen says the same in nearly the same words, and nothing that counts differs.
 
-    Texts so alike score alike and are equally long, so hardly any are compared in full.
+    `alike` are those of the same speaker that hold the same words of the question: what one text says of them and
+    the other does not may be the answer. Texts so alike score alike and are equally long, so hardly any are compared.
     """
     highest = totals[at] * (1.0 + _ALIKE)
-    for number, (place, other) in enumerate(chosen):
+    for number in alike:
+        place, other = chosen[number]
         if (
             totals[place] <= highest
             and abs(other.tokens - record.tokens) <= _ALIKE * record.tokens + 1
-            and (other.name, other.role) == (record.name, record.role)
             and _likeness(looked.at_a_glance(other, place), looked.at_a_glance(record, at)) >= _ALIKE_AT_A_GLANCE
             and _likeness(looked.closely(other, place), looked.closely(record, at)) >= 1.0 - _ALIKE
             and attached(other.metadata) == attached(record.metadata)
@@ -325,13 +335,14 @@ class _Looked(NamedTuple):
 def _signals(scored: Scored, found: Candidates, places: Sequence[int]) -> list[dict[str, float]]:
     """For each place what spoke for it: words and meaning as they were measured, of the others what they added."""
     said, meaning = found.words[:, places].sum(axis=0).tolist(), found.meaning[places].tolist()
+    rows = [row for row, name in enumerate(scored.signals) if name not in _MEASURED]
+    others = [scored.signals[row] for row in rows]
     spoken: list[dict[str, float]] = []
-    for words, meant, added in zip(said, meaning, scored.table.T[places].tolist(), strict=True):
+    for words, meant, added in zip(said, meaning, scored.table[rows].T[places].tolist(), strict=True):
         own = {"words": words} if words > 0.0 else {}
         if meant == meant:
             own["meaning"] = meant
-        others = zip(scored.signals, added, strict=True)
-        spoken.append(own | {name: value for name, value in others if value > 0.0 and name not in _MEASURED})
+        spoken.append(own | {name: value for name, value in zip(others, added, strict=True) if value > 0.0})
     return spoken
 
 

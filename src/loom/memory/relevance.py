@@ -21,7 +21,7 @@ from loom.storage.base import Candidates, Nominated
 from loom.storage.engine import to_micros
 from loom.storage.times import NAMES_A_TIME
 
-__all__ = ["SIGNALS", "Scored", "Weights", "pooled", "score"]
+__all__ = ["SIGNALS", "Scored", "Weights", "neighbours", "pooled", "score"]
 
 Floats = npt.NDArray[np.float64]
 Places = npt.NDArray[np.intp]
@@ -46,12 +46,12 @@ SIGNALS = (
 )
 """The signals, in the order in which an account of a hit names them."""
 
-# Those that tie a record to the question, links apart; and those that count only for a record that something ties.
-_ANSWERING = np.array([SIGNALS.index(name) for name in ("words", "synonyms", "names", "context", "meaning", "time")])
-_ACCOMPANYING = [
-    SIGNALS.index(name)
-    for name in ("speaker", "role", "links", "telling", "dated", "answer", "substance", "importance", "recency")
-]
+# The rows of those that words bring, and of those that tie a record to the question, links apart. The others, up to
+# the order, count only for a record that something ties; the time, which is among them, is such a tie itself.
+_WORDED = slice(SIGNALS.index("words"), SIGNALS.index("context"))
+_ANSWERING = slice(SIGNALS.index("words"), SIGNALS.index("meaning") + 1)
+_ACCOMPANYING = slice(SIGNALS.index("speaker"), SIGNALS.index("order"))
+_BY_LINKS = int(Nominated.LINKS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,38 +123,46 @@ def score(found: Candidates, question: Question, weights: Weights, now: datetime
     """Score every candidate; records that are only context get their score too, for others to ignore."""
     table = np.zeros((len(SIGNALS), len(found.keys)))
     parts = dict(zip(SIGNALS, table, strict=True))  # rows of it, filled in place
-    marks = {mark: row for row, mark in enumerate(question.marks)}
-    own, likewise, read, around = _worded(found, question, marks, weights.synonyms)
+    marks = list(question.marks)
+    marked = dict(zip(marks, found.marks > 0.0, strict=True))
+    known = dict(zip(marks, found.spread.tolist(), strict=True))
+    speakers = {term: mark for term, mark in question.speakers.items() if known[mark]}
+    around = neighbours(found.following, found.closeness)
+    _fill_in_words(parts, found, question, speakers, around, weights.synonyms)
     ceiling = _ceiling(found, question)
-    together = own + likewise + read + (around if weights.context else 0.0)
+    worded = table[_WORDED]
+    together = worded.sum(axis=0)
+    if weights.context:
+        together += parts["context"]
     best = float(together.max(initial=0.0))
     full = max(best, _GOOD_MATCH * ceiling) or 1.0
-    parts["words"][:] = own * (weights.words / full)
-    parts["synonyms"][:] = likewise * (weights.words / full)
-    parts["names"][:] = read * (weights.words / full)
-    parts["context"][:] = around * (weights.context / full)
+    worded *= weights.words / full
+    parts["context"] *= weights.context / full
     trust = _trust_in_meaning(best, ceiling)
-    parts["meaning"][:] = meant(found.meaning, found.following, found.closeness) * (weights.meaning * trust)
-    parts["time"][:] = weights.time * _timely(found, question, marks)
-    if len(asks := np.flatnonzero(_present(found, [marks[ONLY_ASKS]]))):
-        table[_ANSWERING[:, np.newaxis], asks] *= _ASKING
+    parts["meaning"][:] = meant(found.meaning, around) * (weights.meaning * trust)
+    if question.times:
+        parts["time"][:] = weights.time * _timely(question, marked, len(found.keys))
+    if len(asks := marked[ONLY_ASKS].nonzero()[0]):
+        table[_ANSWERING, asks] *= _ASKING
+        parts["time"][asks] *= _ASKING
     answering = table[_ANSWERING].sum(axis=0)
+    answering += parts["time"]
     if weights.links:
         parts["links"][:] = weights.links * _linked(found, answering)
     # What nothing ties to the question is no answer, however well it is written. One speaker or session is a tie only
     # for what was nominated for it.
-    tied = (answering > 0.0) | ((found.nominated & Nominated.LINKS) > 0)
+    tied = (answering > 0.0) | ((found.nominated & _BY_LINKS) > 0)
     if len(found.links):
         tied |= (found.links > 0.0).any(axis=0)
-    if question.speakers:
-        parts["speaker"][_present(found, [marks[mark] for mark in question.speakers.values()])] = weights.speaker
-    if question.roles:
-        parts["role"][_present(found, [marks[mark] for mark in question.roles])] = weights.role
-    parts["telling"][~_present(found, [marks[IS_QUESTION]])] = weights.telling
+    for mark in speakers.values():
+        parts["speaker"][marked[mark]] = weights.speaker
+    for mark in question.roles:
+        parts["role"][marked[mark]] = weights.role
+    parts["telling"][~marked[IS_QUESTION]] = weights.telling
     if question.wants_time:
-        parts["dated"][_present(found, [marks[NAMES_A_TIME]])] = weights.dated
+        parts["dated"][marked[NAMES_A_TIME]] = weights.dated
     if question.answers:
-        here = found.marks[[marks[mark] for mark in question.answers]] > 0.0
+        here = np.array([marked[mark] for mark in question.answers])
         parts["answer"][:] = weights.answer * here.mean(axis=0)
     said = np.log1p(np.maximum(found.tokens, 0)) / math.log1p(_SUBSTANTIAL)
     parts["substance"][:] = weights.substance * np.minimum(said, 1.0)
@@ -162,7 +170,8 @@ def score(found: Candidates, question: Question, weights: Weights, now: datetime
     # By whole hours, so that what was written in a row stays in its order.
     age_h = np.maximum(to_micros(now) - found.created_at, 0) // 3_600_000_000
     parts["recency"][:] = weights.recency * 0.5 ** (age_h / _HALF_LIFE_H)
-    table[_ACCOMPANYING] *= tied
+    accompanying = table[_ACCOMPANYING]
+    accompanying *= tied
     total = table.sum(axis=0)
     if question.order:
         parts["order"][:] = weights.order * _in_order(found, total, question.order)
@@ -206,30 +215,38 @@ def _highest(weights: Weights) -> float:
     )
 
 
-def _worded(
-    found: Candidates, question: Question, marks: Mapping[str, int], synonyms: float
-) -> tuple[Floats, Floats, Floats, Floats]:
-    """By words: each record's own, what other words for the question's add to them, what the names add that a model
-    read in it, and what is said around it."""
-    naming = np.array(
-        [term in question.speakers and found.spread[marks[question.speakers[term]]] > 0 for term in question.words],
-        dtype=np.bool_,
-    )
-    kept = [term for term, names in zip(question.words, naming.tolist(), strict=True) if not names]
-    said = _in_whole_words(kept, found.words[~naming] if len(naming) else found.words)
-    plain = told = said.sum(axis=0)
-    mentioned = _MENTIONED * found.words[naming].sum(axis=0) if naming.any() else 0.0
-    read = np.zeros(len(found.keys))
-    if found.named is not None:
-        table = np.maximum(found.words, _READ * found.named)
-        said = _in_whole_words(kept, table[~naming])
-        told = said.sum(axis=0)
-        read = np.maximum(told - plain, 0.0) + _MENTIONED * (table - found.words)[naming].sum(axis=0)
-    if synonyms and question.concepts:
-        said = _with_synonyms(found, question, kept, said, synonyms)
+def _fill_in_words(
+    parts: dict[str, Floats],
+    found: Candidates,
+    question: Question,
+    speakers: Mapping[str, str],
+    around: Neighbours,
+    synonyms: float,
+) -> None:
+    """What words bring: each record's own, what other words for the question's add to them, what the names add that a
+    model read in it, and what is said around it. `speakers` are those of the question's words that name one."""
+    kept = [term for term in question.words if term not in speakers]
+    told, named = found.words, found.named
+    if speakers:
+        naming = np.array([term in speakers for term in question.words], dtype=np.bool_)
+        parts["words"][:] = _MENTIONED * told[naming].sum(axis=0)
+        told = told[~naming]
+    said = _in_whole_words(kept, told)
     own = said.sum(axis=0)
-    around = pooled(said, found.following, found.closeness).sum(axis=0) - own
-    return plain + mentioned, np.maximum(own - told, 0.0), read, np.maximum(around, 0.0)
+    parts["words"] += own
+    if named is not None:
+        table = np.maximum(found.words, _READ * named)
+        said = _in_whole_words(kept, table[~naming] if speakers else table)
+        plain, own = own, said.sum(axis=0)
+        parts["names"][:] = np.maximum(own - plain, 0.0)
+        if speakers:
+            parts["names"] += _MENTIONED * (table - found.words)[naming].sum(axis=0)
+    if synonyms and question.concepts:
+        merged = _with_synonyms(found, question, kept, said, synonyms)
+        if merged is not said:
+            plain, said, own = own, merged, merged.sum(axis=0)
+            parts["synonyms"][:] = np.maximum(own - plain, 0.0)
+    parts["context"][:] = np.maximum(pooled(said, around).sum(axis=0) - own, 0.0)
 
 
 def _in_whole_words(terms: list[str], said: Floats) -> Floats:
@@ -242,12 +259,11 @@ def _in_whole_words(terms: list[str], said: Floats) -> Floats:
                 pairs.setdefault(character, []).append(row)
     if not pairs:
         return said
-    said = said.copy()
-    for row, term in enumerate(terms):
-        if len(term) == 1:
-            for pair in pairs.get(term, ()):
-                said[row] *= said[pair] == 0.0
-    return said
+    inside = [(row, pair) for row, term in enumerate(terms) if len(term) == 1 for pair in pairs.get(term, ())]
+    holds = np.zeros((len(terms), len(terms)))
+    holds[[row for row, _ in inside], [pair for _, pair in inside]] = 1.0
+    whole: Floats = said * (holds @ (said > 0.0) == 0.0)
+    return whole
 
 
 def _with_synonyms(found: Candidates, question: Question, terms: list[str], said: Floats, share: float) -> Floats:
@@ -257,16 +273,18 @@ def _with_synonyms(found: Candidates, question: Question, terms: list[str], said
     """
     # Another word may be one of the question's own too.
     places = {term: row for row, term in enumerate((*question.words, *found.synonym_terms))}
+    stands = frozenset(places)
     here = [
-        (concept, [other for other in concept.others if all(term in places for term in other.terms)])
+        (concept, [other for other in concept.others if stands.issuperset(other.terms)])
         for concept in question.concepts
     ]
-    if not any(others for _, others in here):
+    here = [(concept, others) for concept, others in here if others]
+    if not here:
         return said
     rows = {term: row for row, term in enumerate(terms)}
     scale = np.array(list(question.words.values()))
     table = np.concatenate((found.words / scale[:, np.newaxis], found.synonyms))
-    weights = np.concatenate((found.weights / scale, found.synonym_weights))
+    weights = [*(found.weights / scale).tolist(), *found.synonym_weights.tolist()]
     merged: list[Floats] = []
     taken: set[int] = set()
     for concept, others in here:
@@ -276,8 +294,9 @@ def _with_synonyms(found: Candidates, question: Question, terms: list[str], said
         for other in others if own else ():
             of_other = [places[term] for term in other.terms]
             part = table[of_other]
-            value = part.sum(axis=0) * np.all(part > 0.0, axis=0)
-            np.maximum(best, value * (other.weight * min(1.0, most / float(weights[of_other].sum()))), out=best)
+            value = part.sum(axis=0) * (part > 0.0).all(axis=0)
+            full = sum(weights[row] for row in of_other)
+            np.maximum(best, value * (other.weight * min(1.0, most / full)), out=best)
         if best.any():
             merged.append(np.maximum(said[own].sum(axis=0), share * best))
             taken.update(own)
@@ -287,39 +306,41 @@ def _with_synonyms(found: Candidates, question: Question, terms: list[str], said
     return np.concatenate((said[left], np.array(merged)))
 
 
-def pooled(table: Floats, following: Places, closeness: Floats, reach: int = 2) -> Floats:
+Neighbours = tuple[tuple[Places, Floats], tuple[Places, Floats]]
+"""The places of the records before, and of those after, each with how close they are: 0 where there is none."""
+
+
+def neighbours(following: Places, closeness: Floats) -> Neighbours:
+    """Both ways, from the place of the record after each (-1 where there is none) and how close that is."""
+    linked = (following >= 0).nonzero()[0]
+    after = following[linked]
+    steps: list[tuple[Places, Floats]] = []
+    for start, end in ((after, linked), (linked, after)):
+        place, close = np.zeros(len(following), dtype=np.intp), np.zeros(len(following))
+        place[start], close[start] = end, closeness[linked]
+        steps.append((place, close))
+    return steps[0], steps[1]
+
+
+def pooled(table: Floats, around: Neighbours, reach: int = 2) -> Floats:
     """Each term's best value within reach of each record, less the further away it stands.
 
     The best and not the sum: a term that a whole conversation repeats is one term still. What was said before counts
     more than what was said after: a reply takes its words from the question.
     """
     best = table.copy()
-    before, close_before = _backwards(following, closeness)
-    for step, close, weight, decay in (
-        (before, close_before, _BACK, _BACK_DECAY),
-        (following, closeness, _AHEAD, _AHEAD_DECAY),
-    ):
-        place, strength = np.arange(len(following)), np.ones(len(following))
-        for _ in range(reach):
-            there = step[place]
-            strength = np.where(there >= 0, strength * close[place], 0.0)
-            place = np.maximum(there, 0)
+    for (step, close), weight, decay in zip(around, (_BACK, _AHEAD), (_BACK_DECAY, _AHEAD_DECAY), strict=True):
+        place, strength = step, close
+        for distance in range(reach):
+            if distance:
+                strength = strength * close[place]
+                place = step[place]
             np.maximum(best, table[:, place] * (strength * weight), out=best)
             weight *= decay
     return best
 
 
-def _backwards(following: Places, closeness: Floats) -> tuple[Places, Floats]:
-    """The place of the record before each, -1 where there is none, and how close it is."""
-    before = np.full(len(following), -1, dtype=np.intp)
-    close = np.zeros(len(following))
-    linked = np.flatnonzero(following >= 0)
-    before[following[linked]] = linked
-    close[following[linked]] = closeness[linked]
-    return before, close
-
-
-def meant(similarities: Floats, following: Places, closeness: Floats) -> Floats:
+def meant(similarities: Floats, around: Neighbours) -> Floats:
     """How far each similarity stands out among all, with a part of those next to it; 0 to 1, 0 where there is none.
 
     The level of similarities differs from model to model, so only the distance from their mean counts. A few have no
@@ -328,15 +349,16 @@ def meant(similarities: Floats, following: Places, closeness: Floats) -> Floats:
     known = ~np.isnan(similarities)
     values = similarities[known]
     result = np.zeros(len(similarities))
-    deviation = float(values.std()) if len(values) >= _FEWEST_VECTORS else 0.0
+    count = len(values)
+    beyond = values - values.sum() / max(count, 1)  # and not `mean` and `std`, which take four times as long
+    deviation = math.sqrt((beyond * beyond).sum() / count) if count >= _FEWEST_VECTORS else 0.0
     if not deviation > 1e-9:
         result[known] = np.clip(values, 0.0, 1.0)
         return result
-    result[known] = np.maximum((values - values.mean()) / deviation, 0.0)
-    before, close_before = _backwards(following, closeness)
-    around = np.where(before >= 0, _MEANT_BEFORE * close_before * result[before], 0.0)
-    around += np.where(following >= 0, _MEANT_AFTER * closeness * result[following], 0.0)
-    standing: Floats = np.minimum(result + around * known, _FAR_OUT) / _FAR_OUT
+    result[known] = np.maximum(beyond / deviation, 0.0)
+    (before, close_before), (after, close_after) = around
+    nearby = _MEANT_BEFORE * close_before * result[before] + _MEANT_AFTER * close_after * result[after]
+    standing: Floats = np.minimum(result + nearby * known, _FAR_OUT) / _FAR_OUT
     return standing
 
 
@@ -348,16 +370,11 @@ def _linked(found: Candidates, answering: Floats) -> Floats:
     return spread(found.links, start, ((found.sessions, _SESSION), (found.speakers, _SPEAKER)))
 
 
-def _present(found: Candidates, rows: list[int]) -> npt.NDArray[np.bool_]:
-    """Which records have one of these marks."""
-    return np.asarray(np.any(found.marks[rows] > 0.0, axis=0))
-
-
-def _timely(found: Candidates, question: Question, marks: Mapping[str, int]) -> Floats:
+def _timely(question: Question, marked: Mapping[str, npt.NDArray[np.bool_]], count: int) -> Floats:
     """The best of the asked times that a record is of or speaks of."""
-    result = np.zeros(len(found.keys))
+    result = np.zeros(count)
     for mark, share in question.times.items():
-        np.maximum(result, share * (found.marks[marks[mark]] > 0.0), out=result)
+        np.maximum(result, share * marked[mark], out=result)
     return result
 
 

@@ -77,7 +77,11 @@ def normal_form(text: str) -> str:
     Simplified and traditional characters stay apart, and so does punctuation inside. Two texts with one normal
     form are exact duplicates unless case means something in them, which `may_merge` sees.
     """
-    return " ".join(_folded(_folded(text).casefold()).split()).strip(_PUNCTUATION)
+    folded = _folded(text)
+    small = folded.casefold()
+    if small != folded:  # small letters may have plainer forms again
+        small = _folded(small)
+    return " ".join(small.split()).strip(_PUNCTUATION)
 
 
 _PUNCTUATION = " .,;:!?'\"`()[]{}<>~…·—–-*_。、《》〈〉「」『』【】〔〕“”‘’"

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain, islice
+from typing import NamedTuple
 
 from loom.storage.words import Token, irregular_beginnings, tokens
 
@@ -38,6 +39,13 @@ _COMPOUND = 4
 _NEGATIONS = frozenset(("not", "no", "never", "without"))
 # Stems keep so many letters of a word, irregular forms apart.
 _KEY_LETTERS = 2
+
+
+class _Entry(NamedTuple):
+    """A word or phrase as stems: its groups, none where it is only a beginning, and the longer ones by their next."""
+
+    numbers: list[int]
+    longer: dict[str, _Entry]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +78,7 @@ class Thesaurus:
         self._unspaced: dict[str, list[int]] = {}
         # By their first letters: stems are made of the few words that a question could mean, when it comes.
         self._spaced: dict[str, list[tuple[str, int]]] = {}
-        self._phrases: dict[str, dict[tuple[str, ...], list[int]]] = {}
+        self._phrases: dict[str, dict[str, _Entry]] = {}
         self._known: dict[tuple[tuple[str, ...], tuple[int, ...]], tuple[Alternative, ...]] = {}
         unspaced, spaced = self._unspaced, self._spaced
         for number, group in enumerate(groups):
@@ -104,8 +112,9 @@ class Thesaurus:
         """The longest words of a run of Chinese, from its beginning, and after a long one those it is made of."""
         place = 0
         while place < len(run):
-            most = min(longest, len(run) - place)
-            length = next((n for n in range(most, 1, -1) if run[place : place + n] in self._unspaced), 1)
+            length = min(longest, len(run) - place)
+            while length > 1 and run[place : place + length] not in self._unspaced:
+                length -= 1
             word = run[place : place + length]
             if length > 1 or (len(run) == 1 and word in self._unspaced):
                 terms = tuple(_run_terms(word))
@@ -117,27 +126,36 @@ class Thesaurus:
 
     def _phrase_at(self, spoken: Sequence[Token], place: int) -> tuple[int, list[int]]:
         """The longest entry that begins at this token: of how many tokens, and its groups."""
-        stem = spoken[place].terms[0] if spoken[place].terms else ""
-        phrases = self._phrases_from(stem[:_KEY_LETTERS]) if stem else {}
-        if phrases and _may_have_others(spoken[place], place):
-            for length in range(min(_LONGEST_PHRASE, len(spoken) - place), 0, -1):
-                asked = spoken[place : place + length]
-                numbers = phrases.get(tuple(one.terms[0] for one in asked if one.terms))
-                if numbers and not all(one.is_function for one in asked):
-                    return length, numbers
-        return 1, []
+        token = spoken[place]
+        entry = self._beginning(token.terms[0]) if token.terms else None
+        found: tuple[int, list[int]] = 1, []
+        if entry is None or not _may_have_others(token, place):
+            return found
+        end = place + 1
+        while entry is not None:
+            if entry.numbers and not all(one.is_function for one in spoken[place:end]):
+                found = end - place, entry.numbers
+            following = spoken[end].terms if end < len(spoken) else ()
+            entry = entry.longer.get(following[0]) if following else None
+            end += 1
+        return found
 
-    def _phrases_from(self, letters: str) -> dict[tuple[str, ...], list[int]]:
-        """The entries whose first stem begins so; those of irregular forms (bought, for buy) begin otherwise."""
+    def _beginning(self, stem: str) -> _Entry | None:
+        """The entry of a stem alone, and through it those that begin with it."""
+        letters = stem[:_KEY_LETTERS]
         known = self._phrases.get(letters)
         if known is None:
             known = self._phrases[letters] = {}
+            # The words of irregular forms (bought, for buy) begin otherwise.
             beginnings = dict.fromkeys((letters, *irregular_beginnings(_KEY_LETTERS).get(letters, ())))
             for word, number in chain.from_iterable(self._spaced.get(beginning, ()) for beginning in beginnings):
-                stems = tuple(one.terms[0] for one in tokens(word) if one.terms)
-                if stems and stems[0].startswith(letters):
-                    known.setdefault(stems, []).append(number)
-        return known
+                stems = [one.terms[0] for one in tokens(word) if one.terms]
+                if stems and stems[0].startswith(letters) and len(stems) <= _LONGEST_PHRASE:
+                    entry = known.setdefault(stems[0], _Entry([], {}))
+                    for one in stems[1:]:
+                        entry = entry.longer.setdefault(one, _Entry([], {}))
+                    entry.numbers.append(number)
+        return known.get(stem)
 
     def _others(self, own: tuple[str, ...], numbers: Sequence[int]) -> tuple[Alternative, ...]:
         """The other words of these groups. A word of many groups has many senses, and another word is one of them."""

@@ -203,12 +203,10 @@ class Filter:
     @classmethod
     def of(cls, **given: Any) -> Self:
         """A filter from keyword arguments; a key that does not exist is an error, never ignored."""
-        known = {entry.name for entry in fields(cls)}
-        unknown = sorted(given.keys() - known)
-        if unknown:
+        if unknown := given.keys() - _FILTERS:
             raise UnknownFilter(
-                f"unknown filter {', '.join(map(repr, unknown))}; the filters are {', '.join(sorted(known))} "
-                "(metadata goes into where={...})"
+                f"unknown filter {', '.join(map(repr, sorted(unknown)))}; the filters are "
+                f"{', '.join(sorted(_FILTERS))} (metadata goes into where={{...}})"
             )
         return cls(**given)
 
@@ -219,6 +217,7 @@ class Filter:
 
 
 _EVERYTHING = (Filter(), Filter(derived=False))
+_FILTERS = frozenset(entry.name for entry in fields(Filter))
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,12 +106,16 @@ def content_terms(text: str) -> list[str]:
 
 class Token(NamedTuple):
     """A word as it stands in a text, with its terms, the whole form first; or a run of an unspaced script,
-    simplified, without terms. `is_function` marks the words that a question drops."""
+    simplified, without terms."""
 
     text: str
     terms: tuple[str, ...]
     is_unspaced: bool
-    is_function: bool
+
+    @property
+    def is_function(self) -> bool:
+        """Whether it is one of the words that a question drops."""
+        return not self.is_unspaced and is_function_word(self.text)
 
 
 def tokens(text: str) -> Iterator[Token]:
@@ -122,9 +126,9 @@ def tokens(text: str) -> Iterator[Token]:
         for token in _ASCII_TOKEN.findall(piece) if piece.isascii() else _beyond_ascii()[0](piece):
             if token[0] >= _FIRST_UNSPACED and _beyond_ascii()[1](token):
                 run = token if _TRADITIONAL.isdisjoint(token) else token.translate(_TO_SIMPLIFIED)
-                yield Token(run, (), True, False)
+                yield Token(run, (), True)
             else:
-                yield Token(token, _TOKEN_TERMS[token], False, is_function_word(token))
+                yield Token(token, _TOKEN_TERMS[token], False)
 
 
 @cache

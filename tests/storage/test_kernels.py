@@ -125,6 +125,15 @@ def test_lists_that_are_kept_as_bits_give_the_same_scores() -> None:
 
 
 @needs_kernels
+@pytest.mark.parametrize("dimensions", [1, 255, 256, 300, 384, 512, 768, 1_536])
+def test_a_query_is_rotated_to_the_same_bits(dimensions: int) -> None:
+    random = np.random.default_rng(dimensions)
+    for query in random.normal(size=(20, dimensions)):
+        asked = vector_index._prepare(query, dimensions).exact
+        assert_same_bits(*both(lambda exact=asked: (vector_index._turned(exact),)))
+
+
+@needs_kernels
 @pytest.mark.parametrize(("count", "dimensions"), [(1_024, 5), (3_000, 100), (20_000, 384)])
 def test_the_same_vectors_are_found_with_the_same_scores(count: int, dimensions: int) -> None:
     random = np.random.default_rng(count)
@@ -135,7 +144,7 @@ def test_the_same_vectors_are_found_with_the_same_scores(count: int, dimensions:
     index = VectorIndex(dimensions, [segment])
     keys = np.arange(0, count, 7)
     for query in (vectors[0], vectors[-1], *random.normal(size=(6, dimensions))):
-        turned = vector_index._rotate(query[np.newaxis].astype(np.float32))[0]
+        turned = vector_index._turned(vector_index._prepare(query, dimensions).exact)
         for limit in (1, 18, 200):
             for spans in ([(0, count)], [(0, 0), (5, 700), (700, 701), (count - 300, count)]):
                 nominate = partial(

@@ -386,6 +386,8 @@ def test_the_rotation_keeps_lengths_and_angles(dimensions: int) -> None:
     turned = vector_index._rotate(vectors)
     assert turned.shape == (20, max(256, -(-dimensions // 64) * 64))
     assert np.allclose(turned @ turned.T, vectors @ vectors.T, atol=1e-5)
+    for vector, expected in zip(vectors, turned, strict=True):
+        assert np.allclose(vector_index._turned(vector_index._prepare(vector, dimensions).exact), expected, atol=1e-5)
 
 
 def test_the_codes_of_version_2_stay_what_they_are() -> None:

@@ -92,7 +92,13 @@ def embed_texts(provider: EmbeddingProvider, texts: Sequence[str]) -> Matrix:
 def embed_question(provider: EmbeddingProvider, question: str) -> Vector:
     """The checked vector of a question: by `embed_query` where the provider has one, else by `embed`."""
     embed: Callable[[str], Vector] = getattr(provider, "embed_query", provider.embed)
-    return _only(checked_vectors([embed(question)], 1, provider.dimensions, provider.name))
+    vector, dimensions = embed(question), provider.dimensions
+    if isinstance(vector, np.ndarray) and vector.dtype == np.float32 and vector.shape == (dimensions,):
+        wide = vector.astype(np.float64)
+        square = float(wide @ wide)
+        if 1e-9 < square < 1e9:  # what an embedder gives; a third of the time of the careful way
+            return (wide / math.sqrt(square)).astype(np.float32)
+    return _only(checked_vectors([vector], 1, dimensions, provider.name))
 
 
 def checked_vectors(vectors: object, count: int, dimensions: int, source: str) -> Matrix:

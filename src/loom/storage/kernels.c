@@ -14,7 +14,7 @@
 #define OUTSIDE (-1)
 
 /* Goes up with every change of a function's parameters or results. kernels.py takes no library of another version. */
-#define VERSION 3
+#define VERSION 4
 
 int64_t loom_version(void)
 {
@@ -435,6 +435,34 @@ static uint32_t at_rank(const uint32_t *values, int64_t count, int64_t rank, uin
 static inline double slack(double share, double squares, double deviations)
 {
     return deviations * sqrt(squares * share * (share < 1.0 ? 1.0 - share : 0.0));
+}
+
+/* A Hadamard transform in place, of `size` values, a power of two. */
+static void transform(double *values, int64_t size)
+{
+    for (int64_t half = 1; half < size; half *= 2)
+        for (int64_t start = 0; start < size; start += 2 * half)
+            for (int64_t i = start; i < start + half; i++) {
+                const double one = values[i], other = values[i + half];
+                values[i] = one + other;
+                values[i + half] = one - other;
+            }
+}
+
+/* A rotation in place: `_turned` in vector_index.py. All sums are exact, so that their order does not matter. */
+void loom_turn(double *values, const float *flips, int64_t width, int64_t size, double steps, double step)
+{
+    for (int64_t round = 0; round < 2; round++) {
+        for (int64_t i = 0; i < width; i++)
+            values[i] *= flips[round * width + i];
+        for (int64_t start = 0;; start = width - size) {
+            transform(values + start, size);
+            for (int64_t i = start; i < start + size; i++)
+                values[i] = rint(values[i] * steps) * step;
+            if (start == width - size)
+                break;
+        }
+    }
 }
 
 /* How far a search by codes looks. */

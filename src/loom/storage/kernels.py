@@ -20,7 +20,7 @@ import numpy.typing as npt
 __all__ = ["KERNELS", "LIBRARY", "SOURCE", "Kernels", "Lists", "Looks", "address", "load"]
 
 LIBRARY: Final = Path(__file__).with_name("_kernels.so")
-_VERSION = 3
+_VERSION = 4
 
 SOURCE = struct.Struct("@5P6q")
 """A source of posting lists: the addresses of its documents, codes and impacts, and of the bits and counts of lists
@@ -101,6 +101,7 @@ class Kernels:
             pointer,
             pointer,
         )
+        self._turn = function("turn", None, pointer, pointer, number, number, ctypes.c_double, ctypes.c_double)
         self._near_products = function("near_products", None, pointer, number, pointer, number, *[pointer] * 2)
         self._cosines = function("cosines", None, pointer, number, pointer, number, *[pointer] * 2)
 
@@ -166,6 +167,10 @@ class Kernels:
             _LOOKS.pack(*looks), address(rows), address(scratch),
         )  # fmt: skip
         return rows[:found]
+
+    def turn(self, values: _Doubles, flips: _Floats, size: int, steps: float, step: float) -> None:
+        """Rotate in place: `_turned` in vector_index.py."""
+        self._turn(address(values), address(flips), len(values), size, steps, step)
 
     def near_products(self, vectors: _Halves, rows: _Numbers, query: _Floats) -> _Floats:
         """The products of these rows with a query that is larger by 2**112, nearly."""

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from loom.errors import CorruptStore
 
-__all__ = ["DamagedSegment", "Segment", "open_segment", "sync_folder", "write_segment"]
+__all__ = ["DamagedSegment", "Segment", "open_segment", "places_of", "sync_folder", "write_segment"]
 
 Array = npt.NDArray[Any]
 
@@ -127,6 +127,21 @@ def open_segment(path: Path) -> Segment:
         if not arrays[name].flags.aligned:
             raise DamagedSegment(f"the array {name!r} of index segment {path.name} lies askew")
     return Segment(content["header"], arrays, path, checksums)
+
+
+def places_of(held: Array, first: int, wanted: Array) -> Array:
+    """Where these keys stand among those of a segment, ascending from `first`; for one that is not there, any place.
+
+    None is below the first, nor above the last. Mostly few numbers are missing between the first key and another, and
+    what stands as many places from the first as there are numbers tells how few: a search in cold memory takes three
+    times as long.
+    """
+    places = np.minimum(wanted - first, len(held) - 1)
+    places -= held.take(places) - wanted
+    np.maximum(places, 0, out=places)
+    if np.count_nonzero(held.take(places) != wanted):
+        places = held.searchsorted(wanted)
+    return np.asarray(places)
 
 
 def _mapped(file: BinaryIO) -> Array:

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from loom.errors import InvalidInput, WrongDimension
 from loom.storage.kernels import KERNELS, Looks
-from loom.storage.segments import DamagedSegment, Segment
+from loom.storage.segments import DamagedSegment, Segment, places_of
 
 __all__ = ["CODE_VERSION", "VectorIndex", "VectorTail", "build", "merge", "unit_float16", "without"]
 
@@ -328,7 +328,7 @@ class VectorIndex:
             firsts = [np.arange(min(limit, part.keys.size)) for part in large]
             return chosen + [_Chosen(part, _rows_of(part, first)) for part, first in zip(large, firsts, strict=True)]
         if large:
-            rotated = _rotate(asked.single[np.newaxis])[0]
+            rotated = _turned(asked.exact)
             reached = _within_reach(large, asked)
             sizes = [int((spans[:, 1] - spans[:, 0]).sum()) for spans in reached]
             for part, spans, size in zip(large, reached, sizes, strict=True):
@@ -653,14 +653,17 @@ def _rows_among(part: _Part, among: Keys) -> Rows:
     if not keys.size:
         return np.empty(0, dtype=np.intp)
     first, last = int(keys[0]), int(keys[-1])
-    wanted = among[among.searchsorted(first) : among.searchsorted(last, side="right")]
+    begin, end = among.searchsorted((first, last + 1)).tolist()
+    wanted = among[begin:end]
     if last - first == keys.size - 1:  # no gap
         places = wanted - first
     elif wanted.size > keys.size:
         places = np.flatnonzero(_is_among(keys, wanted))
-    else:
-        places = keys.searchsorted(wanted)
+    elif wanted.size:
+        places = places_of(keys, first, wanted)
         places = places[keys[places] == wanted]
+    else:
+        return np.empty(0, dtype=np.intp)
     return _rows_of(part, places)
 
 
@@ -762,6 +765,31 @@ def _rotate(vectors: Floats) -> Floats:
             part = turned[:, start : start + size].reshape(count, len(left), len(right))
             turned[:, start : start + size] = (left @ (part @ right)).reshape(count, size)
     return turned
+
+
+def _turned(query: Doubles) -> Floats:
+    """A query, rotated as `_rotate` does, to the same bits on every machine.
+
+    In float64, and after each transform every value is rounded to a multiple of `_QUERY_STEP`, as those of the query
+    are: so all sums are exact, in whatever order they are made.
+    """
+    width = _code_bits(query.size)
+    flips, left, right = _rotation(width)
+    size = len(left) * len(right)
+    turned = np.zeros(width)
+    turned[: query.size] = query
+    steps = 1.0 / math.sqrt(size) / _QUERY_STEP
+    if KERNELS is not None:
+        KERNELS.turn(turned, flips, size, steps, _QUERY_STEP)
+        return turned.astype(np.float32)
+    signs = np.sign(left).astype(np.float64), np.sign(right).astype(np.float64)
+    for flip in flips:
+        turned *= flip
+        for start in sorted({0, width - size}):
+            part = turned[start : start + size]
+            sums = signs[0] @ part.reshape(len(left), len(right)) @ signs[1]
+            part[:] = np.rint(sums.reshape(-1) * steps) * _QUERY_STEP
+    return turned.astype(np.float32)
 
 
 @lru_cache(maxsize=16)

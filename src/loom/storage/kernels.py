@@ -50,6 +50,7 @@ _Numbers = npt.NDArray[np.intp]
 _Words = npt.NDArray[np.uint64]
 
 _ROOM = 1_024
+_begin = ctypes.c_char.from_buffer
 _GROUP = 64  # as in kernels.c
 _LOOKS = struct.Struct("@3q2d")
 
@@ -65,7 +66,9 @@ class Looks(NamedTuple):
 
 
 def address(array: npt.NDArray[Any]) -> int:
-    """Where the values of a contiguous array lie; 0 for none. Half the time of `array.ctypes.data`."""
+    """Where the values of a contiguous array lie; 0 for none."""
+    if array.flags.writeable and array.size:  # a quarter of the time, which is a question's fiftieth
+        return ctypes.addressof(_begin(array.data))
     place: int = array.__array_interface__["data"][0]
     return place
 

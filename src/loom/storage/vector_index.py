@@ -345,7 +345,7 @@ class VectorIndex:
             chosen.append(self.tail._chosen(keys))
         found = [_keys_of(part, rows) for part, rows in chosen if rows.size]
         scores = [_cosines(part.vectors, rows, asked.exact) for part, rows in chosen if rows.size]
-        return np.concatenate((_NO_KEYS, *found)), np.concatenate((_NO_SCORES, *scores))
+        return _joined(found, _NO_KEYS), _joined(scores, _NO_SCORES)
 
 
 # -- parts -------------------------------------------------------------------------------------------------
@@ -442,18 +442,19 @@ def _prepare(query: Array, dimensions: int) -> _Query:
 def _best(chosen: Sequence[_Chosen], asked: _Query, limit: int) -> tuple[Keys, Doubles]:
     """The best of all parts, scored exactly."""
     chosen = [one for one in chosen if one.rows.size]
-    if sum(rows.size for _, rows in chosen) > max(limit, _SCORED_AT_ONCE):
+    if sum([rows.size for _, rows in chosen]) > max(limit, _SCORED_AT_ONCE):
         chosen = _nearer(chosen, asked, limit)
     scores = [_cosines(part.vectors, rows, asked.exact) for part, rows in chosen]
     floor = _floor(scores, limit)
-    keys, kept = [_NO_KEYS], [_NO_SCORES]
-    for (part, rows), own in zip(chosen, scores, strict=True):
-        near = (own >= floor).nonzero()[0]
-        keys.append(_keys_of(part, rows[near]))
-        kept.append(own[near])
-    all_keys, all_scores = np.concatenate(keys), np.concatenate(kept)
-    order = np.lexsort((all_keys, -all_scores))[:limit]
-    return all_keys[order], all_scores[order]
+    near = [(own >= floor).nonzero()[0] for own in scores]
+    keys = _joined([_keys_of(part, rows[here]) for (part, rows), here in zip(chosen, near, strict=True)], _NO_KEYS)
+    kept = _joined([own[here] for own, here in zip(scores, near, strict=True)], _NO_SCORES)
+    order = np.lexsort((keys, -kept))[:limit]
+    return keys[order], kept[order]
+
+
+def _joined(parts: Sequence[Array], nothing: Array) -> Array:
+    return parts[0] if len(parts) == 1 else np.concatenate((nothing, *parts))
 
 
 def _nearer(chosen: Sequence[_Chosen], asked: _Query, limit: int) -> list[_Chosen]:
@@ -466,7 +467,7 @@ def _nearer(chosen: Sequence[_Chosen], asked: _Query, limit: int) -> list[_Chose
 
 def _floor(scores: Sequence[Array], limit: int) -> float:
     """The least of the `limit` highest."""
-    joined = np.concatenate((_NO_SCORES, *scores))
+    joined = _joined(scores, _NO_SCORES)
     return float(np.partition(joined, joined.size - limit)[joined.size - limit]) if joined.size > limit else -math.inf
 
 

@@ -40,7 +40,9 @@ from loom.memory.embeddings import FakeEmbedder
 from loom.storage import schema
 from loom.storage.base import MAX_TEXT_BYTES, Dimensions, Draft, Filter
 from loom.storage.engine import Engine
+from loom.storage.segments import open_segment, write_segment
 from loom.storage.sqlite import SqliteStore
+from loom.storage.vector_index import CODE_VERSION
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 DATA = Path(__file__).parent.parent / "data" / "stores"
@@ -366,6 +368,28 @@ def test_a_damaged_index_is_rebuilt_from_the_records(tmp_path: Path, damage: str
         assert memory.check().ok
         assert memory.check().repaired == ()
         assert memory.recall("note 17", limit=1)[0].id == "id17"
+
+
+@pytest.mark.parametrize("first", ["ask", "check", "rest"])
+def test_vectors_indexed_by_another_version_are_indexed_again_and_nothing_else(tmp_path: Path, first: str) -> None:
+    path = tmp_path / "a.loom"
+    filled(path, 60, index_tail_records=8, embedder=FakeEmbedder())
+    folder = tmp_path / "a.loom-index"
+    words = {file.name for file in folder.glob("text-*")}
+    for file in folder.glob("vectors-*"):
+        segment = open_segment(file)
+        arrays = {name: np.array(array) for name, array in segment.arrays.items()}
+        write_segment(file, {**segment.header, "code_version": 1}, arrays)
+    with loom.open(path, embedder=FakeEmbedder(), index_tail_records=8) as memory:
+        if first == "check":
+            assert any("vectors" in line for line in memory.check().repaired)
+        elif first == "rest":
+            memory.vacuum()
+        assert memory.recall("note 17", limit=1)[0].id == "id17"
+        assert memory.check().repaired == ()
+        assert first == "rest" or {file.name for file in folder.glob("text-*")} == words
+        versions = {open_segment(file).header["code_version"] for file in folder.glob("vectors-*")}
+        assert versions == {CODE_VERSION}
 
 
 def test_bits_flipped_inside_index_arrays_are_found_and_repaired_by_check(tmp_path: Path) -> None:

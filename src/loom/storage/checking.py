@@ -17,10 +17,10 @@ import numpy as np
 from loom.storage.archive import damaged
 from loom.storage.base import CheckReport
 from loom.storage.engine import Engine
-from loom.storage.projections import TEXT, VECTORS, active_space, index_folder, last_number
+from loom.storage.projections import TEXT, VECTORS, active_space, index_folder, last_number, open_index
 from loom.storage.residency import TierBooks
 from loom.storage.rows import ENTRY_COLUMNS, ROW_COLUMNS, checksum, guard
-from loom.storage.segments import DamagedSegment, open_segment
+from loom.storage.segments import DamagedSegment
 from loom.storage.transactions import EMPTY_VECTORS
 
 if TYPE_CHECKING:
@@ -198,16 +198,16 @@ def _projections(
                 "SELECT file FROM segments WHERE namespace = ? AND kind = ?", (namespace, kind)
             )
         ]
-        reason = _segment_problem(folder, files, expected, store_id)
+        reason = _segment_problem(kind, folder, files, expected, store_id)
         if reason:
             yield kind, reason
 
 
-def _segment_problem(folder: Path, files: list[str], expected: object, store_id: str) -> str:
+def _segment_problem(kind: str, folder: Path, files: list[str], expected: object, store_id: str) -> str:
     keys = []
     for name in files:
         try:
-            segment = open_segment(folder / name)
+            segment = open_index(kind, folder / name)
         except DamagedSegment as error:
             return str(error)
         damaged = segment.damaged_arrays()

@@ -37,6 +37,7 @@ __all__ = [
     "count_up",
     "index_folder",
     "largest_segment",
+    "open_index",
     "start_over",
     "vector_basis",
 ]
@@ -269,7 +270,7 @@ class NamespaceIndex:
                 if self._folder is None:
                     raise StaleProjection(kind, state.generation)
                 try:
-                    segment = open_segment(self._folder / name)
+                    segment = open_index(kind, self._folder / name)
                 except DamagedSegment as error:
                     raise StaleProjection(kind, state.generation) from error
                 if segment.header.get("store") != self._engine.store_id:
@@ -478,7 +479,7 @@ class Projector:
     def _open(self, kind: str, state: _State, names: Collection[str]) -> list[Segment]:
         """The segments of these names; gives up the projection where one is missing or damaged."""
         try:
-            return [open_segment(self._folder / name) for name in names]
+            return [open_index(kind, self._folder / name) for name in names]
         except DamagedSegment as error:
             self.reset(kind, state.generation)
             raise StaleProjection(kind, state.generation) from error
@@ -588,6 +589,13 @@ class Projector:
     def _delete_files(self, names: Iterable[str]) -> None:
         for name in names:
             (self._folder / name).unlink(missing_ok=True)
+
+
+def open_index(kind: str, path: Path) -> Segment:
+    """A segment that can be used; raises `DamagedSegment` for one of another version, too."""
+    segment = open_segment(path)
+    (text_index if kind == TEXT else vector_index).check(segment)
+    return segment
 
 
 def largest_segment(total: int, at_rest: bool) -> int:

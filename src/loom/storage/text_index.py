@@ -26,7 +26,7 @@ from loom.errors import InvalidInput
 from loom.storage.kernels import KERNELS, SOURCE, Lists, address
 from loom.storage.segments import DamagedSegment, Segment, places_of
 
-__all__ = ["K1", "SILENT", "B", "TextIndex", "TextTail", "build", "merge", "term_hash", "without"]
+__all__ = ["K1", "SILENT", "B", "TextIndex", "TextTail", "build", "check", "merge", "term_hash", "without"]
 
 K1 = 0.9
 B = 0.4
@@ -297,6 +297,11 @@ def _changes(values: Array) -> npt.NDArray[np.bool_]:
 
 def _first_key(part: Mapping[str, Array]) -> int:
     return int(part["keys"][0]) if len(part["keys"]) else 0
+
+
+def check(segment: Segment) -> None:
+    """Raise `DamagedSegment` for one that this program cannot read."""
+    _checked(segment)
 
 
 def _checked(segment: Segment) -> Mapping[str, Array]:

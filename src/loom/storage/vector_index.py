@@ -23,7 +23,7 @@ from loom.errors import InvalidInput, WrongDimension
 from loom.storage.kernels import KERNELS, Looks
 from loom.storage.segments import DamagedSegment, Segment, places_of
 
-__all__ = ["CODE_VERSION", "VectorIndex", "VectorTail", "build", "merge", "unit_float16", "without"]
+__all__ = ["CODE_VERSION", "VectorIndex", "VectorTail", "build", "check", "merge", "unit_float16", "without"]
 
 Array = npt.NDArray[Any]
 Keys = npt.NDArray[np.int64]
@@ -136,7 +136,7 @@ def without(segment: Segment, keys: Collection[int]) -> Built:
 
     Everything that depends on the rows is made anew, the centres included: a mean still knows what went into it.
     """
-    _check(segment, segment.header["dimensions"])
+    check(segment)
     held = segment.arrays["keys"]
     stays = np.flatnonzero(~np.isin(held, np.fromiter(keys, dtype=np.int64, count=len(keys))))
     part = _part(segment)
@@ -177,6 +177,14 @@ def _assembled(keys: Keys, halves: Halves, cells: Rows | None) -> Built:
     centre = _centre(halves)
     coarse, fine = _codes(halves, centre)
     return header, arrays | {"coarse": coarse, "fine": fine, "vectors": halves, "centre": centre}
+
+
+def check(segment: Segment) -> None:
+    """Raise `DamagedSegment` for one that this program cannot read."""
+    dimensions = segment.header.get("dimensions")
+    if not isinstance(dimensions, int) or dimensions < 1:
+        raise DamagedSegment(f"a vector segment of {dimensions!r} dimensions makes no sense; build it anew")
+    _check(segment, dimensions)
 
 
 def unit_float16(vectors: Array) -> Halves:
@@ -840,7 +848,7 @@ def _check(segment: Segment, dimensions: int) -> None:
             f"a segment of kind, code version and dimensions {found} cannot serve "
             f"an index of {(KIND, CODE_VERSION, dimensions)}; build it anew from the records"
         )
-    count, cells, bits = header["count"], header.get("cells"), _code_bits(dimensions)
+    count, cells, bits = header.get("count"), header.get("cells"), _code_bits(dimensions)
     shapes: dict[str, tuple[type[np.generic], tuple[Any, ...]]] = {
         "keys": (np.int64, (count,)),
         "coarse": (np.uint64, (_COARSE_WORDS, count)),

@@ -148,6 +148,7 @@ class NamespaceIndex:
         forgotten = self._newly_forgotten(connection)
         if forgotten:
             self._drop(forgotten)
+        if forgotten or self._forgotten_seen is None:  # a block may have been read before the first look
             self._engine.archive.clear()
         if forgotten or not self._last_derived:
             self.derived, self._last_derived = self._reckon_derived(connection)
@@ -156,7 +157,7 @@ class NamespaceIndex:
         self._seen = self._forgotten_seen = seq
 
     def _newly_forgotten(self, connection: sqlite3.Connection) -> list[int]:
-        """What was forgotten while this process held something. Nothing is held before the first look."""
+        """What was forgotten since the last look. Before the first one no tail holds anything."""
         if self._forgotten_seen is None:
             return []
         rows = connection.execute(

@@ -215,12 +215,9 @@ def _distinct_hits(
     """The best hits, each text once; which ids were left out as copies of which; and the numbers of the hits."""
     order = _best_first(found, scored)
     totals: list[float] = scored.total.tolist()
-    held: list[list[int]] = np.packbits(found.words > 0.0, axis=0).T.tolist()  # the question's words in each, as bits
     chosen: list[tuple[int, Record]] = []
-    known: dict[str, int] = {}
-    kin: dict[tuple[object, ...], list[int]] = {}
     same: list[list[str]] = []
-    looked = _Looked({}, {})
+    twins_of = _Twins(found, totals)
     copies: dict[str, str] = {}
     for start in range(0, len(order), limit):
         part = order[start : start + limit]
@@ -230,23 +227,14 @@ def _distinct_hits(
             record = records.get(seq)
             if record is None:  # forgotten meanwhile
                 continue
-            form = f"{record.name or ''}\n{normal_form(record.content)}\n{attached(record.metadata)}"
-            alike = kin.setdefault((record.name, record.role, *held[place]), [])
-            if (
-                form not in known
-                and (like := _near_duplicate(record, place, alike, chosen, totals, looked)) is not None
-            ):
-                known[form] = like
-            twin = known.setdefault(form, len(chosen))
-            if twin < len(chosen):
+            twin = twins_of.find(record, place)
+            if twin is not None:
                 same[twin].append(record.id)
                 copies[record.id] = chosen[twin][1].id
             elif len(chosen) < limit:
-                alike.append(len(chosen))
+                twins_of.add(record, place, len(chosen))
                 chosen.append((place, record))
                 same.append([])
-            else:
-                del known[form]
         if len(chosen) >= limit:
             break
     spoken = _signals(scored, found, [place for place, _ in chosen])
@@ -285,51 +273,82 @@ def _distinct_hits(
     return hits, copies, [record.seq for _, record in chosen]
 
 
-def _near_duplicate(
-    record: Record,
-    at: int,
-    alike: Sequence[int],
-    chosen: Sequence[tuple[int, Record]],
-    totals: Sequence[float],
-    looked: _Looked,
-) -> int | None:
-    """Which of the chosen says the same in nearly the same words, and nothing that counts differs.
+class _Kin(NamedTuple):
+    """Those chosen of one speaker that hold the same words of the question, with their numbers; and the numbers by
+    what their texts, and those of their copies, are without what is no difference."""
 
-    `alike` are those of the same speaker that hold the same words of the question: what one text says of them and
-    the other does not may be the answer. Texts so alike score alike and are equally long, so hardly any are compared.
+    chosen: list[tuple[int, Record, int]]
+    forms: dict[str, int]
+
+
+class _Twins:
+    """Finds the one of the chosen that says the same as a record: in the same words, or nearly so.
+
+    Only records of one speaker that hold the same words of the question are compared: what one text says of them and
+    the other does not may be the answer. So hardly any are, and of these each is looked at once.
     """
-    highest = totals[at] * (1.0 + _ALIKE)
-    for number in alike:
-        place, other = chosen[number]
-        if (
-            totals[place] <= highest
+
+    def __init__(self, found: Candidates, totals: Sequence[float]) -> None:
+        self._totals = totals
+        self._words: list[list[int]] = np.packbits(found.words > 0.0, axis=0).T.tolist()  # in each, as bits
+        self._kin: dict[tuple[object, ...], _Kin] = {}
+        self._glances: dict[int, frozenset[str]] = {}
+        self._terms: dict[int, frozenset[str]] = {}
+
+    def add(self, record: Record, place: int, number: int) -> None:
+        """Choose a record that says the same as none before."""
+        kin = self._kin.setdefault((record.name, *self._words[place]), _Kin([], {}))
+        if kin.chosen:
+            kin.forms[_form(record)] = number
+        kin.chosen.append((place, record, number))
+
+    def find(self, record: Record, place: int) -> int | None:
+        """The number of the chosen one that says the same."""
+        kin = self._kin.get((record.name, *self._words[place]))
+        if kin is None:
+            return None
+        if not kin.forms:  # the first of them mostly stays alone
+            _, other, number = kin.chosen[0]
+            kin.forms[_form(other)] = number
+        form = _form(record)
+        twin = kin.forms.get(form)
+        if twin is None:
+            alike = (number for at, other, number in kin.chosen if self._are_alike(record, place, other, at))
+            twin = next(alike, None)
+            if twin is not None:
+                kin.forms[form] = twin
+        return twin
+
+    def _are_alike(self, record: Record, place: int, other: Record, at: int) -> bool:
+        """Whether both say the same in nearly the same words, and nothing that counts differs.
+
+        Texts so alike score alike and are equally long.
+        """
+        return (
+            other.role == record.role
+            and self._totals[at] <= self._totals[place] * (1.0 + _ALIKE)
             and abs(other.tokens - record.tokens) <= _ALIKE * record.tokens + 1
-            and _likeness(looked.at_a_glance(other, place), looked.at_a_glance(record, at)) >= _ALIKE_AT_A_GLANCE
-            and _likeness(looked.closely(other, place), looked.closely(record, at)) >= 1.0 - _ALIKE
+            and _likeness(self._at_a_glance(other, at), self._at_a_glance(record, place)) >= _ALIKE_AT_A_GLANCE
+            and _likeness(self._closely(other, at), self._closely(record, place)) >= 1.0 - _ALIKE
             and attached(other.metadata) == attached(record.metadata)
             and may_merge(other.content, record.content)
-        ):
-            return number
-    return None
+        )
 
-
-class _Looked(NamedTuple):
-    """What was seen of the texts of places, each looked at once."""
-
-    glances: dict[int, frozenset[str]]
-    terms: dict[int, frozenset[str]]
-
-    def at_a_glance(self, record: Record, place: int) -> frozenset[str]:
+    def _at_a_glance(self, record: Record, place: int) -> frozenset[str]:
         """Words, or signs where words are not spaced: a hundredth of the time of an analysis."""
-        if place not in self.glances:
+        if place not in self._glances:
             text = record.content[:_COMPARED].casefold()
-            self.glances[place] = frozenset(text.split() if text.isascii() else text)
-        return self.glances[place]
+            self._glances[place] = frozenset(text.split() if text.isascii() else text)
+        return self._glances[place]
 
-    def closely(self, record: Record, place: int) -> frozenset[str]:
-        if place not in self.terms:
-            self.terms[place] = frozenset(query_terms(record.content[:_COMPARED]))
-        return self.terms[place]
+    def _closely(self, record: Record, place: int) -> frozenset[str]:
+        if place not in self._terms:
+            self._terms[place] = frozenset(query_terms(record.content[:_COMPARED]))
+        return self._terms[place]
+
+
+def _form(record: Record) -> str:
+    return f"{normal_form(record.content)}\n{attached(record.metadata)}"
 
 
 def _signals(scored: Scored, found: Candidates, places: Sequence[int]) -> list[dict[str, float]]:

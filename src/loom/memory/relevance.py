@@ -328,14 +328,16 @@ def pooled(table: Floats, around: Neighbours, reach: int = 2) -> Floats:
     The best and not the sum: a term that a whole conversation repeats is one term still. What was said before counts
     more than what was said after: a reply takes its words from the question.
     """
-    best = table.copy()
+    best, there = table.copy(), np.empty_like(table)
     for (step, close), weight, decay in zip(around, (_BACK, _AHEAD), (_BACK_DECAY, _AHEAD_DECAY), strict=True):
         place, strength = step, close
         for distance in range(reach):
             if distance:
                 strength = strength * close[place]
                 place = step[place]
-            np.maximum(best, table[:, place] * (strength * weight), out=best)
+            table.take(place, axis=1, out=there, mode="clip")  # a third of the time of an index
+            there *= strength * weight
+            np.maximum(best, there, out=best)
             weight *= decay
     return best
 

@@ -204,3 +204,24 @@ def test_a_segment_whose_rows_or_cells_make_no_sense_is_damaged(name: str, chang
 
     with pytest.raises(DamagedSegment):
         ask()
+
+
+@pytest.mark.parametrize("cells_from", [400, 10**9])
+@pytest.mark.parametrize("seed", range(6))
+def test_damaged_keys_never_lead_out_of_the_segment(
+    monkeypatch: pytest.MonkeyPatch, seed: int, cells_from: int
+) -> None:
+    monkeypatch.setattr(vector_index, "_CELLS_FROM", cells_from)
+    random = np.random.default_rng(seed)
+    vectors = gathered(600)
+    header, arrays = build(3 * np.arange(600), vectors)
+    keys = arrays["keys"].copy()
+    keys[random.integers(600, size=40)] = random.integers(-(2**63), 2**63 - 1, size=40)
+    keys[-1] = 2**63 - 1 if seed % 2 else keys[-1]
+    index = VectorIndex(DIMENSIONS, [Segment(header, arrays | {"keys": keys})])
+    asked = np.sort(random.choice(1_800, 200, replace=False))
+    for query in vectors[:3]:
+        found, _ = index.score(query, asked)
+        assert np.isin(found, keys).all()
+        assert np.isin(index.search(query, 20, among=asked)[0], keys).all()
+        assert len(index.search(query, 20)[0]) == 20

@@ -325,6 +325,11 @@ def _checked(segment: Segment) -> Mapping[str, Array]:
         or sizes["pair_frequencies"] != sizes["pair_lengths"]
     ):
         raise DamagedSegment(f"the arrays of {name} do not fit together")
+    # These are taken from the header, so that the keys need not be read before they are needed.
+    first, last = (header.get("first_key"), header.get("last_key")) if sizes["keys"] else (0, 0)
+    for number in (first, last, header.get("total_length")):
+        if not isinstance(number, int) or not 0 <= number < 1 << 62:
+            raise DamagedSegment(f"the header of {name} makes no sense: {number!r} is no such number")
     return arrays
 
 
@@ -1085,7 +1090,8 @@ class _Plan:
         for base, source in zip(self._bases, self._sources, strict=False):
             if not source.count:
                 continue
-            first, last = keys.searchsorted((source.first_key, source.last_key + 1)).tolist()
+            first = int(keys.searchsorted(source.first_key))
+            last = int(keys.searchsorted(source.last_key, side="right"))
             if first == last:
                 continue
             here, inside = np.arange(first, last), keys[first:last]

@@ -662,8 +662,7 @@ def _rows_among(part: _Part, among: Keys) -> Rows:
     if not keys.size:
         return np.empty(0, dtype=np.intp)
     first, last = int(keys[0]), int(keys[-1])
-    begin, end = among.searchsorted((first, last + 1)).tolist()
-    wanted = among[begin:end]
+    wanted = among[among.searchsorted(first) : among.searchsorted(last, side="right")]
     if last - first == keys.size - 1:  # no gap
         places = wanted - first
     elif wanted.size > keys.size:

@@ -157,6 +157,20 @@ def test_the_same_vectors_are_found_with_the_same_scores(count: int, dimensions:
 
 
 @needs_kernels
+def test_the_same_cells_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"_CELLS_FROM": 400, "_CELL_ROWS": 8, "_MOST_SCANNED": 1_500}.items():
+        monkeypatch.setattr(vector_index, name, value)
+    random = np.random.default_rng(9)
+    vectors = random.normal(size=(4_000, 40))
+    index = VectorIndex(40, [Segment(*vector_index.build(np.arange(4_000), vectors))])
+    parts = index._parts
+    for query in random.normal(size=(40, 40)):
+        asked = vector_index._prepare(query, 40)
+        assert_same_bits(*both(lambda one=asked: tuple(vector_index._within_reach(parts, one))))
+        assert_same_bits(*both(lambda one=query: index.search(one, 10)))
+
+
+@needs_kernels
 @pytest.mark.skipif(COMPILER is None, reason="no C compiler here")
 @pytest.mark.parametrize("width", [0, 256])
 def test_processors_with_narrower_registers_get_the_same_bits(tmp_path: Path, width: int) -> None:

@@ -529,18 +529,20 @@ def _within_reach(parts: Sequence[_Part], asked: _Query) -> list[Rows]:
     whole = [np.array([(0, part.keys.size)]) for part in parts]
     if sum(part.keys.size for part in parts) <= _MOST_SCANNED:
         return whole
-    room = _MOST_SCANNED - sum(part.keys.size for part in parts if not part.cell_ends.size)
+    bare = sum(part.keys.size for part in parts if not part.cell_ends.size)
+    room = max(_MOST_SCANNED - bare, _MOST_SCANNED // 2)
     cells = [(number, part, _cell_ends(part)) for number, part in enumerate(parts) if part.cell_ends.size]
     if not cells:
         return whole
-    near = np.concatenate([_nearly(part.cell_middles, np.arange(ends.size), asked.single) for _, part, ends in cells])
+    # Exactly, so that the same cells are looked at with and without kernels.
+    near = np.concatenate([_cosines(part.cell_middles, np.arange(ends.size), asked.exact) for _, part, ends in cells])
     spans = np.concatenate([np.stack((np.append(0, ends[:-1]), ends), axis=1) for _, _, ends in cells])
     owners = np.repeat([number for number, _, _ in cells], [ends.size for _, _, ends in cells])
     order = np.argsort(-near, kind="stable")
     reached = (spans[order, 1] - spans[order, 0]).cumsum()
-    last = int(reached.searchsorted(max(room, _MOST_SCANNED // 2)))
+    last = int(reached.searchsorted(room))
     if last < order.size:
-        spans[order[last], 0] += reached[last] - max(room, _MOST_SCANNED // 2)
+        spans[order[last], 0] += reached[last] - room
     chosen = np.sort(order[: last + 1])  # by part, and by row
     return [
         spans[chosen[owners[chosen] == number]] if part.cell_ends.size else whole[number]

@@ -463,19 +463,22 @@ def test_a_search_that_fails_in_damage_leaves_nothing_behind(monkeypatch: pytest
     ("header", "arrays"),
     [
         ({"kind": "vectors"}, {}),
-        ({"format": 2}, {}),
+        ({"format": 1}, {}),
         ({"count": 3}, {}),
         ({"first_key": "1"}, {}),
         ({"last_key": 10**30}, {}),
         ({"total_length": None}, {}),
         ({}, {"lengths": np.zeros(1, dtype=np.uint32)}),
+        ({}, {"particulars": np.zeros((1, 6), dtype=np.int64)}),
+        ({}, {"particulars": np.zeros((2, 5), dtype=np.int64)}),
+        ({}, {"particulars": np.zeros(2, dtype=np.int64)}),
         ({}, {"starts": np.zeros(1, dtype=np.uint32)}),
         ({}, {"codes": np.zeros(1, dtype=np.uint16)}),
         ({}, {"pair_lengths": np.zeros(7, dtype=np.uint32)}),
     ],
 )
 def test_a_segment_that_does_not_add_up_is_refused(
-    header: dict[str, object], arrays: dict[str, npt.NDArray[np.uint32]]
+    header: dict[str, object], arrays: dict[str, npt.NDArray[np.generic]]
 ) -> None:
     good_header, good_arrays = build([(1, ["a", "b"]), (2, ["a"])])
     segment = Segment({**good_header, **header}, {**good_arrays, **arrays})

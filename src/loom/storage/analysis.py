@@ -15,6 +15,7 @@ from typing import Any
 from loom.storage import naming, times, words
 from loom.storage.archive import CONTENT
 from loom.storage.naming import answer_marks, entity_marks, is_names, names_terms, only_asks
+from loom.storage.particulars import PARTICULARS_VERSION
 from loom.storage.times import time_terms
 from loom.storage.words import terms
 
@@ -35,14 +36,16 @@ __all__ = [
 
 _MARKS_VERSION = 1
 # Each of them only grows, and so does their sum.
-ANALYSIS_VERSION = words.ANALYZER_VERSION + times.TIMES_VERSION + naming.NAMING_VERSION + _MARKS_VERSION
+ANALYSIS_VERSION = (
+    words.ANALYZER_VERSION + times.TIMES_VERSION + naming.NAMING_VERSION + _MARKS_VERSION + PARTICULARS_VERSION
+)
 
 FOUND_BY = (
-    "SELECT r.seq, CAST(r.name AS TEXT), CAST(r.role AS TEXT), r.created_at, CAST(r.metadata AS TEXT), "
-    f"CAST(ifnull({CONTENT}, '') AS TEXT), {is_names()} FROM records r"
+    "CAST(r.name AS TEXT), CAST(r.role AS TEXT), r.created_at, CAST(r.metadata AS TEXT), "
+    f"CAST(ifnull({CONTENT}, '') AS TEXT), {is_names()}"
 )
-"""SQL for what `index_terms` takes of a record, behind its number. What is no text any more is one of a damaged row:
-reading that record says so, and all others are found."""
+"""SQL for what `index_terms` takes of `records r`. What is no text any more is one of a damaged row: reading that
+record says so, and all others are found."""
 
 IS_QUESTION = "\x1f?"
 """The mark of a text that ends in a question."""

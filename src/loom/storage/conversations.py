@@ -1,42 +1,29 @@
 """What was said around some records: the turns before and after them, and how much these have to do with one another.
 
-A turn is understood with its neighbours. Read from the database when a question comes; nothing of it is kept.
+A turn is understood with its neighbours. Looked up when a question comes; nothing of it is kept.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from typing import NamedTuple
+from functools import cached_property
+from typing import Any
 
 from loom.storage.base import Filter
-from loom.storage.counting import TOKENS
-from loom.storage.filters import admitted, conditions
+from loom.storage.filters import admitted, conditions, kept_out
+from loom.storage.particulars import PARTICULARS, Particulars, of_row
+from loom.storage.projections import NamespaceIndex
 
-__all__ = ["Conversation", "Facts", "conversations_of", "speakers_of"]
+__all__ = ["Conversation", "conversations_of", "speakers_of"]
 
-
-class Facts(NamedTuple):
-    """What is known of a record without its text."""
-
-    seq: int
-    session: int | None
-    role: str | None
-    name: str | None
-    importance: float
-    tokens: int
-    created_at: int
-
-
-# From a row, without a call in Python for each: a recall reads a hundred.
-_facts = partial(tuple.__new__, Facts)
-_COLUMNS = f"SELECT r.seq, r.session_hash, r.role, r.name, r.importance, {TOKENS}, r.created_at"
-_FACTS = f"{_COLUMNS} FROM records r"
+_READ = f"SELECT {PARTICULARS} FROM records r"
 # CROSS: from the numbers to the rows. It takes two thirds of the time of IN, and is the same text for any number.
-_FACTS_OF = f"{_COLUMNS} FROM json_each(?) j CROSS JOIN records r ON r.seq = j.value"
+_READ_ALL = f"SELECT {PARTICULARS} FROM json_each(?) j CROSS JOIN records r ON r.seq = j.value"
+_IN_SESSION = f"{_READ} INDEXED BY records_by_session WHERE r.session_hash = ? AND r.seq"
+_IN_A_ROW = f"{_READ} INDEXED BY records_by_number WHERE r.namespace = ? AND r.seq"
 
 # Turns further apart than this are another conversation, though the session be the same.
 _LONGEST_PAUSE_US = 6 * 3_600 * 1_000_000
@@ -58,56 +45,57 @@ class Conversation:
     What a filter says about speaker and kind is about the answers: the question before an answer may be anybody's.
     """
 
-    def __init__(self, connection: sqlite3.Connection, wanted: Filter, namespace: int, reach: int) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, index: NamespaceIndex, wanted: Filter, namespace: int, reach: int
+    ) -> None:
         self._connection = connection
+        self._index = index
+        self._namespace = namespace
         self._reach = reach
         anybody = wanted.role is None and wanted.name is None and wanted.kind is None
         self.filter = wanted if anybody else replace(wanted, role=None, name=None, kind=None)
         self._strict = None if anybody else conditions(wanted, namespace, connection)
-        self._where, self._values = conditions(self.filter, namespace, connection)
-        where = self._where
-        in_session = f"{_FACTS} INDEXED BY records_by_session WHERE r.session_hash = ? AND r.seq"
-        self._before = f"{in_session} < ? AND {where} ORDER BY r.seq DESC LIMIT ?"
-        self._after = f"{in_session} > ? AND {where} ORDER BY r.seq LIMIT ?"
-        in_a_row = f"{_FACTS} INDEXED BY records_by_number WHERE r.namespace = ? AND r.seq"
-        self._row_before = f"{in_a_row} < ? AND {where} ORDER BY r.seq DESC LIMIT ?"
-        self._row_after = f"{in_a_row} > ? AND {where} ORDER BY r.seq LIMIT ?"
-        self._namespace = namespace
-        self.facts: dict[int, Facts] = {}
+        self.turns: dict[int, Particulars] = {}
         self.following: dict[int, tuple[int, float]] = {}
 
-    def look_around(self, seeds: Sequence[int], also: Iterable[int]) -> dict[int, Facts]:
-        """Add what was said before and after the seeds; what is known of it, of them, and of the others given.
+    @cached_property
+    def _admits(self) -> tuple[str, list[Any]]:
+        """The filter as SQL. Mostly nothing has to be asked of the database."""
+        return conditions(self.filter, self._namespace, self._connection)
 
-        Neighbours in a session mostly have neighbouring numbers, so these are read for all in one go (a third of the
-        time). Where others wrote in between, what is missing is looked for seed by seed.
+    def look_around(self, seeds: Sequence[int], also: Collection[int]) -> dict[int, Particulars]:
+        """Add what was said before and after the seeds; what is known of it, of them, and of the others given, which
+        the filter admits.
+
+        Neighbours in a session mostly have neighbouring numbers, so these are looked up for all in one go. Where
+        others wrote in between, what is missing is looked for seed by seed.
         """
         around = range(-_NEARBY, _NEARBY + 1) if self._reach else ()
         near = {seed + step for seed in seeds for step in around}
-        known = self._read_all(sorted(near.union(seeds, also)))
+        known = self._look_up(sorted(near.union(seeds, also)), also)
         for seed in seeds if self._reach else ():
             if seed in known:
                 self._chain(known[seed], known)
-        return known | self.facts
+        return known | self.turns
 
-    def _chain(self, seed: Facts, known: Mapping[int, Facts]) -> None:
-        self.facts[seed.seq] = last = seed
+    def _chain(self, seed: Particulars, known: Mapping[int, Particulars]) -> None:
+        self.turns[seed.seq] = last = seed
         for one in self._beside(seed, known, -1):
             if not (close := _closeness(one, last)):
                 break
             self.following[one.seq] = last.seq, close
-            self.facts[one.seq] = last = one
+            self.turns[one.seq] = last = one
         last = seed
         for one in self._beside(seed, known, 1):
             if not (close := _closeness(last, one)):
                 break
             self.following[last.seq] = one.seq, close
-            self.facts[one.seq] = last = one
+            self.turns[one.seq] = last = one
 
-    def _beside(self, seed: Facts, known: Mapping[int, Facts], step: int) -> Iterable[Facts]:
+    def _beside(self, seed: Particulars, known: Mapping[int, Particulars], step: int) -> Iterable[Particulars]:
         """The records before a seed, or after it, nearest first."""
         number, session, *_ = seed
-        found: list[Facts] = []
+        found: list[Particulars] = []
         for other in range(number + step, number + step * (_NEARBY + 1), step):
             one = known.get(other)
             if one is not None and one.session == session:
@@ -116,27 +104,42 @@ class Conversation:
                     return found
         return self._read(seed, before=step < 0)
 
-    def _read_all(self, keys: list[int]) -> dict[int, Facts]:
-        rows = self._connection.execute(f"{_FACTS_OF} WHERE {self._where}", (str(keys), *self._values)).fetchall()
-        return {one[0]: one for one in map(_facts, rows)}
+    def _look_up(self, keys: list[int], known_admitted: Collection[int]) -> dict[int, Particulars]:
+        """Those of these ascending numbers that are records which the filter admits."""
+        known, left = self._index.particulars(keys)
+        unsure = [key for key in known if key not in known_admitted]
+        if self.filter.narrows:
+            gone = set(unsure) - admitted(self._connection, unsure, *self._admits)
+        else:
+            gone = kept_out(self._connection, unsure, self.filter.derived is False)
+        for key in gone:
+            del known[key]
+        if left:
+            where, values = self._admits
+            rows = self._connection.execute(f"{_READ_ALL} WHERE {where}", (str(left), *values))
+            known |= {row[0]: of_row(row) for row in rows}
+        return known
 
-    def _read(self, seed: Facts, before: bool) -> Iterable[Facts]:
-        if seed.session is not None:
-            query = self._before if before else self._after
-            rows = self._connection.execute(query, (seed.session, seed.seq, *self._values, self._reach)).fetchall()
-            return map(_facts, rows)
-        query = self._row_before if before else self._row_after
-        rows = self._connection.execute(query, (self._namespace, seed.seq, *self._values, _FURTHEST)).fetchall()
-        return [one for one in map(_facts, rows) if one.session is None][: self._reach]
+    def _read(self, seed: Particulars, before: bool) -> Iterable[Particulars]:
+        if seed.session:
+            return self._read_on(_IN_SESSION, seed.session, seed, before, self._reach)
+        row = self._read_on(_IN_A_ROW, self._namespace, seed, before, _FURTHEST)
+        return [one for one in row if not one.session][: self._reach]
 
-    def of_sessions(self, seeds: Sequence[int], most: int) -> dict[int, Facts]:
+    def _read_on(self, query: str, of: int, seed: Particulars, before: bool, most: int) -> list[Particulars]:
+        """The records before a seed, or after it, nearest first, as the database has them in a row."""
+        where, values = self._admits
+        side = f"< ? AND {where} ORDER BY r.seq DESC" if before else f"> ? AND {where} ORDER BY r.seq"
+        rows = self._connection.execute(f"{query} {side} LIMIT ?", (of, seed.seq, *values, most))
+        return [of_row(row) for row in rows]
+
+    def of_sessions(self, seeds: Sequence[int], most: int) -> dict[int, Particulars]:
         """What else was said in the conversations of these, the nearest first, no more than `most` of each."""
-        found: dict[int, Facts] = {}
-        for seed in (self.facts[key] for key in seeds if key in self.facts):
-            if seed.session is not None:
-                for query in (self._before, self._after):
-                    rows = self._connection.execute(query, (seed.session, seed.seq, *self._values, most // 2 + 1))
-                    near = map(_facts, rows.fetchall())
+        found: dict[int, Particulars] = {}
+        for seed in (self.turns[key] for key in seeds if key in self.turns):
+            if seed.session:
+                for before in (True, False):
+                    near = self._read_on(_IN_SESSION, seed.session, seed, before, most // 2 + 1)
                     found |= {
                         one.seq: one for one in near if abs(one.created_at - seed.created_at) <= _LONGEST_PAUSE_US
                     }
@@ -149,14 +152,14 @@ class Conversation:
         return admitted(self._connection, keys, *self._strict)
 
 
-def _closeness(one: Facts, after: Facts) -> float:
+def _closeness(one: Particulars, after: Particulars) -> float:
     """How much a record has to do with the one that was written after it in the same session, 0 to 1."""
-    _, session, role, name, _, _, earlier = one
-    _, _, next_role, next_name, _, _, later = after
+    _, session, earlier, _, name, role, _ = one
+    _, _, later, _, next_name, next_role, _ = after
     pause = abs(later - earlier)
     same_speaker = role == next_role and name == next_name
     is_named = bool(role or name)
-    if session is None:
+    if not session:
         is_dialogue = not same_speaker and is_named and bool(next_role or next_name)
         return 1.0 if is_dialogue and pause <= _LONGEST_BREAK_US else 0.0
     if pause > _LONGEST_PAUSE_US:
@@ -166,7 +169,7 @@ def _closeness(one: Facts, after: Facts) -> float:
     return _MONOLOGUE if is_named else _NOBODY
 
 
-def conversations_of(sessions: Sequence[int | None], created_at: Sequence[int]) -> list[int]:
+def conversations_of(sessions: Sequence[int], created_at: Sequence[int]) -> list[int]:
     """The numbers of the conversations of records in the order of the log; -1 for one that is alone in its own."""
     numbers = [-1] * len(sessions)
     latest: dict[int, int] = {}  # the place of the record that came last in each session
@@ -182,8 +185,8 @@ def conversations_of(sessions: Sequence[int | None], created_at: Sequence[int]) 
     return numbers
 
 
-def speakers_of(names: Sequence[str | None]) -> list[int]:
+def speakers_of(names: Sequence[int]) -> list[int]:
     """The numbers of the speakers of several of these records; -1 for the others."""
     counts = Counter(filter(None, names))
     numbers = {name: number for number, name in enumerate(counts) if counts[name] > 1}
-    return [numbers.get(name or "", -1) for name in names]
+    return [numbers.get(name, -1) for name in names]

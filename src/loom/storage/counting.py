@@ -50,10 +50,6 @@ class Counts:
         """Whether this process has a counter at all."""
         return bool(self._counters)
 
-    def by_name(self, name: str) -> Count | None:
-        """The counter of a name, if this process has it."""
-        return self._counters.get(name.encode())
-
     def serve(self, connection: sqlite3.Connection) -> None:
         """Let SQL on this connection say `tokens_of(...)`, as in `TOKENS`."""
         connection.create_function("tokens_of", 4, self._tokens_of)
@@ -62,19 +58,28 @@ class Counts:
         """Hold no number any longer: what was rolled back gives its numbers to other records."""
         self._known = {}
 
-    def _tokens_of(self, seq: int, waiting: int, counter: bytes, content: bytes | None) -> int:
+    def of(self, seq: int, counter: bytes, content: str) -> int | None:
+        """What the text of a record that waits for its count measures; None where this process cannot count it."""
         known = self._known.get(seq)
         if known is not None:
             return known
         count = self._counters.get(counter)
-        if count is None and not self._counters:
-            raise LookupError("no counter")  # its name is lost in SQLite; see `loom.storage.engine.translate`
-        try:
-            # A damaged row has no true count. Reading it says what is wrong; until then it is held to be large.
-            tokens = ~waiting if count is None or content is None else count(content.decode())
-        except UnicodeDecodeError:
-            tokens = ~waiting
+        if count is None:
+            return None
         if len(self._known) >= _REMEMBERED:
             self._known = {}
-        self._known[seq] = tokens
+        self._known[seq] = tokens = count(content)
         return tokens
+
+    def _tokens_of(self, seq: int, waiting: int, counter: bytes, content: bytes | None) -> int:
+        known = self._known.get(seq)
+        if known is not None:
+            return known
+        if not self._counters:
+            raise LookupError("no counter")  # its name is lost in SQLite; see `loom.storage.engine.translate`
+        try:
+            tokens = None if content is None else self.of(seq, counter, content.decode())
+        except UnicodeDecodeError:
+            tokens = None
+        # A damaged row has no true count. Reading it says what is wrong; until then it is held to be large.
+        return ~waiting if tokens is None else tokens

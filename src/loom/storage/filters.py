@@ -14,7 +14,7 @@ from loom.storage.engine import to_micros
 from loom.storage.residency import tier_condition
 from loom.storage.rows import id_hash
 
-__all__ = ["admitted", "conditions"]
+__all__ = ["admitted", "conditions", "kept_out"]
 
 _COLUMNS = {
     "session_id": "r.session",
@@ -115,6 +115,14 @@ def admitted(connection: sqlite3.Connection, keys: Sequence[int], where: str, va
             )
         )
     return kept
+
+
+def kept_out(connection: sqlite3.Connection, keys: Sequence[int], derived: bool) -> set[int]:
+    """Which of these have a newer version, or are derived: all that a filter that narrows nothing keeps out."""
+    query = "SELECT s.record FROM json_each(?1) j CROSS JOIN supersessions s ON s.record = j.value"
+    if derived:
+        query += " UNION ALL SELECT d.record FROM json_each(?1) j CROSS JOIN derivations d ON d.record = j.value"
+    return {row[0] for row in connection.execute(query, (str([*keys]),))}
 
 
 def _moment(moment: datetime, field: str) -> int:

@@ -18,15 +18,13 @@ from loom.errors import ForgetPending
 from loom.storage.archive import Reader, Removal
 from loom.storage.base import ForgetReceipt, Retention
 from loom.storage.engine import Engine, to_micros
-from loom.storage.projections import TEXT, VECTORS, Projector, StaleProjection
+from loom.storage.projections import SCRUB, TEXT, VECTORS, Projector, StaleProjection
 from loom.storage.residency import TierBooks
 from loom.storage.rows import id_hash
 from loom.storage.transactions import DERIVE, EMPTY_VECTORS, RESTORE, SqliteTransaction
 from loom.storage.worker import LeaseLost, Worker
 
-__all__ = ["SCRUB", "expired", "remove", "resume", "retention", "scrub"]
-
-SCRUB = "scrub"
+__all__ = ["expired", "remove", "resume", "retention", "scrub"]
 
 _CHUNK = 500
 _MICROS_PER_DAY = 86_400_000_000

@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import sqlite3
 import threading
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,9 +25,11 @@ from loom.protocol import new_id
 from loom.storage import text_index, vector_index
 from loom.storage.analysis import ANALYSIS_VERSION, FOUND_BY, index_terms
 from loom.storage.engine import Engine
+from loom.storage.particulars import Particulars, packed
 from loom.storage.segments import DamagedSegment, Segment, open_segment, write_segment
 
 __all__ = [
+    "SCRUB",
     "TEXT",
     "VECTORS",
     "NamespaceIndex",
@@ -46,6 +49,14 @@ TEXT = "text"
 VECTORS = "vectors"
 
 TEXT_BASIS = f"words-{ANALYSIS_VERSION}"
+SCRUB = "scrub"
+"""The kind of job that says that segments still hold records which were forgotten."""
+
+_LIVING = "FROM records r WHERE r.namespace = ? AND r.seq > ? AND r.version > 0 ORDER BY r.seq"
+_FOUND_BY = f"SELECT r.seq, {FOUND_BY} {_LIVING}"
+_INDEXED = (
+    f"SELECT r.seq, {FOUND_BY}, r.session_hash, r.importance, r.tokens, CAST(r.counter AS BLOB) {_LIVING} LIMIT ?"
+)
 
 # A segment does not grow past this, or past an eighth of all: forgetting one record rewrites one segment, in a second
 # or two, and the first answer of a process looks into each of them, of which there are then about sixteen at most.
@@ -120,6 +131,7 @@ class NamespaceIndex:
         self._forgotten_seen: int | None = None
         self._states = {TEXT: _State(basis=TEXT_BASIS), VECTORS: _State()}
         self._segments: dict[str, dict[str, Segment]] = {TEXT: {}, VECTORS: {}}
+        self._leaving: frozenset[int] = frozenset()
         self.derived = 0
         self._last_derived = 0
         self._tail = text_index.TextTail()
@@ -145,6 +157,7 @@ class NamespaceIndex:
             return
         self._follow_text(connection)
         self._follow_vectors(connection)
+        self._leaving = self._still_held(connection)
         forgotten = self._newly_forgotten(connection)
         if forgotten:
             self._drop(forgotten)
@@ -155,6 +168,16 @@ class NamespaceIndex:
         else:
             self._count_derived(connection)
         self._seen = self._forgotten_seen = seq
+
+    def _still_held(self, connection: sqlite3.Connection) -> frozenset[int]:
+        """What was forgotten and may stand in segments still."""
+        rows = connection.execute(
+            "SELECT f.record FROM jobs j CROSS JOIN forgotten f ON f.namespace = j.namespace "
+            "AND f.seq BETWEEN json_extract(j.data, '$[0]') AND json_extract(j.data, '$[1]') "
+            "WHERE j.namespace = ? AND j.kind = ?",
+            (self._namespace, SCRUB),
+        )
+        return frozenset(row[0] for row in rows)
 
     def _newly_forgotten(self, connection: sqlite3.Connection) -> list[int]:
         """What was forgotten since the last look. Before the first one no tail holds anything."""
@@ -204,10 +227,8 @@ class NamespaceIndex:
                 self._tail.remove(key)
             self.text = text_index.TextIndex(segments, self._tail)
             self._states[TEXT] = state
-        for key, *columns in connection.execute(
-            f"{FOUND_BY} WHERE r.namespace = ? AND r.seq > ? AND r.version > 0 ORDER BY r.seq",
-            (self._namespace, max(self._tail_seen, state.watermark)),
-        ):
+        unseen = (self._namespace, max(self._tail_seen, state.watermark))
+        for key, *columns in connection.execute(_FOUND_BY, unseen):
             self._tail.add(key, index_terms(*columns))
             self._tail_seen = key
 
@@ -286,6 +307,13 @@ class NamespaceIndex:
             self._tail.remove(record)
         if self._vector_tail is not None:
             self._vector_tail.remove(list(records))
+
+    def particulars(self, keys: list[int]) -> tuple[dict[int, Particulars], list[int]]:
+        """What the segments know of these ascending numbers; and those of which only the database knows."""
+        known, left = self.text.particulars(keys)
+        if not self._leaving.isdisjoint(known):
+            known = {key: known[key] for key in known.keys() - self._leaving}
+        return known, left + keys[bisect_right(keys, self._states[TEXT].watermark) :]
 
     @property
     def space(self) -> int | None:
@@ -409,7 +437,8 @@ class Projector:
         if not rows:
             return 0
         if kind == TEXT:
-            built: Built = text_index.build((key, index_terms(*columns)) for key, *columns in rows)
+            particulars = packed(map(self._particulars, rows))
+            built: Built = text_index.build(((row[0], index_terms(*row[1:7])) for row in rows), particulars)
         else:
             built = vector_index.build(*_unpack(sorted(rows, key=lambda row: row[1])))
         self._publish(kind, basis, state, seen, [built], [], rows[-1][0])
@@ -419,11 +448,8 @@ class Projector:
         self, connection: sqlite3.Connection, kind: str, state: _State
     ) -> tuple[str, list[tuple[Any, ...]]]:
         if kind == TEXT:
-            rows = connection.execute(
-                f"{FOUND_BY} WHERE r.namespace = ? AND r.seq > ? AND r.version > 0 ORDER BY r.seq LIMIT ?",
-                (self._namespace, state.watermark, _LARGEST_CHUNK),
-            ).fetchall()
-            return TEXT_BASIS, rows
+            values = (self._namespace, state.watermark, _LARGEST_CHUNK)
+            return TEXT_BASIS, connection.execute(_INDEXED, values).fetchall()
         space = active_space(connection, self._namespace)
         if space is None:
             return "", []
@@ -433,6 +459,13 @@ class Projector:
             (self._namespace, space[0], state.watermark, _LARGEST_CHUNK),
         ).fetchall()
         return vector_basis(space[0]), rows
+
+    def _particulars(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
+        """What `packed` takes of a row of `_INDEXED`, counted here where nobody has counted it yet."""
+        seq, name, role, created_at, _, content, _, session, importance, tokens, counter = row
+        if isinstance(tokens, int) and tokens < 0:
+            tokens = self._engine.counts.of(seq, counter, content)
+        return seq, session, created_at, importance, name, role, tokens
 
     def merge(self, kind: str, at_rest: bool = False) -> bool:
         """Merge the newest segments if that pays, at rest into larger ones; whether it did."""

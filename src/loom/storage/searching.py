@@ -20,11 +20,12 @@ from loom.storage.analysis import mapping, speaker_marks
 from loom.storage.archive import CONTENT
 from loom.storage.associations import Source, associated_terms
 from loom.storage.base import Candidates, Filter, Match, Nominated, Probe, Vector
-from loom.storage.conversations import Conversation, Facts, conversations_of, speakers_of
+from loom.storage.conversations import Conversation, conversations_of, speakers_of
 from loom.storage.engine import Engine
-from loom.storage.filters import admitted, conditions
+from loom.storage.filters import admitted, conditions, kept_out
 from loom.storage.names_read import NamesRead, as_array, has_names, with_names
 from loom.storage.naming import named, nodes_of_name
+from loom.storage.particulars import Particulars
 from loom.storage.projections import TEXT, VECTORS, NamespaceIndex, StaleProjection, read_state
 from loom.storage.segments import DamagedSegment
 from loom.storage.text_index import SILENT
@@ -129,7 +130,7 @@ class Searcher:
                 _nominate(nominated, by_names, Nominated.NAMES)
                 by_words = _together(by_words, by_names)
             seeds = _seeds(by_words, by_meaning, probe.seeds)
-            conversation = Conversation(connection, wanted, self._number, probe.reach)
+            conversation = Conversation(connection, index, wanted, self._number, probe.reach)
             if query and conversation.filter != wanted:  # an answer may be found by what somebody else said
                 others = self._admitted(connection, index, probe.seeds, conversation.filter, self._by_words(query))
                 seeds = list(dict.fromkeys([*seeds, *others]))
@@ -148,15 +149,15 @@ class Searcher:
             for nominate in linking:
                 linked = self._admitted(connection, index, max(1, limit // 4), wanted, nominate)
                 _nominate(nominated, linked, Nominated.LINKS)
-            facts = conversation.look_around(seeds, nominated)
-            strangers = [key for key in conversation.facts if key not in nominated]
+            known = conversation.look_around(seeds, nominated)
+            strangers = [key for key in conversation.turns if key not in nominated]
             nominated.update(dict.fromkeys(strangers, 0))
             _nominate(nominated, conversation.admitted(strangers), Nominated.CONTEXT)
             if probe.links and len(nominated) < limit:  # words and meaning leave room: their sessions fill it
                 members = conversation.of_sessions(sources, limit - len(nominated))
-                facts |= members
+                known |= members
                 _nominate(nominated, conversation.admitted(list(members)), Nominated.LINKS)
-            found = self._collected(index, probe, query, synonyms, links, nominated, facts, conversation, passed)
+            found = self._collected(index, probe, query, synonyms, links, nominated, known, conversation, passed)
             return found if names is None else with_names(index, names, probe.words, links, found)
 
     def _collected(
@@ -167,12 +168,12 @@ class Searcher:
         synonyms: Mapping[str, float],
         links: Mapping[str, float],
         nominated: Mapping[int, int],
-        facts: Mapping[int, Facts],
+        known: Mapping[int, Particulars],
         conversation: Conversation,
         passed: Mapping[int, float],
     ) -> Candidates:
         """Everything known about the nominated and their context, in columns."""
-        listed = [key for key in sorted(nominated) if key in facts]
+        listed = [key for key in sorted(nominated) if key in known]
         keys = np.array(listed, dtype=np.int64)
         table, weights, frequencies = index.text.contributions(query, keys)
         split = len(probe.words)
@@ -182,8 +183,8 @@ class Searcher:
         if probe.vector is not None and (vectors := self._vectors_for(index, probe.vector)) is not None:
             having, cosines = vectors.score(probe.vector, keys)
             meaning[keys.searchsorted(having)] = cosines
-        columns = zip(*[facts[key] for key in listed], strict=True) if listed else [()] * len(Facts._fields)
-        _, sessions, _, names, importance, tokens, created_at = columns
+        columns = zip(*[known[key] for key in listed], strict=True) if listed else [()] * len(Particulars._fields)
+        _, sessions, created_at, importance, names, _, tokens = columns
         places = {key: place for place, key in enumerate(listed)}
         following = np.full(len(keys), -1, dtype=np.intp)
         closeness = np.zeros(len(keys))
@@ -255,7 +256,7 @@ class Searcher:
             count += int(limit * min(_MOST_DERIVED, 2 * index.derived / others))
         keys, scores = nominate(connection, index, count, None)
         if not wanted.narrows:
-            gone = _kept_out(connection, keys, wanted.derived is False)
+            gone = kept_out(connection, keys.tolist(), wanted.derived is False)
             if not gone:  # mostly
                 return dict(zip(keys[:limit].tolist(), scores[:limit].tolist(), strict=True))
             kept = set(keys.tolist()) - gone
@@ -426,14 +427,6 @@ def _together(by_words: Mapping[int, float], by_names: Mapping[int, float]) -> d
 def check_limit(limit: int) -> None:
     if not isinstance(limit, int) or not 1 <= limit < 2**31:
         raise InvalidInput(f"limit is {limit!r}; it must be a whole number of 1 or more")
-
-
-def _kept_out(connection: sqlite3.Connection, keys: npt.NDArray[np.int64], derived: bool) -> set[int]:
-    """Which of the nominated have a newer version, or are derived: all that can keep one out without a filter."""
-    query = "SELECT s.record FROM json_each(?1) j CROSS JOIN supersessions s ON s.record = j.value"
-    if derived:
-        query += " UNION ALL SELECT d.record FROM json_each(?1) j CROSS JOIN derivations d ON d.record = j.value"
-    return {row[0] for row in connection.execute(query, (str(keys.tolist()),))}
 
 
 def _subset(connection: sqlite3.Connection, where: str, values: list[Any], most: int) -> npt.NDArray[np.int64] | None:

@@ -140,8 +140,9 @@ def places_of(held: Array, first: int, wanted: Array) -> Array:
     places = np.clip(wanted - first, 0, last)
     places -= held.take(places) - wanted
     np.clip(places, 0, last, out=places)
-    if np.count_nonzero(held.take(places) != wanted):
-        places = np.minimum(held.searchsorted(wanted), last)
+    astray = (held.take(places) != wanted).nonzero()[0]
+    if len(astray):
+        places[astray] = np.minimum(held.searchsorted(wanted[astray]), last)
     return np.asarray(places)
 
 

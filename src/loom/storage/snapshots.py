@@ -24,8 +24,7 @@ from loom.errors import InvalidInput, NotFound, SnapshotError, StoreUnavailable
 from loom.protocol import new_id
 from loom.storage import archive, counting
 from loom.storage.engine import Engine, from_micros, to_micros
-from loom.storage.forgetting import SCRUB
-from loom.storage.projections import TEXT, VECTORS, last_number
+from loom.storage.projections import SCRUB, TEXT, VECTORS, last_number
 from loom.storage.rows import RECORD_COLUMNS, check_row, counted_guard
 from loom.storage.segments import sync_folder
 from loom.storage.snapshot_format import NO_PARENT, Header, SnapshotReader, SnapshotWriter

@@ -59,6 +59,7 @@ from loom.storage.engine import Clock, Engine, from_micros, to_micros, translate
 from loom.storage.filters import conditions
 from loom.storage.naming import is_names
 from loom.storage.projections import (
+    SCRUB,
     TEXT,
     TEXT_BASIS,
     VECTORS,
@@ -135,7 +136,7 @@ class SqliteStore:
                 self._upkeep.archive_after_s = archive_after_days * 86_400
             self._searcher = Searcher(self._engine, self._upkeep)
             self._agree_on_analyzer()
-            if not read_only and self._pending(forgetting.SCRUB):
+            if not read_only and self._pending(SCRUB):
                 self._upkeep.worker.wake()
         except BaseException:
             self._engine.release()

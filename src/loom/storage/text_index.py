@@ -3,7 +3,7 @@
 Segments hold 64-bit hashes of terms, never terms or text. A posting is a document number and a code into
 the segment's short table of distinct (term frequency, document length) pairs, so that one small table per
 segment turns codes into BM25 impacts. A score has the same bits however documents are divided between
-segments and tail. How text becomes terms is not decided here.
+segments and tail. A segment also keeps the particulars of its documents. How text becomes terms is not decided here.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import threading
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from loom.errors import InvalidInput
 from loom.storage.kernels import KERNELS, SOURCE, Lists, address
+from loom.storage.particulars import PARTICULAR_WORDS, Particulars, ParticularsTable, packed
 from loom.storage.segments import DamagedSegment, Segment, places_of
 
 __all__ = ["K1", "SILENT", "B", "TextIndex", "TextTail", "build", "check", "merge", "term_hash", "without"]
@@ -43,7 +44,7 @@ Weight = float | Scores
 Built = tuple[dict[str, Any], dict[str, Array]]
 
 KIND = "text"
-FORMAT = 1
+FORMAT = 2
 _LARGEST_FREQUENCY = 0xFFFF
 _TRIM_FROM = 1_024
 _MERGED_AT_ONCE = 1 << 20
@@ -51,6 +52,7 @@ _MERGED_AT_ONCE = 1 << 20
 _ARRAYS: dict[str, tuple[type[np.generic], ...]] = {
     "keys": (np.int64,),
     "lengths": (np.uint32,),
+    "particulars": (np.int64,),
     "hashes": (np.uint64,),
     "starts": (np.uint32, np.uint64),
     "documents": (np.uint32,),
@@ -72,10 +74,11 @@ def term_hash(term: str) -> int:
 # --- Segments: build, merge, forget ------------------------------------------------------------------------
 
 
-def build(documents: Iterable[tuple[int, Sequence[str]]]) -> Built:
+def build(documents: Iterable[tuple[int, Sequence[str]]], particulars: Array | None = None) -> Built:
     """Header and arrays of a segment of these documents: (key, terms with repetitions), keys ascending.
 
-    A document's length is the number of its terms; a term frequency above 65,535 counts as 65,535.
+    A document's length is the number of its terms; a term frequency above 65,535 counts as 65,535. `particulars` has
+    a row for each document; without it, none are known.
     """
     keys, lengths, hashes = array("q"), array("Q"), array("Q")
     for key, terms in documents:
@@ -95,7 +98,9 @@ def build(documents: Iterable[tuple[int, Sequence[str]]]) -> Built:
     frequencies = np.minimum(np.diff(first, append=len(owners)), _LARGEST_FREQUENCY).astype(np.uint32)
     occurrences, owners = occurrences[first], owners[first]
     codes, pairs = _encode(frequencies, length_array[owners])
-    return _assemble(key_array, length_array, *_listed(occurrences), owners, codes, pairs)
+    if particulars is None:
+        particulars = packed((key, *[None] * 6) for key in keys)
+    return _assemble(key_array, length_array, particulars, *_listed(occurrences), owners, codes, pairs)
 
 
 def merge(segments: Sequence[Segment]) -> Built:
@@ -108,13 +113,14 @@ def merge(segments: Sequence[Segment]) -> Built:
         return build(())
     keys = np.concatenate([part["keys"] for part in parts])
     lengths = np.concatenate([part["lengths"] for part in parts])
+    particulars = np.concatenate([part["particulars"] for part in parts])
     bases = np.cumsum([0] + [len(part["keys"]) for part in parts])[:-1]
     numbers: Array | None = None
     if not (keys[1:] > keys[:-1]).all():  # key ranges that overlap: number the documents anew by key
         by_key = np.argsort(keys, kind="stable")
         numbers = np.empty(len(keys), dtype=np.uint32)
         numbers[by_key] = np.arange(len(keys), dtype=np.uint32)
-        keys, lengths = keys[by_key], lengths[by_key]
+        keys, lengths, particulars = keys[by_key], lengths[by_key], particulars[by_key]
         if not (keys[1:] > keys[:-1]).all():
             raise InvalidInput("segments to merge must not share a key")
     renamed, pairs = _merged_pairs(parts)
@@ -131,7 +137,7 @@ def merge(segments: Sequence[Segment]) -> Built:
         hashes.append(lists.hashes)
         counts.append(lists.counts)
     starts = np.append(0, np.concatenate(counts).cumsum())
-    return _assemble(keys, lengths, np.concatenate(hashes), starts, documents, codes, pairs)
+    return _assemble(keys, lengths, particulars, np.concatenate(hashes), starts, documents, codes, pairs)
 
 
 class _Lists(NamedTuple):
@@ -192,7 +198,7 @@ def _merged_lists(
 
 
 def without(segment: Segment, keys: Collection[int]) -> Built:
-    """The segment without these documents: no posting, length, or hash of a term only they had stays."""
+    """The segment without these documents: no posting, length, particulars, or hash of a term only they had stays."""
     part = _checked(segment)
     gone = np.fromiter(keys, dtype=np.int64, count=len(keys))
     kept = ~np.isin(part["keys"], gone)
@@ -203,7 +209,8 @@ def without(segment: Segment, keys: Collection[int]) -> Built:
     owners = numbers[part["documents"][postings]]
     used, codes = np.unique(part["codes"][postings], return_inverse=True)
     pairs = part["pair_frequencies"][used], part["pair_lengths"][used]
-    return _assemble(part["keys"][kept], part["lengths"][kept], *_listed(occurrences), owners, codes, pairs)
+    rest, lengths, particulars = (part[name][kept] for name in ("keys", "lengths", "particulars"))
+    return _assemble(rest, lengths, particulars, *_listed(occurrences), owners, codes, pairs)
 
 
 def _listed(occurrences: Array) -> tuple[Array, Array]:
@@ -219,6 +226,7 @@ def _code_type(pairs: tuple[Array, Array]) -> type[np.uint16 | np.uint32]:
 def _assemble(
     keys: Array,
     lengths: Array,
+    particulars: Array,
     hashes: Array,
     starts: Array,
     owners: Array,
@@ -237,6 +245,7 @@ def _assemble(
     arrays: dict[str, Array] = {
         "keys": keys.astype(np.int64, copy=False),
         "lengths": lengths.astype(np.uint32, copy=False),
+        "particulars": particulars.astype(np.int64, copy=False),
         "hashes": hashes,
         "starts": starts.astype(np.uint32 if len(owners) < 1 << 32 else np.uint64),
         "documents": owners.astype(np.uint32, copy=False),
@@ -314,12 +323,15 @@ def _checked(segment: Segment) -> Mapping[str, Array]:
         raise DamagedSegment(f"{name} lacks arrays of a text segment")
     for array_name, types in _ARRAYS.items():
         values = arrays[array_name]
-        if values.dtype not in types or values.ndim != 1 or not values.flags.c_contiguous:
+        width = (PARTICULAR_WORDS,) if array_name == "particulars" else ()
+        fits = values.dtype in types and values.ndim == 1 + len(width) and values.shape[1:] == width
+        if not fits or not values.flags.c_contiguous:
             raise DamagedSegment(f"the array {array_name!r} of {name} is of another type or shape")
     sizes = {array_name: len(values) for array_name, values in arrays.items()}
     if (
         sizes["keys"] != header["count"]
         or sizes["lengths"] != sizes["keys"]
+        or sizes["particulars"] != sizes["keys"]
         or sizes["starts"] != sizes["hashes"] + 1
         or sizes["documents"] != sizes["codes"]
         or sizes["pair_frequencies"] != sizes["pair_lengths"]
@@ -370,6 +382,7 @@ class _SegmentSource:
         "gapless",
         "keys",
         "last_key",
+        "particulars",
         "places",
         "ranks",
         "total_length",
@@ -382,6 +395,7 @@ class _SegmentSource:
         header = segment.header  # not the keys: their pages are not read before they are needed
         self.first_key = int(header["first_key"]) if self.count else 0
         self.last_key = int(header["last_key"]) if self.count else -1
+        self.particulars = ParticularsTable(self.first_key, self.keys, arrays["particulars"])
         self.gapless = self.count > 0 and self.last_key - self.first_key == self.count - 1
         self.total_length = int(segment.header["total_length"])
         self._hashes = arrays["hashes"]
@@ -956,6 +970,18 @@ class TextIndex:
             found, table = table, np.zeros((len(query), len(keys)))
             np.add.at(table.T, places, found.T)
         return table, np.array(plan.weights), np.array(plan.frequencies, dtype=np.intp)
+
+    def particulars(self, numbers: Sequence[int]) -> tuple[dict[int, Particulars], list[int]]:
+        """What the segments know of these ascending numbers, and which of them they hold without knowing it."""
+        known: dict[int, Particulars] = {}
+        left: list[int] = []
+        for source in self._segments:
+            first, last = bisect_left(numbers, source.first_key), bisect_right(numbers, source.last_key)
+            if first < last:
+                found, others = source.particulars.find(numbers[first:last])
+                known |= found
+                left += others
+        return known, left
 
     def frequencies(self, names: Sequence[str]) -> list[int]:
         """In how many documents each of these terms stands."""

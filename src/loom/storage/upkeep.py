@@ -334,10 +334,9 @@ class Upkeep:
             check_row(row)
         except CorruptStore:
             return None
-        count = self.engine.counts.by_name(row[18])
-        if count is None:
+        tokens = self.engine.counts.of(row[0], row[18].encode(), row[23])
+        if tokens is None:
             return None
-        tokens = count(row[23])
         return tokens, guard((*row[:17], tokens, *row[18:24]))
 
     def _project(self, projector: Projector) -> bool:

@@ -173,6 +173,8 @@ def in_segments(path: Path, records: set[int], words: set[str]) -> list[str]:
         segment = open_segment(file)
         if np.isin(segment.arrays["keys"], list(records)).any():
             found.append(f"{file.name}: a key")
+        if "particulars" in segment.arrays and np.isin(segment.arrays["particulars"][:, 0], list(records)).any():
+            found.append(f"{file.name}: particulars")
         if "hashes" in segment.arrays and np.isin(segment.arrays["hashes"], hashes).any():
             found.append(f"{file.name}: a term")
     return found

@@ -62,6 +62,16 @@ def indexed(drafts: list[Draft]) -> Iterator[SqliteStore]:
         yield store
 
 
+@contextmanager
+def indexed_at_once(path: Path, drafts: list[Draft]) -> Iterator[SqliteStore]:
+    """A store with these records in segments, under numbers in a row."""
+    with closing(SqliteStore(path, tail=IN_SEGMENTS)) as store:
+        with store.transaction() as transaction:
+            transaction.append(drafts)
+        store.flush()
+        yield store
+
+
 def rely_on_rows(store: SqliteStore) -> None:
     generation, _ = store._upkeep.index.tail
     store._upkeep.index.rely_on_records(TEXT, generation)
@@ -123,20 +133,22 @@ def test_a_search_learns_the_same_from_segments_as_from_rows(
 @pytest.mark.parametrize(
     ("beside", "then", "wanted"),
     [
-        ({}, [saying(0, "by the lake", revises=True)], Filter()),
-        ({"kind": "fact", "sources": ("r1",), "drawn": True}, [], Filter(derived=False)),
+        ({}, [saying(2, "four", revises=True)], Filter()),
+        ({"kind": "fact", "sources": ("r0",), "drawn": True}, [], Filter(derived=False)),
         ({"importance": 0.1}, [], Filter(min_importance=0.3)),
     ],
     ids=["an older version", "drawn", "kept out by the filter"],
 )
 def test_what_the_filter_does_not_admit_is_no_context(
-    beside: Mapping[str, Any], then: list[Draft], wanted: Filter
+    tmp_path: Path, beside: Mapping[str, Any], then: list[Draft], wanted: Filter
 ) -> None:
-    drafts = [saying(0, "by the sea", session_id="s", **beside), saying(1, "the heron", session_id="s"), *then]
-    with indexed(drafts) as store:
+    words = ["one", "two", "three", "the heron"]
+    drafts = [saying(number, text, session_id="s") for number, text in enumerate(words)]
+    drafts[2] = saying(2, "three", session_id="s", **beside)
+    with indexed_at_once(tmp_path / "a.loom", [*drafts, *then]) as store:
         (heron,) = store.search_text({"heron": 1.0}, 3, Filter())
-        assert ask(store, wanted)["keys"] == [heron.seq]
-        assert len(ask(store, Filter(history=True))["keys"]) == 2, "it stands beside it"
+        assert ask(store, wanted)["keys"] == [heron.seq - 3, heron.seq - 2, heron.seq]
+        assert ask(store, Filter(history=True))["keys"] == [heron.seq - 2, heron.seq - 1, heron.seq]
 
 
 def test_of_what_is_indexed_no_row_is_read(tmp_path: Path) -> None:
@@ -148,10 +160,8 @@ def test_of_what_is_indexed_no_row_is_read(tmp_path: Path) -> None:
         return [query for query in queries if "FROM records r" in query or "CROSS JOIN records" in query]
 
     words = ["by the sea"] * 4 + ["the heron", "on the pier", "the heron", "on the pier"] + ["by the sea"] * 4
-    with closing(SqliteStore(tmp_path / "a.loom", tail=IN_SEGMENTS)) as store:
-        with store.transaction() as transaction:
-            transaction.append([saying(number, text, session_id="s") for number, text in enumerate(words)])
-        store.flush()
+    drafts = [saying(number, text, session_id="s") for number, text in enumerate(words)]
+    with indexed_at_once(tmp_path / "a.loom", drafts) as store:
         ask(store)
         with store._engine.read() as connection:
             connection.set_trace_callback(queries.append)
@@ -292,10 +302,7 @@ def test_particulars_that_make_no_sense_are_read_from_the_rows(
     tmp_path: Path, damage: Callable[[np.ndarray[Any, Any]], None]
 ) -> None:
     path = tmp_path / "a.loom"
-    with closing(SqliteStore(path, tail=IN_SEGMENTS)) as store:
-        with store.transaction() as transaction:
-            transaction.append([saying(number, f"heron {number}", session_id="s") for number in range(6)])
-        store.flush()
+    with indexed_at_once(path, [saying(number, f"heron {number}", session_id="s") for number in range(6)]) as store:
         expected = ask(store)
     for file in Path(f"{path}-index").glob("text-*"):
         segment = open_segment(file)

@@ -35,13 +35,15 @@ def spread(
         edges = edges * ((edges > 0).sum(axis=1, keepdims=True) > 1)  # a term of one memory alone leads nowhere
         inwards = edges / np.maximum(edges.sum(axis=1, keepdims=True), 1e-12)
         whole += edges.sum(axis=0)
-    members: list[tuple[Places, Places, Floats]] = []
+    members: list[tuple[Places, Floats]] = []
     for numbers, weight in groups:
-        having = (numbers >= 0).nonzero()[0]
-        if len(having):
-            of = numbers[having]
-            members.append((having, of, np.maximum(np.bincount(of), 1) / weight))
-            whole[having] += weight
+        of = numbers + 1
+        counts = np.bincount(of)
+        if len(counts) > 1:
+            sizes = np.maximum(counts, 1) / weight
+            sizes[0] = np.inf  # those of none get nothing
+            members.append((of, sizes))
+            whole += weight * (of > 0)
     if not members and not edges.size:
         return whole
     whole = np.maximum(whole, 1e-12)
@@ -53,8 +55,8 @@ def spread(
         reached = np.zeros(len(start))
         if edges.size:
             reached += (edges * (inwards * value).sum(axis=1, keepdims=True)).sum(axis=0)
-        for having, of, sizes in members:
-            reached[having] += (np.bincount(of, value[having]) / sizes)[of]
+        for of, sizes in members:
+            reached += (np.bincount(of, value) / sizes).take(of)
         reached /= whole
         value = (1.0 - keep) * reached + keep * origin
     highest = float(reached.max(initial=0.0))

@@ -52,8 +52,10 @@ class Question:
         found: dict[str, float] = {}
         for concept in self.concepts:
             for other in concept.others:
+                weight = _SYNONYM_WEIGHT * other.weight / len(other.terms)
                 for term in other.terms:
-                    found[term] = max(found.get(term, 0.0), _SYNONYM_WEIGHT * other.weight / len(other.terms))
+                    if weight > found.get(term, 0.0):
+                        found[term] = weight
         return found
 
     @property

@@ -354,16 +354,15 @@ _COMMON_SYNONYM, _LARGE = 0.02, 20_000
 
 def _synonyms(index: NamespaceIndex, probe: Probe) -> dict[str, float]:
     """The terms of other words that stand in some record and are not the question's own, those that weigh most."""
-    names = [name for name in probe.synonyms if name not in probe.words and name not in probe.marks]
-    if not names:
+    if not probe.synonyms:
         return {}
     documents = index.text.documents
     most = documents if documents < _LARGE else _COMMON_SYNONYM * documents
-    counted = zip(names, index.text.frequencies(names), strict=True)
+    counts = index.text.frequencies([*probe.synonyms])
     found = [
-        (-probe.synonyms[name] * math.log(1.0 + documents / count), name)
-        for name, count in counted
-        if 0 < count <= most
+        (-weight * math.log(1.0 + documents / count), name)
+        for (name, weight), count in zip(probe.synonyms.items(), counts, strict=True)
+        if 0 < count <= most and name not in probe.words and name not in probe.marks
     ]
     return {name: probe.synonyms[name] for _, name in sorted(found)[:_MOST_SYNONYMS]}
 

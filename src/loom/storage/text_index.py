@@ -641,14 +641,6 @@ def _search_lists(
 _List = tuple[int, int, int]
 
 
-class _Pending(NamedTuple):
-    """A term's weight with the idf, and those of its postings that were not read."""
-
-    weight: float
-    lists: list[_List]
-    row: int = 0
-
-
 class _Bounds(NamedTuple):
     """How many postings may be read, and how many documents scored."""
 
@@ -657,9 +649,9 @@ class _Bounds(NamedTuple):
 
 
 class _Term(NamedTuple):
-    """A query term that some document has: its place there, its weight with the idf, the most it adds to a score."""
+    """A query term that some document has: its place there, its weight with the idf, the most it adds to a score, and
+    its postings, or those of them that were not read."""
 
-    name: str
     row: int
     weight: float
     frequency: int
@@ -1032,12 +1024,12 @@ class TextIndex:
         total_length = self._segment_length + tail.total_length
         weights: list[float] = []
         terms: list[tuple[bool, float, int, _Term]] = []
-        for row, (name, asked) in enumerate(query.items()):
+        for row, asked in enumerate(query.values()):
             frequency, found = frequencies[row], lists[row]
             weight = asked * math.log(1.0 + (documents - frequency + 0.5) / (frequency + 0.5))
             weights.append(weight)
             if found:
-                term = _Term(name, row, weight, frequency, weight * (k1 + 1.0), found)
+                term = _Term(row, weight, frequency, weight * (k1 + 1.0), found)
                 terms.append((asked == SILENT, -weight, hashes[row], term))
         terms.sort()
         average = total_length / documents if total_length else 1.0
@@ -1096,10 +1088,6 @@ class _Plan:
             self._bases.append(self._bases[-1] + source.count)
 
     @cached_property
-    def _unread(self) -> list[_Pending]:
-        return [_Pending(term.weight, term.lists) for term in self.terms]
-
-    @cached_property
     def _rest(self) -> list[float]:
         """The most that the terms from each one on can add to a score."""
         rest = [0.0]
@@ -1150,10 +1138,10 @@ class _Plan:
     def scores(self, numbers: Numbers) -> Scores:
         """The scores of the documents with these ascending numbers."""
         scores = np.zeros(len(numbers))
-        self._complete(numbers, scores, self._pending(0))
+        self._complete(numbers, scores, self.terms)
         return scores
 
-    def _complete(self, numbers: Numbers, scores: Scores, pending: Sequence[_Pending]) -> None:
+    def _complete(self, numbers: Numbers, scores: Scores, pending: Sequence[_Term]) -> None:
         """Add the contributions of these terms to the scores of documents with ascending numbers.
 
         Looks the documents up in all lists of a source at once: of the ten numpy calls that a list would take,
@@ -1226,7 +1214,7 @@ class _Plan:
         """The postings of all terms asked for, for a kernel to read and to look into."""
         return self._lists(self._asked, as_bits=True)
 
-    def _lists(self, terms: Iterable[_Term | _Pending], as_bits: bool) -> Lists:
+    def _lists(self, terms: Iterable[_Term], as_bits: bool) -> Lists:
         """The postings of these terms for a kernel to read or, those that are kept so `as_bits`, to look into."""
         sources = self._sources
         ranks = [source.ranks if as_bits else None for source in sources]
@@ -1294,7 +1282,7 @@ class _Plan:
             return sums.take_best(limit)
         known = np.sort(numbers)
         known_scores = sums.of(known)
-        self._complete(known, known_scores, self._pending(position))
+        self._complete(known, known_scores, self.terms[position:])
         goal = _threshold(known_scores, limit) * (1.0 - _SLACK)
         sums.leave_out(known)
         while position < len(self.terms):
@@ -1316,10 +1304,10 @@ class _Plan:
         while position < len(self.terms) and (not size or size + self.terms[position].frequency <= most):
             size += self.terms[position].frequency
             position += 1
-        self._read(sums, self._pending(first, position))
+        self._read(sums, self.terms[first:position])
         return position
 
-    def _read(self, sums: _Sums, pending: Sequence[_Pending]) -> None:
+    def _read(self, sums: _Sums, pending: Sequence[_Term]) -> None:
         """Sum up these postings."""
         size = sum([last - first for term in pending for _, first, last in term.lists])
         if sums.is_quick(size):
@@ -1333,7 +1321,7 @@ class _Plan:
         numbers, scores = numbers[order], scores[order]
         while position < len(self.terms) and len(numbers):
             after = min(position + _TOGETHER, len(self.terms))
-            self._complete(numbers, scores, self._pending(position, after))
+            self._complete(numbers, scores, self.terms[position:after])
             position = after
             near = (scores >= goal - self._rest[position]).nonzero()[0]
             numbers, scores = numbers[near], scores[near]
@@ -1345,12 +1333,12 @@ class _Plan:
         while position < len(self.terms) and self.terms[position].frequency <= left:
             left -= self.terms[position].frequency
             position += 1
-        pending = self._pending(position)
-        self._read(sums, self._pending(0, position))
+        pending = self.terms[position:]
+        self._read(sums, self.terms[:position])
         if pending and left:
-            newest, older = self._newest(self.terms[position], left)
-            self._read(sums, [_Pending(pending[0].weight, newest)])
-            pending = [_Pending(pending[0].weight, older), *pending[1:]]
+            newest, older = self._newest(pending[0], left)
+            self._read(sums, [pending[0]._replace(lists=newest)])
+            pending = [pending[0]._replace(lists=older), *pending[1:]]
         size = max(bounds.shortlist, limit)
         numbers, scores = sums.select_all(sums.threshold(size))
         if len(numbers) > size:
@@ -1360,10 +1348,7 @@ class _Plan:
         self._complete(known, known_scores, pending)
         return known, known_scores
 
-    def _pending(self, position: int, end: int | None = None) -> list[_Pending]:
-        return self._unread[position:end]
-
-    def _postings(self, terms: Iterable[_Pending]) -> list[tuple[Numbers, Scores]]:
+    def _postings(self, terms: Iterable[_Term]) -> list[tuple[Numbers, Scores]]:
         """The documents and the contributions of each list of these terms, in their order."""
         postings: list[tuple[Numbers, Scores]] = []
         for term in terms:

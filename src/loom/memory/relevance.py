@@ -351,7 +351,7 @@ def meant(similarities: Floats, around: Neighbours) -> Floats:
     The level of similarities differs from model to model, so only the distance from their mean counts. A few have no
     mean worth the name, and count as they are.
     """
-    known = similarities == similarities
+    known = ~np.isnan(similarities)
     values = similarities[known]
     result = np.zeros(len(similarities))
     count = len(values)

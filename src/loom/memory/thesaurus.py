@@ -76,43 +76,46 @@ class Thesaurus:
         """
         self._groups = groups
         self._unspaced: dict[str, list[int]] = {}
+        self._longest: dict[str, int] = {}  # of those that begin with these two characters
         # By their first letters: stems are made of the few words that a question could mean, when it comes.
         self._spaced: dict[str, list[tuple[str, int]]] = {}
         self._phrases: dict[str, dict[str, _Entry]] = {}
         self._known: dict[tuple[tuple[str, ...], tuple[int, ...]], tuple[Alternative, ...]] = {}
-        unspaced, spaced = self._unspaced, self._spaced
+        unspaced, spaced, longest = self._unspaced, self._spaced, self._longest
         for number, group in enumerate(groups):
             for word in group.partition(_MEMBERS_FOLLOW)[0].lower().split(", "):
                 if word.isascii():
                     spaced.setdefault(word[:_KEY_LETTERS], []).append((word, number))
                 else:
                     unspaced.setdefault(word, []).append(number)
+                    if len(word) > longest.get(word[:2], 1):
+                        longest[word[:2]] = len(word)
 
     def concepts(self, text: str) -> tuple[Concept, ...]:
         """The words of a question for which there are others, in their order."""
         found: list[Concept] = []
-        spoken = list(tokens(text))
+        spoken = tokens(text)
         place = 0
         while place < len(spoken) and len(found) < _MOST_CONCEPTS:
             token = spoken[place]
+            length = 1
             if token.is_unspaced:
                 found += islice(self._in_run(token.text), _MOST_CONCEPTS)
-                place += 1
-                continue
-            length, numbers = self._phrase_at(spoken, place)
-            if numbers:
-                asked = spoken[place : place + length]
-                words = tuple(dict.fromkeys(one.terms[0] for one in asked if one.terms and not one.is_function))
-                if words and (others := self._others(words, numbers)):
-                    found.append(Concept(" ".join(one.text for one in asked), words, others))
-            place += max(1, length)
+            elif _may_have_others(token, place) and (entry := self._beginning(token.terms[0])) is not None:
+                length, numbers = _longest_of(entry, spoken, place)
+                if numbers:
+                    asked = spoken[place : place + length]
+                    words = tuple(dict.fromkeys([one.terms[0] for one in asked if not one.is_function]))
+                    if others := self._others(words, numbers):
+                        found.append(Concept(" ".join([one.text for one in asked]), words, others))
+            place += length
         return tuple(found[:_MOST_CONCEPTS])
 
     def _in_run(self, run: str, longest: int = _LONGEST_RUN) -> Iterator[Concept]:
         """The longest words of a run of Chinese, from its beginning, and after a long one those it is made of."""
         place = 0
         while place < len(run):
-            length = min(longest, len(run) - place)
+            length = min(self._longest.get(run[place : place + 2], 1), longest, len(run) - place)
             while length > 1 and run[place : place + length] not in self._unspaced:
                 length -= 1
             word = run[place : place + length]
@@ -123,22 +126,6 @@ class Thesaurus:
                 if length >= _COMPOUND:
                     yield from self._in_run(word, length - 1)
             place += length
-
-    def _phrase_at(self, spoken: Sequence[Token], place: int) -> tuple[int, list[int]]:
-        """The longest entry that begins at this token: of how many tokens, and its groups."""
-        token = spoken[place]
-        entry = self._beginning(token.terms[0]) if token.terms else None
-        found: tuple[int, list[int]] = 1, []
-        if entry is None or not _may_have_others(token, place):
-            return found
-        end = place + 1
-        while entry is not None:
-            if entry.numbers and not all(one.is_function for one in spoken[place:end]):
-                found = end - place, entry.numbers
-            following = spoken[end].terms if end < len(spoken) else ()
-            entry = entry.longer.get(following[0]) if following else None
-            end += 1
-        return found
 
     def _beginning(self, stem: str) -> _Entry | None:
         """The entry of a stem alone, and through it those that begin with it."""
@@ -184,6 +171,22 @@ class Thesaurus:
             terms, sureness = _read(member)
             if terms and terms not in others and not set(terms) <= set(own):
                 yield Alternative(member, terms, _MEMBER * sureness)
+
+
+def _longest_of(entry: _Entry, spoken: Sequence[Token], place: int) -> tuple[int, list[int]]:
+    """The longest entry that begins at this token, from its own on: of how many tokens, and its groups."""
+    only_function = spoken[place].is_function
+    length, numbers = 1, [] if only_function else entry.numbers
+    end = place + 1
+    while entry.longer and end < len(spoken) and spoken[end].terms:
+        following = spoken[end]
+        longer = entry.longer.get(following.terms[0])
+        if longer is None:
+            break
+        entry, end, only_function = longer, end + 1, only_function and following.is_function
+        if entry.numbers and not only_function:
+            length, numbers = end - place, entry.numbers
+    return length, numbers
 
 
 def _may_have_others(token: Token, place: int) -> bool:

@@ -14,7 +14,7 @@ from functools import cache
 from hashlib import blake2b
 from itertools import chain
 from operator import add
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 __all__ = [
     "ANALYZER_VERSION",
@@ -45,7 +45,7 @@ _CHARACTER_WEIGHT = 0.5
 # A longer Chinese question has bigrams enough; its characters would only cost time.
 _CHARACTER_LIMIT = 16
 
-# Raw token -> its terms. Cleared when full: cheaper than any order of use, and refilled within milliseconds.
+# Raw tokens are read once. Cleared when full: cheaper than any order of use, and refilled within milliseconds.
 _CACHE_TOKENS = 32_768
 _CACHE_TOKEN_CHARS = 40
 
@@ -111,24 +111,27 @@ class Token(NamedTuple):
     text: str
     terms: tuple[str, ...]
     is_unspaced: bool
-
-    @property
-    def is_function(self) -> bool:
-        """Whether it is one of the words that a question drops."""
-        return not self.is_unspaced and is_function_word(self.text)
+    is_function: bool
+    """Whether it is one of the words that a question drops."""
 
 
-def tokens(text: str) -> Iterator[Token]:
+def tokens(text: str) -> list[Token]:
     """The words of a text in their order; encoded data is left out."""
     if not text.isascii():
         text = _fold_width(text)
+    found: list[Token] = []
     for piece, _ in _without_blobs(text):
-        for token in _ASCII_TOKEN.findall(piece) if piece.isascii() else _beyond_ascii()[0](piece):
-            if token[0] >= _FIRST_UNSPACED and _beyond_ascii()[1](token):
+        if piece.isascii():
+            found += map(_TOKENS.__getitem__, _ASCII_TOKEN.findall(piece))
+            continue
+        tokens_of, is_unspaced = _beyond_ascii()
+        for token in tokens_of(piece):
+            if token[0] >= _FIRST_UNSPACED and is_unspaced(token):
                 run = token if _TRADITIONAL.isdisjoint(token) else token.translate(_TO_SIMPLIFIED)
-                yield Token(run, (), True)
+                found.append(Token(run, (), True, False))
             else:
-                yield Token(token, _TOKEN_TERMS[token], False)
+                found.append(_TOKENS[token])
+    return found
 
 
 @cache
@@ -296,19 +299,22 @@ def _digest(value: str) -> str:
     return "#" + blake2b(value.casefold().encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
 
 
-class _TokenTerms(dict[str, tuple[str, ...]]):
-    """Raw token -> its terms, the whole form first; filled on demand, bounded."""
+_Read = TypeVar("_Read")
 
-    def __missing__(self, token: str) -> tuple[str, ...]:
-        found = _analyse(token)
+
+class _Known(dict[str, _Read]):
+    """Raw token -> what is read in it; filled on demand, bounded."""
+
+    def __init__(self, read: Callable[[str], _Read]) -> None:
+        self._read = read
+
+    def __missing__(self, token: str) -> _Read:
+        found = self._read(token)
         if len(token) <= _CACHE_TOKEN_CHARS:
             if len(self) >= _CACHE_TOKENS:
                 self.clear()
             self[token] = found
         return found
-
-
-_TOKEN_TERMS = _TokenTerms()
 
 
 # --- words -------------------------------------------------------------------------------------------------
@@ -337,6 +343,11 @@ def _analyse(token: str) -> tuple[str, ...]:
         return _distinct(_dotted_terms(segments[0]))
     whole = _SILENT_JOINER.sub("", word).casefold()
     return _distinct([_bounded(whole), *chain.from_iterable(map(_dotted_terms, dict.fromkeys(segments)))])
+
+
+# Terms alone are what the index needs, of every word of every text; the whole form comes first.
+_TOKEN_TERMS = _Known(_analyse)
+_TOKENS = _Known(lambda token: Token(token, _TOKEN_TERMS[token], False, is_function_word(token)))
 
 
 def _distinct(found: list[str]) -> tuple[str, ...]:

@@ -162,12 +162,12 @@ def recall(
     for _ in range(_ROUNDS):
         found = store.candidates(probe, count, count // _MEANT_SHARE, wanted)
         scored = _with_phrases(store, found, asked, score(found, asked, weights, now))
-        hits, copies, keys = _distinct_hits(store, found, asked, scored, pool)
+        hits, copies = _distinct_hits(store, found, asked, scored, pool)
         if len(hits) >= pool or not copies or len(found.keys) < count:
             break
         count *= _DEEPER
     if isinstance(reranker, MemoryReranker):
-        used = [replace(hit, uses=store.uses(key, node)) for hit, key in zip(hits, keys, strict=True)]
+        used = [replace(hit, uses=store.uses(hit.seq, node)) for hit in hits]
         ranked = reranker.rerank(question, used)
         hits = [replace(one.item, signals={**one.item.signals, "reranked": one.score}) for one in ranked]
     elif reranker is not None:
@@ -204,43 +204,42 @@ def _with_phrases(store: Searchable, found: Candidates, asked: Question, scored:
 
 def _best_first(found: Candidates, scored: Scored) -> list[int]:
     """The places of the nominated that anything ties to the question, best first."""
-    order = np.lexsort((found.keys, -scored.total))
-    places: list[int] = order[((found.nominated > 0) & (scored.total > 0.0))[order]].tolist()
-    return places
+    tied = np.where(found.nominated, scored.total, 0.0)
+    order: list[int] = (-tied).argsort(kind="stable").tolist()  # keys ascend: of equals, the first written
+    return order[: np.count_nonzero(tied > 0.0)]
 
 
 def _distinct_hits(
     store: Searchable, found: Candidates, asked: Question, scored: Scored, limit: int
-) -> tuple[list[Hit], dict[str, str], list[int]]:
-    """The best hits, each text once; which ids were left out as copies of which; and the numbers of the hits."""
+) -> tuple[list[Hit], dict[str, str]]:
+    """The best hits, each text once; and which ids were left out as copies of which."""
     order = _best_first(found, scored)
     totals: list[float] = scored.total.tolist()
     chosen: list[tuple[int, Record]] = []
     same: list[list[str]] = []
-    twins_of = _Twins(found, totals)
+    twins_of = _Twins(totals)
     copies: dict[str, str] = {}
     for start in range(0, len(order), limit):
         part = order[start : start + limit]
         seqs = found.keys[part].tolist()
         records = store.records(seqs)
-        for place, seq in zip(part, seqs, strict=True):
+        for place, seq, words in zip(part, seqs, _words_held(found, part), strict=True):
             record = records.get(seq)
             if record is None:  # forgotten meanwhile
                 continue
-            twin = twins_of.find(record, place)
+            twin = twins_of.find(record, place, words)
             if twin is not None:
                 same[twin].append(record.id)
                 copies[record.id] = chosen[twin][1].id
             elif len(chosen) < limit:
-                twins_of.add(record, place, len(chosen))
+                twins_of.add(record, place, words, len(chosen))
                 chosen.append((place, record))
                 same.append([])
         if len(chosen) >= limit:
             break
     spoken = _signals(scored, found, [place for place, _ in chosen])
-    nominated = found.nominated > 0
-    table, columns = scored.table[:, nominated], (nominated.cumsum() - 1).tolist()
-    words, sessions = tuple(asked.words), found.sessions.tolist()
+    sessions = found.sessions.tolist()
+    asked_words = tuple(asked.words)
     hits = [
         Hit(
             id=record.id,
@@ -258,10 +257,10 @@ def _distinct_hits(
             version=record.version,
             superseded_at=record.superseded_at,
             signals=signals,
-            standing=Standing(scored.signals, table, columns[place]),
+            standing=Standing(scored.signals, scored.table, found.nominated, place),
             copies=1 + len(twins),
             copy_ids=tuple(twins),
-            query_terms=words,
+            query_terms=asked_words,
             link_terms=found.link_terms,
             concepts=asked.concepts,
             shares_session=sessions[place] >= 0,
@@ -270,7 +269,12 @@ def _distinct_hits(
         )
         for (place, record), twins, signals in zip(chosen, same, spoken, strict=True)
     ]
-    return hits, copies, [record.seq for _, record in chosen]
+    return hits, copies
+
+
+def _words_held(found: Candidates, places: Sequence[int]) -> list[bytes]:
+    """For each place which words of the question it holds, as bits."""
+    return [bits.tobytes() for bits in np.packbits(found.words[:, places] > 0.0, axis=0).T]
 
 
 class _Kin(NamedTuple):
@@ -288,29 +292,31 @@ class _Twins:
     the other does not may be the answer. So hardly any are, and of these each is looked at once.
     """
 
-    def __init__(self, found: Candidates, totals: Sequence[float]) -> None:
+    def __init__(self, totals: Sequence[float]) -> None:
         self._totals = totals
-        self._words: list[list[int]] = np.packbits(found.words > 0.0, axis=0).T.tolist()  # in each, as bits
-        self._kin: dict[tuple[object, ...], _Kin] = {}
+        self._kin: dict[tuple[str | None, bytes], _Kin] = {}
+        self._forms: dict[int, str] = {}
         self._glances: dict[int, frozenset[str]] = {}
         self._terms: dict[int, frozenset[str]] = {}
 
-    def add(self, record: Record, place: int, number: int) -> None:
+    def add(self, record: Record, place: int, words: bytes, number: int) -> None:
         """Choose a record that says the same as none before."""
-        kin = self._kin.setdefault((record.name, *self._words[place]), _Kin([], {}))
-        if kin.chosen:
-            kin.forms[_form(record)] = number
-        kin.chosen.append((place, record, number))
+        kin = self._kin.get((record.name, words))
+        if kin is None:
+            self._kin[record.name, words] = _Kin([(place, record, number)], {})
+        else:
+            kin.forms[self._form(record, place)] = number
+            kin.chosen.append((place, record, number))
 
-    def find(self, record: Record, place: int) -> int | None:
+    def find(self, record: Record, place: int, words: bytes) -> int | None:
         """The number of the chosen one that says the same."""
-        kin = self._kin.get((record.name, *self._words[place]))
+        kin = self._kin.get((record.name, words))
         if kin is None:
             return None
         if not kin.forms:  # the first of them mostly stays alone
-            _, other, number = kin.chosen[0]
-            kin.forms[_form(other)] = number
-        form = _form(record)
+            at, other, number = kin.chosen[0]
+            kin.forms[self._form(other, at)] = number
+        form = self._form(record, place)
         twin = kin.forms.get(form)
         if twin is None:
             alike = (number for at, other, number in kin.chosen if self._are_alike(record, place, other, at))
@@ -334,6 +340,11 @@ class _Twins:
             and may_merge(other.content, record.content)
         )
 
+    def _form(self, record: Record, place: int) -> str:
+        if place not in self._forms:
+            self._forms[place] = f"{normal_form(record.content)}\n{attached(record.metadata)}"
+        return self._forms[place]
+
     def _at_a_glance(self, record: Record, place: int) -> frozenset[str]:
         """Words, or signs where words are not spaced: a hundredth of the time of an analysis."""
         if place not in self._glances:
@@ -347,21 +358,16 @@ class _Twins:
         return self._terms[place]
 
 
-def _form(record: Record) -> str:
-    return f"{normal_form(record.content)}\n{attached(record.metadata)}"
-
-
 def _signals(scored: Scored, found: Candidates, places: Sequence[int]) -> list[dict[str, float]]:
     """For each place what spoke for it: words and meaning as they were measured, of the others what they added."""
     said, meaning = found.words[:, places].sum(axis=0).tolist(), found.meaning[places].tolist()
-    rows = [row for row, name in enumerate(scored.signals) if name not in _MEASURED]
-    others = [scored.signals[row] for row in rows]
     spoken: list[dict[str, float]] = []
-    for words, meant, added in zip(said, meaning, scored.table[rows].T[places].tolist(), strict=True):
+    for words, meant, added in zip(said, meaning, scored.table[:, places].T.tolist(), strict=True):
         own = {"words": words} if words > 0.0 else {}
         if meant == meant:
             own["meaning"] = meant
-        spoken.append(own | {name: value for name, value in zip(others, added, strict=True) if value > 0.0})
+        others = zip(scored.signals, added, strict=True)
+        spoken.append(own | {name: value for name, value in others if value > 0.0 and name not in _MEASURED})
     return spoken
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from loom.errors import InvalidInput
 from loom.memory.thesaurus import Concept
@@ -272,22 +272,25 @@ class Receipt:
         yield
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Standing:
-    """A candidate among all of them: what each signal added to each, a row a signal and a column a candidate."""
+class Standing(NamedTuple):
+    """A candidate among all of them: what each signal added to each, a row a signal and a column a candidate.
+
+    Only those `nominated` stand beside one another; the others are their context.
+    """
 
     signals: tuple[str, ...]
     table: Any
-    column: int
+    nominated: Any
+    place: int
 
     def added(self) -> dict[str, float]:
         """What each signal added to its score."""
-        return dict(zip(self.signals, self.table[:, self.column].tolist(), strict=True))
+        return dict(zip(self.signals, self.table[:, self.place].tolist(), strict=True))
 
     def ranks(self) -> dict[str, int]:
         """Its place by each of the signals that speak for it, the best being 1."""
-        own = self.table[:, self.column]
-        above = (self.table > own[:, None]).sum(axis=1).tolist()
+        own = self.table[:, self.place]
+        above = (self.table[:, self.nominated > 0] > own[:, None]).sum(axis=1).tolist()
         counts = zip(self.signals, own.tolist(), above, strict=True)
         return {name: better + 1 for name, value, better in counts if value > 0.0}
 

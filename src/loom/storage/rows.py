@@ -42,6 +42,12 @@ ROW_COLUMNS = (
     f"r.metadata, {DATA}, {CONTENT}, r.checksum, (SELECT s.at FROM supersessions s WHERE s.record = r.seq), r.block"
 )
 RECORD_COLUMNS = f"{ROW_COLUMNS}, {TOKENS}"
+# CROSS: from the numbers to the rows. Ten take 59 us and with IN 67, with cold caches 114 and 150; and it is the same
+# text for any number.
+_RECORDS_OF = (
+    f"SELECT {RECORD_COLUMNS} FROM json_each(?) j CROSS JOIN records r ON r.seq = j.value "
+    "WHERE r.namespace = ? AND r.version > 0"
+)
 
 # A row must not grow when its count comes in: SQLite would move rows between full pages and leave copies of their
 # words behind, which forgetting could not reach (see `loom.storage.schema`). So until then `tokens` is as wide as the
@@ -109,17 +115,8 @@ def counted_guard(row: tuple[Any, ...]) -> int:
 
 def read_records(connection: sqlite3.Connection, namespace: int, seqs: Iterable[int]) -> dict[int, Record]:
     """Records by their numbers; those that do not exist are missing."""
-    wanted = list(seqs)
-    found: dict[int, Record] = {}
-    for start in range(0, len(wanted), 500):
-        part = wanted[start : start + 500]
-        marks = ", ".join("?" * len(part))
-        for row in connection.execute(
-            f"SELECT {RECORD_COLUMNS} FROM records r WHERE r.seq IN ({marks}) AND r.namespace = ? AND r.version > 0",
-            (*part, namespace),
-        ):
-            found[row[0]] = to_record(row)
-    return found
+    rows = connection.execute(_RECORDS_OF, (str(sorted(seqs)), namespace))
+    return {row[0]: to_record(row) for row in rows}
 
 
 def read_newest(connection: sqlite3.Connection, namespace: int, id: str) -> Record | None:
@@ -162,26 +159,32 @@ def check_row(row: tuple[Any, ...]) -> None:
 def to_record(row: tuple[Any, ...]) -> Record:
     """A row of `RECORD_COLUMNS` as a record, with its count."""
     check_row(row)
+    # fmt: off
+    (
+        seq, _, _, _, id, version, _, kind, node, session, role, name, trust, subject, flow, layer, importance, _,
+        counter, created_at, committed_at, metadata, data, content, _, superseded_at, _, tokens,
+    ) = row
+    # fmt: on
     return Record(
-        seq=row[0],
-        id=row[4],
-        version=row[5],
-        content=row[23],
-        created_at=from_micros(row[19]),
-        committed_at=from_micros(row[20]),
-        kind=row[7],
-        node=row[8],
-        session_id=row[9],
-        role=row[10],
-        name=row[11],
-        trust=row[12],
-        dimensions=dimensions(row[13], row[14], row[15]),
-        importance=row[16],
-        tokens=row[27],
-        counter=row[18],
-        metadata=json.loads(row[21]) if row[21] else {},
-        data=json.loads(row[22]) if row[22] else None,
-        superseded_at=None if row[25] is None else from_micros(row[25]),
+        seq,
+        id,
+        version,
+        content,
+        from_micros(created_at),
+        from_micros(committed_at),
+        kind,
+        node,
+        session,
+        role,
+        name,
+        trust,
+        dimensions(subject, flow, layer),
+        importance,
+        tokens,
+        counter,
+        json.loads(metadata) if metadata else {},
+        json.loads(data) if data else None,
+        None if superseded_at is None else from_micros(superseded_at),
     )
 
 

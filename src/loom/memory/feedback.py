@@ -37,6 +37,10 @@ class Learned:
     unhelpful: int = 0
 
 
+# What holds until a first verdict. Every recall asks.
+_UNTAUGHT = Weights()
+
+
 def learn(known: Learned, judged: Hit, others: Sequence[Hit], helpful: bool) -> Learned:
     """What is known after one more verdict: signals that speak for this hit more than for the others gain or lose."""
     own, rest = _shares(judged), [_shares(hit) for hit in others]
@@ -87,7 +91,7 @@ class Feedback:
     def weights(self) -> Weights:
         """How much each signal counts here."""
         learned = self.learned()
-        return weighed(Weights(), learned) if learned.helpful or learned.unhelpful else Weights()
+        return weighed(_UNTAUGHT, learned) if learned.helpful or learned.unhelpful else _UNTAUGHT
 
     def judge(self, id: str, hits: Sequence[Hit], helpful: bool) -> Learned:
         """Take in a verdict on one of the hits of a recall."""

@@ -143,7 +143,7 @@ def understand(text: str, now: datetime) -> Question:
 def _concepts(text: str, words: Mapping[str, float]) -> tuple[Concept, ...]:
     """The words that have others, outside of quotation marks."""
     found = concepts(_QUOTED.sub(" ", text))
-    return tuple(concept for concept in found if any(term in words for term in concept.terms))
+    return tuple([concept for concept in found if not words.keys().isdisjoint(concept.terms)])
 
 
 def _first_group(match: re.Match[str]) -> str:

@@ -94,7 +94,7 @@ class Conversation:
 
     def _beside(self, seed: Particulars, known: Mapping[int, Particulars], step: int) -> Iterable[Particulars]:
         """The records before a seed, or after it, nearest first."""
-        number, session, *_ = seed
+        number, session = seed.seq, seed.session
         found: list[Particulars] = []
         for other in range(number + step, number + step * (_NEARBY + 1), step):
             one = known.get(other)
@@ -154,19 +154,16 @@ class Conversation:
 
 def _closeness(one: Particulars, after: Particulars) -> float:
     """How much a record has to do with the one that was written after it in the same session, 0 to 1."""
-    _, session, earlier, _, name, role, _ = one
-    _, _, later, _, next_name, next_role, _ = after
-    pause = abs(later - earlier)
-    same_speaker = role == next_role and name == next_name
-    is_named = bool(role or name)
-    if not session:
-        is_dialogue = not same_speaker and is_named and bool(next_role or next_name)
+    pause = abs(after.created_at - one.created_at)
+    same_speaker = one.role == after.role and one.name == after.name
+    if not one.session:
+        is_dialogue = not same_speaker and (one.role or one.name) and (after.role or after.name)
         return 1.0 if is_dialogue and pause <= _LONGEST_BREAK_US else 0.0
     if pause > _LONGEST_PAUSE_US:
         return 0.0
     if not same_speaker:
         return 1.0
-    return _MONOLOGUE if is_named else _NOBODY
+    return _MONOLOGUE if one.role or one.name else _NOBODY
 
 
 def conversations_of(sessions: Sequence[int], created_at: Sequence[int]) -> list[int]:
@@ -187,6 +184,8 @@ def conversations_of(sessions: Sequence[int], created_at: Sequence[int]) -> list
 
 def speakers_of(names: Sequence[int]) -> list[int]:
     """The numbers of the speakers of several of these records; -1 for the others."""
+    if not any(names):
+        return [-1] * len(names)
     counts = Counter(filter(None, names))
     numbers = {name: number for number, name in enumerate(counts) if counts[name] > 1}
     return [numbers.get(name, -1) for name in names]

@@ -114,7 +114,9 @@ class ParticularsTable:
         start, last = self._first_key, len(keys) - 1
         for number in numbers:
             # Few numbers are missing between the first key and another, and as many as before the last one found.
-            place = min(number - start, last)
+            place = number - start
+            if place > last:
+                place = last
             row = _ROW.unpack_from(rows, place * _ROW.size)
             if row[0] != number:
                 place = bisect_left(keys, number)

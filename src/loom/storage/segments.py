@@ -137,9 +137,9 @@ def places_of(held: Array, first: int, wanted: Array) -> Array:
     times as long. Every place is one of the segment's, also where its keys are damaged.
     """
     last = len(held) - 1
-    places = np.clip(wanted - first, 0, last)
-    places -= held.take(places) - wanted
-    np.clip(places, 0, last, out=places)
+    places = np.minimum(wanted - first, last)  # not np.clip: for whole numbers it takes four times as long
+    places -= held.take(places, mode="clip") - wanted
+    np.minimum(np.maximum(places, 0, out=places), last, out=places)
     astray = (held.take(places) != wanted).nonzero()[0]
     if len(astray):
         places[astray] = np.minimum(held.searchsorted(wanted[astray]), last)

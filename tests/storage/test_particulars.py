@@ -282,7 +282,13 @@ def test_what_is_forgotten_is_no_context_while_segments_hold_it(
         store.close()
         store = SqliteStore(path, tail=IN_SEGMENTS)
     with closing(store):
+        index = store._upkeep.index
         assert ask(store)["keys"] == [one.seq for one in written if one.id != "r2"]
+        assert index.holds_forgotten
+        monkeypatch.undo()
+        store.flush()
+        assert ask(store)["keys"] == [one.seq for one in written if one.id != "r2"]
+        assert not index.holds_forgotten
 
 
 def _zeroed(rows: np.ndarray[Any, Any]) -> None:

@@ -108,7 +108,9 @@ class Conversation:
         """Those of these ascending numbers that are records which the filter admits."""
         known, left = self._index.particulars(keys)
         unsure = [key for key in known if key not in known_admitted]
-        if self.filter.narrows:
+        if self._index.holds_forgotten:
+            gone = known.keys() - admitted(self._connection, [*known], *self._admits)
+        elif self.filter.narrows:
             gone = set(unsure) - admitted(self._connection, unsure, *self._admits)
         else:
             gone = kept_out(self._connection, unsure, self.filter.derived is False)

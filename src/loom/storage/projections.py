@@ -131,7 +131,7 @@ class NamespaceIndex:
         self._forgotten_seen: int | None = None
         self._states = {TEXT: _State(basis=TEXT_BASIS), VECTORS: _State()}
         self._segments: dict[str, dict[str, Segment]] = {TEXT: {}, VECTORS: {}}
-        self._leaving: frozenset[int] = frozenset()
+        self.holds_forgotten = False
         self.derived = 0
         self._last_derived = 0
         self._tail = text_index.TextTail()
@@ -153,11 +153,11 @@ class NamespaceIndex:
         Raises `StaleProjection` where a segment file is missing or damaged.
         """
         seq = last_number(connection)
-        if seq <= self._seen:
+        if seq <= self._seen and not self.holds_forgotten:
             return
         self._follow_text(connection)
         self._follow_vectors(connection)
-        self._leaving = self._still_held(connection)
+        self.holds_forgotten = self._is_to_be_scrubbed(connection)
         forgotten = self._newly_forgotten(connection)
         if forgotten:
             self._drop(forgotten)
@@ -169,15 +169,10 @@ class NamespaceIndex:
             self._count_derived(connection)
         self._seen = self._forgotten_seen = seq
 
-    def _still_held(self, connection: sqlite3.Connection) -> frozenset[int]:
-        """What was forgotten and may stand in segments still."""
-        rows = connection.execute(
-            "SELECT f.record FROM jobs j CROSS JOIN forgotten f ON f.namespace = j.namespace "
-            "AND f.seq BETWEEN json_extract(j.data, '$[0]') AND json_extract(j.data, '$[1]') "
-            "WHERE j.namespace = ? AND j.kind = ?",
-            (self._namespace, SCRUB),
-        )
-        return frozenset(row[0] for row in rows)
+    def _is_to_be_scrubbed(self, connection: sqlite3.Connection) -> bool:
+        """Whether something was forgotten that segments may hold still."""
+        query = "SELECT EXISTS (SELECT 1 FROM jobs WHERE namespace = ? AND kind = ?)"
+        return bool(connection.execute(query, (self._namespace, SCRUB)).fetchone()[0])
 
     def _newly_forgotten(self, connection: sqlite3.Connection) -> list[int]:
         """What was forgotten since the last look. Before the first one no tail holds anything."""
@@ -309,10 +304,11 @@ class NamespaceIndex:
             self._vector_tail.remove(list(records))
 
     def particulars(self, keys: list[int]) -> tuple[dict[int, Particulars], list[int]]:
-        """What the segments know of these ascending numbers; and those of which only the database knows."""
+        """What the segments know of these ascending numbers; and those of which only the database knows.
+
+        Where the segments hold something forgotten, the database knows which of them that is.
+        """
         known, left = self.text.particulars(keys)
-        if not self._leaving.isdisjoint(known):
-            known = {key: known[key] for key in known.keys() - self._leaving}
         return known, left + keys[bisect_right(keys, self._states[TEXT].watermark) :]
 
     @property

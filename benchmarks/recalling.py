@@ -1,6 +1,6 @@
 """What a whole `recall` costs beside a bare tantivy and a bare usearch search on the same data, in one run.
 
-    python -m benchmarks.recalling --records 100000 [--questions 200] [--rounds 5] [--folder FOLDER]
+    python -m benchmarks.recalling --records 100000 [--questions 200] [--rounds 10] [--folder FOLDER]
 
 `recall` answers with ten memories, text and all, found by words and by meaning, filtered, scored and read from
 the database. The bare sides answer with ten document numbers each: tantivy from an index of the same terms with
@@ -149,7 +149,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.recalling", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--records", type=int, default=100_000)
     parser.add_argument("--questions", type=int, default=200)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--folder", type=Path, help="where to keep the store and the bare indexes for another run")
     options = parser.parse_args(arguments)
     texts = list(dict.fromkeys(messages(options.records)))

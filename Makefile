@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 help: ## what each target does
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
-$(READY): pyproject.toml hatch_build.py src/loom/storage/kernels.c
+$(READY): pyproject.toml hatch_build.py src/loom/index/kernels.c
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[embed,cli,dev]"
@@ -46,4 +46,4 @@ format: $(READY) ## let ruff rewrite the files
 	$(BIN)/ruff format .
 
 clean: ## remove what the targets made
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist src/loom/storage/_kernels.so
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist src/loom/index/_kernels.so

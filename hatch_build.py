@@ -1,4 +1,4 @@
-"""Compiles src/loom/storage/kernels.c when the package is built or installed, where there is a C compiler.
+"""Compiles src/loom/index/kernels.c when the package is built or installed, where there is a C compiler.
 
 Without one the package is complete all the same: numpy does what the kernels do, and takes longer.
 """
@@ -24,7 +24,7 @@ class KernelsBuildHook(BuildHookInterface[Any]):
     PLUGIN_NAME = "custom"
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        source = Path(self.root, "src", "loom", "storage", "kernels.c")
+        source = Path(self.root, "src", "loom", "index", "kernels.c")
         library = source.with_name("_kernels.so")
         library.unlink(missing_ok=True)
         fresh = library.with_suffix(f".{os.getpid()}.tmp")
@@ -37,7 +37,7 @@ class KernelsBuildHook(BuildHookInterface[Any]):
             reason = getattr(error, "stderr", None) or error
             self.app.display_warning(f"loom is built without compiled kernels, searching takes longer: {reason}")
             return
-        build_data["artifacts"].append("/src/loom/storage/_kernels.so")
+        build_data["artifacts"].append("/src/loom/index/_kernels.so")
         build_data["pure_python"] = False
         platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data["tag"] = f"py3-none-{platform}"  # loaded with ctypes: any Python of this platform

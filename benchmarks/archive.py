@@ -31,12 +31,12 @@ from benchmarks import dialogues
 from benchmarks.embedders import _read_locomo
 from benchmarks.measuring import Side, messages, print_table, questions, ratio, take_turns
 from benchmarks.vector_recall import clustered, of_loom, of_numpy
-from loom.memory.embeddings import OfflineEmbedder, embed_texts, offline_embedder_installed
-from loom.memory.tokenizer import default_counter
-from loom.storage.base import Draft, Filter
+from loom.index.vector_index import build
+from loom.models.embedders import OfflineEmbedder, embed_texts, offline_embedder_installed
 from loom.storage.blocks import BLOCK_BYTES, Block, Text, compress, train
-from loom.storage.sqlite import SqliteStore
-from loom.storage.vector_index import build
+from loom.storage.contract import Draft, Filter
+from loom.storage.sqlite.store import SqliteStore
+from loom.text.tokens import default_counter
 
 if TYPE_CHECKING or sys.version_info < (3, 14):
     from backports import zstd

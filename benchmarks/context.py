@@ -33,7 +33,7 @@ from benchmarks.measuring import best_by_query, messages, percentile, questions
 from loom.context import Context, PinnedSource
 from loom.context.picture import budget_parts, budget_picture
 from loom.everyday import Memory, open_memory
-from loom.memory.tokenizer import TiktokenCounter
+from loom.text.tokens import TiktokenCounter
 
 __all__ = ["main"]
 

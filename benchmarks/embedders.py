@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from loom.memory.embeddings import (
+from loom.models.embedders import (
     EmbeddingProvider,
     FakeEmbedder,
     OfflineEmbedder,

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.dialogues import LANGUAGES, TYPES, Dialogue, Mark, Utterance, checksum, load, sentences
-from loom.memory.fact_extractor import FactExtractor
+from loom.knowledge.extraction import FactExtractor
 
 __all__ = ["Claim", "Reading", "extracted", "main", "read", "with_the_turn_before"]
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from benchmarks.measuring import Side, print_table, ratio, take_turns
 from loom.fractal.memory import FractalMemory, MemoryScope
 from loom.memory.shared_pool import SharedMemoryPool
-from loom.storage.sqlite import SqliteStore
+from loom.storage.sqlite.store import SqliteStore
 
 __all__ = ["main"]
 

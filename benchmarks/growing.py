@@ -25,7 +25,7 @@ from typing import Any
 
 from benchmarks.measuring import messages
 from loom.everyday import Memory, open_memory
-from loom.memory.embeddings import FakeEmbedder
+from loom.models.embedders import FakeEmbedder
 
 __all__ = ["main"]
 

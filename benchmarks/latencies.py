@@ -25,7 +25,7 @@ from benchmarks.measuring import messages, percentile, questions
 from benchmarks.recalling import PreparedEmbedder
 from benchmarks.vector_recall import clustered
 from loom.everyday import Memory, open_memory
-from loom.memory.monitor import Measure
+from loom.tiers.monitor import Measure
 
 __all__ = ["main"]
 

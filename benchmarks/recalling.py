@@ -29,8 +29,8 @@ import numpy.typing as npt
 from benchmarks.measuring import best_by_query, messages, percentile, questions
 from benchmarks.vector_recall import clustered
 from loom.everyday import Memory, open_memory
-from loom.storage.base import Filter
-from loom.storage.words import query_terms, terms
+from loom.storage.contract import Filter
+from loom.text.words import query_terms, terms
 
 __all__ = ["main"]
 

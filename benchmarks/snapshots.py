@@ -24,9 +24,11 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.measuring import messages
-from loom.storage.base import Draft, Filter
-from loom.storage.snapshot_staging import restore
-from loom.storage.sqlite import SqliteStore
+from loom.snapshots.merging import restore_into
+from loom.snapshots.staging import restore
+from loom.snapshots.taking import take
+from loom.storage.contract import Draft, Filter
+from loom.storage.sqlite.store import SqliteStore
 
 __all__ = ["main"]
 
@@ -77,9 +79,9 @@ def step(role: str, *paths: str) -> None:
     if role == "backup":
         report(lambda: store.backup(paths[1]))
     elif role == "merge":
-        report(lambda: store.restore(paths[1:]))
+        report(lambda: restore_into(store, paths[1:]))
     else:
-        report(lambda: store.snapshot(paths[1], parent=paths[2] if len(paths) > 2 else None))
+        report(lambda: take(store, paths[1], parent=paths[2] if len(paths) > 2 else None))
     store.close()
 
 

@@ -40,7 +40,9 @@ _OPEN_AND_ASK = """
 import json, sys, time
 import loom.everyday
 from benchmarks.starting import SeededEmbedder
-from loom.storage import text_index, vector_index, words
+from loom.index import text_index
+from loom.index import vector_index
+from loom.text import words
 words.query_terms("warm up the tables of the analyser 先热身")
 embedder = SeededEmbedder(sys.argv[4]) if sys.argv[4] else "none"
 

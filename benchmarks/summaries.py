@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from benchmarks.dialogues import LANGUAGES, TYPES, Dialogue, Mark, Utterance, load, sentences
-from loom.memory.summarizer import Summarizer, Turn
-from loom.memory.tokenizer import default_counter
+from loom.knowledge.summarizer import Summarizer, Turn
+from loom.text.tokens import default_counter
 
 __all__ = ["DESIGNATED", "Fact", "distinct", "main"]
 

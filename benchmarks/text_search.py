@@ -21,9 +21,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from loom.storage import text_index
-from loom.storage.segments import Segment, open_segment, write_segment
-from loom.storage.text_index import TextIndex, TextTail
+from loom.index import text_index
+from loom.index.segments import Segment, open_segment, write_segment
+from loom.index.text_index import TextIndex, TextTail
 
 __all__ = ["main"]
 

@@ -30,9 +30,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from loom.memory.embeddings import OfflineEmbedder, offline_embedder_installed
-from loom.storage.segments import open_segment, write_segment
-from loom.storage.vector_index import VectorIndex, build
+from loom.index.segments import open_segment, write_segment
+from loom.index.vector_index import VectorIndex, build
+from loom.models.embedders import OfflineEmbedder, offline_embedder_installed
 
 __all__ = ["main"]
 

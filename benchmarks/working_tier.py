@@ -3,7 +3,7 @@
     python -m benchmarks.working_tier
     python -m benchmarks.working_tier --store --seed 1 --accesses 10000
 
-A simulator with a token budget calls the real `loom.memory.eviction`; `--store` runs the same workloads through
+A simulator with a token budget calls the real `loom.tiers.eviction`; `--store` runs the same workloads through
 a real store with the profile `lcr`. A use is a hit if the record is in the working tier or in the window of
 recent records. The texts are made of common words, and their tokens counted exactly.
 """
@@ -26,10 +26,10 @@ from typing import NamedTuple
 import numpy as np
 
 import loom
-from loom.memory.eviction import choose_victims
-from loom.memory.tokenizer import TiktokenCounter
 from loom.settings import PROFILES, Eviction, Profile
-from loom.storage.base import Resident
+from loom.storage.contract import Resident
+from loom.text.tokens import TiktokenCounter
+from loom.tiers.eviction import choose_victims
 
 __all__ = ["WORKLOADS", "literal", "main", "session", "simulate"]
 

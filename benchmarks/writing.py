@@ -23,7 +23,7 @@ from typing import Any
 
 from benchmarks.measuring import Side, messages, print_table, ratio, take_turns
 from loom.everyday import Memory, open_memory
-from loom.memory.embeddings import FakeEmbedder
+from loom.models.embedders import FakeEmbedder
 
 __all__ = ["main"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from loom.storage import archive
+from loom.storage.sqlite import archive
 
 __all__ = ["SMALL", "make_small"]
 

@@ -15,7 +15,7 @@ from rich.console import Console
 import loom
 from loom import cli
 from loom.demo import CONVERSATION, QUESTIONS, run
-from loom.memory.embeddings import FakeEmbedder
+from loom.models.embedders import FakeEmbedder
 
 COMMANDS = ("demo", "check", "stats", "settings")
 

@@ -18,8 +18,8 @@ import pytest
 import loom
 from loom import cli
 from loom.fractal.memory import MemoryEntry, MemoryScope
-from loom.memory.types import Fact, MemoryQuery, MemoryTier, MemoryType, MemoryUnit, TaskSummary
 from loom.settings import AGREED_SETTINGS, PROFILES, SETTINGS, Settings, load_settings
+from loom.types import Fact, MemoryQuery, MemoryTier, MemoryType, MemoryUnit, TaskSummary
 
 ROOT = Path(__file__).parent.parent
 READMES = (ROOT / "README.md", ROOT / "README.zh-CN.md")

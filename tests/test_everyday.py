@@ -15,10 +15,10 @@ import pytest
 import loom
 from loom.errors import Closed, IdConflict, InvalidInput, LoomError, NotFound, ReadOnly, UnknownFilter
 from loom.everyday import AsyncMemory, Memory
-from loom.memory.embeddings import FakeEmbedder
-from loom.memory.sanitizers import ContentSanitizer
+from loom.models.embedders import FakeEmbedder
 from loom.protocol import Task, TaskStatus
-from loom.storage.base import Dimensions, Filter, Record
+from loom.storage.contract import Dimensions, Filter, Record
+from loom.text.sanitizer import ContentSanitizer
 
 START = datetime(2026, 5, 4, 9, 0, tzinfo=UTC)
 

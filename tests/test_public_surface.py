@@ -79,7 +79,7 @@ PUBLIC: dict[str, set[str]] = {
         "should_use_fractal",
     },
     "loom.memory.shared_pool": {"PoolChange", "PoolEntry", "PoolWatch", "SharedMemoryPool", "VersionConflictError"},
-    "loom.storage.base": {
+    "loom.storage.contract": {
         "FOCUS",
         "HEARD",
         "MAX_TEXT_BYTES",
@@ -109,7 +109,7 @@ PUBLIC: dict[str, set[str]] = {
         "Vector",
         "Written",
     },
-    "loom.storage.sqlite": {"SqliteStore"},
+    "loom.storage.sqlite.store": {"SqliteStore"},
     "loom.storage.conformance": {"StoreConformance"},
 }
 

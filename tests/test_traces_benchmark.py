@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.traces.recording import FOLDER, Trace, TraceStep, load, save
 from benchmarks.traces.replay import Helpers, replay
-from loom.memory.tuning import HoltPredictor
+from loom.tiers.tuning import HoltPredictor
 
 TRACES = sorted(FOLDER.glob("*.jsonl"))
 

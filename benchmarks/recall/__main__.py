@@ -20,7 +20,7 @@ from benchmarks.recall.data import OWN_SETS, Dialogue, load_locomo, load_own
 from benchmarks.recall.measures import BUDGETS, MEASURES, Outcome, mean, table
 from benchmarks.recall.plotting import plot
 from benchmarks.recall.sides import SharedEmbedder, ablations, baselines, fill, outcomes, prompted, recall_side
-from loom.memory.embeddings import EmbeddingProvider, embedder_from_name
+from loom.models.embedders import EmbeddingProvider, embedder_from_name
 
 __all__ = ["main", "verdict"]
 

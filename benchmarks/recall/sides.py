@@ -17,9 +17,9 @@ import numpy.typing as npt
 from benchmarks.recall.data import Dialogue, Turn
 from benchmarks.recall.measures import BUDGETS, Outcome, measure, measure_prompts
 from loom.everyday import Memory, open_memory
-from loom.memory.embeddings import EmbeddingProvider, embed_question, embed_texts
-from loom.memory.relevance import Weights
-from loom.storage.words import query_terms
+from loom.models.embedders import EmbeddingProvider, embed_question, embed_texts
+from loom.recall.relevance import Weights
+from loom.text.words import query_terms
 
 __all__ = ["Rank", "SharedEmbedder", "ablations", "baselines", "fill", "outcomes", "prompted", "recall_side"]
 

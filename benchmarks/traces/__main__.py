@@ -15,7 +15,7 @@ from statistics import fmean
 
 from benchmarks.traces.recording import FOLDER, Trace, load, locomo_lives, own_lives, record, save
 from benchmarks.traces.replay import Helpers, LargestRecent, Outcome, replay
-from loom.memory.tuning import EwmaPredictor, HoltPredictor
+from loom.tiers.tuning import EwmaPredictor, HoltPredictor
 
 __all__ = ["SIDES", "main"]
 

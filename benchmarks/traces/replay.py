@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from benchmarks.traces.recording import Trace
-from loom.memory.eviction import choose_victims
-from loom.memory.preload import AccessPattern
-from loom.memory.tuning import AdaptiveTuner, SystemMetrics, TokenDemandPredictor, TuningResult, demote_ahead
 from loom.settings import PROFILES, Eviction, EvictionWeights
-from loom.storage.base import Resident
+from loom.storage.contract import Resident
+from loom.tiers.eviction import choose_victims
+from loom.tiers.preload import AccessPattern
+from loom.tiers.tuning import AdaptiveTuner, SystemMetrics, TokenDemandPredictor, TuningResult, demote_ahead
 
 __all__ = ["Helpers", "LargestRecent", "Outcome", "replay"]
 

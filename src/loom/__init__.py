@@ -22,10 +22,11 @@ if TYPE_CHECKING:
     from loom.events import EventBus
     from loom.everyday import Memory
     from loom.everyday import open_memory as open
-    from loom.memory.types import Hit, MemoryTier, Receipt
     from loom.protocol import Task, TaskStatus
-    from loom.storage.base import Dimensions, Filter, Record, Retention
-    from loom.storage.snapshot_staging import restore
+    from loom.recall.hits import Hit
+    from loom.snapshots.staging import restore
+    from loom.storage.contract import Dimensions, Filter, Record, Retention
+    from loom.types import MemoryTier, Receipt
 
 __all__ = [
     "Context",
@@ -51,20 +52,20 @@ __version__ = "0.1.0"
 _HOMES = {
     "Context": "loom.context.orchestrator",
     "ContextOrchestrator": "loom.context.orchestrator",
-    "Dimensions": "loom.storage.base",
+    "Dimensions": "loom.storage.contract",
     "EventBus": "loom.events",
-    "Filter": "loom.storage.base",
-    "Hit": "loom.memory.types",
+    "Filter": "loom.storage.contract",
+    "Hit": "loom.recall.hits",
     "LoomError": "loom.errors",
     "Memory": "loom.everyday",
-    "MemoryTier": "loom.memory.types",
-    "Receipt": "loom.memory.types",
-    "Record": "loom.storage.base",
-    "Retention": "loom.storage.base",
+    "MemoryTier": "loom.types",
+    "Receipt": "loom.types",
+    "Record": "loom.storage.contract",
+    "Retention": "loom.storage.contract",
     "Task": "loom.protocol",
     "TaskStatus": "loom.protocol",
     "open": "loom.everyday",
-    "restore": "loom.storage.snapshot_staging",
+    "restore": "loom.snapshots.staging",
 }
 
 

@@ -21,7 +21,7 @@ from loom.errors import LoomError
 
 if TYPE_CHECKING:
     from loom.everyday import Memory
-    from loom.storage.sqlite import SqliteStore
+    from loom.storage.sqlite.store import SqliteStore
 
 __all__ = ["main", "parser"]
 
@@ -370,7 +370,9 @@ def _archive(asked: argparse.Namespace) -> int:
 def _snapshot(asked: argparse.Namespace) -> int:
     names = asked.namespace or _namespaces(asked.file)
     with _opened(asked.file, names[0], read_only=True) as store:
-        made = store.snapshot(asked.target, parent=asked.since, namespaces=names)
+        from loom.snapshots.taking import take
+
+        made = take(store, asked.target, parent=asked.since, namespaces=names)
     print(f"{made.path}: {_counted(made.records)} of {', '.join(made.namespaces)}, {made.size_bytes:,} bytes")
     print(f"  sha256 {made.sha256}")
     if made.parent is not None:
@@ -416,8 +418,8 @@ def _namespaces(path: Path) -> list[str]:
 
 def _opened(path: Path, namespace: str, *, read_only: bool) -> closing[SqliteStore]:
     """The store without settings and without an embedder: looking at a file changes neither."""
-    from loom.memory.tokenizer import counters_by_name
-    from loom.storage.sqlite import SqliteStore
+    from loom.storage.sqlite.store import SqliteStore
+    from loom.text.tokens import counters_by_name
 
     store = SqliteStore(path, namespace=namespace, read_only=read_only)
     store.count_with({name: counter.count for name, counter in counters_by_name().items()})

@@ -20,9 +20,9 @@ from rich.table import Table
 from rich.text import Text
 
 from loom.everyday import Memory, open_memory
-from loom.memory.embeddings import EmbeddingProvider
-from loom.memory.types import Hit
-from loom.storage.base import ForgetReceipt
+from loom.models.embedders import EmbeddingProvider
+from loom.recall.hits import Hit
+from loom.storage.contract import ForgetReceipt
 
 __all__ = ["CONVERSATION", "QUESTIONS", "Question", "Session", "Turn", "run"]
 

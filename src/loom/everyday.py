@@ -16,18 +16,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar, overload
 
+from loom.drafts import Rememberable, Speech, checked_text
 from loom.errors import InvalidInput, NotFound
 from loom.events import EventBus
-from loom.memory.drafts import Rememberable, Speech, checked_text
-from loom.memory.embeddings import EmbeddingProvider
 from loom.memory.manager import MemoryManager
-from loom.memory.recall import Account, Reranker
-from loom.memory.sanitizers import ContentSanitizer
-from loom.memory.tokenizer import TokenCounter
-from loom.memory.types import Fact, Hit, MemoryTier, MemoryType, Receipt, StoredSummary
+from loom.models.embedders import EmbeddingProvider
 from loom.protocol import Clock, Task, utc_now
+from loom.recall.hits import Hit
+from loom.recall.search import Account, Reranker
 from loom.settings import Settings
-from loom.storage.base import (
+from loom.storage.contract import (
     CheckReport,
     Dimensions,
     Filter,
@@ -37,19 +35,22 @@ from loom.storage.base import (
     Record,
     Retention,
 )
-from loom.storage.sqlite import SqliteStore
+from loom.storage.sqlite.store import SqliteStore
+from loom.text.sanitizer import ContentSanitizer
+from loom.text.tokens import TokenCounter
+from loom.types import Fact, MemoryTier, MemoryType, Receipt, StoredSummary
 
 if TYPE_CHECKING:
     from loom.context.orchestrator import Context
     from loom.memory.compaction import CompactionConfig, CompactionResult
-    from loom.memory.feedback import Learned
-    from loom.memory.knowledge import Undone
-    from loom.memory.language_model import LanguageModelLike
-    from loom.memory.monitor import Monitor
-    from loom.memory.promotion import Promotion
-    from loom.storage.archive import ArchiveStats
-    from loom.storage.snapshot_staging import Restored
-    from loom.storage.snapshots import Snapshot
+    from loom.memory.derivation import Undone
+    from loom.models.language_model import LanguageModelLike
+    from loom.recall.feedback import Learned
+    from loom.snapshots.staging import Restored
+    from loom.snapshots.taking import Snapshot
+    from loom.storage.sqlite.archive import ArchiveStats
+    from loom.tiers.jobs import Promotion
+    from loom.tiers.monitor import Monitor
 
 __all__ = ["AsyncMemory", "Memory", "Rememberable", "open_memory"]
 
@@ -329,7 +330,7 @@ class Memory:
         the system message. `sources` are further ones: anything with `get_context(task, max_items)`, or a callable
         of these two. Without a `budget`, the setting `prompt_token_budget` holds. Being in a prompt counts as a use.
         """
-        from loom.context.everyday import orchestrator_over
+        from loom.context.defaults import orchestrator_over
 
         session = session_id or (query.session_id if isinstance(query, Task) else None)
         orchestrator = orchestrator_over(
@@ -486,7 +487,9 @@ class Memory:
         `parent`, only what has changed since that snapshot; restoring needs the whole chain then. `loom.restore`
         makes a new memory file of it. What is forgotten later stays in it: it is out of the reach of `forget`.
         """
-        return self._store.snapshot(path, parent=parent, namespaces=namespaces)
+        from loom.snapshots.taking import take
+
+        return take(self._store, path, parent=parent, namespaces=namespaces)
 
     def restore(
         self,

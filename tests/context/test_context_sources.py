@@ -30,9 +30,9 @@ from loom.errors import InvalidInput
 from loom.fractal.memory import MemoryScope
 from loom.memory import MemoryManager
 from loom.memory.shared_pool import SharedMemoryPool
-from loom.memory.tokenizer import TiktokenCounter
-from loom.memory.types import MemoryUnit
 from loom.protocol import Task
+from loom.text.tokens import TiktokenCounter
+from loom.types import MemoryUnit
 
 
 @pytest.fixture

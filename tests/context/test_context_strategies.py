@@ -15,9 +15,9 @@ from loom.context import (
     score_events,
 )
 from loom.errors import InvalidInput
-from loom.memory.tokenizer import TiktokenCounter
-from loom.memory.types import MemoryUnit
 from loom.protocol import Task
+from loom.text.tokens import TiktokenCounter
+from loom.types import MemoryUnit
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
 

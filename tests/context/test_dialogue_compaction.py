@@ -10,9 +10,9 @@ import loom
 from loom.context import compact_messages, original_messages
 from loom.context.dialogue import DIALOGUE_TOKEN_LIMIT, should_compact
 from loom.errors import InvalidInput, NotFound
+from loom.knowledge.summarizer import Summarizer
 from loom.memory.segment_store import InMemorySegmentStore, LogSegmentStore
-from loom.memory.summarizer import Summarizer
-from loom.memory.tokenizer import TiktokenCounter
+from loom.text.tokens import TiktokenCounter
 
 COUNTER = TiktokenCounter()
 

@@ -17,7 +17,7 @@ import loom
 from loom.context import Candidate, Context
 from loom.context.rendering import memory_block, neutralised, quoted_line, to_anthropic, turn_messages
 from loom.everyday import Memory
-from loom.memory.types import MemoryUnit
+from loom.types import MemoryUnit
 
 # What has a meaning in a prompt, ours or a chat template's.
 MARKS = (

@@ -15,7 +15,7 @@ from loom.context import (
     reallocate_focus_space,
 )
 from loom.errors import InvalidInput, OverBudget
-from loom.memory.tokenizer import TiktokenCounter
+from loom.text.tokens import TiktokenCounter
 
 
 def budgeter(window: int = 10_000, **given: Any) -> ContextBudgeter:

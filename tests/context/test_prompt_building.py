@@ -18,8 +18,8 @@ from loom.context.rendering import READING_RULE
 from loom.errors import InvalidInput, OverBudget
 from loom.everyday import Memory
 from loom.memory import LoomMemory
-from loom.memory.tokenizer import EstimateCounter, TiktokenCounter
 from loom.protocol import Task
+from loom.text.tokens import EstimateCounter, TiktokenCounter
 
 BEGAN = datetime(2026, 3, 2, 9, tzinfo=UTC)
 

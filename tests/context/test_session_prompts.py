@@ -12,7 +12,7 @@ import pytest
 
 import loom
 from loom.context import Context, Continuation, LayoutBook
-from loom.context.everyday import orchestrator_over
+from loom.context.defaults import orchestrator_over
 from loom.context.layout import Block, BlockKind
 from loom.everyday import Memory
 

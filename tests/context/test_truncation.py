@@ -10,7 +10,7 @@ import pytest
 from loom.context import ImportanceScore, SmartTruncator, TruncationStrategy
 from loom.context.truncation import exchanges
 from loom.errors import InvalidInput, OverBudget
-from loom.memory.tokenizer import TiktokenCounter
+from loom.text.tokens import TiktokenCounter
 
 COUNTER = TiktokenCounter()
 STRATEGIES = list(TruncationStrategy)

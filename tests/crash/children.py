@@ -23,8 +23,8 @@ from typing import Any
 import loom
 from loom.errors import VersionConflictError
 from loom.everyday import Memory
-from loom.memory.embeddings import FakeEmbedder
-from loom.storage.worker import Worker
+from loom.models.embedders import FakeEmbedder
+from loom.storage.sqlite.worker import Worker
 
 __all__ = ["main", "say", "unique_word"]
 
@@ -165,7 +165,7 @@ def embed_again(path: str, seed_of_embedder: int, **options: Any) -> None:
 
 def upgrade(path: str, rows: int, die: bool) -> None:
     """Open with a program that knows one format more; with `die` it is killed inside that upgrade."""
-    from loom.storage import schema
+    from loom.storage.sqlite import schema
 
     schema.UPGRADES.append(
         f"""

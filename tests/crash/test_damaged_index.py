@@ -14,7 +14,7 @@ import pytest
 
 import loom
 from loom.everyday import Memory
-from loom.memory.embeddings import FakeEmbedder
+from loom.models.embedders import FakeEmbedder
 from tests.crash.processes import Child, assert_sound, unique_word
 
 TAIL = 8

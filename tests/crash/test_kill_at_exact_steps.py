@@ -11,16 +11,16 @@ import pytest
 
 import loom
 from loom.everyday import Memory
-from loom.memory.embeddings import FakeEmbedder
-from loom.storage.segments import open_segment
+from loom.index.segments import open_segment
+from loom.models.embedders import FakeEmbedder
 from tests.crash.processes import Child, assert_found, assert_sound, unique_word
 
 # So short that the lease of a killed process is over when the next one wants it.
 LEASE_S = 0.2
 TAIL = 4
 
-PROJECTOR = "loom.storage.projections:Projector"
-WRITE_SEGMENT = "loom.storage.projections:write_segment"
+PROJECTOR = "loom.storage.sqlite.projections:Projector"
+WRITE_SEGMENT = "loom.storage.sqlite.projections:write_segment"
 
 
 def reopened(path: Path, **options: Any) -> Memory:
@@ -60,11 +60,11 @@ INDEX_STEPS = [
     point(f"{PROJECTOR}._delete_files", "after", 9),
     point(f"{PROJECTOR}.merge", "before"),
     point(f"{PROJECTOR}.merge", "after", 20),
-    point("loom.storage.worker:Worker._take", "after"),
-    point("loom.storage.worker:Worker._give_back", "before", 3),
-    point("loom.storage.transactions:SqliteTransaction.put_vectors", "before", 2),
-    point("loom.storage.transactions:SqliteTransaction.put_vectors", "after", 2),
-    point("loom.storage.upkeep:_delete_jobs", "after", 3),
+    point("loom.storage.sqlite.worker:Worker._take", "after"),
+    point("loom.storage.sqlite.worker:Worker._give_back", "before", 3),
+    point("loom.storage.sqlite.transactions:SqliteTransaction.put_vectors", "before", 2),
+    point("loom.storage.sqlite.transactions:SqliteTransaction.put_vectors", "after", 2),
+    point("loom.storage.sqlite.maintenance:_delete_jobs", "after", 3),
 ]
 
 
@@ -91,9 +91,9 @@ def texts(numbers: list[int]) -> dict[str, str]:
 
 
 COMMIT_STEPS = [
-    (point("loom.storage.transactions:SqliteTransaction.append", "before", 5), 4),
-    (point("loom.storage.transactions:SqliteTransaction.append", "after", 5), 4),
-    (point("loom.storage.upkeep:Upkeep.wrote", "before", 5), 5),  # committed, not yet acknowledged
+    (point("loom.storage.sqlite.transactions:SqliteTransaction.append", "before", 5), 4),
+    (point("loom.storage.sqlite.transactions:SqliteTransaction.append", "after", 5), 4),
+    (point("loom.storage.sqlite.maintenance:Upkeep.wrote", "before", 5), 5),  # committed, not yet acknowledged
 ]
 
 
@@ -114,12 +114,12 @@ SECRET = 24
 KEPT = 10
 
 BEFORE_THE_COMMIT = [
-    point("loom.storage.forgetting:remove", "before"),
-    point("loom.storage.forgetting:remove", "after"),
+    point("loom.storage.sqlite.forgetting:remove", "before"),
+    point("loom.storage.sqlite.forgetting:remove", "after"),
 ]
 AFTER_THE_COMMIT = [
-    point("loom.storage.forgetting:scrub", "before"),  # rows removed, nothing scrubbed
-    point("loom.storage.forgetting:resume", "before"),
+    point("loom.storage.sqlite.forgetting:scrub", "before"),  # rows removed, nothing scrubbed
+    point("loom.storage.sqlite.forgetting:resume", "before"),
     point(f"{PROJECTOR}.remove", "before"),
     point(WRITE_SEGMENT, "before"),
     point(WRITE_SEGMENT, "after"),  # rewritten, and not published
@@ -128,10 +128,10 @@ AFTER_THE_COMMIT = [
     point(f"{PROJECTOR}.remove", "after"),  # text done, vectors not
     point(f"{PROJECTOR}._delete_files", "before", 2),
     point(f"{PROJECTOR}.remove", "after", 2),
-    point("loom.storage.engine:Engine.truncate_wal", "before"),  # segments rewritten, the WAL whole
-    point("loom.storage.engine:Engine.truncate_wal", "after"),  # the WAL cut, the job not struck off
-    point("loom.storage.forgetting:resume", "after"),
-    point("loom.storage.forgetting:scrub", "after"),
+    point("loom.storage.sqlite.engine:Engine.truncate_wal", "before"),  # segments rewritten, the WAL whole
+    point("loom.storage.sqlite.engine:Engine.truncate_wal", "after"),  # the WAL cut, the job not struck off
+    point("loom.storage.sqlite.forgetting:resume", "after"),
+    point("loom.storage.sqlite.forgetting:scrub", "after"),
 ]
 
 
@@ -190,7 +190,7 @@ def test_a_kill_while_forgetting_is_taken_up_again_until_nothing_is_left(secrets
 
 
 def test_forgetting_resumes_by_itself_when_the_file_is_opened(secrets: Path) -> None:
-    die_while_forgetting(secrets, point("loom.storage.forgetting:scrub", "before"))
+    die_while_forgetting(secrets, point("loom.storage.sqlite.forgetting:scrub", "before"))
     with Child("serve", path=str(secrets), index_tail_records=TAIL, lease_s=LEASE_S) as child:
         assert child.line() == "open"
         while child.ask("stats")["jobs"]:  # nobody flushes: the worker woke up at opening

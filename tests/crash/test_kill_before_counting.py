@@ -12,9 +12,9 @@ from loom.everyday import Memory
 from tests.crash.processes import Child, assert_sound, unique_word
 
 LEASE_S = 0.2
-COUNT_SOME = "loom.storage.upkeep:Upkeep._count_some"
-COUNT = "loom.storage.upkeep:Upkeep._count"
-ADVANCE = "loom.storage.upkeep:advance"  # in the transaction that puts the counts in, after them
+COUNT_SOME = "loom.storage.sqlite.maintenance:Upkeep._count_some"
+COUNT = "loom.storage.sqlite.maintenance:Upkeep._count"
+ADVANCE = "loom.storage.sqlite.maintenance:advance"  # in the transaction that puts the counts in, after them
 
 STEPS = [
     (COUNT_SOME, "before", 1, 3),

@@ -13,8 +13,8 @@ import pytest
 
 import loom
 from loom.errors import UnsupportedStore
-from loom.memory.embeddings import FakeEmbedder
-from loom.storage import schema
+from loom.models.embedders import FakeEmbedder
+from loom.storage.sqlite import schema
 from tests.crash.processes import Child, assert_found, assert_sound, unique_word
 
 LEASE_S = 0.2
@@ -188,13 +188,13 @@ def test_kills_at_random_moments_of_a_vacuum_lose_nothing(tmp_path: Path) -> Non
 # -- embedding again --------------------------------------------------------------------------------------------
 
 CHANGES = [
-    {"target": "loom.storage.sqlite:SqliteStore._change_space", "when": "before"},
-    {"target": "loom.storage.sqlite:start_over", "when": "after"},  # in the transaction, not committed
-    {"target": "loom.storage.sqlite:SqliteStore._change_space", "when": "after"},  # the old vectors are gone
-    {"target": "loom.storage.transactions:SqliteTransaction.put_vectors", "when": "before", "call": 2},
-    {"target": "loom.storage.upkeep:_delete_jobs", "when": "after", "call": 2},
-    {"target": "loom.storage.projections:write_segment", "when": "after"},
-    {"target": "loom.storage.projections:Projector._record", "when": "after", "call": 2},
+    {"target": "loom.storage.sqlite.store:SqliteStore._change_space", "when": "before"},
+    {"target": "loom.storage.sqlite.store:start_over", "when": "after"},  # in the transaction, not committed
+    {"target": "loom.storage.sqlite.store:SqliteStore._change_space", "when": "after"},  # the old vectors are gone
+    {"target": "loom.storage.sqlite.transactions:SqliteTransaction.put_vectors", "when": "before", "call": 2},
+    {"target": "loom.storage.sqlite.maintenance:_delete_jobs", "when": "after", "call": 2},
+    {"target": "loom.storage.sqlite.projections:write_segment", "when": "after"},
+    {"target": "loom.storage.sqlite.projections:Projector._record", "when": "after", "call": 2},
 ]
 
 

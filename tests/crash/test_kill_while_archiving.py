@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from loom.storage import archive
-from loom.storage.base import Draft, Filter
-from loom.storage.sqlite import SqliteStore
+from loom.storage.contract import Draft, Filter
+from loom.storage.sqlite import archive
+from loom.storage.sqlite.store import SqliteStore
 from tests.crash.children import unique_word
 from tests.crash.processes import ROOT
 from tests.small_archive import SMALL
@@ -32,8 +32,8 @@ _CHILD = """
 import json, os, sys
 from tests.crash.children import arm, say
 from tests.small_archive import make_small
-from loom.storage.base import Filter
-from loom.storage.sqlite import SqliteStore
+from loom.storage.contract import Filter
+from loom.storage.sqlite.store import SqliteStore
 given = json.loads(sys.argv[1])
 make_small()
 if given["armed"]:
@@ -114,17 +114,17 @@ def named(step: dict[str, Any]) -> str:
 
 
 ARCHIVING = [
-    point("loom.storage.archive:pack", "before"),
-    point("loom.storage.archive:train", "after"),
-    point("loom.storage.archive:pack", "after"),
-    point("loom.storage.archive:publish", "before"),
-    point("loom.storage.archive:_insert_dictionary", "after"),
-    point("loom.storage.archive:_insert_block", "before"),
-    point("loom.storage.archive:_insert_block", "after", 3),
-    point("loom.storage.archive:publish", "after"),
-    point("loom.storage.transactions:advance", "after"),
-    point("loom.storage.upkeep:Upkeep.archive_some", "after"),
-    point("loom.storage.sqlite:SqliteStore.archived", "before"),
+    point("loom.storage.sqlite.archive:pack", "before"),
+    point("loom.storage.sqlite.archive:train", "after"),
+    point("loom.storage.sqlite.archive:pack", "after"),
+    point("loom.storage.sqlite.archive:publish", "before"),
+    point("loom.storage.sqlite.archive:_insert_dictionary", "after"),
+    point("loom.storage.sqlite.archive:_insert_block", "before"),
+    point("loom.storage.sqlite.archive:_insert_block", "after", 3),
+    point("loom.storage.sqlite.archive:publish", "after"),
+    point("loom.storage.sqlite.transactions:advance", "after"),
+    point("loom.storage.sqlite.maintenance:Upkeep.archive_some", "after"),
+    point("loom.storage.sqlite.store:SqliteStore.archived", "before"),
 ]
 
 
@@ -140,11 +140,11 @@ def test_a_kill_at_any_step_of_archiving_loses_nothing(path: Path, step: dict[st
 
 
 FORGETTING = [
-    point("loom.storage.archive:Removal.remove", "before"),
-    point("loom.storage.archive:Removal._empty", "after", 2),
-    point("loom.storage.archive:Removal._rewrite", "after"),
-    point("loom.storage.archive:Removal._forget_phrases", "after"),
-    point("loom.storage.archive:Removal.remove", "after"),
+    point("loom.storage.sqlite.archive:Removal.remove", "before"),
+    point("loom.storage.sqlite.archive:Removal._empty", "after", 2),
+    point("loom.storage.sqlite.archive:Removal._rewrite", "after"),
+    point("loom.storage.sqlite.archive:Removal._forget_phrases", "after"),
+    point("loom.storage.sqlite.archive:Removal.remove", "after"),
 ]
 
 
@@ -169,7 +169,7 @@ def test_a_kill_after_the_commit_of_a_forget_leaves_none_of_them(path: Path) -> 
     store.archive()
     store.close()
     leaving = frozenset(range(5, RECORDS, 4))
-    step = point("loom.storage.forgetting:scrub", "before")
+    step = point("loom.storage.sqlite.forgetting:scrub", "before")
     with child(path, "forget", step, ids=[f"r{number}" for number in leaving]) as process:
         assert process.wait(60) == -signal.SIGKILL
     store = SqliteStore(path, lease_s=LEASE_S)
@@ -182,11 +182,11 @@ def test_a_kill_after_the_commit_of_a_forget_leaves_none_of_them(path: Path) -> 
 
 
 MOVING = [
-    point("loom.storage.archive:Removal.move_some", "before"),
-    point("loom.storage.archive:Removal._rewrite", "after", 4),
-    point("loom.storage.archive:Removal.move_some", "after"),
-    point("loom.storage.archive:Removal.move_some", "after", 2),
-    point("loom.storage.engine:Engine.truncate_wal", "before"),
+    point("loom.storage.sqlite.archive:Removal.move_some", "before"),
+    point("loom.storage.sqlite.archive:Removal._rewrite", "after", 4),
+    point("loom.storage.sqlite.archive:Removal.move_some", "after"),
+    point("loom.storage.sqlite.archive:Removal.move_some", "after", 2),
+    point("loom.storage.sqlite.engine:Engine.truncate_wal", "before"),
 ]
 
 

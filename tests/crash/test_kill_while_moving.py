@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import loom
-from loom.memory.drafts import task_text
+from loom.drafts import task_text
 from tests.crash.processes import assert_sound
 from tests.crash.tier_children import BUDGETS, TierChild, task_for, what_is_wrong
 
@@ -110,7 +110,7 @@ def rounds_of_kills(path: Path, nursery: TierChild, rounds: int, seed: int, **op
         first = assert_all_is_there(path, [*range(acknowledged[-1] + 1)], chance)
 
 
-TRANSACTION = "loom.storage.transactions:SqliteTransaction"
+TRANSACTION = "loom.storage.sqlite.transactions:SqliteTransaction"
 
 
 @pytest.mark.parametrize("when", ["before", "after"])

@@ -106,9 +106,9 @@ def places(memory: LoomMemory, id: str) -> set[str]:
     return set(memory.store.tiers(record.seq, "agent"))
 
 
-TIERS = "loom.memory.migration:Tiers"
-JOBS = "loom.memory.promotion:Migration"
-TRANSACTION = "loom.storage.transactions:SqliteTransaction"
+TIERS = "loom.tiers.migration:Tiers"
+JOBS = "loom.tiers.jobs:Migration"
+TRANSACTION = "loom.storage.sqlite.transactions:SqliteTransaction"
 
 
 def steps(*targets: str) -> list[dict[str, Any]]:

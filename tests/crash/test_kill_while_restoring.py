@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from loom.storage.base import Draft
-from loom.storage.snapshot_staging import restore
-from loom.storage.snapshots import describe
+from loom.snapshots.merging import restore_into
+from loom.snapshots.staging import restore
+from loom.snapshots.taking import describe, take
+from loom.storage.contract import Draft
 from tests.crash.processes import ROOT
 from tests.storage.whole_stores import MOMENT, everything, lived_in, opened_store
 
@@ -22,16 +23,18 @@ from tests.storage.whole_stores import MOMENT, everything, lived_in, opened_stor
 _NURSERY = """
 import json, os, sys, traceback
 from tests.crash.children import arm
-from loom.storage.sqlite import SqliteStore
-from loom.storage import snapshot_merging, snapshot_staging, snapshots
+from loom.storage.sqlite.store import SqliteStore
+from loom.snapshots import merging
+from loom.snapshots import staging, taking
+from loom.snapshots.taking import take
 from loom.memory.core import LoomMemory
 
 def run(verb, path, chain, armed, parent):
     arm(armed)
     if verb == "restore":
-        snapshot_staging.restore(chain, path)
+        staging.restore(chain, path)
     elif verb == "snapshot":
-        SqliteStore(path).snapshot(chain[-1], parent=parent)
+        take(SqliteStore(path), chain[-1], parent=parent)
     else:
         LoomMemory("agent", store=path, namespace="mine", embedder="none", derive=False).restore(chain)
 
@@ -94,24 +97,24 @@ def chain(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     folder = tmp_path_factory.mktemp("chain")
     with opened_store(folder / "a.loom") as store:
         lived_in(store, 25)
-        store.snapshot(folder / "0.hctx")
+        take(store, folder / "0.hctx")
         lived_in(store, 25, first=30)
-        store.snapshot(folder / "1.hctx", parent=folder / "0.hctx")
+        take(store, folder / "1.hctx", parent=folder / "0.hctx")
     return [folder / "0.hctx", folder / "1.hctx"]
 
 
 # Whether the new file is there under its name after the kill.
 SNAPSHOT_STEPS = [
-    (point("loom.storage.snapshots:_start", "after"), False),
-    (point("loom.storage.snapshots:_write", "before"), False),
-    (point("loom.storage.snapshots:_write_records", "after"), False),
-    (point("loom.storage.snapshots:_write", "after"), False),
-    (point("loom.storage.snapshot_format:SnapshotWriter.finish", "before"), False),
-    (point("loom.storage.snapshot_format:SnapshotWriter.finish", "after"), False),
+    (point("loom.snapshots.taking:_start", "after"), False),
+    (point("loom.snapshots.taking:_write", "before"), False),
+    (point("loom.snapshots.taking:_write_records", "after"), False),
+    (point("loom.snapshots.taking:_write", "after"), False),
+    (point("loom.snapshots.format:SnapshotWriter.finish", "before"), False),
+    (point("loom.snapshots.format:SnapshotWriter.finish", "after"), False),
     (point("os:fsync", "after"), False),
     (point("os:replace", "before"), False),
     (point("os:replace", "after"), True),
-    (point("loom.storage.snapshots:sync_folder", "after"), True),
+    (point("loom.snapshots.taking:sync_folder", "after"), True),
 ]
 
 
@@ -128,26 +131,26 @@ def test_a_snapshot_is_there_whole_or_the_one_before_it(
     assert (found.parent == describe(chain[1]).sha256) is there
     with opened_store(tmp_path / "a.loom") as store:
         assert store.check(repair=False).problems == ()
-        store.snapshot(target, parent=chain[1])
+        take(store, target, parent=chain[1])
     restore([*chain, target], tmp_path / "b.loom")
 
 
 RESTORE_STEPS = [
-    (point("loom.storage.snapshot_staging:Stage.prepare", "before"), False),
-    (point("loom.storage.snapshot_staging:Stage.prepare", "after"), False),
-    (point("loom.storage.snapshot_staging:Stage._read_forgotten", "after"), False),
-    (point("loom.storage.snapshot_staging:Stage._records", "before"), False),
-    (point("loom.storage.snapshot_staging:Stage._records", "after"), False),
-    (point("loom.storage.snapshot_staging:Stage._apply", "after"), False),
-    (point("loom.storage.snapshot_staging:Stage._records", "after", 2), False),
-    (point("loom.storage.snapshot_staging:Stage._complete", "before"), False),
-    (point("loom.storage.snapshot_staging:Stage._complete", "after"), False),
-    (point("loom.storage.snapshot_staging:Stage.read", "after"), False),
-    (point("loom.storage.snapshot_staging:_publish", "before"), False),
+    (point("loom.snapshots.staging:Stage.prepare", "before"), False),
+    (point("loom.snapshots.staging:Stage.prepare", "after"), False),
+    (point("loom.snapshots.staging:Stage._read_forgotten", "after"), False),
+    (point("loom.snapshots.staging:Stage._records", "before"), False),
+    (point("loom.snapshots.staging:Stage._records", "after"), False),
+    (point("loom.snapshots.staging:Stage._apply", "after"), False),
+    (point("loom.snapshots.staging:Stage._records", "after", 2), False),
+    (point("loom.snapshots.staging:Stage._complete", "before"), False),
+    (point("loom.snapshots.staging:Stage._complete", "after"), False),
+    (point("loom.snapshots.staging:Stage.read", "after"), False),
+    (point("loom.snapshots.staging:_publish", "before"), False),
     (point("os:fsync", "after"), False),
     (point("os:rename", "before"), False),
     (point("os:rename", "after"), True),
-    (point("loom.storage.snapshot_staging:_publish", "after"), True),
+    (point("loom.snapshots.staging:_publish", "after"), True),
 ]
 
 
@@ -167,17 +170,17 @@ def test_a_restored_file_is_there_whole_or_not_at_all(
 
 
 MERGE_STEPS = [
-    (point("loom.storage.snapshot_staging:Stage.prepare", "after"), False),
-    (point("loom.storage.snapshot_staging:Stage._records", "after"), False),
-    (point("loom.storage.snapshot_staging:Stage.read", "after"), False),
-    (point("loom.storage.snapshot_merging:Merge._records", "before"), False),
-    (point("loom.storage.snapshot_merging:Merge._records", "after"), False),
-    (point("loom.storage.snapshot_merging:Merge._places", "after"), False),
-    (point("loom.storage.snapshot_merging:Merge._entries", "after"), False),
-    (point("loom.storage.snapshot_merging:Merge._note", "after"), False),
-    (point("loom.storage.snapshot_merging:Merge.run", "after"), False),
-    (point("loom.memory.migration:Tiers.make_room", "after", 2), False),
-    (point("loom.storage.upkeep:Upkeep.wrote", "before"), True),
+    (point("loom.snapshots.staging:Stage.prepare", "after"), False),
+    (point("loom.snapshots.staging:Stage._records", "after"), False),
+    (point("loom.snapshots.staging:Stage.read", "after"), False),
+    (point("loom.snapshots.merging:_Merge._records", "before"), False),
+    (point("loom.snapshots.merging:_Merge._records", "after"), False),
+    (point("loom.snapshots.merging:_Merge._places", "after"), False),
+    (point("loom.snapshots.merging:_Merge._entries", "after"), False),
+    (point("loom.snapshots.merging:_Merge._note", "after"), False),
+    (point("loom.snapshots.merging:_Merge.run", "after"), False),
+    (point("loom.tiers.migration:Tiers.make_room", "after", 2), False),
+    (point("loom.storage.sqlite.maintenance:Upkeep.wrote", "before"), True),
 ]
 
 
@@ -196,9 +199,9 @@ def test_a_namespace_has_all_of_a_snapshot_or_nothing(
     with opened_store(path, "mine") as store:
         assert store.check(repair=False).problems == ()
         assert (everything(store, "settings", "store", "namespaces") == state) is not there
-        done = store.restore(chain)
+        done = restore_into(store, chain)
         assert (done.records == 0) is there
         assert done.records + done.present > 40
         assert store.check(repair=False).problems == ()
-    if step["target"] != "loom.storage.snapshot_staging:Stage.prepare":  # it has no name from then on
+    if step["target"] != "loom.snapshots.staging:Stage.prepare":  # it has no name from then on
         assert list(tmp_path.glob(".*")) == []

@@ -11,7 +11,7 @@ import pytest
 
 import loom
 from loom.everyday import Memory
-from loom.memory.embeddings import FakeEmbedder
+from loom.models.embedders import FakeEmbedder
 from tests.crash.processes import Child, assert_found, assert_sound, unique_word
 
 BATCH = 12

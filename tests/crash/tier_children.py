@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from loom.memory.core import LoomMemory
-from loom.memory.tokenizer import counters_by_name
 from loom.protocol import Task
-from loom.storage.archive import Reader
-from loom.storage.counting import Counts
-from loom.storage.residency import window
+from loom.storage.sqlite.archive import Reader
+from loom.storage.sqlite.counting import Counts
+from loom.storage.sqlite.residency import window
+from loom.text.tokens import counters_by_name
 from tests.crash.children import arm, say, unique_word
 from tests.crash.processes import ROOT, Child
 

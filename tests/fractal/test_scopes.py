@@ -24,7 +24,7 @@ from loom.fractal.memory import (
     Writers,
 )
 from loom.memory import LoomMemory, MemoryManager
-from loom.storage.sqlite import SqliteStore
+from loom.storage.sqlite.store import SqliteStore
 
 LOCAL, SHARED, INHERITED, GLOBAL = MemoryScope.LOCAL, MemoryScope.SHARED, MemoryScope.INHERITED, MemoryScope.GLOBAL
 

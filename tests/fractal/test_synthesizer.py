@@ -15,8 +15,8 @@ from loom.errors import InvalidInput
 from loom.fractal import QualityEvaluator, QualityMetrics, ResultSynthesizer
 from loom.fractal.model import ask, find_object
 from loom.fractal.synthesizer import Synthesis, cut, fit_texts
-from loom.memory.tokenizer import EstimateCounter, counter_by_name
 from loom.protocol import Task, TaskStatus
+from loom.text.tokens import EstimateCounter, counter_by_name
 
 Answer = TypeVar("Answer")
 

@@ -12,7 +12,7 @@ import pytest
 import loom
 from loom.errors import InvalidInput
 from loom.memory import CompactionConfig, InMemorySegmentStore, LogSegmentStore, MemoryCompactor, MemorySegment
-from loom.storage.base import Filter
+from loom.storage.contract import Filter
 
 MONDAY = datetime(2026, 3, 2, 9, tzinfo=UTC)
 BUDGETS: dict[str, Any] = {"l1_token_budget": 300, "l2_token_budget": 400, "l3_token_budget": 2_000}

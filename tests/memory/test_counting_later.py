@@ -19,13 +19,15 @@ from hypothesis import strategies as st
 from loom.errors import CorruptStore, IdConflict, OverBudget, StoreUnavailable
 from loom.everyday import Memory
 from loom.memory import MemoryManager
-from loom.memory.tokenizer import TiktokenCounter, TokenCounter, counters_by_name, default_counter
-from loom.memory.types import MemoryTier, Receipt
 from loom.protocol import Task
-from loom.storage import forgetting, upkeep
-from loom.storage.base import CheckReport, Draft, Filter
-from loom.storage.filters import conditions
-from loom.storage.sqlite import SqliteStore
+from loom.snapshots.merging import restore_into
+from loom.snapshots.taking import take as take_snapshot
+from loom.storage.contract import CheckReport, Draft, Filter
+from loom.storage.sqlite import forgetting, maintenance
+from loom.storage.sqlite.filters import conditions
+from loom.storage.sqlite.store import SqliteStore
+from loom.text.tokens import TiktokenCounter, TokenCounter, counters_by_name, default_counter
+from loom.types import MemoryTier, Receipt
 from tests.crash.processes import Child
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -346,14 +348,14 @@ def test_what_is_left_is_counted_when_nobody_wants_anything(place: Path | None) 
 def in_between(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Callable[[], None]]]:
     """What is put in here is done after the worker has read what it counts, and before it writes that."""
     todo: list[Callable[[], None]] = []
-    original = upkeep.Upkeep._count
+    original = maintenance.Upkeep._count
 
-    def count(self: upkeep.Upkeep, row: tuple[Any, ...]) -> tuple[int, int] | None:
+    def count(self: maintenance.Upkeep, row: tuple[Any, ...]) -> tuple[int, int] | None:
         if todo:
             todo.pop()()
         return original(self, row)
 
-    monkeypatch.setattr(upkeep.Upkeep, "_count", count)
+    monkeypatch.setattr(maintenance.Upkeep, "_count", count)
     yield todo
     assert not todo, "nothing was counted"
 
@@ -457,11 +459,11 @@ def test_a_snapshot_and_what_is_restored_from_it_hold_the_true_counts(tmp_path: 
         for text in TEXTS:
             memory.remember(text)
         expected = [(record.id, record.tokens) for record in memory.list().records]
-        memory.store.snapshot(tmp_path / "all.hctx")
+        take_snapshot(memory.store, tmp_path / "all.hctx")
         assert waiting(memory) == len(TEXTS)
         memory.backup(tmp_path / "copy.loom")
     with opened(tmp_path / "other.loom") as other:
-        other.store.restore(tmp_path / "all.hctx")
+        restore_into(other.store, tmp_path / "all.hctx")
         assert waiting(other) == 0
         assert [(record.id, record.tokens) for record in other.list().records] == expected
         assert other.check().ok
@@ -478,16 +480,16 @@ def test_a_snapshot_is_continued_and_restored_across_the_counting(tmp_path: Path
     chain = [tmp_path / "all.hctx", tmp_path / "more.hctx", tmp_path / "last.hctx"]
     with opened(tmp_path / "agent.loom") as memory:
         memory.remember("written before the first")
-        memory.store.snapshot(chain[0])
+        take_snapshot(memory.store, chain[0])
         memory.remember("written before the second")
-        memory.store.snapshot(chain[1], parent=chain[0])
+        take_snapshot(memory.store, chain[1], parent=chain[0])
         memory.flush()
         memory.remember("written before the third")
-        assert memory.store.snapshot(chain[2], parent=chain[1]).records == 1
-        assert memory.store.restore(chain).records == 0
+        assert take_snapshot(memory.store, chain[2], parent=chain[1]).records == 1
+        assert restore_into(memory.store, chain).records == 0
         expected = [(record.content, record.tokens) for record in memory.list().records]
     with opened(tmp_path / "other.loom") as other:
-        assert other.store.restore(chain).records == 3
+        assert restore_into(other.store, chain).records == 3
         assert [(record.content, record.tokens) for record in other.list().records] == expected
         assert other.check().ok
 

@@ -20,8 +20,8 @@ from loom.memory.layers import (
     SummaryLayer,
     TokenBudgetLayer,
 )
-from loom.memory.tokenizer import TokenCounter
 from loom.protocol import Task
+from loom.text.tokens import TokenCounter
 
 TIERS = list(MemoryTier)
 BUDGET = 100

@@ -16,17 +16,17 @@ from typing import Any
 import pytest
 
 import loom
+from loom.drafts import task_text
 from loom.errors import Closed, IdConflict, InvalidInput, OverBudget, ReadOnly, SettingsConflict
 from loom.events import EventBus
 from loom.memory import Fact, FactType, MemoryTier, TaskSummary
 from loom.memory.core import LoomMemory
-from loom.memory.drafts import task_text
-from loom.memory.embeddings import FakeEmbedder
-from loom.memory.sanitizers import ContentSanitizer
-from loom.memory.tokenizer import TokenCounter
+from loom.models.embedders import FakeEmbedder
 from loom.protocol import Task, TaskStatus
-from loom.storage.base import Filter
-from loom.storage.sqlite import SqliteStore
+from loom.storage.contract import Filter
+from loom.storage.sqlite.store import SqliteStore
+from loom.text.sanitizer import ContentSanitizer
+from loom.text.tokens import TokenCounter
 
 IMPORTANT = 0.9
 SMALL: dict[str, Any] = {f"l{tier}_token_budget": 100 for tier in (1, 2, 3, 4)}

@@ -15,7 +15,7 @@ from loom.events import EventBus
 from loom.fractal.memory import ACCESS_POLICIES, MemoryEntry, MemoryScope
 from loom.memory import Fact, LoomMemory, MemoryManager, MemoryQuery, MemoryTier, MemoryType
 from loom.protocol import Task
-from loom.storage.sqlite import SqliteStore
+from loom.storage.sqlite.store import SqliteStore
 
 LOCAL, SHARED, INHERITED, GLOBAL = MemoryScope.LOCAL, MemoryScope.SHARED, MemoryScope.INHERITED, MemoryScope.GLOBAL
 

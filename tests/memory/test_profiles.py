@@ -13,10 +13,10 @@ import pytest
 
 from loom.errors import InvalidInput, SettingsConflict
 from loom.memory import LoomMemory, MemoryFactory, MemoryTier
-from loom.memory.embeddings import FakeEmbedder
-from loom.memory.tokenizer import TokenCounter
+from loom.models.embedders import FakeEmbedder
 from loom.protocol import Task
 from loom.settings import PROFILES
+from loom.text.tokens import TokenCounter
 
 SAME_BUDGETS = {"l1_token_budget": 50, "l2_token_budget": 100, "l3_token_budget": 100, "l4_token_budget": 100}
 ORDINARY, IMPORTANT = 0.5, 0.9

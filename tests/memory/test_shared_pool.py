@@ -14,7 +14,7 @@ from loom.errors import Closed, InvalidInput, VersionConflictError
 from loom.events import EventBus
 from loom.memory import MemoryManager, PoolChange, PoolEntry, SharedMemoryPool
 from loom.protocol import Task
-from loom.storage.sqlite import SqliteStore
+from loom.storage.sqlite.store import SqliteStore
 
 Answer = TypeVar("Answer")
 

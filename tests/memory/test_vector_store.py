@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loom.errors import InvalidInput, WrongDimension
-from loom.memory.embeddings import FakeEmbedder
 from loom.memory.vector_store import InMemoryVectorStore, VectorStoreProvider, _near_best
+from loom.models.embedders import FakeEmbedder
 
 
 def ids(store: InMemoryVectorStore, vector: Any, **options: Any) -> list[str]:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loom.memory.eviction import choose_victims, hot_score, rank, scores, segments
 from loom.settings import EVICTION_WEIGHTS, Eviction, EvictionWeights
-from loom.storage.base import Resident
+from loom.storage.contract import Resident
+from loom.tiers.eviction import choose_victims, hot_score, rank, scores, segments
 
 # Few different values, so that ties are common; and some that strain the arithmetic.
 moments = st.one_of(

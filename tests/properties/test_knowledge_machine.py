@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 import loom
 from loom.memory import CompactionConfig
-from loom.storage.base import Filter
+from loom.storage.contract import Filter
 
 MONDAY = datetime(2026, 3, 2, 9, tzinfo=UTC)
 BUDGETS: dict[str, Any] = {f"l{tier}_token_budget": tokens for tier, tokens in enumerate((120, 200, 400, 600), 1)}

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from loom.memory.core import LoomMemory
-from loom.memory.promotion import MigrationTrigger
 from loom.protocol import Task
-from loom.storage.base import FOCUS, Filter
+from loom.storage.contract import FOCUS, Filter
+from loom.tiers.jobs import MigrationTrigger
 from tests.crash.tier_children import what_is_wrong
 
 BUDGETS = ((60, 120, 90, 150), (30, 50, 40, 60), (200, 300, 150, 400), (12, 400, 25, 15), (1, 1, 1, 1))

@@ -13,7 +13,7 @@ import loom
 from loom.context import Context, ContextItem, Place
 from loom.errors import OverBudget
 from loom.everyday import Memory
-from loom.memory.tokenizer import TiktokenCounter
+from loom.text.tokens import TiktokenCounter
 
 COUNTER = TiktokenCounter()
 BEGAN = datetime(2026, 3, 2, 9, tzinfo=UTC)

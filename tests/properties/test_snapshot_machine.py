@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 import loom
 from loom.everyday import Memory
-from loom.memory.embeddings import FakeEmbedder
+from loom.models.embedders import FakeEmbedder
 from tests.storage.whole_stores import everything
 
 BUDGETS = {"l1_token_budget": 60, "l2_token_budget": 120, "l3_token_budget": 90, "l4_token_budget": 150}

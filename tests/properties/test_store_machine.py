@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 import loom
 from loom.errors import IdConflict
 from loom.everyday import Memory
-from loom.memory.embeddings import FakeEmbedder
+from loom.models.embedders import FakeEmbedder
 
 IDS = [f"id{number}" for number in range(8)]
 SIZES = st.sampled_from([0, 0, 3, 40, 900, 6000])

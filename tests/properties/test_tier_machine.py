@@ -24,14 +24,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 import loom
 import loom.settings
+from loom.drafts import task_text
 from loom.errors import OverBudget
 from loom.everyday import Memory
+from loom.knowledge.summarizer import stand_in
 from loom.memory.core import LoomMemory
-from loom.memory.drafts import task_text
 from loom.memory.manager import MemoryManager
-from loom.memory.summarizer import stand_in
-from loom.memory.types import Receipt
 from loom.protocol import Task
+from loom.types import Receipt
 from tests.crash.processes import assert_sound
 
 # -- the other process -------------------------------------------------------------------------------------

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loom.memory import tokenizer
-from loom.memory.tokenizer import AnthropicCounter, EstimateCounter, TiktokenCounter, TokenCounter
+from loom.text import tokens
+from loom.text.tokens import AnthropicCounter, EstimateCounter, TiktokenCounter, TokenCounter
 
 EXACT = (TiktokenCounter("cl100k_base"), TiktokenCounter("o200k_base"))
 COUNTERS: tuple[TokenCounter, ...] = (*EXACT, EstimateCounter(), AnthropicCounter())
@@ -74,7 +74,7 @@ def test_exact_counts_add_up_where_a_word_ends(
 @pytest.mark.parametrize("counter", EXACT, ids=lambda counter: counter.name)
 @given(text=any_text)
 def test_cutting_a_text_wherever_it_may_be_cut_changes_no_count(counter: TiktokenCounter, text: str) -> None:
-    cuts = [0, *(match.start() for match in tokenizer._CUT.finditer(text)), len(text)]
+    cuts = [0, *(match.start() for match in tokens._CUT.finditer(text)), len(text)]
     pieces = [text[start:end] for start, end in itertools.pairwise(cuts)]
     assert sum(counter.count_batch(pieces)) == counter.count(text)
 

@@ -15,7 +15,7 @@ from loom.errors import VersionConflictError
 from loom.fractal.memory import FractalMemory, MemoryScope
 from loom.fractal.resolvers import ChildWinsResolver, MergeResolver, ParentWinsResolver, deep_merge
 from loom.fractal.sync import MemorySyncManager
-from loom.storage.sqlite import SqliteStore
+from loom.storage.sqlite.store import SqliteStore
 
 LOCAL, SHARED, INHERITED, GLOBAL = MemoryScope.LOCAL, MemoryScope.SHARED, MemoryScope.INHERITED, MemoryScope.GLOBAL
 KEYS = ("plan", "组", "z")

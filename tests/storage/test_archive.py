@@ -23,12 +23,12 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 import loom
 from loom.errors import CorruptStore, ReadOnly
 from loom.everyday import Memory
-from loom.memory.embeddings import FakeEmbedder
-from loom.storage import archive, forgetting
-from loom.storage.archive import ArchiveStats
-from loom.storage.base import MAX_TEXT_BYTES, Draft, Filter, Record, Retention
-from loom.storage.filters import conditions
-from loom.storage.sqlite import SqliteStore
+from loom.models.embedders import FakeEmbedder
+from loom.storage.contract import MAX_TEXT_BYTES, Draft, Filter, Record, Retention
+from loom.storage.sqlite import archive, forgetting
+from loom.storage.sqlite.archive import ArchiveStats
+from loom.storage.sqlite.filters import conditions
+from loom.storage.sqlite.store import SqliteStore
 from tests.small_archive import SMALL
 
 if TYPE_CHECKING or sys.version_info < (3, 14):
@@ -465,8 +465,8 @@ def test_the_background_archives_what_is_older_than_was_asked_for(path: Path) ->
 _LARGE = """
 import random, resource, sys
 from datetime import UTC, datetime
-from loom.storage.base import Draft, Filter
-from loom.storage.sqlite import SqliteStore
+from loom.storage.contract import Draft, Filter
+from loom.storage.sqlite.store import SqliteStore
 chance = random.Random(1)
 vocabulary = ["".join(chance.choices("abcdefgh", k=8)) for _ in range(20_000)] + ["港口的主人", "会议"] * 500
 text = " ".join(chance.choices(vocabulary, k=2_000_000)).encode()[:16 * 1024 * 1024].decode(errors="ignore")
@@ -500,7 +500,7 @@ def test_the_largest_text_is_archived_without_taking_many_times_its_size(path: P
 
 _ARCHIVE = """
 import sys
-from loom.storage.sqlite import SqliteStore
+from loom.storage.sqlite.store import SqliteStore
 store = SqliteStore(sys.argv[1], lease_s=1.0)
 print("open", flush=True)
 for line in sys.stdin:

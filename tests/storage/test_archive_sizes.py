@@ -7,9 +7,9 @@ from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
-from loom.storage.base import Draft, Filter
 from loom.storage.blocks import BLOCK_BYTES
-from loom.storage.sqlite import SqliteStore
+from loom.storage.contract import Draft, Filter
+from loom.storage.sqlite.store import SqliteStore
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 

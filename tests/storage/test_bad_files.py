@@ -35,14 +35,14 @@ from loom.errors import (
     WrongDimension,
 )
 from loom.everyday import Memory
+from loom.index.segments import open_segment, write_segment
+from loom.index.vector_index import CODE_VERSION
 from loom.memory import LoomMemory, MemoryTier
-from loom.memory.embeddings import FakeEmbedder
-from loom.storage import schema
-from loom.storage.base import MAX_TEXT_BYTES, Dimensions, Draft, Filter
-from loom.storage.engine import Engine
-from loom.storage.segments import open_segment, write_segment
-from loom.storage.sqlite import SqliteStore
-from loom.storage.vector_index import CODE_VERSION
+from loom.models.embedders import FakeEmbedder
+from loom.storage.contract import MAX_TEXT_BYTES, Dimensions, Draft, Filter
+from loom.storage.sqlite import schema
+from loom.storage.sqlite.engine import Engine
+from loom.storage.sqlite.store import SqliteStore
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 DATA = Path(__file__).parent.parent / "data" / "stores"

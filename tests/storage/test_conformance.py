@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from loom.storage.base import Store
 from loom.storage.conformance import StoreConformance
-from loom.storage.projections import TailLimit
-from loom.storage.sqlite import SqliteStore
+from loom.storage.contract import Store
+from loom.storage.sqlite.projections import TailLimit
+from loom.storage.sqlite.store import SqliteStore
 
 
 class SqliteConformance(StoreConformance):

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from loom.storage import projections
-from loom.storage.base import Draft, Filter
-from loom.storage.sqlite import SqliteStore
+from loom.storage.contract import Draft, Filter
+from loom.storage.sqlite import projections
+from loom.storage.sqlite.store import SqliteStore
 
 NOW = datetime(2024, 5, 15, tzinfo=UTC)
 EVERYTHING = Filter()

@@ -19,13 +19,13 @@ import pytest
 
 import loom
 from loom.errors import ForgetPending, InvalidInput, ReadOnly, UnknownFilter
-from loom.memory.embeddings import FakeEmbedder
-from loom.storage.base import Draft, Filter
-from loom.storage.projections import TailLimit
-from loom.storage.segments import open_segment
-from loom.storage.sqlite import SqliteStore
-from loom.storage.text_index import term_hash
-from loom.storage.words import terms
+from loom.index.segments import open_segment
+from loom.index.text_index import term_hash
+from loom.models.embedders import FakeEmbedder
+from loom.storage.contract import Draft, Filter
+from loom.storage.sqlite.projections import TailLimit
+from loom.storage.sqlite.store import SqliteStore
+from loom.text.words import terms
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -80,9 +80,9 @@ memory.close()
 # A process that dies (no clean-up, no rollback) at the moment when it reaches a step.
 _DIE_AT = """
 import importlib, os, sys
-from loom.storage.base import Filter
-from loom.storage.projections import TailLimit
-from loom.storage.sqlite import SqliteStore
+from loom.storage.contract import Filter
+from loom.storage.sqlite.projections import TailLimit
+from loom.storage.sqlite.store import SqliteStore
 
 path, place, record, tail = sys.argv[1:5]
 module, owner, step = place.split(":")
@@ -589,12 +589,12 @@ def test_a_pending_forget_completes_by_itself_when_the_reader_ends(tmp_path: Pat
 @pytest.mark.parametrize(
     "step",
     [
-        "loom.storage.forgetting::scrub",
-        "loom.storage.projections:Projector:remove",
-        "loom.storage.projections::write_segment",
-        "loom.storage.projections:Projector:_record",
-        "loom.storage.projections:Projector:_delete_files",
-        "loom.storage.engine:Engine:truncate_wal",
+        "loom.storage.sqlite.forgetting::scrub",
+        "loom.storage.sqlite.projections:Projector:remove",
+        "loom.storage.sqlite.projections::write_segment",
+        "loom.storage.sqlite.projections:Projector:_record",
+        "loom.storage.sqlite.projections:Projector:_delete_files",
+        "loom.storage.sqlite.engine:Engine:truncate_wal",
     ],
 )
 def test_a_death_in_the_middle_is_made_good_by_the_next_process(tmp_path: Path, step: str) -> None:
@@ -621,7 +621,8 @@ def test_a_segment_that_a_dead_process_never_published_is_cleaned_as_well(tmp_pa
             [draft("target", "the quixotzebra record")] + [draft(f"m{n}", filler(n)) for n in range(10)]
         )
     died = subprocess.run(
-        [sys.executable, "-c", _DIE_AT, str(path), "loom.storage.projections:Projector:_record", "", "4"], check=False
+        [sys.executable, "-c", _DIE_AT, str(path), "loom.storage.sqlite.projections:Projector:_record", "", "4"],
+        check=False,
     )
     assert died.returncode == 9
     assert in_segments(path, {written[0].seq}, {"quixotzebra"}), "no unpublished file was left: nothing to show"
@@ -635,7 +636,7 @@ def test_an_error_in_the_middle_leaves_the_cleaning_queued(tmp_path: Path, monke
     seq = _with_target(path)
     with loom.open(path, embedder="none", index_tail_records=4) as memory:
         with monkeypatch.context() as patch:
-            patch.setattr("loom.storage.forgetting._remove_from_segments", _fail)
+            patch.setattr("loom.storage.sqlite.forgetting._remove_from_segments", _fail)
             with pytest.raises(OSError, match="pulled out"):
                 memory.forget("target")
         assert memory.get("target") is None

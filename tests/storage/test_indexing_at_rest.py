@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from loom.storage.base import Draft, Filter
-from loom.storage.projections import TailLimit
-from loom.storage.sqlite import SqliteStore
-from loom.storage.worker import Fence
+from loom.storage.contract import Draft, Filter
+from loom.storage.sqlite.projections import TailLimit
+from loom.storage.sqlite.store import SqliteStore
+from loom.storage.sqlite.worker import Fence
 
 NOW = datetime(2024, 5, 15, tzinfo=UTC)
 

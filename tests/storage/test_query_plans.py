@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from loom.storage.base import Filter
-from loom.storage.filters import conditions
-from loom.storage.sqlite import SqliteStore
+from loom.storage.contract import Filter
+from loom.storage.sqlite.filters import conditions
+from loom.storage.sqlite.store import SqliteStore
 
 
 @pytest.mark.parametrize(

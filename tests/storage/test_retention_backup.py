@@ -18,9 +18,9 @@ import pytest
 import loom
 from loom.errors import InvalidInput, NotAStore, ReadOnly, StoreBusy, StoreUnavailable
 from loom.everyday import Memory
-from loom.memory.embeddings import FakeEmbedder
-from loom.storage.base import Draft, Filter, Retention
-from loom.storage.sqlite import SqliteStore
+from loom.models.embedders import FakeEmbedder
+from loom.storage.contract import Draft, Filter, Retention
+from loom.storage.sqlite.store import SqliteStore
 
 START = datetime(2026, 5, 4, 9, 0, tzinfo=UTC)
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from loom.storage.archive import CONTENT, DATA
-from loom.storage.base import Draft, Filter, Retention
-from loom.storage.snapshot_format import SnapshotReader, SnapshotWriter
-from loom.storage.snapshots import KNOWN_SECTIONS, Section
-from loom.storage.sqlite import SqliteStore
+from loom.snapshots.format import SnapshotReader, SnapshotWriter
+from loom.snapshots.taking import KNOWN_SECTIONS, Section
+from loom.storage.contract import Draft, Filter, Retention
+from loom.storage.sqlite.archive import CONTENT, DATA
+from loom.storage.sqlite.store import SqliteStore
 
 __all__ = ["MOMENT", "Clock", "everything", "forged", "lived_in", "opened_store", "rows_of"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import loom
-from loom.memory.embeddings import FakeEmbedder
+from loom.models.embedders import FakeEmbedder
 
 
 class Recovering(FakeEmbedder):

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import loom
-from loom.memory.embeddings import FakeEmbedder
-from loom.storage.projections import Projector
+from loom.models.embedders import FakeEmbedder
+from loom.storage.sqlite.projections import Projector
 
 TAIL = 20
 
@@ -67,7 +67,7 @@ def test_segments_are_merged_and_vectors_indexed_under_a_load_that_never_ends(
 def test_a_forget_that_was_interrupted_is_finished_under_a_load_that_never_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from loom.storage import forgetting
+    from loom.storage.sqlite import forgetting
 
     path = tmp_path / "agent.loom"
     with loom.open(path, embedder="none", index_tail_records=TAIL) as memory:

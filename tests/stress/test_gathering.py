@@ -11,10 +11,10 @@ import pytest
 
 import loom
 from loom.errors import Closed
-from loom.memory.embeddings import FakeEmbedder
-from loom.storage import upkeep
-from loom.storage.engine import Engine
-from loom.storage.worker import Fence, Worker
+from loom.models.embedders import FakeEmbedder
+from loom.storage.sqlite import maintenance
+from loom.storage.sqlite.engine import Engine
+from loom.storage.sqlite.worker import Fence, Worker
 
 A_BATCH = 64
 
@@ -29,7 +29,7 @@ def wait_for(condition: Callable[[], bool]) -> bool:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever waits for the pause to end waits for ever."""
-    monkeypatch.setattr(upkeep, "_GATHER_S", 3600.0)
+    monkeypatch.setattr(maintenance, "_GATHER_S", 3600.0)
 
 
 @pytest.mark.usefixtures("patient")

@@ -10,7 +10,7 @@ import pytest
 
 import loom
 from loom.errors import ReadOnly
-from loom.memory.embeddings import FakeEmbedder
+from loom.models.embedders import FakeEmbedder
 from tests.crash.processes import Child, assert_found, assert_sound, unique_word
 
 WRITERS = READERS = 4

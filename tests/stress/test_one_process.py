@@ -13,7 +13,7 @@ import pytest
 import loom
 from loom.errors import Closed, LoomError, UnsupportedStore
 from loom.everyday import Memory
-from loom.memory.embeddings import FakeEmbedder
+from loom.models.embedders import FakeEmbedder
 from tests.crash.processes import Child, assert_found, assert_sound, unique_word
 
 

@@ -10,7 +10,7 @@ import pytest
 import loom
 from loom.errors import ForgetPending, StoreBusy
 from loom.everyday import Memory
-from loom.memory.embeddings import FakeEmbedder
+from loom.models.embedders import FakeEmbedder
 from tests.crash.processes import Child, assert_found, assert_sound, unique_word
 
 TAIL = 5
@@ -35,13 +35,13 @@ def opened(path: Path, **options: Any) -> Memory:
 
 # None of these is inside a transaction: a process that is stopped in one holds SQLite's own lock (see below).
 STEPS = [
-    stop("loom.memory.embeddings:FakeEmbedder.embed_batch", "after"),  # vectors made, not written
-    stop("loom.storage.projections:write_segment", "after"),  # file written, not published
-    stop("loom.storage.projections:write_segment", "after", 2),
-    stop("loom.storage.text_index:merge", "after"),
-    stop("loom.storage.vector_index:merge", "after"),
-    stop("loom.storage.projections:Projector._delete_files", "before", 3),  # published, old files still there
-    stop("loom.storage.worker:Worker._give_back", "before"),
+    stop("loom.models.embedders:FakeEmbedder.embed_batch", "after"),  # vectors made, not written
+    stop("loom.storage.sqlite.projections:write_segment", "after"),  # file written, not published
+    stop("loom.storage.sqlite.projections:write_segment", "after", 2),
+    stop("loom.index.text_index:merge", "after"),
+    stop("loom.index.vector_index:merge", "after"),
+    stop("loom.storage.sqlite.projections:Projector._delete_files", "before", 3),  # published, old files still there
+    stop("loom.storage.sqlite.worker:Worker._give_back", "before"),
 ]
 
 
@@ -85,7 +85,7 @@ def test_a_forget_that_is_stopped_is_finished_by_another_process(tmp_path: Path)
     with opened(path) as memory:
         write(memory, 0, 30)
         assert memory.flush().complete
-        armed = stop("loom.storage.forgetting:resume", "before")
+        armed = stop("loom.storage.sqlite.forgetting:resume", "before")
         with Child("serve", path=str(path), armed=armed, **OPTIONS) as other:
             assert other.line() == "open"
             other.tell("forget", id=[f"one-{number}" for number in range(10)])
@@ -112,7 +112,7 @@ def test_a_process_stopped_inside_a_transaction_holds_up_writers_with_a_clear_er
         with Child(
             "serve",
             path=str(path),
-            armed=stop("loom.storage.transactions:SqliteTransaction.append", "after"),
+            armed=stop("loom.storage.sqlite.transactions:SqliteTransaction.append", "after"),
             **OPTIONS,
         ) as other:
             assert other.line() == "open"
@@ -139,7 +139,7 @@ def test_forgetting_waits_for_a_stopped_reader_says_so_and_ends_when_it_goes_on(
             "serve",
             path=str(path),
             read_only=True,
-            armed=stop("loom.storage.projections:NamespaceIndex.refresh", "after"),
+            armed=stop("loom.storage.sqlite.projections:NamespaceIndex.refresh", "after"),
             **OPTIONS,
         ) as reader:
             assert reader.line() == "open"

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import loom
+from loom.drafts import task_text
 from loom.everyday import Memory
 from loom.memory.core import LoomMemory
-from loom.memory.drafts import task_text
 from tests.crash.processes import assert_sound
 from tests.crash.tier_children import BUDGETS, TierChild, opened, task_for, what_is_wrong
 

@@ -16,9 +16,10 @@ from loom.errors import InvalidInput, LoomError, NotFound
 from loom.everyday import Memory
 from loom.memory.core import LoomMemory
 from loom.memory.manager import MemoryManager
-from loom.memory.types import Hit, TaskSummary, Trust
 from loom.protocol import Task
-from loom.storage.base import Filter
+from loom.recall.hits import Hit
+from loom.storage.contract import Filter
+from loom.types import TaskSummary, Trust
 
 __all__ = ["MemoryTool", "MemoryTools"]
 

@@ -8,7 +8,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from loom.context.budget import (
+    from loom.context.allocation import (
         BudgetAllocation,
         BudgetConfig,
         ContextBudgeter,
@@ -102,7 +102,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "budget": (
+    "allocation": (
         "BudgetAllocation",
         "BudgetConfig",
         "ContextBudgeter",

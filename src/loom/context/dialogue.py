@@ -14,12 +14,12 @@ from typing import Any
 
 from loom.context.rendering import neutralised
 from loom.context.truncation import exchanges
+from loom.drafts import message_text
 from loom.errors import InvalidInput, NotFound
-from loom.memory.compression import Fidelity, FidelityChecker
-from loom.memory.drafts import message_text
+from loom.knowledge.fact_merging import Fidelity, FidelityChecker
+from loom.knowledge.summarizer import Summarizer, Summary
 from loom.memory.segment_store import MemorySegment, SegmentStore
-from loom.memory.summarizer import Summarizer, Summary
-from loom.memory.tokenizer import TOKENS_PER_REPLY, TokenCounter
+from loom.text.tokens import TOKENS_PER_REPLY, TokenCounter
 
 __all__ = ["DIALOGUE_TOKEN_LIMIT", "CompactedMessages", "compact_messages", "original_messages", "should_compact"]
 

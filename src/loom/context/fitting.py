@@ -12,10 +12,10 @@ from datetime import datetime
 
 from loom.context.items import Candidate, DroppedItem, Message, Place
 from loom.context.rendering import day_heading, gap_note, memory_block, paired, quoted_line, turn_messages
-from loom.memory.sameness import normal_form
-from loom.memory.summarizer import beginning
-from loom.memory.tokenizer import TOKENS_PER_REPLY, TokenCounter
-from loom.memory.types import MemoryType
+from loom.knowledge.summarizer import beginning
+from loom.text.duplicates import normal_form
+from loom.text.tokens import TOKENS_PER_REPLY, TokenCounter
+from loom.types import MemoryType
 
 __all__ = [
     "NO_ROOM_TO_SPEAK",

@@ -8,8 +8,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from loom.memory.types import Trust
-from loom.storage.base import Record
+from loom.storage.contract import Record
+from loom.types import Trust
 
 __all__ = ["Candidate", "ContextItem", "DroppedItem", "Message", "Place", "SourceReport"]
 

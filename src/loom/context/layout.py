@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Any
 
 from loom.errors import StoreError, VersionConflictError
-from loom.storage.base import Entry, Record, Store
+from loom.storage.contract import Entry, Record, Store
 
 __all__ = ["SCOPE", "Block", "BlockKind", "Layout", "LayoutBook"]
 

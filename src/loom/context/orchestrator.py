@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from unicodedata import east_asian_width
 
-from loom.context.budget import BudgetAllocation, BudgetConfig, ContextBudgeter, model_preset
+from loom.context.allocation import BudgetAllocation, BudgetConfig, ContextBudgeter, model_preset
 from loom.context.collecting import Answer, collect, collect_async
 from loom.context.fitting import NO_ROOM_TO_SPEAK, Costs, Exchange, Fit, Offer, dedupe, exchanges_of, fit
 from loom.context.items import Candidate, ContextItem, DroppedItem, Message, Place, SourceReport
@@ -23,11 +23,11 @@ from loom.context.rendering import CUT_OFF, READING_RULE, asked, asks, neutralis
 from loom.context.sources import LEAST_ITEM_TOKENS, ContextSource, SharedPool, SharedPoolSource, as_source
 from loom.context.truncation import SmartTruncator, TruncationStrategy
 from loom.errors import InvalidInput, LoomError, OverBudget
-from loom.memory.sameness import normal_form
-from loom.memory.tokenizer import TokenCounter, counter_by_name, default_counter
-from loom.memory.types import MemoryType
 from loom.protocol import Task
-from loom.storage.base import Record
+from loom.storage.contract import Record
+from loom.text.duplicates import normal_form
+from loom.text.tokens import TokenCounter, counter_by_name, default_counter
+from loom.types import MemoryType
 
 __all__ = ["Context", "ContextOrchestrator", "Continuation"]
 

@@ -11,7 +11,7 @@ from loom.context.fitting import Costs, Exchange, Fit, exchanges_of, shortened, 
 from loom.context.items import Candidate, ContextItem, Message, Place
 from loom.context.layout import Block, BlockKind
 from loom.context.rendering import in_reading_order, memory_block
-from loom.storage.base import Record
+from loom.storage.contract import Record
 
 __all__ = ["Part", "Prompt", "Quotes", "Talk", "part_of", "talk_parts"]
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 
 from loom.context.rendering import neutralised
-from loom.memory.tokenizer import TokenCounter, default_counter
+from loom.text.tokens import TokenCounter, default_counter
 
 __all__ = ["build_minimal_prompt", "fit_task_state"]
 

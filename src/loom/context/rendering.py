@@ -18,9 +18,9 @@ from typing import Any
 from unicodedata import normalize
 
 from loom.context.items import Candidate, Message, Place
-from loom.memory.drafts import message_text, task_text
-from loom.memory.types import MemoryType, Trust
+from loom.drafts import message_text, task_text
 from loom.protocol import Task
+from loom.types import MemoryType, Trust
 
 __all__ = [
     "CUT_OFF",

@@ -18,16 +18,17 @@ from typing import Any, Protocol, cast
 
 from loom.context.items import Candidate, Place
 from loom.context.rendering import asked
+from loom.drafts import message_text, task_text, trust_of_role
 from loom.errors import InvalidInput, ReadOnly
 from loom.fractal.memory import MemoryEntry, MemoryScope
+from loom.knowledge.summarizer import stand_in
 from loom.memory.core import LoomMemory
-from loom.memory.drafts import message_text, task_text, trust_of_role
 from loom.memory.manager import MemoryManager
-from loom.memory.questions import understand
-from loom.memory.summarizer import stand_in
-from loom.memory.types import Hit, MemoryTier, MemoryType, MemoryUnit, Trust
 from loom.protocol import Clock, Task, utc_now
-from loom.storage.base import FOCUS, Filter, Match, Record, Store, Usage
+from loom.recall.hits import Hit
+from loom.recall.questions import understand
+from loom.storage.contract import FOCUS, Filter, Match, Record, Store, Usage
+from loom.types import MemoryTier, MemoryType, MemoryUnit, Trust
 
 __all__ = [
     "LEAST_ITEM_TOKENS",

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
+from loom.drafts import ACTION_IMPORTANCE, ORDINARY, task_text
 from loom.errors import InvalidInput
-from loom.memory.drafts import ACTION_IMPORTANCE, ORDINARY, task_text
-from loom.memory.tokenizer import TokenCounter, default_counter
-from loom.memory.types import MemoryUnit
 from loom.protocol import Clock, Task, utc_now
-from loom.storage.words import query_terms, terms
+from loom.text.tokens import TokenCounter, default_counter
+from loom.text.words import query_terms, terms
+from loom.types import MemoryUnit
 
 __all__ = [
     "ContextManager",

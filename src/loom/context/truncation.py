@@ -15,11 +15,11 @@ from itertools import pairwise
 from typing import Any
 
 from loom.context.rendering import neutralised
+from loom.drafts import message_text
 from loom.errors import InvalidInput, OverBudget
-from loom.memory.drafts import message_text
-from loom.memory.summarizer import Summarizer, beginning
-from loom.memory.tokenizer import TOKENS_PER_REPLY, TokenCounter, default_counter
-from loom.storage.words import query_terms, terms
+from loom.knowledge.summarizer import Summarizer, beginning
+from loom.text.tokens import TOKENS_PER_REPLY, TokenCounter, default_counter
+from loom.text.words import query_terms, terms
 
 __all__ = [
     "ImportanceScore",

@@ -20,7 +20,7 @@ from typing import Any, Self, TypeVar
 from loom.errors import BudgetExceeded, Closed, InvalidInput
 from loom.fractal.model import Model, ask, find_object
 from loom.protocol import Task, TaskStatus
-from loom.storage.words import query_terms, terms
+from loom.text.words import query_terms, terms
 
 __all__ = [
     "BudgetKind",

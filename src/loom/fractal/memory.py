@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar
 from loom.errors import InvalidInput, SettingsConflict
 
 if TYPE_CHECKING:
-    from loom.storage.base import Entry, Store
+    from loom.storage.contract import Entry, Store
 
 __all__ = [
     "ACCESS_POLICIES",
@@ -524,7 +524,7 @@ class FractalMemory(ScopedMemory):
             store = parent.store
         self._opened: Store | None = None
         if store is None or isinstance(store, str | PathLike):
-            from loom.storage.sqlite import SqliteStore
+            from loom.storage.sqlite.store import SqliteStore
 
             store = self._opened = SqliteStore(store if store is None else Path(store))
         self.base_memory = base_memory

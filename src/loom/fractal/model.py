@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 from loom.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from loom.memory.language_model import LanguageModelLike
+    from loom.models.language_model import LanguageModelLike
 
 __all__ = ["AwaitedModel", "Model", "ask", "find_object"]
 

@@ -24,7 +24,7 @@ from loom.fractal.memory import (
 
 if TYPE_CHECKING:
     from loom.fractal.resolvers import ConflictResolver
-    from loom.storage.base import Entry, EntryChange, Store
+    from loom.storage.contract import Entry, EntryChange, Store
 
 __all__ = ["MemorySyncManager"]
 

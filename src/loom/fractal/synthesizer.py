@@ -171,7 +171,7 @@ class ResultSynthesizer:
     def _count(self) -> Count:
         if self._counter is not None:
             return self._counter.count
-        from loom.memory.tokenizer import counter_by_name
+        from loom.text.tokens import counter_by_name
 
         return counter_by_name("cl100k_base").count
 

@@ -1,4 +1,8 @@
-"""What is kept: tokens, text, embeddings, recall, and one agent's memory over a store."""
+"""One agent's memory: tiers, scopes, pools and background derivation over one store.
+
+`LoomMemory` and `MemoryManager` compose the rooms below. Modules here carry the names that the design documents give
+them; where the code belongs lower, they re-export it. Building prompts is the work of `loom.context`.
+"""
 
 from __future__ import annotations
 
@@ -6,27 +10,29 @@ from __future__ import annotations
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from typing import Any
 
+    from loom.knowledge.extraction import FactExtractor
+    from loom.knowledge.fact_merging import FidelityChecker, L4Compressor
+    from loom.knowledge.summarizer import Summarizer
     from loom.memory.compaction import CompactionConfig, CompactionResult, MemoryCompactor
-    from loom.memory.compression import FidelityChecker, L4Compressor
     from loom.memory.core import LoomMemory
-    from loom.memory.embeddings import EmbeddingProvider
-    from loom.memory.fact_extractor import FactExtractor
     from loom.memory.factory import MemoryFactory
-    from loom.memory.language_model import HttpLanguageModel, LanguageModel
     from loom.memory.manager import MemoryManager
-    from loom.memory.quotas import LayerCounters, LayerQuota
-    from loom.memory.reranker import MemoryReranker, RerankSignal
-    from loom.memory.sanitizers import ContentSanitizer
     from loom.memory.segment_store import InMemorySegmentStore, LogSegmentStore, MemorySegment, SegmentStore
     from loom.memory.shared_pool import PoolChange, PoolEntry, SharedMemoryPool, VersionConflictError
-    from loom.memory.summarizer import Summarizer
-    from loom.memory.tokenizer import AnthropicCounter, EstimateCounter, TiktokenCounter, TokenCounter
-    from loom.memory.types import (
+    from loom.memory.vector_store import InMemoryVectorStore, VectorStoreProvider
+    from loom.models.embedders import EmbeddingProvider
+    from loom.models.language_model import HttpLanguageModel, LanguageModel
+    from loom.recall.hits import Hit
+    from loom.recall.reranking import MemoryReranker, RerankSignal
+    from loom.text.sanitizer import ContentSanitizer
+    from loom.text.tokens import AnthropicCounter, EstimateCounter, TiktokenCounter, TokenCounter
+    from loom.tiers.quotas import LayerCounters, LayerQuota
+    from loom.types import (
         Fact,
         FactType,
-        Hit,
         MemoryQuery,
         MemoryStrategyType,
         MemoryTier,
@@ -37,7 +43,6 @@ if TYPE_CHECKING:
         TaskSummary,
         Trust,
     )
-    from loom.memory.vector_store import InMemoryVectorStore, VectorStoreProvider
 
 __all__ = [
     "AnthropicCounter",
@@ -87,22 +92,23 @@ __all__ = [
 ]
 
 _HOMES = {
-    "compaction": ("CompactionConfig", "CompactionResult", "MemoryCompactor"),
-    "compression": ("FidelityChecker", "L4Compressor"),
-    "core": ("LoomMemory",),
-    "fact_extractor": ("FactExtractor",),
-    "language_model": ("HttpLanguageModel", "LanguageModel"),
-    "reranker": ("MemoryReranker", "RerankSignal"),
-    "segment_store": ("InMemorySegmentStore", "LogSegmentStore", "MemorySegment", "SegmentStore"),
-    "summarizer": ("Summarizer",),
-    "factory": ("MemoryFactory",),
-    "manager": ("MemoryManager",),
-    "quotas": ("LayerCounters", "LayerQuota"),
-    "embeddings": ("EmbeddingProvider",),
-    "sanitizers": ("ContentSanitizer",),
-    "shared_pool": ("PoolChange", "PoolEntry", "SharedMemoryPool", "VersionConflictError"),
-    "tokenizer": ("AnthropicCounter", "EstimateCounter", "TiktokenCounter", "TokenCounter"),
-    "vector_store": ("InMemoryVectorStore", "VectorStoreProvider"),
+    "knowledge.extraction": ("FactExtractor",),
+    "knowledge.fact_merging": ("FidelityChecker", "L4Compressor"),
+    "knowledge.summarizer": ("Summarizer",),
+    "memory.compaction": ("CompactionConfig", "CompactionResult", "MemoryCompactor"),
+    "memory.core": ("LoomMemory",),
+    "memory.factory": ("MemoryFactory",),
+    "memory.manager": ("MemoryManager",),
+    "memory.segment_store": ("InMemorySegmentStore", "LogSegmentStore", "MemorySegment", "SegmentStore"),
+    "memory.shared_pool": ("PoolChange", "PoolEntry", "SharedMemoryPool", "VersionConflictError"),
+    "memory.vector_store": ("InMemoryVectorStore", "VectorStoreProvider"),
+    "models.embedders": ("EmbeddingProvider",),
+    "models.language_model": ("HttpLanguageModel", "LanguageModel"),
+    "recall.hits": ("Hit",),
+    "recall.reranking": ("MemoryReranker", "RerankSignal"),
+    "text.sanitizer": ("ContentSanitizer",),
+    "text.tokens": ("AnthropicCounter", "EstimateCounter", "TiktokenCounter", "TokenCounter"),
+    "tiers.quotas": ("LayerCounters", "LayerQuota"),
 }
 
 # Names that the design documents also look for here. They live in `loom.context`, above this package, and are found
@@ -126,13 +132,22 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     if name in _IN_CONTEXT:
-        return getattr(import_module("loom.context"), name)
+        return from_context(__name__, name, _IN_CONTEXT)
     if name not in __all__:
         raise AttributeError(f"module 'loom.memory' has no attribute {name!r}")
     home = next((module for module, names in _HOMES.items() if name in names), "types")
-    value = getattr(import_module(f"loom.memory.{home}"), name)
+    value = getattr(import_module(f"loom.{home}"), name)
     globals()[name] = value
     return value
+
+
+def from_context(module: str, name: str, names: Collection[str]) -> Any:
+    """One of these names of `loom.context`, for the module here that the documents look for it in."""
+    from importlib import import_module
+
+    if name not in names:
+        raise AttributeError(f"module {module!r} has no attribute {name!r}")
+    return getattr(import_module("loom.context"), name)
 
 
 def __dir__() -> list[str]:

@@ -15,16 +15,16 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from loom.errors import InvalidInput
-from loom.memory.compression import Fidelity, FidelityChecker
-from loom.memory.embeddings import EmbeddingProvider, embed_texts
-from loom.memory.migration import Tiers
+from loom.knowledge.fact_merging import Fidelity, FidelityChecker
+from loom.knowledge.summarizer import Summarizer, Summary, Turn
 from loom.memory.segment_store import MemorySegment, SegmentStore
-from loom.memory.statements import statements
-from loom.memory.summarizer import Summarizer, Summary, Turn
-from loom.memory.tokenizer import TokenCounter
-from loom.memory.types import MemoryTier, MemoryType, Trust
+from loom.models.embedders import EmbeddingProvider, embed_texts
 from loom.protocol import new_id
-from loom.storage.base import Draft, Record, Store, Transaction
+from loom.storage.contract import Draft, Record, Store, Transaction
+from loom.text.statements import statements
+from loom.text.tokens import TokenCounter
+from loom.tiers.migration import Tiers
+from loom.types import MemoryTier, MemoryType, Trust
 
 __all__ = ["CompactionConfig", "CompactionResult", "MemoryCompactor"]
 

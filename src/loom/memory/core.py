@@ -16,16 +16,27 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from loom.drafts import NOTHING_SAID, Drafter, Speech, checked_text
 from loom.errors import InvalidInput, SettingsConflict
-from loom.memory.drafts import NOTHING_SAID, Drafter, Speech, checked_text
-from loom.memory.embeddings import EmbeddingProvider, embed_texts, embedder_from_name
-from loom.memory.eviction import Segments, segments
-from loom.memory.feedback import Feedback
 from loom.memory.layers import KnowledgeLayer, MemoryLayer, PriorityTokenLayer, SummaryLayer, TokenBudgetLayer
-from loom.memory.migration import Moved, Tiers
-from loom.memory.monitor import MONITOR_ACTION, Monitor
-from loom.memory.promotion import Migration, Promotion
-from loom.memory.quotas import (
+from loom.models.embedders import EmbeddingProvider, embed_texts, embedder_from_name
+from loom.protocol import Clock, Task, utc_now
+from loom.recall.feedback import Feedback
+from loom.recall.hits import Hit
+from loom.recall.relevance import Weights
+from loom.recall.search import Account, Reranker, recall
+from loom.settings import AGREED_SETTINGS, Settings, load_settings
+from loom.storage.contract import Filter, Record, Transaction
+from loom.storage.sqlite.projections import TailLimit
+from loom.storage.sqlite.store import SqliteStore
+from loom.text.sanitizer import ContentSanitizer
+from loom.text.tokens import TokenCounter, counter_by_name, counters_by_name
+from loom.tiers.controller import Steering
+from loom.tiers.eviction import Segments, segments
+from loom.tiers.jobs import Migration, Promotion
+from loom.tiers.migration import Moved, Tiers
+from loom.tiers.monitor import MONITOR_ACTION, Monitor
+from loom.tiers.quotas import (
     ALARM_ACTION,
     ArchiveCounters,
     FocusCounters,
@@ -38,15 +49,9 @@ from loom.memory.quotas import (
     check_quota,
     quotas_of,
 )
-from loom.memory.recall import Account, Reranker, recall
-from loom.memory.relevance import Weights
-from loom.memory.sanitizers import ContentSanitizer
-from loom.memory.steering import Steering
-from loom.memory.tokenizer import TokenCounter, counter_by_name, counters_by_name
-from loom.memory.types import (
+from loom.types import (
     Fact,
     FactType,
-    Hit,
     MemoryTier,
     MemoryType,
     Receipt,
@@ -58,18 +63,13 @@ from loom.memory.types import (
     record_as_summary,
     record_as_task,
 )
-from loom.protocol import Clock, Task, utc_now
-from loom.settings import AGREED_SETTINGS, Settings, load_settings
-from loom.storage.base import Filter, Record, Transaction
-from loom.storage.projections import TailLimit
-from loom.storage.sqlite import SqliteStore
 
 if TYPE_CHECKING:
     from loom.events import EventBus, Subscription
     from loom.memory.compaction import CompactionConfig, CompactionResult, MemoryCompactor
-    from loom.memory.knowledge import Knowledge, Undone
-    from loom.memory.language_model import LanguageModelLike
-    from loom.storage.snapshot_staging import Restored
+    from loom.memory.derivation import Knowledge, Undone
+    from loom.models.language_model import LanguageModelLike
+    from loom.snapshots.staging import Restored
 
 __all__ = ["LoomMemory"]
 
@@ -245,8 +245,8 @@ class LoomMemory:
     @functools.cached_property
     def compactor(self) -> MemoryCompactor:
         """What summarises stretches of the archive tier when that is nearly full."""
+        from loom.knowledge.summarizer import Summarizer
         from loom.memory.compaction import MemoryCompactor
-        from loom.memory.summarizer import Summarizer
 
         summarizer = Summarizer(self._llm, token_counter=self._counter)
         return MemoryCompactor(self._compaction, self, self._counter, summarizer=summarizer)
@@ -254,8 +254,8 @@ class LoomMemory:
     @functools.cached_property
     def knowledge(self) -> Knowledge:
         """What draws facts and summaries from the log, and takes them back."""
-        from loom.memory.fact_extractor import FactExtractor
-        from loom.memory.knowledge import Knowledge
+        from loom.knowledge.extraction import FactExtractor
+        from loom.memory.derivation import Knowledge
 
         return Knowledge(self._store, self._tiers, FactExtractor(self._llm), self.compactor, self._embedder)
 
@@ -604,15 +604,17 @@ class LoomMemory:
     ) -> Restored:
         """Bring in what a snapshot holds, in one transaction; every tier is within its budget afterwards.
 
-        See `SqliteStore.restore`.
+        See `loom.snapshots.merging.restore_into`.
         """
+
+        from loom.snapshots.merging import restore_into
 
         def make_room(transaction: Transaction, nodes: Sequence[str]) -> None:
             for node in nodes:
                 Tiers(self._store, node, self.settings, self._tiers.counter).make_room(transaction)
 
-        return self._store.restore(
-            snapshot, namespace=namespace, forgotten=forgotten, without=without, then=make_room
+        return restore_into(
+            self._store, snapshot, namespace=namespace, forgotten=forgotten, without=without, then=make_room
         )
 
     def get_stats(self) -> dict[str, Any]:

@@ -15,9 +15,10 @@ from loom.errors import InvalidInput
 from loom.fractal.memory import AccessPolicy, MemoryEntry, MemoryScope, ScopedMemory, Scopes, in_thread
 from loom.fractal.sync import MemorySyncManager
 from loom.memory.core import LoomMemory
-from loom.memory.types import Hit, MemoryQuery
-from loom.storage.base import Filter
-from loom.storage.sqlite import SqliteStore
+from loom.recall.hits import Hit
+from loom.storage.contract import Filter
+from loom.storage.sqlite.store import SqliteStore
+from loom.types import MemoryQuery
 
 if TYPE_CHECKING:
     from loom.fractal.resolvers import ConflictResolver

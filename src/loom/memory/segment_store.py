@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
-from loom.memory.types import MemoryType, Trust
 from loom.protocol import new_id, utc_now
-from loom.storage.base import Draft, Filter, ForgetReceipt, Record, Store
+from loom.storage.contract import Draft, Filter, ForgetReceipt, Record, Store
+from loom.types import MemoryType, Trust
 
 __all__ = ["InMemorySegmentStore", "LogSegmentStore", "MemorySegment", "SegmentStore"]
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from loom.events import EventBus
-    from loom.storage.base import Entry, Store
+    from loom.storage.contract import Entry, Store
 
 __all__ = ["PoolChange", "PoolEntry", "PoolWatch", "SharedMemoryPool", "VersionConflictError"]
 
@@ -90,7 +90,7 @@ class SharedMemoryPool:
         self._bus = event_bus
         self._opened: Store | None = None
         if isinstance(store, str | Path):
-            from loom.storage.sqlite import SqliteStore
+            from loom.storage.sqlite.store import SqliteStore
 
             store = self._opened = SqliteStore(store)
         elif store is not None and not hasattr(store, "entry_changes"):

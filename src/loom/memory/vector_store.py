@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from loom.errors import InvalidInput, WrongDimension
-from loom.memory.embeddings import EmbeddingProvider, Matrix, Vector
+from loom.models.embedders import EmbeddingProvider, Matrix, Vector
 
 __all__ = ["EmbeddingProvider", "InMemoryVectorStore", "VectorHit", "VectorStoreProvider"]
 

@@ -4,7 +4,7 @@
         def make_store(self, folder, namespace="default"):
             return MyStore(folder / "store", namespace=namespace)
 
-Methods named `test_...` take a `folder` (an empty directory) and assert what `loom.storage.base` promises; any
+Methods named `test_...` take a `folder` (an empty directory) and assert what `loom.storage.contract` promises; any
 runner that finds such methods can run them, and this module imports none. Nothing here knows a backend.
 """
 
@@ -27,7 +27,7 @@ from loom.errors import (
     VersionConflictError,
     WrongDimension,
 )
-from loom.storage.base import Dimensions, Draft, Filter, Page, Record, Store, Written
+from loom.storage.contract import Dimensions, Draft, Filter, Page, Record, Store, Written
 
 __all__ = ["StoreConformance"]
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from loom.storage.base import Draft, Filter
+from loom.snapshots.taking import take
+from loom.storage.contract import Draft, Filter
 from tests.storage.whole_stores import MOMENT, lived_in, opened_store
 
 __all__ = ["make"]
@@ -17,11 +18,11 @@ __all__ = ["make"]
 def make(folder: Path) -> None:
     with tempfile.TemporaryDirectory() as place, opened_store(Path(place) / "a.loom") as store:
         lived_in(store)
-        store.snapshot(folder / "v1.hctx")
+        take(store, folder / "v1.hctx")
         with store.transaction() as transaction:
             transaction.append([Draft("later", "said after the first", MOMENT)])
         store.forget(Filter(ids=["r14"], history=True))
-        store.snapshot(folder / "v1-continued.hctx", parent=folder / "v1.hctx")
+        take(store, folder / "v1-continued.hctx", parent=folder / "v1.hctx")
 
 
 if __name__ == "__main__":

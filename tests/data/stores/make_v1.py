@@ -10,9 +10,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import loom
-from loom.memory.embeddings import FakeEmbedder
+from loom.models.embedders import FakeEmbedder
 from loom.protocol import TaskStatus
-from loom.storage.base import Draft
+from loom.storage.contract import Draft
 
 __all__ = ["make"]
 

@@ -10,8 +10,8 @@ import runpy
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from loom.storage.base import Draft
-from loom.storage.sqlite import SqliteStore
+from loom.storage.contract import Draft
+from loom.storage.sqlite.store import SqliteStore
 
 __all__ = ["make"]
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import runpy
 from pathlib import Path
 
-from loom.storage.base import Draft
-from loom.storage.sqlite import SqliteStore
+from loom.storage.contract import Draft
+from loom.storage.sqlite.store import SqliteStore
 
 __all__ = ["make"]
 

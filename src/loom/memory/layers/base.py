@@ -6,11 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, Generic, TypeVar
 
+from loom.drafts import NOTHING_SAID, Drafter, Rememberable
 from loom.errors import InvalidInput
-from loom.memory.drafts import NOTHING_SAID, Drafter, Rememberable
-from loom.memory.migration import Tiers
-from loom.memory.types import MemoryTier, Receipt
-from loom.storage.base import Record
+from loom.storage.contract import Record
+from loom.tiers.migration import Tiers
+from loom.types import MemoryTier, Receipt
 
 __all__ = ["Item", "MemoryLayer"]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from loom.knowledge.summarizer import stand_in, stand_in_task
 from loom.memory.layers.base import MemoryLayer
-from loom.memory.summarizer import stand_in, stand_in_task
-from loom.memory.types import MemoryTier, TaskSummary, record_as_task
 from loom.protocol import Task
-from loom.storage.base import Record
+from loom.storage.contract import Record
+from loom.types import MemoryTier, TaskSummary, record_as_task
 
 __all__ = [
     "CircularBufferLayer",

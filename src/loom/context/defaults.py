@@ -1,0 +1,60 @@
+"""The sources and shares behind `memory.context`: what a question needs, with and without a conversation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from loom.context.allocation import BudgetConfig
+from loom.context.layout import LayoutBook
+from loom.context.orchestrator import ContextOrchestrator, Continuation
+from loom.context.sources import (
+    L1RecentSource,
+    L2ImportantSource,
+    L3SummarySource,
+    L4FactSource,
+    RecallSource,
+    ScopeSource,
+)
+from loom.memory.manager import MemoryManager
+
+__all__ = ["CONVERSATION", "QUESTION", "orchestrator_over"]
+
+QUESTION = BudgetConfig(l1_ratio=0.04, l2_ratio=0.04, l3_l4_ratio=0.86)
+"""Without a session: what was recalled leads, and a few recent and important records stand beside it."""
+
+CONVERSATION = BudgetConfig(l1_ratio=0.35, l2_ratio=0.08, l3_l4_ratio=0.50)
+"""With a session: its turns, and what was recalled."""
+
+# Without a session, recent and important records are a look aside and no more.
+_FEW = 6
+
+
+def orchestrator_over(
+    manager: MemoryManager,
+    *,
+    session: str | None,
+    sources: Iterable[object] = (),
+    source_timeout_s: float = 2.0,
+    continuation: Continuation | None = None,
+) -> ContextOrchestrator:
+    """An orchestrator over one memory. `sources` come after what was recalled and before everything else."""
+    few = None if session else _FEW
+    if continuation is None:
+        continuation = Continuation(low=manager.settings.rules.prompt_watermark.low)
+    recalled = RecallSource(manager)
+    return ContextOrchestrator(
+        manager.counter,
+        [
+            recalled,
+            *sources,
+            L4FactSource(manager, recalled=recalled),
+            ScopeSource(manager),
+            L1RecentSource(manager, most=few),
+            L2ImportantSource(manager, most=few),
+            *([L3SummarySource(manager)] if session else []),
+        ],
+        config=CONVERSATION if session else QUESTION,
+        source_timeout_s=source_timeout_s,
+        layouts=LayoutBook(manager.store, manager.node_id),
+        continuation=continuation,
+    )

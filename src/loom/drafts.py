@@ -1,0 +1,331 @@
+"""From what may be remembered (a text, a chat message, a task) to drafts of records."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from loom.errors import InvalidInput, TextTooLarge
+from loom.protocol import Clock, Task, new_id
+from loom.storage.contract import MAX_TEXT_BYTES, Dimensions, Draft
+from loom.text.sanitizer import ContentSanitizer
+from loom.text.tokens import TokenCounter, counters_by_name
+from loom.types import MemoryTier, MemoryType, Trust
+
+__all__ = [
+    "ACTION_IMPORTANCE",
+    "NOTHING_SAID",
+    "ORDINARY",
+    "Drafter",
+    "Rememberable",
+    "Speech",
+    "check_speech",
+    "checked_text",
+    "known_trust",
+    "message_text",
+    "task_text",
+    "trust_of_role",
+]
+
+Rememberable = str | Task | Mapping[str, Any]
+
+ACTION_IMPORTANCE: Mapping[str, float] = MappingProxyType(
+    {
+        "node.error": 0.9,
+        "node.planning": 0.8,
+        "node.tool_result": 0.75,
+        "node.tool_call": 0.7,
+        "execute": 0.65,
+        "node.complete": 0.6,
+        "node.thinking": 0.55,
+    }
+)
+"""How important a task is by its action, where nobody says; everything else is `ORDINARY`."""
+
+ORDINARY = 0.5
+
+_PLAIN_MESSAGE_KEYS = frozenset({"role", "content", "name", "id", "session_id", "created_at", "metadata"})
+
+# The parts of a task in which anything may be written.
+_FREE_PARTS = ("parameters", "result", "error", "metadata")
+
+_ANYWHERE = Dimensions()
+
+# Up to so many bytes a text may be counted after it is written: the worker holds hundreds of them at a time.
+_LATER_BYTES = 4096
+
+_TRUST_OF_ROLE = {
+    "user": Trust.USER,
+    "assistant": Trust.AGENT,
+    "system": Trust.AGENT,
+    "developer": Trust.AGENT,
+    "tool": Trust.TOOL,
+    "function": Trust.TOOL,
+}
+
+
+class Speech(NamedTuple):
+    """What a caller says about a text: who said it, where, when, and how far to trust it."""
+
+    role: str | None
+    name: str | None
+    session_id: str | None
+    created_at: datetime | None
+    importance: float | None
+    metadata: Mapping[str, Any]
+    trust: str | None
+    kind: str | None
+    dimensions: Dimensions | None
+
+
+NOTHING_SAID = Speech(None, None, None, None, None, MappingProxyType({}), None, None, None)
+
+
+class Drafter:
+    """Makes drafts for one node: checks, sanitises, counts, and fills in what the caller left out."""
+
+    def __init__(
+        self, node: str, counter: TokenCounter, clock: Clock, sanitizer: ContentSanitizer | None = None
+    ) -> None:
+        self.node = node
+        self.counter = counter
+        self._clock = clock
+        self._sanitizer = sanitizer
+        self._counted_anywhere = counter.name in counters_by_name()
+
+    def draft(
+        self, what: object, id: str | None = None, speech: Speech = NOTHING_SAID, *, later: bool = False
+    ) -> Draft:
+        """A text, a `Task` or a chat message as a draft.
+
+        With `later`, one that is short may be left for the store to count. (Between two transactions a count
+        takes 55 us, because its tables and SQLite drive each other out of the CPU's caches; many in a row take 17.)
+        """
+        if not isinstance(what, str):  # first, because it is the usual case and quick to see
+            if isinstance(what, Task):
+                return self.task(what, id, speech)
+            if isinstance(what, Mapping):
+                return self.message(what, id, speech, later=later)
+        return self.text(checked_text(what), id, speech, later=later)
+
+    def text(
+        self,
+        text: str,
+        id: str | None,
+        speech: Speech,
+        data: Any = None,
+        *,
+        revises: bool = False,
+        keep_data: bool = False,
+        lasting: bool = False,
+        later: bool = False,
+    ) -> Draft:
+        """A text. What it is made from (`data`) goes when the sanitizer changes it, unless that is clean itself."""
+        metadata = speech.metadata
+        if self._sanitizer is not None:
+            cleaned = checked_text(self._sanitizer.sanitize(text))
+            if cleaned != text:
+                text, metadata = cleaned, {**metadata, "sanitized": True}
+                data = data if keep_data else None
+        if id is not None and not (isinstance(id, str) and id):
+            raise InvalidInput(f"an id is a text of at least one character, not {id!r}")
+        check_speech(speech)
+        trust = trust_of_role(speech.role) if speech.trust is None else known_trust(speech.trust)
+        # In the order of the fields: names would cost as much as the rest of the call.
+        return Draft(
+            new_id() if id is None else id,
+            text,
+            self._clock() if speech.created_at is None else speech.created_at,
+            speech.kind or MemoryType.MESSAGE,
+            self.node,
+            speech.session_id,
+            speech.role,
+            speech.name,
+            trust,
+            speech.dimensions or _ANYWHERE,
+            ORDINARY if speech.importance is None else speech.importance,
+            self._tokens(text, later),
+            self.counter.name,
+            MemoryTier.L1,
+            metadata,
+            data,
+            (),
+            id is not None,
+            revises,
+            None,
+            lasting,
+        )
+
+    def _tokens(self, text: str, later: bool) -> int:
+        """The tokens of a text, or, where these may be counted later, what they are at most (see `Draft`)."""
+        if later and self._counted_anywhere:
+            most = len(text) if text.isascii() else 4 * len(text)
+            if most <= _LATER_BYTES:
+                return ~most
+        return self.counter.count(text)
+
+    def message(self, message: Mapping[str, Any], id: str | None, speech: Speech, *, later: bool = False) -> Draft:
+        """A chat message: what it says itself goes before what the call says about all of them."""
+        plain = isinstance(message.get("content"), str) and not message.keys() - _PLAIN_MESSAGE_KEYS
+        own = speech._replace(
+            role=message.get("role") or speech.role,
+            name=message.get("name") or speech.name,
+            session_id=message.get("session_id") or speech.session_id,
+            created_at=message.get("created_at") or speech.created_at,
+            metadata={**speech.metadata, **_mapping(message.get("metadata") or {})},
+        )
+        data = None if plain else {key: value for key, value in message.items() if key != "created_at"}
+        return self.text(checked_text(message_text(message)), message.get("id") or id, own, data, later=later)
+
+    def task(self, task: Task, id: str | None, speech: Speech) -> Draft:
+        """A task. Its importance is the given one, else that in its metadata, else that of its action."""
+        if id is not None and id != task.task_id:
+            raise InvalidInput(f"a task is kept under its own task_id {task.task_id!r}; leave id out")
+        importance = speech.importance
+        if importance is None:
+            importance = task.metadata.get("importance")
+        inferred = importance is None
+        if inferred:
+            importance = ACTION_IMPORTANCE.get(task.action, ORDINARY)
+        own = speech._replace(
+            name=speech.name or task.source_agent or None,
+            session_id=speech.session_id or task.session_id,
+            created_at=speech.created_at or task.created_at,
+            importance=importance,
+            kind=speech.kind or MemoryType.TASK,
+            trust=speech.trust or Trust.AGENT,
+        )
+        content = self._cleaned_task(task.to_dict())
+        text = checked_text(task_text(Task.from_dict(content)) if self._sanitizer is not None else task_text(task))
+        # A task that was said to be important does not become ordinary by being completed.
+        return self.text(text, task.task_id, own, content, revises=True, keep_data=True, lasting=inferred)
+
+    def _cleaned_task(self, content: dict[str, Any]) -> dict[str, Any]:
+        """The task as data, with its free texts sanitised; ids, action, status and times are no free texts."""
+        if self._sanitizer is None:
+            return content
+        free = {key: self._cleaned(content[key]) for key in _FREE_PARTS if content.get(key)}
+        return {**content, **free}
+
+    def _cleaned(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self._sanitizer.sanitize(value) if self._sanitizer is not None else value
+        if isinstance(value, dict):
+            return {key: self._cleaned(part) for key, part in value.items()}
+        return [self._cleaned(part) for part in value] if isinstance(value, list) else value
+
+
+def _mapping(metadata: object) -> Mapping[str, Any]:
+    if not isinstance(metadata, Mapping):
+        raise InvalidInput(f"the metadata of a message is a mapping, not {type(metadata).__name__}")
+    return metadata
+
+
+def check_speech(speech: Speech) -> None:
+    """Refuse what could only be stored as something else."""
+    for field in ("role", "name", "session_id", "kind"):
+        value = getattr(speech, field)
+        if value is not None and not isinstance(value, str):
+            raise InvalidInput(f"{field} is a text, not {value!r}")
+    if speech.created_at is not None and not isinstance(speech.created_at, datetime):
+        raise InvalidInput(f"created_at is a datetime with a time zone, not {speech.created_at!r}")
+    importance = speech.importance
+    known = importance is None or (isinstance(importance, int | float) and not isinstance(importance, bool))
+    if not known or not (importance is None or 0.0 <= importance <= 1.0):
+        raise InvalidInput(f"importance is {importance!r}; it must be a number from 0 to 1")
+    if speech.metadata:
+        if not isinstance(speech.metadata, Mapping):
+            raise InvalidInput(f"metadata is a mapping of names to JSON values, not {type(speech.metadata).__name__}")
+        for key in speech.metadata:
+            if not isinstance(key, str):
+                raise InvalidInput(f"a metadata key is a text, not {key!r}")
+    if speech.dimensions is not None and not isinstance(speech.dimensions, Dimensions):
+        raise InvalidInput(f"dimensions is a Dimensions record, not {type(speech.dimensions).__name__}")
+
+
+def known_trust(trust: str) -> Trust:
+    try:
+        return Trust(trust)
+    except ValueError as error:
+        raise InvalidInput(f"trust is {trust!r}; it must be one of {', '.join(Trust)}") from error
+
+
+def checked_text(text: object) -> str:
+    """The text itself, if it can be kept verbatim; otherwise an error that says why not."""
+    if not isinstance(text, str):
+        raise InvalidInput(
+            f"remember() takes text, a Task, a chat message or a list of them, not {type(text).__name__}"
+        )
+    if not text.strip():
+        raise InvalidInput("the text is empty; there is nothing to remember")
+    try:
+        size = len(text) if text.isascii() else len(text.encode())
+    except UnicodeEncodeError as error:
+        raise InvalidInput(
+            f"the text holds a lone surrogate at position {error.start}, which is not valid Unicode; "
+            "decode it with errors='replace' first"
+        ) from error
+    if size > MAX_TEXT_BYTES:
+        raise TextTooLarge(
+            f"the text has {size:,} bytes; one record holds {MAX_TEXT_BYTES:,}. Split it into several."
+        )
+    return text
+
+
+def trust_of_role(role: str | None) -> Trust:
+    """How far the speaker in a chat may be believed, where the caller does not say."""
+    return _TRUST_OF_ROLE.get(role or "", Trust.UNKNOWN)
+
+
+def message_text(message: Mapping[str, Any]) -> str:
+    """The words of a chat message: its text parts, the calls it makes, the captions it carries."""
+    parts = [_content_text(message.get("content"))]
+    for call in message.get("tool_calls") or ():
+        function = call.get("function") if isinstance(call, Mapping) else None
+        if not isinstance(function, Mapping):
+            raise InvalidInput("a tool call needs a function with a name")
+        parts.append(f"{function.get('name', '')}({function.get('arguments', '')})")
+    return "\n".join(part for part in parts if part)
+
+
+def _content_text(content: object) -> str:
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        return "\n".join(text for text in map(_part_text, content) if text)
+    raise InvalidInput(f"the content of a message is text or a list of parts, not {type(content).__name__}")
+
+
+def _part_text(part: object) -> str:
+    if isinstance(part, str):
+        return part
+    if not isinstance(part, Mapping):
+        raise InvalidInput(f"a part of a message is text or an object, not {type(part).__name__}")
+    for key in ("text", "caption", "alt"):
+        if isinstance(part.get(key), str):
+            return str(part[key])
+    if part.get("type") == "tool_result":
+        return _content_text(part.get("content"))
+    if part.get("type") == "tool_use":
+        return f"{part.get('name', '')}({json.dumps(part.get('input'), ensure_ascii=False)})"
+    return ""
+
+
+def task_text(task: Task) -> str:
+    """What a task says, for people and for search: its action, parameters, result and error."""
+    lines = [task.action or MemoryType.TASK]
+    lines += [f"{key}: {_plain(value)}" for key, value in task.parameters.items()]
+    if task.result is not None:
+        lines.append(f"result: {_plain(task.result)}")
+    if task.error:
+        lines.append(f"error: {task.error}")
+    return "\n".join(lines)
+
+
+def _plain(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

@@ -1,0 +1,164 @@
+"""What a record is found by: its words and those attached to it, who said them, when, and of what time they speak.
+
+Words become terms as `words` says. Everything else becomes a mark, a term that no text can hold, so that the text
+index keeps it, counts it and forgets it like any word. Nothing here knows of indexes or scores.
+Whoever stores these terms stores `ANALYSIS_VERSION` beside them and makes them again when it differs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from loom.index.doc_values import PARTICULARS_VERSION
+from loom.text import dates, entities, words
+from loom.text.dates import time_terms
+from loom.text.entities import answer_marks, entity_marks, names_terms, only_asks
+from loom.text.words import terms
+
+__all__ = [
+    "ANALYSIS_VERSION",
+    "IS_QUESTION",
+    "ONLY_ASKS",
+    "attached",
+    "embedded_text",
+    "index_terms",
+    "mapping",
+    "own_words",
+    "role_mark",
+    "speaker_mark",
+    "speaker_marks",
+]
+
+_MARKS_VERSION = 1
+# Each of them only grows, and so does their sum.
+ANALYSIS_VERSION = (
+    words.ANALYZER_VERSION + dates.TIMES_VERSION + entities.NAMING_VERSION + _MARKS_VERSION + PARTICULARS_VERSION
+)
+
+IS_QUESTION = "\x1f?"
+"""The mark of a text that ends in a question."""
+
+ONLY_ASKS = "\x1f??"
+"""The mark of one that tells next to nothing besides."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+# Of what is attached to a record, so many characters are searched.
+_MOST_ATTACHED = 2_000
+_DEEPEST = 3
+# Metadata under these names is for machines.
+_OPAQUE_NAMES = (
+    "id",
+    "ids",
+    "url",
+    "urls",
+    "uri",
+    "hash",
+    "checksum",
+    "sha1",
+    "sha256",
+    "md5",
+    "etag",
+    "uuid",
+    "guid",
+)
+_OPAQUE_VALUES = ("http://", "https://", "data:", "file://")
+
+
+def index_terms(
+    name: str | None, role: str | None, created_at: int, metadata: str | None, content: str, holds_names: int = 0
+) -> list[str]:
+    """Every term and mark of a record, as its row in the database holds it (times in microseconds, JSON).
+
+    One that holds the names which a model read in another (`holds_names`) is found by these alone.
+    """
+    more = mapping(metadata)
+    if holds_names:
+        return names_terms(more)
+    found = terms(own_words(name, more, content))
+    marks = answer_marks(content, found)
+    found += time_terms(content, _moment(created_at))
+    found += marks
+    found += entity_marks(content, more)
+    found += speaker_marks(name)
+    if role:
+        found.append(role_mark(role))
+    if content.rstrip()[-1:] in "?？":
+        found.append(IS_QUESTION)
+        if only_asks(content):
+            found.append(ONLY_ASKS)
+    return found
+
+
+def speaker_marks(name: str | None) -> list[str]:
+    """The marks of what this speaker said, one for each term of the name."""
+    return [speaker_mark(term) for term in dict.fromkeys(terms(name))] if name else []
+
+
+def speaker_mark(term: str) -> str:
+    """The mark of what somebody said whose name holds this term."""
+    return f"\x1fn{term}"
+
+
+def role_mark(role: str) -> str:
+    """The mark of what was said in this role."""
+    return f"\x1fr{role.casefold()}"
+
+
+def own_words(name: str | None, metadata: Mapping[str, Any], content: str) -> str:
+    """Who said it, what was said, and what is attached."""
+    text = words.spoken(name, content)
+    more = attached(metadata) if metadata else ""
+    return f"{text}\n{more}" if more else text
+
+
+def embedded_text(name: str | None, metadata: str | None, content: str) -> str:
+    """The text that stands for a record's meaning, of its columns."""
+    return own_words(name, mapping(metadata), content)
+
+
+# Whether a row is whole is for its checksum to say, when it is read; a damaged one must not stop the index.
+
+
+def mapping(metadata: str | None) -> Mapping[str, Any]:
+    """The metadata of a row."""
+    try:
+        found = json.loads(metadata) if metadata else {}
+    except ValueError:
+        return {}
+    return found if isinstance(found, Mapping) else {}
+
+
+def _moment(created_at: int) -> datetime:
+    try:
+        return _EPOCH + timedelta(microseconds=created_at)
+    except (OverflowError, TypeError):
+        return _EPOCH
+
+
+def attached(metadata: Mapping[str, Any]) -> str:
+    """The texts in a record's metadata: captions, titles, tags. Ids, addresses and checksums are no texts."""
+    found: list[str] = []
+    room = _MOST_ATTACHED
+    for text in _texts(metadata, 0):
+        if room <= 0:
+            break
+        found.append(text[:room])
+        room -= len(text)
+    return "\n".join(found)
+
+
+def _texts(value: Any, depth: int) -> Iterator[str]:
+    if isinstance(value, str):
+        if value.strip() and not value.startswith(_OPAQUE_VALUES):
+            yield value
+    elif depth < _DEEPEST and isinstance(value, Mapping):
+        for name, part in value.items():
+            if name.casefold().replace("-", "_").rpartition("_")[2] not in _OPAQUE_NAMES:
+                yield from _texts(part, depth + 1)
+    elif depth < _DEEPEST and isinstance(value, list):
+        for part in value:
+            yield from _texts(part, depth + 1)

@@ -1,0 +1,393 @@
+"""How likely a statement is worth keeping, and of what type it is: a small linear model over what the rules see.
+
+The rules of `statements` say what a sentence looks like. Whether it still helps someone a week later depends on many
+weak signs at once (its words, numbers, length, neighbours); how much each counts was learned from marked dialogues by
+`benchmarks.statement_classifier`, which writes `classifier.json`. What stands around a statement counts
+too: its turn, who says it, and whether the turn before asked. Pure Python at run time, the same answer every time.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from itertools import pairwise, repeat
+from math import exp
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from loom.text.statements import Specifics, Statement, StatementKind, clauses, is_chinese, specifics
+
+__all__ = [
+    "ALONE",
+    "TYPES",
+    "WEIGHTS_FILE",
+    "Heard",
+    "Model",
+    "Reading",
+    "choices",
+    "features",
+    "is_kept",
+    "points",
+    "read",
+    "shipped_model",
+    "types_of",
+]
+
+WEIGHTS_FILE: Final = Path(__file__).with_name("classifier.json")
+
+TYPES: Final[Mapping[str, StatementKind]] = MappingProxyType(
+    {
+        "decision": StatementKind.DECISION,
+        "error": StatementKind.ERROR,
+        "fix": StatementKind.FIX,
+        "number": StatementKind.NUMBER,
+        "reason": StatementKind.REASON,
+        "date": StatementKind.EVENT,
+        "plan": StatementKind.PLAN,
+        "practice": StatementKind.PRACTICE,
+        "api": StatementKind.API,
+        "tool": StatementKind.TOOL,
+        "identity": StatementKind.IDENTITY,
+        "place": StatementKind.PLACE,
+        "preference": StatementKind.PREFERENCE,
+    }
+)
+"""The types of facts that are told apart, each with the kind of statement that it is."""
+
+
+class Heard(NamedTuple):
+    """Among what a turn was said: the role of its speaker, and the words of the turn before it."""
+
+    role: str | None = None
+    before: str | None = None
+
+
+ALONE: Final = Heard()
+"""Nothing is known but the words: they are taken for a user's, said first."""
+
+
+class Reading(NamedTuple):
+    """A statement, what was seen in it, and the probability that it states something worth keeping."""
+
+    statement: Statement
+    seen: tuple[str, ...]
+    worth: float
+
+
+class Model(NamedTuple):
+    """Weights by feature: for the worth of a statement, for each type, for the clause that holds the point of one.
+
+    `choice_weights` are those of a statement and `clause_weights` those of one clause of it, for whether a summary
+    should choose the clause. `keep_from` is the probability from which a statement is kept as a fact; `data` is the
+    checksum of the dialogues that it was learned from.
+    """
+
+    bias: float
+    weights: Mapping[str, float]
+    type_bias: Mapping[str, float]
+    type_weights: Mapping[str, Mapping[str, float]]
+    point_bias: float
+    point_weights: Mapping[str, float]
+    choice_bias: float
+    choice_weights: Mapping[str, float]
+    clause_weights: Mapping[str, float]
+    keep_from: float
+    data: str
+
+
+@cache
+def shipped_model() -> Model:
+    """The shipped weights, read at first use."""
+    held = json.loads(WEIGHTS_FILE.read_text(encoding="utf-8"))
+    return Model(
+        bias=held["bias"] / 100,
+        weights=_weights(held["weights"]),
+        type_bias=_weights(held["type_bias"]),
+        type_weights={kind: _weights(weights) for kind, weights in held["type_weights"].items()},
+        point_bias=held["point_bias"] / 100,
+        point_weights=_weights(held["point_weights"]),
+        choice_bias=held["choice_bias"] / 100,
+        choice_weights=_weights(held["choice_weights"]),
+        clause_weights=_weights(held["clause_weights"]),
+        keep_from=held["keep_from"],
+        data=held["data"],
+    )
+
+
+def _weights(hundredths: Mapping[str, int]) -> dict[str, float]:
+    """Weights are stored in hundredths: that is all that a few thousand sentences can teach."""
+    return {name: weight / 100 for name, weight in hundredths.items()}
+
+
+def read(
+    found: Sequence[Statement], using: Model, heard: Heard = ALONE, wanted: Sequence[bool] | None = None
+) -> list[Reading]:
+    """The statements of one turn, given together and in order, each with its worth; of some only those `wanted`."""
+    return [
+        Reading(statement, seen, _probability(using.bias, using.weights, seen))
+        for statement, seen in zip(found, features(found, heard, wanted), strict=True)
+        if seen
+    ]
+
+
+def is_kept(reading: Reading, using: Model) -> bool:
+    """Whether a statement is worth keeping as a fact.
+
+    A short statement of a note is taken at its word, unless it says very little: nobody writes down what does not
+    matter. In dialogues such turns are rare, and this moves their precision by less than a hundredth.
+    """
+    return reading.worth >= (_PLAIN_FROM if "plain" in reading.seen else using.keep_from)
+
+
+def types_of(reading: Reading, using: Model) -> dict[str, float]:
+    """For each type, the probability that the statement states something of it that is worth keeping."""
+    return {
+        kind: reading.worth * _probability(using.type_bias[kind], weights, reading.seen)
+        for kind, weights in using.type_weights.items()
+    }
+
+
+def points(clauses_seen: Sequence[tuple[str, ...]], using: Model) -> list[float]:
+    """For each clause of one statement, the probability that it holds the whole point, if the statement has one."""
+    if len(clauses_seen) == 1:
+        return [1.0]
+    return [_probability(using.point_bias, using.point_weights, seen) for seen in clauses_seen]
+
+
+def choices(seen: Iterable[str], clauses_seen: Sequence[tuple[str, ...]], using: Model) -> list[float]:
+    """For each clause, the probability that it states a decision, an error, a fix or a number that still holds.
+
+    `seen` is what is seen in the whole statement, and of a statement of one clause in that clause as well.
+    """
+    base = _score(using.choice_bias, using.choice_weights, seen)
+    return [_probability(base, using.clause_weights, clause) for clause in clauses_seen]
+
+
+def _probability(bias: float, weights: Mapping[str, float], seen: Iterable[str]) -> float:
+    return 1.0 / (1.0 + exp(-max(-30.0, min(30.0, _score(bias, weights, seen)))))
+
+
+def _score(bias: float, weights: Mapping[str, float], seen: Iterable[str]) -> float:
+    return sum(map(weights.get, seen, repeat(0.0)), bias)
+
+
+# --- what is seen ------------------------------------------------------------------------------------------
+
+# What is longer is judged by its beginning.
+_READ_CHARACTERS = 400
+_WORD = re.compile(r"[a-z]+(?:['’][a-z]+)?|\d[\d.,:]*%?")
+_HAN_RUN = re.compile("[\u3400-\u9fff]+")
+_ENDINGS: Final = "?？!！~～…,，:：;；"
+_CLOSERS: Final = " \"”'’)）」*"
+_LEXICON: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        word: f"L:{group}"
+        for group, words in {
+            "i": "i i'm i've i'll i'd my me mine",
+            "we": "we we're we've we'll our us",
+            "you": "you you're your you've you'll",
+            "they": "he she he's she's his her they they're their",
+            "it": "it it's its",
+            "this": "this that these those that's",
+            "modal": "would could might may should wouldn't couldn't",
+            "will": "will won't going gonna",
+            "past": "was were did had went got made came took ran said told found",
+            "present": "is are has have does do",
+            "joke": "haha lol joke kidding funny laugh laughing god honestly oh ha wow ugh joking swear legend",
+            "feeling": "feel feels felt love hate happy sad glad sorry proud tired afraid nice lovely beautiful "
+            "terrible great good bad worst best awful",
+            "general": "usually generally people everyone everybody somebody someone nobody anyone always never "
+            "often sometimes",
+            "hedge": "maybe perhaps probably guess think suppose wonder imagine wish hope if whether unless seems",
+            "cause": "because since so therefore due reason cause caused why",
+            "contrast": "but however although though instead not rather",
+            "time": "now today tomorrow yesterday tonight week month year day days weeks months years hour hours "
+            "minutes morning evening monday tuesday wednesday thursday friday saturday sunday january february "
+            "march april june july august september october november december",
+            "story": "once remember grandmother grandfather childhood story stories ago when used",
+            "agree": "yes yeah yep ok okay sure right fine agreed exactly true indeed deal",
+            "count": "two three four five six seven eight nine ten eleven twelve fifteen twenty thirty forty fifty "
+            "hundred thousand million half dozen couple",
+        }.items()
+        for word in words.split()
+    }
+)
+# A statement of a note that is not longer than so many letters is taken at its word from so much worth on.
+_PLAIN_FROM: Final = 0.25
+_PLAIN_LENGTH: Final = 60
+
+_LENGTHS: Final = (30, 60, 100, 150, 220)
+
+
+def _is_note(found: Sequence[Statement]) -> bool:
+    """Whether every statement of a turn says that something is so, greetings aside: a note, and not talk."""
+    return all(statement.asserted or statement.kind is StatementKind.SMALL_TALK for statement in found) and any(
+        statement.asserted for statement in found
+    )
+
+
+def features(
+    found: Sequence[Statement], heard: Heard | None = None, wanted: Sequence[bool] | None = None
+) -> list[tuple[str, ...]]:
+    """What the model sees in each statement of a turn: a set of names, in a fixed order.
+
+    Without `heard` they are the clauses of one statement, which are not taken apart further. Of those not `wanted`
+    nothing is given.
+    """
+    if wanted is not None and not any(wanted):
+        return [()] * len(found)
+    kinds = ["-", *(statement.kind.value for statement in found), "-"]
+    details = [specifics(statement.text[:_READ_CHARACTERS]) for statement in found]
+    counts = [len(one.numbers) + len(one.dates) + len(one.names) + len(one.identifiers) for one in details]
+    beside = ["-", *(str(min(count, 3)) for count in counts), "-"]
+    total = sum(counts)
+    last = len(found) - 1
+    note = _is_note(found)
+    role = "user" if heard is None else _ROLES.get(heard.role or "user", "assistant")
+    asked = [] if heard is None else _asked(heard.before)
+    of_turn = [
+        f"turn{min(last + 1, 8)}",
+        f"asserted{min(3, sum(statement.asserted for statement in found))}",
+        f"details{min(total, 10)}",
+        f"length{min(sum(_length(statement.text) for statement in found) // 100, 12)}",
+    ]
+    seen: list[tuple[str, ...]] = []
+    for place, statement in enumerate(found):
+        if wanted is not None and not wanted[place]:
+            seen.append(())
+            continue
+        kind = statement.kind.value
+        names = [
+            *of_turn,
+            f"place{min(place, 4)}",
+            f"left{min(last - place, 2)}",
+            f"before:{kinds[place]}",
+            f"after:{kinds[place + 2]}",
+            f"before#{beside[place]}",
+            f"after#{beside[place + 2]}",
+            f"others#{min(total - counts[place], 6)}",
+        ]
+        if note:
+            names += ("note", f"note:{kind}")
+            if _length(statement.text) <= _PLAIN_LENGTH:
+                names += ("plain", f"plain:{kind}")
+        if heard is not None:
+            names += asked
+            _add_heard(names, statement, role, place, asked)
+            _add_clauses(names, statement)
+        _add_own(names, statement, details[place])
+        seen.append(tuple(dict.fromkeys(names)))
+    return seen
+
+
+_ROLES: Final = MappingProxyType({"user": "user", "tool": "tool", "function": "tool"})
+_QUESTION_SIGNS = re.compile("[?？]")
+_ASKS = re.compile("[?？][\\s\"'”’)）」~～]*$|[吗呢么][。.！!～~]*$")
+# How much of the turn before is looked at, from its end; and what is no longer than this is a short answer.
+_BEFORE_CHARACTERS = 300
+_SHORT_ANSWER = 40
+
+
+def _asked(before: str | None) -> list[str]:
+    """Whether the turn before asked something, and whether that was the last of it."""
+    end = (before or "")[-_BEFORE_CHARACTERS:].rstrip()
+    names = ["asked"] if _QUESTION_SIGNS.search(end) else []
+    return [*names, "asks"] if _ASKS.search(end) else names
+
+
+def _add_heard(names: list[str], statement: Statement, role: str, place: int, asked: Sequence[str]) -> None:
+    """Who says it, and how it stands to a question before: an answer needs no words of its own to matter."""
+    kind = statement.kind.value
+    names += (f"role:{role}", f"role:{role}:{kind}")
+    for name in asked:
+        names += (f"{name}{min(place, 2)}", f"{name}:{kind}")
+    if "asks" in asked and _length(statement.text) < _SHORT_ANSWER:
+        names += ("answer", f"answer{min(place, 2)}")
+
+
+def _add_clauses(names: list[str], statement: Statement) -> None:
+    """What the clauses of a statement do: a sentence that ends in a joke may have begun with a decision."""
+    kinds = [clause.kind.value for clause in clauses(statement)]
+    names += [f"clause:{kind}" for kind in kinds]
+    names.append(f"clauses{min(len(kinds), 5)}")
+    if len(kinds) > 1:
+        names += (f"first:{kinds[0]}", f"last:{kinds[-1]}")
+        names += [f"then:{one}:{other}" for one, other in pairwise(kinds)]
+
+
+def _add_own(names: list[str], statement: Statement, details: Specifics) -> None:
+    """What a statement shows by itself."""
+    text = statement.text[:_READ_CHARACTERS]
+    kind = statement.kind.value
+    language = "z" if is_chinese(text) else "e"
+    names += (f"kind:{kind}", f"in:{language}")
+    if statement.machine:
+        names.append("machine")
+    if statement.quoted:
+        names.append("quoted")
+    counts = {
+        "n": len(details.numbers),
+        "d": len(details.dates),
+        "a": len(details.names),
+        "i": len(details.identifiers),
+    }
+    for sign, count in counts.items():
+        names.append(f"#{sign}{min(count, 3)}")
+        if count:
+            names += (f"#{sign}{language}", f"{sign}:{kind}")
+    total = sum(counts.values())
+    names.append(f"#{min(total, 6)}")
+    if not total:
+        names.append(f"0:{kind}")
+    if details.negated:
+        names.append("not")
+    names += [_number_shape(number) for number in details.numbers]
+    length = _length(text)
+    names.append(f"long{min(length // 25, 12)}")
+    names += [f"above{limit}" for limit in _LENGTHS if length > limit]
+    ending = text.rstrip(_CLOSERS)[-1:]
+    names.append(f"end{ending if ending and ending in _ENDINGS else '.'}")
+    names += [mark for mark, signs in _MARKS if any(sign in text for sign in signs)]
+    _add_words(names, text)
+    if not text.isascii():
+        _add_characters(names, text)
+
+
+_MARKS: Final = (("quotes", '"“「'), ("brackets", "(（"), ("colon", ":："))
+
+
+def _length(text: str) -> int:
+    """In letters: a Chinese character says about as much as three."""
+    return len(text) * (3 if is_chinese(text) else 1)
+
+
+def _number_shape(number: str) -> str:
+    digits = sum(map(str.isdigit, number))
+    money = "$" if number[0] in "$€£¥" else ""
+    return f"shape{money}{'%' if number[-1] == '%' else ''}{'.' if '.' in number else ''}{min(digits, 5)}"
+
+
+def _add_words(names: list[str], text: str) -> None:
+    words = ["0" if word[0].isdigit() else word.replace("’", "'") for word in _WORD.findall(text.lower())]
+    if not words:
+        return
+    names += [f"w:{word}" for word in words if word != "0"]
+    names += [_LEXICON[word] for word in words if word in _LEXICON]
+    names += [f"b:{one} {other}" for one, other in pairwise(words)]
+    names += [f"k:{one} {other}" for one, other in zip(words, words[2:], strict=False)]
+    names.append(f"f:{words[0]}")
+    names.append(f"f:{' '.join(words[:2])}")
+
+
+def _add_characters(names: list[str], text: str) -> None:
+    runs = _HAN_RUN.findall(text)
+    for run in runs:
+        names += [f"c:{sign}" for sign in run]
+        names += [f"c:{one}{other}" for one, other in pairwise(run)]
+        names.append(f"e:{run[-1]}")
+    if runs:
+        names.append(f"f:{runs[0][:1]}")
+        names.append(f"f:{runs[0][:2]}")

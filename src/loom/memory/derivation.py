@@ -1,0 +1,469 @@
+"""Knowledge: what a memory draws from its log by itself, in the background.
+
+Facts (and names, with a model) are drawn from what was said and done, stretches of the full archive tier are
+summarised, and facts that say the same are merged when there are too many. Each of these is a record that names its
+sources, so forgetting a source takes it away and draws again from the sources that remain. What takes the places of
+others in a tier has passed the fidelity gate, and `undo` reverses it in one step.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
+
+from loom.errors import InvalidInput, NotFound
+from loom.knowledge.extraction import Drawn, ExtractedFact, FactExtractor, Mention, contradicts, same_fact
+from loom.knowledge.fact_merging import FidelityChecker, L4Compressor, Merge
+from loom.memory.compaction import MemoryCompactor
+from loom.models.embedders import EmbeddingProvider, embed_texts
+from loom.protocol import new_id
+from loom.storage.contract import Draft, Filter, Record, Transaction, Vector
+from loom.storage.sqlite.store import SqliteStore
+from loom.storage.sqlite.transactions import DERIVE, RESTORE
+from loom.text.entities import NAMES, entity_mark, name_nodes, nodes_of_name
+from loom.text.statements import StatementKind
+from loom.text.words import content_terms, terms
+from loom.tiers.migration import Tiers
+from loom.types import Fact, FactType, MemoryTier, MemoryType, Trust, record_as_fact
+
+__all__ = ["Knowledge", "Undone"]
+
+Publish = Callable[[], AbstractContextManager[Transaction]]
+
+# How many records facts are drawn from in one piece of work, and how many jobs are taken up.
+_BATCH = 64
+_JOBS = 16
+# A correction without a subject ("no, the 27th") is looked for among so many facts of its session.
+_CORRECTED_AMONG = 64
+# What is drawn from: not what was drawn itself, and not thinking aloud.
+_SOURCES = frozenset(
+    {MemoryType.MESSAGE, MemoryType.TASK, MemoryType.CONTEXT, MemoryType.TOOL_CALL, MemoryType.TOOL_RESULT}
+)
+# So many turns before a text tell a model whom it means, and so much of each.
+_EARLIER_TURNS = 4
+_EARLIER_CHARS = 400
+
+
+class Undone(NamedTuple):
+    """What `undo` reversed: the id that was withdrawn, and the ids that have their places back."""
+
+    id: str
+    restored: tuple[str, ...]
+
+
+class _Read(NamedTuple):
+    """A record, what was drawn from it, and the turns before it that a model was shown."""
+
+    record: Record
+    drawn: Drawn
+    earlier: Sequence[Record]
+
+
+class Knowledge:
+    """Draws facts, summaries and merged facts for one node, a bounded piece at a time."""
+
+    def __init__(
+        self,
+        store: SqliteStore,
+        tiers: Tiers,
+        extractor: FactExtractor,
+        compactor: MemoryCompactor,
+        embedder: EmbeddingProvider | None,
+    ) -> None:
+        self._store = store
+        self._tiers = tiers
+        self._extractor = extractor
+        self._compactor = compactor
+        self._embedder = embedder
+        self._compacted_at: float | None = None
+
+    @property
+    def node(self) -> str:
+        return self._tiers.node
+
+    # -- in the background -----------------------------------------------------------------------------
+
+    def work(self, publish: Publish, thorough: bool) -> bool:
+        """A piece of each kind of work; whether there may be more. See `loom.storage.sqlite.maintenance.Chore`."""
+        worked = self._restore(publish) | self._draw_again(publish) | self._draw(publish)
+        # What is made of all that was drawn waits until it is: after each piece it would have to be made again.
+        return worked or self._compact(publish, thorough) or self._compress(publish)
+
+    def _draw(self, publish: Publish) -> bool:
+        """Facts from the next records of this node."""
+        name = f"facts-{self.node}"
+        done, head = self._store.progress(name)
+        if done >= head:
+            return False
+        wanted = Filter(node=self.node, derived=False, history=True)
+        page = self._store.scan(wanted, limit=_BATCH, after=done, newest_first=False)
+        own = [record for record in page.records if record.node == self.node and record.kind in _SOURCES]
+        read = self._read(own)
+        for record in own:
+            if record.version > 1:
+                self._renew(publish, record)
+        with publish() as transaction:
+            if transaction.progress(name) != done:
+                return True  # another process was quicker
+            self._keep(transaction, read)
+            last = page.records[-1].seq if page.records else 0
+            transaction.advance(name, max(head, last) if page.next is None else last)
+        return page.next is not None
+
+    def _renew(self, publish: Publish, changed: Record) -> None:
+        """Make the summaries again that tell an earlier version of a record."""
+        for id in self._store.neighbours(changed.id)[1]:
+            summary = self._store.get(id)
+            if summary is not None and summary.kind == MemoryType.SUMMARY and summary.seq < changed.seq:
+                self._compactor.renew(id, publish)
+
+    def _draw_again(self, publish: Publish) -> bool:
+        """Once more from records that lost what they shared with something forgotten."""
+        jobs = self._store.jobs(DERIVE, _JOBS)
+        if not jobs:
+            return False
+        found = self._store.records({seq for job in jobs for seq in job.data})
+        again = [found[seq] for seq in sorted(found) if found[seq].kind in _SOURCES]
+        # Before the transaction: nobody can write while a model reads in it.
+        read = [one for record in again for one in self._read([record])]
+        with publish() as transaction:
+            transaction.take(jobs)
+            self._keep(transaction, read)
+        return len(jobs) == _JOBS
+
+    def _read(self, records: Sequence[Record]) -> list[_Read]:
+        """Draw from records, given in the order of writing; each is read after what its session said before."""
+        read = []
+        said: dict[tuple[str, str], str] = {}
+        for record in records:
+            before = None
+            earlier: Sequence[Record] = ()
+            if record.session_id is not None:
+                session = (record.node, record.session_id)
+                before = said[session] if session in said else self._before(record)
+                said[session] = record.content
+                earlier = self._earlier(record) if self._extractor.has_model else ()
+            shown = [f"{one.name or one.role or 'somebody'}: {one.content[:_EARLIER_CHARS]}" for one in earlier]
+            read.append(_Read(record, self._extractor.draw(record, before=before, earlier=shown), earlier))
+        return read
+
+    def _keep(self, transaction: Transaction, read: Sequence[_Read]) -> None:
+        """Keep what was drawn. A model takes its time: what was drawn from something that was forgotten meanwhile is
+        dropped, and read again without it."""
+        there = transaction.records({one.seq for record, _, earlier in read for one in (record, *earlier)})
+        learned: dict[str, list[int]] = {}
+        for record, drawn, earlier in read:
+            if record.seq not in there:
+                continue
+            if not all(one.seq in there for one in earlier):
+                transaction.enqueue(DERIVE, data=[record.seq])
+                continue
+            for fact in drawn.facts:
+                said = content_terms(fact.content.partition(": ")[2]) if earlier else ()
+                seq = self._learn(transaction, fact, record, _lenders(said, record, earlier))
+                if seq is not None:
+                    learned.setdefault(record.node, []).append(seq)
+            self._name(transaction, record, drawn.names, earlier)
+        for node, seqs in learned.items():
+            self._tiers.of(node).admit(transaction, seqs, MemoryTier.L4, "learned")
+
+    def _earlier(self, record: Record) -> list[Record]:
+        """The last turns before a record in its session, the oldest first. What tools and pages say is left out: it
+        could give its own names to what others mean."""
+        wanted = Filter(node=record.node, session_id=record.session_id, derived=False, history=True)
+        found = self._store.scan(wanted, limit=_EARLIER_TURNS, after=record.seq).records
+        trusted = [one for one in found if one.kind in _SOURCES and one.trust not in (Trust.TOOL, Trust.WEB)]
+        return trusted[::-1]
+
+    def _before(self, record: Record) -> str:
+        """What the session of a record held last before it; nothing where it begins."""
+        wanted = Filter(node=record.node, session_id=record.session_id, derived=False, history=True)
+        found = self._store.scan(wanted, limit=1, after=record.seq).records
+        return found[0].content if found else ""
+
+    def _restore(self, publish: Publish) -> bool:
+        """Give records their places back after what stood for them was forgotten."""
+        return self._take_up(publish, RESTORE, self._give_back)
+
+    def _give_back(self, transaction: Transaction, records: Iterable[Record]) -> None:
+        by_node: dict[str, list[Record]] = {}
+        for record in records:
+            by_node.setdefault(record.node, []).append(record)
+        for node, theirs in by_node.items():
+            self._tiers.of(node).give_back(transaction, theirs)
+
+    def _take_up(self, publish: Publish, kind: str, handle: Callable[[Transaction, Iterable[Record]], None]) -> bool:
+        if not self._store.jobs(kind, 1):
+            return False
+        with publish() as transaction:
+            jobs = transaction.take_jobs(kind, _JOBS)
+            found = transaction.records({seq for job in jobs for seq in job.data})
+            handle(transaction, [found[seq] for seq in sorted(found)])
+        return len(jobs) == _JOBS
+
+    def _compact(self, publish: Publish, thorough: bool) -> bool:
+        config = self._compactor.config
+        now = self._store.clock().timestamp()
+        resting = self._compacted_at is not None and now - self._compacted_at < config.cooldown_seconds
+        if not config.enabled or (resting and not thorough) or not self._compactor.should_compact():
+            return False
+        done = self._compactor.compact(publish)
+        self._compacted_at = now
+        return bool(done.summaries)
+
+    # -- facts -----------------------------------------------------------------------------------------
+
+    def _learn(
+        self, transaction: Transaction, fact: ExtractedFact, source: Record, lenders: Sequence[str] = ()
+    ) -> int | None:
+        """Keep a fact; its number if it is new. One that is known has one more source then.
+
+        `lenders` are the ids of what else it was drawn from.
+
+        A fact that can have one value only is a chain of versions under one id, the newest of which holds.
+        """
+        named = fact.key is not None and fact.value is not None
+        id = _fact_id(source.node, fact.key if named and fact.key else same_fact(fact))
+        known = transaction.get(id)
+        if known is not None:
+            same = not named or _stored(known).value == fact.value
+            older = source.created_at < known.created_at
+            if (same and (known.superseded_at is None or older)) or transaction.draws_on(id, source.id):
+                transaction.derive(id, [source.id, *lenders])
+                return None
+            if older:  # it comes late: kept as what held then, and not brought up again
+                id = _fact_id(source.node, f"{fact.key}={fact.value} {source.id}")
+                written = transaction.append([self._draft(id, fact, source, lenders)])[0]
+                if written.created:
+                    transaction.supersede(written.seq, known.seq, known.created_at)
+                return None
+        written = transaction.append([self._draft(id, fact, source, lenders)])[0]
+        if fact.replaces is not None:
+            self._correct(transaction, fact, written.seq, source)
+        return written.seq if written.created else None
+
+    def _correct(self, transaction: Transaction, fact: ExtractedFact, seq: int, source: Record) -> None:
+        """Let a fact take the place of those of its session that it calls outdated."""
+        wanted = Filter(node=source.node, session_id=source.session_id, kind=str(MemoryType.FACT), derived=True)
+        for older in self._store.scan(wanted, limit=_CORRECTED_AMONG).records:
+            if older.seq != seq and older.created_at <= source.created_at and contradicts(fact, _stored(older)):
+                transaction.supersede(older.seq, seq, source.created_at)
+
+    def _draft(self, id: str, fact: ExtractedFact, source: Record, lenders: Sequence[str]) -> Draft:
+        counter = self._tiers.counter
+        metadata = {
+            "label": fact.label,
+            "kind": str(fact.kind),
+            "key": fact.key,
+            "value": fact.value,
+            "replaces": fact.replaces,
+        }
+        data: dict[str, Any] = {
+            "fact_type": str(fact.fact_type),
+            "confidence": fact.confidence,
+            "tags": [],
+            "metadata": {name: value for name, value in metadata.items() if value is not None},
+            "said_in": source.seq,  # so that the same words at another time are another version
+        }
+        return Draft(
+            id=id,
+            content=fact.content,
+            created_at=source.created_at,
+            kind=MemoryType.FACT,
+            node=source.node,
+            session_id=source.session_id,
+            name=source.name,
+            trust=source.trust,
+            importance=fact.confidence,
+            tokens=counter.count(fact.content),
+            counter=counter.name,
+            data=data,
+            sources=(source.id, *lenders),
+            revises=True,
+            drawn=True,
+        )
+
+    # -- names -----------------------------------------------------------------------------------------
+
+    def _name(
+        self, transaction: Transaction, record: Record, names: Sequence[Mention], earlier: Sequence[Record]
+    ) -> None:
+        """Keep the names that a model read in a record, beside it, as far as rules do not see them there.
+
+        They are read once for each version. A turn before it that has one of them is a source too: forgetting that
+        turn takes them away, and they are read again without it.
+        """
+        new = [mention for mention in names if _is_new(mention, record)]
+        id = _names_id(record)
+        if not new or transaction.get(id) is not None:
+            return
+        content = "\n".join(f"{mention.said}: {mention.name}" for mention in new)
+        words = [term for mention in new for term in terms(mention.name) if len(term) > 1]
+        counter = self._tiers.counter
+        draft = Draft(
+            id=id,
+            content=content,
+            created_at=record.created_at,
+            kind=NAMES,
+            node=record.node,
+            trust=record.trust,
+            importance=record.importance,
+            tokens=counter.count(content),
+            counter=counter.name,
+            metadata={
+                "of": record.id,
+                "version": record.version,
+                NAMES: {mention.name: mention.said for mention in new},
+            },
+            sources=(record.id, *_lenders(words, record, earlier)),
+            drawn=True,
+        )
+        transaction.append([draft])
+
+    # -- too many facts --------------------------------------------------------------------------------
+
+    def _compress(self, publish: Publish) -> bool:
+        """Merge facts that say the same, when the knowledge tier holds more than it should."""
+        limit = self._tiers.settings.l4_fact_limit
+        usage = self._store.usage(self.node).get(MemoryTier.L4)
+        wanted = Filter(node=self.node, tier=MemoryTier.L4, kind=str(MemoryType.FACT))
+        if usage is None or usage.items <= limit or (count := self._store.count(wanted)) <= limit:
+            return False
+        page = self._store.scan(wanted, limit=count, newest_first=False)
+        facts = {record.seq: record for record in page.records}
+        vectors = self._store.vectors(facts)
+        if self._embedder is not None and len(vectors) < len(facts):
+            return False  # the newest are still being embedded; what they mean decides
+        undone = self._store.replaced(facts)
+        candidates = [
+            _as_fact(record, None if seq in undone else vectors.get(seq)) for seq, record in sorted(facts.items())
+        ]
+        compressor = L4Compressor(threshold=limit)
+        plan = compressor.plan(candidates)
+        while unfaithful := {fact.id for merge in plan.merged if not self._faithful(merge) for fact in merge.members}:
+            for fact in candidates:
+                if fact.id in unfaithful:
+                    fact.embedding = None  # like one that has none: it is not merged
+            plan = compressor.plan(candidates)
+        numbers = {record.id: seq for seq, record in facts.items()}
+        leaving = [numbers[fact.id] for fact in plan.left_out]
+        for merge in plan.merged:
+            self._merge(publish, merge, numbers)
+        if leaving:
+            with publish() as transaction:
+                transaction.leave(leaving, MemoryTier.L4, self.node, "full")
+        return False
+
+    def _faithful(self, merge: Merge) -> bool:
+        """Whether the merged text, embedded for itself, is close to every member's: their centroid always is."""
+        if self._embedder is None:
+            return True
+        (vector,) = embed_texts(self._embedder, [merge.content])
+        said = [member.content for member in merge.members]
+        return FidelityChecker().check(merge.content, said, vector, [one.embedding for one in merge.members]).passed
+
+    def _merge(self, publish: Publish, merge: Merge, numbers: dict[str, int]) -> None:
+        members = [numbers[fact.id] for fact in merge.members]
+        fact = merge.fact
+        counter = self._tiers.counter
+        draft = Draft(
+            id=f"fact_{new_id()}",
+            content=fact.content,
+            created_at=fact.created_at,
+            kind=MemoryType.FACT,
+            node=self.node,
+            importance=fact.confidence if fact.importance is None else fact.importance,
+            tokens=counter.count(fact.content),
+            counter=counter.name,
+            trust="agent",
+            data={
+                "fact_type": str(fact.fact_type),
+                "confidence": fact.confidence,
+                "tags": fact.tags,
+                "metadata": fact.metadata,
+            },
+            sources=tuple(member.id for member in merge.members),
+            named=False,
+            drawn=True,
+            replaces=True,
+        )
+        with publish() as transaction:
+            if all(transaction.resides(seq, MemoryTier.L4, self.node) for seq in members):
+                self._tiers.replace(transaction, draft, members, MemoryTier.L4, "merged")
+
+    # -- reversing -------------------------------------------------------------------------------------
+
+    def undo(self, id: str) -> Undone:
+        """Withdraw what was drawn by itself: a summary, a merged fact, a fact. What it stood for has its place back.
+
+        It stays in the log as something that no longer holds, and is not drawn again from the same sources.
+        """
+        record = self._store.get(id)
+        if record is None:
+            raise NotFound(f"there is no memory with the id {id!r}")
+        with self._store.transaction() as transaction:
+            if not transaction.is_drawn(record.seq):
+                raise InvalidInput(f"{id!r} was remembered, not drawn from other memories; use forget() to remove it")
+            stands = transaction.is_drawn(record.seq, replacing=True)
+            sources = transaction.sources(id) if stands else []
+            if not transaction.supersede(record.seq, record.seq, self._store.clock()):
+                raise InvalidInput(f"{id!r} does not hold any more; there is nothing to undo")
+            self._tiers.of(record.node).give_back(transaction, sources)
+        return Undone(id, tuple(source.id for source in sources))
+
+
+def _names_id(record: Record) -> str:
+    """The id of the names of a record: one for each version of it, and without its words."""
+    read = f"{record.version}\0{record.id}".encode()
+    return f"names_{hashlib.blake2b(read, digest_size=13).hexdigest()}"
+
+
+def _is_new(mention: Mention, record: Record) -> bool:
+    """Whether a name says more than the rules see in a record, and than who said it."""
+    known = {*name_nodes(record.content, record.metadata), *terms(record.name or "")}
+    mark = entity_mark(mention.name)
+    words = {*nodes_of_name(mention.name)} - {mark}
+    return mark not in known and not (words and words <= known)
+
+
+def _lenders(words: Sequence[str], record: Record, earlier: Sequence[Record]) -> list[str]:
+    """The ids of the turns before a record that lent words to what was drawn from it: it is drawn from them too."""
+    if not earlier:
+        return []
+    borrowed = {*words} - {*terms(f"{record.name or ''}\n{record.content}")}
+    return [
+        one.id
+        for one in earlier
+        if one.id != record.id and not borrowed.isdisjoint(terms(f"{one.name or ''}\n{one.content}"))
+    ]
+
+
+def _fact_id(node: str, about: str) -> str:
+    """The id of a fact: the same for the same fact, and without its words."""
+    named = f"{node}\0{about}".encode()
+    return f"fact_{hashlib.blake2b(named, digest_size=13).hexdigest()}"
+
+
+def _stored(record: Record) -> ExtractedFact:
+    """An extracted fact as it was stored."""
+    data = record.data if isinstance(record.data, dict) else {}
+    metadata = data.get("metadata", {})
+    return ExtractedFact(
+        content=record.content,
+        fact_type=FactType(data.get("fact_type", FactType.DOMAIN_KNOWLEDGE)),
+        label=str(metadata.get("label", "")),
+        confidence=float(data.get("confidence", 0.0)),
+        kind=StatementKind(metadata.get("kind", StatementKind.DECISION)),
+        span=(0, 0),
+        key=metadata.get("key"),
+        value=metadata.get("value"),
+        replaces=metadata.get("replaces"),
+    )
+
+
+def _as_fact(record: Record, embedding: Vector | None) -> Fact:
+    fact = record_as_fact(record)
+    fact.embedding = embedding
+    return fact

@@ -1,0 +1,162 @@
+"""Hits: the memories that a recall found, with their scores and the reasons for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from loom.index.analysis import own_words
+from loom.text.entities import entity_mark, entity_marks, entity_name
+from loom.text.thesaurus import Concept
+from loom.text.words import terms
+
+__all__ = ["Hit", "Standing"]
+
+
+class Standing(NamedTuple):
+    """A candidate among all of them: what each signal added to each, a row a signal and a column a candidate.
+
+    Only those `nominated` stand beside one another; the others are their context.
+    """
+
+    signals: tuple[str, ...]
+    table: Any
+    nominated: Any
+    place: int
+
+    def added(self) -> dict[str, float]:
+        """What each signal added to its score."""
+        return dict(zip(self.signals, self.table[:, self.place].tolist(), strict=True))
+
+    def ranks(self) -> dict[str, int]:
+        """Its place by each of the signals that speak for it, the best being 1."""
+        own = self.table[:, self.place]
+        above = (self.table[:, self.nominated > 0] > own[:, None]).sum(axis=1).tolist()
+        counts = zip(self.signals, own.tolist(), above, strict=True)
+        return {name: better + 1 for name, value, better in counts if value > 0.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A memory that was recalled. Higher scores are better.
+
+    `signals` holds what spoke for it: `words` (BM25) and `meaning` (cosine) as the indexes measure them, and what
+    each of the others added to the score. `copies` counts the memories found that say the same, itself included;
+    `copy_ids` are the others. `uses` is counted only for a `MemoryReranker`. `seq` is its number in the log. `names`
+    are those that a language model read in it beyond what rules see, each with the words that it stands for.
+    """
+
+    id: str
+    content: str
+    score: float
+    tokens: int
+    created_at: datetime
+    role: str | None
+    name: str | None
+    session_id: str | None
+    kind: str
+    trust: str
+    importance: float
+    metadata: Mapping[str, Any]
+    version: int
+    superseded_at: datetime | None
+    signals: Mapping[str, float]
+    standing: Standing | None = field(repr=False, compare=False, default=None)
+    copies: int = 1
+    copy_ids: tuple[str, ...] = field(repr=False, default=())
+    uses: int = field(repr=False, default=0)
+    query_terms: tuple[str, ...] = field(repr=False, default=())
+    seq: int = field(repr=False, default=0)
+    link_terms: tuple[str, ...] = field(repr=False, default=())
+    concepts: tuple[Concept, ...] = field(repr=False, default=())
+    shares_session: bool = field(repr=False, default=False)
+    names: Mapping[str, str] = field(repr=False, default_factory=dict)
+
+    @property
+    def relevance(self) -> float:
+        """The score, under the name by which a `MemoryReranker` knows it."""
+        return self.score
+
+    @property
+    def ranks(self) -> dict[str, int]:
+        """Its place among the candidates by each signal that speaks for it. Worked out when asked."""
+        return {} if self.standing is None else self.standing.ranks()
+
+    @property
+    def why(self) -> str:
+        """What brought it, in words: the terms it shares with the question, how close it is, and what else speaks for
+        it, each with its place among the candidates."""
+        # Worked out when asked: going through the text again costs more than finding it did.
+        present = set(terms(own_words(self.name, self.metadata, self.content)))
+        reasons: list[str] = []
+        ranks = self.ranks
+        for name, value in self.signals.items():
+            place = f", no. {ranks[name]}" if name in ranks else ""
+            if name == "words":
+                reasons.append(f"words {value:.2f}{place} ({', '.join(_shared(self.query_terms, present))})")
+            elif name == "synonyms":
+                if found := self._in_other_words(present):
+                    reasons.append(f"{', '.join(found)}{place}")
+            elif name == "names":
+                if read := self._read_as(self.query_terms):
+                    reasons.append(f"{', '.join(read)}{place}")
+            elif name == "meaning":
+                reasons.append(f"meaning {value:.2f}{place}")
+            elif name == "links":
+                reasons.append(self._tie(present) + place)
+            elif name in _REASONS:
+                reasons.append(_REASONS[name] + place)
+        if self.copies > 1:
+            reasons.append(f"said {self.copies} times")
+        return "; ".join(reasons)
+
+    def _tie(self, present: set[str]) -> str:
+        """What it has in common with others that were found."""
+        marks = {mark: name for mark in entity_marks(self.content, self.metadata) if (name := entity_name(mark))}
+        shared = _shared(tuple(term for term in self.link_terms if term not in marks), present)
+        shared += [marks[mark] for mark in self.link_terms if mark in marks]
+        shared += self._read_as(self.link_terms)
+        if shared:
+            return f"shares {', '.join(shared)} with other hits"
+        if self.shares_session:
+            return "of one session with other hits"
+        return f"said by {self.name}, who said other hits" if self.name else "tied to other hits"
+
+    def _read_as(self, wanted: Sequence[str]) -> list[str]:
+        """Which names of these terms and marks a model read in it, and in which words."""
+        return [
+            name if name.casefold() == said.casefold() else f"{name} (as the model reads {said!r})"
+            for name, said in self.names.items()
+            if not {entity_mark(name), *terms(name)}.isdisjoint(wanted)
+        ]
+
+    def _in_other_words(self, present: set[str]) -> list[str]:
+        """Which words stand there for which of the question's."""
+        return [
+            f"{other.word} for {concept.word}"
+            for concept in self.concepts
+            for other in concept.others
+            if present.issuperset(other.terms) and not present.issuperset(concept.terms)
+        ]
+
+
+# What a signal means to a reader. Those that say nothing about the question are not named.
+_REASONS = {
+    "context": "the turns around it",
+    "speaker": "said by whom the question names",
+    "role": "said in the role that the question means",
+    "time": "of the time that the question names",
+    "dated": "names a time",
+    "answer": "names what is asked for",
+    "order": "in the order that is asked for",
+    "phrase": "holds the quoted words",
+    "reranked": "the reranker's choice",
+}
+
+
+def _shared(wanted: tuple[str, ...], present: set[str]) -> list[str]:
+    shared = [term for term in wanted if term in present]
+    # A character that is part of a shared pair says nothing more.
+    return [term for term in shared if len(term) > 1 or not any(term in other for other in shared if other != term)]

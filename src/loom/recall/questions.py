@@ -1,0 +1,159 @@
+"""What a question asks for, read from its words alone: names, times, phrases, kind and order. No model.
+
+`understand` is a pure function of the question and the moment. What of it the store knows (is "Mark" a speaker here,
+or a verb?) is for the search to see: each is a mark that some records have, or none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from loom.index.analysis import IS_QUESTION, ONLY_ASKS, role_mark, speaker_mark
+from loom.index.text_index import SILENT
+from loom.text.dates import NAMES_A_TIME, asked_times, relative_words
+from loom.text.entities import AMOUNT, SOMEBODY, SOMEWHERE
+from loom.text.thesaurus import Concept, concepts
+from loom.text.words import query_terms, simplified, terms
+
+__all__ = ["Question", "understand"]
+
+# More of a question than this says nothing new, and every term costs time.
+_MOST_CHARS = 4_000
+_MOST_TERMS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question as the search sees it. Mappings go from terms, or marks, to weights.
+
+    `speakers` are marks of the words that may be a speaker's name, by word; `roles` those of the role that is meant
+    by "I" or "you". `times` are empty where no time is named. `phrases` stood in quotation marks. `wants_time` is
+    set for a question "when", `answers` are the marks of what "who", "where" and "how many" ask for, `order` is
+    "latest", "first" or empty. `concepts` are the words for which there are others.
+    """
+
+    text: str
+    words: Mapping[str, float]
+    speakers: Mapping[str, str]
+    roles: tuple[str, ...]
+    times: Mapping[str, float]
+    phrases: tuple[str, ...]
+    wants_time: bool
+    order: str
+    concepts: tuple[Concept, ...] = ()
+    answers: tuple[str, ...] = ()
+
+    @property
+    def synonyms(self) -> dict[str, float]:
+        """The terms of the other words, with their weights in nominating."""
+        found: dict[str, float] = {}
+        for concept in self.concepts:
+            for other in concept.others:
+                weight = _SYNONYM_WEIGHT * other.weight / len(other.terms)
+                for term in other.terms:
+                    if weight > found.get(term, 0.0):
+                        found[term] = weight
+        return found
+
+    @property
+    def marks(self) -> dict[str, float]:
+        """Every mark that matters, with its weight in nominating."""
+        silent = [*self.speakers.values(), *self.roles, *self.answers, IS_QUESTION, ONLY_ASKS]
+        if self.wants_time:
+            silent.append(NAMES_A_TIME)
+        return dict.fromkeys(silent, SILENT) | {mark: _TIME_WEIGHT * share for mark, share in self.times.items()}
+
+
+_TIME_WEIGHT = 0.3
+_SYNONYM_WEIGHT = 0.5
+_RELATIVE_WEIGHT = 0.2
+
+_CAPITALISED = re.compile(r"[^\W\d_]+(?:[-'][^\W\d_]+)*")
+_QUOTED = re.compile(
+    "\"([^\"]{2,200})\"|“([^”]{2,200})”|「([^」]{2,200})」|『([^』]{2,200})』|《([^》]{2,200})》|'([^']{2,200})'(?!\\w)"
+)
+_SPEAKER_SELF = re.compile(r"\b(?:i|my|me|mine|i'm|i've|i'd|the user)\b|我|用户", re.IGNORECASE)
+_SPEAKER_OTHER = re.compile(r"\b(?:you|your|yours|the assistant)\b|你|您|助手", re.IGNORECASE)
+_WHEN = re.compile(
+    r"\b(?:when|what (?:year|date|day|month|time)|which (?:year|date|day|month)|how long (?:ago|since))\b"
+    "|什么时候|何时|哪一?[天年月]|几[月号点]|多久以?前|哪个?[月周]|什么时间|什么日期",
+    re.IGNORECASE,
+)
+_ANSWERS = {
+    SOMEBODY: re.compile(
+        r"\bwho(?:m|se)?\b|\bwhich (?:person|colleague|friend|teacher|doctor|customer|developer|engineer)\b"
+        "|谁|哪一?位|什么人|何人|哪个(?:人|同事|朋友|老师|医生|同学)",
+        re.IGNORECASE,
+    ),
+    SOMEWHERE: re.compile(
+        r"\bwhere\b|\b(?:which|what) (?:city|country|state|town|place|side|room|folder|location|street)\b"
+        "|哪里|哪儿|何处|什么地方|哪一?边|在哪|去哪|哪座|哪国|哪条路|哪个(?:城市|地方|国家|区|省|医院|学校|房间)",
+        re.IGNORECASE,
+    ),
+    AMOUNT: re.compile(
+        r"\bhow (?:many|much|often|old|long|far|big|large|tall|fast|high|heavy)\b"
+        r"|\bwhat (?:price|percentage|number|size|amount|age|port|version)\b"
+        "|多少|几|多[久大长高远重贵快]|哪一?年|价格",
+        re.IGNORECASE,
+    ),
+}
+_LATEST = re.compile(
+    r"\b(?:currently|current|latest|newest|now|nowadays|these days|at the moment|most recent(?:ly)?|still)\b"
+    "|目前|现在|最新|如今|当前|最近一次|眼下|至今",
+    re.IGNORECASE,
+)
+_FIRST = re.compile(
+    r"\b(?:first|originally|initially|earliest|at first)\b|最早|最初|第一次|起初|一开始|首次", re.IGNORECASE
+)
+
+
+def understand(text: str, now: datetime) -> Question:
+    """Read a question; `now` is the moment that "yesterday" is seen from."""
+    text = text[:_MOST_CHARS]
+    words = query_terms(text)
+    times = asked_times(text, now)
+    if times:  # "last week" in a memory is another week: only its days say which
+        relative = set(terms(relative_words(text, now)))
+        words = {term: weight * (_RELATIVE_WEIGHT if term in relative else 1.0) for term, weight in words.items()}
+    if len(words) > _MOST_TERMS:
+        words = dict(sorted(words.items(), key=lambda item: -item[1])[:_MOST_TERMS])
+    plain = text if text.isascii() else simplified(text)
+    roles: list[str] = []
+    if _SPEAKER_SELF.search(plain):
+        roles.append(role_mark("user"))
+    if _SPEAKER_OTHER.search(plain):
+        roles.append(role_mark("assistant"))
+    return Question(
+        text=text,
+        words=words,
+        speakers={name: speaker_mark(name) for name in _names(text, words)},
+        roles=tuple(roles) if len(roles) == 1 else (),
+        times=times,
+        phrases=tuple(phrase for match in _QUOTED.finditer(text) if (phrase := _first_group(match).strip())),
+        wants_time=_WHEN.search(plain) is not None,
+        concepts=_concepts(text, words),
+        answers=tuple(mark for mark, asking in _ANSWERS.items() if asking.search(plain)),
+        order="latest" if _LATEST.search(plain) else "first" if _FIRST.search(plain) else "",
+    )
+
+
+def _concepts(text: str, words: Mapping[str, float]) -> tuple[Concept, ...]:
+    """The words that have others, outside of quotation marks."""
+    found = concepts(_QUOTED.sub(" ", text))
+    return tuple([concept for concept in found if not words.keys().isdisjoint(concept.terms)])
+
+
+def _first_group(match: re.Match[str]) -> str:
+    return next(group for group in match.groups() if group is not None)
+
+
+def _names(text: str, words: Mapping[str, float]) -> list[str]:
+    """The terms that may be a name: with a capital, or of a script that has none, or where nothing has one."""
+    capitals = [word for word in _CAPITALISED.findall(text) if word[:1].isupper()]
+    if not capitals:
+        return [term for term in words if len(term) > 1]
+    capital_terms = {term for word in capitals for term in terms(word)}
+    return [term for term in words if len(term) > 1 and (term in capital_terms or not term.isascii())]

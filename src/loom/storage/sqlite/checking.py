@@ -1,0 +1,220 @@
+"""Verification: does everything that is stored still say what was written, and agree with itself?
+
+Records are the truth: damage there is reported and never papered over. What is derived from them
+(projections, rows that point to nothing) is rebuilt or removed when repair is asked for.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from loom.index.segments import DamagedSegment
+from loom.storage.contract import CheckReport
+from loom.storage.sqlite.archive import damaged
+from loom.storage.sqlite.engine import Engine
+from loom.storage.sqlite.projections import TEXT, VECTORS, active_space, index_folder, last_number, open_index
+from loom.storage.sqlite.residency import TierBooks
+from loom.storage.sqlite.rows import ENTRY_COLUMNS, ROW_COLUMNS, checksum, guard
+from loom.storage.sqlite.transactions import EMPTY_VECTORS
+
+if TYPE_CHECKING:
+    from loom.storage.sqlite.store import SqliteStore
+
+__all__ = ["check"]
+
+# Rows that mean nothing without the record they name.
+_POINTING = ("supersessions", "derivations", "moves", "residents", "vectors", "accesses", "jobs")
+_TO_NOTHING = "record > 0 AND record NOT IN (SELECT seq FROM records WHERE version > 0)"
+
+_SEQUENCES = (
+    ("records", "seq"),
+    ("supersessions", "seq"),
+    ("moves", "seq"),
+    ("entries", "seq"),
+    ("vectors", "seq"),
+    ("forgotten", "seq"),
+    ("jobs", "seq"),
+    ("blobs", "seq"),
+    ("blocks", "number"),
+    ("dictionaries", "number"),
+)
+
+
+def check(store: SqliteStore, repair: bool) -> CheckReport:
+    """Check one namespace, and the file it is in."""
+    engine, namespace = store._engine, store._number
+    problems: list[str] = []
+    repaired: list[str] = []
+    with engine.read() as connection:
+        problems += _integrity(connection)
+        records = 0
+        if not problems:
+            problems += damaged(connection, namespace, engine.archive)
+            problems += _damaged_records(connection, namespace)
+            records = int(
+                connection.execute(
+                    "SELECT count(*) FROM records WHERE namespace = ? AND version > 0", (namespace,)
+                ).fetchone()[0]
+            )
+            problems += _damaged_entries(connection, namespace)
+            problems += _damaged_blobs(connection, namespace)
+            problems += _sequence(connection)
+        dangling = [] if problems else list(_dangling(connection))
+        wrong = {} if problems else TierBooks(connection, namespace).wrong()
+    projections = [] if problems else _damaged_projections(engine, namespace)
+    if repair:
+        repaired += [f"{count} rows of {table} pointed to no record and were removed" for table, count in dangling]
+        repaired += [f"the totals of {tier} of {node!r} were wrong and were counted again" for node, tier in wrong]
+        _remove_dangling(engine, [table for table, _ in dangling])
+        if dangling or wrong:
+            with engine.write() as connection:
+                TierBooks(connection, namespace).recount()
+    else:
+        problems += [f"{count} rows of {table} point to no record" for table, count in dangling]
+        problems += [f"the totals of {tier} of {node!r} are wrong" for node, tier in wrong]
+    for kind, reason in projections:
+        if repair:
+            store.rebuild(kind)
+            repaired.append(f"the {kind} index was rebuilt: {reason}")
+        else:
+            problems.append(f"the {kind} index is unusable: {reason}")
+    if repair and engine.path is not None:
+        with store._upkeep.worker.lease(wait_s=5.0) as fence:
+            swept = 0 if fence is None else store._upkeep.projector(fence).sweep()
+        if swept:
+            repaired.append(f"{swept} index files that nothing refers to were removed")
+    return CheckReport(records, tuple(problems), tuple(repaired))
+
+
+def _damaged_projections(engine: Engine, namespace: int) -> list[tuple[str, str]]:
+    """The projections that are unusable, and why. A merge meanwhile takes files away, and is no damage."""
+    while True:
+        with engine.read() as connection:
+            before = _published(connection, namespace)
+            found = list(_projections(connection, namespace, engine.path, engine.store_id))
+        with engine.read() as connection:
+            if not found or _published(connection, namespace) == before:
+                return found
+
+
+def _published(connection: sqlite3.Connection, namespace: int) -> list[tuple[str, str]]:
+    return connection.execute(
+        "SELECT kind, file FROM segments WHERE namespace = ? ORDER BY kind, file", (namespace,)
+    ).fetchall()
+
+
+def _integrity(connection: sqlite3.Connection) -> list[str]:
+    try:
+        rows = connection.execute("PRAGMA integrity_check(20)").fetchall()
+    except sqlite3.DatabaseError as error:
+        return [f"the file is damaged: {error}"]
+    return [f"the file is damaged: {row[0]}" for row in rows if row[0] != "ok"]
+
+
+def _damaged_records(connection: sqlite3.Connection, namespace: int) -> Iterator[str]:
+    for row in connection.execute(
+        f"SELECT {ROW_COLUMNS} FROM records r WHERE r.namespace = ? AND r.version > 0", (namespace,)
+    ):
+        unreadable = row[26] is not None and row[23] is None  # its block is reported
+        if not unreadable and guard(row[:24]) != row[24]:
+            yield f"record {row[4]!r} (number {row[0]}) does not match its checksum"
+
+
+def _damaged_entries(connection: sqlite3.Connection, namespace: int) -> Iterator[str]:
+    for row in connection.execute(
+        f"SELECT {ENTRY_COLUMNS} FROM entries WHERE namespace = ? AND NOT deleted", (namespace,)
+    ):
+        if checksum(row[1:11]) != row[11]:
+            yield f"entry {row[3]!r} does not match its checksum"
+
+
+def _damaged_blobs(connection: sqlite3.Connection, namespace: int) -> list[str]:
+    return [
+        f"blob {key!r} does not match its checksum"
+        for key, data, stored in connection.execute(
+            "SELECT key, data, checksum FROM blobs WHERE namespace = ? AND key IS NOT NULL", (namespace,)
+        )
+        if zlib.crc32(data) != stored
+    ]
+
+
+def _sequence(connection: sqlite3.Connection) -> list[str]:
+    seq = last_number(connection)
+    found: list[str] = []
+    for table, column in _SEQUENCES:
+        (highest,) = connection.execute(f"SELECT max({column}) FROM {table}").fetchone()
+        if highest is not None and highest > seq:
+            found.append(f"{table} holds number {highest}, above the sequence's {seq}")
+    return found
+
+
+def _dangling(connection: sqlite3.Connection) -> Iterator[tuple[str, int]]:
+    for table in _POINTING:
+        (count,) = connection.execute(f"SELECT count(*) FROM {table} WHERE {_TO_NOTHING}").fetchone()
+        if count:
+            yield table, count
+
+
+def _remove_dangling(engine: Engine, tables: list[str]) -> None:
+    if tables:
+        with engine.write() as connection:
+            for table in tables:
+                emptied = EMPTY_VECTORS if table == "vectors" else f"DELETE FROM {table} WHERE "
+                connection.execute(emptied + _TO_NOTHING)
+
+
+def _projections(
+    connection: sqlite3.Connection, namespace: int, path: Path | None, store_id: str
+) -> Iterator[tuple[str, str]]:
+    folder = index_folder(path)
+    if folder is None:
+        return
+    space = active_space(connection, namespace)
+    for kind in (TEXT, VECTORS):
+        row = connection.execute(
+            "SELECT watermark FROM projections WHERE namespace = ? AND kind = ?", (namespace, kind)
+        ).fetchone()
+        if row is None:
+            continue
+        if kind == TEXT:
+            query = "SELECT seq FROM records WHERE namespace = ? AND seq <= ? AND version > 0 ORDER BY seq"
+            values: tuple[int, ...] = (namespace, row[0])
+        else:
+            if space is None:
+                continue
+            query = "SELECT record FROM vectors WHERE namespace = ? AND space = ? AND seq <= ? "
+            query += "AND record IS NOT NULL ORDER BY record"
+            values = (namespace, space[0], row[0])
+        expected = np.array([found[0] for found in connection.execute(query, values)], dtype=np.int64)
+        files = [
+            found[0]
+            for found in connection.execute(
+                "SELECT file FROM segments WHERE namespace = ? AND kind = ?", (namespace, kind)
+            )
+        ]
+        reason = _segment_problem(kind, folder, files, expected, store_id)
+        if reason:
+            yield kind, reason
+
+
+def _segment_problem(kind: str, folder: Path, files: list[str], expected: object, store_id: str) -> str:
+    keys = []
+    for name in files:
+        try:
+            segment = open_index(kind, folder / name)
+        except DamagedSegment as error:
+            return str(error)
+        damaged = segment.damaged_arrays()
+        if damaged:
+            return f"{name}: damaged {', '.join(damaged)}"
+        if segment.header.get("store") != store_id:
+            return f"{name} belongs to another store"
+        keys.append(segment.arrays["keys"])
+    found = np.sort(np.concatenate(keys)) if keys else np.empty(0, dtype=np.int64)
+    return "" if np.array_equal(found, np.asarray(expected)) else "it does not cover the records it should"

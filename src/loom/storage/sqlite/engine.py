@@ -1,0 +1,624 @@
+"""One SQLite file in one process: its connections, its transactions and its life.
+
+All handles of a process on one file share one engine, found by inode. One connection writes, a few read;
+a child after fork drops what it inherited and opens its own. The file is never opened other than through
+SQLite: closing any other descriptor on it would drop SQLite's locks, and with them acknowledged writes.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from loom.errors import (
+    Closed,
+    CorruptStore,
+    InvalidInput,
+    LoomError,
+    NotAStore,
+    ReadOnly,
+    SettingsConflict,
+    StoreBusy,
+    StoreError,
+    StoreFull,
+    StoreUnavailable,
+    UnsupportedStore,
+)
+from loom.protocol import new_id, utc_now
+from loom.storage.sqlite import schema
+from loom.storage.sqlite.archive import Reader
+from loom.storage.sqlite.counting import Counts
+
+__all__ = ["Clock", "Engine", "from_micros", "to_micros", "translate"]
+
+Clock = Callable[[], datetime]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_OLDEST_SQLITE = (3, 37, 0)  # RETURNING, and quick WAL recovery
+_NETWORK_FILE_SYSTEMS = frozenset(
+    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "glusterfs", "lustre", "fuse.sshfs", "davfs"}
+)
+
+# How long a fork waits for the transactions of other threads to end.
+_FORK_WAIT_S = 10.0
+
+_registry: dict[tuple[int, int], Engine] = {}
+_registry_lock = threading.Lock()
+_living: weakref.WeakSet[Engine] = weakref.WeakSet()
+_inherited: list[object] = []  # connections of a parent process: kept, so that nothing closes them here
+
+
+def to_micros(moment: datetime) -> int:
+    """Microseconds since 1970; refuses a datetime without a time zone."""
+    if moment.tzinfo is None:
+        raise InvalidInput(
+            f"{moment.isoformat()} has no time zone; pass an aware datetime, e.g. datetime.now(timezone.utc)"
+        )
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def from_micros(micros: int) -> datetime:
+    return _EPOCH + timedelta(0, 0, micros)
+
+
+class Engine:
+    """Connections to one database. `acquire` opens or joins it, `release` lets go."""
+
+    def __init__(
+        self,
+        path: Path | None,
+        *,
+        read_only: bool = False,
+        durability: str = "commit",
+        busy_timeout_s: float = 30.0,
+        max_bytes: int | None = None,
+        clock: Clock = utc_now,
+    ) -> None:
+        self.path = path
+        self.read_only = read_only
+        self.clock = clock
+        self._durability = durability
+        self._busy_timeout_s = busy_timeout_s
+        self._max_bytes = max_bytes
+        self._immutable = False
+        self._references = 0
+        self._closed = False
+        self._key: tuple[int, int] | None = None
+        self._writer: sqlite3.Connection | None = None
+        self._idle: list[sqlite3.Connection] = []
+        self._write_lock = threading.RLock()
+        self._lent = _Lent()
+        self._write_lock_held_for_fork = False
+        self._quiet_at_fork = False
+        self._severed = False
+        self.archive = Reader()
+        self.counts = Counts()
+        self.store_id = self._open()
+        _living.add(self)
+
+    # -- opening and closing ---------------------------------------------------------------------
+
+    @classmethod
+    def acquire(cls, path: str | Path | None, *, read_only: bool = False, **options: Any) -> Engine:
+        """Open a file, or join the engine that this process already has on it."""
+        if path is None or str(path) == ":memory:":
+            if read_only:
+                raise InvalidInput("a store in memory cannot be opened read-only: there is nothing to read")
+            engine = cls(None, **options)
+            engine._references = 1
+            return engine
+        location = Path(os.path.realpath(Path(path).expanduser()))
+        _check_location(location, read_only)
+        with _registry_lock:
+            known = _registry.get(_inode(location)) if location.exists() else None
+            if known is not None and known.read_only == read_only:
+                if options.get("durability", known._durability) != known._durability:
+                    raise SettingsConflict(
+                        f"{location} is already open in this process with durability={known._durability!r}; "
+                        "open it with the same one"
+                    )
+                known._references += 1
+                return known
+            engine = cls(location, read_only=read_only, **options)
+            engine._references = 1
+            if not read_only or known is None:
+                engine._key = _inode(location)
+                _registry[engine._key] = engine
+            return engine
+
+    def release(self) -> bool:
+        """Let go of the engine; True where this was the last handle and everything is closed."""
+        with _registry_lock:
+            self._references -= 1
+            if self._references > 0:
+                return False
+            if self._key is not None and _registry.get(self._key) is self:
+                del _registry[self._key]
+        with self._write_lock:
+            self._closed = True
+            for connection in [*self._idle, self._writer]:
+                if connection is not None:
+                    connection.close()
+            self._idle.clear()
+            self._writer = None
+        return True
+
+    @property
+    def last_reference(self) -> bool:
+        return self._references <= 1
+
+    def _open(self) -> str:
+        if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
+            raise UnsupportedStore(
+                f"SQLite {sqlite3.sqlite_version} is too old; loom needs "
+                f"{'.'.join(map(str, _OLDEST_SQLITE))} or later"
+            )
+        with self._translated():
+            connection = self._connect(writer=not self.read_only)
+            try:
+                return self._prepare(connection)
+            finally:
+                if self.path is None:
+                    self._writer = connection
+                else:
+                    connection.close()
+
+    def _prepare(self, connection: sqlite3.Connection) -> str:
+        application = int(connection.execute("PRAGMA application_id").fetchone()[0])
+        tables = int(connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0])
+        if tables and application != schema.APPLICATION_ID:
+            raise NotAStore(
+                f"{self.path} is an SQLite database of another program; it was left untouched. "
+                "Choose another path for the memory."
+            )
+        version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+        schema.check_known(version)
+        if self.read_only:
+            if not tables:
+                raise NotAStore(f"{self.path} is empty: there is nothing to read. Open it for writing first.")
+            if version < schema.current_version():
+                raise UnsupportedStore(
+                    f"{self.path} has format {version} and needs an upgrade to "
+                    f"{schema.current_version()}: open it once for writing"
+                )
+        if version != schema.current_version():
+            if self.path is not None:
+                connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                schema.upgrade(connection)
+                connection.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
+                now = to_micros(self.clock())
+                connection.execute(
+                    "INSERT OR IGNORE INTO store (one, id, created_at, seq, committed_at) VALUES (1, ?, ?, 0, ?)",
+                    (new_id(), now, now),
+                )
+                connection.execute("COMMIT")
+            except BaseException:
+                connection.execute("ROLLBACK")
+                raise
+        row = connection.execute("SELECT id FROM store").fetchone()
+        if row is None:
+            raise CorruptStore(f"{self.path} has lost its identity row; restore it from a backup")
+        return str(row[0])
+
+    def _connect(self, writer: bool) -> sqlite3.Connection:
+        if self.path is None:
+            target = ":memory:"
+        elif self.read_only:
+            target = f"file:{quote(str(self.path))}?" + ("immutable=1" if self._immutable else "mode=ro")
+        else:
+            target = f"file:{quote(str(self.path))}?mode=rwc"
+        connection = sqlite3.connect(
+            target,
+            uri=self.path is not None,
+            isolation_level=None,
+            check_same_thread=False,
+            timeout=self._busy_timeout_s,
+            cached_statements=256,
+        )
+        try:
+            self._configure(connection, writer)
+        except sqlite3.OperationalError as error:
+            connection.close()
+            if self._may_be_immutable(error):
+                self._immutable = True
+                return self._connect(writer)
+            raise
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _configure(self, connection: sqlite3.Connection, writer: bool) -> None:
+        self.archive.serve(connection)
+        self.counts.serve(connection)
+        execute = connection.execute
+        execute("PRAGMA temp_store = MEMORY")
+        execute("PRAGMA cache_size = -8192")
+        if writer and self.path is not None:
+            if execute("PRAGMA journal_mode").fetchone()[0] != "wal" and _is_ours_or_empty(connection):
+                execute("PRAGMA journal_mode = WAL")
+            execute(f"PRAGMA synchronous = {'FULL' if self._durability == 'fsync' else 'NORMAL'}")
+        if writer:
+            execute("PRAGMA secure_delete = ON")
+            # The worker folds the log long before; this is for a process whose worker cannot keep up.
+            execute("PRAGMA wal_autocheckpoint = 4000")
+            if self._max_bytes is not None:
+                page = int(execute("PRAGMA page_size").fetchone()[0])
+                execute(f"PRAGMA max_page_count = {max(1, self._max_bytes // page)}")
+        else:
+            execute("PRAGMA query_only = ON")
+            execute("SELECT count(*) FROM sqlite_schema").fetchone()
+
+    def _may_be_immutable(self, error: sqlite3.OperationalError) -> bool:
+        """A folder that cannot be written has no place for the -shm file; without a WAL none is needed."""
+        if not self.read_only or self._immutable or self.path is None:
+            return False
+        wal = self.path.with_name(self.path.name + "-wal")
+        return _code(error) == sqlite3.SQLITE_CANTOPEN and not (wal.exists() and wal.stat().st_size)
+
+    # -- transactions ----------------------------------------------------------------------------
+
+    @contextmanager
+    def read(self) -> Iterator[sqlite3.Connection]:
+        """A connection on one unchanging snapshot of the database."""
+        if self.path is None:
+            with self._write_lock, self._translated():
+                yield self._writing_connection()
+            return
+        with self._lent:
+            connection = self._reader()
+            try:
+                with self._translated():
+                    connection.execute("BEGIN")
+                    yield connection
+            finally:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                if self._closed:
+                    connection.close()
+                else:
+                    self._idle.append(connection)
+
+    def write(self) -> _Writing:
+        """The writing connection inside BEGIN IMMEDIATE; commits at the end, or rolls everything back."""
+        if self.read_only:
+            raise ReadOnly(f"{self.path} was opened read-only; open it without read_only=True to write")
+        return _Writing(self)
+
+    @contextmanager
+    def maintenance(self) -> Iterator[sqlite3.Connection]:
+        """The writing connection outside a transaction: checkpoints, VACUUM, backup."""
+        if self.read_only:
+            raise ReadOnly(f"{self.path} was opened read-only; open it without read_only=True")
+        with self._write_lock, self._translated():
+            yield self._writing_connection()
+
+    def fold_wal(self) -> None:
+        """Copy what the log holds into the file, as far as readers allow, without waiting for anybody."""
+        if self.path is not None:
+            with self.private_connection() as connection:
+                connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+
+    def truncate_wal(self) -> bool:
+        """Fold the WAL into the file and cut it to nothing; False while a reader still needs it."""
+        if self.path is None:
+            return True
+        with self.maintenance() as connection:
+            connection.execute("PRAGMA busy_timeout = 200")
+            try:
+                busy, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            finally:
+                connection.execute(f"PRAGMA busy_timeout = {int(self._busy_timeout_s * 1000)}")
+            return not busy
+
+    @contextmanager
+    def private_connection(self) -> Iterator[sqlite3.Connection]:
+        """A new reading connection for one long job, outside a transaction."""
+        with self._lent:
+            with self._translated():
+                connection = self._connect(writer=False)
+            try:
+                yield connection
+            finally:
+                connection.close()
+
+    def _reader(self) -> sqlite3.Connection:
+        self._check_usable()
+        try:
+            return self._idle.pop()
+        except IndexError:
+            with self._translated():
+                return self._connect(writer=False)
+
+    def _writing_connection(self) -> sqlite3.Connection:
+        self._check_usable()
+        if self._writer is None:
+            self._writer = self._connect(writer=True)
+        return self._writer
+
+    def _check_usable(self) -> None:
+        if self._closed:
+            raise Closed("the memory is closed; open it again to use it")
+        if self._severed:
+            raise StoreUnavailable(
+                f"this process was forked while {self.path} was in the middle of a transaction and cannot use it; "
+                "fork outside a transaction, or start the child with the 'spawn' method"
+            )
+
+    # -- fork --------------------------------------------------------------------------------------
+
+    def _before_fork(self) -> None:
+        """Close every connection: SQLite's own table of locks is copied by fork, the locks are not.
+
+        A connection opened in the child would take the parent's locks for its own, ask the kernel for none,
+        and lose acknowledged writes when the parent folds the log away (measured: 49 of 49).
+        """
+        deadline = time.monotonic() + _FORK_WAIT_S
+        held = self._write_lock.acquire(timeout=_FORK_WAIT_S)
+        self._write_lock_held_for_fork = held
+        if self.path is None:
+            return
+        inside = self._writer is not None and self._writer.in_transaction
+        if not held or inside or not self._lent.pause(deadline):
+            return  # in the middle of something that cannot be interrupted: the child must not use the file
+        for connection in [*self._idle, self._writer]:
+            if connection is not None:
+                connection.close()
+        self._idle.clear()
+        self._writer = None
+        self._quiet_at_fork = True
+
+    def _after_fork_in_parent(self) -> None:
+        self._quiet_at_fork = False
+        self._lent.go_on()
+        if self._write_lock_held_for_fork:
+            self._write_lock.release()
+
+    def _after_fork_in_child(self) -> None:
+        self._write_lock = threading.RLock()
+        self._lent = _Lent()
+        if self.path is not None and not self._quiet_at_fork:
+            _inherited.extend([self._writer, *self._idle])
+            self._writer, self._idle = None, []
+            self._severed = True
+        self._quiet_at_fork = False
+
+    def _translated(self) -> _Translating:
+        return _Translating(self.path)
+
+
+class _Lent:
+    """Counts the connections that are in use for reading; `pause` waits until there are none."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._own = threading.local()
+        self._count = 0
+        self._paused = False
+
+    def __enter__(self) -> None:
+        depth = getattr(self._own, "depth", 0)
+        with self._changed:
+            if self._paused and not depth:
+                self._changed.wait_for(lambda: not self._paused)
+            self._count += 1
+        self._own.depth = depth + 1
+
+    def __exit__(self, *_: object) -> None:
+        self._own.depth -= 1
+        with self._changed:
+            self._count -= 1
+            if self._paused:
+                self._changed.notify_all()
+
+    def pause(self, deadline: float) -> bool:
+        """Let nobody begin any more; whether all were done by the deadline."""
+        with self._changed:
+            self._paused = True
+            return self._changed.wait_for(lambda: self._count == 0, max(0.0, deadline - time.monotonic()))
+
+    def go_on(self) -> None:
+        with self._changed:
+            self._paused = False
+            self._changed.notify_all()
+
+
+class _Translating:
+    """SQLite's errors leave as ours."""
+
+    __slots__ = ("_path",)
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is not None:
+            ours = translate(error, self._path)
+            if ours is not None:
+                raise ours from error
+
+
+class _Writing:
+    """One write transaction. (A class, not a generator: every write passes here, and it costs a third.)"""
+
+    __slots__ = ("_connection", "_engine")
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def __enter__(self) -> sqlite3.Connection:
+        engine = self._engine
+        engine._write_lock.acquire()
+        try:
+            self._connection = engine._writing_connection()
+            if self._connection.in_transaction:
+                raise InvalidInput("a transaction is already open in this thread; finish it first")
+            self._connection.execute("BEGIN IMMEDIATE")
+        except BaseException as error:
+            engine._write_lock.release()
+            ours = translate(error, engine.path)
+            if ours is not None:
+                raise ours from error
+            raise
+        return self._connection
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        try:
+            if error is None:
+                try:
+                    self._connection.execute("COMMIT")
+                    return
+                except sqlite3.Error as failure:
+                    error = failure
+            self._engine.counts.forget()
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+        finally:
+            self._engine._write_lock.release()
+        ours = translate(error, self._engine.path)
+        if ours is not None:
+            raise ours from error
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, UnicodeEncodeError):
+        return f"it holds a lone surrogate at position {error.start}, which is not valid text"
+    return "a number is larger than 64 bits"
+
+
+def _code(error: sqlite3.Error) -> int:
+    return (getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
+
+
+def translate(error: BaseException, path: Path | None) -> LoomError | None:
+    """The error of ours that stands for one of SQLite's; None for any other."""
+    if isinstance(error, UnicodeDecodeError):  # SQLite's own message quotes what it could not read
+        return CorruptStore(f"{path} is damaged: it holds text that is not valid. Restore a backup.")
+    if isinstance(error, OverflowError | UnicodeEncodeError):
+        return InvalidInput(f"a value cannot be stored: {_reason(error)}")
+    if not isinstance(error, sqlite3.Error):
+        return None
+    code = _code(error)
+    place = str(path) if path is not None else "the store in memory"
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return StoreBusy(
+            f"another writer held {place} for longer than busy_timeout_s; nothing was written. Try again."
+        )
+    if code == sqlite3.SQLITE_FULL:
+        return StoreFull(f"no room left for {place}; nothing was written. Free some space and try again.")
+    if code == sqlite3.SQLITE_NOTADB:
+        return NotAStore(f"{place} is not a loom memory (not an SQLite database); it was left untouched.")
+    if code == sqlite3.SQLITE_CORRUPT:
+        return CorruptStore(
+            f"{place} is damaged ({error}). Copy it aside and restore a backup; "
+            "`loom check` lists what can still be read."
+        )
+    if code == sqlite3.SQLITE_READONLY:
+        return StoreUnavailable(f"{place} may not be written ({error}); open it with read_only=True to read it")
+    if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
+        return StoreUnavailable(f"{place} cannot be opened ({error}); check that its folder may be written")
+    if code == sqlite3.SQLITE_TOOBIG:
+        return InvalidInput(f"a value is larger than {place} can hold")
+    if code == sqlite3.SQLITE_ERROR and "user-defined function" in str(error):  # ours answer, or have no counter
+        return StoreUnavailable(
+            f"{place} holds records whose tokens are not counted yet, and was opened without a counter. Open it as a "
+            "memory, with loom.open(), or give the store one with count_with()"
+        )
+    return StoreError(f"{place}: {error}")
+
+
+def _is_ours_or_empty(connection: sqlite3.Connection) -> bool:
+    """Never touch the journal mode of another program's database."""
+    application = connection.execute("PRAGMA application_id").fetchone()[0]
+    empty = not connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
+    return application == schema.APPLICATION_ID or empty
+
+
+def _inode(path: Path) -> tuple[int, int]:
+    status = os.stat(path)
+    return status.st_dev, status.st_ino
+
+
+def _check_location(path: Path, read_only: bool) -> None:
+    if path.is_dir():
+        raise StoreUnavailable(f"{path} is a folder; name a file in it, e.g. {path / 'agent.loom'}")
+    if not path.parent.is_dir():
+        raise StoreUnavailable(f"the folder {path.parent} does not exist; create it first")
+    if read_only and not path.exists():
+        raise StoreUnavailable(f"{path} does not exist: there is nothing to read")
+    status = os.stat(path) if path.exists() else None
+    if status is not None and status.st_size == 1:
+        raise NotAStore(f"{path} is not a loom memory; it was left untouched")  # SQLite would take it for empty
+    if status is not None and status.st_nlink > 1:
+        raise UnsupportedStore(
+            f"{path} has other names (hard links), and SQLite would keep a separate log for each, losing writes; "
+            "remove the other names, or copy the file"
+        )
+    system = _file_system(path.parent)
+    if system in _NETWORK_FILE_SYSTEMS:
+        raise UnsupportedStore(
+            f"{path} is on a network file system ({system}), where SQLite's locks are not reliable and "
+            "writes can be lost; keep the memory on a local disk"
+        )
+
+
+def _file_system(folder: Path) -> str:
+    """The type of file system a folder is on, where the machine tells (Linux); else an empty string."""
+    try:
+        mounts = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    target = os.path.realpath(folder)
+    best = ("", "")
+    for line in mounts.splitlines():
+        parts = line.split(" ")
+        if len(parts) < 3:
+            continue
+        mount = parts[1].encode().decode("unicode_escape", errors="replace")
+        inside = target == mount or target.startswith(mount.rstrip("/") + "/")
+        if inside and len(mount) >= len(best[0]):
+            best = (mount, parts[2])
+    return best[1]
+
+
+_forking: list[Engine] = []
+
+
+def _before_fork() -> None:
+    _registry_lock.acquire()
+    _forking[:] = [engine for engine in list(_living) if not engine._closed]
+    for engine in _forking:
+        engine._before_fork()
+
+
+def _after_fork_in_parent() -> None:
+    for engine in _forking:
+        engine._after_fork_in_parent()
+    _forking.clear()
+    _registry_lock.release()
+
+
+def _after_fork_in_child() -> None:
+    global _registry_lock
+    _registry_lock = threading.Lock()
+    for engine in _forking:
+        engine._after_fork_in_child()
+    _forking.clear()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

@@ -1,0 +1,186 @@
+"""A `Filter` as SQL over `records r`."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from loom.errors import InvalidInput
+from loom.storage.contract import HEARD, Filter
+from loom.storage.sqlite.engine import to_micros
+from loom.storage.sqlite.residency import tier_condition
+from loom.storage.sqlite.rows import id_hash
+
+__all__ = ["admitted", "conditions", "kept_out"]
+
+_COLUMNS = {
+    "session_id": "r.session",
+    "kind": "r.kind",
+    "role": "r.role",
+    "name": "r.name",
+    "trust": "r.trust",
+    "subject": "r.subject",
+    "flow": "r.flow",
+    "layer": "r.layer",
+}
+
+
+def conditions(wanted: Filter, namespace: int, connection: sqlite3.Connection) -> tuple[str, list[Any]]:
+    """The WHERE clause (without the word) and its values, for use on the state that the connection reads."""
+    clauses = ["r.namespace = ?", "r.version > 0"]
+    values: list[Any] = [namespace]
+
+    def names(choice: str | Collection[str], field: str) -> list[str]:
+        chosen = [choice] if isinstance(choice, str) else list(choice) if isinstance(choice, Collection) else [choice]
+        for value in chosen:
+            if not isinstance(value, str):
+                raise InvalidInput(f"a filter on {field} takes a text or several, not {value!r}")
+        return chosen
+
+    def one_of(column: str, choices: list[str] | list[int]) -> str:
+        """However many there are, they are one value: SQLite limits how many it takes."""
+        if len(choices) == 1:
+            values.append(choices[0])
+            return f"{column} = ?"
+        values.append(json.dumps(choices))
+        return f"{column} IN (SELECT value FROM json_each(?))"
+
+    def hashed(column: str, choices: list[str]) -> str:
+        """The same names again as hashes, because that is what the indexes know."""
+        return one_of(column, [id_hash(namespace, name) for name in choices])
+
+    for field, column in _COLUMNS.items():
+        choice = getattr(wanted, field)
+        if choice is not None:
+            clauses.append(one_of(column, names(choice, field)))
+    if wanted.node is not None:
+        nodes = json.dumps(names(wanted.node, "node"))
+        clauses.append(
+            "(r.node IN (SELECT value FROM json_each(?)) OR r.seq IN (SELECT p.record FROM residents p "
+            # Not `r.namespace`: the list would be made again for every record that is looked at.
+            f"WHERE p.namespace = {namespace:d} AND p.node IN (SELECT value FROM json_each(?)) AND p.tier = ?))"
+        )
+        values.extend([nodes, nodes, HEARD])
+    if wanted.session_id is not None:
+        clauses.append(hashed("r.session_hash", names(wanted.session_id, "session_id")))
+    if wanted.ids is not None:
+        clauses.append(hashed("r.id_hash", names(wanted.ids, "ids")))
+        clauses.append(one_of("r.id", names(wanted.ids, "ids")))
+    if wanted.tier is not None:
+        whose = None if wanted.node is None else names(wanted.node, "node")
+        clause, own = tier_condition(connection, namespace, names(wanted.tier, "tier"), whose)
+        clauses.append(clause)
+        values.extend(own)
+    if wanted.min_importance is not None:
+        if not isinstance(wanted.min_importance, int | float):
+            raise InvalidInput(f"min_importance is a number from 0 to 1, not {wanted.min_importance!r}")
+        clauses.append("r.importance >= ?")
+        values.append(wanted.min_importance)
+    if wanted.since is not None:
+        clauses.append("r.created_at >= ?")
+        values.append(_moment(wanted.since, "since"))
+    if wanted.until is not None:
+        clauses.append("r.created_at < ?")
+        values.append(_moment(wanted.until, "until"))
+    if wanted.pinned is not None:
+        inside = "EXISTS" if wanted.pinned else "NOT EXISTS"
+        clauses.append(f"{inside} (SELECT 1 FROM pins p WHERE p.id_hash = r.id_hash)")
+    if wanted.derived is not None:
+        inside = "EXISTS" if wanted.derived else "NOT EXISTS"
+        clauses.append(f"{inside} (SELECT 1 FROM derivations d WHERE d.record = r.seq)")
+    for flag in ("pinned", "derived", "history"):
+        if not isinstance(getattr(wanted, flag), bool | None):
+            raise InvalidInput(f"{flag} is True or False, not {getattr(wanted, flag)!r}")
+    if not isinstance(wanted.where, Mapping | None):
+        raise InvalidInput(f"where is a mapping of metadata names to values, not {type(wanted.where).__name__}")
+    for key, value in (wanted.where or {}).items():
+        clauses.append(_metadata(key, value, values))
+    _validity(wanted, clauses, values)
+    return " AND ".join(clauses), values
+
+
+def admitted(connection: sqlite3.Connection, keys: Sequence[int], where: str, values: list[Any]) -> set[int]:
+    """Which of these records the conditions of a filter admit."""
+    kept: set[int] = set()
+    for start in range(0, len(keys), 500):
+        part = keys[start : start + 500]
+        marks = ", ".join("?" * len(part))
+        kept.update(
+            row[0]
+            for row in connection.execute(
+                f"SELECT r.seq FROM records r WHERE r.seq IN ({marks}) AND {where}", (*part, *values)
+            )
+        )
+    return kept
+
+
+def kept_out(connection: sqlite3.Connection, keys: Sequence[int], derived: bool) -> set[int]:
+    """Which of these have a newer version, or are derived: all that a filter that narrows nothing keeps out."""
+    query = "SELECT s.record FROM json_each(?1) j CROSS JOIN supersessions s ON s.record = j.value"
+    if derived:
+        query += " UNION ALL SELECT d.record FROM json_each(?1) j CROSS JOIN derivations d ON d.record = j.value"
+    return {row[0] for row in connection.execute(query, (str([*keys]),))}
+
+
+def _moment(moment: datetime, field: str) -> int:
+    if not isinstance(moment, datetime):
+        raise InvalidInput(f"{field} is a datetime with a time zone, not {moment!r}")
+    return to_micros(moment)
+
+
+def _validity(wanted: Filter, clauses: list[str], values: list[Any]) -> None:
+    """What was current: now, or as of one moment, as known at another."""
+    superseded = "SELECT 1 FROM supersessions s WHERE s.record = r.seq"
+    until: list[Any] = []
+    if wanted.as_of is not None:
+        clauses.append("r.created_at <= ?")
+        values.append(_moment(wanted.as_of, "as_of"))
+        superseded += " AND s.at <= ?"
+        until.append(_moment(wanted.as_of, "as_of"))
+    if wanted.known_at is not None:
+        clauses.append("r.committed_at <= ?")
+        values.append(_moment(wanted.known_at, "known_at"))
+        superseded += " AND s.committed_at <= ?"
+        until.append(_moment(wanted.known_at, "known_at"))
+    if not wanted.history:
+        clauses.append(f"NOT EXISTS ({superseded})")
+        values.extend(until)
+
+
+def _metadata(key: str, value: Any, values: list[Any]) -> str:
+    """One comparison with a top-level metadata key; a stored list matches where it holds the value."""
+    if not isinstance(key, str):
+        raise InvalidInput(f"a metadata key is text, not {key!r}")
+    choices = list(value) if isinstance(value, list | tuple | set | frozenset) else [value]
+    tests: list[str] = []
+    values.append(key)
+    own: list[Any] = []
+    for choice in choices:
+        if choice is None or isinstance(choice, bool):
+            kind = "null" if choice is None else "true" if choice else "false"
+            tests.append(f"m.type = '{kind}'")
+            tests.append(
+                f"(m.type = 'array' AND EXISTS (SELECT 1 FROM json_each(m.value) x WHERE x.type = '{kind}'))"
+            )
+        elif isinstance(choice, str | int | float):
+            # Text is never equal to a number here, as in JSON.
+            kinds = "('text')" if isinstance(choice, str) else "('integer', 'real')"
+            tests.append(f"(m.type IN {kinds} AND m.value = ?)")
+            tests.append(
+                f"(m.type = 'array' AND EXISTS (SELECT 1 FROM json_each(m.value) x "
+                f"WHERE x.type IN {kinds} AND x.value = ?))"
+            )
+            own += [choice, choice]
+        else:
+            raise InvalidInput(
+                f"where[{key!r}] compares with text, numbers, booleans, None or a list of them, "
+                f"not {type(choice).__name__}"
+            )
+    values.extend(own)
+    return (
+        "EXISTS (SELECT 1 FROM json_each(coalesce(r.metadata, '{}')) m WHERE m.key = ? "
+        f"AND ({' OR '.join(tests) or '0'}))"
+    )

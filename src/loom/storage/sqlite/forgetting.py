@@ -1,0 +1,274 @@
+"""Forgetting for good: which rows go, and how the last copies are cleaned away.
+
+Rows go in one transaction, after which no reader finds them; a durable job remembers that copies remain.
+Then every segment that holds one of the records is rewritten, and the WAL is folded into the file and cut
+to nothing. SQLite overwrites freed space itself (secure_delete). A kill in between costs nothing: the job
+is taken up again by the next process that writes.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from loom.errors import ForgetPending
+from loom.storage.contract import ForgetReceipt, Retention
+from loom.storage.sqlite.archive import Reader, Removal
+from loom.storage.sqlite.engine import Engine, to_micros
+from loom.storage.sqlite.projections import SCRUB, TEXT, VECTORS, Projector, StaleProjection
+from loom.storage.sqlite.residency import TierBooks
+from loom.storage.sqlite.rows import id_hash
+from loom.storage.sqlite.transactions import DERIVE, EMPTY_VECTORS, RESTORE, SqliteTransaction
+from loom.storage.sqlite.worker import LeaseLost, Worker
+
+__all__ = ["expired", "remove", "resume", "retention", "scrub"]
+
+_CHUNK = 500
+_MICROS_PER_DAY = 86_400_000_000
+
+
+def remove(transaction: SqliteTransaction, archive: Reader, where: str, values: Sequence[Any]) -> ForgetReceipt:
+    """Empty the records a condition admits, with all versions and derivatives, and note what to scrub."""
+    connection, namespace = transaction.connection, transaction.namespace
+    chosen = [row[0] for row in connection.execute(f"SELECT DISTINCT r.id FROM records r WHERE {where}", values)]
+    if not chosen:
+        return ForgetReceipt(())
+    hashes = [id_hash(namespace, one) for one in chosen]
+    derived = _derived(connection, hashes)
+    hashes += derived
+    _keep_what_remains(transaction, hashes, derived)
+    seqs = [
+        row[0]
+        for part in _parts(hashes)
+        for row in connection.execute(f"SELECT seq FROM records WHERE id_hash IN ({_marks(part)})", part)
+    ]
+    books = TierBooks(connection, namespace)
+    Removal(connection, namespace, archive, transaction.next_seq).remove(seqs)
+    counts = {"records": len(seqs), "moves": 0, "vectors": 0, "accesses": 0, "jobs": 0}
+    for part in _parts(seqs):
+        marks = _marks(part)
+        counts["moves"] += connection.execute(f"DELETE FROM moves WHERE record IN ({marks})", part).rowcount
+        counts["vectors"] += connection.execute(f"{EMPTY_VECTORS} record IN ({marks})", part).rowcount
+        counts["accesses"] += connection.execute(
+            f"DELETE FROM accesses WHERE namespace = ? AND record IN ({marks})", (namespace, *part)
+        ).rowcount
+        counts["jobs"] += _remove_jobs(connection, namespace, part)
+        connection.execute(f"DELETE FROM supersessions WHERE record IN ({marks})", part)
+        freed = connection.execute(
+            f"DELETE FROM supersessions WHERE by IN ({marks}) RETURNING record", part
+        ).fetchall()
+        if freed:  # what a forgotten record had taken the place of is valid again
+            transaction.enqueue(RESTORE, data=[record for (record,) in freed])
+        connection.execute(f"DELETE FROM derivations WHERE record IN ({marks})", part)
+        connection.execute(f"{_EMPTY_RECORDS} WHERE seq IN ({marks})", part)
+        books.remove(part)
+    books.recount()
+    for part in _parts(hashes):
+        marks = _marks(part)
+        connection.execute(f"DELETE FROM pins WHERE id_hash IN ({marks})", part)
+        connection.execute(f"DELETE FROM edges WHERE source IN ({marks})", part)
+        connection.execute(f"DELETE FROM edges WHERE derived IN ({marks})", part)
+    tombstones = [(transaction.next_seq(), namespace, seq) for seq in seqs]
+    connection.executemany("INSERT INTO forgotten (seq, namespace, record) VALUES (?, ?, ?)", tombstones)
+    transaction.enqueue(SCRUB, data=[tombstones[0][0], tombstones[-1][0]])
+    return ForgetReceipt(tuple(chosen), derived=len(derived), **counts)
+
+
+def _keep_what_remains(transaction: SqliteTransaction, leaving: Sequence[int], derived: Sequence[int]) -> None:
+    """Let what else the derived records were made from be drawn from again, and have its places back."""
+    connection, gone = transaction.connection, set(leaving)
+    again: set[int] = set()
+    places: set[int] = set()
+    for one in derived:
+        rows = connection.execute(
+            "SELECT e.source, max(r.seq), EXISTS (SELECT 1 FROM records d JOIN derivations v ON v.record = d.seq "
+            "WHERE d.id_hash = e.derived AND v.replaces) "
+            "FROM edges e JOIN records r ON r.id_hash = e.source WHERE e.derived = ? GROUP BY e.source",
+            (one,),
+        )
+        for source, record, replaced in rows:
+            if source not in gone:
+                again.add(record)
+                if replaced:
+                    places.add(record)
+    if again:
+        transaction.enqueue(DERIVE, data=sorted(again))
+    if places:
+        transaction.enqueue(RESTORE, data=sorted(places))
+
+
+# Not DELETE: see `loom.storage.sqlite.schema` for what that would leave behind.
+_EMPTY_RECORDS = (
+    "UPDATE records SET id_hash = NULL, session_hash = NULL, id = '', version = 0, tier = NULL, kind = '', "
+    "node = '', session = NULL, role = NULL, name = NULL, trust = '', subject = '', flow = '', layer = '', "
+    "importance = 0, tokens = 0, window_tokens = NULL, counter = '', created_at = 0, committed_at = 0, checksum = 0, "
+    "metadata = NULL, data = NULL, content = '', block = NULL, archived_bytes = NULL"
+)
+
+
+def _remove_jobs(connection: sqlite3.Connection, namespace: int, seqs: list[Any]) -> int:
+    kinds = connection.execute(
+        "SELECT DISTINCT kind FROM jobs WHERE namespace = ? AND kind != ?", (namespace, SCRUB)
+    ).fetchall()
+    removed = 0
+    for (kind,) in kinds:
+        done = connection.execute(
+            f"DELETE FROM jobs WHERE namespace = ? AND kind = ? AND record IN ({_marks(seqs)})",
+            (namespace, kind, *seqs),
+        )
+        removed += done.rowcount
+    return removed
+
+
+def _derived(connection: sqlite3.Connection, hashes: Sequence[int]) -> list[int]:
+    """The hashes of all that was made from these ids, at any distance."""
+    known = set(hashes)
+    found: list[int] = []
+    frontier = list(hashes)
+    while frontier:
+        reached = {
+            row[0]
+            for part in _parts(frontier)
+            for row in connection.execute(f"SELECT derived FROM edges WHERE source IN ({_marks(part)})", part)
+        }
+        frontier = sorted(reached - known)
+        known.update(frontier)
+        found += frontier
+    return found
+
+
+def scrub(
+    engine: Engine,
+    namespace: int,
+    worker: Worker,
+    projector: Callable[[Callable[[sqlite3.Connection], None]], Projector],
+    deadline: float,
+) -> int:
+    """Clean away the last copies of what was removed; how many segments were rewritten.
+
+    Raises `ForgetPending` at the deadline; the job stays queued.
+    """
+    if engine.path is None:
+        while _move_blocks(engine, namespace):
+            pass
+        with engine.write() as connection:
+            connection.execute("DELETE FROM jobs WHERE namespace = ? AND kind = ?", (namespace, SCRUB))
+        return 0
+    rewritten = 0
+    while True:
+        try:
+            with worker.lease(wait_s=max(0.0, deadline - time.monotonic())) as fence:
+                if fence is None:
+                    raise ForgetPending(
+                        "forgotten, but another process is working on the index; its copies go when it is done",
+                        ("another process holds the background work",),
+                    )
+                rewritten += resume(engine, namespace, projector(fence), deadline)
+                return rewritten
+        except LeaseLost:
+            continue
+
+
+def resume(engine: Engine, namespace: int, projector: Projector, deadline: float = 0.0) -> int:
+    """Under the lease: finish every scrub that is queued; how many segments were rewritten."""
+    with engine.read() as connection:
+        jobs = connection.execute(
+            "SELECT record, seq, data FROM jobs WHERE namespace = ? AND kind = ?", (namespace, SCRUB)
+        ).fetchall()
+        records = {
+            row[0]
+            for job in jobs
+            for row in connection.execute(
+                "SELECT record FROM forgotten WHERE seq BETWEEN ? AND ? AND namespace = ?",
+                (*json.loads(job[2]), namespace),
+            )
+        }
+    if not jobs:
+        return 0
+    rewritten = 0
+    for kind in (TEXT, VECTORS):
+        rewritten += _remove_from_segments(projector, kind, records)
+    projector.sweep()
+    while _move_blocks(engine, namespace):
+        pass
+    engine.archive.clear()
+    while not engine.truncate_wal():
+        if time.monotonic() >= deadline:
+            raise ForgetPending(
+                "forgotten, but a reader still holds an older state of the file, so the write-ahead log "
+                "keeps its copy; it goes when that reader is done",
+                ("a reader of an older state",),
+            )
+        time.sleep(0.01)
+    with engine.write() as connection:
+        connection.executemany(
+            "DELETE FROM jobs WHERE namespace = ? AND kind = ? AND record = ? AND seq = ?",
+            [(namespace, SCRUB, job[0], job[1]) for job in jobs],
+        )
+    return rewritten
+
+
+def _move_blocks(engine: Engine, namespace: int) -> bool:
+    """Bring archive blocks over from dictionaries that must go, some at a time, so that writers get their turn."""
+    with engine.write() as connection:
+        transaction = SqliteTransaction(connection, namespace, to_micros(engine.clock()), lambda _: None)
+        moved = Removal(connection, namespace, engine.archive, transaction.next_seq).move_some()
+        transaction.finish()
+    return moved
+
+
+def _remove_from_segments(projector: Projector, kind: str, records: set[int]) -> int:
+    while True:
+        try:
+            return projector.remove(kind, records)
+        except StaleProjection:
+            continue  # another forget came in between: its records are gone too, look again
+
+
+def retention(connection: sqlite3.Connection, namespace: int) -> Retention | None:
+    """The stated retention rule of a namespace."""
+    row = connection.execute(
+        "SELECT value FROM settings WHERE namespace = ? AND node = '' AND key = 'retention'", (namespace,)
+    ).fetchone()
+    rule = None if row is None else json.loads(row[0])
+    return None if rule is None else Retention(**rule)
+
+
+def expired(connection: sqlite3.Connection, namespace: int, rule: Retention, now: int) -> list[str]:
+    """The ids that a rule no longer keeps; never a pinned one."""
+    current = (
+        "records r WHERE r.namespace = ? AND r.version > 0 AND NOT EXISTS "
+        "(SELECT 1 FROM supersessions s WHERE s.record = r.seq) "
+        "AND NOT EXISTS (SELECT 1 FROM pins p WHERE p.id_hash = r.id_hash) "
+        "AND NOT EXISTS (SELECT 1 FROM derivations d WHERE d.record = r.seq)"  # they go with their sources
+    )
+    found: dict[str, None] = {}
+    if rule.max_age_days is not None:
+        oldest = now - int(rule.max_age_days * _MICROS_PER_DAY)
+        for row in connection.execute(f"SELECT r.id FROM {current} AND r.created_at < ?", (namespace, oldest)):
+            found[row[0]] = None
+    if rule.max_records is not None:
+        for row in connection.execute(
+            f"SELECT r.id FROM {current} ORDER BY r.seq DESC LIMIT -1 OFFSET ?", (namespace, rule.max_records)
+        ):
+            found[row[0]] = None
+    if rule.max_bytes is not None:
+        for row in connection.execute(
+            "SELECT id FROM (SELECT r.id AS id, sum(coalesce(r.archived_bytes, length(CAST(r.content AS BLOB)))) "
+            f"OVER (ORDER BY r.seq DESC) AS total FROM {current}) WHERE total > ?",
+            (namespace, rule.max_bytes),
+        ):
+            found[row[0]] = None
+    return list(found)
+
+
+def _parts(items: Sequence[Any]) -> Iterator[list[Any]]:
+    for start in range(0, len(items), _CHUNK):
+        yield list(items[start : start + _CHUNK])
+
+
+def _marks(items: Sequence[Any]) -> str:
+    return ", ".join("?" * len(items))

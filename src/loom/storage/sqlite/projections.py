@@ -1,0 +1,661 @@
+"""The two indexes as projections of the records: what this process holds of them, and how they are built.
+
+Immutable segment files cover the sequence up to a watermark; everything above it, the tail, is held in
+memory and searched exactly. Which files count is written in the database, in the same transaction that
+moves the watermark, so a projection cannot disagree with the records beside it: a backup beside a newer
+index folder names its own files, and finds them whole or rebuilds. Files hold hashes and vectors, no text.
+"""
+
+from __future__ import annotations
+
+import errno
+import sqlite3
+import threading
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from loom.errors import StoreFull, StoreUnavailable, UnsupportedStore
+from loom.index import text_index, vector_index
+from loom.index.analysis import ANALYSIS_VERSION, index_terms
+from loom.index.doc_values import Particulars, packed
+from loom.index.segments import DamagedSegment, Segment, open_segment, write_segment
+from loom.protocol import new_id
+from loom.storage.sqlite.engine import Engine
+from loom.storage.sqlite.rows import INDEX_COLUMNS
+
+__all__ = [
+    "SCRUB",
+    "TEXT",
+    "VECTORS",
+    "NamespaceIndex",
+    "Projector",
+    "StaleProjection",
+    "TailLimit",
+    "choose_merge",
+    "count_up",
+    "index_folder",
+    "largest_segment",
+    "open_index",
+    "start_over",
+    "vector_basis",
+]
+
+TEXT = "text"
+VECTORS = "vectors"
+
+TEXT_BASIS = f"words-{ANALYSIS_VERSION}"
+SCRUB = "scrub"
+"""The kind of job that says that segments still hold records which were forgotten."""
+
+_LIVING = "FROM records r WHERE r.namespace = ? AND r.seq > ? AND r.version > 0 ORDER BY r.seq"
+_FOUND_BY = f"SELECT r.seq, {INDEX_COLUMNS} {_LIVING}"
+_INDEXED = (
+    f"SELECT r.seq, {INDEX_COLUMNS}, r.session_hash, r.importance, r.tokens, CAST(r.counter AS BLOB) "
+    f"{_LIVING} LIMIT ?"
+)
+
+# A segment does not grow past this, or past an eighth of all: forgetting one record rewrites one segment, in a second
+# or two, and the first answer of a process looks into each of them, of which there are then about sixteen at most.
+_LARGEST_SEGMENT = 131_072
+_LARGEST_SHARE = 8
+# Nor past this in any case: a merge holds the new segment in memory.
+_LARGEST_EVER = 1_048_576
+# Nor past a quarter of that while records come in: merging 100,000 takes a second or two, which their writer would
+# pay for.
+_WHILE_WRITING = 4
+# At rest a tail of this part of its limit is indexed: the first answer of every process has to read and analyse what
+# is left, at about 0.35 ms a record. A smaller part would make a segment of every few records.
+_REST_SHARE = 8
+# How many records were drawn from others is reckoned from so many of the newest of them.
+_NEWEST_DERIVED = 4_096
+# What is indexed at once, however long the tail has become: a large import makes large segments from the start.
+_LARGEST_CHUNK = 16_384
+
+Built = tuple[Mapping[str, Any], Mapping[str, npt.NDArray[Any]]]
+
+
+class StaleProjection(Exception):
+    """The segment files do not match the projection that names them."""
+
+    def __init__(self, kind: str, generation: int) -> None:
+        super().__init__(f"{kind} generation {generation}")
+        self.kind = kind
+        self.generation = generation
+
+
+@dataclass(frozen=True, slots=True)
+class TailLimit:
+    """How much may stand outside the segments: what every process has to hold in memory, and read to start."""
+
+    records: int = 2000
+    size_bytes: int = 4 * 1024 * 1024
+
+    @property
+    def at_rest(self) -> TailLimit:
+        """How much may when nobody wants anything."""
+        return TailLimit(-(-self.records // _REST_SHARE), -(-self.size_bytes // _REST_SHARE))
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """One row of `projections`: what the segments of a kind cover."""
+
+    generation: int = 0
+    basis: str = ""
+    watermark: int = 0
+
+
+def index_folder(path: Path | None) -> Path | None:
+    """The folder beside the file that holds the segments; None for a store in memory."""
+    return None if path is None else path.with_name(path.name + "-index")
+
+
+def vector_basis(space: int) -> str:
+    return f"space-{space}"
+
+
+class NamespaceIndex:
+    """What one process holds of the indexes of one namespace. Use under `lock`, after `refresh`."""
+
+    def __init__(self, engine: Engine, namespace: int) -> None:
+        self._engine = engine
+        self._namespace = namespace
+        self._folder = index_folder(engine.path)
+        self.lock = threading.RLock()
+        self._unusable: dict[str, int] = {}  # kind -> generation whose files a reader may not repair
+        self._seen = 0
+        self._forgotten_seen: int | None = None
+        self._states = {TEXT: _State(basis=TEXT_BASIS), VECTORS: _State()}
+        self._segments: dict[str, dict[str, Segment]] = {TEXT: {}, VECTORS: {}}
+        self.holds_forgotten = False
+        self.derived = 0
+        self._last_derived = 0
+        self._tail = text_index.TextTail()
+        self._tail_seen = 0
+        self.text = text_index.TextIndex([], self._tail)
+        self._space: int | None = None
+        self._vector_tail: vector_index.VectorTail | None = None
+        self._vectors_seen = 0
+        self.vectors: vector_index.VectorIndex | None = None
+
+    @property
+    def tail(self) -> tuple[int, int]:
+        """Beside which generation of segments how many records stand in this process alone."""
+        return self._states[TEXT].generation, len(self._tail)
+
+    def refresh(self, connection: sqlite3.Connection) -> None:
+        """Follow the database up to the connection's snapshot.
+
+        Raises `StaleProjection` where a segment file is missing or damaged.
+        """
+        seq = last_number(connection)
+        if seq <= self._seen and not self.holds_forgotten:
+            return
+        self._follow_text(connection)
+        self._follow_vectors(connection)
+        self.holds_forgotten = self._is_to_be_scrubbed(connection)
+        forgotten = self._newly_forgotten(connection)
+        if forgotten:
+            self._drop(forgotten)
+        if forgotten or self._forgotten_seen is None:  # a block may have been read before the first look
+            self._engine.archive.clear()
+        if forgotten or not self._last_derived:
+            self.derived, self._last_derived = self._reckon_derived(connection)
+        else:
+            self._count_derived(connection)
+        self._seen = self._forgotten_seen = seq
+
+    def _is_to_be_scrubbed(self, connection: sqlite3.Connection) -> bool:
+        """Whether something was forgotten that segments may hold still."""
+        query = "SELECT EXISTS (SELECT 1 FROM jobs WHERE namespace = ? AND kind = ?)"
+        return bool(connection.execute(query, (self._namespace, SCRUB)).fetchone()[0])
+
+    def _newly_forgotten(self, connection: sqlite3.Connection) -> list[int]:
+        """What was forgotten since the last look. Before the first one no tail holds anything."""
+        if self._forgotten_seen is None:
+            return []
+        rows = connection.execute(
+            "SELECT record FROM forgotten WHERE seq > ? AND namespace = ?", (self._forgotten_seen, self._namespace)
+        )
+        return [row[0] for row in rows]
+
+    def _reckon_derived(self, connection: sqlite3.Connection) -> tuple[int, int]:
+        """About how many records were drawn from others, and the last of them, by the newest.
+
+        To count them all would have the first answer read more the more there are.
+        """
+        newest, own, oldest, last = connection.execute(
+            "SELECT count(*), total(namespace = ?), min(record), max(record) "
+            "FROM (SELECT record, namespace FROM derivations ORDER BY record DESC LIMIT ?)",
+            (self._namespace, _NEWEST_DERIVED),
+        ).fetchone()
+        if newest < _NEWEST_DERIVED:
+            return int(own), last or 0
+        return max(1, round(own * last / (last - oldest + 1))), last
+
+    def _count_derived(self, connection: sqlite3.Connection) -> None:
+        """What is written is counted as it comes."""
+        more, last = connection.execute(
+            "SELECT count(*), max(record) FROM derivations WHERE record > ? AND namespace = ?",
+            (self._last_derived, self._namespace),
+        ).fetchone()
+        if more:
+            self.derived, self._last_derived = self.derived + more, last
+
+    def _follow_text(self, connection: sqlite3.Connection) -> None:
+        state = self._state(connection, TEXT)
+        if state.basis and state.basis != TEXT_BASIS:
+            raise UnsupportedStore(
+                "this store's index was rebuilt by another version of loom; restart this process with that one"
+            )
+        if state.generation != self._states[TEXT].generation:
+            segments = self._load(connection, TEXT, state)
+            if state.watermark < self._states[TEXT].watermark:  # started over: the tail must hold it all
+                self._tail = text_index.TextTail()
+                self._tail_seen = 0
+            tail_keys = self._tail.keys()
+            for key in [key for key in tail_keys if key <= state.watermark]:
+                self._tail.remove(key)
+            self.text = text_index.TextIndex(segments, self._tail)
+            self._states[TEXT] = state
+        unseen = (self._namespace, max(self._tail_seen, state.watermark))
+        for key, *columns in connection.execute(_FOUND_BY, unseen):
+            self._tail.add(key, index_terms(*columns))
+            self._tail_seen = key
+
+    def _follow_vectors(self, connection: sqlite3.Connection) -> None:
+        space = active_space(connection, self._namespace)
+        if space is None:
+            self._space, self._vector_tail, self.vectors = None, None, None
+            return
+        number, dimensions = space
+        if number != self._space or self._vector_tail is None:
+            self._space = number
+            self._vector_tail = vector_index.VectorTail(dimensions)
+            self._vectors_seen = 0
+            self._states[VECTORS] = _State()
+            self._segments[VECTORS] = {}
+            self.vectors = vector_index.VectorIndex(dimensions, [], self._vector_tail)
+        state = self._state(connection, VECTORS)
+        if state.generation != self._states[VECTORS].generation:
+            segments = self._load(connection, VECTORS, state)
+            self._vector_tail = vector_index.VectorTail(dimensions)
+            self._vectors_seen = state.watermark
+            self.vectors = vector_index.VectorIndex(dimensions, segments, self._vector_tail)
+            self._states[VECTORS] = state
+        rows = connection.execute(
+            "SELECT seq, record, data FROM vectors WHERE namespace = ? AND space = ? AND seq > ? "
+            "AND record IS NOT NULL ORDER BY seq",
+            (self._namespace, number, max(self._vectors_seen, state.watermark)),
+        ).fetchall()
+        if rows:
+            self._vector_tail.add(*_unpack(rows))
+            self._vectors_seen = rows[-1][0]
+
+    def _state(self, connection: sqlite3.Connection, kind: str) -> _State:
+        state = read_state(connection, self._namespace, kind)
+        if self._unusable.get(kind) == state.generation:
+            return replace(state, watermark=0)
+        return state
+
+    def rely_on_records(self, kind: str, generation: int) -> None:
+        """Do without this generation's files: for a reader that may not repair them. Slower, and still right."""
+        self._unusable[kind] = generation
+        self._states[kind] = replace(self._states[kind], generation=-1)  # so that it is looked at again
+        self._seen = 0
+
+    def _load(self, connection: sqlite3.Connection, kind: str, state: _State) -> list[Segment]:
+        if self._unusable.get(kind) == state.generation:
+            self._segments[kind] = {}
+            return []
+        wanted = [
+            row[0]
+            for row in connection.execute(
+                "SELECT file FROM segments WHERE namespace = ? AND kind = ? ORDER BY first, file",
+                (self._namespace, kind),
+            )
+        ]
+        known = self._segments[kind]
+        opened: dict[str, Segment] = {}
+        for name in wanted:
+            segment = known.get(name)
+            if segment is None:
+                if self._folder is None:
+                    raise StaleProjection(kind, state.generation)
+                try:
+                    segment = open_index(kind, self._folder / name)
+                except DamagedSegment as error:
+                    raise StaleProjection(kind, state.generation) from error
+                if segment.header.get("store") != self._engine.store_id:
+                    raise StaleProjection(kind, state.generation)
+            opened[name] = segment
+        self._segments[kind] = opened
+        return list(opened.values())
+
+    def _drop(self, records: Iterable[int]) -> None:
+        """Forgotten records leave the tails at once; their segments have been replaced by then, or will be."""
+        for record in records:
+            self._tail.remove(record)
+        if self._vector_tail is not None:
+            self._vector_tail.remove(list(records))
+
+    def particulars(self, keys: list[int]) -> tuple[dict[int, Particulars], list[int]]:
+        """What the segments know of these ascending numbers; and those of which only the database knows.
+
+        Where the segments hold something forgotten, the database knows which of them that is.
+        """
+        known, left = self.text.particulars(keys)
+        return known, left + keys[bisect_right(keys, self._states[TEXT].watermark) :]
+
+    @property
+    def space(self) -> int | None:
+        """The embedding space of the vectors it holds."""
+        return self._space
+
+    @property
+    def segment_files(self) -> dict[str, dict[str, Segment]]:
+        """The open segments by kind and file name, for `check` and for forgetting."""
+        return self._segments
+
+
+def last_number(connection: sqlite3.Connection) -> int:
+    """How far the sequence has come."""
+    return int(connection.execute(f"SELECT {_LAST_NUMBER} FROM store").fetchone()[0])
+
+
+def count_up(connection: sqlite3.Connection) -> None:
+    """Take a number for a change that is not a record, so that other processes look."""
+    connection.execute(f"UPDATE store SET seq = 1 + {_LAST_NUMBER}")
+
+
+_LAST_NUMBER = "max(store.seq, ifnull((SELECT max(seq) FROM records), 0))"
+
+
+def read_state(connection: sqlite3.Connection, namespace: int, kind: str) -> _State:
+    """What the segments of a kind cover, as the database says."""
+    row = connection.execute(
+        "SELECT generation, basis, watermark FROM projections WHERE namespace = ? AND kind = ?", (namespace, kind)
+    ).fetchone()
+    return _State(*row) if row else _State()
+
+
+def advance(connection: sqlite3.Connection, namespace: int, kind: str, watermark: int) -> None:
+    """Note how far a piece of work that follows the log has come, inside the caller's transaction."""
+    connection.execute(
+        "INSERT INTO projections (namespace, kind, generation, basis, watermark) VALUES (?1, ?2, 0, '', ?3) "
+        "ON CONFLICT (namespace, kind) DO UPDATE SET watermark = ?3",
+        (namespace, kind, watermark),
+    )
+
+
+def start_over(connection: sqlite3.Connection, namespace: int, kind: str, basis: str) -> None:
+    """Let no segment of a kind count any more, inside the caller's transaction; their files are swept later."""
+    connection.execute("DELETE FROM segments WHERE namespace = ? AND kind = ?", (namespace, kind))
+    connection.execute(
+        "INSERT INTO projections (namespace, kind, generation, basis, watermark) VALUES (?1, ?2, 1, ?3, 0) "
+        "ON CONFLICT (namespace, kind) DO UPDATE SET generation = generation + 1, basis = ?3, watermark = 0",
+        (namespace, kind, basis),
+    )
+    count_up(connection)
+
+
+def active_space(connection: sqlite3.Connection, namespace: int) -> tuple[int, int] | None:
+    """Number and dimensions of the embedding space that the namespace uses, if it uses one."""
+    row = connection.execute(
+        "SELECT s.number, s.dimensions FROM settings JOIN spaces s ON s.number = CAST(value AS INTEGER) "
+        "WHERE namespace = ? AND node = '' AND key = 'space'",
+        (namespace,),
+    ).fetchone()
+    return None if row is None else (int(row[0]), int(row[1]))
+
+
+def _unpack(rows: list[tuple[int, int, bytes]]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+    keys = np.fromiter((row[1] for row in rows), dtype=np.int64, count=len(rows))
+    matrix = np.frombuffer(b"".join(row[2] for row in rows), dtype=np.float16)
+    return keys, matrix.reshape(len(rows), -1).astype(np.float32)
+
+
+class Projector:
+    """Builds segments and publishes them. One at a time over all processes: the caller holds the lease.
+
+    `fence` is called inside the publishing transaction and raises where the lease has been lost.
+    """
+
+    def __init__(
+        self, engine: Engine, namespace: int, fence: Callable[[sqlite3.Connection], None], limit: TailLimit
+    ) -> None:
+        self._engine = engine
+        self._namespace = namespace
+        self._fence = fence
+        self._limit = limit
+        folder = index_folder(engine.path)
+        if folder is None:
+            raise UnsupportedStore("a store in memory has no index files")
+        self._folder = folder
+
+    def due(self, kind: str, at_rest: bool = False) -> bool:
+        """Whether the tail is longer than a process should hold in memory; at rest, than it should find there."""
+        with self._engine.read() as connection:
+            count, size = self._backlog(connection, kind)
+        limit = self._limit.at_rest if at_rest else self._limit
+        return count >= limit.records or size >= limit.size_bytes
+
+    def _backlog(self, connection: sqlite3.Connection, kind: str) -> tuple[int, int]:
+        """How many records, or vectors, stand above the watermark, and their bytes."""
+        watermark = read_state(connection, self._namespace, kind).watermark
+        if kind == TEXT:
+            query = (
+                "SELECT count(*), total(length(CAST(content AS BLOB))) FROM records "
+                "WHERE namespace = ? AND seq > ? AND version > 0"
+            )
+            values: tuple[int, ...] = (self._namespace, watermark)
+        else:
+            space = active_space(connection, self._namespace)
+            if space is None:
+                return 0, 0
+            query = (
+                "SELECT count(*), 0 FROM vectors WHERE namespace = ? AND space = ? AND seq > ? AND record IS NOT NULL"
+            )
+            values = (self._namespace, space[0], watermark)
+        count, size = connection.execute(query, values).fetchone()
+        return int(count), int(size)
+
+    def extend(self, kind: str) -> int:
+        """Index the next chunk of the tail and publish it; how many it held."""
+        with self._engine.read() as connection:
+            seen = last_number(connection)
+            state = read_state(connection, self._namespace, kind)
+            basis, rows = self._next_rows(connection, kind, state)
+        if not rows:
+            return 0
+        if kind == TEXT:
+            particulars = packed(map(self._particulars, rows))
+            built: Built = text_index.build(((row[0], index_terms(*row[1:7])) for row in rows), particulars)
+        else:
+            built = vector_index.build(*_unpack(sorted(rows, key=lambda row: row[1])))
+        self._publish(kind, basis, state, seen, [built], [], rows[-1][0])
+        return len(rows)
+
+    def _next_rows(
+        self, connection: sqlite3.Connection, kind: str, state: _State
+    ) -> tuple[str, list[tuple[Any, ...]]]:
+        if kind == TEXT:
+            values = (self._namespace, state.watermark, _LARGEST_CHUNK)
+            return TEXT_BASIS, connection.execute(_INDEXED, values).fetchall()
+        space = active_space(connection, self._namespace)
+        if space is None:
+            return "", []
+        rows = connection.execute(
+            "SELECT seq, record, data FROM vectors WHERE namespace = ? AND space = ? AND seq > ? "
+            "AND record IS NOT NULL ORDER BY seq LIMIT ?",
+            (self._namespace, space[0], state.watermark, _LARGEST_CHUNK),
+        ).fetchall()
+        return vector_basis(space[0]), rows
+
+    def _particulars(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
+        """What `packed` takes of a row of `_INDEXED`, counted here where nobody has counted it yet."""
+        seq, name, role, created_at, _, content, _, session, importance, tokens, counter = row
+        if isinstance(tokens, int) and tokens < 0:
+            tokens = self._engine.counts.of(seq, counter, content)
+        return seq, session, created_at, importance, name, role, tokens
+
+    def merge(self, kind: str, at_rest: bool = False) -> bool:
+        """Merge the newest segments if that pays, at rest into larger ones; whether it did."""
+        with self._engine.read() as connection:
+            seen = last_number(connection)
+            state = read_state(connection, self._namespace, kind)
+            rows = connection.execute(
+                "SELECT file, count FROM segments WHERE namespace = ? AND kind = ? ORDER BY first, file",
+                (self._namespace, kind),
+            ).fetchall()
+        total = sum(count for _, count in rows)
+        chosen = choose_merge(rows, largest_segment(total, at_rest))
+        if not chosen:
+            return False
+        segments = self._open(kind, state, chosen)
+        module = text_index if kind == TEXT else vector_index
+        self._publish(kind, state.basis, state, seen, [module.merge(segments)], chosen, state.watermark)
+        return True
+
+    def remove(self, kind: str, records: Collection[int]) -> int:
+        """Rewrite every segment that holds one of the records; how many were rewritten."""
+        with self._engine.read() as connection:
+            seen = last_number(connection)
+            state = read_state(connection, self._namespace, kind)
+            names = [
+                row[0]
+                for row in connection.execute(
+                    "SELECT file FROM segments WHERE namespace = ? AND kind = ?", (self._namespace, kind)
+                )
+            ]
+        gone = np.fromiter(sorted(records), dtype=np.int64)
+        module = text_index if kind == TEXT else vector_index
+        replaced: list[str] = []
+        built: list[Built] = []
+        for name, segment in zip(names, self._open(kind, state, names), strict=True):
+            if np.isin(segment.arrays["keys"], gone).any():
+                replaced.append(name)
+                rest = module.without(segment, set(records))
+                if rest[0]["count"]:
+                    built.append(rest)
+        if replaced:
+            self._publish(kind, state.basis, state, seen, built, replaced, state.watermark)
+        return len(replaced)
+
+    def _open(self, kind: str, state: _State, names: Collection[str]) -> list[Segment]:
+        """The segments of these names; gives up the projection where one is missing or damaged."""
+        try:
+            return [open_index(kind, self._folder / name) for name in names]
+        except DamagedSegment as error:
+            self.reset(kind, state.generation)
+            raise StaleProjection(kind, state.generation) from error
+
+    def sweep(self) -> int:
+        """Remove the files of this namespace that nothing refers to: what a killed process left behind.
+
+        Under the lease nobody else makes files for this namespace; a holder that was overtaken cannot publish.
+        """
+        if not self._folder.is_dir():
+            return 0
+        with self._engine.read() as connection:
+            known = {
+                row[0]
+                for row in connection.execute("SELECT file FROM segments WHERE namespace = ?", (self._namespace,))
+            }
+        own = tuple(f"{kind}-{self._namespace}-" for kind in (TEXT, VECTORS))
+        orphans = [
+            path.name for path in self._folder.iterdir() if path.name.startswith(own) and path.name not in known
+        ]
+        self._delete_files(orphans)
+        return len(orphans)
+
+    def reset(self, kind: str, generation: int | None) -> bool:
+        """Give up a projection whose files are damaged, unless somebody has replaced it since."""
+        with self._engine.write() as connection:
+            state = read_state(connection, self._namespace, kind)
+            if generation is not None and state.generation != generation:
+                return False
+            start_over(connection, self._namespace, kind, TEXT_BASIS if kind == TEXT else state.basis)
+        self.sweep()
+        return True
+
+    def _publish(
+        self,
+        kind: str,
+        basis: str,
+        state: _State,
+        seen: int,
+        built: list[Built],
+        replaced: Collection[str],
+        watermark: int,
+    ) -> None:
+        """Write the files, then let them count, in one transaction, if nothing got in between."""
+        rows: list[tuple[str, int, int, int]] = []
+        try:
+            self._folder.mkdir(exist_ok=True)
+            for header, arrays in built:
+                name = f"{kind}-{self._namespace}-{new_id()}.seg"
+                keys = arrays["keys"]
+                write_segment(self._folder / name, {**header, "store": self._engine.store_id}, arrays)
+                rows.append((name, int(keys[0]), int(keys[-1]), len(keys)))
+        except FileNotFoundError as error:  # the folder was deleted meanwhile: look again
+            raise StaleProjection(kind, state.generation) from error
+        except OSError as error:
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            raise (StoreFull if full else StoreUnavailable)(
+                f"the index in {self._folder} cannot be written: {error.strerror}. The records are safe, and are "
+                "found without it."
+            ) from error
+        try:
+            with self._engine.write() as connection:
+                self._fence(connection)
+                if read_state(connection, self._namespace, kind) != state or self._forgotten_since(
+                    connection, seen, built
+                ):
+                    raise StaleProjection(kind, state.generation)
+                after = _State(state.generation + 1, basis, max(watermark, 0))
+                self._record(connection, kind, after, rows, replaced)
+        except BaseException:
+            self._delete_files([row[0] for row in rows])
+            raise
+        self._delete_files(replaced)
+
+    def _forgotten_since(self, connection: sqlite3.Connection, seen: int, built: list[Built]) -> bool:
+        gone = [
+            row[0]
+            for row in connection.execute(
+                "SELECT record FROM forgotten WHERE seq > ? AND namespace = ?", (seen, self._namespace)
+            )
+        ]
+        return bool(gone) and any(np.isin(arrays["keys"], gone).any() for _, arrays in built)
+
+    def _record(
+        self,
+        connection: sqlite3.Connection,
+        kind: str,
+        state: _State,
+        added: Iterable[tuple[str, int, int, int]],
+        removed: Iterable[str],
+    ) -> None:
+        connection.executemany(
+            "DELETE FROM segments WHERE namespace = ? AND kind = ? AND file = ?",
+            [(self._namespace, kind, name) for name in removed],
+        )
+        connection.executemany(
+            "INSERT INTO segments (namespace, kind, file, first, last, count) VALUES (?, ?, ?, ?, ?, ?)",
+            [(self._namespace, kind, *row) for row in added],
+        )
+        connection.execute(
+            "INSERT OR REPLACE INTO projections (namespace, kind, generation, basis, watermark) "
+            "VALUES (?, ?, ?, ?, ?)",
+            (self._namespace, kind, state.generation, state.basis, state.watermark),
+        )
+        count_up(connection)
+
+    def _delete_files(self, names: Iterable[str]) -> None:
+        for name in names:
+            (self._folder / name).unlink(missing_ok=True)
+
+
+def open_index(kind: str, path: Path) -> Segment:
+    """A segment that can be used; raises `DamagedSegment` for one of another version, too."""
+    segment = open_segment(path)
+    (text_index if kind == TEXT else vector_index).check(segment)
+    return segment
+
+
+def largest_segment(total: int, at_rest: bool) -> int:
+    """How many of so many records a segment may hold."""
+    largest = max(_LARGEST_SEGMENT, min(total // _LARGEST_SHARE, _LARGEST_EVER))
+    return largest if at_rest else largest // _WHILE_WRITING
+
+
+def choose_merge(sizes: list[tuple[str, int]], largest: int) -> list[str]:
+    """Which segments to merge next, of all in the order of their keys: the newer ones, as soon as they hold half
+    of what the next older one does.
+
+    So each is at least twice as large as all that are newer together, a search meets few of them, and a record
+    is rewritten a number of times that grows with the logarithm of the store only. Only neighbours are merged:
+    ranges of keys do not overlap, and the newest postings are found without reading any keys.
+    """
+    total = 0
+    chosen: list[str] = []
+    best: list[str] = []
+    for name, count in reversed(sizes):
+        if count > largest // 2 or total + count > largest:
+            if best:
+                break
+            total, chosen = 0, []
+            if count > largest // 2:
+                continue
+        if chosen and count <= 2 * total:
+            best = [*chosen, name]
+        chosen.append(name)
+        total += count
+    return best[::-1]

@@ -1,0 +1,486 @@
+"""How many tokens a text or a list of chat messages costs.
+
+`TiktokenCounter` is exact, offline and the default. `EstimateCounter` and `AnthropicCounter` are estimates
+and say so: a hard limit asks for `safe_count`, which is the exact count where there is one and an upper
+bound everywhere else. Budgets and what to do about them live elsewhere.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import re
+import unicodedata
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, ClassVar, Final, Protocol, cast, runtime_checkable
+
+from loom.errors import InvalidInput
+
+__all__ = [
+    "IMAGE_TOKENS",
+    "LOW_DETAIL_IMAGE_TOKENS",
+    "TOKENS_PER_MESSAGE",
+    "TOKENS_PER_NAME",
+    "TOKENS_PER_REPLY",
+    "TOKENS_PER_TOOL_CALL",
+    "AnthropicCounter",
+    "EstimateCounter",
+    "TiktokenCounter",
+    "TokenCounter",
+    "counter_by_name",
+    "counters_by_name",
+    "default_counter",
+]
+
+Message = Mapping[str, Any]
+
+# The framing of chat messages, as OpenAI's cookbook gives it for gpt-3.5-turbo, gpt-4 and gpt-4o.
+TOKENS_PER_MESSAGE: Final = 3
+TOKENS_PER_NAME: Final = 1
+TOKENS_PER_REPLY: Final = 3
+# Nobody publishes how tool calls and results are framed; they are counted as if each were a message.
+TOKENS_PER_TOOL_CALL: Final = 3
+# A picture costs by its size, which is rarely known here: at most 85 + 8 x 170 = 1,445 with gpt-4o, and
+# about 1,600 with Claude before 4.7. Other models charge more, and `image_tokens` can be set for them.
+IMAGE_TOKENS: Final = 1_600
+LOW_DETAIL_IMAGE_TOKENS: Final = 85
+
+_IMAGE_PARTS: Final = ("image", "image_url", "input_image")
+_TOOL_PARTS: Final = ("tool_use", "tool_result")
+
+
+@runtime_checkable
+class TokenCounter(Protocol):
+    """Counts tokens. To add a counter, give `name`, `exact`, `margin` and `count`; the rest follows.
+
+    Counters are thread-safe and hold no content. Every method raises `InvalidInput` for what is no text:
+    another type, or a lone surrogate, which no tokenizer and no file can hold.
+    """
+
+    name: str
+    """Stored beside each count, and understood by `counter_by_name`. Other numbers need another name."""
+
+    exact: bool
+    """Whether `count` is the model's own number. If not, no hard limit may rest on it."""
+
+    margin: float
+    """By how much `count` may be off on ordinary text, as a share of the true count; 0.0 if exact."""
+
+    image_tokens: int = IMAGE_TOKENS
+    """What one picture costs, unless it asks for low detail. Set it on a counter of your own, if need be."""
+
+    @abstractmethod
+    def count(self, text: str) -> int:
+        """The tokens of one text, special-token spellings such as `<|endoftext|>` taken as plain text."""
+
+    def count_batch(self, texts: Iterable[str]) -> list[int]:
+        """The tokens of each text, in the order given. `dict(zip(texts, ...))` makes a map of it."""
+        return [self.count(text) for text in texts]
+
+    def count_message(self, message: Message) -> int:
+        """The tokens of one chat message, framing included, without what primes the reply.
+
+        Every value in the message counts, because every one may be sent: role, name (and one token more),
+        content as a string or as parts, tool calls (3 tokens each, and their id, name and arguments), a
+        result's tool_call_id. Pictures cost `image_tokens`. What is neither text nor a known part is
+        counted as its JSON, never dropped.
+        """
+        return _message_tokens(message, self.count, self.image_tokens)
+
+    def count_messages(self, messages: Iterable[Message]) -> int:
+        """The tokens of a whole request: each message, and the 3 tokens that prime the reply.
+
+        The text is counted as well as this counter can. The framing is the published convention, and for
+        tools and pictures ours (see `TOKENS_PER_TOOL_CALL`, `IMAGE_TOKENS`).
+        """
+        return sum(map(self.count_message, messages)) + TOKENS_PER_REPLY
+
+    def upper_bound(self, text: str) -> int:
+        """Never less than the true count: a byte-level vocabulary spends at most one token on a byte."""
+        return _utf8_length(text)
+
+    def safe_count(self, text: str) -> int:
+        """The number to hold against a hard limit: the exact count, or else the upper bound."""
+        return self.count(text) if self.exact else self.upper_bound(text)
+
+    def safe_count_messages(self, messages: Iterable[Message]) -> int:
+        """`count_messages` with `safe_count` for every text; pictures are as safe as `image_tokens` is."""
+        each = (_message_tokens(message, self.safe_count, self.image_tokens) for message in messages)
+        return sum(each) + TOKENS_PER_REPLY
+
+
+# --- exact ---------------------------------------------------------------------------------------------
+
+
+class _Encoder(Protocol):
+    def count(self, text: str, /) -> int: ...
+
+    def encode(self, text: str, /) -> list[int]: ...
+
+
+_ENCODINGS: Final = ("cl100k_base", "o200k_base")
+_MODELS: Final = {
+    "o200k_base": re.compile(
+        r"(?:ft:)?(?:gpt-5(?:\.\d+)?|gpt-4\.[15]|(?:chat)?gpt-4o|gpt-oss|o[134])(?:[-:].*)?", re.DOTALL
+    ),
+    "cl100k_base": re.compile(
+        r"(?:ft:)?(?:gpt-4|gpt-3\.?5(?:-turbo)?|text-embedding-(?:3|ada-002)|(?:davinci|babbage)-002)(?:[-:].*)?",
+        re.DOTALL,
+    ),
+}
+
+# From this many characters on, a count is remembered. Counting 1,024 characters of English takes about 19 us,
+# a look-up 2 us, and a look-up that fails adds 3 us; below it a cache would cost more than it can save.
+_REMEMBERED_FROM_CHARS: Final = 1_024
+# One call holds the interpreter lock all the way, 0.3 to 1 s for 16 MB, so long texts are counted in pieces.
+_PIECE_CHARS: Final = 65_536
+# Where a text may be cut without changing its count: both encodings split a text by a pattern before merging
+# its bytes, and no match of either has one of the signs on the right directly after a letter or digit;
+# the patterns never look back, and look ahead only from white space.
+_CUT: Final = re.compile(r"(?<=[0-9A-Za-z\u4e00-\u9fa5])(?=[ \t\r\n,.;:!?、。，；：！？])")
+
+
+class TiktokenCounter(TokenCounter):
+    """Exact counts in OpenAI's `cl100k_base` or `o200k_base`, with no network.
+
+    Name the encoding, or a model that uses it; without either it is `cl100k_base`. The tables are loaded at
+    the first count (about 25 ms for cl100k_base, 50 ms for o200k_base) and shared by all instances.
+    """
+
+    exact = True
+    margin = 0.0
+
+    def __init__(self, encoding: str | None = None, *, model: str | None = None) -> None:
+        if encoding is not None and model is not None:
+            raise InvalidInput("name an encoding or a model, not both")
+        if model is not None:
+            encoding = _encoding_of_model(model)
+        self.name = "cl100k_base" if encoding is None else encoding
+        if self.name not in _ENCODINGS:
+            raise InvalidInput(f"no encoding {encoding!r}; there are {', '.join(_ENCODINGS)}")
+        self._remembered = _RememberedCounts()
+        # Replaced by the encoder's own method at the first call: a short text then costs 0.1 us over the
+        # bare count.
+        self._count: Callable[[str], int] = self._load_and_count
+
+    def __repr__(self) -> str:
+        return f"TiktokenCounter({self.name!r})"
+
+    def __reduce__(self) -> tuple[type[TiktokenCounter], tuple[str], dict[str, int]]:
+        return type(self), (self.name,), {"image_tokens": self.image_tokens}
+
+    def count(self, text: str) -> int:
+        try:
+            if len(text) < _REMEMBERED_FROM_CHARS:
+                return self._count(text)
+            return self._count_long(text)
+        except (TypeError, UnicodeEncodeError) as error:
+            raise _not_a_text(text, error) from None
+
+    def encode(self, text: str) -> list[int]:
+        """The token ids, for looking at them; `count` is faster where only the number matters."""
+        try:
+            return _encoder(self.name).encode(text)
+        except (TypeError, UnicodeEncodeError) as error:
+            raise _not_a_text(text, error) from None
+
+    def _load_and_count(self, text: str) -> int:
+        self._count = _encoder(self.name).count
+        return self._count(text)
+
+    def _count_long(self, text: str) -> int:
+        # A digest and not the text: nothing large is kept alive, and nothing forgotten stays in memory.
+        digest = hashlib.sha256(text.encode()).digest()
+        tokens = self._remembered.get(digest)
+        if tokens is None:
+            tokens = sum(map(self._count, _pieces(text)))
+            self._remembered.put(digest, tokens)
+        return tokens
+
+
+class _RememberedCounts:
+    """Counts by content digest, in two generations: nearly least recently used, first out.
+
+    When the young generation is full it becomes the old one, and what was old and unused goes. Each step is
+    one operation on one dict, so that threads need no lock and a fork can never inherit a held one; the
+    worst a race can do is to lose entries, which are then counted again.
+    """
+
+    # 2 x 4,096 entries hold at most about 1.5 MB, whatever the size of the texts.
+    GENERATION_ENTRIES: ClassVar[int] = 4_096
+
+    def __init__(self) -> None:
+        self._young: dict[bytes, int] = {}
+        self._old: dict[bytes, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._young) + len(self._old)
+
+    def get(self, digest: bytes) -> int | None:
+        tokens = self._young.get(digest)
+        if tokens is None:
+            tokens = self._old.get(digest)
+            if tokens is not None:
+                self.put(digest, tokens)
+        return tokens
+
+    def put(self, digest: bytes, tokens: int) -> None:
+        if len(self._young) >= self.GENERATION_ENTRIES:
+            self._old, self._young = self._young, {}
+        self._young[digest] = tokens
+
+
+@functools.cache
+def _encoder(encoding: str) -> _Encoder:
+    from rs_bpe.bpe import openai  # type: ignore[import-not-found]  # an extension module without stubs
+
+    return cast(_Encoder, getattr(openai, encoding)())
+
+
+def _encoding_of_model(model: str) -> str:
+    for encoding, pattern in _MODELS.items():
+        if pattern.fullmatch(model):
+            return encoding
+    raise InvalidInput(
+        f"the encoding of model {model!r} is not known; name it yourself ({' or '.join(_ENCODINGS)}), "
+        "or use an estimate"
+    )
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """Consecutive parts of the text whose counts add up to its own, most of them near 64 K characters.
+
+    Where no safe cut is in reach the part is as long as it must be.
+    """
+    start = 0
+    while len(text) - start > _PIECE_CHARS:
+        cut = _CUT.search(text, start + _PIECE_CHARS)
+        if cut is None:
+            break
+        yield text[start : cut.start()]
+        start = cut.start()
+    yield text[start:] if start else text
+
+
+# --- estimates -----------------------------------------------------------------------------------------
+
+# In ASCII one match is about one token: up to ten letters, up to three digits, up to three signs with the
+# line breaks after them, line breaks, an indentation.
+_ASCII_UNITS: Final = re.compile(
+    r"[A-Za-z]{1,10}|[0-9]{1,3}|[!-/:-@\[-`{-~]{1,3}[\r\n]*|[\r\n]+|[ \t]{2,}|[\0-\x08\x0b\x0c\x0e-\x1f\x7f]"
+)
+# Beyond ASCII a character costs what its script costs in cl100k_base, in hundredths of a token, measured on
+# prose in each script. The classes do not overlap and leave nothing out.
+_HAN: Final = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+_KANA_AND_SIGNS: Final = "\u2010-\u2027\u3000-\u30ff\uff00-\uffef"
+_HANGUL: Final = "\u1100-\u11ff\u3130-\u318f\uac00-\ud7a3"
+_CYRILLIC: Final = "\u0400-\u052f"
+_BEYOND_BMP: Final = "\U00010000-\U0010ffff"
+_SCRIPT_HUNDREDTHS: Final = (
+    (re.compile(f"[{_HAN}]+"), 115),
+    (re.compile(f"[{_KANA_AND_SIGNS}]+"), 100),
+    (re.compile(f"[{_HANGUL}]+"), 110),
+    (re.compile(f"[{_CYRILLIC}]+"), 50),
+    (re.compile(f"[{_BEYOND_BMP}]+"), 240),
+    (re.compile(f"[^\0-\x7f{_HAN}{_KANA_AND_SIGNS}{_HANGUL}{_CYRILLIC}{_BEYOND_BMP}]+"), 110),
+)
+
+
+class EstimateCounter(TokenCounter):
+    """An estimate without tables, within 15 % of `cl100k_base` on English, Chinese, mixed text and code.
+
+    A Chinese character is 1.15 tokens, an English word about one, so that prose comes to a quarter of its
+    characters. Long random strings (base64) cost about twice what it says, so limits use `safe_count`.
+    It is no faster than the exact count; it serves where the tables are not to be had.
+    """
+
+    name = "estimate"
+    exact = False
+    margin = 0.15
+
+    def count(self, text: str) -> int:
+        _utf8_length(text)  # refuses what is no text
+        return _rounded_up(_estimated_hundredths(text))
+
+
+class AnthropicCounter(TokenCounter):
+    """An estimate for Claude, whose tokenizer is not public; only Anthropic's service can count exactly.
+
+    It is `EstimateCounter` at 3.5 characters a token where that has 4. The margin is not measured: it is the
+    growth of up to 1.35 times that was reported of the tokenizer that came with Claude Opus 4.7.
+    """
+
+    name = "anthropic-estimate"
+    exact = False
+    margin = 0.35
+
+    def count(self, text: str) -> int:
+        most = _utf8_length(text)
+        return min(most, _rounded_up(_estimated_hundredths(text) * 8 // 7))
+
+    def upper_bound(self, text: str) -> int:
+        """The bytes of the text, or of its NFKC form where that is longer.
+
+        Claude's last published vocabulary is byte-level and normalises first, which can lengthen a text:
+        one Arabic ligature of 3 bytes becomes 33.
+        """
+        bound = _utf8_length(text)
+        return bound if text.isascii() else max(bound, _utf8_length(unicodedata.normalize("NFKC", text)))
+
+
+def _estimated_hundredths(text: str) -> int:
+    if len(text) > _PIECE_CHARS:
+        # In slices, because the matches of 16 MB at once would take 200 MB.
+        starts = range(0, len(text), _PIECE_CHARS)
+        return sum(_estimated_hundredths(text[start : start + _PIECE_CHARS]) for start in starts)
+    hundredths = 100 * len(_ASCII_UNITS.findall(text))
+    if text.isascii():
+        # A space costs nothing before a word, but a text of nothing else is not free.
+        return hundredths or (100 if text else 0)
+    for script, weight in _SCRIPT_HUNDREDTHS:
+        hundredths += weight * sum(map(len, script.findall(text)))
+    return hundredths
+
+
+def _rounded_up(hundredths: int) -> int:
+    return -(-hundredths // 100)
+
+
+# --- messages ------------------------------------------------------------------------------------------
+
+
+def _message_tokens(message: Message, count: Callable[[str], int], image_tokens: int) -> int:
+    if not isinstance(message, Mapping):
+        raise InvalidInput(f"a chat message is a mapping with a role, not {type(message).__name__}")
+    tokens = TOKENS_PER_MESSAGE
+    for key, value in message.items():
+        if key == "content":
+            tokens += _content_tokens(value, count, image_tokens)
+        elif key == "tool_calls":
+            tokens += _tool_calls_tokens(value, count)
+        elif key == "function_call":
+            tokens += _tool_call_tokens({"function": value}, count) if value else 0
+        else:
+            tokens += _value_tokens(value, count)
+            if key == "name" and value:
+                tokens += TOKENS_PER_NAME
+    return tokens
+
+
+def _content_tokens(content: object, count: Callable[[str], int], image_tokens: int) -> int:
+    if content is None:
+        return 0
+    if isinstance(content, str):
+        return count(content)
+    if isinstance(content, (list, tuple)):
+        return sum(_part_tokens(part, count, image_tokens) for part in content)
+    raise InvalidInput(f"the content of a message is a text or a list of parts, not {type(content).__name__}")
+
+
+def _part_tokens(part: object, count: Callable[[str], int], image_tokens: int) -> int:
+    if isinstance(part, str):
+        return count(part)
+    if not isinstance(part, Mapping):
+        raise InvalidInput(f"a content part is a text or a mapping with a type, not {type(part).__name__}")
+    kind = part.get("type")
+    if kind in _IMAGE_PARTS:
+        image = part.get("image_url")
+        detail = image.get("detail") if isinstance(image, Mapping) else part.get("detail")
+        return LOW_DETAIL_IMAGE_TOKENS if detail == "low" else image_tokens
+    tokens = TOKENS_PER_TOOL_CALL if kind in _TOOL_PARTS else 0
+    for key, value in part.items():
+        if key == "content" and isinstance(value, (list, tuple)):
+            tokens += _content_tokens(value, count, image_tokens)
+        elif key != "type":
+            tokens += _value_tokens(value, count)
+    return tokens
+
+
+def _tool_calls_tokens(calls: object, count: Callable[[str], int]) -> int:
+    if calls is None:
+        return 0
+    if not isinstance(calls, (list, tuple)):
+        raise InvalidInput(f"the tool calls of a message are a list, not {type(calls).__name__}")
+    return sum(_tool_call_tokens(call, count) for call in calls)
+
+
+def _tool_call_tokens(call: object, count: Callable[[str], int]) -> int:
+    if not isinstance(call, Mapping):
+        raise InvalidInput(f"a tool call is a mapping with a function, not {type(call).__name__}")
+    tokens = TOKENS_PER_TOOL_CALL
+    for key, value in call.items():
+        if key in ("function", "custom") and isinstance(value, Mapping):
+            tokens += sum(_value_tokens(inner, count) for inner in value.values())
+        elif key != "type":
+            tokens += _value_tokens(value, count)
+    return tokens
+
+
+def _value_tokens(value: object, count: Callable[[str], int]) -> int:
+    if value is None:
+        return 0
+    if isinstance(value, str):
+        return count(value)
+    try:
+        written = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"a message holds a value that cannot be sent as JSON: {error}") from None
+    return count(written)
+
+
+# --- shared --------------------------------------------------------------------------------------------
+
+
+def default_counter() -> TokenCounter:
+    """The counter used where none is given: exact `cl100k_base`, one instance for the process."""
+    return counter_by_name("cl100k_base")
+
+
+def counter_by_name(name: str) -> TokenCounter:
+    """The shared counter of that name, as a store has recorded it."""
+    if name not in _COUNTERS:
+        raise InvalidInput(
+            f"no token counter is called {name!r}; there are {', '.join(sorted(_COUNTERS))}. "
+            "Pass your own counter to open a store that was written with it"
+        )
+    return _shared_counter(name)
+
+
+def counters_by_name() -> dict[str, TokenCounter]:
+    """Every counter that can be had by its name alone, and so in any process."""
+    return {name: _shared_counter(name) for name in _COUNTERS}
+
+
+_COUNTERS: Final[Mapping[str, Callable[[], TokenCounter]]] = {
+    "cl100k_base": functools.partial(TiktokenCounter, "cl100k_base"),
+    "o200k_base": functools.partial(TiktokenCounter, "o200k_base"),
+    EstimateCounter.name: EstimateCounter,
+    AnthropicCounter.name: AnthropicCounter,
+}
+
+
+@functools.cache
+def _shared_counter(name: str) -> TokenCounter:
+    return _COUNTERS[name]()
+
+
+def _utf8_length(text: str) -> int:
+    try:
+        # `str.isascii`, because bytes have an `isascii` too and must be refused.
+        return len(text) if str.isascii(text) else len(text.encode())
+    except (TypeError, UnicodeEncodeError) as error:
+        raise _not_a_text(text, error) from None
+
+
+def _not_a_text(text: object, error: Exception) -> Exception:
+    """The error to raise for something that cannot be counted; any other failure comes back as it was."""
+    if isinstance(error, UnicodeEncodeError):
+        return InvalidInput(
+            f"the text has a lone surrogate at character {error.start}, which cannot be stored or sent; "
+            "replace it, for example with text.encode('utf-8', 'replace').decode()"
+        )
+    if not isinstance(text, str):
+        return InvalidInput(f"a text is a str, not {type(text).__name__}")
+    return error

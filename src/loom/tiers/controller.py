@@ -1,0 +1,216 @@
+"""What a memory does without being asked: it watches itself, and may tune itself and prepare for what comes.
+
+Watching is always on: how long moves and searches take, and how full the tiers are. The rest is a choice of the
+settings `tune`, `predict_demand` and `preload`, and happens in the background. docs/tiers.md says what each of them
+brings.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from loom.errors import InvalidInput
+from loom.storage.contract import Usage
+from loom.tiers.jobs import Migration, MigrationTrigger, Pressure
+from loom.tiers.migration import Move, TierRules
+from loom.tiers.monitor import Measure, Monitor
+from loom.tiers.preload import AccessPattern
+from loom.tiers.quotas import QuotaWatch
+from loom.tiers.tuning import AdaptiveTuner, HoltPredictor, SystemMetrics, TuningResult, demote_ahead
+from loom.types import MemoryTier
+
+if TYPE_CHECKING:
+    from loom.events import EventBus
+    from loom.settings import Profile
+    from loom.storage.sqlite.maintenance import Publish
+    from loom.tiers.migration import Tiers
+
+__all__ = ["Steering"]
+
+log = logging.getLogger("loom.steering")
+
+L1, L2, L3 = MemoryTier.L1, MemoryTier.L2, MemoryTier.L3
+
+_MEASURES = {Move.PROMOTION: Measure.PROMOTION_LATENCY_MS, Move.DEMOTION: Measure.DEMOTION_LATENCY_MS}
+
+# How many uses a hit rate must rest on before the tuner looks at it.
+_USES_A_LOOK = 100
+# As tried in benchmarks/traces: how far ahead demand is foreseen, how many records are brought back at once because
+# they will probably be used, and how probably.
+_AHEAD_S = 300.0
+_PRELOADED, _LIKELY = 2, 0.15
+_FOLLOWING = 3
+_STATE = "loom.tuning"
+# From this share of its budget on, the archive is summarised: before, there is no need for it to save anything.
+_COMPACTED_FROM = 0.8
+
+
+_alive: weakref.WeakSet[Steering] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    """A thread that is not in the child may have held a lock."""
+    for steering in list(_alive):
+        steering._lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+class Steering:
+    """The watch over one node's tiers, and what follows from it."""
+
+    def __init__(self, node: str, bus: EventBus | None = None) -> None:
+        self.monitor = Monitor(node, None if bus is None else bus.publish_nowait)
+        self._node = node
+        self._quotas = None if bus is None else QuotaWatch(node, bus)
+        self._lock = threading.Lock()
+        _alive.add(self)
+        self._tiers: Tiers | None = None
+        self._migration: Migration | None = None
+        self._tuner: AdaptiveTuner | None = None
+        self._predictor: HoltPredictor | None = None
+        self._pattern: AccessPattern | None = None
+        self._looked_at = (0, 0)
+        self._foresee = False
+
+    def lead(self, tiers: Tiers, migration: Migration) -> None:
+        """Take these tiers over, as their settings say."""
+        self._tiers, self._migration = tiers, migration
+        settings, store = tiers.settings, tiers.store
+        if settings.tune:
+            self._tuner = self._resumed_tuner(settings.rules)
+            self._apply(self._tuner.parameters)
+            working = store.usage(self._node).get(L2, Usage())
+            self._looked_at = (working.hits, working.misses)
+        if settings.predict_demand:
+            self._predictor = HoltPredictor()
+        if settings.preload:
+            self._pattern = AccessPattern(lambda record: store.following(record, _FOLLOWING))
+
+    def _resumed_tuner(self, profile: Profile) -> AdaptiveTuner:
+        """The tuner as it was left; a state that makes no sense, from another version or hand, is begun anew."""
+        assert self._tiers is not None
+        weights = profile.eviction_weights
+        start = TuningResult(weights.recency, weights.frequency, weights.relevance, profile.promotion_threshold)
+        known = self._tiers.store.entry(_STATE, owner=self._node)
+        try:
+            return AdaptiveTuner(start, None if known is None else known.content)
+        except InvalidInput as error:
+            log.warning("tuning begins anew: %s", error)
+            return AdaptiveTuner(start)
+
+    @property
+    def is_active(self) -> bool:
+        """Whether there is anything to do in the background."""
+        return any(one is not None for one in (self._tuner, self._predictor, self._pattern))
+
+    # -- watching --------------------------------------------------------------------------------------
+
+    def changed(self, peaks: Mapping[str, int], totals: Mapping[str, Usage], rules: TierRules) -> None:
+        """Something moved: see `loom.tiers.migration.Observer`."""
+        if self._quotas is not None:
+            self._quotas(peaks, totals, rules)
+
+    def took(self, move: Move, seconds: float) -> None:
+        """A move was made in so many seconds."""
+        self.monitor.observe(_MEASURES[move], seconds * 1e3)
+
+    def searched(self, seconds: float) -> None:
+        """A search was answered in so many seconds."""
+        self.monitor.observe(Measure.RAG_LATENCY_MS, seconds * 1e3)
+
+    def admitted(self, tokens: int) -> None:
+        """So many tokens came to the working tier."""
+        if self._predictor is not None and self._tiers is not None:
+            with self._lock:
+                self._predictor.observe(tokens, self._tiers.store.clock().timestamp())
+
+    def used(self, record: int, session: str | None) -> None:
+        """Somebody asked for a record by its id."""
+        if self._pattern is not None and self._tiers is not None:
+            with self._lock:
+                self._pattern.note(record, session)
+                self._foresee = True
+            self._tiers.store.hurry()
+
+    def look(self) -> Monitor:
+        """The monitor, with the shares as they are now: how full the window is, how often a use found what it wanted,
+        and what the archive saves, where it is so full that it must save something."""
+        assert self._tiers is not None
+        store, budgets = self._tiers.store, self._tiers.rules().budgets
+        usage = store.usage(self._node)
+        window, working, archive = (usage.get(tier, Usage()) for tier in (L1, L2, L3))
+        if window.items:
+            self.monitor.gauge(Measure.FOCUS_UTILISATION, window.tokens / budgets[L1], window.items)
+        asked = working.hits + working.misses
+        if asked:
+            self.monitor.gauge(Measure.WORKING_HIT_RATE, working.hits / asked, asked)
+        if archive.tokens >= _COMPACTED_FROM * budgets[L3]:
+            saved = 1 - archive.tokens / max(1, store.original_tokens(self._node, L3))
+            self.monitor.gauge(Measure.ARCHIVE_COMPRESSION, saved, archive.items)
+        return self.monitor
+
+    # -- in the background -----------------------------------------------------------------------------
+
+    def work(self, publish: Publish, thorough: bool) -> bool:
+        """Tune, make room ahead, and preload, as far as each is on. See `loom.storage.sqlite.maintenance.Chore`."""
+        self._tune(publish)
+        return self._make_room_ahead() | self._preload()
+
+    def _tune(self, publish: Publish) -> None:
+        if self._tuner is None or self._tiers is None:
+            return
+        usage = self._tiers.store.usage(self._node)
+        working, archive = usage.get(L2, Usage()), usage.get(L3, Usage())
+        hits, misses = working.hits - self._looked_at[0], working.misses - self._looked_at[1]
+        if hits + misses < _USES_A_LOOK:
+            return
+        self._looked_at = (working.hits, working.misses)
+        latencies = {one.measure: one.value for one in self.monitor.readings()}
+        metrics = SystemMetrics(
+            hits / (hits + misses),
+            latencies[Measure.PROMOTION_LATENCY_MS],
+            archive.tokens / self._tiers.rules().budgets[L3],
+        )
+        before = self._tuner.parameters
+        after = self._tuner.tune_parameters(metrics)
+        with publish() as transaction:
+            transaction.put_entry(_STATE, self._tuner.state(), owner=self._node, writer=self._node)
+        if after != before:
+            self._apply(after)
+
+    def _apply(self, parameters: TuningResult) -> None:
+        assert self._tiers is not None
+        self._tiers.tune(parameters.weights, parameters.promotion_threshold)
+        self._tiers.store.compress_at(parameters.compression_level)
+
+    def _make_room_ahead(self) -> bool:
+        """Let others leave the working tier before what is expected would make a writer wait for it."""
+        if self._predictor is None or self._tiers is None or self._migration is None:
+            return False
+        with self._lock:
+            self._predictor.observe(0, self._tiers.store.clock().timestamp())
+            expected = self._predictor.predict(_AHEAD_S)
+        rules = self._tiers.rules()
+        used = self._tiers.store.usage(self._node).get(L2, Usage()).tokens
+        mark = rules.profile.l2_watermark
+        tokens = demote_ahead(used, rules.budgets[L2], mark.low, expected, mark.high)
+        if not tokens or any(job.source_tier is L2 for job in self._migration.jobs()):
+            return False
+        job = self._migration.trigger_demotion(L2, Pressure.SOFT, MigrationTrigger.CAPACITY_PRESSURE, tokens=tokens)
+        return job is not None
+
+    def _preload(self) -> bool:
+        if self._pattern is None or self._migration is None or not self._foresee:
+            return False
+        with self._lock:
+            self._foresee = False
+            foreseen = self._pattern.next(_PRELOADED)
+        likely: dict[int, float] = {one.record: one.probability for one in foreseen if one.probability >= _LIKELY}
+        return bool(likely) and self._migration.preload(likely) is not None

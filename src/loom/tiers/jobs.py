@@ -1,0 +1,443 @@
+"""Migration as jobs: what may move up or down, why, how urgently, and until when.
+
+A trigger asks for a move. What is wanted at once is done at once, in one transaction; everything else is a job in the
+store's durable queue, carried out in the background by priority and in batches. The rows of a job leave the queue in
+the transaction that moves its records, so a crash at any step leaves each record in one place and the job to be
+resumed. The moves themselves are those of `loom.tiers.migration`.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from loom.errors import InvalidInput, NotFound
+from loom.storage.contract import FOCUS, Job, Transaction, Usage
+from loom.types import MemoryTier, known_tier
+
+if TYPE_CHECKING:
+    from loom.storage.sqlite.maintenance import Publish
+    from loom.tiers.migration import Lifted, Room, Tiers
+
+__all__ = ["Migration", "MigrationJob", "MigrationTrigger", "Pressure", "Promotion"]
+
+L1, L2, L3, L4 = MemoryTier.L1, MemoryTier.L2, MemoryTier.L3, MemoryTier.L4
+
+
+log = logging.getLogger("loom.migration")
+
+_Begin = Callable[[], AbstractContextManager[Transaction]]
+
+
+class MigrationTrigger(StrEnum):
+    """Why something moves: the first three up, towards the prompt, the others down."""
+
+    EXPLICIT_ACCESS = "EXPLICIT_ACCESS"
+    """It was asked for and was not at hand: from the archive (a cache miss) or from the log (a retrieval)."""
+    PREDICTIVE_PRELOAD = "PREDICTIVE_PRELOAD"
+    """It will probably be asked for soon. Only between the archive and the working tier."""
+    FOCUS_REFERENCE = "FOCUS_REFERENCE"
+    """The present work refers to it: into the window."""
+    CAPACITY_PRESSURE = "CAPACITY_PRESSURE"
+    """Its tier is full, or is about to be."""
+    HOTNESS_DECAY = "HOTNESS_DECAY"
+    """Nobody has asked for it for long."""
+    GC_PRESSURE = "GC_PRESSURE"
+    """Room is wanted in every tier."""
+
+    @property
+    def is_up(self) -> bool:
+        """Whether it moves things towards the prompt."""
+        return self in _UP
+
+
+_UP = frozenset(
+    {MigrationTrigger.EXPLICIT_ACCESS, MigrationTrigger.PREDICTIVE_PRELOAD, MigrationTrigger.FOCUS_REFERENCE}
+)
+
+
+class Pressure(StrEnum):
+    """How badly room is wanted: how much must go, how urgently, and until when."""
+
+    SOFT = "soft"
+    MEDIUM = "medium"
+    HARD = "hard"
+
+    @property
+    def share(self) -> float:
+        """The share of a tier's tokens that leaves."""
+        return {Pressure.SOFT: 0.05, Pressure.MEDIUM: 0.10, Pressure.HARD: 0.20}[self]
+
+    @property
+    def priority(self) -> int:
+        return {Pressure.SOFT: 30, Pressure.MEDIUM: 60, Pressure.HARD: 90}[self]
+
+    @property
+    def within(self) -> timedelta:
+        """How long it may take. What is hard is done before the call returns."""
+        return {Pressure.SOFT: timedelta(minutes=1), Pressure.MEDIUM: timedelta(seconds=5)}.get(self, timedelta())
+
+
+# Until when a promotion into a tier should be done (requirement 131); a preload may wait for its turn.
+_DEADLINES = {L1: timedelta(milliseconds=10), L2: timedelta(milliseconds=50)}
+_PRELOAD_WITHIN = timedelta(minutes=1)
+# The share of the working tier that one guess may fill.
+_PRELOADED_SHARE = 0.25
+
+# Records in one transaction. Moving one takes about as long as the commit around it, so most of the gain is there at
+# sixteen, and a writer never waits for more than this many.
+_BATCH = 64
+# Records that may wait. Whoever asks for more carries out some of it first.
+_MOST_QUEUED = 4096
+
+# A record of the working tier whose hot score has fallen below this is cold.
+_COLD = 0.1
+
+_TRIGGERS, _TIERS = tuple(MigrationTrigger), tuple(MemoryTier)
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationJob:
+    """A move that was asked for. `priority` is from 0 to 100, the higher the sooner."""
+
+    id: str
+    source_tier: MemoryTier
+    target_tier: MemoryTier
+    context_ids: tuple[str, ...]
+    trigger: MigrationTrigger
+    priority: int
+    deadline: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Promotion:
+    """What came of asking for a promotion.
+
+    `moved` are the ids that are in the target now and were not before; `refused` says of the others why. `job` is
+    what was queued instead of being done at once.
+    """
+
+    target: MemoryTier
+    moved: tuple[str, ...] = ()
+    refused: Mapping[str, str] = field(default_factory=dict)
+    scores: Mapping[str, float] = field(default_factory=dict)
+    job: MigrationJob | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.moved) or self.job is not None
+
+
+class Migration:
+    """Promotions and demotions of one node: asked for, queued, and carried out."""
+
+    def __init__(self, tiers: Tiers) -> None:
+        self._tiers = tiers
+        self._store = tiers.store
+        self._kind = f"migrate {tiers.node}"
+
+    # -- asking for promotions -------------------------------------------------------------------------
+
+    def promote(self, ids: Sequence[str], target: MemoryTier = L2) -> Promotion:
+        """Bring memories up now because somebody asks for them, however cold they are. Counts as a use of each."""
+        numbers = self._numbers(ids, target)
+        self._store.touch(numbers.values(), self._tiers.node)
+        started = time.perf_counter()
+        with self._store.transaction() as transaction:
+            lifted = self._tiers.lift(transaction, list(numbers.values()), target, now=True)
+        self._tiers.tell(lifted, started)
+        return _promotion(target, numbers, lifted.refused, lifted.scores, moved=lifted.moved)
+
+    def trigger_promotion(
+        self,
+        ids: Sequence[str],
+        target: MemoryTier | str = L2,
+        trigger: MigrationTrigger = MigrationTrigger.EXPLICIT_ACCESS,
+    ) -> Promotion:
+        """Queue what is hot enough; its hot score is its priority. Room is made in the target when its turn comes."""
+        target = known_tier(target)
+        if not trigger.is_up:
+            raise InvalidInput(f"{trigger} leads away from the prompt: use trigger_demotion")
+        if (target is L1) != (trigger is MigrationTrigger.FOCUS_REFERENCE):
+            raise InvalidInput(
+                f"{trigger} does not lead to {target.upper()}: a focus reference leads to L1, others to L2"
+            )
+        numbers = self._numbers(ids, target)
+        guessed = trigger is MigrationTrigger.PREDICTIVE_PRELOAD
+        if not guessed:
+            self._store.touch(numbers.values(), self._tiers.node)
+        self._relieve(len(numbers))
+        with self._store.transaction() as transaction:
+            scores, refused = self._tiers.hot_enough(transaction, list(numbers.values()), target)
+            hot = [one for one in numbers.values() if one not in refused]
+            job = None
+            if hot:
+                ask = _Ask(
+                    self._nearest(transaction, hot[0]) or L4,
+                    target,
+                    trigger,
+                    _priority(max(scores[one] for one in hot)),
+                    *self._from_now(_PRELOAD_WITHIN if guessed else _DEADLINES[target]),
+                )
+                job = self._enqueue(transaction, hot, ask)
+        if job is not None:
+            self._store.hurry()
+        return _promotion(target, numbers, refused, scores, job=job)
+
+    def preload(self, probabilities: Mapping[int, float]) -> MigrationJob | None:
+        """Queue records, by number, that will probably be wanted soon, as far as they are archived.
+
+        The likeliest come, and only as many as do not turn the working tier over.
+        """
+        self._relieve(len(probabilities))
+        room = _PRELOADED_SHARE * self._tiers.rules().budgets[L2]
+        with self._store.transaction() as transaction:
+            likeliest = sorted(probabilities, key=lambda one: (-probabilities[one], one))
+            sizes = {one.record: one.tokens for one in transaction.as_residents(likeliest, self._tiers.node)}
+            archived: list[int] = []
+            for one in likeliest:
+                if one in sizes and sizes[one] <= room and transaction.resides(one, L3, self._tiers.node):
+                    archived.append(one)
+                    room -= sizes[one]
+            if not archived:
+                return None
+            priority = _priority(probabilities[archived[0]])
+            ask = _Ask(L3, L2, MigrationTrigger.PREDICTIVE_PRELOAD, priority, *self._from_now(_PRELOAD_WITHIN))
+            job = self._enqueue(transaction, archived, ask)
+        self._store.hurry()
+        return job
+
+    # -- asking for demotions --------------------------------------------------------------------------
+
+    def trigger_demotion(
+        self,
+        tier: MemoryTier | str,
+        pressure: Pressure | str,
+        trigger: MigrationTrigger = MigrationTrigger.CAPACITY_PRESSURE,
+        *,
+        tokens: int | None = None,
+    ) -> MigrationJob | None:
+        """Ask for room in a tier: the pressure says how much, how urgently and until when. None if nothing can go.
+
+        Hard pressure is relieved before this returns, the others in the background. `tokens` are to be freed instead
+        of the pressure's share. Under `HOTNESS_DECAY` only what is cold leaves.
+        """
+        tier, pressure = known_tier(tier), _known_pressure(pressure)
+        if trigger.is_up:
+            raise InvalidInput(f"{trigger} leads towards the prompt: use trigger_promotion")
+        if tier is L1:
+            raise InvalidInput("L1 is the window of the newest records: it gives way by itself; demote() one by one")
+        self._relieve(_BATCH)
+        with self._store.transaction() as transaction:
+            if tokens is None:
+                held = transaction.totals(self._tiers.node).get(tier, Usage()).tokens
+                tokens = math.ceil(pressure.share * held)
+            victims = self._tiers.least_worthy(transaction, tier, tokens)
+            if trigger is MigrationTrigger.HOTNESS_DECAY:
+                scores, _ = self._tiers.hot_enough(transaction, victims, L2)
+                victims = [one for one in victims if scores.get(one, 0.0) < _COLD]
+            if not victims:
+                return None
+            ask = _Ask(tier, _below(tier), trigger, pressure.priority, *self._from_now(pressure.within))
+            job = self._enqueue(transaction, victims, ask)
+        if pressure is Pressure.HARD:
+            while self._step(self._store.transaction, only=int(job.id)):
+                pass
+        else:
+            self._store.hurry()
+        return job
+
+    def collect(self, pressure: Pressure | str) -> list[MigrationJob]:
+        """Ask for room in every tier but the window, from the lowest up, so that each has room for the next."""
+        jobs = [self.trigger_demotion(tier, pressure, MigrationTrigger.GC_PRESSURE) for tier in (L4, L3, L2)]
+        return [job for job in jobs if job is not None]
+
+    def demote(self, ids: Sequence[str]) -> dict[str, MemoryTier | None]:
+        """Let memories go one tier down, away from the prompt; where each one is then. None: in the log alone.
+
+        What is in the window because it is new stays there until newer ones come.
+        """
+        numbers = self._numbers(ids, L2)
+        rooms: list[Room] = []
+        with self._store.transaction() as transaction:
+            focused = dict(transaction.arrivals(self._tiers.node, FOCUS))
+            for one in numbers.values():
+                tier = L1 if one in focused else self._nearest(transaction, one)
+                if tier is not None:
+                    rooms.append(self._tiers.lower(transaction, [one], tier, "demoted"))
+            places = {id: self._nearest(transaction, one) for id, one in numbers.items()}
+        for room in rooms:
+            self._tiers.tell_room(room)
+        return places
+
+    # -- doing -----------------------------------------------------------------------------------------
+
+    def jobs(self) -> list[MigrationJob]:
+        """What is queued, in the order in which it will be done."""
+        return [self._job(rows[0].seq, _Ask.of(rows[0]), [row.record for row in rows]) for rows in self._queue()]
+
+    def work(self, publish: Publish, thorough: bool) -> bool:
+        """A batch of what is queued; whether there is more. See `loom.storage.sqlite.maintenance.Chore`."""
+        return self._step(publish)
+
+    def _step(self, begin: _Begin, only: int | None = None) -> bool:
+        """Carry out a batch of the most urgent job, or of a certain one; whether there is more to do."""
+        waiting = [rows for rows in self._queue() if only in (None, rows[0].seq)]
+        if not waiting:
+            return False
+        batch, ask = waiting[0][:_BATCH], _Ask.of(waiting[0][0])
+        guessed = ask.trigger is MigrationTrigger.PREDICTIVE_PRELOAD
+        started = time.perf_counter()
+        lifted: Lifted | None = None
+        room: Room | None = None
+        with begin() as transaction:
+            records = [row.record for row in transaction.take(batch)]
+            if not ask.trigger.is_up:
+                leaving = self._unused_since(transaction, records, ask.asked_at)
+                room = self._tiers.lower(transaction, leaving, ask.source, ask.trigger.lower())
+            elif not guessed or _micros(self._store.clock()) <= ask.deadline:  # what a late guess foresaw is over
+                lifted = self._tiers.lift(transaction, records, ask.target, threshold=0.0, now=not guessed)
+        if lifted is not None:
+            self._tiers.tell(lifted, started)
+        if room is not None:
+            self._tiers.tell_room(room)
+        return bool(self._store.jobs(self._kind, 1))
+
+    def _relieve(self, coming: int) -> None:
+        """Carry out some of what waits, if there would be too much of it."""
+        while (waiting := len(self._store.jobs(self._kind, _MOST_QUEUED))) and waiting + coming > _MOST_QUEUED:
+            self._step(self._store.transaction)
+
+    def _unused_since(self, transaction: Transaction, records: Sequence[int], moment: int) -> list[int]:
+        """Those that nobody has asked for since they were chosen to leave: the others are wanted after all."""
+        known = transaction.as_residents(records, self._tiers.node)
+        return [one.record for one in known if one.uses == 0 or one.last_at * 1e6 < moment]
+
+    def _queue(self) -> list[list[Job]]:
+        """The rows of each job, the most urgent first."""
+        jobs: dict[int, list[Job]] = {}
+        strange: list[Job] = []
+        for row in self._store.jobs(self._kind, _MOST_QUEUED):
+            (jobs.setdefault(row.seq, []) if _Ask.is_one(row.data) else strange).append(row)
+        if strange and not self._store.read_only:  # from a file that somebody has made, or a later version
+            log.warning("%d queued moves make no sense here and are dropped; nothing is moved for them", len(strange))
+            with self._store.transaction() as transaction:
+                transaction.take(strange)
+        return sorted(jobs.values(), key=lambda rows: (*_Ask.of(rows[0]).urgency, rows[0].seq))
+
+    def _enqueue(self, transaction: Transaction, records: Sequence[int], ask: _Ask) -> MigrationJob:
+        """A row for each record, so that one that is forgotten leaves the queue with everything else."""
+        number = transaction.enqueue_each(self._kind, records, ask.numbers())
+        return self._job(number, ask, records)
+
+    def _job(self, number: int, ask: _Ask, records: Sequence[int]) -> MigrationJob:
+        found = self._store.records(records)
+        return MigrationJob(
+            str(number),
+            ask.source,
+            ask.target,
+            tuple(found[one].id for one in records if one in found),
+            ask.trigger,
+            ask.priority,
+            datetime.fromtimestamp(ask.deadline / 1e6, UTC),
+        )
+
+    # -- small things ----------------------------------------------------------------------------------
+
+    def _numbers(self, ids: Sequence[str], target: MemoryTier) -> dict[str, int]:
+        """The numbers of memories by their ids; each must exist."""
+        if isinstance(ids, str):
+            raise InvalidInput("give the ids as a list")
+        if target not in (L1, L2):
+            raise InvalidInput(f"a promotion leads to L1 or L2, not to {target.upper()}")
+        numbers: dict[str, int] = {}
+        for id in ids:
+            record = self._store.get(id)
+            if record is None:
+                raise NotFound(f"there is no memory {id!r}")
+            numbers[id] = record.seq
+        return numbers
+
+    def _nearest(self, transaction: Transaction, record: int) -> MemoryTier | None:
+        """The tier nearest the prompt that holds a record, the window aside."""
+        places = (tier for tier in (L2, L3, L4) if transaction.resides(record, tier, self._tiers.node))
+        return next(places, None)
+
+    def _from_now(self, within: timedelta) -> tuple[int, int]:
+        now = self._store.clock()
+        return _micros(now), _micros(now + within)
+
+
+class _Ask(NamedTuple):
+    """What was asked for, as the queue keeps it beside the number of each record. Times are microseconds."""
+
+    source: MemoryTier
+    target: MemoryTier
+    trigger: MigrationTrigger
+    priority: int
+    asked_at: int
+    deadline: int
+
+    @staticmethod
+    def is_one(data: Sequence[int]) -> bool:
+        """Whether these are the numbers of one."""
+        limits = (len(_TIERS), len(_TIERS), len(_TRIGGERS), 101, 2**62, 2**62)
+        return len(data) == len(limits) and all(0 <= one < limit for one, limit in zip(data, limits, strict=True))
+
+    @classmethod
+    def of(cls, row: Job) -> Self:
+        source, target, trigger, *rest = row.data
+        return cls(_TIERS[source], _TIERS[target], _TRIGGERS[trigger], *rest)
+
+    def numbers(self) -> tuple[int, ...]:
+        tiers = (_TIERS.index(self.source), _TIERS.index(self.target))
+        return (*tiers, _TRIGGERS.index(self.trigger), self.priority, self.asked_at, self.deadline)
+
+    @property
+    def urgency(self) -> tuple[int, int]:
+        """The lower the sooner."""
+        return -self.priority, self.deadline
+
+
+def _promotion(
+    target: MemoryTier,
+    numbers: Mapping[str, int],
+    refused: Mapping[int, str],
+    scores: Mapping[int, float],
+    *,
+    moved: Sequence[int] = (),
+    job: MigrationJob | None = None,
+) -> Promotion:
+    return Promotion(
+        target,
+        tuple(id for id, one in numbers.items() if one in moved),
+        {id: refused[one] for id, one in numbers.items() if one in refused},
+        {id: scores[one] for id, one in numbers.items() if one in scores},
+        job,
+    )
+
+
+def _below(tier: MemoryTier) -> MemoryTier:
+    """Where what leaves a tier goes; what leaves the last one stays in the log, which that one searches."""
+    return _TIERS[min(_TIERS.index(tier) + 1, len(_TIERS) - 1)]
+
+
+def _known_pressure(pressure: Pressure | str) -> Pressure:
+    try:
+        return Pressure(pressure)
+    except ValueError as error:
+        raise InvalidInput(f"there is no pressure {pressure!r}; it is {', '.join(Pressure)}") from error
+
+
+def _priority(score: float) -> int:
+    return round(100 * min(1.0, max(0.0, score)))
+
+
+def _micros(moment: datetime) -> int:
+    return round(moment.timestamp() * 1e6)

@@ -1,0 +1,847 @@
+"""The moves between the tiers of one node, made in the transaction that gives the reason for them.
+
+Down (demote): what the working tier has no room for leaves to the archive, the archive's oldest to the knowledge
+tier, and what leaves that is still in the log and still found. Up (promote): a record comes to the working tier
+by importance when it is written, and back to it, or into the window, when it is hot. Who leaves is decided in
+`loom.tiers.eviction`; what is not done at once is a job of `loom.tiers.jobs`. No call returns with a tier
+above its budget, because the budget is enforced before the commit.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import math
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from enum import StrEnum
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from loom.errors import CorruptStore, InvalidInput, OverBudget
+from loom.knowledge.summarizer import stand_in
+from loom.settings import AGREED_SETTINGS, EVICTION_WEIGHTS, Admission, Eviction, EvictionWeights, Profile, Settings
+from loom.storage.contract import FOCUS, HEARD, Draft, Record, Resident, Store, Transaction, Usage, Written
+from loom.text.tokens import TokenCounter
+from loom.tiers.eviction import choose_victims, hot_score, rank
+from loom.types import MemoryTier, MemoryType, Receipt
+
+__all__ = ["Lifted", "Move", "Moved", "Observer", "Room", "TierRules", "Tiers", "Tuning"]
+
+log = logging.getLogger("loom.migration")
+
+L1, L2, L3, L4 = MemoryTier.L1, MemoryTier.L2, MemoryTier.L3, MemoryTier.L4
+
+# The knowledge tier is emptied a little below its budget, so that not every arrival looks for who must leave.
+_L4_LOW = 0.95
+# Of how many residents that would leave by use alone the relevance is looked at: reading a vector costs more
+# than everything else that is known of a resident.
+_SHORTLIST = 64
+# How many of the newest records say what the present work is.
+_RECENT = 32
+# The share of the window that what was brought back into it may take: the newest records have the rest.
+_FOCUS_SHARE = 0.25
+# After this long without a use, a record is half as hot for having been used recently.
+_HALF_LIFE_S = 24 * 3600.0
+
+# Knowledge and summaries have their own tiers, and do not leave them for being read.
+_DRAWN = (MemoryType.FACT, MemoryType.SUMMARY)
+
+_STORED = AGREED_SETTINGS - {"embedder"}
+
+
+class Moved(NamedTuple):
+    """How many records made each move."""
+
+    l1_to_l2: int = 0
+    l2_to_l3: int = 0
+    l3_to_l4: int = 0
+    l4_to_log: int = 0
+
+
+class TierRules(NamedTuple):
+    """The budgets and rules that hold for a node, as the file has them.
+
+    `largest` is the size of the largest item that each tier takes: one that need not drive out all others. What is
+    no larger than `anywhere` has room in each of them, and drives nothing out of the window that was brought back.
+    """
+
+    budgets: Mapping[str, int]
+    largest: Mapping[str, int]
+    anywhere: int
+    profile: Profile
+
+    @classmethod
+    def of(cls, settings: Settings) -> TierRules:
+        budgets: dict[str, int] = {tier: getattr(settings, f"{tier}_token_budget") for tier in MemoryTier}
+        profile = settings.rules
+        shares = {L1: 1.0, L2: profile.l2_watermark.low, L3: profile.l3_high, L4: _L4_LOW}
+        largest: dict[str, int] = {tier: math.floor(budgets[tier] * shares[tier]) for tier in MemoryTier}
+        anywhere = min(math.floor((1 - _FOCUS_SHARE) * budgets[L1]), largest[L1], largest[L2])
+        return cls(budgets, largest, anywhere, profile)
+
+    def is_full(self, tier: str, tokens: int) -> bool:
+        """Whether something must leave a tier that holds so many tokens."""
+        share = {L2: self.profile.l2_watermark.high, L3: self.profile.l3_high}.get(MemoryTier(tier), 1.0)
+        budget = self.budgets[tier]
+        return tokens > budget or (share < 1.0 and tokens >= share * budget)
+
+    def may_wait(self, draft: Draft) -> bool:
+        """Whether a record that is not counted may stay so, if it is new: its size decides nothing, because it comes
+        into the window alone and would have room in any tier."""
+        if draft.tokens >= 0 or draft.revises or draft.tier != L1:
+            return False
+        return ~draft.tokens <= self.anywhere and not self.admits(draft.importance)
+
+    def admits(self, importance: float) -> bool:
+        """Whether a record comes to the working tier when it is written."""
+        if self.profile.admission is Admission.IMPORTANCE:
+            return importance > self.profile.l2_admission_threshold
+        return self.profile.admission is Admission.WRITE_AND_USE
+
+
+class Move(StrEnum):
+    """Which way something moved."""
+
+    PROMOTION = "promotion"
+    DEMOTION = "demotion"
+
+
+class Observer(Protocol):
+    """Told what happens in the tiers."""
+
+    def changed(self, peaks: Mapping[str, int], totals: Mapping[str, Usage], rules: TierRules) -> None:
+        """After a commit that moved something: what each tier but the window held at most, and holds now."""
+        ...
+
+    def took(self, move: Move, seconds: float) -> None:
+        """How long a move took."""
+        ...
+
+    def admitted(self, tokens: int) -> None:
+        """So many tokens came to the working tier."""
+        ...
+
+
+class Room(NamedTuple):
+    """What making room came to."""
+
+    moved: Moved
+    peaks: Mapping[str, int]
+    totals: Mapping[str, Usage]
+    rules: TierRules
+
+
+class Lifted(NamedTuple):
+    """What came of lifting records: those that moved, why the others did not, and how hot each one is."""
+
+    moved: tuple[int, ...]
+    tokens: int
+    refused: Mapping[int, str]
+    scores: Mapping[int, float]
+    room: Room
+
+
+class Tuning(NamedTuple):
+    """What holds instead of the profile's."""
+
+    eviction_weights: EvictionWeights
+    promotion_threshold: float
+
+
+class _State(NamedTuple):
+    """The settings as they were last read, and what follows from them."""
+
+    revision: str | None
+    settings: Settings
+    rules: TierRules
+
+
+class Tiers:
+    """The four tiers of one node of a store."""
+
+    def __init__(
+        self,
+        store: Store,
+        node: str,
+        settings: Settings,
+        counter: TokenCounter,
+        observer: Observer | None = None,
+    ) -> None:
+        self.store = store
+        self.node = node
+        self.counter = counter
+        self._state = _State(None, settings, TierRules.of(settings))
+        self._observer = observer
+        self._tuning: Tuning | None = None
+        self._recent: dict[int, Record] = {}
+
+    # -- what holds ----------------------------------------------------------------------------------
+
+    @property
+    def settings(self) -> Settings:
+        return self._state.settings
+
+    def rules(self) -> TierRules:
+        """The rules as the file has them now: another process may have changed them."""
+        return self._follow(None, self.store.settings(self.node))
+
+    def tune(self, weights: EvictionWeights, promotion_threshold: float) -> None:
+        """Let these weights and this threshold hold instead of the profile's, in this process."""
+        self._tuning = Tuning(weights, promotion_threshold)
+        self._state = self._state._replace(rules=self._rules_of(self._state.settings))
+
+    def _rules_of(self, settings: Settings) -> TierRules:
+        rules = TierRules.of(settings)
+        return (
+            rules
+            if self._tuning is None
+            else rules._replace(profile=replace(rules.profile, **self._tuning._asdict()))
+        )
+
+    def _rules_in(self, transaction: Transaction) -> TierRules:
+        """The rules as this transaction finds them."""
+        if transaction.revision is not None and transaction.revision == self._state.revision:
+            return self._state.rules
+        return self._follow(transaction.revision, transaction.settings(self.node))
+
+    def _follow(self, revision: str | None, stored: Mapping[str, Any]) -> TierRules:
+        state = self._state
+        own = state.settings
+        other = {name: stored[name] for name in _STORED & stored.keys() if stored[name] != getattr(own, name)}
+        if other:
+            settings = replace(own, **other)
+            state = _State(revision, settings, self._rules_of(settings))
+        elif revision is not None:
+            state = state._replace(revision=revision)
+        self._state = state  # at once, so that no thread sees new settings with old rules
+        return state.rules
+
+    # -- reading -------------------------------------------------------------------------------------
+
+    def window(self) -> dict[int, int]:
+        """Number and size of each record in the window, oldest first. What has left it is let go."""
+        held = dict(reversed(self.store.window(self.node)))
+        self._recent = {number: record for number, record in self._recent.items() if number in held}
+        return held
+
+    def recent(self, numbers: Iterable[int]) -> dict[int, Record]:
+        """Records that are in the window. They are asked for with every prompt, so those that were read before are
+        not read again: a record never changes, and one that is superseded or forgotten is in the window no longer."""
+        wanted, known = [*numbers], self._recent
+        read = self.store.records([number for number in wanted if number not in known])
+        self._recent = known | read
+        return {number: known[number] for number in wanted if number in known} | read
+
+    def let_go(self) -> None:
+        """Hold no text any longer."""
+        self._recent = {}
+
+    # -- writing -------------------------------------------------------------------------------------
+
+    def write(
+        self,
+        drafts: Sequence[Draft],
+        tier: MemoryTier | None = None,
+        *,
+        on_oversize: str = "archive",
+        again: bool = False,
+    ) -> list[Receipt]:
+        """Write records and give each its place, in one transaction.
+
+        Without a tier, a record comes into the window of recent ones and, if the profile admits it, to the
+        working tier. What is larger than a tier goes to the archive with a stand-in; with
+        `on_oversize="reject"` it raises `OverBudget` instead and nothing is written. `again` gives a record
+        that was there already the place it would have as a new one.
+        """
+        if on_oversize not in ("archive", "reject"):
+            raise InvalidInput(f"on_oversize is 'archive' or 'reject', not {on_oversize!r}")
+        if not drafts:
+            return []
+        room: Room | None = None
+        with self.store.transaction() as transaction:
+            rules = self._rules_in(transaction)
+            written: list[Written] | None = None
+            if len(drafts) == 1 and tier is None and rules.may_wait(drafts[0]):
+                written = transaction.append(drafts)
+                if written[0].created:
+                    return [Receipt(written[0].id, L1, functools.partial(self.counter.count, drafts[0].content))]
+            placed = [self._before_writing(draft, tier, rules, on_oversize) for draft in drafts]
+            if written is None:
+                written = transaction.append(placed)
+            arrivals = [
+                (one, draft)
+                for one, draft in zip(written, placed, strict=True)
+                if (one.node != self.node and self._hear(transaction, one.seq, draft)) or one.created or again
+            ]
+            largest = max((draft.window_tokens or draft.tokens for draft in placed if draft.tier == L1), default=0)
+            if largest > (1 - _FOCUS_SHARE) * rules.budgets[L1]:
+                self._free_focus(transaction, largest, rules)
+            # Otherwise the window takes care of itself.
+            if tier not in (None, L1) or any(
+                rules.admits(one.importance) or draft.tokens > rules.largest[L1] for one, draft in arrivals
+            ):
+                room = self._place(transaction, arrivals, tier, rules)
+            places = self._places(transaction, written, placed)
+        if room is not None:
+            self.tell_room(room)
+            if self._observer is not None:
+                self._observer.admitted(sum(draft.tokens for one, draft in arrivals if rules.admits(one.importance)))
+        return [
+            Receipt(one.id, place, draft.tokens, one.version, one.created, self._note(one, draft, place, tier, rules))
+            for one, draft, place in zip(written, placed, places, strict=True)
+        ]
+
+    def _hear(self, transaction: Transaction, record: int, draft: Draft) -> bool:
+        """Make a record of another node this node's too; False where it was."""
+        size = 0 if draft.tier is None else draft.window_tokens or draft.tokens
+        return transaction.enter([record], HEARD, self.node, "heard", [size]) > 0
+
+    def _before_writing(self, draft: Draft, tier: MemoryTier | None, rules: TierRules, on_oversize: str) -> Draft:
+        """Whether a record comes into the window, and whether something shorter must stand there for it."""
+        if draft.tokens < 0:
+            draft = draft._replace(tokens=self.counter.count(draft.content))
+        asked = L1 if tier is None else tier
+        if draft.tokens <= rules.largest[asked] or asked in (L3, L4):
+            return draft if draft.tier == (L1 if asked is L1 else None) else draft._replace(tier=None)
+        if on_oversize == "reject":
+            raise OverBudget(
+                f"{draft.id!r} has {draft.tokens:,} tokens and {asked.upper()} takes items of at most "
+                f"{rules.largest[asked]:,}; nothing was written. Split it, raise the budget, or let it go to the "
+                "archive with a stand-in."
+            )
+        size = self._stand_in_tokens(draft)
+        if asked is not L1 or size > rules.budgets[L1]:
+            return draft._replace(tier=None)
+        return draft._replace(tier=L1, window_tokens=size)
+
+    def _stand_in_tokens(self, record: Record | Draft) -> int:
+        return self.counter.count(stand_in(record).text)
+
+    def _place(
+        self,
+        transaction: Transaction,
+        arrivals: Sequence[tuple[Written, Draft]],
+        tier: MemoryTier | None,
+        rules: TierRules,
+    ) -> Room:
+        """Let records enter the tiers beside the window, and make room."""
+        working: list[int] = []
+        others: dict[MemoryTier, list[tuple[int, int]]] = {L3: [], L4: []}
+        for one, draft in arrivals:
+            wants_working = tier is L2 or (tier in (None, L1) and rules.admits(one.importance))
+            if wants_working and draft.tokens <= rules.largest[L2]:
+                working.append(one.seq)
+            elif tier in (L3, L4) or wants_working or draft.tokens > rules.largest[L1]:
+                size = self._stand_in_tokens(draft)
+                if size > max(rules.largest[L3] if tier is not L4 else 0, rules.largest[L4]):
+                    continue  # no tier has room even for that: it stays where it is
+                others[L4 if tier is L4 else L3].append((one.seq, size))
+            else:
+                continue
+            if not one.created:  # it comes to one tier, whole or by a stand-in, and leaves the others
+                for place in (L2, L3, L4):
+                    transaction.leave([one.seq], place, self.node, "moved")
+        if working:
+            transaction.enter(working, L2, self.node, "admitted")
+        for target, entering in others.items():
+            self._enter_stand_ins(transaction, entering, target, "written", rules)
+        return self._make_room(transaction, rules)
+
+    def _places(
+        self, transaction: Transaction, written: Sequence[Written], placed: Sequence[Draft]
+    ) -> list[MemoryTier]:
+        """The tier nearest the prompt that holds each record, the window where it holds it whole."""
+        if len(written) == 1 and written[0].created and placed[0].tier == L1 and placed[0].window_tokens is None:
+            return [L1]  # the newest of all, and not too large
+        recent = dict(transaction.window(self.node))
+        places: list[MemoryTier] = []
+        for one, draft in zip(written, placed, strict=True):
+            if recent.get(one.seq) == draft.tokens:
+                places.append(L1)
+            else:
+                tiers = (tier for tier in (L2, L3, L4) if transaction.resides(one.seq, tier, self.node))
+                places.append(next(tiers, L4))  # at the least in the log, which the knowledge tier searches
+        return places
+
+    def _note(self, one: Written, draft: Draft, place: MemoryTier, tier: MemoryTier | None, rules: TierRules) -> str:
+        """What the caller of a write should know about where the record is."""
+        if one.node == self.node and draft.tokens <= rules.largest[L1] and draft.tokens <= rules.largest[L2]:
+            return ""
+        notes: list[str] = []
+        if one.node != self.node:
+            notes.append(f"node {one.node!r} of this namespace had remembered it before")
+        asked = L1 if tier is None else tier
+        if asked is L1 and draft.tokens <= rules.largest[L1]:
+            asked = L2 if rules.admits(one.importance) else asked
+        largest = rules.largest[asked]
+        if draft.tokens > largest and asked in (L1, L2):
+            whole = place.upper() if place in (L1, L2) else "the log"
+            others = [L1] if draft.window_tokens is not None else []
+            others += [L3] if place is not L2 else []
+            shown = " and ".join(tier.upper() for tier in others) or "no tier"
+            notes.append(
+                f"{draft.tokens:,} tokens are more than {asked.upper()} takes ({largest:,}): "
+                f"whole in {whole}, with a stand-in in {shown}"
+            )
+        return "; ".join(notes)
+
+    # -- what was drawn from others ----------------------------------------------------------------------
+
+    def of(self, node: str) -> Tiers:
+        """The tiers of another node of the same store."""
+        return self if node == self.node else Tiers(self.store, node, self.settings, self.counter)
+
+    def admit(self, transaction: Transaction, records: Sequence[int], tier: MemoryTier, reason: str) -> None:
+        """Let records enter the archive or the knowledge tier by their stand-ins, and make room."""
+        rules = self._rules_in(transaction)
+        found = transaction.records(records)
+        arrivals = [(seq, self._stand_in_tokens(found[seq])) for seq in records if seq in found]
+        if arrivals:
+            self._enter_stand_ins(transaction, arrivals, tier, reason, rules)
+            self._make_room(transaction, rules)
+
+    def replace(
+        self, transaction: Transaction, draft: Draft, replaced: Sequence[int], tier: MemoryTier, reason: str
+    ) -> None:
+        """Write a record that was drawn from others and let it have their places in a tier."""
+        transaction.leave(replaced, tier, self.node, reason)
+        (written,) = transaction.append([draft])
+        self.admit(transaction, [written.seq], tier, reason)
+
+    def give_back(self, transaction: Transaction, records: Sequence[Record]) -> None:
+        """Let records that are in no tier have a place again: facts as knowledge, all else in the archive."""
+        for tier in (L3, L4):
+            theirs = [record.seq for record in records if (record.kind == MemoryType.FACT) == (tier is L4)]
+            homeless = [
+                seq for seq in theirs if not any(transaction.resides(seq, place, self.node) for place in (L2, L3, L4))
+            ]
+            self.admit(transaction, homeless, tier, "restored")
+
+    # -- promotion -------------------------------------------------------------------------------------
+
+    def use(self, *records: int) -> None:
+        """Note that records were used, and bring those back to the working tier that are hot enough.
+
+        Where importance leads, what was important comes back; where use leads, everything that is used.
+        """
+        self.store.touch(records, self.node)
+        rules = self.rules()
+        admission = rules.profile.admission
+        absent = self.store.absent(records, L2, self.node)
+        missing = [one for one, _, _ in absent]
+        if admission is Admission.FREQUENCY:
+            uses = rules.profile.l2_admission_uses
+            missing = [one for one in missing if self.store.uses(one, self.node) >= uses]
+        elif admission is Admission.IMPORTANCE:
+            missing = [one for one, importance, kind in absent if rules.admits(importance) and kind not in _DRAWN]
+        else:
+            recent = {seq for seq, _ in self.store.window(self.node)}
+            for one in records:
+                self.store.count_lookup(self.node, L2, one not in missing or one in recent)
+        if missing and not self.store.read_only:
+            started = time.perf_counter()
+            with self.store.transaction() as transaction:
+                lifted = self.lift(transaction, missing, L2)
+            self.tell(lifted, started)
+
+    def lift(
+        self,
+        transaction: Transaction,
+        records: Sequence[int],
+        target: MemoryTier,
+        *,
+        threshold: float | None = None,
+        now: bool = False,
+    ) -> Lifted:
+        """Bring records up to the working tier or into the window: hot enough, room, loaded and whole, entered.
+
+        The threshold is the profile's unless given. `now` is for what is decided already: neither that, nor rest, nor
+        importance counts.
+        """
+        rules = self._rules_in(transaction)
+        scores, refused = self.hot_enough(transaction, records, target, threshold=threshold, now=now)
+        wanted = sorted((one for one in scores if one not in refused), key=lambda one: (-scores[one], one))
+        loaded, damaged = self._load(transaction, wanted)
+        knowledge = {} if now else {one.seq: "it is knowledge, which L4 has" for one in loaded if one.kind in _DRAWN}
+        sizes, too_large = self._sizes([one for one in loaded if one.seq not in knowledge], target, rules)
+        if sizes:
+            self._reserve(transaction, sum(sizes.values()), target, rules)
+            self._come_up(transaction, sizes, target)
+        room = self._make_room(transaction, rules)
+        return Lifted(tuple(sizes), sum(sizes.values()), refused | damaged | knowledge | too_large, scores, room)
+
+    def hot_enough(
+        self,
+        transaction: Transaction,
+        records: Sequence[int],
+        target: MemoryTier,
+        *,
+        threshold: float | None = None,
+        now: bool = False,
+    ) -> tuple[dict[int, float], dict[int, str]]:
+        """How hot records are, from 0 to 1, and why some of them do not come up; with `now` all of them do."""
+        rules = self._rules_in(transaction)
+        known = transaction.as_residents(records, self.node)
+        scores = self._hot_scores(transaction, known, rules)
+        refused = {one: "it is gone, or has a newer version" for one in records if one not in scores}
+        for one in self._already(transaction, scores, target):
+            refused[one] = f"it is in {target.upper()} already"
+        if not now:
+            threshold = rules.profile.promotion_threshold if threshold is None else threshold
+            by_importance = rules.profile.admission is Admission.IMPORTANCE
+            rest = int(rules.profile.promotion_rest * transaction.totals(self.node).get(L2, Usage()).items)
+            resting = transaction.left_within(list(scores), L2, self.node, "full", rest)
+            for resident in known:
+                number, importance = resident.record, resident.importance
+                if number in refused:
+                    continue
+                if scores[number] < threshold:
+                    refused[number] = f"its hot score is {scores[number]:.2f}, below {threshold:.2f}"
+                elif number in resting:
+                    refused[number] = "it has only just left; it rests before it comes back"
+                elif by_importance and target is L2 and not rules.admits(importance):
+                    refused[number] = f"its importance is {importance:.2f}, and importance leads in this profile"
+        return scores, refused
+
+    def _hot_scores(
+        self, transaction: Transaction, residents: Sequence[Resident], rules: TierRules
+    ) -> dict[int, float]:
+        most_uses = max(transaction.most_uses(self.node, L2), *(one.uses for one in residents), 1)
+        weights = rules.profile.eviction_weights
+        relevance = self._relevance(transaction, [one.record for one in residents]) if weights.relevance else {}
+        at = self.store.clock().timestamp()
+        return {
+            one.record: hot_score(
+                one._replace(relevance=relevance.get(one.record)),
+                at,
+                half_life_s=_HALF_LIFE_S,
+                most_uses=most_uses,
+                weights=weights,
+            )
+            for one in residents
+        }
+
+    def _already(self, transaction: Transaction, records: Iterable[int], target: MemoryTier) -> set[int]:
+        if target is L1:
+            recent = dict(transaction.window(self.node))
+            return {one for one in records if one in recent}
+        return {one for one in records if transaction.resides(one, target, self.node)}
+
+    def _load(self, transaction: Transaction, records: Sequence[int]) -> tuple[list[Record], dict[int, str]]:
+        """Read records whole, unpacked and compared with their checksums; of those that are damaged, what is wrong.
+
+        Most batches are sound: only where one is not are they read one by one.
+        """
+        try:
+            found = transaction.records(records)
+            return [found[one] for one in records if one in found], {}
+        except CorruptStore as error:
+            if len(records) == 1:
+                log.warning("a record cannot be moved: %s", error)
+                return [], {records[0]: str(error)}
+        loaded: list[Record] = []
+        damaged: dict[int, str] = {}
+        for one in records:
+            sound, bad = self._load(transaction, [one])
+            loaded += sound
+            damaged |= bad
+        return loaded, damaged
+
+    def _sizes(
+        self, records: Sequence[Record], target: MemoryTier, rules: TierRules
+    ) -> tuple[dict[int, int], dict[int, str]]:
+        """What each record takes in the target, as far as they fit together; why the others do not."""
+        room = self._focus_room(rules) if target is L1 else rules.largest[target]
+        sizes: dict[int, int] = {}
+        refused: dict[int, str] = {}
+        for record in records:
+            size = record.tokens
+            if target is L1 and size > room:
+                size = self._stand_in_tokens(record)
+            if size > room:
+                refused[record.seq] = f"{size:,} tokens are more than {target.upper()} takes ({room:,})"
+            elif sum(sizes.values()) + size > room:
+                refused[record.seq] = f"{target.upper()} takes no more at once"
+            else:
+                sizes[record.seq] = size
+        return sizes, refused
+
+    def _reserve(self, transaction: Transaction, tokens: int, target: MemoryTier, rules: TierRules) -> None:
+        """Let others leave the target first, so that those who come are not among those who must go."""
+        if target is L1:
+            held = transaction.residents(self.node, FOCUS)
+            excess = sum(one.tokens for one in held) + tokens - self._focus_room(rules)
+            victims = choose_victims(held, excess, Eviction.WEIGHTED, EVICTION_WEIGHTS["without_vectors"])
+            transaction.leave([one.record for one in victims], FOCUS, self.node, "full")
+            return
+        held_tokens = transaction.totals(self.node).get(L2, Usage()).tokens
+        if rules.is_full(L2, held_tokens + tokens):
+            low = math.floor(rules.profile.l2_watermark.low * rules.budgets[L2])
+            self._demote_working(transaction, held_tokens + tokens - low, rules)
+
+    def _come_up(self, transaction: Transaction, sizes: Mapping[int, int], target: MemoryTier) -> None:
+        """Enter the target. In the working tier records are whole: their stand-ins have done their work."""
+        records = list(sizes)
+        if target is L1:
+            transaction.enter(records, FOCUS, self.node, "promoted", list(sizes.values()))
+            return
+        for tier in (L3, L4):
+            transaction.leave(records, tier, self.node, "promoted")
+        transaction.enter(records, L2, self.node, "promoted")
+
+    def _focus_room(self, rules: TierRules) -> int:
+        return math.floor(_FOCUS_SHARE * rules.budgets[L1])
+
+    def _free_focus(self, transaction: Transaction, incoming: int, rules: TierRules) -> None:
+        """Let so much of what was brought back leave the window that a large newcomer has room in it."""
+        held = transaction.arrivals(self.node, FOCUS)
+        excess = sum(size for _, size in held) + incoming - rules.budgets[L1]
+        victims = _oldest(held, excess, 0) if excess > 0 else []
+        transaction.leave([record for record, _ in victims], FOCUS, self.node, "full")
+
+    # -- demotion --------------------------------------------------------------------------------------
+
+    def rebalance(self) -> Moved:
+        """Bring every tier in line with the rules that hold now; how much moved.
+
+        Writes do so by themselves. This is for budgets that were changed, and for records of a store that
+        was written without them.
+        """
+        if self.store.read_only:
+            return Moved()
+        with self.store.transaction() as transaction:
+            rules = self._rules_in(transaction)
+            admitted = self._admit_from_window(transaction, rules)
+            room = self._make_room(transaction, rules)
+        moved = room.moved._replace(l1_to_l2=admitted)
+        if any(moved):
+            self.tell_room(room)
+        return moved
+
+    def _admit_from_window(self, transaction: Transaction, rules: TierRules) -> int:
+        """Important records of the window that are in no other tier yet."""
+        recent = [
+            seq
+            for seq, _ in transaction.window(self.node)
+            if not any(transaction.resides(seq, tier, self.node) for tier in (L2, L3, L4))
+        ]
+        chosen = [
+            seq
+            for seq, record in sorted(transaction.records(recent).items())
+            if rules.admits(record.importance) and record.tokens <= rules.largest[L2]
+        ]
+        return transaction.enter(chosen, L2, self.node, "admitted") if chosen else 0
+
+    def make_room(self, transaction: Transaction) -> None:
+        """Bring the tiers below budgets that this very transaction has changed."""
+        self._make_room(transaction, self._follow(None, transaction.settings(self.node)))
+
+    def evict(self, tier: MemoryTier, tokens: int) -> int:
+        """Free at least so many tokens of a tier, its least worthy first; how many records left."""
+        with self.store.transaction() as transaction:
+            rules = self._rules_in(transaction)
+            if tier is L1:
+                count = self._shorten_window(transaction, tokens)
+            elif tier is L2:
+                count = self._demote_working(transaction, tokens, rules)
+            else:
+                victims = _oldest(transaction.arrivals(self.node, tier), tokens, 0)
+                count = self._send_on(transaction, victims, tier, rules)
+            room = self._make_room(transaction, rules)
+        self.tell_room(room)
+        return count
+
+    def clear(self, tier: MemoryTier) -> int:
+        """Let everything leave a tier for the log alone; how many records that were."""
+        with self.store.transaction() as transaction:
+            if tier is L1:
+                count = self._shorten_window(transaction, sum(size for _, size in transaction.window(self.node)))
+            else:
+                everyone = [record for record, _ in transaction.arrivals(self.node, tier)]
+                count = transaction.leave(everyone, tier, self.node, "cleared")
+            room = self._make_room(transaction, self._rules_in(transaction))
+        self.tell_room(room)
+        return count
+
+    def _shorten_window(self, transaction: Transaction, tokens: int) -> int:
+        freed = count = 0
+        last = 0
+        back = {record for record, _ in transaction.arrivals(self.node, FOCUS)}
+        leaving: list[int] = []
+        for seq, size in reversed(transaction.window(self.node)):
+            if freed >= tokens:
+                break
+            freed, count = freed + size, count + 1
+            if seq in back:
+                leaving.append(seq)
+            else:
+                last = seq
+        transaction.leave(leaving, FOCUS, self.node, "cleared")
+        if last:
+            transaction.narrow_window(self.node, last)
+        return count
+
+    def _make_room(self, transaction: Transaction, rules: TierRules) -> Room:
+        """Send on what is over the marks, from the working tier down; everything is within budget afterwards."""
+        moved = Moved()
+        totals = transaction.totals(self.node)
+        peaks: dict[str, int] = {}
+        if totals.get(FOCUS, Usage()).tokens > self._focus_room(rules):  # the budget was larger
+            self._free_focus(transaction, rules.budgets[L1] - self._focus_room(rules), rules)
+        for tier in (L2, L3, L4):
+            peaks[tier] = totals.get(tier, Usage()).tokens
+            if not rules.is_full(tier, peaks[tier]):
+                continue
+            if tier is L2:
+                excess = peaks[L2] - math.floor(rules.profile.l2_watermark.low * rules.budgets[L2])
+                moved = moved._replace(l2_to_l3=self._demote_working(transaction, excess, rules))
+            elif tier is L3:
+                excess = peaks[L3] - math.ceil(rules.profile.l3_high * rules.budgets[L3]) + 1
+                arrivals = transaction.arrivals(self.node, L3)
+                share = math.ceil(rules.profile.l3_oldest_share * len(arrivals))
+                victims = _oldest(arrivals, excess, share)
+                moved = moved._replace(l3_to_l4=self._send_on(transaction, victims, L3, rules))
+            else:
+                excess = peaks[L4] - math.floor(_L4_LOW * rules.budgets[L4])
+                victims = _oldest(transaction.arrivals(self.node, L4), excess, 0)
+                moved = moved._replace(l4_to_log=self._send_on(transaction, victims, L4, rules))
+            totals = transaction.totals(self.node)  # the next tier may have taken something in
+        return Room(moved, peaks, totals, rules)
+
+    def _demote_working(self, transaction: Transaction, excess: int, rules: TierRules) -> int:
+        """Working tier to archive: the least worthy leave, a stand-in takes the place of each."""
+        started = time.perf_counter()
+        residents = transaction.residents(self.node, L2)
+        victims = [one.record for one in self._choose(transaction, residents, excess, rules.profile)]
+        count = self._archive(transaction, victims, "full", rules)
+        if self._observer is not None:
+            self._observer.took(Move.DEMOTION, time.perf_counter() - started)
+        return count
+
+    def _archive(self, transaction: Transaction, victims: Sequence[int], reason: str, rules: TierRules) -> int:
+        """Let records leave the working tier for their stand-ins; one that cannot be read leaves without."""
+        left = transaction.leave(victims, L2, self.node, reason)
+        records, _ = self._load(transaction, victims)
+        arrivals = [(record.seq, self._stand_in_tokens(record)) for record in records]
+        self._enter_stand_ins(transaction, arrivals, L3, "demoted", rules)
+        return left
+
+    def lower(self, transaction: Transaction, records: Sequence[int], tier: MemoryTier, reason: str) -> Room:
+        """Let those of the records that are in a tier leave it for the next one down."""
+        rules = self._rules_in(transaction)
+        if tier is L1:
+            transaction.leave(records, FOCUS, self.node, reason)
+        elif tier is L2:
+            there = [one for one in records if transaction.resides(one, L2, self.node)]
+            self._archive(transaction, there, reason, rules)
+        else:
+            self._send_on(transaction, transaction.sizes(records, tier, self.node), tier, rules, reason)
+        return self._make_room(transaction, rules)
+
+    def least_worthy(self, transaction: Transaction, tier: MemoryTier, tokens: int) -> list[int]:
+        """Who would leave a tier first, until so many tokens are free."""
+        if tier is L2:
+            residents = transaction.residents(self.node, L2)
+            profile = self._rules_in(transaction).profile
+            return [one.record for one in self._choose(transaction, residents, tokens, profile)]
+        place = FOCUS if tier is L1 else tier
+        return [record for record, _ in _oldest(transaction.arrivals(self.node, place), tokens, 0)]
+
+    def _choose(
+        self, transaction: Transaction, residents: list[Resident], excess: int, profile: Profile
+    ) -> list[Resident]:
+        if profile.eviction is not Eviction.WEIGHTED or profile.eviction_weights.relevance == 0:
+            return choose_victims(residents, excess, profile.eviction, profile.eviction_weights)
+        without = EVICTION_WEIGHTS["without_vectors"]
+        leaving = choose_victims(residents, excess, profile.eviction, without)
+        shortlist = [
+            one.record for one in rank(residents, profile.eviction, without)[: max(_SHORTLIST, 4 * len(leaving))]
+        ]
+        relevance = self._relevance(transaction, shortlist)
+        if not relevance:
+            return leaving
+        known = [
+            one._replace(relevance=relevance[one.record]) if one.record in relevance else one for one in residents
+        ]
+        return choose_victims(known, excess, profile.eviction, profile.eviction_weights, candidates=shortlist)
+
+    def _relevance(self, transaction: Transaction, records: Sequence[int]) -> dict[int, float]:
+        """How close records are to what the window is about, from 0 to 1; those that cannot be told are missing."""
+        recent = transaction.vectors([seq for seq, _ in transaction.window(self.node)][:_RECENT])
+        if not recent:
+            return {}
+        middle = np.mean([vector / (np.linalg.norm(vector) or 1.0) for vector in recent.values()], axis=0)
+        length = float(np.linalg.norm(middle))
+        if length == 0:
+            return {}
+        return {
+            record: (1.0 + _cosine(vector, middle, length)) / 2.0
+            for record, vector in transaction.vectors(records).items()
+        }
+
+    def _enter_stand_ins(
+        self,
+        transaction: Transaction,
+        arrivals: Sequence[tuple[int, int]],
+        tier: MemoryTier,
+        reason: str,
+        rules: TierRules,
+    ) -> int:
+        """Let stand-ins enter the first tier from `tier` down that is large enough for them."""
+        entered = 0
+        rest = list(arrivals)
+        for target in (L3, L4):
+            if target >= tier and rest:
+                fitting = [one for one in rest if one[1] <= rules.largest[target]]
+                rest = [one for one in rest if one[1] > rules.largest[target]]
+                if fitting:
+                    records, sizes = zip(*fitting, strict=True)
+                    entered += transaction.enter(records, target, self.node, reason, sizes)
+        return entered
+
+    def _send_on(
+        self,
+        transaction: Transaction,
+        victims: Sequence[tuple[int, int]],
+        tier: MemoryTier,
+        rules: TierRules,
+        reason: str = "full",
+    ) -> int:
+        """Archive to knowledge, and from there to the log alone."""
+        transaction.leave([record for record, _ in victims], tier, self.node, reason)
+        if tier is L3:
+            self._enter_stand_ins(transaction, victims, L4, "demoted", rules)
+        return len(victims)
+
+    def tell(self, lifted: Lifted, started: float) -> None:
+        """After the commit of a promotion that began at `started`, by `time.perf_counter`."""
+        if lifted.moved:
+            if self._observer is not None:
+                self._observer.took(Move.PROMOTION, time.perf_counter() - started)
+                self._observer.admitted(lifted.tokens)
+            self.tell_room(lifted.room)
+
+    def tell_room(self, room: Room) -> None:
+        """After the commit, as whoever hears it may want to write."""
+        if self._observer is not None:
+            self._observer.changed(room.peaks, room.totals, room.rules)
+
+
+def _oldest(arrivals: Sequence[tuple[int, int]], tokens: int, count: int) -> list[tuple[int, int]]:
+    """The first arrivals, until both so many tokens and so many records are reached."""
+    chosen: list[tuple[int, int]] = []
+    freed = 0
+    for record, size in arrivals:
+        if freed >= tokens and len(chosen) >= count:
+            break
+        chosen.append((record, size))
+        freed += size
+    return chosen
+
+
+def _cosine(vector: np.ndarray, middle: np.ndarray, length: float) -> float:
+    norm = float(np.linalg.norm(vector)) * length
+    return float(np.dot(vector, middle)) / norm if norm else 0.0

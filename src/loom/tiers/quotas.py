@@ -1,0 +1,273 @@
+"""Quotas: how much a tier may hold, how much it holds, and who is told when it fills.
+
+The hard limit is the budget, which `loom.tiers.migration` enforces. The others only tell: an alarm is raised
+once when a tier rises past a mark, and again only after it has fallen clearly below it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Literal
+
+from loom.errors import InvalidInput
+from loom.protocol import Task
+from loom.storage.contract import Usage
+from loom.tiers.migration import TierRules
+from loom.types import MemoryTier
+
+if TYPE_CHECKING:
+    from loom.events import EventBus
+
+__all__ = [
+    "ArchiveCounters",
+    "FocusCounters",
+    "FocusReserve",
+    "LayerCounters",
+    "LayerQuota",
+    "QuotaAlarm",
+    "QuotaCheck",
+    "QuotaLevel",
+    "QuotaWatch",
+    "RagCounters",
+    "WorkingCounters",
+    "WorkingSegments",
+    "check_quota",
+    "quotas_of",
+]
+
+log = logging.getLogger("loom.quotas")
+
+ALARM_ACTION = "memory.quota"
+"""What the actions of alarm events begin with; memories that listen to the bus do not keep them."""
+
+# A tier must fall below this share of a mark before the mark can be passed again.
+_REARM = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class LayerQuota:
+    """The limits of one tier, in tokens. `warning_threshold` is a share of the hard limit."""
+
+    hard_limit: int
+    soft_limit: int
+    warning_threshold: float = 0.8
+
+    def __post_init__(self) -> None:
+        if not 0 < self.soft_limit <= self.hard_limit:
+            raise InvalidInput(
+                f"a quota needs 0 < soft <= hard, not soft {self.soft_limit} and hard {self.hard_limit}"
+            )
+        if not 0.0 < self.warning_threshold <= 1.0:
+            raise InvalidInput(f"a warning threshold is a share from 0 to 1, not {self.warning_threshold}")
+
+
+def quotas_of(rules: TierRules) -> Mapping[MemoryTier, LayerQuota]:
+    """The quotas of a node's tiers. The soft limit is where work begins, or 90 % where that is at the budget."""
+    begins = {MemoryTier.L2: rules.profile.l2_watermark.high, MemoryTier.L3: rules.profile.l3_high}
+    return {
+        tier: LayerQuota(budget, max(1, int(budget * min(0.9, begins.get(tier, 0.9)))))
+        for tier, budget in ((tier, rules.budgets[tier]) for tier in MemoryTier)
+    }
+
+
+class QuotaLevel(StrEnum):
+    """How full a tier is."""
+
+    OK = "ok"
+    WARNING = "warning"
+    SOFT = "soft"
+    HARD = "hard"
+
+
+_LEVELS = tuple(QuotaLevel)
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaCheck:
+    """Whether so many more tokens may come in, and what then has to happen.
+
+    `action` is `accept`; `evict` where others must leave first; `reject` where even an empty tier is too small.
+    """
+
+    accepted: bool
+    action: Literal["accept", "evict", "reject"]
+    level: QuotaLevel
+    room: int
+    reason: str
+
+
+def level_of(tokens: int, quota: LayerQuota) -> QuotaLevel:
+    """The highest mark that so many tokens reach."""
+    if tokens >= quota.hard_limit:
+        return QuotaLevel.HARD
+    if tokens >= quota.soft_limit:
+        return QuotaLevel.SOFT
+    return QuotaLevel.WARNING if tokens >= quota.warning_threshold * quota.hard_limit else QuotaLevel.OK
+
+
+def check_quota(tier: MemoryTier, held: int, incoming: int, rules: TierRules) -> QuotaCheck:
+    """What becomes of a request for `incoming` tokens of a tier that holds `held`."""
+    if isinstance(incoming, bool) or not isinstance(incoming, int) or incoming < 0:
+        raise InvalidInput(f"tokens are a whole number from 0, not {incoming!r}")
+    quota = quotas_of(rules)[tier]
+    room = max(0, quota.hard_limit - held)
+    level = level_of(min(held + incoming, quota.hard_limit), quota)
+    name, largest = tier.upper(), rules.largest[tier]
+    if incoming > largest:
+        reason = f"{incoming:,} tokens are more than {name} takes ({largest:,})"
+        return QuotaCheck(False, "reject", level, room, reason)
+    if incoming > room or rules.is_full(tier, held + incoming):
+        return QuotaCheck(
+            True, "evict", level, room, f"{name} holds {held:,} tokens; others leave for {incoming:,} more"
+        )
+    return QuotaCheck(True, "accept", level, room, f"{name} has room for {room:,} tokens")
+
+
+# --- counters ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FocusReserve:
+    """What a prompt keeps free beside the dialogue."""
+
+    system: int = 1024
+    functions: int = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class FocusCounters:
+    """The recent tier, from which a prompt takes its dialogue."""
+
+    current: int
+    quota: LayerQuota
+    reserved: FocusReserve = field(default_factory=FocusReserve)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkingSegments:
+    """Tokens of the hot, warm and cold part of the working tier."""
+
+    hot: int
+    warm: int
+    cold: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkingCounters:
+    current: int
+    quota: LayerQuota
+    segments: WorkingSegments
+    hits: int
+    misses: int
+
+    @property
+    def hit_rate(self) -> float | None:
+        """The share of uses that found what they wanted in the working or the recent tier; None before the first."""
+        asked = self.hits + self.misses
+        return self.hits / asked if asked else None
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveCounters:
+    """`current` counts the tokens of the originals, `compressed` those of what stands for them."""
+
+    current: int
+    compressed: int
+    quota: LayerQuota
+
+
+@dataclass(frozen=True, slots=True)
+class RagCounters:
+    """`current` are resident tokens; `indexed` are the vectors that can be searched."""
+
+    current: int
+    quota: LayerQuota
+    indexed: int
+
+
+@dataclass(frozen=True, slots=True)
+class LayerCounters:
+    """What the tiers of a node hold, at one moment."""
+
+    focus: FocusCounters
+    working: WorkingCounters
+    archive: ArchiveCounters
+    rag: RagCounters
+
+
+# --- alarms --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaAlarm:
+    """A tier rose past one of its marks."""
+
+    node: str
+    tier: MemoryTier
+    level: QuotaLevel
+    tokens: int
+    quota: LayerQuota
+
+    def to_task(self) -> Task:
+        """As an event: `memory.quota.warning`, `memory.quota.soft` or `memory.quota.hard`."""
+        return Task(
+            action=f"{ALARM_ACTION}.{self.level}",
+            source_agent=self.node,
+            parameters={
+                "tier": str(self.tier),
+                "level": str(self.level),
+                "tokens": self.tokens,
+                "hard_limit": self.quota.hard_limit,
+                "soft_limit": self.quota.soft_limit,
+            },
+        )
+
+
+class QuotaWatch:
+    """Raises an alarm when a tier passes a mark upwards; the window, which is always nearly full, is not watched.
+
+    The marks count what a tier held before others made room, so the soft limit is heard although no call leaves
+    a tier above it.
+    """
+
+    def __init__(self, node: str, bus: EventBus) -> None:
+        self._node = node
+        self._bus = bus
+        self._raised: set[tuple[MemoryTier, QuotaLevel]] = set()
+        self._lock = threading.Lock()
+
+    def __call__(self, peaks: Mapping[str, int], totals: Mapping[str, Usage], rules: TierRules) -> None:
+        for tier, quota in quotas_of(rules).items():
+            if tier is not MemoryTier.L1:
+                now = totals.get(tier, Usage()).tokens
+                alarm = self._look(tier, max(now, peaks.get(tier, 0)), quota)
+                if alarm is not None:
+                    self._raise(alarm)
+
+    def _look(self, tier: MemoryTier, peak: int, quota: LayerQuota) -> QuotaAlarm | None:
+        """The highest mark newly passed, if any; marks that are clearly out of reach again are armed."""
+        marks = {
+            QuotaLevel.WARNING: quota.warning_threshold * quota.hard_limit,
+            QuotaLevel.SOFT: quota.soft_limit,
+            QuotaLevel.HARD: quota.hard_limit,
+        }
+        with self._lock:
+            passed = [level for level, mark in marks.items() if peak >= mark and (tier, level) not in self._raised]
+            self._raised |= {(tier, level) for level in passed}
+            self._raised -= {(tier, level) for level, mark in marks.items() if peak < _REARM * mark}
+        return QuotaAlarm(self._node, tier, passed[-1], peak, quota) if passed else None
+
+    def _raise(self, alarm: QuotaAlarm) -> None:
+        log.info(
+            "%s of node %s is at %s of %s tokens (%s)",
+            alarm.tier.upper(),
+            alarm.node,
+            alarm.tokens,
+            alarm.quota.hard_limit,
+            alarm.level,
+        )
+        self._bus.publish_nowait(alarm.to_task())

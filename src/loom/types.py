@@ -1,0 +1,344 @@
+"""The words of the memory: tiers, kinds, and the records that callers hold in their hands."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from loom.errors import InvalidInput
+from loom.protocol import Task, new_id, utc_now
+from loom.storage.contract import Record
+from loom.text.entities import NAMES
+
+__all__ = [
+    "Fact",
+    "FactType",
+    "MemoryQuery",
+    "MemoryStrategyType",
+    "MemoryTier",
+    "MemoryType",
+    "MemoryUnit",
+    "Receipt",
+    "StoredSummary",
+    "TaskSummary",
+    "Trust",
+    "known_tier",
+    "record_as_fact",
+    "record_as_summary",
+    "record_as_task",
+]
+
+
+class MemoryTier(StrEnum):
+    """The four tiers, nearest the prompt first."""
+
+    L1 = "l1"
+    L2 = "l2"
+    L3 = "l3"
+    L4 = "l4"
+    L1_RAW_IO = "l1"
+    L2_WORKING = "l2"
+    L3_SESSION = "l3"
+    L4_GLOBAL = "l4"
+
+
+def known_tier(tier: MemoryTier | str) -> MemoryTier:
+    """The tier of a name."""
+    try:
+        return MemoryTier(tier)
+    except ValueError as error:
+        raise InvalidInput(f"there is no tier {tier!r}; the tiers are {', '.join(MemoryTier)}") from error
+
+
+class MemoryType(StrEnum):
+    """What kind of thing a memory is."""
+
+    TASK = "task"
+    CONTEXT = "context"
+    FACT = "fact"
+    SUMMARY = "summary"
+    MESSAGE = "message"
+    THOUGHT = "thought"
+    TOOL_CALL = "tool_call"
+    TOOL_RESULT = "tool_result"
+    PLAN = "plan"
+    NAMES = NAMES
+
+
+class Trust(StrEnum):
+    """Where a text came from, and so how far it may be believed."""
+
+    USER = "user"
+    AGENT = "agent"
+    TOOL = "tool"
+    WEB = "web"
+    UNKNOWN = "unknown"
+
+
+class MemoryStrategyType(StrEnum):
+    """How records come to the working tier."""
+
+    IMPORTANCE_BASED = "importance_based"
+    SIMPLE = "simple"
+
+
+class FactType(StrEnum):
+    """What a fact is about."""
+
+    API_SCHEMA = "api_schema"
+    USER_PREFERENCE = "user_preference"
+    DOMAIN_KNOWLEDGE = "domain_knowledge"
+    TOOL_USAGE = "tool_usage"
+    ERROR_PATTERN = "error_pattern"
+    BEST_PRACTICE = "best_practice"
+
+
+def _checked_importance(value: float) -> float:
+    if not 0.0 <= value <= 1.0:
+        raise InvalidInput(f"importance is {value}; it must be from 0 to 1")
+    return value
+
+
+@dataclass(slots=True)
+class MemoryUnit:
+    """A piece of memory outside any tier's storage: what a context strategy chooses among."""
+
+    content: Any
+    id: str = field(default_factory=new_id)
+    tier: MemoryTier = MemoryTier.L1
+    type: MemoryType = MemoryType.MESSAGE
+    importance: float = 0.5
+    token_count: int = 0
+    created_at: datetime = field(default_factory=utc_now)
+    accessed_count: int = 0
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _checked_importance(self.importance)
+
+    def to_message(self) -> dict[str, str]:
+        """As a chat message. The role is the one in the metadata, else `system` for what is not speech."""
+        speech = self.type in (MemoryType.MESSAGE, MemoryType.THOUGHT)
+        role = str(self.metadata.get("role") or ("assistant" if speech else "system"))
+        return {"role": role, "content": self.content if isinstance(self.content, str) else str(self.content)}
+
+
+# Who spoke says enough, and a summary says what it is about.
+_SPEAK_FOR_THEMSELVES = (MemoryType.MESSAGE, MemoryType.SUMMARY)
+
+
+@dataclass(slots=True)
+class TaskSummary:
+    """A task in few words; the task itself stays in the log under `task_id`."""
+
+    task_id: str
+    action: str
+    param_summary: str = ""
+    result_summary: str = ""
+    tags: list[str] = field(default_factory=list)
+    importance: float = 0.5
+    session_id: str | None = None
+    created_at: datetime = field(default_factory=utc_now)
+
+    def __post_init__(self) -> None:
+        _checked_importance(self.importance)
+
+    @property
+    def text(self) -> str:
+        """The summary as one line: what a prompt would show, and what its tokens are counted on."""
+        named = "" if self.action in _SPEAK_FOR_THEMSELVES else self.action
+        done = ": ".join(part for part in (named, self.param_summary) if part) or self.action
+        outcome = f" -> {self.result_summary}" if self.result_summary else ""
+        tags = f" ({', '.join(self.tags)})" if self.tags else ""
+        return f"{done}{outcome}{tags}"
+
+
+@dataclass(slots=True)
+class Fact:
+    """One thing held to be true, with how sure that is, since when, and what it was drawn from.
+
+    `created_at` is when it became true, `superseded_at` when another fact took its place; None while it holds.
+    `metadata` tells how it came about: the label and key of an extracted fact, the fidelity of a merged one.
+    """
+
+    content: str
+    fact_type: FactType = FactType.DOMAIN_KNOWLEDGE
+    confidence: float = 0.8
+    id: str = field(default_factory=lambda: f"fact_{new_id()}")
+    tags: list[str] = field(default_factory=list)
+    access_count: int = 0
+    created_at: datetime = field(default_factory=utc_now)
+    importance: float | None = None
+    sources: list[str] = field(default_factory=list)
+    superseded_at: datetime | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+    embedding: Any = field(default=None, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.confidence <= 1.0:
+            raise InvalidInput(f"confidence is {self.confidence}; it must be from 0 to 1")
+        try:
+            self.fact_type = FactType(self.fact_type)
+        except ValueError as error:
+            known = ", ".join(FactType)
+            raise InvalidInput(f"there is no fact type {self.fact_type!r}; the types are {known}") from error
+        if isinstance(self.tags, str) or not all(isinstance(tag, str) for tag in self.tags):
+            raise InvalidInput(f"tags are a list of texts, not {self.tags!r}")
+        self.tags = [*self.tags]
+        if self.importance is not None:
+            _checked_importance(self.importance)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryQuery:
+    """A question to the memory as one record."""
+
+    query: str
+    tier: MemoryTier | None = None
+    type: MemoryType | None = None
+    limit: int = 10
+    min_importance: float = 0.0
+    session_id: str | None = None
+
+    def __post_init__(self) -> None:
+        # A slip in a filter must not look like "nothing found".
+        for name, kind in (("tier", MemoryTier), ("type", MemoryType)):
+            value = getattr(self, name)
+            if value is not None and value not in [*kind]:
+                raise InvalidInput(f"there is no {name} {value!r}; there are {', '.join(kind)}")
+        _checked_importance(self.min_importance)
+
+
+class Receipt:
+    """A write that is committed. It may also be awaited, which gives the receipt itself.
+
+    `tier` is the tier nearest the prompt that holds it; `created` is False where the same text was there
+    under the same id already. `note` says what the caller should know, such as that it was too large for a tier.
+    (No dataclass: it is made for every write, in a quarter of the time.)
+    """
+
+    __slots__ = ("_tokens", "created", "id", "note", "tier", "version")
+
+    def __init__(
+        self,
+        id: str,
+        tier: MemoryTier,
+        tokens: int | Callable[[], int],
+        version: int = 1,
+        created: bool = True,
+        note: str = "",
+    ) -> None:
+        self.id = id
+        self.tier = tier
+        self._tokens = tokens
+        self.version = version
+        self.created = created
+        self.note = note
+
+    @property
+    def tokens(self) -> int:
+        """The size of what was written. A short text is counted when this is asked for, not when it is written."""
+        if not isinstance(self._tokens, int):
+            self._tokens = self._tokens()
+        return self._tokens
+
+    def _values(self) -> tuple[str, MemoryTier, int, int, bool, str]:
+        return self.id, self.tier, self.tokens, self.version, self.created, self.note
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Receipt) and self._values() == other._values()
+
+    def __hash__(self) -> int:
+        return hash((self.id, self.version))
+
+    def __repr__(self) -> str:
+        names = ("id", "tier", "tokens", "version", "created", "note")
+        values = zip(names, self._values(), strict=True)
+        return f"Receipt({', '.join(f'{name}={value!r}' for name, value in values)})"
+
+    def __reduce__(self) -> tuple[type[Receipt], tuple[str, MemoryTier, int, int, bool, str]]:
+        return Receipt, self._values()
+
+    def __await__(self) -> Generator[Any, None, Receipt]:
+        return self
+        yield
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSummary:
+    """A summary that stands, or stood, for a stretch of dialogue, and how faithful it is to it.
+
+    `faithful` is what the fidelity gate said: only then did it take the places of its sources. `superseded_at` is
+    when it was withdrawn, None while it stands.
+    """
+
+    id: str
+    text: str
+    tokens: int
+    original_tokens: int
+    session_id: str | None
+    created_at: datetime
+    fidelity: float
+    faithful: bool
+    method: str
+    sources: tuple[str, ...]
+    superseded_at: datetime | None
+
+
+def record_as_summary(record: Record, sources: Sequence[str]) -> StoredSummary:
+    """A record of kind `summary` that the memory made itself."""
+    data = record.data if isinstance(record.data, Mapping) else {}
+    return StoredSummary(
+        id=record.id,
+        text=record.content,
+        tokens=record.tokens,
+        original_tokens=int(data.get("tokens_of_originals", record.tokens)),
+        session_id=record.session_id,
+        created_at=record.created_at,
+        fidelity=float(data.get("fidelity", 1.0)),
+        faithful=bool(data.get("faithful", True)),
+        method=str(data.get("method", "")),
+        sources=tuple(sources),
+        superseded_at=record.superseded_at,
+    )
+
+
+def record_as_task(record: Record) -> Task:
+    """A record as the task it was, or, of what was no task, as one: its kind is the action, its text a parameter.
+
+    It shares nothing with the record.
+    """
+    if record.kind == MemoryType.TASK and isinstance(record.data, Mapping):
+        return Task.from_dict(record.data)
+    said = {"content": record.content, "role": record.role, "name": record.name}
+    return Task(
+        task_id=record.id,
+        action=record.kind,
+        parameters={key: value for key, value in said.items() if value is not None},
+        session_id=record.session_id,
+        source_agent=record.name or "",
+        created_at=record.created_at,
+        metadata={**copy.deepcopy(record.metadata), "importance": record.importance},
+    )
+
+
+def record_as_fact(record: Record, uses: int = 0, sources: Sequence[str] = ()) -> Fact:
+    """A record of kind `fact` as the fact it holds."""
+    data = record.data if isinstance(record.data, Mapping) else {}
+    return Fact(
+        content=record.content,
+        fact_type=FactType(data.get("fact_type", FactType.DOMAIN_KNOWLEDGE)),
+        confidence=float(data.get("confidence", 0.8)),
+        id=record.id,
+        tags=[*data.get("tags", ())],
+        access_count=uses,
+        created_at=record.created_at,
+        importance=record.importance,
+        sources=[*sources],
+        superseded_at=record.superseded_at,
+        metadata=dict(data.get("metadata", {})),
+    )

@@ -1,0 +1,227 @@
+"""Cells of neighbours in large vector segments: what is looked at is bounded, and what is found stays right."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from loom.index import vector_index
+from loom.index.segments import DamagedSegment, Segment
+from loom.index.vector_index import VectorIndex, VectorTail, build, merge, unit_float16, without
+
+Array = npt.NDArray[Any]
+
+DIMENSIONS = 32
+
+
+@pytest.fixture(autouse=True)
+def small_cells(monkeypatch: pytest.MonkeyPatch, both_ways: None) -> None:
+    """Cells of twenty rows, from 400 on, and no more than 1,500 rows looked at."""
+    for name, value in {
+        "_CELLS_FROM": 400,
+        "_CELL_ROWS": 20,
+        "_EXACT_BELOW": 100,
+        "_MOST_SCANNED": 1_500,
+    }.items():
+        monkeypatch.setattr(vector_index, name, value)
+
+
+def gathered(count: int, seed: int = 0) -> Array:
+    """Vectors in clusters, the small ones of them far from each other."""
+    random = np.random.default_rng(seed)
+    centres = random.standard_normal((max(1, count // 40), DIMENSIONS))
+    vectors = centres[random.integers(len(centres), size=count)] + 0.4 * random.standard_normal((count, DIMENSIONS))
+    return np.asarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True), dtype=np.float32)
+
+
+def segment(keys: Array, vectors: Array) -> Segment:
+    return Segment(*build(keys, vectors))
+
+
+def in_segments(vectors: Array, parts: int) -> VectorIndex:
+    numbers = np.array_split(np.arange(len(vectors)), parts)
+    return VectorIndex(DIMENSIONS, [segment(3 * part, vectors[part]) for part in numbers])
+
+
+def pairs(answer: tuple[Array, Array]) -> dict[int, float]:
+    return dict(zip(answer[0].tolist(), answer[1].tolist(), strict=True))
+
+
+def test_rows_lie_by_cells_and_every_key_finds_its_vector() -> None:
+    vectors = gathered(1_000)
+    held = segment(np.arange(1_000) * 2, vectors)
+    assert held.header["cells"] == 50
+    assert held.arrays["keys"].tolist() == list(range(0, 2_000, 2))
+    order = held.arrays["rows"]
+    assert (held.arrays["vectors"][order] == unit_float16(vectors)).all()
+    assert (held.arrays["places"][order] == np.arange(1_000)).all()
+    ends = held.arrays["cell_ends"].tolist()
+    for first, last, middle in zip([0, *ends], ends, held.arrays["cell_middles"].astype(float), strict=False):
+        places = held.arrays["places"][first:last]
+        assert (np.diff(places.astype(int)) > 0).all(), "in a cell, rows follow their keys"
+        members = held.arrays["vectors"][first:last].astype(float).sum(axis=0)
+        assert middle @ members == pytest.approx(np.linalg.norm(members), rel=1e-3)
+
+
+def test_cells_change_no_score_and_no_exact_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    vectors = gathered(1_400)
+    celled = in_segments(vectors, 2)
+    monkeypatch.setattr(vector_index, "_CELLS_FROM", 10**9)
+    plain = in_segments(vectors, 2)
+    assert all(one.header["cells"] for one in celled.segments)
+    assert not any(one.header["cells"] for one in plain.segments)
+    keys = np.arange(0, 4_200, 5)
+    for query in [*gathered(5, seed=7), *vectors[:5], np.zeros(DIMENSIONS)]:
+        assert pairs(celled.score(query, keys)) == pairs(plain.score(query, keys))
+        found, expected = (index.search(query, 30, among=keys) for index in (celled, plain))
+        assert found[0].tolist() == expected[0].tolist()
+        assert found[1].tolist() == expected[1].tolist()
+        whole = plain.search(query, 10)
+        assert np.isin(celled.search(query, 10)[0], whole[0]).sum() >= 9
+    assert celled.search(np.zeros(DIMENSIONS), 4)[0].tolist() == [0, 3, 6, 9]
+
+
+def test_of_many_rows_the_nearest_are_looked_at_and_hold_what_is_looked_for() -> None:
+    vectors = gathered(6_100)
+    stored, queries = unit_float16(vectors[:6_000]).astype(np.float32), vectors[6_000:]
+    index = in_segments(vectors[:6_000], 3)
+    hits = 0
+    for query in queries:
+        nearest = 3 * np.argsort(-(stored @ query), kind="stable")[:10]
+        hits += np.isin(index.search(query, 10)[0], nearest).sum()
+    assert hits / (10 * len(queries)) >= 0.95
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(st.sampled_from([100, 399, 400, 1_000, 2_500]), min_size=1, max_size=5),
+    st.integers(0, 3),
+    st.booleans(),
+)
+def test_no_more_rows_are_looked_at_than_there_is_room_for(sizes: list[int], seed: int, alike: bool) -> None:
+    parts = []
+    for number, size in enumerate(sizes):
+        vectors = np.ones((size, DIMENSIONS), dtype=np.float32) if alike else gathered(size, seed + number)
+        parts.append(vector_index._part(segment(10_000 * number + np.arange(size), vectors)))
+    asked = vector_index._prepare(gathered(1, seed + 100)[0], DIMENSIONS)
+    reached = vector_index._within_reach(parts, asked)
+    total = 0
+    for part, spans in zip(parts, reached, strict=True):
+        edges = spans.reshape(-1)
+        assert (np.diff(edges) >= 0).all()
+        assert not edges.size or 0 <= edges[0] <= edges[-1] <= part.keys.size
+        size = int((spans[:, 1] - spans[:, 0]).sum())
+        assert part.cell_ends.size or size == part.keys.size, "what has no cells is looked at whole"
+        total += size
+    bare = sum(size for size in sizes if size < 400)
+    assert total == min(sum(sizes), max(1_500, bare + 750))
+
+
+def test_of_the_last_cell_there_is_room_for_the_newest_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vector_index, "_MOST_SCANNED", 150)
+    vectors = np.tile(gathered(1), (500, 1))  # all in one cell
+    index = VectorIndex(DIMENSIONS, [segment(np.arange(500), vectors)])
+    found, _ = index.search(vectors[0], 150)
+    assert found.tolist() == list(range(350, 500))
+
+
+def test_what_is_taken_out_leaves_nothing_behind_not_even_in_the_middle_of_its_cell() -> None:
+    vectors = gathered(800)
+    whole = segment(np.arange(800), vectors)
+    gone = [5, 17, 400, 799]
+    header, arrays = without(whole, gone)
+    assert (header["count"], header["cells"]) == (796, 40)
+    rest = VectorIndex(DIMENSIONS, [Segment(header, arrays)])
+    raw = b"".join(array.tobytes() for array in arrays.values())
+    for key in gone:
+        assert unit_float16(vectors[key][np.newaxis]).tobytes() not in raw
+        cell = int(whole.arrays["cell_ends"].searchsorted(whole.arrays["rows"][key], side="right"))
+        middle = whole.arrays["cell_middles"][cell]
+        assert middle.tobytes() not in raw
+    lost = whole.arrays["cell_ends"].searchsorted(whole.arrays["rows"][gone], side="right")
+    sizes, left = (np.diff(held["cell_ends"], prepend=np.uint32(0)) for held in (whole.arrays, arrays))
+    assert (sizes - left).tolist() == np.bincount(lost, minlength=40).tolist()
+    kept = np.setdiff1d(np.arange(800), gone)
+    before, after = (pairs(index.score(vectors[0], kept)) for index in (VectorIndex(DIMENSIONS, [whole]), rest))
+    assert before == after
+    assert pairs(rest.score(vectors[0], np.array(gone))) == {}
+
+
+def test_a_cell_that_loses_all_of_its_rows_does_no_harm() -> None:
+    vectors = gathered(600)
+    whole = segment(np.arange(600), vectors)
+    first = whole.arrays["places"][: int(whole.arrays["cell_ends"][0])].tolist()
+    rest = VectorIndex(DIMENSIONS, [Segment(*without(whole, first))])
+    assert not set(rest.search(vectors[first[0]], 50)[0].tolist()) & set(first)
+    nothing, _ = without(whole, range(600))
+    assert nothing["count"] == 0
+
+
+def test_segments_with_and_without_cells_are_merged_into_one_with_all_of_their_vectors() -> None:
+    vectors = gathered(1_300)
+    numbers = np.random.default_rng(3).permutation(1_300)
+    parts = [segment(part, vectors[part]) for part in (numbers[:700], numbers[700:900], numbers[900:])]
+    assert [part.header["cells"] for part in parts] == [35, 0, 20]
+    merged = Segment(*merge(parts))
+    assert merged.header["cells"] == 65
+    keys = np.arange(1_300)
+    together = VectorIndex(DIMENSIONS, [merged]).score(vectors[3], keys)
+    tail = VectorTail(DIMENSIONS)
+    tail.add(keys, vectors)
+    assert pairs(together) == pairs(VectorIndex(DIMENSIONS, [], tail).score(vectors[3], keys))
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("rows", lambda rows: rows + np.uint32(1)),
+        ("places", lambda places: np.full_like(places, 2**32 - 1)),
+        ("cell_ends", lambda ends: ends[::-1].copy()),
+        ("cell_ends", lambda ends: ends + np.uint32(5)),
+        ("cell_ends", lambda ends: ends[:-1]),
+        ("cell_middles", lambda middles: middles[:, :-1].copy()),
+        ("rows", lambda rows: rows.astype(np.int64)),
+        ("places", None),
+    ],
+)
+def test_a_segment_whose_rows_or_cells_make_no_sense_is_damaged(name: str, change: Any) -> None:
+    vectors = gathered(2_000)
+    header, arrays = build(np.arange(2_000), vectors)
+    if change is None:
+        del arrays[name]
+    else:
+        arrays[name] = change(arrays[name])
+
+    def ask() -> None:
+        index = VectorIndex(DIMENSIONS, [Segment(header, arrays)])
+        index.score(vectors[0], np.arange(2_000))
+        index.search(vectors[0], 10)
+
+    with pytest.raises(DamagedSegment):
+        ask()
+
+
+@pytest.mark.parametrize("cells_from", [400, 10**9])
+@pytest.mark.parametrize("seed", range(6))
+def test_damaged_keys_never_lead_out_of_the_segment(
+    monkeypatch: pytest.MonkeyPatch, seed: int, cells_from: int
+) -> None:
+    monkeypatch.setattr(vector_index, "_CELLS_FROM", cells_from)
+    random = np.random.default_rng(seed)
+    vectors = gathered(600)
+    header, arrays = build(3 * np.arange(600), vectors)
+    keys = arrays["keys"].copy()
+    keys[random.integers(600, size=40)] = random.integers(-(2**63), 2**63 - 1, size=40)
+    keys[-1] = 2**63 - 1 if seed % 2 else keys[-1]
+    index = VectorIndex(DIMENSIONS, [Segment(header, arrays | {"keys": keys})])
+    asked = np.sort(random.choice(1_800, 200, replace=False))
+    for query in vectors[:3]:
+        found, _ = index.score(query, asked)
+        assert np.isin(found, keys).all()
+        assert np.isin(index.search(query, 20, among=asked)[0], keys).all()
+        assert len(index.search(query, 20)[0]) == 20

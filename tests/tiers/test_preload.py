@@ -1,0 +1,149 @@
+"""Foreseeing uses: what was used together, and what follows in the log. Requirement 126, 131; C-21."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from loom.errors import InvalidInput
+from loom.tiers.preload import AccessPattern
+
+
+def noted(pattern: AccessPattern, records: Sequence[int], session: str | None = "s") -> AccessPattern:
+    for record in records:
+        pattern.note(record, session)
+    return pattern
+
+
+def foreseen(pattern: AccessPattern, limit: int = 10) -> list[int]:
+    return [one.record for one in pattern.next(limit)]
+
+
+def in_log_order(record: int) -> Sequence[int]:
+    return range(record + 1, record + 9)
+
+
+def test_nothing_is_foreseen_from_nothing() -> None:
+    assert AccessPattern().next(5) == []
+    assert noted(AccessPattern(), [1]).next(5) == []
+
+
+def test_what_was_used_together_is_foreseen_together() -> None:
+    pattern = noted(AccessPattern(), [1, 2, 3])
+    noted(pattern, [7, 8, 9], "other")
+    noted(pattern, [1], "later")
+    assert foreseen(pattern) == [2, 3]
+    noted(pattern, [7], "latest")
+    assert foreseen(pattern) == [8, 9]
+
+
+def test_sessions_side_by_side_do_not_mix() -> None:
+    """Uses of two sessions alternate; what follows in one is not foreseen in the other."""
+    pattern = AccessPattern()
+    for one, other in zip([1, 2, 3, 4], [11, 12, 13, 14], strict=True):
+        pattern.note(one, "left")
+        pattern.note(other, "right")
+    noted(pattern, [2], "again")
+    assert set(foreseen(pattern)) == {3, 4}
+
+
+def test_more_often_is_likelier_and_what_repeats_nears_certainty() -> None:
+    pattern = AccessPattern()
+    for _ in range(30):
+        noted(pattern, [1, 2], "a")
+        noted(pattern, [50, 51, 52, 53, 54, 55], "a")
+    noted(pattern, [1, 3], "b")
+    pattern.note(1, "c")
+    found = pattern.next(10)
+    assert found[0].record == 2
+    assert found[0].probability > 0.7 > 0.2 > found[-1].probability
+
+
+def test_what_is_used_twice_after_each_use_is_no_more_than_certain() -> None:
+    pattern = AccessPattern()
+    for number in range(40):
+        noted(pattern, [1, 2, 3, 2], f"s{number}")
+    pattern.note(1, "now")
+    assert foreseen(pattern, 1) == [2]
+    assert pattern.next(1)[0].probability < 1.0
+
+
+def test_a_habit_that_has_changed_is_unlearnt() -> None:
+    pattern = AccessPattern()
+    for number in range(5):
+        noted(pattern, [1, 2], f"before {number}")
+    for number in range(12):
+        noted(pattern, [1, 3], f"since {number}")
+    pattern.note(1, "now")
+    by_record = dict(pattern.next(10))
+    assert by_record[3] > 4 * by_record[2]
+
+
+def test_the_next_in_the_log_is_foreseen_once_uses_go_on_in_the_log() -> None:
+    pattern = AccessPattern(in_log_order)
+    for begin in range(0, 1_000, 100):
+        noted(pattern, range(begin, begin + 6), f"reads {begin}")
+    pattern.note(5_000, "new")
+    assert foreseen(pattern, 1) == [5_001]
+    assert pattern.next(1)[0].probability > 0.4
+
+
+def test_the_next_in_the_log_is_not_foreseen_where_uses_jump() -> None:
+    pattern = AccessPattern(in_log_order)
+    noted(pattern, range(0, 60_000, 1_000))
+    pattern.note(500, "new")
+    assert all(one.probability < 0.05 for one in pattern.next(10))
+
+
+def test_the_same_record_again_says_nothing() -> None:
+    pattern = noted(AccessPattern(in_log_order), [1, 2])
+    before = pattern.next(10)
+    noted(pattern, [2, 2, 2])
+    assert pattern.next(10) == before
+
+
+def test_what_was_just_used_is_not_foreseen() -> None:
+    pattern = noted(AccessPattern(in_log_order), [1, 2, 1, 2, 1, 2])
+    assert not {1, 2} & set(foreseen(pattern))
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.tuples(st.integers(0, 12), st.sampled_from(["a", "b", None])), max_size=120),
+    st.booleans(),
+    st.integers(0, 6),
+)
+def test_whatever_is_used_probabilities_are_probabilities_in_order_and_repeatable(
+    uses: list[tuple[int, str | None]], by_log: bool, limit: int
+) -> None:
+    pattern, again = (AccessPattern(in_log_order if by_log else None, records=8) for _ in range(2))
+    for record, session in uses:
+        pattern.note(record, session)
+        again.note(record, session)
+        found = pattern.next(limit)
+        assert len(found) <= limit
+        assert len({one.record for one in found}) == len(found)
+        assert all(0.0 <= one.probability <= 1.0 for one in found)
+        assert found == sorted(found, key=lambda one: (-one.probability, one.record)) == again.next(limit)
+
+
+def test_what_is_known_does_not_grow() -> None:
+    pattern = AccessPattern(records=100)
+    for number in range(200):
+        pattern.note(number, f"visitor {number}")
+    for number in range(3_000):
+        pattern.note(number * 7919 % 1_009, f"session {number % 50}")
+        pattern.note(number % 31, f"session {number % 50}")
+    assert len(pattern._after) == 100
+    assert len(pattern._recent) == 64
+    assert max(len(known.weights) for known in pattern._after.values()) == 12
+
+
+def test_a_pattern_of_nothing_and_a_limit_below_zero_are_refused() -> None:
+    with pytest.raises(InvalidInput):
+        AccessPattern(records=0)
+    with pytest.raises(InvalidInput):
+        AccessPattern().next(-1)

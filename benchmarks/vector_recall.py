@@ -180,16 +180,16 @@ def compare(name: str, vectors: Floats, chosen: argparse.Namespace) -> None:
     print(f"  {'engine':<22}{'recall':>8}{'p50':>10}{'p95':>9}{'p50':>9}{'p95':>9}  | {'build us':>9}{'bytes':>7}")
     for number, engine in enumerate(engines):
         hits = sum(int(np.isin(found, near).sum()) for found, near in zip(answers[number], truth, strict=True))
-        cells = [f"{value:,.0f}" for value in np.percentile(alone[number], (50, 95))]
-        cells += (
+        clusters = [f"{value:,.0f}" for value in np.percentile(alone[number], (50, 95))]
+        clusters += (
             [f"{value:,.0f}" for value in np.percentile(turns[number], (50, 95))]
             if number < len(turns)
             else ["-", "-"]
         )
         built = "-" if engine.build_us is None else f"{engine.build_us:.1f}"
         print(
-            f"  {engine.name:<22}{hits / (len(truth) * chosen.limit):>8.4f}{cells[0]:>10}{cells[1]:>9}"
-            f"{cells[2]:>9}{cells[3]:>9}  | {built:>9}{engine.vector_bytes:>7.0f}"
+            f"  {engine.name:<22}{hits / (len(truth) * chosen.limit):>8.4f}{clusters[0]:>10}{clusters[1]:>9}"
+            f"{clusters[2]:>9}{clusters[3]:>9}  | {built:>9}{engine.vector_bytes:>7.0f}"
         )
 
 

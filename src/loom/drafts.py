@@ -17,12 +17,12 @@ from loom.types import MemoryTier, MemoryType, Trust
 
 __all__ = [
     "ACTION_IMPORTANCE",
-    "NOTHING_SAID",
+    "NO_ATTRIBUTES",
     "ORDINARY",
+    "Attributes",
     "Drafter",
     "Rememberable",
-    "Speech",
-    "check_speech",
+    "check_attributes",
     "checked_text",
     "known_trust",
     "message_text",
@@ -67,7 +67,7 @@ _TRUST_OF_ROLE = {
 }
 
 
-class Speech(NamedTuple):
+class Attributes(NamedTuple):
     """What a caller says about a text: who said it, where, when, and how far to trust it."""
 
     role: str | None
@@ -81,7 +81,7 @@ class Speech(NamedTuple):
     dimensions: Dimensions | None
 
 
-NOTHING_SAID = Speech(None, None, None, None, None, MappingProxyType({}), None, None, None)
+NO_ATTRIBUTES = Attributes(None, None, None, None, None, MappingProxyType({}), None, None, None)
 
 
 class Drafter:
@@ -97,7 +97,7 @@ class Drafter:
         self._counted_anywhere = counter.name in counters_by_name()
 
     def draft(
-        self, what: object, id: str | None = None, speech: Speech = NOTHING_SAID, *, later: bool = False
+        self, what: object, id: str | None = None, attributes: Attributes = NO_ATTRIBUTES, *, later: bool = False
     ) -> Draft:
         """A text, a `Task` or a chat message as a draft.
 
@@ -106,16 +106,16 @@ class Drafter:
         """
         if not isinstance(what, str):  # first, because it is the usual case and quick to see
             if isinstance(what, Task):
-                return self.task(what, id, speech)
+                return self.task(what, id, attributes)
             if isinstance(what, Mapping):
-                return self.message(what, id, speech, later=later)
-        return self.text(checked_text(what), id, speech, later=later)
+                return self.message(what, id, attributes, later=later)
+        return self.text(checked_text(what), id, attributes, later=later)
 
     def text(
         self,
         text: str,
         id: str | None,
-        speech: Speech,
+        attributes: Attributes,
         data: Any = None,
         *,
         revises: bool = False,
@@ -124,7 +124,7 @@ class Drafter:
         later: bool = False,
     ) -> Draft:
         """A text. What it is made from (`data`) goes when the sanitizer changes it, unless that is clean itself."""
-        metadata = speech.metadata
+        metadata = attributes.metadata
         if self._sanitizer is not None:
             cleaned = checked_text(self._sanitizer.sanitize(text))
             if cleaned != text:
@@ -132,21 +132,21 @@ class Drafter:
                 data = data if keep_data else None
         if id is not None and not (isinstance(id, str) and id):
             raise InvalidInput(f"an id is a text of at least one character, not {id!r}")
-        check_speech(speech)
-        trust = trust_of_role(speech.role) if speech.trust is None else known_trust(speech.trust)
+        check_attributes(attributes)
+        trust = trust_of_role(attributes.role) if attributes.trust is None else known_trust(attributes.trust)
         # In the order of the fields: names would cost as much as the rest of the call.
         return Draft(
             new_id() if id is None else id,
             text,
-            self._clock() if speech.created_at is None else speech.created_at,
-            speech.kind or MemoryType.MESSAGE,
+            self._clock() if attributes.created_at is None else attributes.created_at,
+            attributes.kind or MemoryType.MESSAGE,
             self.node,
-            speech.session_id,
-            speech.role,
-            speech.name,
+            attributes.session_id,
+            attributes.role,
+            attributes.name,
             trust,
-            speech.dimensions or _ANYWHERE,
-            ORDINARY if speech.importance is None else speech.importance,
+            attributes.dimensions or _ANYWHERE,
+            ORDINARY if attributes.importance is None else attributes.importance,
             self._tokens(text, later),
             self.counter.name,
             MemoryTier.L1,
@@ -167,36 +167,38 @@ class Drafter:
                 return ~most
         return self.counter.count(text)
 
-    def message(self, message: Mapping[str, Any], id: str | None, speech: Speech, *, later: bool = False) -> Draft:
+    def message(
+        self, message: Mapping[str, Any], id: str | None, attributes: Attributes, *, later: bool = False
+    ) -> Draft:
         """A chat message: what it says itself goes before what the call says about all of them."""
         plain = isinstance(message.get("content"), str) and not message.keys() - _PLAIN_MESSAGE_KEYS
-        own = speech._replace(
-            role=message.get("role") or speech.role,
-            name=message.get("name") or speech.name,
-            session_id=message.get("session_id") or speech.session_id,
-            created_at=message.get("created_at") or speech.created_at,
-            metadata={**speech.metadata, **_mapping(message.get("metadata") or {})},
+        own = attributes._replace(
+            role=message.get("role") or attributes.role,
+            name=message.get("name") or attributes.name,
+            session_id=message.get("session_id") or attributes.session_id,
+            created_at=message.get("created_at") or attributes.created_at,
+            metadata={**attributes.metadata, **_mapping(message.get("metadata") or {})},
         )
         data = None if plain else {key: value for key, value in message.items() if key != "created_at"}
         return self.text(checked_text(message_text(message)), message.get("id") or id, own, data, later=later)
 
-    def task(self, task: Task, id: str | None, speech: Speech) -> Draft:
+    def task(self, task: Task, id: str | None, attributes: Attributes) -> Draft:
         """A task. Its importance is the given one, else that in its metadata, else that of its action."""
         if id is not None and id != task.task_id:
             raise InvalidInput(f"a task is kept under its own task_id {task.task_id!r}; leave id out")
-        importance = speech.importance
+        importance = attributes.importance
         if importance is None:
             importance = task.metadata.get("importance")
         inferred = importance is None
         if inferred:
             importance = ACTION_IMPORTANCE.get(task.action, ORDINARY)
-        own = speech._replace(
-            name=speech.name or task.source_agent or None,
-            session_id=speech.session_id or task.session_id,
-            created_at=speech.created_at or task.created_at,
+        own = attributes._replace(
+            name=attributes.name or task.source_agent or None,
+            session_id=attributes.session_id or task.session_id,
+            created_at=attributes.created_at or task.created_at,
             importance=importance,
-            kind=speech.kind or MemoryType.TASK,
-            trust=speech.trust or Trust.AGENT,
+            kind=attributes.kind or MemoryType.TASK,
+            trust=attributes.trust or Trust.AGENT,
         )
         content = self._cleaned_task(task.to_dict())
         text = checked_text(task_text(Task.from_dict(content)) if self._sanitizer is not None else task_text(task))
@@ -224,26 +226,28 @@ def _mapping(metadata: object) -> Mapping[str, Any]:
     return metadata
 
 
-def check_speech(speech: Speech) -> None:
+def check_attributes(attributes: Attributes) -> None:
     """Refuse what could only be stored as something else."""
     for field in ("role", "name", "session_id", "kind"):
-        value = getattr(speech, field)
+        value = getattr(attributes, field)
         if value is not None and not isinstance(value, str):
             raise InvalidInput(f"{field} is a text, not {value!r}")
-    if speech.created_at is not None and not isinstance(speech.created_at, datetime):
-        raise InvalidInput(f"created_at is a datetime with a time zone, not {speech.created_at!r}")
-    importance = speech.importance
+    if attributes.created_at is not None and not isinstance(attributes.created_at, datetime):
+        raise InvalidInput(f"created_at is a datetime with a time zone, not {attributes.created_at!r}")
+    importance = attributes.importance
     known = importance is None or (isinstance(importance, int | float) and not isinstance(importance, bool))
     if not known or not (importance is None or 0.0 <= importance <= 1.0):
         raise InvalidInput(f"importance is {importance!r}; it must be a number from 0 to 1")
-    if speech.metadata:
-        if not isinstance(speech.metadata, Mapping):
-            raise InvalidInput(f"metadata is a mapping of names to JSON values, not {type(speech.metadata).__name__}")
-        for key in speech.metadata:
+    if attributes.metadata:
+        if not isinstance(attributes.metadata, Mapping):
+            raise InvalidInput(
+                f"metadata is a mapping of names to JSON values, not {type(attributes.metadata).__name__}"
+            )
+        for key in attributes.metadata:
             if not isinstance(key, str):
                 raise InvalidInput(f"a metadata key is a text, not {key!r}")
-    if speech.dimensions is not None and not isinstance(speech.dimensions, Dimensions):
-        raise InvalidInput(f"dimensions is a Dimensions record, not {type(speech.dimensions).__name__}")
+    if attributes.dimensions is not None and not isinstance(attributes.dimensions, Dimensions):
+        raise InvalidInput(f"dimensions is a Dimensions record, not {type(attributes.dimensions).__name__}")
 
 
 def known_trust(trust: str) -> Trust:

@@ -16,14 +16,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar, overload
 
-from loom.drafts import Rememberable, Speech, checked_text
+from loom.drafts import Attributes, Rememberable, checked_text
 from loom.errors import InvalidInput, NotFound
 from loom.events import EventBus
 from loom.memory.manager import MemoryManager
 from loom.models.embedders import EmbeddingProvider
 from loom.protocol import Clock, Task, utc_now
 from loom.recall.hits import Hit
-from loom.recall.search import Account, Reranker
+from loom.recall.search import Explanation, Reranker
 from loom.settings import Settings
 from loom.storage.contract import (
     CheckReport,
@@ -197,17 +197,19 @@ class Memory:
         becomes the next version of its id. `trust` is user, agent, tool, web or unknown; without it, it
         follows from the role.
         """
-        speech = Speech(role, name, session_id, created_at, importance, metadata or {}, trust, kind, dimensions)
+        attributes = Attributes(
+            role, name, session_id, created_at, importance, metadata or {}, trust, kind, dimensions
+        )
         if isinstance(what, list | tuple):
             if id is not None:
                 raise InvalidInput("one id cannot name a list; give each message an 'id' of its own")
-            return self._manager.tiers.write([self._manager.drafter.draft(item, None, speech) for item in what])
-        return self._manager.tiers.write([self._manager.drafter.draft(what, id, speech, later=True)])[0]
+            return self._manager.tiers.write([self._manager.drafter.draft(item, None, attributes) for item in what])
+        return self._manager.tiers.write([self._manager.drafter.draft(what, id, attributes, later=True)])[0]
 
     def update(self, id: str, text: str, *, metadata: Mapping[str, Any] | None = None) -> Receipt:
         """Put a new version in a memory's place; the earlier ones stay, for `history` and `as_of`."""
         old = self._require(id)
-        speech = Speech(
+        attributes = Attributes(
             old.role,
             old.name,
             old.session_id,
@@ -220,7 +222,7 @@ class Memory:
         )
         is_fact = old.kind == MemoryType.FACT  # what is known of a fact outlives its wording
         data = old.data if is_fact else None
-        draft = self._manager.drafter.text(checked_text(text), id, speech, data, revises=True)
+        draft = self._manager.drafter.text(checked_text(text), id, attributes, data, revises=True)
         return self._manager.tiers.write([draft], MemoryTier.L4 if is_fact else None)[0]
 
     # -- finding again -----------------------------------------------------------------------------
@@ -263,7 +265,7 @@ class Memory:
         reranker: Reranker | None = None,
         explain: Literal[True],
         **filters: Any,
-    ) -> Account: ...
+    ) -> Explanation: ...
 
     def recall(
         self,
@@ -282,7 +284,7 @@ class Memory:
         reranker: Reranker | None = None,
         explain: bool = False,
         **filters: Any,
-    ) -> builtins.list[Hit] | Account:
+    ) -> builtins.list[Hit] | Explanation:
         """The memories that answer a question, best first.
 
         `since` and `until` bound when a memory was made; `as_of` asks what was valid at a moment, `known_at`
@@ -290,7 +292,7 @@ class Memory:
 
         `diversity` (0 to 1) keeps hits apart that say much the same. `reranker` is a second opinion: it is called
         with the question and the best hits and gives a score for each. With `explain=True` the answer is an
-        `Account`: the hits, how the question was understood, and every candidate with what each signal added.
+        `Explanation`: the hits, how the question was understood, and every candidate with what each signal added.
         """
         wanted = Filter.of(
             session_id=session_id,

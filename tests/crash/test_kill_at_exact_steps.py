@@ -93,7 +93,7 @@ def texts(numbers: list[int]) -> dict[str, str]:
 COMMIT_STEPS = [
     (point("loom.storage.sqlite.transactions:SqliteTransaction.append", "before", 5), 4),
     (point("loom.storage.sqlite.transactions:SqliteTransaction.append", "after", 5), 4),
-    (point("loom.storage.sqlite.maintenance:Upkeep.wrote", "before", 5), 5),  # committed, not yet acknowledged
+    (point("loom.storage.sqlite.maintenance:Maintenance.wrote", "before", 5), 5),  # committed, not yet acknowledged
 ]
 
 

@@ -12,8 +12,8 @@ from loom.everyday import Memory
 from tests.crash.processes import Child, assert_sound, unique_word
 
 LEASE_S = 0.2
-COUNT_SOME = "loom.storage.sqlite.maintenance:Upkeep._count_some"
-COUNT = "loom.storage.sqlite.maintenance:Upkeep._count"
+COUNT_SOME = "loom.storage.sqlite.maintenance:Maintenance._count_some"
+COUNT = "loom.storage.sqlite.maintenance:Maintenance._count"
 ADVANCE = "loom.storage.sqlite.maintenance:advance"  # in the transaction that puts the counts in, after them
 
 STEPS = [

@@ -123,7 +123,7 @@ ARCHIVING = [
     point("loom.storage.sqlite.archive:_insert_block", "after", 3),
     point("loom.storage.sqlite.archive:publish", "after"),
     point("loom.storage.sqlite.transactions:advance", "after"),
-    point("loom.storage.sqlite.maintenance:Upkeep.archive_some", "after"),
+    point("loom.storage.sqlite.maintenance:Maintenance.archive_some", "after"),
     point("loom.storage.sqlite.store:SqliteStore.archived", "before"),
 ]
 

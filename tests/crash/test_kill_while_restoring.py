@@ -180,7 +180,7 @@ MERGE_STEPS = [
     (point("loom.snapshots.merging:_Merge._note", "after"), False),
     (point("loom.snapshots.merging:_Merge.run", "after"), False),
     (point("loom.tiers.migration:Tiers.make_room", "after", 2), False),
-    (point("loom.storage.sqlite.maintenance:Upkeep.wrote", "before"), True),
+    (point("loom.storage.sqlite.maintenance:Maintenance.wrote", "before"), True),
 ]
 
 

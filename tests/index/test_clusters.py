@@ -1,4 +1,4 @@
-"""Cells of neighbours in large vector segments: what is looked at is bounded, and what is found stays right."""
+"""Clusters of neighbours in large vector segments: what is looked at is bounded, and what is found stays right."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ DIMENSIONS = 32
 
 
 @pytest.fixture(autouse=True)
-def small_cells(monkeypatch: pytest.MonkeyPatch, both_ways: None) -> None:
-    """Cells of twenty rows, from 400 on, and no more than 1,500 rows looked at."""
+def small_clusters(monkeypatch: pytest.MonkeyPatch, both_ways: None) -> None:
+    """Clusters of twenty rows, from 400 on, and no more than 1,500 rows looked at."""
     for name, value in {
-        "_CELLS_FROM": 400,
-        "_CELL_ROWS": 20,
+        "_CLUSTERS_FROM": 400,
+        "_CLUSTER_ROWS": 20,
         "_EXACT_BELOW": 100,
         "_MOST_SCANNED": 1_500,
     }.items():
@@ -52,29 +52,29 @@ def pairs(answer: tuple[Array, Array]) -> dict[int, float]:
     return dict(zip(answer[0].tolist(), answer[1].tolist(), strict=True))
 
 
-def test_rows_lie_by_cells_and_every_key_finds_its_vector() -> None:
+def test_rows_lie_by_clusters_and_every_key_finds_its_vector() -> None:
     vectors = gathered(1_000)
     held = segment(np.arange(1_000) * 2, vectors)
-    assert held.header["cells"] == 50
+    assert held.header["clusters"] == 50
     assert held.arrays["keys"].tolist() == list(range(0, 2_000, 2))
     order = held.arrays["rows"]
     assert (held.arrays["vectors"][order] == unit_float16(vectors)).all()
     assert (held.arrays["places"][order] == np.arange(1_000)).all()
-    ends = held.arrays["cell_ends"].tolist()
-    for first, last, middle in zip([0, *ends], ends, held.arrays["cell_middles"].astype(float), strict=False):
+    ends = held.arrays["cluster_ends"].tolist()
+    for first, last, middle in zip([0, *ends], ends, held.arrays["cluster_centroids"].astype(float), strict=False):
         places = held.arrays["places"][first:last]
-        assert (np.diff(places.astype(int)) > 0).all(), "in a cell, rows follow their keys"
+        assert (np.diff(places.astype(int)) > 0).all(), "in a cluster, rows follow their keys"
         members = held.arrays["vectors"][first:last].astype(float).sum(axis=0)
         assert middle @ members == pytest.approx(np.linalg.norm(members), rel=1e-3)
 
 
-def test_cells_change_no_score_and_no_exact_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clusters_change_no_score_and_no_exact_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     vectors = gathered(1_400)
     celled = in_segments(vectors, 2)
-    monkeypatch.setattr(vector_index, "_CELLS_FROM", 10**9)
+    monkeypatch.setattr(vector_index, "_CLUSTERS_FROM", 10**9)
     plain = in_segments(vectors, 2)
-    assert all(one.header["cells"] for one in celled.segments)
-    assert not any(one.header["cells"] for one in plain.segments)
+    assert all(one.header["clusters"] for one in celled.segments)
+    assert not any(one.header["clusters"] for one in plain.segments)
     keys = np.arange(0, 4_200, 5)
     for query in [*gathered(5, seed=7), *vectors[:5], np.zeros(DIMENSIONS)]:
         assert pairs(celled.score(query, keys)) == pairs(plain.score(query, keys))
@@ -116,35 +116,35 @@ def test_no_more_rows_are_looked_at_than_there_is_room_for(sizes: list[int], see
         assert (np.diff(edges) >= 0).all()
         assert not edges.size or 0 <= edges[0] <= edges[-1] <= part.keys.size
         size = int((spans[:, 1] - spans[:, 0]).sum())
-        assert part.cell_ends.size or size == part.keys.size, "what has no cells is looked at whole"
+        assert part.cluster_ends.size or size == part.keys.size, "what has no clusters is looked at whole"
         total += size
     bare = sum(size for size in sizes if size < 400)
     assert total == min(sum(sizes), max(1_500, bare + 750))
 
 
-def test_of_the_last_cell_there_is_room_for_the_newest_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_the_last_cluster_there_is_room_for_the_newest_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vector_index, "_MOST_SCANNED", 150)
-    vectors = np.tile(gathered(1), (500, 1))  # all in one cell
+    vectors = np.tile(gathered(1), (500, 1))  # all in one cluster
     index = VectorIndex(DIMENSIONS, [segment(np.arange(500), vectors)])
     found, _ = index.search(vectors[0], 150)
     assert found.tolist() == list(range(350, 500))
 
 
-def test_what_is_taken_out_leaves_nothing_behind_not_even_in_the_middle_of_its_cell() -> None:
+def test_what_is_taken_out_leaves_nothing_behind_not_even_in_the_middle_of_its_cluster() -> None:
     vectors = gathered(800)
     whole = segment(np.arange(800), vectors)
     gone = [5, 17, 400, 799]
     header, arrays = without(whole, gone)
-    assert (header["count"], header["cells"]) == (796, 40)
+    assert (header["count"], header["clusters"]) == (796, 40)
     rest = VectorIndex(DIMENSIONS, [Segment(header, arrays)])
     raw = b"".join(array.tobytes() for array in arrays.values())
     for key in gone:
         assert unit_float16(vectors[key][np.newaxis]).tobytes() not in raw
-        cell = int(whole.arrays["cell_ends"].searchsorted(whole.arrays["rows"][key], side="right"))
-        middle = whole.arrays["cell_middles"][cell]
+        cluster = int(whole.arrays["cluster_ends"].searchsorted(whole.arrays["rows"][key], side="right"))
+        middle = whole.arrays["cluster_centroids"][cluster]
         assert middle.tobytes() not in raw
-    lost = whole.arrays["cell_ends"].searchsorted(whole.arrays["rows"][gone], side="right")
-    sizes, left = (np.diff(held["cell_ends"], prepend=np.uint32(0)) for held in (whole.arrays, arrays))
+    lost = whole.arrays["cluster_ends"].searchsorted(whole.arrays["rows"][gone], side="right")
+    sizes, left = (np.diff(held["cluster_ends"], prepend=np.uint32(0)) for held in (whole.arrays, arrays))
     assert (sizes - left).tolist() == np.bincount(lost, minlength=40).tolist()
     kept = np.setdiff1d(np.arange(800), gone)
     before, after = (pairs(index.score(vectors[0], kept)) for index in (VectorIndex(DIMENSIONS, [whole]), rest))
@@ -152,23 +152,23 @@ def test_what_is_taken_out_leaves_nothing_behind_not_even_in_the_middle_of_its_c
     assert pairs(rest.score(vectors[0], np.array(gone))) == {}
 
 
-def test_a_cell_that_loses_all_of_its_rows_does_no_harm() -> None:
+def test_a_cluster_that_loses_all_of_its_rows_does_no_harm() -> None:
     vectors = gathered(600)
     whole = segment(np.arange(600), vectors)
-    first = whole.arrays["places"][: int(whole.arrays["cell_ends"][0])].tolist()
+    first = whole.arrays["places"][: int(whole.arrays["cluster_ends"][0])].tolist()
     rest = VectorIndex(DIMENSIONS, [Segment(*without(whole, first))])
     assert not set(rest.search(vectors[first[0]], 50)[0].tolist()) & set(first)
     nothing, _ = without(whole, range(600))
     assert nothing["count"] == 0
 
 
-def test_segments_with_and_without_cells_are_merged_into_one_with_all_of_their_vectors() -> None:
+def test_segments_with_and_without_clusters_are_merged_into_one_with_all_of_their_vectors() -> None:
     vectors = gathered(1_300)
     numbers = np.random.default_rng(3).permutation(1_300)
     parts = [segment(part, vectors[part]) for part in (numbers[:700], numbers[700:900], numbers[900:])]
-    assert [part.header["cells"] for part in parts] == [35, 0, 20]
+    assert [part.header["clusters"] for part in parts] == [35, 0, 20]
     merged = Segment(*merge(parts))
-    assert merged.header["cells"] == 65
+    assert merged.header["clusters"] == 65
     keys = np.arange(1_300)
     together = VectorIndex(DIMENSIONS, [merged]).score(vectors[3], keys)
     tail = VectorTail(DIMENSIONS)
@@ -181,15 +181,15 @@ def test_segments_with_and_without_cells_are_merged_into_one_with_all_of_their_v
     [
         ("rows", lambda rows: rows + np.uint32(1)),
         ("places", lambda places: np.full_like(places, 2**32 - 1)),
-        ("cell_ends", lambda ends: ends[::-1].copy()),
-        ("cell_ends", lambda ends: ends + np.uint32(5)),
-        ("cell_ends", lambda ends: ends[:-1]),
-        ("cell_middles", lambda middles: middles[:, :-1].copy()),
+        ("cluster_ends", lambda ends: ends[::-1].copy()),
+        ("cluster_ends", lambda ends: ends + np.uint32(5)),
+        ("cluster_ends", lambda ends: ends[:-1]),
+        ("cluster_centroids", lambda middles: middles[:, :-1].copy()),
         ("rows", lambda rows: rows.astype(np.int64)),
         ("places", None),
     ],
 )
-def test_a_segment_whose_rows_or_cells_make_no_sense_is_damaged(name: str, change: Any) -> None:
+def test_a_segment_whose_rows_or_clusters_make_no_sense_is_damaged(name: str, change: Any) -> None:
     vectors = gathered(2_000)
     header, arrays = build(np.arange(2_000), vectors)
     if change is None:
@@ -206,12 +206,12 @@ def test_a_segment_whose_rows_or_cells_make_no_sense_is_damaged(name: str, chang
         ask()
 
 
-@pytest.mark.parametrize("cells_from", [400, 10**9])
+@pytest.mark.parametrize("clusters_from", [400, 10**9])
 @pytest.mark.parametrize("seed", range(6))
 def test_damaged_keys_never_lead_out_of_the_segment(
-    monkeypatch: pytest.MonkeyPatch, seed: int, cells_from: int
+    monkeypatch: pytest.MonkeyPatch, seed: int, clusters_from: int
 ) -> None:
-    monkeypatch.setattr(vector_index, "_CELLS_FROM", cells_from)
+    monkeypatch.setattr(vector_index, "_CLUSTERS_FROM", clusters_from)
     random = np.random.default_rng(seed)
     vectors = gathered(600)
     header, arrays = build(3 * np.arange(600), vectors)

@@ -1,4 +1,4 @@
-"""The particulars that segments keep of records: the same as the rows say, and the rows where they say nothing."""
+"""The doc_values that segments keep of records: the same as the rows say, and the rows where they say nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loom.errors import ForgetPending
-from loom.index.doc_values import Particulars, ParticularsTable, of_row, packed
+from loom.index.doc_values import DocValues, DocValuesTable, of_row, packed
 from loom.index.segments import Segment, open_segment, write_segment
 from loom.index.text_index import TextIndex, build, merge, without
 from loom.storage.contract import Candidates, Draft, Filter, Probe
@@ -73,8 +73,8 @@ def indexed_at_once(path: Path, drafts: list[Draft]) -> Iterator[SqliteStore]:
 
 
 def rely_on_rows(store: SqliteStore) -> None:
-    generation, _ = store._upkeep.index.tail
-    store._upkeep.index.rely_on_records(TEXT, generation)
+    generation, _ = store._maintenance.index.tail
+    store._maintenance.index.rely_on_records(TEXT, generation)
 
 
 def told(found: Candidates) -> dict[str, Any]:
@@ -180,7 +180,7 @@ def test_numbers_are_found_whatever_is_missing_between_them(
 ) -> None:
     numbers = [int(number) for number in np.cumsum(steps)]
     rows = [row(number, tokens=None if place in unknown else place) for place, number in enumerate(numbers)]
-    table = ParticularsTable(numbers[0], np.array(numbers), packed(rows))
+    table = DocValuesTable(numbers[0], np.array(numbers), packed(rows))
     asked = sorted({number for number in wanted if numbers[0] <= number <= numbers[-1]})
     known, left = table.find(asked)
     here = [one for one in rows if one[0] in asked]
@@ -200,7 +200,7 @@ def test_numbers_are_found_whatever_is_missing_between_them(
     ],
 )
 def test_a_damaged_row_is_left_for_the_database_to_refuse(damage: Mapping[str, Any]) -> None:
-    table = ParticularsTable(1, np.array([1, 2]), packed([row(1, **damage), row(2)]))
+    table = DocValuesTable(1, np.array([1, 2]), packed([row(1, **damage), row(2)]))
     assert table.find([1, 2]) == ({2: of_row(row(2))}, [1])
 
 
@@ -219,14 +219,14 @@ def test_merging_and_leaving_out_keep_particulars_with_their_records(first: list
     for index, number in enumerate(first + second):
         arrays = segments[index >= len(first)].arrays
         place = (first + second)[len(first) :].index(number) if index >= len(first) else index
-        assert arrays["particulars"][place, 0] == number
+        assert arrays["doc_values"][place, 0] == number
     header, arrays = merge(segments)
     merged = Segment(header, arrays)
     everything = sorted(first + second)
-    assert TextIndex([merged]).particulars(everything)[0].keys() == {*everything}
+    assert TextIndex([merged]).doc_values(everything)[0].keys() == {*everything}
     gone = {everything[0], everything[3]}
     rest = TextIndex([Segment(*without(merged, gone))])
-    assert rest.particulars(everything) == ({one: of_row(row(one)) for one in everything if one not in gone}, [])
+    assert rest.doc_values(everything) == ({one: of_row(row(one)) for one in everything if one not in gone}, [])
 
 
 def test_what_is_indexed_before_it_is_counted_is_counted_once(tmp_path: Path) -> None:
@@ -256,7 +256,7 @@ def test_what_the_indexing_process_could_not_count_is_counted_by_who_can(tmp_pat
             numbers = [one.seq for one in transaction.append(drafts)]
         store.flush()
         assert store.search_text({"heron": 1.0}, 3, Filter())
-        assert store._upkeep.index.particulars(numbers) == ({}, numbers)
+        assert store._maintenance.index.doc_values(numbers) == ({}, numbers)
     with closing(SqliteStore(path, tail=IN_SEGMENTS)) as store:
         store.count_with({"x": len})
         assert ask(store)["tokens"] == [9, 9, 9]
@@ -282,7 +282,7 @@ def test_what_is_forgotten_is_no_context_while_segments_hold_it(
         store.close()
         store = SqliteStore(path, tail=IN_SEGMENTS)
     with closing(store):
-        index = store._upkeep.index
+        index = store._maintenance.index
         assert ask(store)["keys"] == [one.seq for one in written if one.id != "r2"]
         assert index.holds_forgotten
         monkeypatch.undo()
@@ -313,7 +313,7 @@ def test_particulars_that_make_no_sense_are_read_from_the_rows(
     for file in Path(f"{path}-index").glob("text-*"):
         segment = open_segment(file)
         arrays = {name: array.copy() for name, array in segment.arrays.items()}
-        damage(arrays["particulars"])
+        damage(arrays["doc_values"])
         write_segment(file, segment.header, arrays)
     with closing(SqliteStore(path, tail=IN_SEGMENTS)) as store:
         assert ask(store) == expected
@@ -321,4 +321,4 @@ def test_particulars_that_make_no_sense_are_read_from_the_rows(
 
 def test_they_take_48_bytes() -> None:
     assert packed([row(1)]).nbytes == 48
-    assert Particulars._fields[0] == "seq"
+    assert DocValues._fields[0] == "seq"

@@ -157,8 +157,8 @@ def test_the_same_vectors_are_found_with_the_same_scores(count: int, dimensions:
 
 
 @needs_kernels
-def test_the_same_cells_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"_CELLS_FROM": 400, "_CELL_ROWS": 8, "_MOST_SCANNED": 1_500}.items():
+def test_the_same_clusters_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"_CLUSTERS_FROM": 400, "_CLUSTER_ROWS": 8, "_MOST_SCANNED": 1_500}.items():
         monkeypatch.setattr(vector_index, name, value)
     random = np.random.default_rng(9)
     vectors = random.normal(size=(4_000, 40))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loom.drafts import NOTHING_SAID, Drafter
+from loom.drafts import NO_ATTRIBUTES, Drafter
 from loom.knowledge.summarizer import beginning, stand_in, stand_in_task
 from loom.memory.core import LoomMemory
 from loom.protocol import Task, utc_now
@@ -170,7 +170,7 @@ def test_the_beginning_of_a_text_is_one_line_and_is_marked_exactly_where_it_is_c
 def test_it_is_never_much_longer_than_the_original(text: str, outcome: str | None) -> None:
     """A tier that holds stand-ins must gain by it, whatever the script."""
     task = Task(task_id="t", action="execute", parameters={"content": text}, result=outcome)
-    draft = DRAFTER.task(task, None, NOTHING_SAID)
+    draft = DRAFTER.task(task, None, NO_ATTRIBUTES)
     # The arrow, the colon, and where something is left out its mark and the size.
     assert COUNTER.count(stand_in(draft).text) <= draft.tokens + 16
 
@@ -179,12 +179,12 @@ def test_it_is_never_much_longer_than_the_original(text: str, outcome: str | Non
 def test_it_is_short_and_on_one_line_whichever_part_of_the_task_is_long(part: str) -> None:
     fields: dict[str, Any] = {"action": "execute", "parameters": {"a": "b"}}
     fields[part] = ENGLISH.replace("waited", "waited\n")
-    draft = DRAFTER.task(Task(**fields), None, NOTHING_SAID)
+    draft = DRAFTER.task(Task(**fields), None, NO_ATTRIBUTES)
     text = stand_in(draft).text
     assert COUNTER.count(text) <= SHORT
     assert len(text.splitlines()) == 1
 
 
 def test_it_is_short_and_on_one_line_when_the_speakers_name_is_long() -> None:
-    draft = DRAFTER.draft("hello", None, NOTHING_SAID._replace(name=ENGLISH))
+    draft = DRAFTER.draft("hello", None, NO_ATTRIBUTES._replace(name=ENGLISH))
     assert COUNTER.count(stand_in(draft).text) <= SHORT

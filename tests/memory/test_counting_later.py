@@ -321,7 +321,7 @@ def test_the_background_thread_counts_by_itself(place: Path | None) -> None:
     with opened(place, counter) as memory:
         for text in TEXTS:
             memory.remember(text)
-        memory.store.hurry()
+        memory.store.wake_worker()
         deadline = time.monotonic() + 60
         while waiting(memory):
             assert time.monotonic() < deadline
@@ -333,7 +333,7 @@ def test_what_is_left_is_counted_when_nobody_wants_anything(place: Path | None) 
     with opened(place) as memory:
         for text in TEXTS:
             memory.remember(text)
-        own = memory.store._upkeep
+        own = memory.store._maintenance
         with own.worker.lease(wait_s=5.0) as fence:
             assert fence is not None
             while own.rest(fence):
@@ -348,14 +348,14 @@ def test_what_is_left_is_counted_when_nobody_wants_anything(place: Path | None) 
 def in_between(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Callable[[], None]]]:
     """What is put in here is done after the worker has read what it counts, and before it writes that."""
     todo: list[Callable[[], None]] = []
-    original = maintenance.Upkeep._count
+    original = maintenance.Maintenance._count
 
-    def count(self: maintenance.Upkeep, row: tuple[Any, ...]) -> tuple[int, int] | None:
+    def count(self: maintenance.Maintenance, row: tuple[Any, ...]) -> tuple[int, int] | None:
         if todo:
             todo.pop()()
         return original(self, row)
 
-    monkeypatch.setattr(maintenance.Upkeep, "_count", count)
+    monkeypatch.setattr(maintenance.Maintenance, "_count", count)
     yield todo
     assert not todo, "nothing was counted"
 

@@ -55,7 +55,7 @@ class Migrating(RuleBasedStateMachine):
             l3_token_budget=self.options["l3_token_budget"],
             l4_token_budget=self.options["l4_token_budget"],
         )
-        memory.store.dismiss(memory.migration)
+        memory.store.remove_chores(memory.migration)
         return memory
 
     def teardown(self) -> None:

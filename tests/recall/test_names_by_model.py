@@ -199,7 +199,7 @@ def test_one_question_for_each_memory_and_never_by_whoever_writes() -> None:
 
     with opened(model) as memory:
         memory.remember(["She sold the boat.", "She bought a house.", "She left."])
-        memory.store.hurry()
+        memory.store.wake_worker()
         assert done.wait(30)
         memory.flush()
         assert len(threads) == 3

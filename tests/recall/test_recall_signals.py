@@ -17,7 +17,7 @@ from loom.everyday import Memory
 from loom.recall.hits import Hit
 from loom.recall.propagation import spread
 from loom.recall.relevance import SIGNALS, neighbours, pooled
-from loom.recall.search import Account
+from loom.recall.search import Explanation
 from loom.storage.contract import Filter
 
 NOW = datetime(2024, 5, 15, 12, tzinfo=UTC)
@@ -221,7 +221,7 @@ def test_a_second_opinion_decides_the_order_and_a_failing_one_changes_nothing(me
 def test_the_account_of_a_recall_adds_up(memory: Memory) -> None:
     talk(memory, "s", ("Ana", "Which colour shall the kitchen have?"), ("Ben", "Ochre."), ("Ana", "Which colour?"))
     account = memory.recall("What colour did Ben want on 15 May 2024?", limit=2, explain=True)
-    assert isinstance(account, Account)
+    assert isinstance(account, Explanation)
     assert ids(account.hits) == [one.id for one in account.considered if one.outcome == "returned"]
     assert [one.score for one in account.considered] == sorted(
         (one.score for one in account.considered), reverse=True

@@ -31,7 +31,7 @@ def write(store: SqliteStore, first: int, last: int, every: int) -> None:
 
 def derived(store: SqliteStore) -> int:
     store.search_text({"heron": 1.0}, 5, EVERYTHING)
-    return store._upkeep.index.derived
+    return store._maintenance.index.derived
 
 
 def test_few_derived_records_are_counted(tmp_path: Path) -> None:

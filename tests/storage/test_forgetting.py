@@ -173,8 +173,8 @@ def in_segments(path: Path, records: set[int], words: set[str]) -> list[str]:
         segment = open_segment(file)
         if np.isin(segment.arrays["keys"], list(records)).any():
             found.append(f"{file.name}: a key")
-        if "particulars" in segment.arrays and np.isin(segment.arrays["particulars"][:, 0], list(records)).any():
-            found.append(f"{file.name}: particulars")
+        if "doc_values" in segment.arrays and np.isin(segment.arrays["doc_values"][:, 0], list(records)).any():
+            found.append(f"{file.name}: doc_values")
         if "hashes" in segment.arrays and np.isin(segment.arrays["hashes"], hashes).any():
             found.append(f"{file.name}: a term")
     return found

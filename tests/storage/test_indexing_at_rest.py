@@ -52,7 +52,7 @@ def test_a_process_that_only_asks_has_a_long_tail_indexed(tmp_path: Path) -> Non
         transaction.append([Draft(f"r{number}", f"herons {number}", NOW) for number in range(10)])
     rested = threading.Event()
     with closing(SqliteStore(path, tail=TailLimit(80))) as store:
-        worker = store._upkeep.worker
+        worker = store._maintenance.worker
         rest = worker._rest
 
         def watched(fence: Fence) -> bool:

@@ -149,7 +149,7 @@ def test_an_archive_tier_that_stays_full_is_compressed_harder(tmp_path: Path) ->
             for one in range(110):
                 memory.get(f"n{number - 1 - one % 3}")
             memory.store.flush()
-        assert memory.store._upkeep.archive_level == 12
+        assert memory.store._maintenance.archive_level == 12
         words = {f"n{one}": memory.store.get(f"n{one}") for one in range(number)}
         memory.store.archive()
         assert {id: memory.store.get(id) for id in words} == words

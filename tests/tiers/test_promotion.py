@@ -246,7 +246,7 @@ def test_a_newer_version_of_what_was_brought_back_takes_its_place(memory: LoomMe
 
 def test_what_is_forgotten_leaves_the_window_and_the_queue(memory: LoomMemory) -> None:
     memory.promote("n3", to="l1")
-    memory.store.dismiss(memory.migration)
+    memory.store.remove_chores(memory.migration)
     memory.migration.trigger_promotion(["n4"])
     memory.store.forget(Filter(ids=["n3", "n4"], history=True))
     assert "n3" not in window_of(memory)
@@ -264,7 +264,7 @@ def test_a_search_of_the_window_finds_what_was_brought_back(memory: LoomMemory) 
 
 
 def test_a_promotion_that_is_asked_for_is_queued_and_then_done(memory: LoomMemory) -> None:
-    memory.store.dismiss(memory.migration)  # so that nothing is done before it has been looked at
+    memory.store.remove_chores(memory.migration)  # so that nothing is done before it has been looked at
     asked = memory.migration.trigger_promotion(["n3", "n29"])
     assert asked.job is not None
     assert asked.job.context_ids == ("n3",)
@@ -274,7 +274,7 @@ def test_a_promotion_that_is_asked_for_is_queued_and_then_done(memory: LoomMemor
     assert 0 <= asked.job.priority <= 100
     assert asked.job.deadline > datetime(2026, 1, 1, tzinfo=UTC)
     assert memory.migration.jobs() == [asked.job]
-    memory.store.employ(memory.migration, memory.migration.work)
+    memory.store.add_chore(memory.migration, memory.migration.work)
     assert memory.store.flush().complete
     assert tiers_of(memory, "n3") == ("l2",)
     assert memory.migration.jobs() == []
@@ -302,7 +302,7 @@ def test_relevance_to_the_present_work_decides_what_one_use_does_not() -> None:
 
 
 def test_jobs_are_done_by_priority_and_then_by_deadline(memory: LoomMemory) -> None:
-    memory.store.dismiss(memory.migration)
+    memory.store.remove_chores(memory.migration)
     memory.migration.preload({number_of(memory, "n1"): 0.4, number_of(memory, "n2"): 0.2})
     memory.migration.trigger_demotion(L3, Pressure.MEDIUM)
     memory.migration.trigger_demotion("l3", "soft")
@@ -315,7 +315,7 @@ def test_jobs_are_done_by_priority_and_then_by_deadline(memory: LoomMemory) -> N
         MigrationTrigger.PREDICTIVE_PRELOAD,
         MigrationTrigger.CAPACITY_PRESSURE,
     ]
-    memory.store.employ(memory.migration, memory.migration.work)
+    memory.store.add_chore(memory.migration, memory.migration.work)
     assert memory.store.flush().complete
     assert_within_budgets(memory)
 
@@ -328,7 +328,7 @@ def number_of(memory: LoomMemory, id: str) -> int:
 
 def test_jobs_that_were_queued_by_a_process_that_is_gone_are_resumed(full_file: Path) -> None:
     with memory_at(full_file) as memory:
-        memory.store.dismiss(memory.migration)
+        memory.store.remove_chores(memory.migration)
         memory.migration.trigger_promotion(["n3"])
     with memory_at(full_file) as memory:
         assert memory.store.flush().complete
@@ -336,7 +336,7 @@ def test_jobs_that_were_queued_by_a_process_that_is_gone_are_resumed(full_file: 
 
 
 def test_a_guess_that_comes_too_late_is_dropped(memory: LoomMemory) -> None:
-    memory.store.dismiss(memory.migration)
+    memory.store.remove_chores(memory.migration)
     assert memory.migration.preload({number_of(memory, "n3"): 0.9}) is not None
     wait(memory, timedelta(minutes=5))
     assert not memory.migration.work(memory.store.transaction, True)
@@ -356,7 +356,7 @@ def test_only_what_is_archived_is_preloaded_and_never_into_the_window(memory: Lo
 def test_what_was_used_after_it_was_chosen_to_leave_stays() -> None:
     with memory_at(profile="lcr", l2_token_budget=1000) as memory:
         say(memory, range(30))
-        memory.store.dismiss(memory.migration)
+        memory.store.remove_chores(memory.migration)
         job = memory.migration.trigger_demotion(L2, Pressure.MEDIUM)
         assert job is not None
         assert len(job.context_ids) > 1
@@ -387,9 +387,9 @@ def test_the_pressure_says_how_much_leaves_how_urgently_and_until_when(pressure:
 def test_collecting_asks_for_room_in_every_tier(memory: LoomMemory) -> None:
     memory.add_fact("The harbour closes at nine.")
     before = memory.get_stats()
-    memory.store.dismiss(memory.migration)
+    memory.store.remove_chores(memory.migration)
     jobs = memory.migration.collect("medium")
-    memory.store.employ(memory.migration, memory.migration.work)
+    memory.store.add_chore(memory.migration, memory.migration.work)
     assert [job.source_tier for job in jobs] == [L4, L3, L2]
     assert {job.trigger for job in jobs} == {MigrationTrigger.GC_PRESSURE}
     memory.store.flush()
@@ -411,7 +411,7 @@ def test_a_full_queue_is_worked_off_by_whoever_asks_for_more(
     memory: LoomMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("loom.tiers.jobs._MOST_QUEUED", 3)
-    memory.store.dismiss(memory.migration)
+    memory.store.remove_chores(memory.migration)
     for number in range(8):
         memory.migration.trigger_promotion([f"n{number}"])
         assert len(memory.store.jobs("migrate agent")) <= 3
@@ -428,7 +428,7 @@ def test_more_than_the_queue_holds_may_be_asked_for_at_once(
 
 
 def test_an_old_version_that_is_queued_does_not_come_back_for_the_new_one(memory: LoomMemory) -> None:
-    memory.store.dismiss(memory.migration)
+    memory.store.remove_chores(memory.migration)
     memory.migration.trigger_promotion(["n3"])
     memory.add_task(Task(task_id="n3", action="note", parameters={"content": "kite 3 landed"}, result="done"))
     old = memory.store.history("n3")[0]
@@ -445,7 +445,7 @@ def what_is_missing(memory: LoomMemory) -> list[str]:
 def test_many_records_are_moved_in_batches() -> None:
     with memory_at(l2_token_budget=4000, l3_token_budget=9000) as memory:
         say(memory, range(200))
-        memory.store.dismiss(memory.migration)
+        memory.store.remove_chores(memory.migration)
         memory.l2.clear()
         ids = [f"n{number}" for number in range(150)]
         memory.migration.trigger_promotion(ids)
@@ -499,7 +499,7 @@ def test_bad_input_is_refused_with_what_to_do_and_moves_nothing(memory: LoomMemo
 def test_a_queued_move_that_makes_no_sense_is_dropped_and_the_others_are_done(
     memory: LoomMemory, caplog: pytest.LogCaptureFixture
 ) -> None:
-    memory.store.dismiss(memory.migration)
+    memory.store.remove_chores(memory.migration)
     with memory.store.transaction() as transaction:
         transaction.enqueue_each("migrate agent", [number_of(memory, "n1")], [9, 1, 0, 50, 0, 0])
         transaction.enqueue_each("migrate agent", [number_of(memory, "n1")])

@@ -408,7 +408,7 @@ def _agreed(
         agreed = wanted
         return {_SETTING: {str(scope): asdict(policy) for scope, policy in wanted.items()}}
 
-    store.settle(node_id, decide)
+    store.update_settings(node_id, decide)
     return agreed
 
 

@@ -1,4 +1,4 @@
-"""The particulars of a record: what a search wants to know of it beside its words, without reading its row.
+"""The doc_values of a record: what a search wants to know of it beside its words, without reading its row.
 
 The text index keeps them with each document, in 48 bytes. A recall looks at a hundred records, and their rows take
 five times as long. Whoever spoke is a hash there, as every term is; what is not known yet is left to the database.
@@ -17,20 +17,20 @@ import numpy as np
 import numpy.typing as npt
 
 __all__ = [
-    "PARTICULARS_VERSION",
-    "PARTICULAR_WORDS",
-    "Particulars",
-    "ParticularsTable",
+    "DOC_VALUES_VERSION",
+    "DOC_VALUE_WORDS",
+    "DocValues",
+    "DocValuesTable",
     "of_row",
     "packed",
 ]
 
-PARTICULARS_VERSION = 1
+DOC_VALUES_VERSION = 1
 
 Rows = npt.NDArray[np.int64]
 
 
-class Particulars(NamedTuple):
+class DocValues(NamedTuple):
     """What is known of a record without its text. Session, name and role are hashes, and 0 where there is none."""
 
     seq: int
@@ -44,11 +44,11 @@ class Particulars(NamedTuple):
 
 _ROW = struct.Struct("<qqqdQIi")
 _NOT_KNOWN = -1  # in place of the tokens
-PARTICULAR_WORDS = _ROW.size // 8
+DOC_VALUE_WORDS = _ROW.size // 8
 """How many words of 64 bits they take."""
 
 # From a tuple, without a call in Python for each.
-_made = partial(tuple.__new__, Particulars)
+_made = partial(tuple.__new__, DocValues)
 
 
 @lru_cache(maxsize=4_096)
@@ -62,18 +62,18 @@ def _role_hash(role: str | None) -> int:
     return _hash(role) & 0xFFFF_FFFF
 
 
-def of_row(row: tuple[Any, ...]) -> Particulars:
-    """The particulars as the database has them: (seq, session, created_at, importance, name, role, tokens)."""
+def of_row(row: tuple[Any, ...]) -> DocValues:
+    """The doc_values as the database has them: (seq, session, created_at, importance, name, role, tokens)."""
     seq, session, created_at, importance, name, role, tokens = row
-    return Particulars(seq, session or 0, created_at, importance, _hash(name), _role_hash(role), tokens)
+    return DocValues(seq, session or 0, created_at, importance, _hash(name), _role_hash(role), tokens)
 
 
 def packed(rows: Iterable[tuple[Any, ...]]) -> Rows:
-    """Particulars as the text index keeps them, of such rows.
+    """DocValues as the text index keeps them, of such rows.
 
     Where the tokens are None, or the row is damaged, they are not known.
     """
-    return np.frombuffer(b"".join(map(_packed, rows)), dtype="<i8").reshape(-1, PARTICULAR_WORDS)
+    return np.frombuffer(b"".join(map(_packed, rows)), dtype="<i8").reshape(-1, DOC_VALUE_WORDS)
 
 
 def _packed(row: tuple[Any, ...]) -> bytes:
@@ -83,7 +83,7 @@ def _packed(row: tuple[Any, ...]) -> bytes:
         return _ROW.pack(row[0], 0, 0, 0.0, 0, 0, _NOT_KNOWN)
 
 
-class ParticularsTable:
+class DocValuesTable:
     """What a segment keeps of its records, to look into. What makes no sense there counts as not known.
 
     One row after another, in Python: with numpy's calls on arrays of a hundred, cold as they mostly are, a recall
@@ -97,10 +97,10 @@ class ParticularsTable:
         self._keys = keys.data
         self._rows = rows.reshape(-1).view(np.uint8).data
 
-    def find(self, numbers: Sequence[int]) -> tuple[dict[int, Particulars], list[int]]:
-        """The particulars of these ascending numbers, which lie between the first key and the last; and those that
-        are keys without particulars. What is no key is in neither."""
-        known: dict[int, Particulars] = {}
+    def find(self, numbers: Sequence[int]) -> tuple[dict[int, DocValues], list[int]]:
+        """The doc_values of these ascending numbers, which lie between the first key and the last; and those that
+        are keys without doc_values. What is no key is in neither."""
+        known: dict[int, DocValues] = {}
         left: list[int] = []
         keys, rows = self._keys, self._rows
         start, last = self._first_key, len(keys) - 1

@@ -3,7 +3,7 @@
 Segments hold 64-bit hashes of terms, never terms or text. A posting is a document number and a code into
 the segment's short table of distinct (term frequency, document length) pairs, so that one small table per
 segment turns codes into BM25 impacts. A score has the same bits however documents are divided between
-segments and tail. A segment also keeps the particulars of its documents. How text becomes terms is not decided here.
+segments and tail. A segment also keeps the doc_values of its documents. How text becomes terms is not decided here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from loom.errors import InvalidInput
-from loom.index.doc_values import PARTICULAR_WORDS, Particulars, ParticularsTable, packed
+from loom.index.doc_values import DOC_VALUE_WORDS, DocValues, DocValuesTable, packed
 from loom.index.kernels import KERNELS, SOURCE, Lists, address
 from loom.index.segments import DamagedSegment, Segment, places_of
 
@@ -44,7 +44,7 @@ Weight = float | Scores
 Built = tuple[dict[str, Any], dict[str, Array]]
 
 KIND = "text"
-FORMAT = 2
+FORMAT = 3
 _LARGEST_FREQUENCY = 0xFFFF
 _TRIM_FROM = 1_024
 _MERGED_AT_ONCE = 1 << 20
@@ -52,7 +52,7 @@ _MERGED_AT_ONCE = 1 << 20
 _ARRAYS: dict[str, tuple[type[np.generic], ...]] = {
     "keys": (np.int64,),
     "lengths": (np.uint32,),
-    "particulars": (np.int64,),
+    "doc_values": (np.int64,),
     "hashes": (np.uint64,),
     "starts": (np.uint32, np.uint64),
     "documents": (np.uint32,),
@@ -74,10 +74,10 @@ def term_hash(term: str) -> int:
 # --- Segments: build, merge, forget ------------------------------------------------------------------------
 
 
-def build(documents: Iterable[tuple[int, Sequence[str]]], particulars: Array | None = None) -> Built:
+def build(documents: Iterable[tuple[int, Sequence[str]]], doc_values: Array | None = None) -> Built:
     """Header and arrays of a segment of these documents: (key, terms with repetitions), keys ascending.
 
-    A document's length is the number of its terms; a term frequency above 65,535 counts as 65,535. `particulars` has
+    A document's length is the number of its terms; a term frequency above 65,535 counts as 65,535. `doc_values` has
     a row for each document; without it, none are known.
     """
     keys, lengths, hashes = array("q"), array("Q"), array("Q")
@@ -98,9 +98,9 @@ def build(documents: Iterable[tuple[int, Sequence[str]]], particulars: Array | N
     frequencies = np.minimum(np.diff(first, append=len(owners)), _LARGEST_FREQUENCY).astype(np.uint32)
     occurrences, owners = occurrences[first], owners[first]
     codes, pairs = _encode(frequencies, length_array[owners])
-    if particulars is None:
-        particulars = packed((key, *[None] * 6) for key in keys)
-    return _assemble(key_array, length_array, particulars, *_listed(occurrences), owners, codes, pairs)
+    if doc_values is None:
+        doc_values = packed((key, *[None] * 6) for key in keys)
+    return _assemble(key_array, length_array, doc_values, *_listed(occurrences), owners, codes, pairs)
 
 
 def merge(segments: Sequence[Segment]) -> Built:
@@ -113,14 +113,14 @@ def merge(segments: Sequence[Segment]) -> Built:
         return build(())
     keys = np.concatenate([part["keys"] for part in parts])
     lengths = np.concatenate([part["lengths"] for part in parts])
-    particulars = np.concatenate([part["particulars"] for part in parts])
+    doc_values = np.concatenate([part["doc_values"] for part in parts])
     bases = np.cumsum([0] + [len(part["keys"]) for part in parts])[:-1]
     numbers: Array | None = None
     if not (keys[1:] > keys[:-1]).all():  # key ranges that overlap: number the documents anew by key
         by_key = np.argsort(keys, kind="stable")
         numbers = np.empty(len(keys), dtype=np.uint32)
         numbers[by_key] = np.arange(len(keys), dtype=np.uint32)
-        keys, lengths, particulars = keys[by_key], lengths[by_key], particulars[by_key]
+        keys, lengths, doc_values = keys[by_key], lengths[by_key], doc_values[by_key]
         if not (keys[1:] > keys[:-1]).all():
             raise InvalidInput("segments to merge must not share a key")
     renamed, pairs = _merged_pairs(parts)
@@ -137,7 +137,7 @@ def merge(segments: Sequence[Segment]) -> Built:
         hashes.append(lists.hashes)
         counts.append(lists.counts)
     starts = np.append(0, np.concatenate(counts).cumsum())
-    return _assemble(keys, lengths, particulars, np.concatenate(hashes), starts, documents, codes, pairs)
+    return _assemble(keys, lengths, doc_values, np.concatenate(hashes), starts, documents, codes, pairs)
 
 
 class _Lists(NamedTuple):
@@ -198,7 +198,7 @@ def _merged_lists(
 
 
 def without(segment: Segment, keys: Collection[int]) -> Built:
-    """The segment without these documents: no posting, length, particulars, or hash of a term only they had stays."""
+    """The segment without these documents: no posting, length, doc_values, or hash of a term only they had stays."""
     part = _checked(segment)
     gone = np.fromiter(keys, dtype=np.int64, count=len(keys))
     kept = ~np.isin(part["keys"], gone)
@@ -209,8 +209,8 @@ def without(segment: Segment, keys: Collection[int]) -> Built:
     owners = numbers[part["documents"][postings]]
     used, codes = np.unique(part["codes"][postings], return_inverse=True)
     pairs = part["pair_frequencies"][used], part["pair_lengths"][used]
-    rest, lengths, particulars = (part[name][kept] for name in ("keys", "lengths", "particulars"))
-    return _assemble(rest, lengths, particulars, *_listed(occurrences), owners, codes, pairs)
+    rest, lengths, doc_values = (part[name][kept] for name in ("keys", "lengths", "doc_values"))
+    return _assemble(rest, lengths, doc_values, *_listed(occurrences), owners, codes, pairs)
 
 
 def _listed(occurrences: Array) -> tuple[Array, Array]:
@@ -226,7 +226,7 @@ def _code_type(pairs: tuple[Array, Array]) -> type[np.uint16 | np.uint32]:
 def _assemble(
     keys: Array,
     lengths: Array,
-    particulars: Array,
+    doc_values: Array,
     hashes: Array,
     starts: Array,
     owners: Array,
@@ -245,7 +245,7 @@ def _assemble(
     arrays: dict[str, Array] = {
         "keys": keys.astype(np.int64, copy=False),
         "lengths": lengths.astype(np.uint32, copy=False),
-        "particulars": particulars.astype(np.int64, copy=False),
+        "doc_values": doc_values.astype(np.int64, copy=False),
         "hashes": hashes,
         "starts": starts.astype(np.uint32 if len(owners) < 1 << 32 else np.uint64),
         "documents": owners.astype(np.uint32, copy=False),
@@ -323,7 +323,7 @@ def _checked(segment: Segment) -> Mapping[str, Array]:
         raise DamagedSegment(f"{name} lacks arrays of a text segment")
     for array_name, types in _ARRAYS.items():
         values = arrays[array_name]
-        width = (PARTICULAR_WORDS,) if array_name == "particulars" else ()
+        width = (DOC_VALUE_WORDS,) if array_name == "doc_values" else ()
         fits = values.dtype in types and values.ndim == 1 + len(width) and values.shape[1:] == width
         if not fits or not values.flags.c_contiguous:
             raise DamagedSegment(f"the array {array_name!r} of {name} is of another type or shape")
@@ -331,7 +331,7 @@ def _checked(segment: Segment) -> Mapping[str, Array]:
     if (
         sizes["keys"] != header["count"]
         or sizes["lengths"] != sizes["keys"]
-        or sizes["particulars"] != sizes["keys"]
+        or sizes["doc_values"] != sizes["keys"]
         or sizes["starts"] != sizes["hashes"] + 1
         or sizes["documents"] != sizes["codes"]
         or sizes["pair_frequencies"] != sizes["pair_lengths"]
@@ -377,12 +377,12 @@ class _SegmentSource:
         "_table",
         "codes",
         "count",
+        "doc_values",
         "documents",
         "first_key",
         "gapless",
         "keys",
         "last_key",
-        "particulars",
         "places",
         "ranks",
         "total_length",
@@ -395,7 +395,7 @@ class _SegmentSource:
         header = segment.header  # not the keys: their pages are not read before they are needed
         self.first_key = int(header["first_key"]) if self.count else 0
         self.last_key = int(header["last_key"]) if self.count else -1
-        self.particulars = ParticularsTable(self.first_key, self.keys, arrays["particulars"])
+        self.doc_values = DocValuesTable(self.first_key, self.keys, arrays["doc_values"])
         self.gapless = self.count > 0 and self.last_key - self.first_key == self.count - 1
         self.total_length = int(segment.header["total_length"])
         self._hashes = arrays["hashes"]
@@ -963,14 +963,14 @@ class TextIndex:
             np.add.at(table.T, places, found.T)
         return table, np.array(plan.weights), np.array(plan.frequencies, dtype=np.intp)
 
-    def particulars(self, numbers: Sequence[int]) -> tuple[dict[int, Particulars], list[int]]:
+    def doc_values(self, numbers: Sequence[int]) -> tuple[dict[int, DocValues], list[int]]:
         """What the segments know of these ascending numbers, and which of them they hold without knowing it."""
-        known: dict[int, Particulars] = {}
+        known: dict[int, DocValues] = {}
         left: list[int] = []
         for source in self._segments:
             first, last = bisect_left(numbers, source.first_key), bisect_right(numbers, source.last_key)
             if first < last:
-                found, others = source.particulars.find(numbers[first:last])
+                found, others = source.doc_values.find(numbers[first:last])
                 known |= found
                 left += others
         return known, left

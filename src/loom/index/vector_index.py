@@ -2,8 +2,8 @@
 
 A search nominates rows by their codes and scores them with the true cosine of the float16 vectors. The
 score of a vector is the same number wherever the vector lies, so moving a record from the tail into a
-segment, or merging segments, never changes a score. The rows of a large segment lie in cells of neighbours, so that
-a search of very many rows looks at the nearest half a million of them and no more. Pure data structures: files are
+segment, or merging segments, never changes a score. The rows of a large segment are grouped in clusters, so that a
+search of very many rows looks at the nearest half a million of them and no more. Pure data structures: files are
 the business of `segments.py`, and which keys are alive is the business of the store.
 """
 
@@ -36,7 +36,7 @@ Rows = npt.NDArray[np.intp]
 Built = tuple[dict[str, Any], dict[str, Array]]
 
 KIND = "vectors"
-CODE_VERSION = 2
+CODE_VERSION = 3
 """Changes whenever a segment of the same vectors would be another; those of another version are rebuilt."""
 
 # A code has at least this many bits. Shorter vectors are padded with zeros before the rotation, which turns
@@ -44,18 +44,18 @@ CODE_VERSION = 2
 _LEAST_BITS = 256
 # Smaller segments are scanned exactly: there the codes save little.
 _EXACT_BELOW = 1_024
-# No more rows than this are looked at by their codes: 13 MB. Where there are more, those of the nearest cells. Of
+# No more rows than this are looked at by their codes: 13 MB. Where there are more, those of the nearest clusters. Of
 # the ten nearest of 60,000 embedded sentences 99.3 in 100 lay in the nearest half of their rows, 96.9 in the nearest
 # quarter.
 _MOST_SCANNED = 1 << 19
-# A segment has a cell for so many of its rows, from so many rows on, and no more cells than this: the middles of all
-# are read. With 256 rows to a cell the nearest quarter held 96.9 in 100 of the ten nearest; with 1,024, 93.1.
-_CELL_ROWS = 256
-_CELLS_FROM = 16_384
-_MOST_CELLS = 512
-# Cells are found from so many rows of each, in so many rounds.
-_CELL_SAMPLE = 32
-_CELL_ROUNDS = 6
+# Rows per cluster, the smallest clustered segment, and the most clusters of one: every search reads all centroids.
+# With 256 rows to a cluster the nearest quarter held 96.9 in 100 of the ten nearest; with 1,024, 93.1.
+_CLUSTER_ROWS = 256
+_CLUSTERS_FROM = 16_384
+_MOST_CLUSTERS = 512
+# Clusters are found from so many rows of each, in so many rounds.
+_CLUSTER_SAMPLE = 32
+_CLUSTER_ROUNDS = 6
 # The scan reads this many words of each code; the others are read for the rows that it keeps.
 _COARSE_WORDS = 3
 # How far beyond the last wanted row the two looks reach, in standard deviations of their noise.
@@ -106,7 +106,7 @@ def build(keys: npt.ArrayLike, vectors: Array) -> Built:
         ordered, halves = ordered[order], halves[order]
         if bool(np.any(ordered[1:] == ordered[:-1])):
             raise InvalidInput("a key was given twice; a segment holds one vector per key")
-    return _assembled(ordered, halves, _cells_of(halves) if ordered.size >= _CELLS_FROM else None)
+    return _assembled(ordered, halves, _clusters_of(halves) if ordered.size >= _CLUSTERS_FROM else None)
 
 
 def merge(segments: Sequence[Segment]) -> Built:
@@ -140,16 +140,16 @@ def without(segment: Segment, keys: Collection[int]) -> Built:
     held = segment.arrays["keys"]
     stays = np.flatnonzero(~np.isin(held, np.fromiter(keys, dtype=np.int64, count=len(keys))))
     part = _part(segment)
-    rows, ends = _rows_of(part, stays), _cell_ends(part)
-    cells = ends.searchsorted(rows, side="right") if ends.size else None
-    return _assembled(held[stays], segment.arrays["vectors"][rows], cells)
+    rows, ends = _rows_of(part, stays), _cluster_ends(part)
+    clusters = ends.searchsorted(rows, side="right") if ends.size else None
+    return _assembled(held[stays], segment.arrays["vectors"][rows], clusters)
 
 
-def _assembled(keys: Keys, halves: Halves, cells: Rows | None) -> Built:
-    """Header and arrays of a segment of these vectors, in the order of their keys, with the cell of each.
+def _assembled(keys: Keys, halves: Halves, clusters: Rows | None) -> Built:
+    """Header and arrays of a segment of these vectors, in the order of their keys, with the cluster of each.
 
-    Keys lie in ascending order; vectors and codes in the order of their cells, and in a cell in that of their keys.
-    `rows` says in which row the vector of each key is, and `places` of which key each row's is. Without cells both
+    Keys lie in ascending order; vectors and codes by cluster, and within a cluster by key.
+    `rows` says in which row the vector of each key is, and `places` of which key each row's is. Without clusters both
     orders are one, and nothing needs to be said.
     """
     count, dimensions = halves.shape
@@ -158,22 +158,22 @@ def _assembled(keys: Keys, halves: Halves, cells: Rows | None) -> Built:
         "count": count,
         "dimensions": dimensions,
         "code_version": CODE_VERSION,
-        "cells": 0,
+        "clusters": 0,
         "first_key": int(keys[0]) if count else None,
         "last_key": int(keys[-1]) if count else None,
     }
     arrays: dict[str, Array] = {"keys": keys}
-    if cells is not None and count:
-        order = np.argsort(cells, kind="stable")
+    if clusters is not None and count:
+        order = np.argsort(clusters, kind="stable")
         halves = halves[order]
-        ends = np.bincount(cells).cumsum()
+        ends = np.bincount(clusters).cumsum()
         sums = [part.sum(axis=0, dtype=np.float32) for part in np.split(halves, ends[:-1])]
-        header["cells"] = len(ends)
+        header["clusters"] = len(ends)
         arrays["places"] = order.astype(np.uint32)
         arrays["rows"] = np.empty(count, dtype=np.uint32)
         arrays["rows"][order] = np.arange(count, dtype=np.uint32)
-        arrays["cell_ends"] = ends.astype(np.uint32)
-        arrays["cell_middles"] = unit_float16(np.array(sums))
+        arrays["cluster_ends"] = ends.astype(np.uint32)
+        arrays["cluster_centroids"] = unit_float16(np.array(sums))
     centre = _centre(halves)
     coarse, fine = _codes(halves, centre)
     return header, arrays | {"coarse": coarse, "fine": fine, "vectors": halves, "centre": centre}
@@ -307,7 +307,7 @@ class VectorIndex:
 
         `among`, a sorted array, restricts the search to these keys and makes it exact. Otherwise the tail and
         small segments are searched exactly, and large segments by their codes, which finds 98 in 100 of the ten
-        nearest or more; where they have more than half a million rows, in the cells nearest to the query only. The
+        nearest or more; where they have more than half a million rows, in the clusters nearest to the query only. The
         score itself is always exact. A zero vector has the cosine 0 to everything.
         """
         asked, limit = self._asked(query), _checked(limit)
@@ -370,8 +370,8 @@ class _Part(NamedTuple):
     vectors: Halves
     places: Array = _NONE
     rows: Array = _NONE
-    cell_ends: Array = _NONE
-    cell_middles: Array = _NONE
+    cluster_ends: Array = _NONE
+    cluster_centroids: Array = _NONE
     coarse: Array = _NONE
     fine: Array = _NONE
     centre: Array = _NONE
@@ -385,7 +385,7 @@ class _Chosen(NamedTuple):
 
 
 def _part(segment: Segment) -> _Part:
-    names = "keys", "vectors", "places", "rows", "cell_ends", "cell_middles", "coarse", "fine", "centre"
+    names = "keys", "vectors", "places", "rows", "cluster_ends", "cluster_centroids", "coarse", "fine", "centre"
     return _Part(*[segment.arrays.get(name, _NONE) for name in names])
 
 
@@ -409,11 +409,11 @@ def _translated(table: Array, numbers: Rows) -> Rows:
     return np.asarray(found)
 
 
-def _cell_ends(part: _Part) -> Rows:
-    """Where the cells end, in rows."""
-    ends = part.cell_ends.astype(np.intp)
+def _cluster_ends(part: _Part) -> Rows:
+    """Where the clusters end, in rows."""
+    ends = part.cluster_ends.astype(np.intp)
     if ends.size and (int(ends[-1]) != part.keys.size or bool(np.any(ends[1:] < ends[:-1]))):
-        raise DamagedSegment("the cells of a vector segment make no sense: the projection must be rebuilt")
+        raise DamagedSegment("the clusters of a vector segment make no sense: the projection must be rebuilt")
     return ends
 
 
@@ -523,21 +523,23 @@ def _widened(halves: Halves) -> Floats:
 def _within_reach(parts: Sequence[_Part], asked: _Query) -> list[Rows]:
     """Of each part the rows to look at, as a table of where they begin and end.
 
-    All, or where there are more than `_MOST_SCANNED`, those of the cells that are nearest to the query, and of the
-    last cell that there is room for the newest. What has no cells is small, and looked at in any case.
+    All, or where there are more than `_MOST_SCANNED`, those of the clusters that are nearest to the query, and of the
+    last cluster that there is room for the newest. What has no clusters is small, and looked at in any case.
     """
     whole = [np.array([(0, part.keys.size)]) for part in parts]
     if sum(part.keys.size for part in parts) <= _MOST_SCANNED:
         return whole
-    bare = sum(part.keys.size for part in parts if not part.cell_ends.size)
+    bare = sum(part.keys.size for part in parts if not part.cluster_ends.size)
     room = max(_MOST_SCANNED - bare, _MOST_SCANNED // 2)
-    cells = [(number, part, _cell_ends(part)) for number, part in enumerate(parts) if part.cell_ends.size]
-    if not cells:
+    clusters = [(number, part, _cluster_ends(part)) for number, part in enumerate(parts) if part.cluster_ends.size]
+    if not clusters:
         return whole
-    # Exactly, so that the same cells are looked at with and without kernels.
-    near = np.concatenate([_cosines(part.cell_middles, np.arange(ends.size), asked.exact) for _, part, ends in cells])
-    spans = np.concatenate([np.stack((np.append(0, ends[:-1]), ends), axis=1) for _, _, ends in cells])
-    owners = np.repeat([number for number, _, _ in cells], [ends.size for _, _, ends in cells])
+    # Exactly, so that the same clusters are looked at with and without kernels.
+    near = np.concatenate(
+        [_cosines(part.cluster_centroids, np.arange(ends.size), asked.exact) for _, part, ends in clusters]
+    )
+    spans = np.concatenate([np.stack((np.append(0, ends[:-1]), ends), axis=1) for _, _, ends in clusters])
+    owners = np.repeat([number for number, _, _ in clusters], [ends.size for _, _, ends in clusters])
     order = np.argsort(-near, kind="stable")
     reached = (spans[order, 1] - spans[order, 0]).cumsum()
     last = int(reached.searchsorted(room))
@@ -545,7 +547,7 @@ def _within_reach(parts: Sequence[_Part], asked: _Query) -> list[Rows]:
         spans[order[last], 0] += reached[last] - room
     chosen = np.sort(order[: last + 1])  # by part, and by row
     return [
-        spans[chosen[owners[chosen] == number]] if part.cell_ends.size else whole[number]
+        spans[chosen[owners[chosen] == number]] if part.cluster_ends.size else whole[number]
         for number, part in enumerate(parts)
     ]
 
@@ -684,22 +686,22 @@ def _is_among(keys: Keys, among: Keys) -> npt.NDArray[np.bool_]:
     return np.asarray(among[places] == keys)
 
 
-# -- cells -------------------------------------------------------------------------------------------------
+# -- clusters -------------------------------------------------------------------------------------------------
 
 
-def _cells_of(halves: Halves) -> Rows:
-    """The cell of each vector, neighbours in one: k-means by cosine on a sample, then each to the nearest middle.
+def _clusters_of(halves: Halves) -> Rows:
+    """The cluster of each vector, neighbours in one: k-means by cosine on a sample, then each to the nearest middle.
 
     It takes 25 us a vector of 384 dimensions.
     """
-    cells = min(_MOST_CELLS, len(halves) // _CELL_ROWS)
-    sample = halves[np.linspace(0, len(halves) - 1, cells * _CELL_SAMPLE).astype(np.intp)].astype(np.float32)
-    middles = sample[::_CELL_SAMPLE].copy()
-    for _ in range(_CELL_ROUNDS):
+    clusters = min(_MOST_CLUSTERS, len(halves) // _CLUSTER_ROWS)
+    sample = halves[np.linspace(0, len(halves) - 1, clusters * _CLUSTER_SAMPLE).astype(np.intp)].astype(np.float32)
+    middles = sample[::_CLUSTER_SAMPLE].copy()
+    for _ in range(_CLUSTER_ROUNDS):
         nearest = _nearest(sample, middles)
         sums = np.zeros_like(middles)
         np.add.at(sums, nearest, sample)
-        held = np.bincount(nearest, minlength=cells) > 0  # one that nothing is near to stays where it is
+        held = np.bincount(nearest, minlength=clusters) > 0  # one that nothing is near to stays where it is
         middles[held] = _unit(sums[held].astype(np.float64))
     middles = middles[_in_a_chain(middles)]
     found = np.empty(len(halves), dtype=np.intp)
@@ -849,7 +851,7 @@ def _check(segment: Segment, dimensions: int) -> None:
             f"a segment of kind, code version and dimensions {found} cannot serve "
             f"an index of {(KIND, CODE_VERSION, dimensions)}; build it anew from the records"
         )
-    count, cells, bits = header.get("count"), header.get("cells"), _code_bits(dimensions)
+    count, clusters, bits = header.get("count"), header.get("clusters"), _code_bits(dimensions)
     shapes: dict[str, tuple[type[np.generic], tuple[Any, ...]]] = {
         "keys": (np.int64, (count,)),
         "coarse": (np.uint64, (_COARSE_WORDS, count)),
@@ -857,12 +859,12 @@ def _check(segment: Segment, dimensions: int) -> None:
         "vectors": (np.float16, (count, dimensions)),
         "centre": (np.float32, (bits,)),
     }
-    if cells != 0:
+    if clusters != 0:
         shapes |= {
             "places": (np.uint32, (count,)),
             "rows": (np.uint32, (count,)),
-            "cell_ends": (np.uint32, (cells,)),
-            "cell_middles": (np.float16, (cells, dimensions)),
+            "cluster_ends": (np.uint32, (clusters,)),
+            "cluster_centroids": (np.float16, (clusters, dimensions)),
         }
     for name, (dtype, shape) in shapes.items():
         array = segment.arrays.get(name)

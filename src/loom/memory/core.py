@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from loom.drafts import NOTHING_SAID, Drafter, Speech, checked_text
+from loom.drafts import NO_ATTRIBUTES, Attributes, Drafter, checked_text
 from loom.errors import InvalidInput, SettingsConflict
 from loom.memory.layers import KnowledgeLayer, MemoryLayer, PriorityTokenLayer, SummaryLayer, TokenBudgetLayer
 from loom.models.embedders import EmbeddingProvider, embed_texts, embedder_from_name
@@ -24,14 +24,14 @@ from loom.protocol import Clock, Task, utc_now
 from loom.recall.feedback import Feedback
 from loom.recall.hits import Hit
 from loom.recall.relevance import Weights
-from loom.recall.search import Account, Reranker, recall
+from loom.recall.search import Explanation, Reranker, recall
 from loom.settings import AGREED_SETTINGS, Settings, load_settings
 from loom.storage.contract import Filter, Record, Transaction
 from loom.storage.sqlite.projections import TailLimit
 from loom.storage.sqlite.store import SqliteStore
 from loom.text.sanitizer import ContentSanitizer
 from loom.text.tokens import TokenCounter, counter_by_name, counters_by_name
-from loom.tiers.controller import Steering
+from loom.tiers.controller import TierController
 from loom.tiers.eviction import Segments, segments
 from loom.tiers.jobs import Migration, Promotion
 from loom.tiers.migration import Moved, Tiers
@@ -140,12 +140,12 @@ class LoomMemory:
             counters = counters_by_name() | ({} if token_counter is None else {token_counter.name: token_counter})
             self._store.count_with({name: counter.count for name, counter in counters.items()})
             self._node = loaded.node_id
-            self._steering = Steering(self._node, event_bus)
+            self._controller = TierController(self._node, event_bus)
             self.feedback = Feedback(self._store, self._node)
 
             def tiers_under(agreed: Settings) -> Tiers:
                 counter = counter_by_name(agreed.counter) if token_counter is None else token_counter
-                return Tiers(self._store, self._node, agreed, counter, self._steering)
+                return Tiers(self._store, self._node, agreed, counter, self._controller)
 
             self._tiers = tiers_under(_agree(self._store, loaded, reconfigure, tiers_under))
             self._counter = self._tiers.counter
@@ -156,15 +156,15 @@ class LoomMemory:
                 self._store.close()
             raise
         self._migration = Migration(self._tiers)
-        self._store.employ(self._migration, self._migration.work)
-        self._steering.lead(self._tiers, self._migration)
-        if self._steering.is_active:
-            self._store.employ(self._steering, self._steering.work)
+        self._store.add_chore(self._migration, self._migration.work)
+        self._controller.lead(self._tiers, self._migration)
+        if self._controller.is_active:
+            self._store.add_chore(self._controller, self._controller.work)
         self._llm = llm
         self._compaction = compaction
         if self._tiers.settings.derive:
             # What draws knowledge is loaded when there is time to: opening does not wait for it.
-            self._store.employ(self, lambda publish, thorough: self.knowledge.work(publish, thorough))
+            self._store.add_chore(self, lambda publish, thorough: self.knowledge.work(publish, thorough))
         self._bus = event_bus
         if event_bus is not None:
             self._subscription = event_bus.register_handler("*", self._on_task, blocking=True)
@@ -214,7 +214,7 @@ class LoomMemory:
     @property
     def monitor(self) -> Monitor:
         """The measures of this memory, each with its target and its alarm: `monitor.table()` for people."""
-        return self._steering.look()
+        return self._controller.look()
 
     @property
     def l1(self) -> TokenBudgetLayer:
@@ -277,8 +277,8 @@ class LoomMemory:
         """
         if not isinstance(task, Task):
             raise InvalidInput(f"add_task() takes a Task, not {type(task).__name__}")
-        speech = NOTHING_SAID._replace(importance=importance, session_id=session_id)
-        draft = self._drafter.task(task, None, speech)
+        attributes = NO_ATTRIBUTES._replace(importance=importance, session_id=session_id)
+        draft = self._drafter.task(task, None, attributes)
         return self._tiers.write(
             [draft], None if tier is None else known_tier(tier), on_oversize=on_oversize, again=tier is not None
         )[0]
@@ -303,7 +303,7 @@ class LoomMemory:
         known = fact if isinstance(fact, Fact) else Fact(checked_text(fact))
         changes: dict[str, Any] = {"fact_type": fact_type, "confidence": confidence, "tags": tags}
         known = replace(known, **{name: value for name, value in changes.items() if value is not None})
-        speech = Speech(
+        attributes = Attributes(
             None,
             None,
             session_id,
@@ -315,7 +315,9 @@ class LoomMemory:
             None,
         )
         data = {"fact_type": str(known.fact_type), "confidence": known.confidence, "tags": known.tags}
-        draft = self._drafter.text(checked_text(known.content), known.id, speech, data, revises=True, keep_data=True)
+        draft = self._drafter.text(
+            checked_text(known.content), known.id, attributes, data, revises=True, keep_data=True
+        )
         return self._tiers.write([draft._replace(sources=tuple(sources))], MemoryTier.L4)[0]
 
     def _on_task(self, task: Task) -> None:
@@ -354,7 +356,7 @@ class LoomMemory:
         record = self._store.get(id)
         if record is not None:
             self._tiers.use(record.seq)
-            self._steering.used(record.seq, record.session_id)
+            self._controller.used(record.seq, record.session_id)
         return record
 
     def get_task(self, task_id: str) -> Task | None:
@@ -472,7 +474,7 @@ class LoomMemory:
         reranker: Reranker | None = None,
         seeds: int = 0,
         explain: bool = False,
-    ) -> Account:
+    ) -> Explanation:
         """A recall with everything that can be said about it: see `recall.recall`."""
         if wanted is None or wanted == _ANYTHING:
             wanted = _NOT_DERIVED
@@ -492,7 +494,7 @@ class LoomMemory:
             seeds=seeds,
             explain=explain,
         )
-        self._steering.searched(time.perf_counter() - started)
+        self._controller.searched(time.perf_counter() - started)
         return found
 
     def search_tasks(self, query: str, limit: int = 10, session_id: str | None = None) -> list[Task]:
@@ -655,7 +657,7 @@ class LoomMemory:
         if self._subscription is not None:
             self._subscription.cancel()
             self._subscription = None
-        self._store.dismiss(self, self._migration, self._steering)
+        self._store.remove_chores(self, self._migration, self._controller)
         if self._owns_store:
             self._store.close()
 
@@ -707,7 +709,7 @@ def _agree(
         agreed = wanted.agree_with(stored, reconfigure=reconfigure)
         return {name: getattr(agreed, name) for name in _STORED_SETTINGS}
 
-    store.settle(wanted.node_id, decide, lambda transaction: tiers_under(agreed).make_room(transaction))
+    store.update_settings(wanted.node_id, decide, lambda transaction: tiers_under(agreed).make_room(transaction))
     return agreed
 
 

@@ -56,7 +56,7 @@ def learn(known: Learned, judged: Hit, others: Sequence[Hit], helpful: bool) -> 
 def _shares(hit: Hit) -> dict[str, float]:
     """The part of a hit's score that each of the signals brought; another word counts as a word, and so does a name
     that a model read."""
-    added = {} if hit.standing is None else hit.standing.added()
+    added = {} if hit.ranking is None else hit.ranking.added()
     brought = {name: added.get(name, 0.0) for name in LEARNED}
     brought["words"] += added.get("synonyms", 0.0) + added.get("names", 0.0)
     total = sum(brought.values())

@@ -12,10 +12,10 @@ from loom.text.entities import entity_mark, entity_marks, entity_name
 from loom.text.thesaurus import Concept
 from loom.text.words import terms
 
-__all__ = ["Hit", "Standing"]
+__all__ = ["Hit", "Ranking"]
 
 
-class Standing(NamedTuple):
+class Ranking(NamedTuple):
     """A candidate among all of them: what each signal added to each, a row a signal and a column a candidate.
 
     Only those `nominated` stand beside one another; the others are their context.
@@ -63,7 +63,7 @@ class Hit:
     version: int
     superseded_at: datetime | None
     signals: Mapping[str, float]
-    standing: Standing | None = field(repr=False, compare=False, default=None)
+    ranking: Ranking | None = field(repr=False, compare=False, default=None)
     copies: int = 1
     copy_ids: tuple[str, ...] = field(repr=False, default=())
     uses: int = field(repr=False, default=0)
@@ -82,7 +82,7 @@ class Hit:
     @property
     def ranks(self) -> dict[str, int]:
         """Its place among the candidates by each signal that speaks for it. Worked out when asked."""
-        return {} if self.standing is None else self.standing.ranks()
+        return {} if self.ranking is None else self.ranking.ranks()
 
     @property
     def why(self) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 from loom.errors import InvalidInput
 from loom.index.analysis import attached
 from loom.models.embedders import EmbeddingProvider, embed_question
-from loom.recall.hits import Hit, Standing
+from loom.recall.hits import Hit, Ranking
 from loom.recall.questions import Question, understand
 from loom.recall.relevance import Scored, Weights, score
 from loom.recall.reranking import MemoryReranker
@@ -25,7 +25,7 @@ from loom.storage.contract import Candidates, Filter, Nominated, Probe, Record, 
 from loom.text.duplicates import may_merge, normal_form
 from loom.text.words import query_terms
 
-__all__ = ["Account", "Considered", "Reranker", "Searchable", "recall"]
+__all__ = ["Considered", "Explanation", "Reranker", "Searchable", "recall"]
 
 log = logging.getLogger("loom.recall")
 
@@ -83,7 +83,7 @@ class Considered:
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class Explanation:
     """A whole recall: the hits, how the question was understood, and everything that was considered, best first.
 
     `passed_over` are numbers of records that its words found and that are no hits because they were drawn from others
@@ -130,7 +130,7 @@ def recall(
     node: str = "",
     seeds: int = 0,
     explain: bool = False,
-) -> Account:
+) -> Explanation:
     """The best memories for a question, best first; equal scores in the order in which they were written.
 
     `diversity` (0 to 1) trades likeness to the question for unlikeness to the hits before. With `explain`, the
@@ -176,7 +176,7 @@ def recall(
         hits = _diverse(hits, limit, diversity)
     hits = hits[:limit]
     considered = _considered(store, found, scored, hits, copies) if explain else ()
-    return Account(hits, asked, considered, found.passed_over)
+    return Explanation(hits, asked, considered, found.passed_over)
 
 
 def _question_vector(embedder: EmbeddingProvider, question: str) -> Vector | None:
@@ -257,7 +257,7 @@ def _distinct_hits(
             version=record.version,
             superseded_at=record.superseded_at,
             signals=signals,
-            standing=Standing(scored.signals, scored.table, found.nominated, place),
+            ranking=Ranking(scored.signals, scored.table, found.nominated, place),
             copies=1 + len(twins),
             copy_ids=tuple(twins),
             query_terms=asked_words,

@@ -22,7 +22,7 @@ from loom.snapshots.taking import NOTED, SnapshotPath, as_chain, descends
 from loom.storage.sqlite.archive import CONTENT, DATA
 from loom.storage.sqlite.engine import from_micros
 from loom.storage.sqlite.projections import VECTORS, active_space, last_number, start_over, vector_basis
-from loom.storage.sqlite.residency import WINDOW, TierBooks
+from loom.storage.sqlite.residency import WINDOW, TierTotals
 from loom.storage.sqlite.rows import checksum, id_hash, is_names, read_settings, session_hash
 from loom.storage.sqlite.transactions import EMBED, INSERT_RECORD, SqliteTransaction
 
@@ -328,7 +328,7 @@ class _Merge:
                 "INSERT OR IGNORE INTO tiers (namespace, node, tier, hits, misses, since) VALUES (?, ?, ?, ?, ?, ?)",
                 (self._number, node, tier, hits, misses, begins),
             )
-        TierBooks(self._connection, self._number).recount()
+        TierTotals(self._connection, self._number).recount()
 
     def _pins(self) -> None:
         for seq, record in self._staged(

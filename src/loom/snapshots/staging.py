@@ -43,7 +43,7 @@ from loom.storage.contract import MAX_TEXT_BYTES, Dimensions, Retention
 from loom.storage.sqlite import schema
 from loom.storage.sqlite.engine import translate
 from loom.storage.sqlite.projections import advance
-from loom.storage.sqlite.residency import TierBooks
+from loom.storage.sqlite.residency import TierTotals
 from loom.storage.sqlite.rows import checksum, id_hash, session_hash
 from loom.storage.sqlite.transactions import INSERT_RECORD
 
@@ -680,7 +680,7 @@ class Stage:
         """What follows from the rest: totals, the identity of the store, and how far its sequence has come."""
         execute, start = self.connection.execute, self.start
         for number in start.namespaces:
-            TierBooks(self.connection, number).recount()
+            TierTotals(self.connection, number).recount()
             space = start.active.get(number, 0)
             stale = execute("DELETE FROM vectors WHERE namespace = ? AND space != ?", (number, space))
             self._emptied |= stale.rowcount > 0

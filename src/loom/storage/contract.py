@@ -602,7 +602,7 @@ class Store(Protocol):
 
     def settings(self, node: str = "") -> dict[str, Any]: ...
 
-    def settle(
+    def update_settings(
         self,
         node: str,
         decide: Callable[[Mapping[str, Any]], Mapping[str, Any]],
@@ -643,7 +643,7 @@ class Store(Protocol):
 
     def count_with(self, counters: Mapping[str, Callable[[str], int]]) -> None: ...
 
-    def hurry(self) -> None: ...
+    def wake_worker(self) -> None: ...
 
     def compress_at(self, level: int) -> None: ...
 

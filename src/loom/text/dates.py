@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 from loom.text.words import simplified
 
-__all__ = ["NAMES_A_TIME", "TIMES_VERSION", "Span", "asked_times", "relative_words", "spans", "time_terms"]
+__all__ = ["DATES_VERSION", "NAMES_A_TIME", "Span", "asked_times", "relative_words", "spans", "time_terms"]
 
 # Anything that changes a term of a record changes this number.
-TIMES_VERSION = 1
+DATES_VERSION = 1
 
 # No word of a text begins with this character, so no text can pretend to be of another time.
 _MARK = "\x1f"

@@ -19,10 +19,10 @@ from loom.text.words import is_function_word, simplified, terms
 __all__ = [
     "AMOUNT",
     "COMPOUND_SURNAMES",
+    "ENTITIES_VERSION",
     "LONGEST_NAME",
     "MOST_NAMES",
     "NAMES",
-    "NAMING_VERSION",
     "NO_NAMES",
     "PLACES",
     "SOMEBODY",
@@ -42,7 +42,7 @@ __all__ = [
     "only_asks",
 ]
 
-NAMING_VERSION = 1
+ENTITIES_VERSION = 1
 
 SOMEBODY = "\x1f@who"
 SOMEWHERE = "\x1f@where"

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from loom.storage.sqlite.maintenance import Publish
     from loom.tiers.migration import Tiers
 
-__all__ = ["Steering"]
+__all__ = ["TierController"]
 
-log = logging.getLogger("loom.steering")
+log = logging.getLogger("loom.tiers")
 
 L1, L2, L3 = MemoryTier.L1, MemoryTier.L2, MemoryTier.L3
 
@@ -50,19 +50,19 @@ _STATE = "loom.tuning"
 _COMPACTED_FROM = 0.8
 
 
-_alive: weakref.WeakSet[Steering] = weakref.WeakSet()
+_alive: weakref.WeakSet[TierController] = weakref.WeakSet()
 
 
 def _after_fork_in_child() -> None:
     """A thread that is not in the child may have held a lock."""
-    for steering in list(_alive):
-        steering._lock = threading.Lock()
+    for controller in list(_alive):
+        controller._lock = threading.Lock()
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
-class Steering:
+class TierController:
     """The watch over one node's tiers, and what follows from it."""
 
     def __init__(self, node: str, bus: EventBus | None = None) -> None:
@@ -137,7 +137,7 @@ class Steering:
             with self._lock:
                 self._pattern.note(record, session)
                 self._foresee = True
-            self._tiers.store.hurry()
+            self._tiers.store.wake_worker()
 
     def look(self) -> Monitor:
         """The monitor, with the shares as they are now: how full the window is, how often a use found what it wanted,

@@ -187,7 +187,7 @@ class Migration:
                 )
                 job = self._enqueue(transaction, hot, ask)
         if job is not None:
-            self._store.hurry()
+            self._store.wake_worker()
         return _promotion(target, numbers, refused, scores, job=job)
 
     def preload(self, probabilities: Mapping[int, float]) -> MigrationJob | None:
@@ -210,7 +210,7 @@ class Migration:
             priority = _priority(probabilities[archived[0]])
             ask = _Ask(L3, L2, MigrationTrigger.PREDICTIVE_PRELOAD, priority, *self._from_now(_PRELOAD_WITHIN))
             job = self._enqueue(transaction, archived, ask)
-        self._store.hurry()
+        self._store.wake_worker()
         return job
 
     # -- asking for demotions --------------------------------------------------------------------------
@@ -250,7 +250,7 @@ class Migration:
             while self._step(self._store.transaction, only=int(job.id)):
                 pass
         else:
-            self._store.hurry()
+            self._store.wake_worker()
         return job
 
     def collect(self, pressure: Pressure | str) -> list[MigrationJob]:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, Generic, TypeVar
 
-from loom.drafts import NOTHING_SAID, Drafter, Rememberable
+from loom.drafts import NO_ATTRIBUTES, Drafter, Rememberable
 from loom.errors import InvalidInput
 from loom.storage.contract import Record
 from loom.tiers.migration import Tiers
@@ -31,8 +31,8 @@ class MemoryLayer(ABC, Generic[Item]):
 
     def add(self, what: Rememberable, *, importance: float | None = None, session_id: str | None = None) -> Receipt:
         """Remember something in this tier (into L1: the usual way, so that what is important comes to L2 as well)."""
-        speech = NOTHING_SAID._replace(importance=importance, session_id=session_id)
-        return self._tiers.write([self._drafter.draft(what, None, speech)], self.tier, again=True)[0]
+        attributes = NO_ATTRIBUTES._replace(importance=importance, session_id=session_id)
+        return self._tiers.write([self._drafter.draft(what, None, attributes)], self.tier, again=True)[0]
 
     def retrieve(self, limit: int | None = None, *, session_id: str | None = None) -> list[Item]:
         """What is in the tier, at most `limit`, of one session if one is given. Counts as no use."""

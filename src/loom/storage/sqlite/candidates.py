@@ -18,7 +18,7 @@ import numpy.typing as npt
 from loom.errors import CorruptStore, InvalidInput, WrongDimension
 from loom.index.analysis import mapping, speaker_marks
 from loom.index.associations import Source, associated_terms
-from loom.index.doc_values import Particulars
+from loom.index.doc_values import DocValues
 from loom.index.segments import DamagedSegment
 from loom.index.text_index import SILENT
 from loom.index.vector_index import VectorIndex
@@ -26,7 +26,7 @@ from loom.storage.contract import Candidates, Filter, Match, Nominated, Probe, V
 from loom.storage.sqlite.archive import CONTENT
 from loom.storage.sqlite.engine import Engine
 from loom.storage.sqlite.filters import admitted, conditions, kept_out
-from loom.storage.sqlite.maintenance import Upkeep
+from loom.storage.sqlite.maintenance import Maintenance
 from loom.storage.sqlite.model_names import NamesRead, as_array, has_names, with_names
 from loom.storage.sqlite.neighbours import Conversation, conversations_of, speakers_of
 from loom.storage.sqlite.projections import TEXT, VECTORS, NamespaceIndex, StaleProjection, read_state
@@ -49,10 +49,10 @@ _Nominate = Callable[[sqlite3.Connection, NamespaceIndex, int, "npt.NDArray[np.i
 class Searcher:
     """Search over one namespace."""
 
-    def __init__(self, engine: Engine, upkeep: Upkeep) -> None:
+    def __init__(self, engine: Engine, maintenance: Maintenance) -> None:
         self._engine = engine
-        self._upkeep = upkeep
-        self._number = upkeep.namespace
+        self._maintenance = maintenance
+        self._number = maintenance.namespace
 
     def search_text(self, query: Mapping[str, float], limit: int, wanted: Filter) -> list[Match]:
         return self._search(limit, wanted, self._by_words(query)) if query else []
@@ -97,7 +97,7 @@ class Searcher:
 
     def _vectors_for(self, index: NamespaceIndex, query: Vector) -> VectorIndex | None:
         """The vectors that a query can be compared with; None where they are of another space than it."""
-        if index.vectors is None or index.space != self._upkeep.space:
+        if index.vectors is None or index.space != self._maintenance.space:
             return None
         if len(query) != index.vectors.dimensions:
             raise WrongDimension(
@@ -168,7 +168,7 @@ class Searcher:
         synonyms: Mapping[str, float],
         links: Mapping[str, float],
         nominated: Mapping[int, int],
-        known: Mapping[int, Particulars],
+        known: Mapping[int, DocValues],
         conversation: Conversation,
         passed: Mapping[int, float],
     ) -> Candidates:
@@ -183,7 +183,7 @@ class Searcher:
         if probe.vector is not None and (vectors := self._vectors_for(index, probe.vector)) is not None:
             having, cosines = vectors.score(probe.vector, keys)
             meaning[keys.searchsorted(having)] = cosines
-        columns = zip(*[known[key] for key in listed], strict=True) if listed else [()] * len(Particulars._fields)
+        columns = zip(*[known[key] for key in listed], strict=True) if listed else [()] * len(DocValues._fields)
         _, sessions, created_at, importance, names, _, tokens = columns
         places = {key: place for place, key in enumerate(listed)}
         following, closeness = [-1] * len(listed), [0.0] * len(listed)
@@ -293,7 +293,7 @@ class Searcher:
     @contextmanager
     def _fresh_index(self) -> Iterator[tuple[sqlite3.Connection, NamespaceIndex]]:
         """The index of this process, brought up to a snapshot; repairs a projection that is damaged."""
-        own = self._upkeep
+        own = self._maintenance
         for _ in range(100):
             with self._engine.read() as connection, own.index.lock:
                 try:
@@ -316,13 +316,13 @@ class Searcher:
             if read_state(connection, self._number, damage.kind).generation != damage.generation:
                 return
         if self._engine.read_only:
-            self._upkeep.index.rely_on_records(damage.kind, damage.generation)
+            self._maintenance.index.rely_on_records(damage.kind, damage.generation)
         else:
             self.rebuild(damage.kind, damage.generation)
 
     def rebuild(self, kind: str, generation: int | None = None) -> None:
         """Make a projection again from the records; with `generation`, only if it is still that one."""
-        own = self._upkeep
+        own = self._maintenance
         with own.worker.lease(wait_s=60.0) as fence:
             if fence is None:
                 return

@@ -19,7 +19,7 @@ from loom.storage.contract import CheckReport
 from loom.storage.sqlite.archive import damaged
 from loom.storage.sqlite.engine import Engine
 from loom.storage.sqlite.projections import TEXT, VECTORS, active_space, index_folder, last_number, open_index
-from loom.storage.sqlite.residency import TierBooks
+from loom.storage.sqlite.residency import TierTotals
 from loom.storage.sqlite.rows import ENTRY_COLUMNS, ROW_COLUMNS, checksum, guard
 from loom.storage.sqlite.transactions import EMPTY_VECTORS
 
@@ -66,7 +66,7 @@ def check(store: SqliteStore, repair: bool) -> CheckReport:
             problems += _damaged_blobs(connection, namespace)
             problems += _sequence(connection)
         dangling = [] if problems else list(_dangling(connection))
-        wrong = {} if problems else TierBooks(connection, namespace).wrong()
+        wrong = {} if problems else TierTotals(connection, namespace).wrong()
     projections = [] if problems else _damaged_projections(engine, namespace)
     if repair:
         repaired += [f"{count} rows of {table} pointed to no record and were removed" for table, count in dangling]
@@ -74,7 +74,7 @@ def check(store: SqliteStore, repair: bool) -> CheckReport:
         _remove_dangling(engine, [table for table, _ in dangling])
         if dangling or wrong:
             with engine.write() as connection:
-                TierBooks(connection, namespace).recount()
+                TierTotals(connection, namespace).recount()
     else:
         problems += [f"{count} rows of {table} point to no record" for table, count in dangling]
         problems += [f"the totals of {tier} of {node!r} are wrong" for node, tier in wrong]
@@ -85,8 +85,8 @@ def check(store: SqliteStore, repair: bool) -> CheckReport:
         else:
             problems.append(f"the {kind} index is unusable: {reason}")
     if repair and engine.path is not None:
-        with store._upkeep.worker.lease(wait_s=5.0) as fence:
-            swept = 0 if fence is None else store._upkeep.projector(fence).sweep()
+        with store._maintenance.worker.lease(wait_s=5.0) as fence:
+            swept = 0 if fence is None else store._maintenance.projector(fence).sweep()
         if swept:
             repaired.append(f"{swept} index files that nothing refers to were removed")
     return CheckReport(records, tuple(problems), tuple(repaired))

@@ -19,7 +19,7 @@ from loom.storage.contract import ForgetReceipt, Retention
 from loom.storage.sqlite.archive import Reader, Removal
 from loom.storage.sqlite.engine import Engine, to_micros
 from loom.storage.sqlite.projections import SCRUB, TEXT, VECTORS, Projector, StaleProjection
-from loom.storage.sqlite.residency import TierBooks
+from loom.storage.sqlite.residency import TierTotals
 from loom.storage.sqlite.rows import id_hash
 from loom.storage.sqlite.transactions import DERIVE, EMPTY_VECTORS, RESTORE, SqliteTransaction
 from loom.storage.sqlite.worker import LeaseLost, Worker
@@ -45,7 +45,7 @@ def remove(transaction: SqliteTransaction, archive: Reader, where: str, values: 
         for part in _parts(hashes)
         for row in connection.execute(f"SELECT seq FROM records WHERE id_hash IN ({_marks(part)})", part)
     ]
-    books = TierBooks(connection, namespace)
+    books = TierTotals(connection, namespace)
     Removal(connection, namespace, archive, transaction.next_seq).remove(seqs)
     counts = {"records": len(seqs), "moves": 0, "vectors": 0, "accesses": 0, "jobs": 0}
     for part in _parts(seqs):

@@ -1,8 +1,8 @@
 """What the handles of one process on one namespace share: its indexes, its worker, its buffers.
 
-`Upkeep.step` is the whole of the background work: count the tokens of what was written without, embed what is
+`Maintenance.step` is the whole of the background work: count the tokens of what was written without, embed what is
 queued, index the tail, merge segments, apply the retention rule, finish forgetting, and the chores that the layers
-above have given it. What can wait until nobody wants anything is in `Upkeep.rest`: larger merges, and archiving.
+above have given it. What can wait until nobody wants anything is in `Maintenance.rest`: larger merges, and archiving.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from loom.storage.sqlite.rows import ROW_COLUMNS, check_row, guard
 from loom.storage.sqlite.transactions import EMBED, SqliteTransaction
 from loom.storage.sqlite.worker import Fence, LeaseLost, Worker
 
-__all__ = ["MAX_ATTEMPTS", "Chore", "Embed", "Publish", "Upkeep", "join", "part"]
+__all__ = ["MAX_ATTEMPTS", "Chore", "Embed", "Maintenance", "Publish", "join", "part"]
 
 log = logging.getLogger("loom.worker")
 
@@ -85,7 +85,7 @@ _NEVER = float("inf")
 _DOWN_AFTER = 8  # more than one bad text can cause: it is given up after MAX_ATTEMPTS
 
 
-class Upkeep:
+class Maintenance:
     """The index, the worker and the buffers of one namespace in one process."""
 
     def __init__(self, engine: Engine, namespace: int, limit: TailLimit, lease_s: float) -> None:
@@ -166,7 +166,7 @@ class Upkeep:
             self.chores_after = time.monotonic() + _CHORES_WITHIN_S
             self.worker.wake(_CHORES_WITHIN_S)
 
-    def hurry(self) -> None:
+    def wake_worker(self) -> None:
         """Look for chores now."""
         if self.chores:
             self.chores_after = 0.0
@@ -502,7 +502,7 @@ def _delete_jobs(connection: sqlite3.Connection, namespace: int, kind: str, rows
 
 
 _shared_lock = threading.Lock()
-_shared: weakref.WeakKeyDictionary[Engine, dict[int, Upkeep]] = weakref.WeakKeyDictionary()
+_shared: weakref.WeakKeyDictionary[Engine, dict[int, Maintenance]] = weakref.WeakKeyDictionary()
 
 
 def _after_fork_in_child() -> None:
@@ -517,22 +517,22 @@ def _after_fork_in_child() -> None:
 os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
-def join(engine: Engine, namespace: int, limit: TailLimit, lease_s: float) -> Upkeep:
-    """The upkeep of a namespace in this process, made at the first handle."""
+def join(engine: Engine, namespace: int, limit: TailLimit, lease_s: float) -> Maintenance:
+    """The maintenance of a namespace in this process, made at the first handle."""
     with _shared_lock:
         namespaces = _shared.setdefault(engine, {})
-        upkeep = namespaces.get(namespace)
-        if upkeep is None:
-            upkeep = namespaces[namespace] = Upkeep(engine, namespace, limit, lease_s)
-        upkeep.handles += 1
-        return upkeep
+        maintenance = namespaces.get(namespace)
+        if maintenance is None:
+            maintenance = namespaces[namespace] = Maintenance(engine, namespace, limit, lease_s)
+        maintenance.handles += 1
+        return maintenance
 
 
-def part(upkeep: Upkeep) -> bool:
+def part(maintenance: Maintenance) -> bool:
     """Give up a handle; True where it was the last."""
     with _shared_lock:
-        upkeep.handles -= 1
-        if upkeep.handles:
+        maintenance.handles -= 1
+        if maintenance.handles:
             return False
-        _shared.get(upkeep.engine, {}).pop(upkeep.namespace, None)
+        _shared.get(maintenance.engine, {}).pop(maintenance.namespace, None)
         return True

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from loom.index.doc_values import Particulars, of_row
+from loom.index.doc_values import DocValues, of_row
 from loom.storage.contract import Filter
 from loom.storage.sqlite.filters import admitted, conditions, kept_out
 from loom.storage.sqlite.projections import NamespaceIndex
@@ -56,7 +56,7 @@ class Conversation:
         anybody = wanted.role is None and wanted.name is None and wanted.kind is None
         self.filter = wanted if anybody else replace(wanted, role=None, name=None, kind=None)
         self._strict = None if anybody else conditions(wanted, namespace, connection)
-        self.turns: dict[int, Particulars] = {}
+        self.turns: dict[int, DocValues] = {}
         self.following: dict[int, tuple[int, float]] = {}
 
     @cached_property
@@ -64,7 +64,7 @@ class Conversation:
         """The filter as SQL. Mostly nothing has to be asked of the database."""
         return conditions(self.filter, self._namespace, self._connection)
 
-    def look_around(self, seeds: Sequence[int], also: Collection[int]) -> dict[int, Particulars]:
+    def look_around(self, seeds: Sequence[int], also: Collection[int]) -> dict[int, DocValues]:
         """Add what was said before and after the seeds; what is known of it, of them, and of the others given, which
         the filter admits.
 
@@ -79,7 +79,7 @@ class Conversation:
                 self._chain(known[seed], known)
         return known | self.turns
 
-    def _chain(self, seed: Particulars, known: Mapping[int, Particulars]) -> None:
+    def _chain(self, seed: DocValues, known: Mapping[int, DocValues]) -> None:
         self.turns[seed.seq] = last = seed
         for one in self._beside(seed, known, -1):
             if not (close := _closeness(one, last)):
@@ -93,10 +93,10 @@ class Conversation:
             self.following[last.seq] = one.seq, close
             self.turns[one.seq] = last = one
 
-    def _beside(self, seed: Particulars, known: Mapping[int, Particulars], step: int) -> Iterable[Particulars]:
+    def _beside(self, seed: DocValues, known: Mapping[int, DocValues], step: int) -> Iterable[DocValues]:
         """The records before a seed, or after it, nearest first."""
         number, session = seed.seq, seed.session
-        found: list[Particulars] = []
+        found: list[DocValues] = []
         for other in range(number + step, number + step * (_NEARBY + 1), step):
             one = known.get(other)
             if one is not None and one.session == session:
@@ -105,9 +105,9 @@ class Conversation:
                     return found
         return self._read(seed, before=step < 0)
 
-    def _look_up(self, keys: list[int], known_admitted: Collection[int]) -> dict[int, Particulars]:
+    def _look_up(self, keys: list[int], known_admitted: Collection[int]) -> dict[int, DocValues]:
         """Those of these ascending numbers that are records which the filter admits."""
-        known, left = self._index.particulars(keys)
+        known, left = self._index.doc_values(keys)
         unsure = [key for key in known if key not in known_admitted]
         if self._index.holds_forgotten:
             gone = known.keys() - admitted(self._connection, [*known], *self._admits)
@@ -123,22 +123,22 @@ class Conversation:
             known |= {row[0]: of_row(row) for row in rows}
         return known
 
-    def _read(self, seed: Particulars, before: bool) -> Iterable[Particulars]:
+    def _read(self, seed: DocValues, before: bool) -> Iterable[DocValues]:
         if seed.session:
             return self._read_on(_IN_SESSION, seed.session, seed, before, self._reach)
         row = self._read_on(_IN_A_ROW, self._namespace, seed, before, _FURTHEST)
         return [one for one in row if not one.session][: self._reach]
 
-    def _read_on(self, query: str, of: int, seed: Particulars, before: bool, most: int) -> list[Particulars]:
+    def _read_on(self, query: str, of: int, seed: DocValues, before: bool, most: int) -> list[DocValues]:
         """The records before a seed, or after it, nearest first, as the database has them in a row."""
         where, values = self._admits
         side = f"< ? AND {where} ORDER BY r.seq DESC" if before else f"> ? AND {where} ORDER BY r.seq"
         rows = self._connection.execute(f"{query} {side} LIMIT ?", (of, seed.seq, *values, most))
         return [of_row(row) for row in rows]
 
-    def of_sessions(self, seeds: Sequence[int], most: int) -> dict[int, Particulars]:
+    def of_sessions(self, seeds: Sequence[int], most: int) -> dict[int, DocValues]:
         """What else was said in the conversations of these, the nearest first, no more than `most` of each."""
-        found: dict[int, Particulars] = {}
+        found: dict[int, DocValues] = {}
         for seed in (self.turns[key] for key in seeds if key in self.turns):
             if seed.session:
                 for before in (True, False):
@@ -155,7 +155,7 @@ class Conversation:
         return admitted(self._connection, keys, *self._strict)
 
 
-def _closeness(one: Particulars, after: Particulars) -> float:
+def _closeness(one: DocValues, after: DocValues) -> float:
     """How much a record has to do with the one that was written after it in the same session, 0 to 1."""
     pause = abs(after.created_at - one.created_at)
     same_speaker = one.role == after.role and one.name == after.name

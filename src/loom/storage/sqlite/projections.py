@@ -23,7 +23,7 @@ import numpy.typing as npt
 from loom.errors import StoreFull, StoreUnavailable, UnsupportedStore
 from loom.index import text_index, vector_index
 from loom.index.analysis import ANALYSIS_VERSION, index_terms
-from loom.index.doc_values import Particulars, packed
+from loom.index.doc_values import DocValues, packed
 from loom.index.segments import DamagedSegment, Segment, open_segment, write_segment
 from loom.protocol import new_id
 from loom.storage.sqlite.engine import Engine
@@ -305,12 +305,12 @@ class NamespaceIndex:
         if self._vector_tail is not None:
             self._vector_tail.remove(list(records))
 
-    def particulars(self, keys: list[int]) -> tuple[dict[int, Particulars], list[int]]:
+    def doc_values(self, keys: list[int]) -> tuple[dict[int, DocValues], list[int]]:
         """What the segments know of these ascending numbers; and those of which only the database knows.
 
         Where the segments hold something forgotten, the database knows which of them that is.
         """
-        known, left = self.text.particulars(keys)
+        known, left = self.text.doc_values(keys)
         return known, left + keys[bisect_right(keys, self._states[TEXT].watermark) :]
 
     @property
@@ -435,8 +435,8 @@ class Projector:
         if not rows:
             return 0
         if kind == TEXT:
-            particulars = packed(map(self._particulars, rows))
-            built: Built = text_index.build(((row[0], index_terms(*row[1:7])) for row in rows), particulars)
+            doc_values = packed(map(self._doc_values, rows))
+            built: Built = text_index.build(((row[0], index_terms(*row[1:7])) for row in rows), doc_values)
         else:
             built = vector_index.build(*_unpack(sorted(rows, key=lambda row: row[1])))
         self._publish(kind, basis, state, seen, [built], [], rows[-1][0])
@@ -458,7 +458,7 @@ class Projector:
         ).fetchall()
         return vector_basis(space[0]), rows
 
-    def _particulars(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _doc_values(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
         """What `packed` takes of a row of `_INDEXED`, counted here where nobody has counted it yet."""
         seq, name, role, created_at, _, content, _, session, importance, tokens, counter = row
         if isinstance(tokens, int) and tokens < 0:

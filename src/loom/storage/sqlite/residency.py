@@ -18,7 +18,7 @@ from loom.storage.sqlite.counting import TOKENS
 
 __all__ = [
     "WINDOW",
-    "TierBooks",
+    "TierTotals",
     "arrivals",
     "as_residents",
     "places_of",
@@ -190,7 +190,7 @@ def places_of(connection: sqlite3.Connection, namespace: int, record: int) -> li
     ).fetchall()
 
 
-class TierBooks:
+class TierTotals:
     """Keeps `residents` and their totals in step, inside one transaction."""
 
     def __init__(self, connection: sqlite3.Connection, namespace: int) -> None:

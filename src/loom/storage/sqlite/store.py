@@ -127,13 +127,13 @@ class SqliteStore:
         try:
             number = self._namespace_number(namespace)
             self._number = number
-            self._upkeep = maintenance.join(self._engine, number, tail, lease_s)
+            self._maintenance = maintenance.join(self._engine, number, tail, lease_s)
             if archive_after_days is not None:
-                self._upkeep.archive_after_s = archive_after_days * 86_400
-            self._searcher = Searcher(self._engine, self._upkeep)
+                self._maintenance.archive_after_s = archive_after_days * 86_400
+            self._searcher = Searcher(self._engine, self._maintenance)
             self._agree_on_analyzer()
             if not read_only and self._pending(SCRUB):
-                self._upkeep.worker.wake()
+                self._maintenance.worker.wake()
         except BaseException:
             self._engine.release()
             raise
@@ -210,7 +210,7 @@ class SqliteStore:
         with self._reading() as connection:
             return read_settings(connection, self._number, node)
 
-    def settle(
+    def update_settings(
         self,
         node: str,
         decide: Callable[[Mapping[str, Any]], Mapping[str, Any]],
@@ -274,28 +274,28 @@ class SqliteStore:
             self._change_space(name, dimensions)
         with self._reading() as connection:
             space = active_space(connection, self._number)
-        self._upkeep.use(space[0] if space is not None else None, embed)
+        self._maintenance.use(space[0] if space is not None else None, embed)
         if embed is not None and not self.read_only:
             self._try_again(EMBED)
-            self._upkeep.worker.wake()
+            self._maintenance.worker.wake()
 
     def count_with(self, counters: Mapping[str, Count]) -> None:
         """Count the tokens of records that were written without with these, by the name that each record has."""
         self._engine.counts.use(counters)
 
-    def employ(self, owner: object, chore: Chore) -> None:
-        """Let a piece of background work of a layer above be done whenever there is time, until `dismiss`."""
+    def add_chore(self, owner: object, chore: Chore) -> None:
+        """Let a piece of background work of a layer above be done whenever there is time, until `remove_chores`."""
         self.check_open()
         if not self.read_only:
-            self._upkeep.give_chore(owner, chore)
+            self._maintenance.give_chore(owner, chore)
 
-    def hurry(self) -> None:
+    def wake_worker(self) -> None:
         """Let the chores be looked at now, and not when there is time."""
-        self._upkeep.hurry()
+        self._maintenance.wake_worker()
 
-    def dismiss(self, *owners: object) -> None:
+    def remove_chores(self, *owners: object) -> None:
         """Do the background work of these no more."""
-        self._upkeep.take_chores(owners, self._close_timeout_s)
+        self._maintenance.take_chores(owners, self._close_timeout_s)
 
     def _try_again(self, kind: str) -> None:
         """Give jobs that were given up another chance: a new process may have a better embedder."""
@@ -356,7 +356,7 @@ class SqliteStore:
     def touch(self, records: Iterable[int], node: str) -> None:
         """Note that records were used. Buffered; what is not flushed may be lost in a crash."""
         now = to_micros(self._engine.clock())
-        own = self._upkeep
+        own = self._maintenance
         with own.access_lock:
             for record in records:
                 times = own.accesses.setdefault((node, record), [])
@@ -367,7 +367,7 @@ class SqliteStore:
 
     def uses(self, record: int, node: str) -> int:
         """How often a node used a record, what is still buffered here included."""
-        own = self._upkeep
+        own = self._maintenance
         with self._reading() as connection:
             row = connection.execute(
                 "SELECT count FROM accesses WHERE namespace = ? AND node = ? AND record = ?",
@@ -378,13 +378,13 @@ class SqliteStore:
 
     def count_lookup(self, node: str, tier: str, hit: bool) -> None:
         """Note whether something that was asked for was in a tier. Buffered like the uses."""
-        own = self._upkeep
+        own = self._maintenance
         with own.access_lock:
             own.lookups.setdefault((node, tier), [0, 0])[0 if hit else 1] += 1
 
     def flush_accesses(self) -> None:
         """Write the buffered accesses."""
-        own = self._upkeep
+        own = self._maintenance
         if not self.read_only and (own.accesses or own.lookups):
             with self._writing() as connection:
                 own.write_accesses(connection)
@@ -701,7 +701,7 @@ class SqliteStore:
             return self._undone()
         self.flush_accesses()
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        own = self._upkeep
+        own = self._maintenance
         if self._engine.path is None and own.embed is None and not own.chores:
             return self._undone()
         while True:
@@ -725,7 +725,7 @@ class SqliteStore:
 
     def _retrying(self) -> bool:
         """Whether a failed job of ours will be tried again soon."""
-        if self._upkeep.embed is None or self._upkeep.embedder_is_down:
+        if self._maintenance.embed is None or self._maintenance.embedder_is_down:
             return False
         with self._reading() as connection:
             row = connection.execute(
@@ -767,7 +767,7 @@ class SqliteStore:
             receipt = forgetting.remove(transaction, self._engine.archive, where, values)
         if not receipt:
             return receipt
-        own = self._upkeep
+        own = self._maintenance
         try:
             segments = forgetting.scrub(
                 self._engine, self._number, own.worker, own.projector, time.monotonic() + timeout_s
@@ -825,10 +825,10 @@ class SqliteStore:
         moment = to_micros(self._engine.clock() if before is None else before)
         while True:
             try:
-                with self._upkeep.worker.lease(wait_s=60.0) as fence:  # our own worker may be at a large merge
+                with self._maintenance.worker.lease(wait_s=60.0) as fence:  # our own worker may be at a large merge
                     if fence is None:
                         raise StoreBusy("another process is doing the background work; try again when it is done")
-                    while self._upkeep.archive_some(fence, moment, whole=True):
+                    while self._maintenance.archive_some(fence, moment, whole=True):
                         pass
                 break
             except LeaseLost:
@@ -839,7 +839,7 @@ class SqliteStore:
         """Let this process archive at another level of compression, from 1 (quick) to 22 (small)."""
         if not 1 <= level <= 22:
             raise InvalidInput(f"a level of compression is from 1 to 22, not {level!r}")
-        self._upkeep.archive_level = level
+        self._maintenance.archive_level = level
 
     def archived(self) -> ArchiveStats:
         """What the archive holds."""
@@ -851,8 +851,8 @@ class SqliteStore:
         self.check_open()
         if self._engine.path is None:
             return 0
-        with self._upkeep.worker.lease(wait_s=10.0) as fence:
-            while fence is not None and self._upkeep.rest(fence):
+        with self._maintenance.worker.lease(wait_s=10.0) as fence:
+            while fence is not None and self._maintenance.rest(fence):
                 pass
         before = os.stat(self._engine.path).st_size
         with self._writing() as connection:  # the empty rows of what was forgotten go with it
@@ -931,8 +931,8 @@ class SqliteStore:
         try:
             self.flush_accesses()
             self._closed = True
-            if maintenance.part(self._upkeep):
-                self._upkeep.worker.stop(self._close_timeout_s)
+            if maintenance.part(self._maintenance):
+                self._maintenance.worker.stop(self._close_timeout_s)
         finally:
             self._engine.release()
 
@@ -951,7 +951,7 @@ class _TransactionScope:
         connection = self._writing.__enter__()
         try:
             self._transaction = SqliteTransaction(
-                connection, self._store._number, now, self._store._upkeep.write_accesses
+                connection, self._store._number, now, self._store._maintenance.write_accesses
             )
         except BaseException as failure:
             self._writing.__exit__(type(failure), failure, None)
@@ -968,7 +968,7 @@ class _TransactionScope:
                 raise
         self._writing.__exit__(kind, error, trace)
         if error is None and (transaction.appended or transaction.queued):
-            self._store._upkeep.wrote(transaction)
+            self._store._maintenance.wrote(transaction)
 
 
 _STATISTICS = {

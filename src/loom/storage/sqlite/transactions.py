@@ -19,7 +19,7 @@ from loom.storage.sqlite.engine import from_micros, to_micros
 from loom.storage.sqlite.projections import active_space, advance, read_state
 from loom.storage.sqlite.residency import (
     WINDOW,
-    TierBooks,
+    TierTotals,
     arrivals,
     as_residents,
     places_of,
@@ -93,7 +93,7 @@ class SqliteTransaction:
         self.connection = connection
         self.namespace = namespace
         self._write_accesses = write_accesses
-        self._books = TierBooks(connection, namespace)
+        self._totals = TierTotals(connection, namespace)
         # Records carry their own numbers; `store` is written only when others are given out: one page less.
         self._next: int
         self._next, committed_at, self._space, self.revision = connection.execute(
@@ -260,7 +260,7 @@ class SqliteTransaction:
         )
         knew = {} if old.node == new.node else {old.node: new.tokens if old.tier == WINDOW else 0}
         for node, tier in places_of(self.connection, self.namespace, old.seq):
-            went = self._books.leave([old.seq], tier, node)
+            went = self._totals.leave([old.seq], tier, node)
             self._moved(went, tier, node, 0, "superseded")
             if tier == HEARD and node != new.node:
                 knew[node] = new.tokens if went.get(old.seq) else 0
@@ -307,7 +307,7 @@ class SqliteTransaction:
             return False
         self._take_place(record, by, max(to_micros(at), row[0]))
         for node, tier in places_of(self.connection, self.namespace, record):
-            self._moved(self._books.leave([record], tier, node), tier, node, 0, "superseded")
+            self._moved(self._totals.leave([record], tier, node), tier, node, 0, "superseded")
         return True
 
     def _take_place(self, record: int, by: int, at: int) -> None:
@@ -344,12 +344,12 @@ class SqliteTransaction:
         """Let records be in a tier of a node, at their own size or the given one; how many were not there yet."""
         if tier == WINDOW:
             raise InvalidInput(f"{WINDOW} is the window of the newest records; a record comes there by being written")
-        came = self._books.enter(records, tokens, tier, node, self._next + 1)
+        came = self._totals.enter(records, tokens, tier, node, self._next + 1)
         return self._moved(came, tier, node, 1, reason)
 
     def leave(self, records: Sequence[int], tier: str, node: str, reason: str = "") -> int:
         """Let records leave a tier of a node; the records themselves stay. How many were there."""
-        return self._moved(self._books.leave(records, tier, node), tier, node, 0, reason)
+        return self._moved(self._totals.leave(records, tier, node), tier, node, 0, reason)
 
     def _moved(self, records: Iterable[int], tier: str, node: str, entered: int, reason: str) -> int:
         if reason and not reason.isidentifier():

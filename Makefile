@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 help: ## what each target does
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
-$(READY): pyproject.toml hatch_build.py src/loom/index/kernels.c
+$(READY): pyproject.toml hatch_build.py src/loom/__init__.py src/loom/index/kernels.c
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[embed,cli,dev]"

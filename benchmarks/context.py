@@ -342,7 +342,7 @@ TITLE = "A prompt in a conversation"
 def _png(context: Context, path: Path) -> str:
     """The same picture by matplotlib, where it is installed; what to say of it."""
     if importlib.util.find_spec("matplotlib") is None:
-        return " (no PNG: matplotlib is not installed, pip install 'loom-memory[bench]')"
+        return " (no PNG: matplotlib is not installed, pip install 'loomkeep[bench]')"
     matplotlib: Any = importlib.import_module("matplotlib")
     matplotlib.use("Agg")
     pyplot: Any = importlib.import_module("matplotlib.pyplot")

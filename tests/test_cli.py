@@ -229,7 +229,7 @@ def test_the_demo_fits_80_columns_and_is_the_same_each_time() -> None:
 
 def test_the_demo_says_how_it_recalls() -> None:
     without, with_one = shown_by_demo("none"), shown_by_demo(FakeEmbedder())
-    assert 'pip install "loom-memory[embed]"' in without
+    assert 'pip install "loomkeep[embed]"' in without
     assert "allergic for allergy" in " ".join(without.split())
     assert "咖啡 for coffee" in " ".join(without.split())
     assert "words and meaning" in with_one
@@ -259,7 +259,7 @@ def test_the_demo_without_rich_names_the_extra(
     monkeypatch.setattr(cli, "find_spec", lambda name: None)
     code, out, err = command("demo")
     assert (code, out) == (2, "")
-    assert 'pip install "loom-memory[cli]"' in err
+    assert 'pip install "loomkeep[cli]"' in err
 
 
 def test_the_demo_runs_as_a_command(monkeypatch: pytest.MonkeyPatch, command: Callable[..., Output]) -> None:

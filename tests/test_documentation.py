@@ -121,9 +121,13 @@ def make_targets() -> set[str]:
     return set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
 
 
+def declared_project() -> dict[str, Any]:
+    project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return project
+
+
 def declared_extras() -> set[str]:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    return set(project["project"]["optional-dependencies"])
+    return set(declared_project()["optional-dependencies"])
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=relative)
@@ -132,10 +136,16 @@ def test_every_block_says_its_language(document: Path) -> None:
         assert block.language in ("python", "toml", "bash", "text"), f"line {block.line}"
 
 
-def test_extras_in_prose_are_declared() -> None:
-    for document in DOCUMENTS:
-        for extra in re.findall(r"loom-memory\[(\w+)\]", document.read_text(encoding="utf-8")):
-            assert extra in declared_extras(), relative(document)
+def test_every_advice_to_install_names_this_distribution_and_an_extra_of_it() -> None:
+    name, extras = declared_project()["name"], declared_extras()
+    named = 0
+    for file in (*DOCUMENTS, *sorted((ROOT / "src").rglob("*.py")), *sorted((ROOT / "benchmarks").rglob("*.py"))):
+        text = file.read_text(encoding="utf-8")
+        for package, extra in re.findall(r"pip install (?:--upgrade )?[\"']?(\w[\w-]*)(?:\[(\w+)\])?", text):
+            assert package == name, relative(file)
+            assert extra == "" or extra in extras, relative(file)
+            named += 1
+    assert named > 10
 
 
 # --- examples ------------------------------------------------------------------------------------------------

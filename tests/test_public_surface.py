@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import importlib.metadata
 import json
 import subprocess
 import sys
@@ -163,5 +164,7 @@ def test_using_a_memory_needs_no_event_loop_and_no_network_client() -> None:
 
 
 def test_the_package_says_its_version_and_is_typed() -> None:
+    """`make` installs again when the version changes; elsewhere `pip install --editable .` does."""
     assert loom.__version__.count(".") == 2
+    assert importlib.metadata.version("loomkeep") == loom.__version__
     assert (SOURCE / "py.typed").is_file()

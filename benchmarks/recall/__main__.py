@@ -59,9 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _embedder(name: str) -> EmbeddingProvider:
     found = embedder_from_name(name)
     if found is None:
-        raise SystemExit(
-            f"there is no embedder {name!r} here (pip install 'loom-memory[embed]'); try --embedder none"
-        )
+        raise SystemExit(f"there is no embedder {name!r} here (pip install 'loomkeep[embed]'); try --embedder none")
     return found
 
 

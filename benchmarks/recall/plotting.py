@@ -14,7 +14,7 @@ __all__ = ["plot"]
 def plot(path: Path, budgets: Sequence[int], curves: Mapping[str, Sequence[float]], title: str) -> list[Path]:
     """Draw shares of evidence over token budgets, a line for each side; the files that were written."""
     if importlib.util.find_spec("matplotlib") is None:
-        print("  no plot: matplotlib is not installed (pip install 'loom-memory[bench]')")
+        print("  no plot: matplotlib is not installed (pip install 'loomkeep[bench]')")
         return []
     matplotlib: Any = importlib.import_module("matplotlib")
     matplotlib.use("Agg")

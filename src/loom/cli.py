@@ -244,7 +244,7 @@ def _wrapped(text: str) -> str:
     return textwrap.fill(text, 78)
 
 
-_INSTALL = 'pip install "loom-memory[cli]"'
+_INSTALL = 'pip install "loomkeep[cli]"'
 
 
 def _demo(_: argparse.Namespace) -> int:

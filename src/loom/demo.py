@@ -211,7 +211,7 @@ def run(console: Console | None = None, *, embedder: EmbeddingProvider | str | N
 
 def _introduce(console: Console, memory: Memory) -> None:
     if memory.embedder is None:
-        means = Text.assemble(("words", "bold green"), '. For meaning too: pip install "loom-memory[embed]"')
+        means = Text.assemble(("words", "bold green"), '. For meaning too: pip install "loomkeep[embed]"')
     else:
         model = memory.embedder.name.split("/")[0]
         means = Text.assemble(("words and meaning", "bold green"), f"\n({model}, offline)")

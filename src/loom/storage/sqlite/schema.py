@@ -229,7 +229,7 @@ def check_known(version: int) -> None:
     if version > current_version():
         raise UnsupportedStore(
             f"this store has format {version}; this version of loom knows formats up to {current_version()}. "
-            "Open it with a newer loom: pip install --upgrade loom-memory"
+            "Open it with a newer loom: pip install --upgrade loomkeep"
         )
 
 

@@ -194,7 +194,7 @@ class SqliteStore:
         if found is not None and found > wanted:
             raise SettingsConflict(
                 f"this store's text index was made by a newer loom (analyser {found}, here {wanted}); upgrade: "
-                "pip install --upgrade loom-memory"
+                "pip install --upgrade loomkeep"
             )
         if self.read_only:
             return

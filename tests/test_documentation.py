@@ -18,7 +18,7 @@ import pytest
 import loom
 from loom import cli
 from loom.fractal.memory import MemoryEntry, MemoryScope
-from loom.settings import AGREED_SETTINGS, PROFILES, SETTINGS, Settings, load_settings
+from loom.settings import PROFILES, SETTINGS, SHARED_SETTINGS, Settings, load_settings
 from loom.types import Fact, MemoryQuery, MemoryTier, MemoryType, MemoryUnit, TaskSummary
 
 ROOT = Path(__file__).parent.parent
@@ -254,7 +254,7 @@ def test_the_table_of_settings_is_the_settings() -> None:
         name: [
             f"LOOM_{name.upper()}",
             str(getattr(defaults, name)),
-            "yes" if name in AGREED_SETTINGS else "no",
+            "yes" if name in SHARED_SETTINGS else "no",
             rule.help,
             rule.accepts,
         ]

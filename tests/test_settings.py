@@ -10,10 +10,10 @@ import pytest
 
 from loom.errors import InvalidInput, SettingsConflict
 from loom.settings import (
-    AGREED_SETTINGS,
     EVICTION_WEIGHTS,
     PROFILES,
     SETTINGS,
+    SHARED_SETTINGS,
     Admission,
     Eviction,
     EvictionWeights,
@@ -256,7 +256,7 @@ def test_whole_numbers_serve_as_seconds() -> None:
 
 def test_settings_and_their_rules_have_the_same_names() -> None:
     assert [one.name for one in fields(Settings) if one.name != "sources"] == list(SETTINGS)
-    assert set(SETTINGS) >= AGREED_SETTINGS
+    assert set(SETTINGS) >= SHARED_SETTINGS
 
 
 def test_settings_are_frozen() -> None:
@@ -355,6 +355,21 @@ def test_another_embedder_than_the_stores_is_a_conflict() -> None:
 def test_settings_of_one_process_are_not_taken_from_the_store() -> None:
     settings = load_settings(environ=NO_FILE).agree_with({"lease_s": 99, "unheard_of": 1})
     assert settings == Settings()
+
+
+def test_a_store_holds_every_shared_setting_but_the_embedder_which_it_holds_as_a_space() -> None:
+    held = load_settings(STORED, environ=NO_FILE).for_store()
+    assert held.keys() == SHARED_SETTINGS - {"embedder"}
+    assert {name: held[name] for name in STORED if name != "embedder"} == {
+        name: value for name, value in STORED.items() if name != "embedder"
+    }
+
+
+def test_settings_follow_what_another_process_has_stored() -> None:
+    settings = load_settings({"lease_s": 3.0}, environ=NO_FILE)
+    followed = settings.follow({"l2_token_budget": 222, "lease_s": 99, "embedder": "small"})
+    assert (followed.l2_token_budget, followed.lease_s, followed.embedder) == (222, 3.0, "auto")
+    assert settings.follow(settings.for_store()) is settings
 
 
 # --- profiles ---

@@ -17,10 +17,10 @@ from typing import Any
 from loom.errors import InvalidInput, SettingsConflict
 
 __all__ = [
-    "AGREED_SETTINGS",
     "EVICTION_WEIGHTS",
     "PROFILES",
     "SETTINGS",
+    "SHARED_SETTINGS",
     "Admission",
     "Eviction",
     "EvictionWeights",
@@ -311,7 +311,7 @@ SETTINGS: Mapping[str, SettingRule] = MappingProxyType(
     }
 )
 
-AGREED_SETTINGS: frozenset[str] = frozenset(
+SHARED_SETTINGS: frozenset[str] = frozenset(
     {
         "profile",
         "strategy",
@@ -324,11 +324,13 @@ AGREED_SETTINGS: frozenset[str] = frozenset(
         "embedder",
     }
 )
-"""What every process that opens a node of a store must share, and what the file therefore holds.
+"""Settings on which all processes that open a node of a store must agree. The file holds them.
 
 The embedders `auto` and `none` are the wish of one process and agree with any.
 """
 
+# The file holds the embedder as its embedding space, which all nodes share, and the others for each node.
+_STORED_PER_NODE = SHARED_SETTINGS - {"embedder"}
 _FROM_PROFILE = frozenset(SETTINGS) & {one.name for one in fields(Profile)}
 _WISHES = frozenset({"auto", "none"})
 
@@ -397,9 +399,9 @@ class Settings:
         """These settings, with what was not given taken from a store that holds `stored`.
 
         A given value that differs raises `SettingsConflict`, or wins with `reconfigure`; a profile that
-        wins brings its own budgets. Only names in `AGREED_SETTINGS` are looked at.
+        wins brings its own budgets. Only names in `SHARED_SETTINGS` are looked at.
         """
-        theirs = {name: _checked(name, stored[name], "store") for name in AGREED_SETTINGS & stored.keys()}
+        theirs = {name: _checked(name, stored[name], "store") for name in SHARED_SETTINGS & stored.keys()}
         adopted: dict[str, Any] = {}
         conflicts: list[str] = []
         for name in sorted(theirs):
@@ -424,6 +426,17 @@ class Settings:
                     adopted[name] = getattr(PROFILES[adopted["profile"]], name)
                     sources[name] = f"profile {adopted['profile']}"
         return replace(self, **adopted, sources=sources)
+
+    def for_store(self) -> dict[str, Any]:
+        """The shared settings as the file holds them for a node."""
+        return {name: getattr(self, name) for name in _STORED_PER_NODE}
+
+    def follow(self, stored: Mapping[str, Any]) -> Settings:
+        """These settings with the values that the file holds by now; the same object where none differs."""
+        changed = {
+            name: stored[name] for name in _STORED_PER_NODE & stored.keys() if stored[name] != getattr(self, name)
+        }
+        return replace(self, **changed) if changed else self
 
 
 _DEFAULTS = {one.name: one.default for one in fields(Settings)}

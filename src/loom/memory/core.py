@@ -25,7 +25,7 @@ from loom.recall.feedback import Feedback
 from loom.recall.hits import Hit
 from loom.recall.relevance import Weights
 from loom.recall.search import Explanation, Reranker, recall
-from loom.settings import AGREED_SETTINGS, Settings, load_settings
+from loom.settings import Settings, load_settings
 from loom.storage.contract import Filter, Record, Transaction
 from loom.storage.sqlite.projections import TailLimit
 from loom.storage.sqlite.store import SqliteStore
@@ -73,8 +73,6 @@ if TYPE_CHECKING:
 
 __all__ = ["LoomMemory"]
 
-# The embedding space has its own place in the file.
-_STORED_SETTINGS = AGREED_SETTINGS - {"embedder"}
 _ANYTHING = Filter()
 _NOT_DERIVED = Filter(derived=False)
 
@@ -707,7 +705,7 @@ def _agree(
     def decide(stored: Mapping[str, Any]) -> Mapping[str, Any]:
         nonlocal agreed
         agreed = wanted.agree_with(stored, reconfigure=reconfigure)
-        return {name: getattr(agreed, name) for name in _STORED_SETTINGS}
+        return agreed.for_store()
 
     store.update_settings(wanted.node_id, decide, lambda transaction: tiers_under(agreed).make_room(transaction))
     return agreed

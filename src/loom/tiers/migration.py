@@ -22,7 +22,7 @@ import numpy as np
 
 from loom.errors import CorruptStore, InvalidInput, OverBudget
 from loom.knowledge.summarizer import stand_in
-from loom.settings import AGREED_SETTINGS, EVICTION_WEIGHTS, Admission, Eviction, EvictionWeights, Profile, Settings
+from loom.settings import EVICTION_WEIGHTS, Admission, Eviction, EvictionWeights, Profile, Settings
 from loom.storage.contract import FOCUS, HEARD, Draft, Record, Resident, Store, Transaction, Usage, Written
 from loom.text.tokens import TokenCounter
 from loom.tiers.eviction import choose_victims, hot_score, rank
@@ -48,8 +48,6 @@ _HALF_LIFE_S = 24 * 3600.0
 
 # Knowledge and summaries have their own tiers, and do not leave them for being read.
 _DRAWN = (MemoryType.FACT, MemoryType.SUMMARY)
-
-_STORED = AGREED_SETTINGS - {"embedder"}
 
 
 class Moved(NamedTuple):
@@ -209,10 +207,8 @@ class Tiers:
 
     def _follow(self, revision: str | None, stored: Mapping[str, Any]) -> TierRules:
         state = self._state
-        own = state.settings
-        other = {name: stored[name] for name in _STORED & stored.keys() if stored[name] != getattr(own, name)}
-        if other:
-            settings = replace(own, **other)
+        settings = state.settings.follow(stored)
+        if settings is not state.settings:
             state = _State(revision, settings, self._rules_of(settings))
         elif revision is not None:
             state = state._replace(revision=revision)

@@ -20,6 +20,8 @@ MODULES = sorted(
     for path in SOURCE.rglob("*.py")
 )
 
+UNKNOWN = "no_such_name"
+
 PUBLIC: dict[str, set[str]] = {
     "loom": {
         "Context",
@@ -127,8 +129,8 @@ def test_every_public_name_can_be_had(name: str) -> None:
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="nobody"):
-        loom.nobody  # noqa: B018
+    with pytest.raises(AttributeError, match=UNKNOWN):
+        getattr(loom, UNKNOWN)
 
 
 @pytest.mark.parametrize("module", MODULES)
@@ -142,6 +144,83 @@ def test_every_module_says_what_it_is_and_what_it_offers(module: str) -> None:
     assert len(set(offered)) == len(offered)
     for name in offered:
         assert hasattr(loaded, name), f"{name} is in __all__ and does not exist"
+
+
+# --- the layout ----------------------------------------------------------------------------------------------
+
+# What the tables of the design documents place in each module: 001 (files of loom/memory), 002 §1.2 and §2.2.
+DOCUMENTED: dict[str, str] = {
+    "loom.memory.manager": "MemoryManager",
+    "loom.memory.core": "LoomMemory",
+    "loom.memory.types": "MemoryTier MemoryType MemoryUnit TaskSummary Fact MemoryQuery",
+    "loom.memory.compaction": "MemoryCompactor",
+    "loom.memory.compression": "L4Compressor",
+    "loom.memory.fact_extractor": "FactExtractor",
+    "loom.memory.reranker": "MemoryReranker",
+    "loom.memory.shared_pool": "SharedMemoryPool",
+    "loom.memory.tokenizer": "TokenCounter TiktokenCounter AnthropicCounter EstimateCounter",
+    "loom.memory.vector_store": "VectorStoreProvider InMemoryVectorStore EmbeddingProvider",
+    "loom.memory.sanitizers": "ContentSanitizer",
+    "loom.memory.segment_store": "SegmentStore",
+    "loom.memory.factory": "MemoryFactory",
+    "loom.memory.layers": "MemoryLayer CircularBufferLayer PriorityQueueLayer",
+    "loom.memory.orchestrator": "ContextOrchestrator",
+    "loom.memory.task_context": "ContextSource ContextBudgeter BudgetConfig MessageConverter EventCandidate",
+    "loom.memory.context": "ContextStrategy PriorityContextStrategy SlidingWindowStrategy ContextManager",
+    "loom.memory.knowledge_context": "KnowledgeContextSource",
+    "loom.fractal.container": "NodeContainer",
+    "loom.fractal.memory": "MemoryScope MemoryEntry FractalMemory ACCESS_POLICIES",
+    "loom.fractal.budget": "RecursiveBudget BudgetTracker BudgetViolation QualityEvaluator QualityMetrics",
+    "loom.fractal.synthesizer": "ResultSynthesizer",
+    "loom.fractal.utils": "estimate_task_complexity should_use_fractal",
+    "loom.fractal.resolvers": "ConflictResolver ParentWinsResolver ChildWinsResolver MergeResolver",
+    "loom.fractal.sync": "MemorySyncManager",
+}
+
+# Documented modules whose file name another module or package of ours has as well.
+SHARED_NAMES = {"loom.fractal.memory", "loom.memory.context", "loom.memory.orchestrator", "loom.memory.types"}
+
+MOST_FILES = 22
+
+
+@pytest.mark.parametrize("module", DOCUMENTED)
+def test_a_module_of_the_documents_gives_the_names_of_their_tables(module: str) -> None:
+    """Requirements 12, 13 and 15."""
+    loaded = importlib.import_module(module)
+    for name in DOCUMENTED[module].split():
+        assert name in loaded.__all__
+        assert getattr(loaded, name) is not None
+
+
+@pytest.mark.parametrize(
+    "module", [f"loom.memory.{name}" for name in ("orchestrator", "task_context", "context", "knowledge_context")]
+)
+def test_the_context_names_under_memory_are_those_of_the_context_package(module: str) -> None:
+    """Requirement 13: resolved when they are asked for, so that memory does not import context."""
+    assert "loom.context" not in _imported_by(f"import {module}")
+    loaded, context = importlib.import_module(module), importlib.import_module("loom.context")
+    for name in loaded.__all__:
+        assert getattr(loaded, name) is getattr(context, name)
+    with pytest.raises(AttributeError, match=UNKNOWN):
+        getattr(loaded, UNKNOWN)
+
+
+def test_no_two_modules_share_a_name_unless_the_documents_give_it() -> None:
+    homes: dict[str, list[str]] = {}
+    for module in MODULES:
+        homes.setdefault(module.rpartition(".")[2], []).append(module)
+    shared = {module for modules in homes.values() if len(modules) > 1 for module in modules}
+    assert shared & DOCUMENTED.keys() >= SHARED_NAMES
+    for modules in homes.values():
+        assert len(set(modules) - SHARED_NAMES) <= 1, modules
+
+
+def test_no_package_has_more_modules_than_a_listing_can_show() -> None:
+    for folder in (SOURCE, *(path for path in SOURCE.rglob("*") if path.is_dir())):
+        assert len(list(folder.glob("*.py"))) <= MOST_FILES, folder.name
+
+
+# --- importing -----------------------------------------------------------------------------------------------
 
 
 def _imported_by(statement: str) -> set[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from loom.memory.layers.base import MemoryLayer
-from loom.memory.layers.tiers import (
+from loom.memory.layers.per_tier import (
     CircularBufferLayer,
     KnowledgeLayer,
     PriorityQueueLayer,

@@ -1,4 +1,4 @@
-"""The tiers: recent tasks, important tasks, summaries, knowledge."""
+"""One layer for each tier: recent tasks, important tasks, summaries, knowledge."""
 
 from __future__ import annotations
 

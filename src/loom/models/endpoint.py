@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # urllib.request costs 30 ms to import; only who asks over HT
     import urllib.error
     import urllib.request
 
-__all__ = ["Endpoint"]
+__all__ = ["Endpoint", "is_loopback", "retry_after_s"]
 
 _RETRY_STATUS: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 _LONGEST_PAUSE_S: Final = 60.0
@@ -115,7 +115,7 @@ class Endpoint:
             f"answered with status {error.code}{f' ({word})' if word else ''}",
             self._advice.get(error.code, fallback),
             worth_retrying=error.code in _RETRY_STATUS,
-            retry_after_s=_retry_after_s(error.headers.get("Retry-After"), datetime.now(UTC)),
+            retry_after_s=retry_after_s(error.headers.get("Retry-After"), datetime.now(UTC)),
         )
 
 
@@ -150,12 +150,13 @@ def _opener(url: str) -> urllib.request.OpenerDirector:
             return None
 
     # A proxy for the outside world has no way to this machine's own servers.
-    loopback = _is_loopback(urllib.parse.urlsplit(url).hostname or "")
+    loopback = is_loopback(urllib.parse.urlsplit(url).hostname or "")
     proxies = urllib.request.ProxyHandler({}) if loopback else urllib.request.ProxyHandler()
     return urllib.request.build_opener(proxies, NoRedirect())
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -174,7 +175,7 @@ def _error_word(error: urllib.error.HTTPError) -> str:
     return word if isinstance(word, str) and re.fullmatch(r"[a-z]{2,20}(_[a-z]{1,20}){0,4}", word) else ""
 
 
-def _retry_after_s(header: str | None, now: datetime) -> float | None:
+def retry_after_s(header: str | None, now: datetime) -> float | None:
     """Seconds to wait, from either form of `Retry-After`, bounded; None where there is none to be read."""
     if header is None:
         return None

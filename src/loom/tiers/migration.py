@@ -231,8 +231,13 @@ class Tiers:
         self._recent = known | read
         return {number: known[number] for number in wanted if number in known} | read
 
-    def let_go(self) -> None:
-        """Hold no text any longer."""
+    @property
+    def cached(self) -> Mapping[int, Record]:
+        """The records of the window that this process holds in memory, by sequence number."""
+        return self._recent
+
+    def clear_cache(self) -> None:
+        """Drop the records that this process holds in memory."""
         self._recent = {}
 
     # -- writing -------------------------------------------------------------------------------------

@@ -16,15 +16,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from loom.errors import CorruptStore, IdConflict, OverBudget, StoreUnavailable
+from loom.errors import CorruptStore, ForgetPending, IdConflict, OverBudget, StoreUnavailable
 from loom.everyday import Memory
 from loom.memory import MemoryManager
 from loom.protocol import Task
 from loom.snapshots.merging import restore_into
 from loom.snapshots.taking import take as take_snapshot
 from loom.storage.contract import CheckReport, Draft, Filter
-from loom.storage.sqlite import forgetting, maintenance
-from loom.storage.sqlite.filters import conditions
+from loom.storage.sqlite.engine import Engine
+from loom.storage.sqlite.maintenance import Maintenance
+from loom.storage.sqlite.projections import TailLimit
 from loom.storage.sqlite.store import SqliteStore
 from loom.text.tokens import TiktokenCounter, TokenCounter, counters_by_name, default_counter
 from loom.types import MemoryTier, Receipt
@@ -79,10 +80,15 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
     return tmp_path / "agent.loom" if request.param == "file" else None
 
 
+def rows(memory: Memory, columns: str, where: str = "TRUE") -> list[tuple[Any, ...]]:
+    """Columns of the records as they are stored: whoever reads through the store has what is missing counted."""
+    with memory.store.transaction() as transaction:
+        return transaction.connection.execute(f"SELECT {columns} FROM records WHERE {where}").fetchall()
+
+
 def waiting(memory: Memory) -> int:
     """How many rows wait for their count."""
-    with memory.store._engine.read() as connection:
-        return int(connection.execute("SELECT count(*) FROM records WHERE tokens < 0").fetchone()[0])
+    return len(rows(memory, "seq", "tokens < 0"))
 
 
 # --- who counts ----------------------------------------------------------------------------------------------
@@ -155,9 +161,7 @@ def test_what_its_size_decides_is_counted_at_once(place: Path | None, write: Cal
         write(memory)
         assert waiting(memory) <= 1  # the first version
         newest = memory.list(limit=1).records[0]
-        with memory.store._engine.read() as connection:
-            row = connection.execute("SELECT tokens FROM records WHERE seq = ?", (newest.seq,)).fetchone()
-        assert row == (memory.counter.count(newest.content),)
+        assert rows(memory, "tokens", f"seq = {newest.seq}") == [(memory.counter.count(newest.content),)]
 
 
 def test_what_may_not_have_room_in_the_window_is_counted_at_once() -> None:
@@ -329,75 +333,79 @@ def test_the_background_thread_counts_by_itself(place: Path | None) -> None:
         assert (len(counter.threads), counter.here) == (len(TEXTS), 0)
 
 
-def test_what_is_left_is_counted_when_nobody_wants_anything(place: Path | None) -> None:
-    with opened(place) as memory:
+def test_what_is_left_is_counted_while_idle(tmp_path: Path) -> None:
+    path = tmp_path / "agent.loom"
+    with opened(path) as memory:
         for text in TEXTS:
             memory.remember(text)
-        own = memory.store._maintenance
+        ((namespace,),) = rows(memory, "DISTINCT namespace")
+        engine = Engine.acquire(path)  # the one that the store has as well
+        own = Maintenance(engine, namespace, TailLimit(), lease_s=10.0)
         with own.worker.lease(wait_s=5.0) as fence:
             assert fence is not None
             while own.rest(fence):
                 pass
+        engine.release()
         assert waiting(memory) == 0
 
 
 # --- what may happen in between -------------------------------------------------------------------------------
 
 
+class Interrupted(TiktokenCounter):
+    """The exact counter. What is in `todo` is done when it counts: after the worker has read the records that it
+    counts, and before it writes their counts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.todo: list[Callable[[], None]] = []
+
+    def count(self, text: str) -> int:
+        if self.todo:
+            self.todo.pop()()
+        return super().count(text)
+
+
 @pytest.fixture
-def in_between(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Callable[[], None]]]:
-    """What is put in here is done after the worker has read what it counts, and before it writes that."""
-    todo: list[Callable[[], None]] = []
-    original = maintenance.Maintenance._count
-
-    def count(self: maintenance.Maintenance, row: tuple[Any, ...]) -> tuple[int, int] | None:
-        if todo:
-            todo.pop()()
-        return original(self, row)
-
-    monkeypatch.setattr(maintenance.Maintenance, "_count", count)
-    yield todo
-    assert not todo, "nothing was counted"
+def in_between() -> Iterator[Interrupted]:
+    counter = Interrupted()
+    yield counter
+    assert not counter.todo, "nothing was counted"
 
 
 def test_a_record_that_is_forgotten_while_it_is_counted_stays_empty(
-    place: Path | None, in_between: list[Callable[[], None]]
+    place: Path | None, in_between: Interrupted
 ) -> None:
-    with opened(place) as memory:
+    with opened(place, in_between) as memory:
         receipts = [memory.remember(text) for text in TEXTS[:4]]
         gone = memory.store.get(receipts[1].id)
         assert gone is not None
 
         def forget() -> None:
-            with memory.store.transaction() as transaction:
-                wanted = Filter(ids=[receipts[1].id])
-                where, values = conditions(wanted, memory.store._number, transaction.connection)
-                forgetting.remove(transaction, memory.store._engine.archive, where, values)
+            with suppress(ForgetPending):  # the records are gone; the worker cleans up when it has counted
+                memory.store.forget(Filter(ids=[receipts[1].id]), timeout_s=0.0)
 
-        in_between.append(forget)
+        in_between.todo.append(forget)
         memory.flush()
-        with memory.store._engine.read() as connection:
-            row = connection.execute("SELECT version, tokens, checksum FROM records WHERE seq = ?", (gone.seq,))
-            assert row.fetchone() == (0, 0, 0)
+        assert rows(memory, "version, tokens, checksum", f"seq = {gone.seq}") == [(0, 0, 0)]
         assert memory.get_stats()["tokens"] == sum(receipts[one].tokens for one in (0, 2, 3))
         assert memory.check().ok
 
 
 def test_a_record_that_another_has_counted_meanwhile_is_left_as_it_is(
-    tmp_path: Path, in_between: list[Callable[[], None]]
+    tmp_path: Path, in_between: Interrupted
 ) -> None:
     path = tmp_path / "agent.loom"
-    with opened(path) as memory:
+    with opened(path, in_between) as memory:
         receipt = memory.remember("counted by somebody else")
 
         def count() -> None:
             with closing(sqlite3.connect(path)) as connection, connection:
                 connection.execute("UPDATE records SET tokens = 99, checksum = 0")
 
-        in_between.append(count)
+        in_between.todo.append(count)
         memory.flush()
-        with memory.store._engine.read() as connection:
-            assert connection.execute("SELECT tokens, checksum FROM records").fetchall() == [(99, 0)]
+        assert rows(memory, "tokens, checksum") == [(99, 0)]
         assert receipt.tokens == 5
 
 

@@ -139,8 +139,18 @@ def test_a_state_of_tuning_that_makes_no_sense_is_begun_anew(
     assert "begins anew" in caplog.text
 
 
-def test_an_archive_tier_that_stays_full_is_compressed_harder(tmp_path: Path) -> None:
+def test_an_archive_tier_that_stays_full_is_compressed_harder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with virtual(tmp_path / "agent.loom", tune=True, l3_token_budget=600) as memory:
+        levels: list[int] = []
+        compress_at = memory.store.compress_at
+
+        def noted(level: int) -> None:
+            levels.append(level)
+            compress_at(level)
+
+        monkeypatch.setattr(memory.store, "compress_at", noted)
         number = 0
         for _ in range(3):
             while memory.l3.token_usage < 0.82 * 600:
@@ -149,7 +159,7 @@ def test_an_archive_tier_that_stays_full_is_compressed_harder(tmp_path: Path) ->
             for one in range(110):
                 memory.get(f"n{number - 1 - one % 3}")
             memory.store.flush()
-        assert memory.store._maintenance.archive_level == 12
+        assert levels[-1] == 12
         words = {f"n{one}": memory.store.get(f"n{one}") for one in range(number)}
         memory.store.archive()
         assert {id: memory.store.get(id) for id in words} == words

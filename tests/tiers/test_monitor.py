@@ -7,6 +7,7 @@ import json
 import math
 import os
 import threading
+import tracemalloc
 from collections.abc import Sequence
 
 import numpy as np
@@ -245,10 +246,15 @@ def test_observations_of_many_threads_all_count_and_raise_one_alarm() -> None:
 
 def test_what_is_kept_does_not_grow() -> None:
     monitor = Monitor("n")
-    observe(monitor, RAG, [float(number % 400) for number in range(20 * WINDOW)])
-    kept = monitor._latencies[RAG]
-    assert len(kept.values) == len(kept.zones) == WINDOW
-    assert sum(kept.counts) == kept.slow == sum(zone > 0 for zone in kept.zones)
+    values = [float(number % 400) for number in range(20 * WINDOW)]
+    observe(monitor, RAG, values[:WINDOW])
+    tracemalloc.start()
+    observe(monitor, RAG, values)
+    grown, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert grown < 4_096  # a byte for each observation would be more
+    observe(monitor, RAG, [1.0] * WINDOW)
+    assert reading(monitor, RAG) == (1.0, Level.OK)
 
 
 # --- refusing and showing ----------------------------------------------------------------------------------
@@ -293,13 +299,29 @@ def test_the_table_shows_each_measure_aligned_with_its_goal() -> None:
     assert lines[0].index("level") == lines[2].index("ok") == lines[6].index("warning")
 
 
+class Slow(float):
+    """A latency that takes its time to be compared with the goal, which is done under the monitor's lock."""
+
+    held, release = threading.Event(), threading.Event()
+
+    def __lt__(self, other: float) -> bool:
+        if other < math.inf:
+            self.held.set()
+            self.release.wait()
+        return float(self) < other
+
+
 def test_a_forked_child_does_not_wait_for_a_thread_that_it_does_not_have() -> None:
     monitor = Monitor("agent")
-    with monitor._lock:  # as another thread may hold it when the process forks
-        child = os.fork()
-        if child == 0:
-            faulthandler.dump_traceback_later(20, exit=True)
-            monitor.observe(Measure.RAG_LATENCY_MS, 1.0)
-            os._exit(0)
-        _, status = os.waitpid(child, 0)
+    thread = threading.Thread(target=monitor.observe, args=(RAG, Slow(1.0)))
+    thread.start()
+    Slow.held.wait()
+    child = os.fork()
+    if child == 0:
+        faulthandler.dump_traceback_later(20, exit=True)
+        monitor.observe(RAG, 1.0)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    Slow.release.set()
+    thread.join()
     assert status == 0

@@ -130,16 +130,30 @@ def test_whatever_is_used_probabilities_are_probabilities_in_order_and_repeatabl
         assert found == sorted(found, key=lambda one: (-one.probability, one.record)) == again.next(limit)
 
 
-def test_what_is_known_does_not_grow() -> None:
-    pattern = AccessPattern(records=100)
-    for number in range(200):
-        pattern.note(number, f"visitor {number}")
-    for number in range(3_000):
-        pattern.note(number * 7919 % 1_009, f"session {number % 50}")
-        pattern.note(number % 31, f"session {number % 50}")
-    assert len(pattern._after) == 100
-    assert len(pattern._recent) == 64
-    assert max(len(known.weights) for known in pattern._after.values()) == 12
+@pytest.mark.parametrize(("others", "expected"), [(8, [2]), (9, [])])
+def test_records_beyond_the_limit_are_forgotten_the_longest_unused_first(others: int, expected: list[int]) -> None:
+    pattern = noted(AccessPattern(records=10), [2, 1, 2])
+    noted(pattern, range(100, 100 + others), "others")
+    noted(pattern, [1], "later")
+    assert foreseen(pattern) == expected
+
+
+@pytest.mark.parametrize(("others", "expected"), [(63, [2]), (64, [])])
+def test_sessions_beyond_the_limit_are_forgotten(others: int, expected: list[int]) -> None:
+    pattern = noted(AccessPattern(), [1])
+    for number in range(others):
+        pattern.note(1000 + number, f"visitor {number}")
+    noted(pattern, [2])
+    noted(pattern, [1], "later")
+    assert foreseen(pattern) == expected
+
+
+def test_a_record_has_a_bounded_number_of_successors() -> None:
+    pattern = AccessPattern()
+    for number in range(40):
+        noted(pattern, [1, 100 + number], f"session {number}")
+    noted(pattern, [1], "later")
+    assert len(pattern.next(100)) == 12
 
 
 def test_a_pattern_of_nothing_and_a_limit_below_zero_are_refused() -> None:

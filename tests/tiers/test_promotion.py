@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import pytest
 
@@ -42,15 +43,19 @@ class Clock:
         return self.now
 
 
+CLOCKS: WeakKeyDictionary[LoomMemory, Clock] = WeakKeyDictionary()
+
+
 def memory_at(path: Path | None = None, **options: Any) -> LoomMemory:
-    settings: dict[str, Any] = {"embedder": "none", "derive": False, "clock": Clock(), **BUDGETS} | options
-    return LoomMemory("agent", store=path, **settings)
+    clock = Clock()
+    settings: dict[str, Any] = {"embedder": "none", "derive": False, "clock": clock, **BUDGETS} | options
+    memory = LoomMemory("agent", store=path, **settings)
+    CLOCKS[memory] = clock
+    return memory
 
 
 def wait(memory: LoomMemory, time: timedelta) -> None:
-    clock = memory.store._engine.clock
-    assert isinstance(clock, Clock)
-    clock.now += time
+    CLOCKS[memory].now += time
 
 
 def note(id: str, words: str) -> Task:

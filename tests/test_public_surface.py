@@ -220,6 +220,38 @@ def test_no_package_has_more_modules_than_a_listing_can_show() -> None:
         assert len(list(folder.glob("*.py"))) <= MOST_FILES, folder.name
 
 
+# --- tests ---------------------------------------------------------------------------------------------------
+
+TESTS = Path(__file__).parent
+TESTED_FROM_OUTSIDE = ("agent", "context", "fractal", "memory", "models", "recall", "tiers")
+# Methods of named tuples, the end of a forked child, and the property that document 000 shows.
+NOT_PRIVATE = {"_asdict", "_exit", "_fields", "_loom_memory", "_replace"}
+
+
+def _private_names(tree: ast.Module) -> set[str]:
+    """Names with an underscore that a test takes from elsewhere: as an attribute, an import or a name to patch."""
+    own = {one.name for one in ast.walk(tree) if isinstance(one, ast.FunctionDef | ast.ClassDef)}
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and not (isinstance(node.value, ast.Name) and node.value.id == "self"):
+            found.add(node.attr)
+        elif isinstance(node, ast.ImportFrom):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "setattr":
+            patched = (one.value for one in node.args[:2] if isinstance(one, ast.Constant))
+            found |= {one.rpartition(".")[2] for one in patched if isinstance(one, str)}
+    return {name for name in found - own - NOT_PRIVATE if name.startswith("_") and not name.startswith("__")}
+
+
+@pytest.mark.parametrize(
+    "test",
+    [*TESTS.glob("test_*.py"), *(file for folder in TESTED_FROM_OUTSIDE for file in (TESTS / folder).glob("*.py"))],
+    ids=lambda path: path.stem,
+)
+def test_a_test_uses_public_names_alone(test: Path) -> None:
+    assert _private_names(ast.parse(test.read_text(encoding="utf-8"))) == set()
+
+
 # --- importing -----------------------------------------------------------------------------------------------
 
 

@@ -171,13 +171,14 @@ def _build_minimal_prompt(self):
 def test_the_third_documents_system_prompt_is_ours_where_nothing_has_to_be_cut(minimal: bool, tmp_path: Path) -> None:
     """003 §5.1; requirement 124."""
     state = "# Task Process\n\n## 当前状态\n- 指令指针: 3\n\n- [ ] 生成第二章  ← 当前"
+    session = "# Session: 20250105_103000\n用户: 生成PSM文档"
     (tmp_path / "task_process.md").write_text(state, encoding="utf-8")
     agent = SimpleNamespace(
         knowledge_content="\n## 知识\n端口是 8443。",
         minimal_mode=minimal,
         compact_memory="已决定使用授权码模式。",
         task_process_file=tmp_path / "task_process.md",
-        _load_own_sessions=lambda limit: "# Session: 20250105_103000\n用户: 生成PSM文档",
+        _load_own_sessions=lambda limit: session,
     )
     theirs = defined(THE_SYSTEM_PROMPT, "_build_minimal_prompt", base_template="你是一名助手。")(agent)
     ours = build_minimal_prompt(
@@ -186,7 +187,7 @@ def test_the_third_documents_system_prompt_is_ours_where_nothing_has_to_be_cut(m
         minimal_mode=minimal,
         compact_memory=agent.compact_memory,
         task_state=state,
-        own_sessions=[agent._load_own_sessions(limit=3)],
+        own_sessions=[session],
     )
     assert ours == theirs
 

@@ -25,6 +25,7 @@ from loom.models.embedders import FakeEmbedder
 from loom.protocol import Task, TaskStatus
 from loom.storage.contract import Filter
 from loom.storage.sqlite.store import SqliteStore
+from loom.storage.sqlite.transactions import SqliteTransaction
 from loom.text.sanitizer import ContentSanitizer
 from loom.text.tokens import TokenCounter
 
@@ -1395,7 +1396,7 @@ def test_a_write_that_fails_changes_no_tier(small: LoomMemory, monkeypatch: pyte
         raise sqlite3.OperationalError("the disk went away")
 
     with monkeypatch.context() as broken:
-        broken.setattr(type(small.tiers), "_make_room", fail)
+        broken.setattr(SqliteTransaction, "totals", fail)  # read after the record has entered its tiers
         with pytest.raises(Exception, match="disk"):
             small.add_task(task("lost"), importance=IMPORTANT)
     assert everything(small) == before

@@ -19,7 +19,7 @@ from loom.memory.core import LoomMemory
 from loom.models.embedders import FakeEmbedder
 from loom.protocol import Task
 from loom.storage.contract import FOCUS, Filter
-from loom.tiers.jobs import MigrationTrigger, Pressure
+from loom.tiers.jobs import Migration, MigrationTrigger, Pressure
 from loom.types import Fact, MemoryTier
 from tests.crash.tier_children import what_is_wrong
 
@@ -412,22 +412,20 @@ def test_under_decay_only_what_is_cold_leaves() -> None:
         assert "l2" not in tiers_of(memory, "n0")
 
 
-def test_a_full_queue_is_worked_off_by_whoever_asks_for_more(
-    memory: LoomMemory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("loom.tiers.jobs._MOST_QUEUED", 3)
+def test_a_full_queue_is_worked_off_by_whoever_asks_for_more(memory: LoomMemory) -> None:
     memory.store.remove_chores(memory.migration)
+    migration = Migration(memory.tiers, most_queued=3)
     for number in range(8):
-        memory.migration.trigger_promotion([f"n{number}"])
+        migration.trigger_promotion([f"n{number}"])
         assert len(memory.store.jobs("migrate agent")) <= 3
     assert tiers_of(memory, "n0") == ("l2",)
 
 
-def test_more_than_the_queue_holds_may_be_asked_for_at_once(
-    memory: LoomMemory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("loom.tiers.jobs._MOST_QUEUED", 3)
-    memory.migration.trigger_promotion([f"n{number}" for number in range(5)])
+def test_more_than_the_queue_holds_may_be_asked_for_at_once(memory: LoomMemory) -> None:
+    memory.store.remove_chores(memory.migration)
+    migration = Migration(memory.tiers, most_queued=3)
+    memory.store.add_chore(migration, migration.work)
+    migration.trigger_promotion([f"n{number}" for number in range(5)])
     assert memory.store.flush().complete
     assert sum("l2" in tiers_of(memory, f"n{number}") for number in range(5)) == 5
 

@@ -94,9 +94,6 @@ _PRELOADED_SHARE = 0.25
 # Records in one transaction. Moving one takes about as long as the commit around it, so most of the gain is there at
 # sixteen, and a writer never waits for more than this many.
 _BATCH = 64
-# Records that may wait. Whoever asks for more carries out some of it first.
-_MOST_QUEUED = 4096
-
 # A record of the working tier whose hot score has fallen below this is cold.
 _COLD = 0.1
 
@@ -135,10 +132,14 @@ class Promotion:
 
 
 class Migration:
-    """Promotions and demotions of one node: asked for, queued, and carried out."""
+    """Promotions and demotions of one node: asked for, queued, and carried out.
 
-    def __init__(self, tiers: Tiers) -> None:
+    At most `most_queued` records wait. A caller that asks for more carries out some of the queue first.
+    """
+
+    def __init__(self, tiers: Tiers, *, most_queued: int = 4096) -> None:
         self._tiers = tiers
+        self._most_queued = most_queued
         self._store = tiers.store
         self._kind = f"migrate {tiers.node}"
 
@@ -311,7 +312,8 @@ class Migration:
 
     def _relieve(self, coming: int) -> None:
         """Carry out some of what waits, if there would be too much of it."""
-        while (waiting := len(self._store.jobs(self._kind, _MOST_QUEUED))) and waiting + coming > _MOST_QUEUED:
+        most = self._most_queued
+        while (waiting := len(self._store.jobs(self._kind, most))) and waiting + coming > most:
             self._step(self._store.transaction)
 
     def _unused_since(self, transaction: Transaction, records: Sequence[int], moment: int) -> list[int]:
@@ -323,7 +325,7 @@ class Migration:
         """The rows of each job, the most urgent first."""
         jobs: dict[int, list[Job]] = {}
         strange: list[Job] = []
-        for row in self._store.jobs(self._kind, _MOST_QUEUED):
+        for row in self._store.jobs(self._kind, self._most_queued):
             (jobs.setdefault(row.seq, []) if _Ask.is_one(row.data) else strange).append(row)
         if strange and not self._store.read_only:  # from a file that somebody has made, or a later version
             log.warning("%d queued moves make no sense here and are dropped; nothing is moved for them", len(strange))

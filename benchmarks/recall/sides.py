@@ -81,7 +81,7 @@ def fill(dialogue: Dialogue, embedder: EmbeddingProvider | str) -> Memory:
 
 def recall_side(memory: Memory, weights: Weights | None = None, limit: int = _LIMIT) -> Rank:
     """`Memory.recall` as it is, or with other weights."""
-    return lambda question: [hit.id for hit in memory.manager.account(question, limit=limit, weights=weights).hits]
+    return lambda question: [hit.id for hit in memory.manager.search(question, limit=limit, weights=weights).hits]
 
 
 def ablations() -> dict[str, Weights]:

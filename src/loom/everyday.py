@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from loom.memory.compaction import CompactionConfig, CompactionResult
     from loom.memory.derivation import Undone
     from loom.models.language_model import LanguageModelLike
-    from loom.recall.feedback import Learned
+    from loom.recall.feedback import LearnedWeights
     from loom.snapshots.staging import Restored
     from loom.snapshots.taking import Snapshot
     from loom.storage.sqlite.archive import ArchiveStats
@@ -304,12 +304,12 @@ class Memory:
             where=where,
             **filters,
         )
-        account = self._manager.account(
+        explanation = self._manager.search(
             question, limit=limit, wanted=wanted, diversity=diversity, reranker=reranker, explain=explain
         )
-        return account if explain else account.hits
+        return explanation if explain else explanation.hits
 
-    def feedback(self, question: str, id: str, *, helpful: bool) -> Learned:
+    def feedback(self, question: str, id: str, *, helpful: bool) -> LearnedWeights:
         """Say whether a memory that a question recalls has helped: from then on, what brought it counts for more or
         less in every recall of this namespace. A little at a time and within bounds; what was said is not kept."""
         return self._manager.feedback.judge(id, self._manager.recall(question, limit=_JUDGED), helpful)

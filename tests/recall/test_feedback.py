@@ -13,7 +13,7 @@ import pytest
 import loom
 from loom.errors import InvalidInput, ReadOnly
 from loom.everyday import Memory
-from loom.recall.feedback import LEARNED, Learned, learn, weighed
+from loom.recall.feedback import LEARNED, LearnedWeights, apply_learned, learn
 from loom.recall.relevance import Weights
 
 QUESTION = "Which colour shall the kitchen have?"
@@ -97,7 +97,7 @@ def test_what_was_learned_is_kept_shared_and_can_be_reset(tmp_path: Path) -> Non
     with misled(path) as memory:
         assert memory.manager.feedback.learned().unhelpful == 1
         memory.manager.feedback.reset()
-        assert memory.manager.feedback.learned() == Learned()
+        assert memory.manager.feedback.learned() == LearnedWeights()
 
 
 def test_verdicts_at_the_same_time_all_count(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_a_verdict_on_what_was_not_recalled_is_refused() -> None:
             memory.feedback(QUESTION, "nobody", helpful=True)
         with pytest.raises(InvalidInput, match="True or False"):
             memory.feedback(QUESTION, id_of(memory, RIGHT), helpful="yes")  # type: ignore[arg-type]
-        assert memory.manager.feedback.learned() == Learned()
+        assert memory.manager.feedback.learned() == LearnedWeights()
 
 
 def test_a_memory_that_may_only_be_read_learns_nothing(tmp_path: Path) -> None:
@@ -166,5 +166,5 @@ def test_nothing_of_a_question_is_kept(tmp_path: Path) -> None:
 def test_where_all_hits_are_alike_nothing_can_be_learned() -> None:
     with misled() as memory:
         (hit,) = memory.recall("ochre", limit=1)
-        assert learn(Learned(), hit, [], True).factors == dict.fromkeys(LEARNED, 1.0)
-        assert weighed(Weights(), Learned()) == Weights()
+        assert learn(LearnedWeights(), hit, [], True).factors == dict.fromkeys(LEARNED, 1.0)
+        assert apply_learned(Weights(), LearnedWeights()) == Weights()

@@ -92,8 +92,8 @@ def test_a_memory_is_found_by_a_name_that_only_the_model_saw(
         assert hit.signals["names"] > 0.0
         assert f"{name} (as the model reads {said!r}), no. 1" in hit.why
         assert hit.names == {name: said}
-        account = memory.recall(question, explain=True)
-        assert "names" in next(one for one in account.considered if one.id == "it").nominated_by
+        explanation = memory.recall(question, explain=True)
+        assert "names" in next(one for one in explanation.candidates if one.id == "it").nominated_by
         without = by_id(plain.recall(question)).get("it")
         assert without is None or ("names" not in without.signals and without.score < hit.score)
 

@@ -116,9 +116,9 @@ def test_a_name_leads_on_from_what_meaning_found(tmp_path: Path) -> None:
         found = by_id(memory.recall(question))
         assert found["violin"].signals.keys().isdisjoint({"words", "synonyms"})
         assert "shares marchetti with other hits" in found["moved"].why
-        account = memory.recall(question, explain=True)
-        assert next(one for one in account.considered if one.id == "moved").nominated_by == ("links",)
-        without = memory.manager.account(question, weights=Weights(links=0.0)).hits
+        explanation = memory.recall(question, explain=True)
+        assert next(one for one in explanation.candidates if one.id == "moved").nominated_by == ("links",)
+        without = memory.manager.search(question, weights=Weights(links=0.0)).hits
         assert "moved" not in by_id(without)
 
 
@@ -137,7 +137,7 @@ def test_a_session_leads_to_what_is_out_of_reach_of_a_turn(memory: Memory) -> No
     assert set(found) == {f"s-{number}" for number in range(6)}
     assert shares_no_word(found["s-5"])
     assert "of one session with other hits" in found["s-5"].why
-    without = memory.manager.account("violin", limit=20, weights=Weights(links=0.0)).hits
+    without = memory.manager.search("violin", limit=20, weights=Weights(links=0.0)).hits
     assert "s-5" not in by_id(without)
 
 
@@ -325,17 +325,17 @@ def test_no_way_of_nominating_leads_past_a_filter(tmp_path: Path, by: str, embed
         mine, theirs = (opened(tmp_path / "a.loom", side) for side in ("mine", "theirs"))
         fill_in((theirs, "theirs", "theirs" if by == "session_id" else "mine"), (mine, "mine", "mine"))
         filters = FILTERS[by]
-        account = mine.recall(QUESTION, limit=8, explain=True, **filters)
-        ways = {way for one in account.considered for way in one.nominated_by}
+        explanation = mine.recall(QUESTION, limit=8, explain=True, **filters)
+        ways = {way for one in explanation.candidates for way in one.nominated_by}
         assert ways == {"words", "context", "links"} | ({"meaning"} if embedder == "topics" else set())
-        assert not {one.id for one in account.considered if one.id.startswith("theirs")}
-        assert {hit.metadata["tenant"] for hit in account.hits} == {"mine"}
+        assert not {one.id for one in explanation.candidates if one.id.startswith("theirs")}
+        assert {hit.metadata["tenant"] for hit in explanation.hits} == {"mine"}
         assert {hit.name for hit in mine.recall(QUESTION, limit=8, name="Carla", **filters)} == {"Carla"}
         # Nor do the others change what is found, as if they had never been there.
         alone = opened(tmp_path / "b.loom", "mine")
         fill_in((alone, "mine", "mine"))
         expected = alone.recall(QUESTION, limit=8, **filters)
-        assert {hit.content for hit in account.hits} == {hit.content for hit in expected}
+        assert {hit.content for hit in explanation.hits} == {hit.content for hit in expected}
 
 
 @pytest.mark.parametrize(

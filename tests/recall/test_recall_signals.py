@@ -218,21 +218,21 @@ def test_a_second_opinion_decides_the_order_and_a_failing_one_changes_nothing(me
         memory.recall("harbours", reranker=lambda _, hits: [1.0])
 
 
-def test_the_account_of_a_recall_adds_up(memory: Memory) -> None:
+def test_the_explanation_of_a_recall_adds_up(memory: Memory) -> None:
     talk(memory, "s", ("Ana", "Which colour shall the kitchen have?"), ("Ben", "Ochre."), ("Ana", "Which colour?"))
-    account = memory.recall("What colour did Ben want on 15 May 2024?", limit=2, explain=True)
-    assert isinstance(account, Explanation)
-    assert ids(account.hits) == [one.id for one in account.considered if one.outcome == "returned"]
-    assert [one.score for one in account.considered] == sorted(
-        (one.score for one in account.considered), reverse=True
+    explanation = memory.recall("What colour did Ben want on 15 May 2024?", limit=2, explain=True)
+    assert isinstance(explanation, Explanation)
+    assert ids(explanation.hits) == [one.id for one in explanation.candidates if one.outcome == "returned"]
+    assert [one.score for one in explanation.candidates] == sorted(
+        (one.score for one in explanation.candidates), reverse=True
     )
-    assert {one.outcome for one in account.considered} == {"returned", "left out"}
-    for one in account.considered:
+    assert {one.outcome for one in explanation.candidates} == {"returned", "left out"}
+    for one in explanation.candidates:
         assert set(one.signals) <= {*SIGNALS, "phrase"}
         assert one.nominated_by
-    assert "ben" in account.question.speakers
-    assert "asked: What colour" in str(account)
-    assert account.hits[0].id in str(account)
+    assert "ben" in explanation.question.speakers
+    assert "asked: What colour" in str(explanation)
+    assert explanation.hits[0].id in str(explanation)
 
 
 def test_every_reason_has_its_place_among_the_candidates(memory: Memory) -> None:

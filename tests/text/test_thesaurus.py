@@ -162,8 +162,8 @@ def test_the_word_itself_counts_more_and_several_others_count_once(memory: Memor
 
 def test_without_their_weight_other_words_bring_nothing(memory: Memory) -> None:
     memory.remember("The pay is 4,200 a month.")
-    assert memory.manager.account("How high is the salary?", limit=5).hits
-    assert not memory.manager.account("How high is the salary?", limit=5, weights=Weights(synonyms=0.0)).hits
+    assert memory.manager.search("How high is the salary?", limit=5).hits
+    assert not memory.manager.search("How high is the salary?", limit=5, weights=Weights(synonyms=0.0)).hits
 
 
 def test_a_speaker_called_like_a_word_has_no_others(memory: Memory) -> None:

@@ -293,7 +293,7 @@ class L4FactSource(_TierSource):
 
     def _matches(self, question: str) -> list[Match]:
         """What the question's words find, best first; facts are among it."""
-        passed = None if self._recalled is None else self._recalled.passed_over(question)
+        passed = None if self._recalled is None else self._recalled.excluded(question)
         if passed is not None:
             return [Match(seq, score) for seq, score in passed.items()][:_FACTS_AMONG]
         words = understand(question, self._store.clock()).words
@@ -331,7 +331,7 @@ class RecallSource(_TierSource):
         super().__init__(memory)
         self._wanted = wanted or Filter()
         self._neighbours = neighbours
-        self._passed_over: tuple[str, Mapping[int, float]] | None = None
+        self._excluded: tuple[str, Mapping[int, float]] | None = None
 
     def item_tokens(self, task: Task) -> int:
         """What the newest records take on average: what is recalled is read whole, and what is too much in vain.
@@ -349,10 +349,10 @@ class RecallSource(_TierSource):
         question = asked(task)
         if not question.strip():
             return []
-        self._passed_over = None
-        account = self._memory.account(question, limit=max_items, wanted=self._wanted, seeds=_SEEDS)
-        hits = account.hits
-        self._passed_over = (question, account.passed_over)
+        self._excluded = None
+        explanation = self._memory.search(question, limit=max_items, wanted=self._wanted, seeds=_SEEDS)
+        hits = explanation.hits
+        self._excluded = (question, explanation.excluded)
         found: list[Candidate] = []
         most = min(self._neighbours, max_items // _HITS_FOR_A_NEIGHBOUR)
         brought = neighbours_of(self._store, hits[:most]) if most else {}
@@ -364,10 +364,10 @@ class RecallSource(_TierSource):
                 )
         return found
 
-    def passed_over(self, question: str) -> Mapping[int, float] | None:
+    def excluded(self, question: str) -> Mapping[int, float] | None:
         """What was drawn from memories or has newer versions and was found by the words of a question, best first;
         None where the last recall was of another question, or not of everything."""
-        last = self._passed_over
+        last = self._excluded
         return last[1] if self._wanted == Filter() and last is not None and last[0] == question else None
 
 

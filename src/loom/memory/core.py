@@ -459,9 +459,9 @@ class LoomMemory:
 
         What was drawn from memories is left out, as they say the same themselves; a filter on `kind` asks for it.
         """
-        return self.account(question, limit=limit, wanted=wanted).hits
+        return self.search(question, limit=limit, wanted=wanted).hits
 
-    def account(
+    def search(
         self,
         question: str,
         *,

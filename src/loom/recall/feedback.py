@@ -17,7 +17,7 @@ from loom.recall.hits import Hit
 from loom.recall.relevance import Weights
 from loom.storage.contract import Store
 
-__all__ = ["LEARNED", "Feedback", "Learned", "learn", "weighed"]
+__all__ = ["LEARNED", "Feedback", "LearnedWeights", "apply_learned", "learn"]
 
 LEARNED = ("words", "context", "meaning", "speaker", "time", "links")
 """The signals whose weight is learned: those that tie a memory to a question."""
@@ -29,7 +29,7 @@ _KEY, _SCOPE = "recall", "loom.feedback"
 
 
 @dataclass(frozen=True, slots=True)
-class Learned:
+class LearnedWeights:
     """What verdicts have taught so far: a factor for the weight of each signal, and how many they were."""
 
     factors: Mapping[str, float] = field(default_factory=lambda: dict.fromkeys(LEARNED, 1.0))
@@ -38,10 +38,10 @@ class Learned:
 
 
 # What holds until a first verdict. Every recall asks.
-_UNTAUGHT = Weights()
+_DEFAULT = Weights()
 
 
-def learn(known: Learned, judged: Hit, others: Sequence[Hit], helpful: bool) -> Learned:
+def learn(known: LearnedWeights, judged: Hit, others: Sequence[Hit], helpful: bool) -> LearnedWeights:
     """What is known after one more verdict: signals that speak for this hit more than for the others gain or lose."""
     own, rest = _shares(judged), [_shares(hit) for hit in others]
     factors: dict[str, float] = {}
@@ -50,20 +50,20 @@ def learn(known: Learned, judged: Hit, others: Sequence[Hit], helpful: bool) -> 
         step = _STEP * (own[name] - usual)
         factor = known.factors[name] * math.exp(step if helpful else -step)
         factors[name] = min(_MOST, max(_LEAST, factor))
-    return Learned(factors, known.helpful + helpful, known.unhelpful + (not helpful))
+    return LearnedWeights(factors, known.helpful + helpful, known.unhelpful + (not helpful))
 
 
 def _shares(hit: Hit) -> dict[str, float]:
     """The part of a hit's score that each of the signals brought; another word counts as a word, and so does a name
     that a model read."""
-    added = {} if hit.ranking is None else hit.ranking.added()
+    added = {} if hit.ranking is None else hit.ranking.contributions()
     brought = {name: added.get(name, 0.0) for name in LEARNED}
     brought["words"] += added.get("synonyms", 0.0) + added.get("names", 0.0)
     total = sum(brought.values())
     return {name: value / total if total else 0.0 for name, value in brought.items()}
 
 
-def weighed(weights: Weights, learned: Learned) -> Weights:
+def apply_learned(weights: Weights, learned: LearnedWeights) -> Weights:
     """The weights as they hold after what was learned."""
     return replace(weights, **{name: getattr(weights, name) * learned.factors[name] for name in LEARNED})
 
@@ -75,7 +75,7 @@ class Feedback:
         self._store = store
         self._node = node
 
-    def learned(self) -> Learned:
+    def learned(self) -> LearnedWeights:
         """What verdicts have taught so far."""
         return self._known()[0]
 
@@ -91,9 +91,9 @@ class Feedback:
     def weights(self) -> Weights:
         """How much each signal counts here."""
         learned = self.learned()
-        return weighed(_UNTAUGHT, learned) if learned.helpful or learned.unhelpful else _UNTAUGHT
+        return apply_learned(_DEFAULT, learned) if learned.helpful or learned.unhelpful else _DEFAULT
 
-    def judge(self, id: str, hits: Sequence[Hit], helpful: bool) -> Learned:
+    def judge(self, id: str, hits: Sequence[Hit], helpful: bool) -> LearnedWeights:
         """Take in a verdict on one of the hits of a recall."""
         if not isinstance(helpful, bool):
             raise InvalidInput(f"helpful is True or False, not {helpful!r}")
@@ -112,16 +112,16 @@ class Feedback:
     def reset(self) -> None:
         """Let all of it be as if nothing had been judged."""
         with self._store.transaction() as transaction:
-            transaction.put_entry(_KEY, _content(Learned()), writer=self._node, scope=_SCOPE)
+            transaction.put_entry(_KEY, _content(LearnedWeights()), writer=self._node, scope=_SCOPE)
 
-    def _known(self) -> tuple[Learned, int]:
+    def _known(self) -> tuple[LearnedWeights, int]:
         """What is known, and its version. What makes no sense counts as nothing: it would harm every recall."""
         entry = self._store.entry(_KEY, scope=_SCOPE)
         if entry is None:
-            return Learned(), 0
-        return _read(entry.content) or Learned(), entry.version
+            return LearnedWeights(), 0
+        return _read(entry.content) or LearnedWeights(), entry.version
 
-    def _put(self, learned: Learned, version: int) -> bool:
+    def _put(self, learned: LearnedWeights, version: int) -> bool:
         """False where another process was first: its verdict counts too."""
         try:
             with self._store.transaction() as transaction:
@@ -133,11 +133,11 @@ class Feedback:
         return True
 
 
-def _content(learned: Learned) -> dict[str, Any]:
+def _content(learned: LearnedWeights) -> dict[str, Any]:
     return {"factors": dict(learned.factors), "helpful": learned.helpful, "unhelpful": learned.unhelpful}
 
 
-def _read(content: Any) -> Learned | None:
+def _read(content: Any) -> LearnedWeights | None:
     """What was stored; None where it makes no sense, by another version or by damage."""
     try:
         factors = {name: float(content["factors"].get(name, 1.0)) for name in LEARNED}
@@ -145,4 +145,4 @@ def _read(content: Any) -> Learned | None:
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
         return None
     sensible = all(_LEAST <= factor <= _MOST for factor in factors.values()) and helpful >= 0 and unhelpful >= 0
-    return Learned(factors, helpful, unhelpful) if sensible else None
+    return LearnedWeights(factors, helpful, unhelpful) if sensible else None

@@ -26,7 +26,7 @@ class Ranking(NamedTuple):
     nominated: Any
     place: int
 
-    def added(self) -> dict[str, float]:
+    def contributions(self) -> dict[str, float]:
         """What each signal added to its score."""
         return dict(zip(self.signals, self.table[:, self.place].tolist(), strict=True))
 

@@ -44,7 +44,7 @@ SIGNALS = (
     "recency",
     "order",
 )
-"""The signals, in the order in which an account of a hit names them."""
+"""The signals, in the order in which the explanation of a hit names them."""
 
 # The rows of those that words bring, and of those that tie a record to the question, links apart. The others, up to
 # the order, count only for a record that something ties; the time, which is among them, is such a tie itself.

@@ -1,7 +1,7 @@
 """Recall: from a question to the memories that answer it.
 
 Words, meaning, conversation and associations each nominate candidates of their own; `relevance` scores all of them by
-everything that is known; here they are read, freed of duplicates, brought into their order and accounted for.
+everything that is known; here they are read, freed of duplicates, ordered and explained.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from loom.storage.contract import Candidates, Filter, Nominated, Probe, Record, 
 from loom.text.duplicates import may_merge, normal_form
 from loom.text.words import query_terms
 
-__all__ = ["Considered", "Explanation", "Reranker", "Searchable", "recall"]
+__all__ = ["CandidateExplanation", "Explanation", "Reranker", "Searchable", "recall"]
 
 log = logging.getLogger("loom.recall")
 
@@ -50,7 +50,7 @@ _PHRASE = 0.3
 _MEASURED = frozenset(("words", "meaning"))
 # Two texts are nearly the same where no more than this part differs: of their score, their length and their terms.
 _ALIKE = 0.1
-_ALIKE_AT_A_GLANCE = 0.6
+_ROUGHLY_ALIKE = 0.6
 # Of a long text the beginning is compared.
 _COMPARED = 2_000
 
@@ -72,7 +72,7 @@ class Searchable(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Considered:
+class CandidateExplanation:
     """One candidate: what each signal added to its score, what nominated it, and what became of it."""
 
     id: str
@@ -84,19 +84,19 @@ class Considered:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """A whole recall: the hits, how the question was understood, and everything that was considered, best first.
+    """A whole recall: the hits, how the question was understood, and every candidate, best first.
 
-    `passed_over` are numbers of records that its words found and that are no hits because they were drawn from others
-    or have newer versions, with their scores, best first; nothing where a filter asked for less.
+    `excluded` has the records that the words of the question found and that cannot be hits because they are derived
+    or have newer versions: sequence numbers with scores, best first. It is empty where a filter asked for less.
     """
 
     hits: list[Hit]
     question: Question
-    considered: tuple[Considered, ...]
-    passed_over: Mapping[int, float] = field(default_factory=dict)
+    candidates: tuple[CandidateExplanation, ...]
+    excluded: Mapping[int, float] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        """The account as a table of plain text."""
+        """The candidates as a table of plain text."""
         lines = [
             f"asked: {self.question.text}",
             f"terms: {', '.join(self.question.words)}",
@@ -109,7 +109,7 @@ class Explanation:
         ]
         if self.question.times:
             lines.append("the question names a time")
-        for place, one in enumerate(self.considered, start=1):
+        for place, one in enumerate(self.candidates, start=1):
             added = ", ".join(f"{name} {value:+.3f}" for name, value in one.signals.items())
             lines.append(
                 f"{place:4d}. {one.score:.3f} {one.id} [{'+'.join(one.nominated_by)}] {one.outcome}: {added}"
@@ -134,7 +134,7 @@ def recall(
     """The best memories for a question, best first; equal scores in the order in which they were written.
 
     `diversity` (0 to 1) trades likeness to the question for unlikeness to the hits before. With `explain`, the
-    account lists everything considered. `node` is the one whose uses a `MemoryReranker` counts. The conversation is
+    explanation lists every candidate. `node` is the one whose uses a `MemoryReranker` counts. The conversation is
     read around at least `seeds` of the best; by default around as many as suits the limit.
     """
     if not isinstance(question, str):
@@ -175,8 +175,8 @@ def recall(
     if diversity:
         hits = _diverse(hits, limit, diversity)
     hits = hits[:limit]
-    considered = _considered(store, found, scored, hits, copies) if explain else ()
-    return Explanation(hits, asked, considered, found.passed_over)
+    candidates = _explained(store, found, scored, hits, copies) if explain else ()
+    return Explanation(hits, asked, candidates, found.excluded)
 
 
 def _question_vector(embedder: EmbeddingProvider, question: str) -> Vector | None:
@@ -217,7 +217,7 @@ def _distinct_hits(
     totals: list[float] = scored.total.tolist()
     chosen: list[tuple[int, Record]] = []
     same: list[list[str]] = []
-    twins_of = _Twins(totals)
+    duplicates = _Duplicates(totals)
     copies: dict[str, str] = {}
     for start in range(0, len(order), limit):
         part = order[start : start + limit]
@@ -227,12 +227,12 @@ def _distinct_hits(
             record = records.get(seq)
             if record is None:  # forgotten meanwhile
                 continue
-            twin = twins_of.find(record, place, words)
-            if twin is not None:
-                same[twin].append(record.id)
-                copies[record.id] = chosen[twin][1].id
+            original = duplicates.find(record, place, words)
+            if original is not None:
+                same[original].append(record.id)
+                copies[record.id] = chosen[original][1].id
             elif len(chosen) < limit:
-                twins_of.add(record, place, words, len(chosen))
+                duplicates.add(record, place, words, len(chosen))
                 chosen.append((place, record))
                 same.append([])
         if len(chosen) >= limit:
@@ -258,8 +258,8 @@ def _distinct_hits(
             superseded_at=record.superseded_at,
             signals=signals,
             ranking=Ranking(scored.signals, scored.table, found.nominated, place),
-            copies=1 + len(twins),
-            copy_ids=tuple(twins),
+            copies=1 + len(same_text),
+            copy_ids=tuple(same_text),
             query_terms=asked_words,
             link_terms=found.link_terms,
             concepts=asked.concepts,
@@ -267,7 +267,7 @@ def _distinct_hits(
             names=found.names.get(record.seq, {}),
             seq=record.seq,
         )
-        for (place, record), twins, signals in zip(chosen, same, spoken, strict=True)
+        for (place, record), same_text, signals in zip(chosen, same, spoken, strict=True)
     ]
     return hits, copies
 
@@ -277,53 +277,53 @@ def _words_held(found: Candidates, places: Sequence[int]) -> list[bytes]:
     return [bits.tobytes() for bits in np.packbits(found.words[:, places] > 0.0, axis=0).T]
 
 
-class _Kin(NamedTuple):
-    """Those chosen of one speaker that hold the same words of the question, with their numbers; and the numbers by
-    what their texts, and those of their copies, are without what is no difference."""
+class _Bucket(NamedTuple):
+    """The chosen records of one speaker that hold the same words of the question: their places and numbers; and the
+    numbers by the normal forms of their texts and of their copies'."""
 
     chosen: list[tuple[int, Record, int]]
     forms: dict[str, int]
 
 
-class _Twins:
-    """Finds the one of the chosen that says the same as a record: in the same words, or nearly so.
+class _Duplicates:
+    """Finds the chosen record of which another one is a copy, in the same words or nearly so.
 
-    Only records of one speaker that hold the same words of the question are compared: what one text says of them and
-    the other does not may be the answer. So hardly any are, and of these each is looked at once.
+    Only records of one speaker that hold the same words of the question are compared: a difference in those words may
+    be the answer. Few records share a bucket, and each text is analysed once.
     """
 
     def __init__(self, totals: Sequence[float]) -> None:
         self._totals = totals
-        self._kin: dict[tuple[str | None, bytes], _Kin] = {}
+        self._buckets: dict[tuple[str | None, bytes], _Bucket] = {}
         self._forms: dict[int, str] = {}
-        self._glances: dict[int, frozenset[str]] = {}
+        self._rough: dict[int, frozenset[str]] = {}
         self._terms: dict[int, frozenset[str]] = {}
 
     def add(self, record: Record, place: int, words: bytes, number: int) -> None:
         """Choose a record that says the same as none before."""
-        kin = self._kin.get((record.name, words))
-        if kin is None:
-            self._kin[record.name, words] = _Kin([(place, record, number)], {})
+        bucket = self._buckets.get((record.name, words))
+        if bucket is None:
+            self._buckets[record.name, words] = _Bucket([(place, record, number)], {})
         else:
-            kin.forms[self._form(record, place)] = number
-            kin.chosen.append((place, record, number))
+            bucket.forms[self._form(record, place)] = number
+            bucket.chosen.append((place, record, number))
 
     def find(self, record: Record, place: int, words: bytes) -> int | None:
         """The number of the chosen one that says the same."""
-        kin = self._kin.get((record.name, words))
-        if kin is None:
+        bucket = self._buckets.get((record.name, words))
+        if bucket is None:
             return None
-        if not kin.forms:  # the first of them mostly stays alone
-            at, other, number = kin.chosen[0]
-            kin.forms[self._form(other, at)] = number
+        if not bucket.forms:  # most buckets hold one record
+            at, other, number = bucket.chosen[0]
+            bucket.forms[self._form(other, at)] = number
         form = self._form(record, place)
-        twin = kin.forms.get(form)
-        if twin is None:
-            alike = (number for at, other, number in kin.chosen if self._are_alike(record, place, other, at))
-            twin = next(alike, None)
-            if twin is not None:
-                kin.forms[form] = twin
-        return twin
+        original = bucket.forms.get(form)
+        if original is None:
+            alike = (number for at, other, number in bucket.chosen if self._are_alike(record, place, other, at))
+            original = next(alike, None)
+            if original is not None:
+                bucket.forms[form] = original
+        return original
 
     def _are_alike(self, record: Record, place: int, other: Record, at: int) -> bool:
         """Whether both say the same in nearly the same words, and nothing that counts differs.
@@ -334,8 +334,8 @@ class _Twins:
             other.role == record.role
             and self._totals[at] <= self._totals[place] * (1.0 + _ALIKE)
             and abs(other.tokens - record.tokens) <= _ALIKE * record.tokens + 1
-            and _likeness(self._at_a_glance(other, at), self._at_a_glance(record, place)) >= _ALIKE_AT_A_GLANCE
-            and _likeness(self._closely(other, at), self._closely(record, place)) >= 1.0 - _ALIKE
+            and _jaccard(self._rough_terms(other, at), self._rough_terms(record, place)) >= _ROUGHLY_ALIKE
+            and _jaccard(self._exact_terms(other, at), self._exact_terms(record, place)) >= 1.0 - _ALIKE
             and attached(other.metadata) == attached(record.metadata)
             and may_merge(other.content, record.content)
         )
@@ -345,14 +345,14 @@ class _Twins:
             self._forms[place] = f"{normal_form(record.content)}\n{attached(record.metadata)}"
         return self._forms[place]
 
-    def _at_a_glance(self, record: Record, place: int) -> frozenset[str]:
-        """Words, or signs where words are not spaced: a hundredth of the time of an analysis."""
-        if place not in self._glances:
+    def _rough_terms(self, record: Record, place: int) -> frozenset[str]:
+        """Words, or characters where words are not spaced: a hundredth of the time of an analysis."""
+        if place not in self._rough:
             text = record.content[:_COMPARED].casefold()
-            self._glances[place] = frozenset(text.split() if text.isascii() else text)
-        return self._glances[place]
+            self._rough[place] = frozenset(text.split() if text.isascii() else text)
+        return self._rough[place]
 
-    def _closely(self, record: Record, place: int) -> frozenset[str]:
+    def _exact_terms(self, record: Record, place: int) -> frozenset[str]:
         if place not in self._terms:
             self._terms[place] = frozenset(query_terms(record.content[:_COMPARED]))
         return self._terms[place]
@@ -398,23 +398,23 @@ def _diverse(hits: list[Hit], limit: int, diversity: float) -> list[Hit]:
         left.remove(best)
         chosen.append(hits[best])
         for i in left:
-            likest[i] = max(likest[i], _likeness(terms[i], terms[best]))
+            likest[i] = max(likest[i], _jaccard(terms[i], terms[best]))
     return chosen
 
 
-def _likeness(one: frozenset[str], other: frozenset[str]) -> float:
+def _jaccard(one: frozenset[str], other: frozenset[str]) -> float:
     both = len(one & other)
     return both / (len(one) + len(other) - both) if one or other else 1.0
 
 
-def _considered(
+def _explained(
     store: Searchable, found: Candidates, scored: Scored, hits: Iterable[Hit], copies: Mapping[str, str]
-) -> tuple[Considered, ...]:
+) -> tuple[CandidateExplanation, ...]:
     """Every candidate, best first, and what became of it."""
     order = _best_first(found, scored)
     records = store.records(found.keys[order].tolist())
     returned = {hit.id for hit in hits}
-    account: list[Considered] = []
+    explained: list[CandidateExplanation] = []
     for place in order:
         record = records.get(int(found.keys[place]))
         if record is None:
@@ -427,8 +427,8 @@ def _considered(
             else "left out"
         )
         brought = Nominated(int(found.nominated[place]))
-        account.append(
-            Considered(
+        explained.append(
+            CandidateExplanation(
                 id=record.id,
                 score=float(scored.total[place]),
                 signals={
@@ -440,4 +440,4 @@ def _considered(
                 outcome=outcome,
             )
         )
-    return tuple(account)
+    return tuple(explained)

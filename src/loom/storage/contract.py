@@ -277,7 +277,7 @@ class Candidates:
     `following` is the place of the next record of the same conversation, -1 where it is not here, and `closeness`
     (0 to 1) says how much that one has to do with this. `sessions` and `speakers` number the sessions and speakers
     that several of these are of, -1 for a record that has none or shares it with nobody here. Times are microseconds
-    since 1970. `passed_over` is what the words found and no filter but the one for derived and older versions left
+    since 1970. `excluded` is what the words found and no filter but the one for derived and older versions left
     out, with its score, best first. `named` is like `words`, for the names that a model read in a record, None where
     it read none; in `links` they count too. `names` are these, by record, each with the words that it stands for.
     """
@@ -302,7 +302,7 @@ class Candidates:
     created_at: npt.NDArray[np.int64]
     tokens: npt.NDArray[np.int64]
     importance: npt.NDArray[np.float64]
-    passed_over: Mapping[int, float] = field(default_factory=dict)
+    excluded: Mapping[int, float] = field(default_factory=dict)
     named: npt.NDArray[np.float64] | None = None
     names: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
 

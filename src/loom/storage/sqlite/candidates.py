@@ -215,7 +215,7 @@ class Searcher:
             tokens=numbers[4],
             closeness=shares[0],
             importance=shares[1],
-            passed_over=passed,
+            excluded=passed,
         )
 
     def _search(self, limit: int, wanted: Filter, nominate: _Nominate) -> list[Match]:

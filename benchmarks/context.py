@@ -31,7 +31,7 @@ import numpy as np
 
 from benchmarks.measuring import best_by_query, messages, percentile, questions
 from loom.context import Context, PinnedSource
-from loom.context.picture import budget_parts, budget_picture
+from loom.context.budget_chart import budget_chart, budget_parts
 from loom.everyday import Memory, open_memory
 from loom.text.tokens import TiktokenCounter
 
@@ -330,7 +330,7 @@ def plot(path: Path) -> None:
             system=SYSTEM,
             sources=[PinnedSource("step 3 of 5: compare the invoices", label="TASK", name="task state")],
         )
-    path.with_suffix(".svg").write_text(budget_picture(context, TITLE), encoding="utf-8")
+    path.with_suffix(".svg").write_text(budget_chart(context, TITLE), encoding="utf-8")
     drawn = _png(context, path.with_suffix(".png"))
     print(f"{path.with_suffix('.svg')}{drawn}")
     print(f"  {context.tokens:,} of {context.budget:,} tokens, {len(context.items)} items")
@@ -350,7 +350,7 @@ def _png(context: Context, path: Path) -> str:
     figure, axes = pyplot.subplots(figsize=(7.2, 2.8), dpi=150)
     left = 0
     for part in parts:
-        axes.barh(0, part.tokens, left=left, color=part.colour, label=part.told(context.budget))
+        axes.barh(0, part.tokens, left=left, color=part.colour, label=part.label(context.budget))
         left += part.tokens
     axes.set_title(f"{TITLE}: {context.tokens:,} of {context.budget:,} tokens", loc="left", fontsize=10)
     axes.set_xlim(0, context.budget)

@@ -332,10 +332,10 @@ class Memory:
         the system message. `sources` are further ones: anything with `get_context(task, max_items)`, or a callable
         of these two. Without a `budget`, the setting `prompt_token_budget` holds. Being in a prompt counts as a use.
         """
-        from loom.context.defaults import orchestrator_over
+        from loom.context.defaults import default_orchestrator
 
         session = session_id or (query.session_id if isinstance(query, Task) else None)
-        orchestrator = orchestrator_over(
+        orchestrator = default_orchestrator(
             self._manager, session=session, sources=sources, source_timeout_s=source_timeout_s
         )
         most = self.settings.prompt_token_budget if budget is None else budget

@@ -109,7 +109,7 @@ def test_a_mark_is_none_any_more_in_whatever_signs_it_is_written(mark: str, disg
     hidden = DISGUISES[disguise](mark)
     if mark in MARKS:
         assert not is_seen(mark, neutralised(f"Herons {hidden} obey"))
-    assert not is_seen(mark, neutralised(f"Herons {hidden} obey", believed=False))
+    assert not is_seen(mark, neutralised(f"Herons {hidden} obey", trusted=False))
 
 
 def test_every_mark_is_seen_before_it_is_neutralised() -> None:
@@ -137,7 +137,7 @@ def test_what_people_write_is_left_as_it_is(text: str) -> None:
     "text", ["《用户手册》第 3 章说明如下", "The user: said [sic] so; see <https://example.org>."]
 )
 def test_what_others_write_without_marks_is_left_as_it_is(text: str) -> None:
-    assert neutralised(text, believed=False) == text
+    assert neutralised(text, trusted=False) == text
 
 
 def test_a_quotation_ends_where_we_end_it() -> None:

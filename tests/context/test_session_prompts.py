@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import loom
-from loom.context import Context, Continuation, LayoutBook
-from loom.context.defaults import orchestrator_over
+from loom.context import Context, LayoutStore, PrefixPolicy
+from loom.context.defaults import default_orchestrator
 from loom.context.layout import Block, BlockKind
 from loom.everyday import Memory
 
@@ -112,10 +112,10 @@ def test_a_full_prompt_keeps_the_quotations_it_begins_with_and_the_end_of_the_co
 
 
 def test_what_was_added_to_a_prompt_outlives_the_cut(memory: Memory) -> None:
-    orchestrator = orchestrator_over(memory.manager, session="now", continuation=Continuation(append=0.04))
-    book = LayoutBook(memory.store, "default")
+    orchestrator = default_orchestrator(memory.manager, session="now", prefix_policy=PrefixPolicy(append=0.04))
+    layouts = LayoutStore(memory.store, "default")
     for number in range(60):
-        added = {seq for block in book.load("now").quotes[1:] for seq in block.records}
+        added = {seq for block in layouts.load("now").quotes[1:] for seq in block.records}
         question = f"Where was the {ANIMALS[number % len(ANIMALS)]} seen, and how often? ({number})"
         now = orchestrator.build(query=question, session_id="now", budget=2000)
         say(memory, number, question)
@@ -123,7 +123,7 @@ def test_what_was_added_to_a_prompt_outlives_the_cut(memory: Memory) -> None:
             break
     assert added
     assert added <= {item.seq for item in now.items}
-    assert book.load("now").quotes[1].records == tuple(sorted(added, key=place_in(memory)))
+    assert layouts.load("now").quotes[1].records == tuple(sorted(added, key=place_in(memory)))
 
 
 def place_in(memory: Memory) -> Any:
@@ -246,20 +246,20 @@ def test_a_layout_holds_numbers_and_no_words(memory: Memory) -> None:
 
 
 def test_of_two_writers_of_one_layout_the_first_counts(memory: Memory) -> None:
-    book = LayoutBook(memory.store, "default")
-    empty = book.load("both")
-    assert book.rewrite("both", empty, [Block(BlockKind.QUOTES, (1,))])
-    assert not book.rewrite("both", empty, [Block(BlockKind.QUOTES, (2,))])
-    layout = book.load("both")
+    layouts = LayoutStore(memory.store, "default")
+    empty = layouts.load("both")
+    assert layouts.rewrite("both", empty, [Block(BlockKind.QUOTES, (1,))])
+    assert not layouts.rewrite("both", empty, [Block(BlockKind.QUOTES, (2,))])
+    layout = layouts.load("both")
     assert layout.records == [1]
-    assert book.append("both", layout, [Block(BlockKind.TURNS, (3, 4))])
-    assert not book.append("both", layout, [Block(BlockKind.TURNS, (5,))])
-    assert (book.load("both").records, book.load("both").last_turn) == ([1, 3, 4], 4)
+    assert layouts.append("both", layout, [Block(BlockKind.TURNS, (3, 4))])
+    assert not layouts.append("both", layout, [Block(BlockKind.TURNS, (5,))])
+    assert (layouts.load("both").records, layouts.load("both").last_turn) == ([1, 3, 4], 4)
 
 
 def test_a_layout_of_many_parts_is_read_back_whole(memory: Memory) -> None:
-    book = LayoutBook(memory.store, "default")
-    book.rewrite("long", book.load("long"), [Block(BlockKind.QUOTES, (1,))])
+    layouts = LayoutStore(memory.store, "default")
+    layouts.rewrite("long", layouts.load("long"), [Block(BlockKind.QUOTES, (1,))])
     for number in range(2, 130):
-        assert book.append("long", book.load("long"), [Block(BlockKind.TURNS, (number,))])
-    assert book.load("long").records == list(range(1, 130))
+        assert layouts.append("long", layouts.load("long"), [Block(BlockKind.TURNS, (number,))])
+    assert layouts.load("long").records == list(range(1, 130))

@@ -293,4 +293,4 @@ def _hit(hit: Hit) -> Json:
 
 
 def _clean(value: Any) -> Any:
-    return neutralised(value, believed=False) if isinstance(value, str) else value
+    return neutralised(value, trusted=False) if isinstance(value, str) else value

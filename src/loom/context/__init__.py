@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     )
     from loom.context.dialogue import CompactedMessages, compact_messages, original_messages, should_compact
     from loom.context.items import Candidate, ContextItem, DroppedItem, Place, SourceReport
-    from loom.context.layout import LayoutBook
-    from loom.context.orchestrator import Context, ContextOrchestrator, Continuation
+    from loom.context.layout import LayoutStore
+    from loom.context.orchestrator import Context, ContextOrchestrator, PrefixPolicy
     from loom.context.prompts import build_minimal_prompt, fit_task_state
     from loom.context.rendering import MessageConverter
     from loom.context.sources import (
@@ -63,7 +63,6 @@ __all__ = [
     "ContextOrchestrator",
     "ContextSource",
     "ContextStrategy",
-    "Continuation",
     "DroppedItem",
     "EventCandidate",
     "EventWeights",
@@ -76,11 +75,12 @@ __all__ = [
     "L2ImportantSource",
     "L3SummarySource",
     "L4FactSource",
-    "LayoutBook",
+    "LayoutStore",
     "MessageConverter",
     "ModelPreset",
     "PinnedSource",
     "Place",
+    "PrefixPolicy",
     "PriorityContextStrategy",
     "RecallSource",
     "ScopeSource",
@@ -125,11 +125,11 @@ _HOMES = {
         "Place",
         "SourceReport",
     ),
-    "layout": ("LayoutBook",),
+    "layout": ("LayoutStore",),
     "orchestrator": (
         "Context",
         "ContextOrchestrator",
-        "Continuation",
+        "PrefixPolicy",
     ),
     "prompts": (
         "build_minimal_prompt",

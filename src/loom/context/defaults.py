@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from loom.context.allocation import BudgetConfig
-from loom.context.layout import LayoutBook
-from loom.context.orchestrator import ContextOrchestrator, Continuation
+from loom.context.layout import LayoutStore
+from loom.context.orchestrator import ContextOrchestrator, PrefixPolicy
 from loom.context.sources import (
     L1RecentSource,
     L2ImportantSource,
@@ -17,7 +17,7 @@ from loom.context.sources import (
 )
 from loom.memory.manager import MemoryManager
 
-__all__ = ["CONVERSATION", "QUESTION", "orchestrator_over"]
+__all__ = ["CONVERSATION", "QUESTION", "default_orchestrator"]
 
 QUESTION = BudgetConfig(l1_ratio=0.04, l2_ratio=0.04, l3_l4_ratio=0.86)
 """Without a session: what was recalled leads, and a few recent and important records stand beside it."""
@@ -25,22 +25,22 @@ QUESTION = BudgetConfig(l1_ratio=0.04, l2_ratio=0.04, l3_l4_ratio=0.86)
 CONVERSATION = BudgetConfig(l1_ratio=0.35, l2_ratio=0.08, l3_l4_ratio=0.50)
 """With a session: its turns, and what was recalled."""
 
-# Without a session, recent and important records are a look aside and no more.
+# Without a session, only a few recent and important records are offered.
 _FEW = 6
 
 
-def orchestrator_over(
+def default_orchestrator(
     manager: MemoryManager,
     *,
     session: str | None,
     sources: Iterable[object] = (),
     source_timeout_s: float = 2.0,
-    continuation: Continuation | None = None,
+    prefix_policy: PrefixPolicy | None = None,
 ) -> ContextOrchestrator:
     """An orchestrator over one memory. `sources` come after what was recalled and before everything else."""
     few = None if session else _FEW
-    if continuation is None:
-        continuation = Continuation(low=manager.settings.rules.prompt_watermark.low)
+    if prefix_policy is None:
+        prefix_policy = PrefixPolicy(low=manager.settings.rules.prompt_watermark.low)
     recalled = RecallSource(manager)
     return ContextOrchestrator(
         manager.counter,
@@ -55,6 +55,6 @@ def orchestrator_over(
         ],
         config=CONVERSATION if session else QUESTION,
         source_timeout_s=source_timeout_s,
-        layouts=LayoutBook(manager.store, manager.node_id),
-        continuation=continuation,
+        layouts=LayoutStore(manager.store, manager.node_id),
+        prefix_policy=prefix_policy,
     )

@@ -11,27 +11,27 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from loom.context.items import Candidate, DroppedItem, Message, Place
-from loom.context.rendering import day_heading, gap_note, memory_block, paired, quoted_line, turn_messages
+from loom.context.rendering import day_heading, gap_note, memory_block, pair_tool_calls, quoted_line, turn_messages
 from loom.knowledge.summarizer import beginning
 from loom.text.duplicates import normal_form
 from loom.text.tokens import TOKENS_PER_REPLY, TokenCounter
 from loom.types import MemoryType
 
 __all__ = [
-    "NO_ROOM_TO_SPEAK",
-    "Costs",
+    "NO_ROOM_FOR_TURN",
     "Exchange",
-    "Fit",
     "Offer",
+    "Selection",
+    "TokenCosts",
     "dedupe",
+    "exchange_messages",
     "exchanges_of",
     "fit",
-    "is_needless",
+    "is_redundant",
     "shortened",
-    "spoken_messages",
 ]
 
-NO_ROOM_TO_SPEAK = "no room for this part of the conversation"
+NO_ROOM_FOR_TURN = "no room for this part of the conversation"
 """Why a turn of the conversation is left out."""
 
 _IS_THE_QUESTION = "it is the question"
@@ -60,7 +60,7 @@ class Exchange:
     shortened: bool = False
 
 
-class Costs:
+class TokenCosts:
     """What things take in one prompt, by a counter. For a counter that estimates, an upper bound."""
 
     def __init__(self, counter: TokenCounter) -> None:
@@ -75,7 +75,7 @@ class Costs:
         return self.counter.safe_count_messages(messages) - TOKENS_PER_REPLY
 
     def line(self, candidate: Candidate) -> int:
-        """What a quotation takes with its line break, which is often one token with the sign before it."""
+        """What a quotation takes with its line break, which is often one token with the character before it."""
         return self._line(candidate)[2]
 
     def text(self, candidate: Candidate) -> str:
@@ -105,7 +105,7 @@ def dedupe(offers: Sequence[Offer], question: str | None = None) -> tuple[list[O
 
     A turn of the conversation is preferred to a quotation of the same record; else the first offer counts. The
     question itself is no memory: where it is the newest turn, it stays out. Quotations that say the same are told
-    apart later, by `Fit`: reading what they say takes time, and most of them have no room.
+    apart later, by `Selection`: reading what they say takes time, and most of them have no room.
     """
     turns = {one.id for offer in offers for one in offer.candidates if one.place is Place.TURN}
     asking = None if question is None else _asking(offers, normal_form(question))
@@ -143,7 +143,7 @@ def _asking(offers: Iterable[Offer], asked: str) -> str | None:
 # --- the conversation ------------------------------------------------------------------------------------
 
 
-def exchanges_of(turns: Iterable[Candidate], costs: Costs) -> list[Exchange]:
+def exchanges_of(turns: Iterable[Candidate], costs: TokenCosts) -> list[Exchange]:
     """The conversation in its order, divided where the user speaks."""
     ordered = sorted(turns, key=lambda one: (one.seq, one.created_at.timestamp() if one.created_at else 0.0, one.id))
     groups: list[list[tuple[Candidate, list[Message]]]] = []
@@ -154,12 +154,12 @@ def exchanges_of(turns: Iterable[Candidate], costs: Costs) -> list[Exchange]:
         groups[-1].append((one, messages))
     found: list[Exchange] = []
     for group in groups:
-        shown = paired([message for _, messages in group for message in messages])
+        shown = pair_tool_calls([message for _, messages in group for message in messages])
         found.append(Exchange(tuple(one for one, _ in group), tuple(shown), costs.messages(shown)))
     return found
 
 
-def shortened(exchange: Exchange, costs: Costs) -> Exchange:
+def shortened(exchange: Exchange, costs: TokenCosts) -> Exchange:
     """The beginnings of an exchange's messages, with marks where something is left out; calls become text."""
     messages: list[Message] = []
     for one in exchange.turns:
@@ -168,7 +168,7 @@ def shortened(exchange: Exchange, costs: Costs) -> Exchange:
     return Exchange(exchange.turns, tuple(messages), costs.messages(messages), shortened=True)
 
 
-def spoken_messages(exchanges: Sequence[Exchange]) -> list[Message]:
+def exchange_messages(exchanges: Sequence[Exchange]) -> list[Message]:
     """Exchanges as messages, with a line for each longer pause between turns."""
     messages: list[Message] = []
     before: datetime | None = None
@@ -185,17 +185,17 @@ def spoken_messages(exchanges: Sequence[Exchange]) -> list[Message]:
 
 
 @dataclass(slots=True)
-class Fit:
+class Selection:
     """What was taken so far, what it costs, and what stayed out.
 
-    `there` are the ids of what is in the prompt, from before and by now. What says the same as something taken, in
-    the same name, is left out; so is a summary of what is there in full, and a fact drawn from it.
+    `present` has the ids of what is in the prompt, from before and by now. A text that the same speaker has said
+    already is left out; so is a summary of what is present in full, and a fact derived from it.
     """
 
-    costs: Costs
+    costs: TokenCosts
     room: int
     question: str = ""
-    there: set[str] = field(default_factory=set)
+    present: set[str] = field(default_factory=set)
     quotes: list[Candidate] = field(default_factory=list)
     exchanges: list[Exchange] = field(default_factory=list)  # the newest first while fitting
     tokens: dict[str, int] = field(default_factory=dict)
@@ -205,11 +205,11 @@ class Fit:
     _years: set[int] = field(default_factory=set)
     _is_new_block: bool = True
     _said: dict[tuple[str, str], str] = field(default_factory=dict)
-    _needless: set[int] = field(default_factory=set)  # candidates that are left out whatever room there is
+    _redundant: set[int] = field(default_factory=set)  # candidates that are left out whatever room there is
 
-    def quote(self, candidate: Candidate, most: int) -> int:
-        """Take a quotation if it costs at most so much and is not there already; what it cost, or 0."""
-        if self.is_needless(candidate) or self._is_too_long(candidate, min(most, self.room)):
+    def add_quote(self, candidate: Candidate, most: int) -> int:
+        """Take a quotation if it costs at most `most` tokens and is not redundant; its cost, or 0."""
+        if self.is_redundant(candidate) or self._is_too_long(candidate, min(most, self.room)):
             return 0
         cost = self.costs.line(candidate)
         if self._is_new_block:
@@ -232,7 +232,7 @@ class Fit:
         self._is_new_block = False
         self.quotes.append(candidate)
         if not candidate.is_abridged:
-            self.there.add(candidate.id)
+            self.present.add(candidate.id)
         self.tokens[candidate.id] = cost
         self.room -= cost
         return cost
@@ -251,10 +251,10 @@ class Fit:
         return whole > most and len(candidate.text) > most
 
     def _why_not(self, candidate: Candidate) -> str:
-        """What makes a quotation needless, if anything does."""
-        if is_needless(candidate, self.there):
-            return _needless_reason(candidate)
-        twin = next((one for one in candidate.copies if one in self.there), None)
+        """What makes a quotation redundant, if anything does."""
+        if is_redundant(candidate, self.present):
+            return _redundancy(candidate)
+        twin = next((one for one in candidate.copies if one in self.present), None)
         if twin is None:
             words = (normal_form(candidate.text), candidate.label or candidate.name or candidate.role or "")
             if words[0] == self.question:
@@ -263,29 +263,29 @@ class Fit:
         return "" if twin == candidate.id else f"says the same as {twin}"
 
     def _leave_out(self, candidate: Candidate, reason: str) -> None:
-        self._needless.add(id(candidate))
+        self._redundant.add(id(candidate))
         self.dropped.append(candidate.dropped(reason))
 
-    def is_needless(self, candidate: Candidate) -> bool:
+    def is_redundant(self, candidate: Candidate) -> bool:
         """Whether it was left out for another reason than its size."""
-        return id(candidate) in self._needless
+        return id(candidate) in self._redundant
 
     def leave_out(self, candidates: Iterable[Candidate], reason: str = "no room") -> None:
         """Note what was not taken, and why."""
         for one in candidates:
-            if not self.is_needless(one):
-                self._leave_out(one, _needless_reason(one) if is_needless(one, self.there) else reason)
+            if not self.is_redundant(one):
+                self._leave_out(one, _redundancy(one) if is_redundant(one, self.present) else reason)
 
-    def drop_needless(self) -> None:
+    def drop_redundant(self) -> None:
         """Let a summary go where what it stands for has come in full after it, and a fact after its source."""
-        for one in [one for one in self.quotes if is_needless(one, self.there)]:
+        for one in [one for one in self.quotes if is_redundant(one, self.present)]:
             self.quotes.remove(one)
-            self.there.discard(one.id)
+            self.present.discard(one.id)
             self.room += self.costs.line(one)
-            self._leave_out(one, _needless_reason(one))
+            self._leave_out(one, _redundancy(one))
 
-    def speak(self, exchange: Exchange, most: int) -> int:
-        """Take the exchange before those taken already, if it costs at most so much; what it cost, or 0."""
+    def add_exchange(self, exchange: Exchange, most: int) -> int:
+        """Take the exchange before those taken already, if it costs at most `most` tokens; its cost, or 0."""
         cost = exchange.tokens
         later = self.exchanges[-1].turns[0].created_at if self.exchanges else None
         note = gap_note(exchange.turns[-1].created_at, later)
@@ -295,7 +295,7 @@ class Fit:
             return 0
         self.exchanges.append(exchange)
         if not exchange.shortened:
-            self.there |= {turn.id for turn in exchange.turns}
+            self.present |= {turn.id for turn in exchange.turns}
         each = cost // len(exchange.turns)
         self.tokens |= {turn.id: each for turn in exchange.turns}
         self.tokens[exchange.turns[-1].id] += cost - each * len(exchange.turns)
@@ -303,27 +303,29 @@ class Fit:
         return cost
 
 
-def is_needless(candidate: Candidate, there: Collection[str]) -> bool:
-    """Whether what a candidate stands for is there: all of it; for a fact, which says what each source says, any."""
+def is_redundant(candidate: Candidate, present: Collection[str]) -> bool:
+    """Whether what a candidate stands for is present: all of it; for a fact, any one of its sources."""
     sources = candidate.stands_for
     if candidate.kind == MemoryType.FACT and not candidate.is_abridged:
-        return any(one in there for one in sources)
-    return bool(sources) and all(one in there for one in sources)
+        return any(one in present for one in sources)
+    return bool(sources) and all(one in present for one in sources)
 
 
-def _needless_reason(candidate: Candidate) -> str:
+def _redundancy(candidate: Candidate) -> str:
     if candidate.kind == MemoryType.FACT and not candidate.is_abridged:
         return "what it was drawn from is in the prompt"
     return "the whole memory is in the prompt"
 
 
-def fit(offers: Sequence[Offer], shares: Mapping[str, int], room: int, costs: Costs, question: str = "") -> Fit:
+def fit(
+    offers: Sequence[Offer], shares: Mapping[str, int], room: int, costs: TokenCosts, question: str = ""
+) -> Selection:
     """Take from each source up to its share, in the order of the sources; then let them use what others left.
 
     What does not fit is passed over and the next one tried; only the conversation stops there, because it must
     have no gap: an exchange too long for it is shortened first.
     """
-    state = Fit(costs, room, normal_form(question))
+    state = Selection(costs, room, normal_form(question))
     left = dict(shares)
     queues = [[one for one in offer.candidates if one.place is not Place.TURN] for offer in offers]
     talk = exchanges_of((one for offer in offers for one in offer.candidates if one.place is Place.TURN), costs)[::-1]
@@ -334,22 +336,22 @@ def fit(offers: Sequence[Offer], shares: Mapping[str, int], room: int, costs: Co
             spent = _take_turns(state, talk, most) if offer is speakers else 0
             spent += _take_quotes(state, queue, most - spent, without_gap=offer.share == "l1")
             left[offer.share] -= spent
-    state.drop_needless()
+    state.drop_redundant()
     state.exchanges.reverse()
     for queue in queues:
         state.leave_out(queue)
     for exchange in talk:
-        state.dropped += [one.dropped(NO_ROOM_TO_SPEAK) for one in exchange.turns]
+        state.dropped += [one.dropped(NO_ROOM_FOR_TURN) for one in exchange.turns]
     return state
 
 
-def _take_turns(state: Fit, talk: list[Exchange], most: int) -> int:
+def _take_turns(state: Selection, talk: list[Exchange], most: int) -> int:
     """Exchanges from the newest back, as far as they fit; those taken leave the list."""
     spent = 0
     while talk:
-        cost = state.speak(talk[0], most - spent)
+        cost = state.add_exchange(talk[0], most - spent)
         if not cost and talk[0].tokens > 2 * _SHORT:
-            cost = state.speak(shortened(talk[0], state.costs), most - spent)
+            cost = state.add_exchange(shortened(talk[0], state.costs), most - spent)
         if not cost:
             break
         spent += cost
@@ -357,7 +359,7 @@ def _take_turns(state: Fit, talk: list[Exchange], most: int) -> int:
     return spent
 
 
-def _take_quotes(state: Fit, queue: list[Candidate], most: int, without_gap: bool) -> int:
+def _take_quotes(state: Selection, queue: list[Candidate], most: int, without_gap: bool) -> int:
     """The candidates that fit, the best first; those taken leave the list.
 
     `without_gap` none is taken behind one that does not fit, as with the newest records: scraps of what was said
@@ -369,11 +371,11 @@ def _take_quotes(state: Fit, queue: list[Candidate], most: int, without_gap: boo
         if min(most - spent, state.room) < _LEAST_QUOTE:
             rest += queue[position:]
             break
-        cost = state.quote(one, most - spent)
+        cost = state.add_quote(one, most - spent)
         spent += cost
         if not cost:
             rest.append(one)
-            if without_gap and not state.is_needless(one):
+            if without_gap and not state.is_redundant(one):
                 rest += queue[position + 1 :]
                 break
     queue[:] = rest

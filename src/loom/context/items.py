@@ -33,7 +33,7 @@ class Candidate:
     """What a source offers. `seq` is its number in the log, 0 for what is no record.
 
     `score` compares within one source, higher is better. `label` stands before the text where nobody speaks
-    (`SHARED:plan`). `stands_for` are the ids that a summary replaces, or that a fact was drawn from; `copies` those
+    (`SHARED:plan`). `stands_for` are the ids that a summary replaces, or that a fact was derived from; `copies` those
     of memories that say the same. `tokens` are those of the whole record.
     """
 

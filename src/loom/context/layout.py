@@ -16,12 +16,12 @@ from typing import Any
 from loom.errors import StoreError, VersionConflictError
 from loom.storage.contract import Entry, Record, Store
 
-__all__ = ["SCOPE", "Block", "BlockKind", "Layout", "LayoutBook"]
+__all__ = ["SCOPE", "Block", "BlockKind", "Layout", "LayoutStore"]
 
 SCOPE = "context"
 """Where layouts are kept, among the entries of a store."""
 
-# A layout of more parts than this is written anew as one, so that reading it takes a bounded number of look-ups.
+# A layout of more parts than this is rewritten as one, so that reading it takes a bounded number of look-ups.
 _MOST_PARTS = 48
 
 
@@ -76,7 +76,7 @@ class Layout:
         return max((max(records) for records in turns if records), default=0)
 
 
-class LayoutBook:
+class LayoutStore:
     """The layouts of one node's sessions, in a store."""
 
     def __init__(self, store: Store, node: str) -> None:

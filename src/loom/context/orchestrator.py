@@ -1,7 +1,7 @@
 """ContextOrchestrator: from a question and sources to the messages of a prompt, within a hard budget, and why.
 
 Plan the budget, ask the sources, de-duplicate, fit, render: each step is a function of its own in this package. The
-orchestrator holds no memory; with a `LayoutBook` it continues the layout of a session's last prompt, so that the
+orchestrator holds no memory; with a `LayoutStore` it continues the layout of a session's last prompt, so that the
 next prompt begins with the same tokens.
 """
 
@@ -14,12 +14,12 @@ from typing import Any
 from unicodedata import east_asian_width
 
 from loom.context.allocation import BudgetAllocation, BudgetConfig, ContextBudgeter, model_preset
-from loom.context.collecting import Answer, collect, collect_async
-from loom.context.fitting import NO_ROOM_TO_SPEAK, Costs, Exchange, Fit, Offer, dedupe, exchanges_of, fit
+from loom.context.fitting import NO_ROOM_FOR_TURN, Exchange, Offer, Selection, TokenCosts, dedupe, exchanges_of, fit
 from loom.context.items import Candidate, ContextItem, DroppedItem, Message, Place, SourceReport
-from loom.context.layout import Layout, LayoutBook
-from loom.context.parts import Part, Prompt, Quotes, part_of, talk_parts
-from loom.context.rendering import CUT_OFF, READING_RULE, asked, asks, neutralised, to_anthropic
+from loom.context.layout import Layout, LayoutStore
+from loom.context.parts import Part, Prompt, QuotationPart, conversation_parts, part_of
+from loom.context.rendering import CUT_OFF, READING_RULE, is_question, neutralised, question_of, to_anthropic
+from loom.context.source_queries import SourceAnswer, query_sources, query_sources_async
 from loom.context.sources import LEAST_ITEM_TOKENS, ContextSource, SharedPool, SharedPoolSource, as_source
 from loom.context.truncation import SmartTruncator, TruncationStrategy
 from loom.errors import InvalidInput, LoomError, OverBudget
@@ -29,44 +29,44 @@ from loom.text.duplicates import normal_form
 from loom.text.tokens import TokenCounter, counter_by_name, default_counter
 from loom.types import MemoryType
 
-__all__ = ["Context", "ContextOrchestrator", "Continuation"]
+__all__ = ["Context", "ContextOrchestrator", "PrefixPolicy"]
 
 log = logging.getLogger("loom.context")
 
 # A memory of so many tokens is a long one.
 _LONG_TOKENS = 256
-# What drawn facts may have of a continued prompt; in a small one, room for a few.
+# What derived facts may have of a continued prompt; in a small one, room for a few.
 _FACTS_SHARE = 0.02
 _FACTS_TOKENS = 96
 # What a few exchanges take.
 _FEW_EXCHANGES = 1_600
-# Every so many times a full prompt is written anew and not cut: what a session speaks of moves on.
-_ANEW_EVERY = 4
+# Every fourth time a full prompt is rewritten and not cut: what a session speaks of moves on.
+_REWRITE_EVERY = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Continuation:
-    """How a session's prompt grows, in shares of its budget: what stays, what is shown once, how far it is emptied.
+class PrefixPolicy:
+    """How a session's prompt keeps its prefix, so that a provider's prompt cache keeps hitting. Shares of its budget.
 
-    Of what is newly recalled the best, up to `append`, stays in the session's prompts; more, up to `aside`, stands
-    directly before the question and is gone in the next prompt. A token that stays is paid when it comes and again
-    when the prompt is rewritten; one that is shown once is paid once. What scores less than `worth` of the best hit
-    is not shown, nor a long memory that scores less than `worth` + `dear` of it: one of 256 tokens takes the room of
-    several. Where nothing is asked, only `unasked` of it all is shown.
+    The best of what is newly recalled, up to `append`, stays in the session's prompts. More, up to `shown_once`,
+    stands directly before the question and is gone in the next prompt. A token that stays is paid for when it comes
+    and again with each rewrite; one that is shown once is paid for once. A hit is left out if it scores less than
+    `min_score` of the best one; a long memory needs up to `long_penalty` more, as one of 256 tokens takes the room of
+    several. Where nothing is asked, only `unasked` of all this is shown.
 
     A prompt that is full is cut first: the quotations that it begins with stay where they are, if they take `core` at
-    least, those that came later follow them, and of the conversation the newest `talk` stays. Where that leaves more
-    than `high`, and every fourth time, it is written anew and filled up to `low`. docs/context.md says what was
-    measured of it.
+    least, those that came later follow them, and of the conversation the newest `conversation` stays. Where that
+    leaves more than `high`, and every fourth time, the prompt is rewritten and filled up to `low`. docs/context.md
+    has the measurements.
     """
 
     append: float = 0.003
-    aside: float = 0.24
-    worth: float = 0.45
-    dear: float = 0.10
+    shown_once: float = 0.24
+    min_score: float = 0.45
+    long_penalty: float = 0.10
     unasked: float = 0.05
     core: float = 0.30
-    talk: float = 0.10
+    conversation: float = 0.10
     low: float = 0.60
     high: float = 0.72
 
@@ -75,13 +75,15 @@ class Continuation:
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise InvalidInput(f"{name} is a share from 0 to 1, not {getattr(self, name)!r}")
 
-    def talk_tokens(self, limit: int) -> int:
+    def conversation_tokens(self, limit: int) -> int:
         """What a cut leaves of the conversation: in a small prompt a larger share, a few exchanges at least."""
-        return int(max(limit * self.talk, min(_FEW_EXCHANGES, 1.5 * limit * self.talk)))
+        return int(max(limit * self.conversation, min(_FEW_EXCHANGES, 1.5 * limit * self.conversation)))
 
-    def wants(self, candidate: Candidate, best: float) -> bool:
+    def accepts(self, candidate: Candidate, best: float) -> bool:
         """Whether a hit is worth its tokens, beside the best one's score."""
-        return candidate.score >= (self.worth + self.dear * min(1.0, candidate.tokens / _LONG_TOKENS)) * best
+        return (
+            candidate.score >= (self.min_score + self.long_penalty * min(1.0, candidate.tokens / _LONG_TOKENS)) * best
+        )
 
 
 class Context(list[Message]):
@@ -163,9 +165,9 @@ def _row(item: ContextItem | DroppedItem) -> str:
 
 
 def _in_columns(text: str, columns: int) -> str:
-    """The beginning of a text in so many columns of a terminal, where a Chinese sign takes two."""
+    """The beginning of a text in so many columns of a terminal, where a Chinese character takes two."""
     line = " ".join(neutralised(text[: 4 * columns]).split())
-    widths = [2 if east_asian_width(sign) in "WF" else 1 for sign in line]
+    widths = [2 if east_asian_width(one) in "WF" else 1 for one in line]
     if sum(widths) <= columns and len(text) <= 4 * columns:
         return line + " " * (columns - sum(widths))
     taken = count = 0
@@ -184,7 +186,7 @@ class _Request:
     system: Message
     allocation: BudgetAllocation
     session_id: str | None
-    costs: Costs
+    costs: TokenCosts
 
     @property
     def asking(self) -> Message:
@@ -210,8 +212,8 @@ class ContextOrchestrator:
         system: str | None = None,
         shared_pool: SharedPool | None = None,
         source_timeout_s: float = 2.0,
-        layouts: LayoutBook | None = None,
-        continuation: Continuation | None = None,
+        layouts: LayoutStore | None = None,
+        prefix_policy: PrefixPolicy | None = None,
     ) -> None:
         self._counter = default_counter() if token_counter is None else token_counter
         self._sources = [as_source(source) for source in sources]
@@ -221,7 +223,7 @@ class ContextOrchestrator:
         self._system = system
         self._timeout_s = source_timeout_s
         self._layouts = layouts
-        self._continuation = continuation or Continuation()
+        self._policy = prefix_policy or PrefixPolicy()
 
     @classmethod
     def for_model(cls, model: str, sources: Iterable[object] = (), **given: Any) -> ContextOrchestrator:
@@ -259,7 +261,7 @@ class ContextOrchestrator:
         import asyncio
 
         request = self._request(current_task, query, system, session_id, budget)
-        answers = await collect_async(self._sources, request.task, request.allocation.room, self._timeout_s)
+        answers = await query_sources_async(self._sources, request.task, request.allocation.room, self._timeout_s)
         return await asyncio.to_thread(self._assemble, request, answers)
 
     def build(
@@ -277,7 +279,9 @@ class ContextOrchestrator:
         fails or is late is named in the result and costs only its own part.
         """
         request = self._request(current_task, query, system, session_id, budget)
-        return self._assemble(request, collect(self._sources, request.task, request.allocation.room, self._timeout_s))
+        return self._assemble(
+            request, query_sources(self._sources, request.task, request.allocation.room, self._timeout_s)
+        )
 
     def fit_to_token_limit(
         self,
@@ -302,7 +306,7 @@ class ContextOrchestrator:
             raise InvalidInput("build_context() takes a query or a current_task, one of them")
         if not isinstance(given, str | Task):
             raise InvalidInput(f"a query is a text or a Task, not {type(given).__name__}")
-        question = given if isinstance(given, str) else asked(given)
+        question = given if isinstance(given, str) else question_of(given)
         if not question.strip():
             raise InvalidInput("the question is empty; a prompt ends with something to answer")
         if budget is not None and (isinstance(budget, bool) or not isinstance(budget, int) or budget < 1):
@@ -317,14 +321,14 @@ class ContextOrchestrator:
         message = {"role": "system", "content": f"{told.rstrip()}\n\n{READING_RULE}" if told else READING_RULE}
         fixed = self._count([message, {"role": "user", "content": question}])
         allocation = self._budgeter.allocate(fixed, budget, system=self._count([message]))
-        return _Request(task, question, message, allocation, session, Costs(self._counter))
+        return _Request(task, question, message, allocation, session, TokenCosts(self._counter))
 
     def _count(self, messages: Iterable[Message]) -> int:
         return self._counter.safe_count_messages(messages)
 
     # -- assembling --------------------------------------------------------------------------------------
 
-    def _assemble(self, request: _Request, answers: Sequence[Answer]) -> Context:
+    def _assemble(self, request: _Request, answers: Sequence[SourceAnswer]) -> Context:
         offers = [Offer(answer.source.name, answer.source.share, answer.candidates) for answer in answers]
         kept, doubles = dedupe(offers, request.question)
         if self._layouts is not None and request.session_id is not None:
@@ -337,16 +341,20 @@ class ContextOrchestrator:
 
     def _built(self, request: _Request, offers: Sequence[Offer], allocation: BudgetAllocation) -> Prompt:
         """A prompt from nothing."""
-        fitted = fit(offers, allocation.shares, allocation.room, request.costs, request.question)
-        passing = [one for one in fitted.quotes if one.place is Place.STATE or (request.session_id and _passes(one))]
+        selection = fit(offers, allocation.shares, allocation.room, request.costs, request.question)
+        passing = [
+            one
+            for one in selection.quotes
+            if one.place is Place.STATE or (request.session_id and _is_shown_once(one))
+        ]
         others = {id(one) for one in passing}
-        lasting = [one for one in fitted.quotes if id(one) not in others]
-        new: list[Part] = [Quotes(lasting, request.costs)] if lasting else []
-        new += talk_parts(fitted.exchanges, request.costs)
-        new += [Quotes(passing, request.costs, lasting=False)] if passing else []
-        prompt = Prompt([], new, fitted)
+        lasting = [one for one in selection.quotes if id(one) not in others]
+        new: list[Part] = [QuotationPart(lasting, request.costs)] if lasting else []
+        new += conversation_parts(selection.exchanges, request.costs)
+        new += [QuotationPart(passing, request.costs, lasting=False)] if passing else []
+        prompt = Prompt([], new, selection)
         # What parts cost together may be a token more than apart.
-        while self._tokens(request, prompt) > allocation.limit and prompt.give_way():
+        while self._tokens(request, prompt) > allocation.limit and prompt.drop_one():
             pass
         return prompt
 
@@ -356,7 +364,7 @@ class ContextOrchestrator:
         return request.allocation.fixed + cut + prompt.tokens
 
     def _context(
-        self, request: _Request, prompt: Prompt, answers: Sequence[Answer], doubles: Sequence[DroppedItem]
+        self, request: _Request, prompt: Prompt, answers: Sequence[SourceAnswer], doubles: Sequence[DroppedItem]
     ) -> Context:
         tokens = self._tokens(request, prompt)
         if tokens > request.allocation.limit:
@@ -373,61 +381,61 @@ class ContextOrchestrator:
         return Context(
             [*before, *kept, *new, request.asking],
             items=items,
-            dropped=[*doubles, *prompt.fitted.dropped],
+            dropped=[*doubles, *prompt.selection.dropped],
             tokens=tokens,
             budget=request.allocation.limit,
             sources=_reports(request, answers, items),
-            notes=[*prompt.notes, *_fullness(prompt)],
+            notes=[*prompt.notes, *_room_notes(prompt)],
             prefix=continued,
             # Where a cache may begin to differ: after the rules, after the prompt before, after what will last.
             breakpoints=sorted({0, max(0, continued - 1), len(before) + len(kept) + lasting - 1}),
         )
 
     @staticmethod
-    def _count_uses(answers: Sequence[Answer], context: Context) -> None:
+    def _count_uses(answers: Sequence[SourceAnswer], context: Context) -> None:
         for answer in answers:
             mine = [item.seq for item in context.items if item.source == answer.source.name and item.seq]
             try:
                 if mine:
-                    answer.source.used(mine)
+                    answer.source.mark_used(mine)
             except LoomError as error:  # the prompt is right without it
                 log.warning("uses by the source %s were not noted (%s)", answer.source.name, type(error).__name__)
 
     # -- continuing a session ----------------------------------------------------------------------------
 
-    def _continued(self, request: _Request, offers: Sequence[Offer], book: LayoutBook, session_id: str) -> Prompt:
+    def _continued(self, request: _Request, offers: Sequence[Offer], layouts: LayoutStore, session_id: str) -> Prompt:
         """The session's last prompt with what is new behind it; rewritten where that no longer fits."""
-        layout = book.load(session_id)
-        prompt = self._appended(request, offers, book, layout) if layout.blocks else None
+        layout = layouts.load(session_id)
+        prompt = self._appended(request, offers, layouts, layout) if layout.blocks else None
         if prompt is not None:
-            is_kept = book.append(session_id, layout, prompt.layout())
+            is_kept = layouts.append(session_id, layout, prompt.layout())
         else:
-            prompt = self._cut(request, offers, book, layout) if layout.generation % _ANEW_EVERY else None
+            prompt = self._cut(request, offers, layouts, layout) if layout.generation % _REWRITE_EVERY else None
             begins = layout.leading if prompt is not None else ()
             if prompt is None:
-                prompt = self._rewritten(request, offers, book, layout)
-            is_kept = book.rewrite(session_id, layout, (*begins, *prompt.layout()))
+                prompt = self._rewritten(request, offers, layouts, layout)
+            is_kept = layouts.rewrite(session_id, layout, (*begins, *prompt.layout()))
         if not is_kept:
             prompt.notes.append(
                 "not kept as the session's last prompt: a read-only or busy store, or another was first"
             )
         return prompt
 
-    def _rewritten(self, request: _Request, offers: Sequence[Offer], book: LayoutBook, layout: Layout) -> Prompt:
+    def _rewritten(self, request: _Request, offers: Sequence[Offer], layouts: LayoutStore, layout: Layout) -> Prompt:
         """A prompt from nothing, with room to grow."""
         fixed, limit = request.allocation.fixed, request.allocation.limit
-        low = max(fixed, int(limit * self._continuation.low))
-        kept, _ = dedupe(self._with_earlier(offers, book, layout))
+        low = max(fixed, int(limit * self._policy.low))
+        kept, _ = dedupe(self._with_earlier(offers, layouts, layout))
         return self._built(request, kept, self._budgeter.allocate(fixed, low))
 
-    def _with_earlier(self, offers: Sequence[Offer], book: LayoutBook, layout: Layout) -> list[Offer]:
+    def _with_earlier(self, offers: Sequence[Offer], layouts: LayoutStore, layout: Layout) -> list[Offer]:
         """The offers for a rewrite: what the question needs, then what earlier ones needed, then everything else.
 
         What was appended was the best for a question of this session, and what is talked of comes up again; the
         hundredth hit for the present question helps with nothing.
         """
         numbers = [number for block in reversed(layout.quotes) for number in block.records]
-        records = book.records(numbers)
+        records = layouts.records(numbers)
         earlier = tuple(
             Candidate.of_record(records[number], **_NEEDED_BEFORE)
             for number in dict.fromkeys(numbers)
@@ -438,7 +446,7 @@ class ContextOrchestrator:
         rest: list[Offer] = []
         for offer in offers:
             if offer.share == "l3_l4":
-                wanted = [_is_recalled(one) and self._continuation.wants(one, best) for one in offer.candidates]
+                wanted = [_is_recalled(one) and self._policy.accepts(one, best) for one in offer.candidates]
                 pairs = list(zip(offer.candidates, wanted, strict=True))
                 needed.append(replace(offer, candidates=tuple(one for one, is_wanted in pairs if is_wanted)))
                 rest.append(replace(offer, candidates=tuple(one for one, is_wanted in pairs if not is_wanted)))
@@ -447,11 +455,11 @@ class ContextOrchestrator:
         return [*needed, Offer("session", "l3_l4", earlier), *rest]
 
     def _appended(
-        self, request: _Request, offers: Sequence[Offer], book: LayoutBook, layout: Layout
+        self, request: _Request, offers: Sequence[Offer], layouts: LayoutStore, layout: Layout
     ) -> Prompt | None:
         """The layout and what is new behind it, or None where it must be rewritten."""
         numbers = layout.records
-        records = book.records(numbers)
+        records = layouts.records(numbers)
         turns = [one for offer in offers for one in offer.candidates if one.place is Place.TURN]
         if len(records) < len(set(numbers)) or _has_a_gap(turns, layout):
             return None  # something was forgotten, or more was said since than there is room for
@@ -459,17 +467,19 @@ class ContextOrchestrator:
         new_turns = [one for one in turns if one.seq > layout.last_turn]
         if any(one.id in present for one in new_turns):
             return None  # one that had no room as a turn was quoted: the conversation would have a hole there
-        talk = talk_parts(exchanges_of(new_turns, request.costs), request.costs)
+        talk = conversation_parts(exchanges_of(new_turns, request.costs), request.costs)
         kept = [part_of(block, records, request.costs) for block in layout.blocks]
-        return self._grown(request, offers, Prompt(kept, talk, Fit(request.costs, 0)), _corrections(records, book))
+        return self._grown(
+            request, offers, Prompt(kept, talk, Selection(request.costs, 0)), _corrections(records, layouts)
+        )
 
-    def _cut(self, request: _Request, offers: Sequence[Offer], book: LayoutBook, layout: Layout) -> Prompt | None:
+    def _cut(self, request: _Request, offers: Sequence[Offer], layouts: LayoutStore, layout: Layout) -> Prompt | None:
         """The quotations of the layout, those it begins with as they stand, and the end of the conversation; or None
         where that is no use: it would soon be full again, or hardly anything would stand as before."""
-        rules, limit = self._continuation, request.allocation.limit
+        rules, limit = self._policy, request.allocation.limit
         leading = [number for block in layout.leading for number in block.records]
         later = [number for block in layout.quotes for number in block.records if number not in set(leading)]
-        records = book.records([*leading, *later])
+        records = layouts.records([*leading, *later])
         if len(records) < len({*leading, *later}):
             return None  # something was forgotten
         kept = [part_of(block, records, request.costs) for block in layout.leading]
@@ -479,9 +489,9 @@ class ContextOrchestrator:
             if records[number].superseded_at is None
         ]
         turns = [one for offer in offers for one in offer.candidates if one.place is Place.TURN]
-        spoken, silent = _newest(exchanges_of(turns, request.costs), rules.talk_tokens(limit))
-        quotes: list[Part] = [Quotes(gathered, request.costs)] if gathered else []
-        prompt = Prompt(kept, [*quotes, *talk_parts(spoken, request.costs)], Fit(request.costs, 0))
+        spoken, silent = _newest(exchanges_of(turns, request.costs), rules.conversation_tokens(limit))
+        quotes: list[Part] = [QuotationPart(gathered, request.costs)] if gathered else []
+        prompt = Prompt(kept, [*quotes, *conversation_parts(spoken, request.costs)], Selection(request.costs, 0))
         present = {record.id for record in records.values()}
         if (
             (turns and not spoken)
@@ -490,67 +500,69 @@ class ContextOrchestrator:
             or self._tokens(request, prompt) > rules.high * limit
         ):
             return None
-        grown = self._grown(request, offers, prompt, _corrections(records, book))
+        grown = self._grown(request, offers, prompt, _corrections(records, layouts))
         if grown is not None:
-            grown.fitted.dropped += [one.dropped(NO_ROOM_TO_SPEAK) for exchange in silent for one in exchange.turns]
+            grown.selection.dropped += [
+                one.dropped(NO_ROOM_FOR_TURN) for exchange in silent for one in exchange.turns
+            ]
         return grown
 
     def _grown(
         self, request: _Request, offers: Sequence[Offer], prompt: Prompt, corrections: Sequence[Candidate]
     ) -> Prompt | None:
-        """A prompt with what is recalled anew behind it; None where there is no room for that."""
+        """A prompt with what is newly recalled behind it; None where there is no room for that."""
         present = {one.id for part in (*prompt.kept, *prompt.new) for one in part.candidates}
         room = request.allocation.limit - self._tokens(request, prompt)
-        fitted = Fit(request.costs, room, normal_form(request.question), set(present))
-        prompt.fitted = fitted
-        if room < 0 or not self._recall_anew(request, fitted, offers, present, corrections):
+        selection = Selection(request.costs, room, normal_form(request.question), set(present))
+        prompt.selection = selection
+        if room < 0 or not self._add_recalled(request, selection, offers, present, corrections):
             return None
-        lasting, aside = fitted.quotes[: fitted.lasting], fitted.quotes[fitted.lasting :]
+        lasting, once = selection.quotes[: selection.lasting], selection.quotes[selection.lasting :]
         if lasting:
-            prompt.new.append(Quotes(lasting, request.costs))
-        passing = [*aside, *self._states(fitted, offers, request.allocation)]
+            prompt.new.append(QuotationPart(lasting, request.costs))
+        passing = [*once, *self._states(selection, offers, request.allocation)]
         if passing:
-            prompt.new.append(Quotes(passing, request.costs, lasting=False))
-        there = present | {one.id for one in fitted.quotes}
+            prompt.new.append(QuotationPart(passing, request.costs, lasting=False))
+        there = present | {one.id for one in selection.quotes}
         others = (one for offer in offers for one in offer.candidates if one.place is not Place.TURN)
-        fitted.leave_out((one for one in others if one.id not in there), "adds too little to the session's prompt")
+        selection.leave_out((one for one in others if one.id not in there), "adds too little to the session's prompt")
         return prompt if self._tokens(request, prompt) <= request.allocation.limit else None
 
-    def _recall_anew(
+    def _add_recalled(
         self,
         request: _Request,
-        fitted: Fit,
+        selection: Selection,
         offers: Sequence[Offer],
         present: set[str],
         corrections: Sequence[Candidate],
     ) -> bool:
         """Take what was recalled and is not in the prompt yet; False where a rewrite must make room for it."""
-        rules = self._continuation
+        rules = self._policy
         recalled = _recalled(offers)
         best = max((one.score for one in recalled), default=0.0)
         known = present | {one.id for one in corrections}
-        fresh = [one for one in recalled if one.id not in known and rules.wants(one, best)]
-        need = 1.0 if asks(request.question) else rules.unasked
+        fresh = [one for one in recalled if one.id not in known and rules.accepts(one, best)]
+        need = 1.0 if is_question(request.question) else rules.unasked
         limit = request.allocation.limit
         for one in corrections:
-            if not fitted.quote(one, fitted.room):
+            if not selection.add_quote(one, selection.room):
                 return False
-        stays = _take(fitted, fresh, int(limit * rules.append * need))
-        fitted.end_lasting()
+        stays = _take(selection, fresh, int(limit * rules.append * need))
+        selection.end_lasting()
         kept = {one.id for one in stays}
         others = [one for one in fresh if one.id not in kept]
-        wanted, room = int(limit * rules.aside * need), fitted.room
-        shown = _take(fitted, others, min(wanted, room))
-        _take(fitted, _drawn(offers), int(need * max(_FACTS_TOKENS, limit * _FACTS_SHARE)))
+        wanted, room = int(limit * rules.shown_once * need), selection.room
+        shown = _take(selection, others, min(wanted, room))
+        _take(selection, _derived_facts(offers), int(need * max(_FACTS_TOKENS, limit * _FACTS_SHARE)))
         return room >= wanted or len(shown) == len(others)
 
-    def _states(self, fitted: Fit, offers: Sequence[Offer], allocation: BudgetAllocation) -> list[Candidate]:
+    def _states(self, selection: Selection, offers: Sequence[Offer], allocation: BudgetAllocation) -> list[Candidate]:
         """The values that change by themselves, as far as their share and the room go."""
         left = dict(allocation.shares)
         taken: list[Candidate] = []
         for offer in offers:
             for one in offer.candidates:
-                cost = fitted.quote(one, left[offer.share]) if one.place is Place.STATE else 0
+                cost = selection.add_quote(one, left[offer.share]) if one.place is Place.STATE else 0
                 if cost:
                     left[offer.share] -= cost
                     taken.append(one)
@@ -578,25 +590,25 @@ def _recalled(offers: Iterable[Offer]) -> list[Candidate]:
     return [one for offer in offers if offer.share == "l3_l4" for one in offer.candidates if _is_recalled(one)]
 
 
-def _is_drawn(candidate: Candidate) -> bool:
-    """Whether it is a fact that the memory has drawn from records."""
+def _is_derived_fact(candidate: Candidate) -> bool:
+    """Whether it is a fact that the memory has derived from records."""
     return candidate.kind == MemoryType.FACT and bool(candidate.stands_for) and not candidate.is_abridged
 
 
-def _passes(candidate: Candidate) -> bool:
-    """Whether it is shown once in a session: the next prompt may have the whole of it, or what it was drawn from."""
-    return candidate.is_abridged or _is_drawn(candidate)
+def _is_shown_once(candidate: Candidate) -> bool:
+    """Whether it is shown once in a session: the next prompt may have the whole of it, or its source."""
+    return candidate.is_abridged or _is_derived_fact(candidate)
 
 
-def _drawn(offers: Iterable[Offer]) -> list[Candidate]:
-    return [one for offer in offers for one in offer.candidates if _is_drawn(one)]
+def _derived_facts(offers: Iterable[Offer]) -> list[Candidate]:
+    return [one for offer in offers for one in offer.candidates if _is_derived_fact(one)]
 
 
-def _take(fitted: Fit, candidates: Sequence[Candidate], most: int) -> list[Candidate]:
+def _take(selection: Selection, candidates: Sequence[Candidate], most: int) -> list[Candidate]:
     """Take the quotations that fit into so many tokens, in their order; those taken."""
     taken: list[Candidate] = []
     for one in candidates:
-        cost = fitted.quote(one, most)
+        cost = selection.add_quote(one, most)
         if cost:
             most -= cost
             taken.append(one)
@@ -613,19 +625,19 @@ def _has_a_gap(turns: Sequence[Candidate], layout: Layout) -> bool:
     return bool(layout.last_turn and turns) and min(one.seq for one in turns) > layout.last_turn
 
 
-def _corrections(records: Mapping[int, Record], book: LayoutBook) -> list[Candidate]:
+def _corrections(records: Mapping[int, Record], layouts: LayoutStore) -> list[Candidate]:
     """What now holds in the place of records that stand in a layout and were superseded since."""
     found: dict[int, Candidate] = {}
     for record in records.values():
         if record.superseded_at is not None:
-            newest = book.newest(record.id)
+            newest = layouts.newest(record.id)
             if newest is not None and newest.seq not in records:
                 reason = f"replaces version {record.version}, which is in the prompt"
                 found[newest.seq] = Candidate.of_record(newest, source="session", score=1.0, reason=reason)
     return [found[seq] for seq in sorted(found)]
 
 
-def _reports(request: _Request, answers: Sequence[Answer], items: Sequence[ContextItem]) -> list[SourceReport]:
+def _reports(request: _Request, answers: Sequence[SourceAnswer], items: Sequence[ContextItem]) -> list[SourceReport]:
     """What each source offered and what of it is in the prompt; `session` is what the prompt before had."""
     used: dict[str, list[ContextItem]] = {}
     for item in items:
@@ -641,8 +653,8 @@ def _reports(request: _Request, answers: Sequence[Answer], items: Sequence[Conte
     return reports
 
 
-def _fullness(prompt: Prompt) -> list[str]:
-    left = sum(1 for one in prompt.fitted.dropped if one.reason == NO_ROOM_TO_SPEAK)
+def _room_notes(prompt: Prompt) -> list[str]:
+    left = sum(1 for one in prompt.selection.dropped if one.reason == NO_ROOM_FOR_TURN)
     if not left:
         return []
     return [f"the window is full: {left} earlier turns are left out; they stay in memory and can be recalled"]

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Protocol
 
-from loom.context.fitting import Costs, Exchange, Fit, exchanges_of, shortened, spoken_messages
+from loom.context.fitting import Exchange, Selection, TokenCosts, exchange_messages, exchanges_of, shortened
 from loom.context.items import Candidate, ContextItem, Message, Place
 from loom.context.layout import Block, BlockKind
 from loom.context.rendering import in_reading_order, memory_block
 from loom.storage.contract import Record
 
-__all__ = ["Part", "Prompt", "Quotes", "Talk", "part_of", "talk_parts"]
+__all__ = ["ConversationPart", "Part", "Prompt", "QuotationPart", "conversation_parts", "part_of"]
 
 
 class Part(Protocol):
@@ -34,10 +34,10 @@ class Part(Protocol):
     def block(self) -> Block | None: ...
 
 
-class Quotes:
+class QuotationPart:
     """Quotations in one message. Those that last are of records in full."""
 
-    def __init__(self, quotes: Sequence[Candidate], costs: Costs, lasting: bool = True) -> None:
+    def __init__(self, quotes: Sequence[Candidate], costs: TokenCosts, lasting: bool = True) -> None:
         self.candidates = in_reading_order(quotes)
         self.lasting = lasting
         self._costs = costs
@@ -58,18 +58,18 @@ class Quotes:
         return Block(BlockKind.QUOTES, numbers) if self.lasting and numbers else None
 
 
-class Talk:
+class ConversationPart:
     """A run of the conversation, whole or shortened."""
 
     lasting = True
 
-    def __init__(self, exchanges: Sequence[Exchange], costs: Costs) -> None:
+    def __init__(self, exchanges: Sequence[Exchange], costs: TokenCosts) -> None:
         self.exchanges = list(exchanges)
         self._costs = costs
         self._render()
 
     def _render(self) -> None:
-        self.messages = spoken_messages(self.exchanges)
+        self.messages = exchange_messages(self.exchanges)
         self.tokens = self._costs.messages(self.messages)
 
     @property
@@ -96,21 +96,21 @@ def _waits(turn: Candidate, later: Sequence[Candidate]) -> bool:
     return calls and all(one.role == "tool" for one in later) and len(later) < len((turn.message or {})["tool_calls"])
 
 
-def talk_parts(exchanges: Sequence[Exchange], costs: Costs) -> list[Part]:
+def conversation_parts(exchanges: Sequence[Exchange], costs: TokenCosts) -> list[Part]:
     """The conversation as parts, shortened stretches by themselves."""
-    return [Talk(list(run), costs) for _, run in groupby(exchanges, key=lambda one: one.shortened)]
+    return [ConversationPart(list(run), costs) for _, run in groupby(exchanges, key=lambda one: one.shortened)]
 
 
-def part_of(block: Block, records: Mapping[int, Record], costs: Costs) -> Part:
+def part_of(block: Block, records: Mapping[int, Record], costs: TokenCosts) -> Part:
     """A block of a layout as it was: the same records give the same messages."""
     how = {"source": "session", "reason": "in the prompt before"}
     if block.kind is BlockKind.QUOTES:
-        return Quotes([Candidate.of_record(records[number], **how) for number in block.records], costs)
+        return QuotationPart([Candidate.of_record(records[number], **how) for number in block.records], costs)
     turns = [Candidate.of_record(records[number], place=Place.TURN, tier="l1", **how) for number in block.records]
     found = exchanges_of(turns, costs)
     if block.kind is BlockKind.SHORT_TURNS:
         found = [shortened(exchange, costs) for exchange in found]
-    return Talk(found, costs)
+    return ConversationPart(found, costs)
 
 
 @dataclass(slots=True)
@@ -119,7 +119,7 @@ class Prompt:
 
     kept: list[Part]
     new: list[Part]
-    fitted: Fit
+    selection: Selection
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -136,27 +136,27 @@ class Prompt:
         blocks = (part.block() for part in self.new if part.lasting)
         return [block for block in blocks if block is not None]
 
-    def give_way(self) -> bool:
+    def drop_one(self) -> bool:
         """Let the quotation go that was taken last, or else the oldest exchange; False where nothing is left."""
-        if self.fitted.quotes:
-            last = self.fitted.quotes.pop()
-            part = next(one for one in self.new if isinstance(one, Quotes) and last in one.candidates)
+        if self.selection.quotes:
+            last = self.selection.quotes.pop()
+            part = next(one for one in self.new if isinstance(one, QuotationPart) and last in one.candidates)
             part.remove(last)
             out = [last]
         else:
-            talk = next((one for one in self.new if isinstance(one, Talk) and one.exchanges), None)
+            talk = next((one for one in self.new if isinstance(one, ConversationPart) and one.exchanges), None)
             if talk is None:
                 return False
             out = list(talk.remove_first().turns)
         self.new = [part for part in self.new if part.messages]
-        self.fitted.dropped += [one.dropped("no room") for one in out]
+        self.selection.dropped += [one.dropped("no room") for one in out]
         return True
 
     def items(self) -> list[ContextItem]:
         """What is in the prompt, in its order, each with its part of the tokens."""
         found: list[ContextItem] = []
         for part in (*self.kept, *self.new):
-            known = self.fitted.tokens
+            known = self.selection.tokens
             for one in part.candidates:
                 tokens = known.get(one.id)
                 if tokens is None:

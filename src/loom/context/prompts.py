@@ -52,7 +52,7 @@ def build_minimal_prompt(
 
 def _quoted(text: str) -> str:
     """Notes are data here too: no mark in them may end the section or open a role."""
-    return neutralised(text, believed=False)
+    return neutralised(text, trusted=False)
 
 
 def fit_task_state(text: str, budget: int, token_counter: TokenCounter | None = None) -> str:

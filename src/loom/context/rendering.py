@@ -27,14 +27,14 @@ __all__ = [
     "EMPTY",
     "READING_RULE",
     "MessageConverter",
-    "asked",
-    "asks",
     "day_heading",
     "gap_note",
     "in_reading_order",
+    "is_question",
     "memory_block",
     "neutralised",
-    "paired",
+    "pair_tool_calls",
+    "question_of",
     "quoted_line",
     "to_anthropic",
     "turn_messages",
@@ -51,7 +51,7 @@ EMPTY = "(empty)"
 CUT_OFF = "[earlier turns are left out]"
 """Stands first where a conversation would begin with an answer."""
 
-_BELIEVED = frozenset({Trust.USER, Trust.AGENT})
+_TRUSTED = frozenset({Trust.USER, Trust.AGENT})
 # A pause in the conversation that is worth telling.
 _PAUSE = timedelta(hours=6)
 
@@ -91,7 +91,7 @@ _LOOK_ALIKES = str.maketrans("<＜﹤〈《⟨«>＞﹥〉》⟩»[［【〔]］
 
 
 class _Folding(dict[int, int]):
-    """One plain sign for each sign that looks like it, so that places stay: full-width, mathematical, borrowed."""
+    """One plain character for each that looks like it, so that places stay: full-width, mathematical, borrowed."""
 
     def __missing__(self, code: int) -> int:
         plain = normalize("NFKC", chr(code))
@@ -109,12 +109,12 @@ _FOLDING = _Folding(
 )
 
 
-def neutralised(text: str, believed: bool = True) -> str:
+def neutralised(text: str, trusted: bool = True) -> str:
     """A stored text without what could be taken for structure; everything else as it is, readable for people.
 
-    Marks of our own and of chat templates get brackets that look alike; in a text that is not `believed`, so do
-    tags of roles, tools and instructions. Invisible characters go. A mark is one in whatever signs it is written
-    that look the same.
+    Marks of our own and of chat templates get brackets that look alike; in a text that is not `trusted`, so do
+    tags of roles, tools and instructions. Invisible characters go. A mark is found also where it is
+    written in characters that look the same.
     """
     if text.isascii():
         if not text.isprintable():
@@ -128,7 +128,7 @@ def neutralised(text: str, believed: bool = True) -> str:
         if _HAS_OPENING.search(text) is None:
             return text
     folded = text if text.isascii() else text.translate(_FOLDING)
-    return _with_look_alikes(text, [match.span() for match in _MARKS[believed].finditer(folded)])
+    return _with_look_alikes(text, [match.span() for match in _MARKS[trusted].finditer(folded)])
 
 
 def _with_look_alikes(text: str, spans: Sequence[tuple[int, int]]) -> str:
@@ -147,7 +147,7 @@ def _speaker(name: str) -> str:
     """A name that cannot be more than a name: one short line without what ends one."""
     if name.isalnum() and len(name) <= 40:
         return name
-    line = " ".join(neutralised(name[:200], believed=False).split())
+    line = " ".join(neutralised(name[:200], trusted=False).split())
     return re.sub(r"[:：\[\]<>|\"“”]", " ", line)[:40].strip() or "someone"
 
 
@@ -156,8 +156,8 @@ def _speaker(name: str) -> str:
 
 def quoted_line(candidate: Candidate) -> str:
     """A candidate as a quotation: who, how far to believe it, and the text. Its further lines begin with a bar."""
-    believed = candidate.trust in _BELIEVED
-    text = neutralised(candidate.text, believed).strip() or EMPTY
+    trusted = candidate.trust in _TRUSTED
+    text = neutralised(candidate.text, trusted).strip() or EMPTY
     if "\n" in text:
         text = text.replace("\n", "\n| ")
     if candidate.label:
@@ -168,7 +168,7 @@ def quoted_line(candidate: Candidate) -> str:
         who = f"{candidate.kind} by {who}" if who else candidate.kind
     if candidate.version > 1:
         who = f"{who or 'note'} (corrected)"
-    if not believed:
+    if not trusted:
         source = "unverified" if candidate.trust == Trust.UNKNOWN else f"{candidate.trust}, unverified"
         text = text.translate(_INNER_QUOTES)  # the quotation ends where we end it
         return f"{who or 'someone'} ({source}): “{text}”"
@@ -223,7 +223,7 @@ def memory_block(candidates: Iterable[Candidate], line: Callable[[Candidate], st
 def turn_messages(candidate: Candidate) -> list[Message]:
     """A turn as messages in their roles. What neither the user nor the agent said is quoted to the model.
 
-    Tool calls and results come out as such; `paired` then turns those that lost their other half into text.
+    Tool calls and results come out as such; `pair_tool_calls` then turns those that lost their other half into text.
     """
     if candidate.kind == MemoryType.TASK and candidate.message is not None:
         return MessageConverter().convert(Task.from_dict(candidate.message))
@@ -232,7 +232,7 @@ def turn_messages(candidate: Candidate) -> list[Message]:
     calls, results = _calls(data), _results(data)
     if results and candidate.trust in (Trust.TOOL, Trust.USER):
         return [_tool_message(call_id, text) for call_id, text in results]
-    if candidate.trust not in _BELIEVED or role not in ("user", "assistant"):
+    if candidate.trust not in _TRUSTED or role not in ("user", "assistant"):
         return [{"role": "user", "content": memory_block([candidate])}]
     if calls and role == "assistant":
         said = neutralised(_own_words(data))
@@ -336,11 +336,11 @@ def _call_id(value: object) -> str | None:
 
 
 def _tool_message(call_id: str, text: str) -> Message:
-    shown = neutralised(text, believed=False)
+    shown = neutralised(text, trusted=False)
     return {"role": "tool", "tool_call_id": call_id, "content": shown if shown.strip() else EMPTY}
 
 
-def paired(messages: Sequence[Message]) -> list[Message]:
+def pair_tool_calls(messages: Sequence[Message]) -> list[Message]:
     """Messages that a provider accepts: each call directly followed by all of its results, or both as text."""
     shown: list[Message] = []
     position = 0
@@ -391,8 +391,8 @@ def gap_note(before: datetime | None, now: datetime | None) -> str | None:
 _ASKED = ("content", "query", "question", "prompt", "message", "text", "task", "goal")
 
 
-def asked(task: Task) -> str:
-    """What a task asks, in words."""
+def question_of(task: Task) -> str:
+    """The question that a task asks, in words."""
     for key in _ASKED:
         value = task.parameters.get(key)
         if isinstance(value, str) and value.strip():
@@ -407,7 +407,7 @@ _ASKS = re.compile(
 )
 
 
-def asks(text: str) -> bool:
+def is_question(text: str) -> bool:
     """Whether a text asks for something, in either language."""
     return _ASKS.search(text) is not None
 
@@ -427,7 +427,7 @@ class MessageConverter:
             return [{"role": "assistant", "content": _spoken(task_text(task))}]
         given = task.parameters.get("role")
         role = given if given in ("user", "assistant") else "user"
-        messages: list[Message] = [{"role": role, "content": _spoken(asked(task))}]
+        messages: list[Message] = [{"role": role, "content": _spoken(question_of(task))}]
         outcome = self._outcome(task)
         if outcome:
             messages.append({"role": "assistant", "content": _spoken(outcome)})
@@ -488,7 +488,7 @@ def to_anthropic(messages: Sequence[Message], breakpoints: Iterable[int] = ()) -
 
 
 class _CallIds:
-    """The ids of calls, each used once: agents count theirs anew in every exchange, and Anthropic refuses that."""
+    """The ids of calls, each used once: agents start counting again in every exchange, and Anthropic refuses that."""
 
     def __init__(self) -> None:
         self._used: set[str] = set()

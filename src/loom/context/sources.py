@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from typing import Any, Protocol, cast
 
 from loom.context.items import Candidate, Place
-from loom.context.rendering import asked
+from loom.context.rendering import question_of
 from loom.drafts import message_text, task_text, trust_of_role
 from loom.errors import InvalidInput, ReadOnly
 from loom.fractal.memory import MemoryEntry, MemoryScope
@@ -34,7 +34,7 @@ __all__ = [
     "LEAST_ITEM_TOKENS",
     "CallableSource",
     "ContextSource",
-    "HoldsManager",
+    "HasManager",
     "KnowledgeBaseProvider",
     "KnowledgeContextSource",
     "KnowledgeItem",
@@ -42,20 +42,20 @@ __all__ = [
     "L2ImportantSource",
     "L3SummarySource",
     "L4FactSource",
-    "Offered",
     "PinnedSource",
     "PoolEntryLike",
     "RecallSource",
     "ScopeSource",
     "SharedPool",
     "SharedPoolSource",
+    "SourceItem",
     "as_candidate",
     "as_source",
 ]
 
 log = logging.getLogger("loom.context")
 
-Offered = Candidate | Task | MemoryUnit | Record | Hit | Mapping[str, Any] | str
+SourceItem = Candidate | Task | MemoryUnit | Record | Hit | Mapping[str, Any] | str
 """What a source may give: candidates, or whatever can be made one."""
 
 LEAST_ITEM_TOKENS = 24
@@ -99,7 +99,7 @@ class ContextSource(Protocol):
     share: str = "other"
     local: bool = False
 
-    def get_context(self, task: Task, max_items: int) -> Iterable[Offered] | Awaitable[Iterable[Offered]]:
+    def get_context(self, task: Task, max_items: int) -> Iterable[SourceItem] | Awaitable[Iterable[SourceItem]]:
         """What bears on a task, at most so many. A question is a task with its words as `content`."""
         ...
 
@@ -107,19 +107,19 @@ class ContextSource(Protocol):
         """About how many tokens one of its items takes in a prompt. It is asked for as many items as fit by that."""
         return LEAST_ITEM_TOKENS
 
-    def used(self, records: Sequence[int]) -> None:
+    def mark_used(self, records: Sequence[int]) -> None:
         """Told which of its records went into a prompt."""
         return
 
 
-class HoldsManager(Protocol):
+class HasManager(Protocol):
     """What has a manager to read from, such as an opened `Memory`."""
 
     @property
     def manager(self) -> MemoryManager: ...
 
 
-def _tiers_of(memory: LoomMemory | HoldsManager) -> LoomMemory:
+def _tiers_of(memory: LoomMemory | HasManager) -> LoomMemory:
     return memory if isinstance(memory, LoomMemory) else memory.manager
 
 
@@ -131,17 +131,17 @@ class _TierSource(ContextSource):
 
     local = True
 
-    def __init__(self, memory: LoomMemory | HoldsManager) -> None:
+    def __init__(self, memory: LoomMemory | HasManager) -> None:
         self._memory = _tiers_of(memory)
         self._store = self._memory.store
         self._node = self._memory.node_id
 
-    def used(self, records: Sequence[int]) -> None:
+    def mark_used(self, records: Sequence[int]) -> None:
         """Being in a prompt counts as a use."""
         self._memory.tiers.use(*records)
 
-    def _drawn_from(self, record: Record) -> tuple[str, ...]:
-        """What a fact or a summary was drawn from, and where that is a fact as well, what that was drawn from."""
+    def _derived_from(self, record: Record) -> tuple[str, ...]:
+        """What a fact or a summary was derived from, and where that is a fact as well, what that was drawn from."""
         if record.kind not in (MemoryType.FACT, MemoryType.SUMMARY):
             return ()
         sources = self._memory.sources_of(record)
@@ -173,7 +173,7 @@ class L1RecentSource(_TierSource):
     name = "l1"
     share = "l1"
 
-    def __init__(self, memory: LoomMemory | HoldsManager, *, most: int | None = None) -> None:
+    def __init__(self, memory: LoomMemory | HasManager, *, most: int | None = None) -> None:
         super().__init__(memory)
         self._most = most
 
@@ -208,8 +208,8 @@ class L1RecentSource(_TierSource):
     def _candidate(self, record: Record, score: float, size: int, task: Task) -> Candidate:
         place = Place.TURN if record.session_id == task.session_id and record.kind != MemoryType.FACT else Place.QUOTE
         if size == record.tokens:
-            drawn = self._drawn_from(record)
-            how = {"source": self.name, "tier": "l1", "score": score, "reason": "recent", "stands_for": drawn}
+            sources = self._derived_from(record)
+            how = {"source": self.name, "tier": "l1", "score": score, "reason": "recent", "stands_for": sources}
             return Candidate.of_record(record, place=place, **how)
         reason = f"recent; shortened, {record.tokens:,} tokens in all"
         return _abridged(record, source=self.name, tier="l1", score=score, reason=reason)
@@ -221,7 +221,7 @@ class L2ImportantSource(_TierSource):
     name = "l2"
     share = "l2"
 
-    def __init__(self, memory: LoomMemory | HoldsManager, *, most: int | None = None) -> None:
+    def __init__(self, memory: LoomMemory | HasManager, *, most: int | None = None) -> None:
         super().__init__(memory)
         self._most = most
 
@@ -238,7 +238,7 @@ class L2ImportantSource(_TierSource):
                 tier="l2",
                 score=record.importance,
                 reason=f"important ({record.importance:.2f})",
-                stands_for=self._drawn_from(record),
+                stands_for=self._derived_from(record),
             )
             for record in records
         ]
@@ -258,37 +258,37 @@ class L3SummarySource(_TierSource):
 
     def _candidate(self, record: Record) -> Candidate:
         how: dict[str, Any] = {"source": self.name, "tier": "l3", "score": record.importance}
-        sources = self._drawn_from(record)
+        sources = self._derived_from(record)
         if sources:
             return Candidate.of_record(record, reason=f"sums up {len(sources)} memories", stands_for=sources, **how)
         return _abridged(record, reason="archived, in short", **how)
 
 
 class L4FactSource(_TierSource):
-    """Facts that were drawn from records and answer the question, best first, as they hold now.
+    """Facts that were derived from records and answer the question, best first, as they hold now.
 
-    A fact gives way where something that it was drawn from is in the prompt: it helps where that is too long for it,
-    or speaks of the thing in words that no question finds.
+    A fact gives way where one of its sources is in the prompt. It helps where the source is too long, or uses words
+    that no question finds.
     """
 
     name = "l4"
 
-    def __init__(self, memory: LoomMemory | HoldsManager, *, recalled: RecallSource | None = None) -> None:
+    def __init__(self, memory: LoomMemory | HasManager, *, recalled: RecallSource | None = None) -> None:
         """With `recalled`, a source that is asked before, what its recall passed over needs no search of its own."""
         super().__init__(memory)
         self._recalled = recalled
 
     def get_context(self, task: Task, max_items: int) -> list[Candidate]:
-        question = asked(task)
+        question = question_of(task)
         held = self._store.usage(self._node).get(MemoryTier.L4)
         if not question.strip() or held is None or not held.items:
             return []
         known: list[Candidate] = []
-        for record, score in self._drawn_facts(self._matches(question)):
+        for record, score in self._derived_facts(self._matches(question)):
             if len(known) == min(max_items, _MOST_FACTS) or (known and score < _WORTHY_FACT * known[0].score):
                 break
             how = {"source": self.name, "tier": "l4", "score": score, "reason": "known"}
-            known.append(Candidate.of_record(record, stands_for=self._drawn_from(record), **how))
+            known.append(Candidate.of_record(record, stands_for=self._derived_from(record), **how))
         return known
 
     def _matches(self, question: str) -> list[Match]:
@@ -299,17 +299,17 @@ class L4FactSource(_TierSource):
         words = understand(question, self._store.clock()).words
         return self._store.search_text(words, _FACTS_AMONG, Filter()) if words else []
 
-    def _drawn_facts(self, matches: Sequence[Match]) -> Iterator[tuple[Record, float]]:
+    def _derived_facts(self, matches: Sequence[Match]) -> Iterator[tuple[Record, float]]:
         """The facts of this node among the matches, best first, with their part of the best score."""
         for start in range(0, len(matches), _FACTS_AT_ONCE):
             part = matches[start : start + _FACTS_AT_ONCE]
             records = self._store.records([match.seq for match in part])
             for match in part:
                 record = records.get(match.seq)
-                if record is not None and self._is_drawn_fact(record):
+                if record is not None and self._is_derived_fact(record):
                     yield record, match.score / matches[0].score
 
-    def _is_drawn_fact(self, record: Record) -> bool:
+    def _is_derived_fact(self, record: Record) -> bool:
         if record.kind != MemoryType.FACT or record.node != self._node or record.superseded_at is not None:
             return False
         return bool(self._memory.sources_of(record))
@@ -326,7 +326,7 @@ class RecallSource(_TierSource):
     share = "l3_l4"
 
     def __init__(
-        self, memory: LoomMemory | HoldsManager, *, wanted: Filter | None = None, neighbours: int = 12
+        self, memory: LoomMemory | HasManager, *, wanted: Filter | None = None, neighbours: int = 12
     ) -> None:
         super().__init__(memory)
         self._wanted = wanted or Filter()
@@ -336,17 +336,18 @@ class RecallSource(_TierSource):
     def item_tokens(self, task: Task) -> int:
         """What the newest records take on average: what is recalled is read whole, and what is too much in vain.
 
-        Those in the question's script count, if there are some: in Chinese as many signs take four times the tokens.
+        Those in the question's script count, if there are any: a Chinese character takes four times the tokens of a
+        letter.
         """
         window = self._store.window(self._node)[:_SAMPLE]
         records = self._store.records([seq for seq, _ in window]).values()
-        plain = asked(task).isascii()
+        plain = question_of(task).isascii()
         sizes = [one.tokens for one in records if one.content.isascii() is plain] or [one.tokens for one in records]
         mean = sum(sizes) / len(sizes) if sizes else 0.0
         return max(LEAST_ITEM_TOKENS, int((mean + _FRAME_TOKENS) / _SPARE))
 
     def get_context(self, task: Task, max_items: int) -> list[Candidate]:
-        question = asked(task)
+        question = question_of(task)
         if not question.strip():
             return []
         self._excluded = None
@@ -365,7 +366,7 @@ class RecallSource(_TierSource):
         return found
 
     def excluded(self, question: str) -> Mapping[int, float] | None:
-        """What was drawn from memories or has newer versions and was found by the words of a question, best first;
+        """What was derived from memories or has newer versions and was found by the words of a question, best first;
         None where the last recall was of another question, or not of everything."""
         last = self._excluded
         return last[1] if self._wanted == Filter() and last is not None and last[0] == question else None
@@ -398,21 +399,21 @@ def _abridged(record: Record, **given: Any) -> Candidate:
 
 
 # A beginning that only makes sense after something.
-_LEANS = re.compile(
+_NEEDS_CONTEXT = re.compile(
     r"\W*(?:(?:yes|yeah|yep|no|nope|sure|ok|okay|right|exactly|that|this|it|they|those|these|both|same|so|and|but|"
     r"because|then|me too|he|she|him|her|them)\b"
     r"|是的|不是|对[，,。]|好的|嗯|没有|那|这|它|他|她|因为|所以|但是|可以|不行)",
     re.IGNORECASE,
 )
-# What is no longer than this says little alone. A Chinese sign says about as much as three letters.
+# What is no longer than this says little alone. A Chinese character says about as much as three letters.
 _SHORT_CHARS = 32
-_SIGN_CHARS = 3
+_HAN_WIDTH = 3
 # How far apart in the log neighbours are looked for: other things take numbers too.
 _REACH = 4
 
 
 def _is_short(text: str) -> bool:
-    return len(text) <= _SHORT_CHARS and sum(_SIGN_CHARS if sign > "⺀" else 1 for sign in text) <= _SHORT_CHARS
+    return len(text) <= _SHORT_CHARS and sum(_HAN_WIDTH if one > "⺀" else 1 for one in text) <= _SHORT_CHARS
 
 
 def neighbours_of(store: Store, hits: Sequence[Hit]) -> dict[str, list[tuple[Record, str]]]:
@@ -423,7 +424,7 @@ def neighbours_of(store: Store, hits: Sequence[Hit]) -> dict[str, list[tuple[Rec
             continue
         if hit.content.rstrip().endswith(("?", "？")):
             wanted[hit.seq] = [hit.seq + step for step in range(1, _REACH + 1)]
-        elif _is_short(hit.content) or _LEANS.match(hit.content):
+        elif _is_short(hit.content) or _NEEDS_CONTEXT.match(hit.content):
             wanted[hit.seq] = [hit.seq - step for step in range(1, min(_REACH, hit.seq - 1) + 1)]
     records = store.records({seq for seqs in wanted.values() for seq in seqs}) if wanted else {}
     brought: dict[str, list[tuple[Record, str]]] = {}
@@ -448,7 +449,7 @@ class ScopeSource(ContextSource):
     local = True
 
     def __init__(
-        self, manager: MemoryManager | HoldsManager, scopes: Sequence[MemoryScope | str] | None = None
+        self, manager: MemoryManager | HasManager, scopes: Sequence[MemoryScope | str] | None = None
     ) -> None:
         self._manager = manager if isinstance(manager, MemoryManager) else manager.manager
         self._scopes = tuple(MemoryScope) if scopes is None else tuple(MemoryScope(scope) for scope in scopes)
@@ -553,7 +554,7 @@ class KnowledgeContextSource(ContextSource):
     def __init__(
         self,
         provider: KnowledgeBaseProvider,
-        memory: MemoryManager | HoldsManager | None = None,
+        memory: MemoryManager | HasManager | None = None,
         *,
         max_items: int = 3,
         relevance_threshold: float = 0.7,
@@ -570,7 +571,7 @@ class KnowledgeContextSource(ContextSource):
         self._clock = clock
 
     async def get_context(self, task: Task, max_items: int) -> list[Candidate]:
-        question = asked(task).strip()
+        question = question_of(task).strip()
         if not question:
             return []
         limit = min(self._max_items, max_items)
@@ -663,7 +664,7 @@ class CallableSource(ContextSource):
 
     def __init__(
         self,
-        function: Callable[[Task, int], Iterable[Offered] | Awaitable[Iterable[Offered]]],
+        function: Callable[[Task, int], Iterable[SourceItem] | Awaitable[Iterable[SourceItem]]],
         name: str | None = None,
         share: str = "other",
     ) -> None:
@@ -671,7 +672,7 @@ class CallableSource(ContextSource):
         self.name = name or getattr(function, "__name__", "callable").strip("<>")
         self.share = share
 
-    def get_context(self, task: Task, max_items: int) -> Iterable[Offered] | Awaitable[Iterable[Offered]]:
+    def get_context(self, task: Task, max_items: int) -> Iterable[SourceItem] | Awaitable[Iterable[SourceItem]]:
         return self._function(task, max_items)
 
 
@@ -693,7 +694,7 @@ def as_source(thing: object) -> ContextSource:
     )
 
 
-def as_candidate(offered: Offered, source: ContextSource, rank: int) -> Candidate:
+def as_candidate(offered: SourceItem, source: ContextSource, rank: int) -> Candidate:
     """Whatever a source gave, as a candidate. What has no score is ranked in the order given."""
     score = 1.0 / (1 + rank)
     if isinstance(offered, Candidate):

@@ -7,7 +7,7 @@ from html import escape
 
 from loom.context.orchestrator import Context
 
-__all__ = ["BudgetPart", "budget_parts", "budget_picture"]
+__all__ = ["BudgetPart", "budget_chart", "budget_parts"]
 
 _WIDTH, _BAR, _LEFT, _LINE = 720, 44, 16, 22
 # Colours that stay apart for the colour-blind (after Okabe and Ito).
@@ -24,7 +24,7 @@ class BudgetPart:
     items: int
     colour: str
 
-    def told(self, budget: int) -> str:
+    def label(self, budget: int) -> str:
         """The part in words."""
         share = f"{self.name}: {self.tokens:,} tokens ({100 * self.tokens / budget:.0f} %)"
         many = "" if self.items == 1 else "s"
@@ -45,7 +45,7 @@ def budget_parts(context: Context) -> list[BudgetPart]:
     ]
 
 
-def budget_picture(context: Context, title: str = "Where the budget went") -> str:
+def budget_chart(context: Context, title: str = "Where the budget went") -> str:
     """An SVG image of the budget: what is fixed, what each source used, and what is free."""
     parts = budget_parts(context)
     height = 2 * _LINE + _BAR + _LINE * (len(parts) + 1)
@@ -62,7 +62,7 @@ def budget_picture(context: Context, title: str = "Where the budget went") -> st
         shapes.append(f'<rect x="{at:.1f}" y="{top}" width="{width:.1f}" height="{_BAR}" fill="{part.colour}"/>')
         at += width
         line = top + _BAR + _LINE * (row + 1)
-        told = escape(part.told(context.budget))
+        told = escape(part.label(context.budget))
         shapes.append(
             f'<rect x="{_LEFT}" y="{line - 11}" width="12" height="12" fill="{part.colour}" stroke="#999"/>'
         )

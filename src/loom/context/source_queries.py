@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from loom.context.items import Candidate
-from loom.context.sources import LEAST_ITEM_TOKENS, ContextSource, Offered, as_candidate
+from loom.context.sources import LEAST_ITEM_TOKENS, ContextSource, SourceItem, as_candidate
 from loom.protocol import Task
 
-__all__ = ["Answer", "collect", "collect_async"]
+__all__ = ["SourceAnswer", "query_sources", "query_sources_async"]
 
 log = logging.getLogger("loom.context")
 
@@ -27,7 +27,7 @@ _FULL = 0.85
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class SourceAnswer:
     """What a source came up with; `error` says why it is empty, if it failed."""
 
     source: ContextSource
@@ -35,7 +35,7 @@ class Answer:
     error: str = ""
 
 
-def collect(sources: Sequence[ContextSource], task: Task, room: int, timeout_s: float) -> list[Answer]:
+def query_sources(sources: Sequence[ContextSource], task: Task, room: int, timeout_s: float) -> list[SourceAnswer]:
     """The answers of all sources, in their order. Each is asked for as many items as fit into so many tokens."""
     deadline = time.monotonic() + timeout_s
     waiting = {index: _InThread(source, task, room) for index, source in enumerate(sources) if not source.local}
@@ -44,7 +44,9 @@ def collect(sources: Sequence[ContextSource], task: Task, room: int, timeout_s: 
     return [answers[index] for index in range(len(sources))]
 
 
-async def collect_async(sources: Sequence[ContextSource], task: Task, room: int, timeout_s: float) -> list[Answer]:
+async def query_sources_async(
+    sources: Sequence[ContextSource], task: Task, room: int, timeout_s: float
+) -> list[SourceAnswer]:
     """The same without blocking the event loop: coroutines run on it, everything else in threads."""
     import asyncio
     import inspect
@@ -55,12 +57,12 @@ async def collect_async(sources: Sequence[ContextSource], task: Task, room: int,
         if inspect.iscoroutinefunction(source.get_context)
     }
     others = [index for index in range(len(sources)) if index not in awaited]
-    answers: dict[int, Answer] = {}
+    answers: dict[int, SourceAnswer] = {}
     deadline = time.monotonic() + timeout_s
     try:
         if others:
             blocking = [sources[index] for index in others]
-            answered = await asyncio.to_thread(collect, blocking, task, room, timeout_s)
+            answered = await asyncio.to_thread(query_sources, blocking, task, room, timeout_s)
             answers = dict(zip(others, answered, strict=True))
         if awaited:
             await asyncio.wait(awaited.values(), timeout=max(0.0, deadline - time.monotonic()))
@@ -73,7 +75,7 @@ async def collect_async(sources: Sequence[ContextSource], task: Task, room: int,
     return [answers[index] for index in range(len(sources))]
 
 
-async def _await_source(source: ContextSource, task: Task, room: int) -> Answer:
+async def _await_source(source: ContextSource, task: Task, room: int) -> SourceAnswer:
     try:
         limit = _fitting(source.item_tokens(task), room)
         offered: Any = source.get_context(task, limit)
@@ -82,7 +84,7 @@ async def _await_source(source: ContextSource, task: Task, room: int) -> Answer:
         return _failed(source, error)
 
 
-def _ask(source: ContextSource, task: Task, room: int) -> Answer:
+def _ask(source: ContextSource, task: Task, room: int) -> SourceAnswer:
     """What a source offers; where it has more and its items are smaller than it thought, as many as fit of those."""
     try:
         most = _fitting(LEAST_ITEM_TOKENS, room)
@@ -102,7 +104,7 @@ def _fitting(tokens_each: int, room: int) -> int:
     return max(_FEWEST_ITEMS, min(_MOST_ITEMS, room // tokens_each))
 
 
-def _offered(source: ContextSource, task: Task, limit: int) -> Iterable[Offered]:
+def _offered(source: ContextSource, task: Task, limit: int) -> Iterable[SourceItem]:
     offered = source.get_context(task, limit)
     if isinstance(offered, Awaitable):
         import asyncio
@@ -111,24 +113,24 @@ def _offered(source: ContextSource, task: Task, limit: int) -> Iterable[Offered]
     return offered
 
 
-async def _awaited(offered: Awaitable[Iterable[Offered]]) -> Iterable[Offered]:
+async def _awaited(offered: Awaitable[Iterable[SourceItem]]) -> Iterable[SourceItem]:
     return await offered
 
 
-def _answer(source: ContextSource, offered: Iterable[Offered], limit: int) -> Answer:
+def _answer(source: ContextSource, offered: Iterable[SourceItem], limit: int) -> SourceAnswer:
     candidates = [as_candidate(one, source, rank) for rank, one in zip(range(4 * limit), offered, strict=False)]
-    return Answer(source, tuple(one for one in candidates if one.text.strip()))
+    return SourceAnswer(source, tuple(one for one in candidates if one.text.strip()))
 
 
-def _failed(source: ContextSource, error: Exception) -> Answer:
+def _failed(source: ContextSource, error: Exception) -> SourceAnswer:
     # The kind alone goes to the log: a message may quote what was stored.
     log.warning("the context source %s failed (%s)", source.name, type(error).__name__)
-    return Answer(source, error=f"{type(error).__name__}: {error}")
+    return SourceAnswer(source, error=f"{type(error).__name__}: {error}")
 
 
-def _late(source: ContextSource, timeout_s: float) -> Answer:
+def _late(source: ContextSource, timeout_s: float) -> SourceAnswer:
     log.warning("the context source %s gave no answer in %s s", source.name, timeout_s)
-    return Answer(source, error=f"no answer within {timeout_s:g} s")
+    return SourceAnswer(source, error=f"no answer within {timeout_s:g} s")
 
 
 class _InThread:
@@ -136,7 +138,7 @@ class _InThread:
 
     def __init__(self, source: ContextSource, task: Task, room: int) -> None:
         self._source = source
-        self._answer: Answer | None = None
+        self._answer: SourceAnswer | None = None
         self._done = threading.Event()
         thread = threading.Thread(target=self._run, args=(task, room), name=f"loom-{source.name}", daemon=True)
         thread.start()
@@ -145,6 +147,6 @@ class _InThread:
         self._answer = _ask(self._source, task, room)
         self._done.set()
 
-    def answer(self, deadline: float, timeout_s: float) -> Answer:
+    def answer(self, deadline: float, timeout_s: float) -> SourceAnswer:
         self._done.wait(max(0.0, deadline - time.monotonic()))
         return self._answer or _late(self._source, timeout_s)

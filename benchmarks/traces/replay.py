@@ -158,7 +158,7 @@ def replay(trace: Trace, budget: int, helpers: Helpers) -> Outcome:
             recent_hits.append(hit)
             entered += tier.enter(record)
             if helpers.preload is not None:
-                pattern.note(record, step.session)
+                pattern.record_use(record, step.session)
             if counts:
                 outcome.uses += 1
                 outcome.hits += hit
@@ -179,7 +179,7 @@ def replay(trace: Trace, budget: int, helpers: Helpers) -> Outcome:
         if step.at - woke_at >= WAKES_EVERY_S:
             woke_at = step.at
             if helpers.preload is not None:
-                for foreseen in pattern.next(PRELOADED):
+                for foreseen in pattern.predict(PRELOADED):
                     if foreseen.probability >= helpers.preload and (came := tier.enter(foreseen.record)):
                         ahead.add(foreseen.record)
                         entered += came

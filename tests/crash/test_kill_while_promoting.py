@@ -120,14 +120,14 @@ def named(value: object) -> str:
 
 
 PROMOTION = steps(
-    f"{TIERS}.hot_enough",
+    f"{TIERS}.assess_promotion",
     f"{TIERS}._load",
     f"{TIERS}._reserve",
-    f"{TIERS}._come_up",
+    f"{TIERS}._enter_promoted",
     f"{TRANSACTION}.leave",
     f"{TRANSACTION}.enter",
     f"{TRANSACTION}.finish",
-    f"{TIERS}.tell",
+    f"{TIERS}.notify_promoted",
 )
 
 
@@ -141,7 +141,7 @@ def test_a_kill_at_any_step_of_a_promotion_leaves_it_undone_or_done(
 ) -> None:
     killed(path, verb, step)
     assert what_is_wrong(path) == []
-    done = step["target"] == f"{TIERS}.tell"
+    done = step["target"] == f"{TIERS}.notify_promoted"
     with opened(path) as memory:
         there = places(memory, "n3")
         assert (there == {"l2"}) is done if verb == "promote" else ("l1" in there) is done
@@ -155,9 +155,9 @@ QUEUE = steps(
     f"{TRANSACTION}.enqueue_each",
     f"{JOBS}._step",
     f"{TRANSACTION}.take",
-    f"{TIERS}.lift",
+    f"{TIERS}.promote_records",
     f"{TRANSACTION}.finish",
-    f"{TIERS}.tell",
+    f"{TIERS}.notify_promoted",
 )
 
 
@@ -175,15 +175,15 @@ def test_a_promotion_that_was_queued_before_the_kill_is_resumed(path: Path, step
 
 
 DEMOTION = steps(
-    f"{TIERS}.least_worthy",
+    f"{TIERS}.next_victims",
     f"{TRANSACTION}.enqueue_each",
     f"{TRANSACTION}.take",
-    f"{TIERS}.lower",
+    f"{TIERS}.demote_records",
     f"{TRANSACTION}.leave",
     f"{TIERS}._stand_in_tokens",
     f"{TRANSACTION}.enter",
     f"{TRANSACTION}.finish",
-    f"{TIERS}.tell_room",
+    f"{TIERS}.notify_rebalanced",
 )
 
 
@@ -202,7 +202,7 @@ def test_a_kill_at_any_step_of_a_demotion_leaves_every_record_in_one_place(
     with opened(path) as memory:
         assert memory.store.flush().complete
         assert memory.migration.jobs() == []
-        if "queued" in said or step["target"].endswith("tell_room"):
+        if "queued" in said or step["target"].endswith("notify_rebalanced"):
             assert memory.get_stats()["l2_items"] < before
         assert_nothing_is_wrong(memory, path)
 

@@ -594,7 +594,7 @@ def take(step: tuple[Any, ...], later: Memory, at_once: Memory, kept: list[tuple
                 found = memory.store.get(id)
                 assert found is not None
                 with memory.store.transaction() as transaction:
-                    memory.manager.tiers.lift(transaction, [found.seq], MemoryTier(rest[1]), now=True)
+                    memory.manager.tiers.promote_records(transaction, [found.seq], MemoryTier(rest[1]), now=True)
         if name == "forget":
             del kept[place]
 

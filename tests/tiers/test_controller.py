@@ -127,16 +127,14 @@ def test_a_hit_rate_that_stays_low_gives_recency_more_weight_and_a_restart_keeps
         assert memory.tiers.rules().profile.eviction_weights == EVICTION_WEIGHTS["default"]
 
 
-def test_a_state_of_tuning_that_makes_no_sense_is_begun_anew(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_unreadable_state_of_tuning_is_discarded(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "agent.loom"
     for strange in ({"hit_rate": "often"}, [1, 2], "gone"):
         with virtual(path) as memory, memory.store.transaction() as transaction:
             transaction.put_entry("loom.tuning", strange, owner="agent", writer="agent")
         with virtual(path, tune=True) as memory:
             assert memory.tiers.rules().profile.eviction_weights == EVICTION_WEIGHTS["default"]
-    assert "begins anew" in caplog.text
+    assert "tuning restarts" in caplog.text
 
 
 def test_an_archive_tier_that_stays_full_is_compressed_harder(

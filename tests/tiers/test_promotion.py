@@ -522,9 +522,9 @@ def test_a_damaged_record_stays_where_it_is_and_the_others_come_back(full_file: 
     with memory_at(full_file) as memory:
         with memory.store.transaction() as transaction:
             ids = {row[1]: row[0] for row in transaction.connection.execute("SELECT seq, id FROM records")}
-            lifted = memory.tiers.lift(transaction, [ids["n2"], ids["n3"], ids["n4"]], L2, now=True)
-        assert set(lifted.moved) == {ids["n2"], ids["n4"]}
-        assert "checksum" in lifted.refused[ids["n3"]]
+            promoted = memory.tiers.promote_records(transaction, [ids["n2"], ids["n3"], ids["n4"]], L2, now=True)
+        assert set(promoted.moved) == {ids["n2"], ids["n4"]}
+        assert "checksum" in promoted.refused[ids["n3"]]
         assert tiers_of(memory, "n2") == ("l2",)
 
 

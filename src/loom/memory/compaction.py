@@ -172,7 +172,7 @@ class MemoryCompactor:
                 return None  # one of them changed again meanwhile, which is another reason to make it again
             if not faithful:
                 transaction.supersede(old.seq, old.seq, store.clock())
-                tiers.give_back(transaction, transaction.sources(id))
+                tiers.restore_residency(transaction, transaction.sources(id))
                 return None
             draft = self._draft(summary, stretch, fidelity, faithful)
             tiers.replace(transaction, draft, [old.seq], MemoryTier.L3, "summarized")

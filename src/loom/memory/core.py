@@ -34,7 +34,7 @@ from loom.text.tokens import TokenCounter, counter_by_name, counters_by_name
 from loom.tiers.controller import TierController
 from loom.tiers.eviction import Segments, segments
 from loom.tiers.jobs import Migration, Promotion
-from loom.tiers.migration import Moved, Tiers
+from loom.tiers.migration import MoveCounts, Tiers
 from loom.tiers.monitor import MONITOR_ACTION, Monitor
 from loom.tiers.quotas import (
     ALARM_ACTION,
@@ -155,7 +155,7 @@ class LoomMemory:
             raise
         self._migration = Migration(self._tiers)
         self._store.add_chore(self._migration, self._migration.work)
-        self._controller.lead(self._tiers, self._migration)
+        self._controller.attach(self._tiers, self._migration)
         if self._controller.is_active:
             self._store.add_chore(self._controller, self._controller.work)
         self._llm = llm
@@ -212,7 +212,7 @@ class LoomMemory:
     @property
     def monitor(self) -> Monitor:
         """The measures of this memory, each with its target and its alarm: `monitor.table()` for people."""
-        return self._controller.look()
+        return self._controller.refreshed_monitor()
 
     @property
     def l1(self) -> TokenBudgetLayer:
@@ -525,12 +525,12 @@ class LoomMemory:
 
     # -- moving ----------------------------------------------------------------------------------------
 
-    def promote_tasks(self) -> Moved:
+    def promote_tasks(self) -> MoveCounts:
         """Bring every tier in line now: L1 to L2, L2 to L3, L3 to L4 (away from the prompt: "promote" is the
         documents' word for it). Every write does so by itself."""
         return self._tiers.rebalance()
 
-    async def promote_tasks_async(self) -> Moved:
+    async def promote_tasks_async(self) -> MoveCounts:
         """The same, and wait until everything is embedded and indexed, so that L4 can be searched by meaning."""
         import asyncio
 

@@ -192,7 +192,7 @@ class Knowledge:
         for record in records:
             by_node.setdefault(record.node, []).append(record)
         for node, theirs in by_node.items():
-            self._tiers.of(node).give_back(transaction, theirs)
+            self._tiers.of(node).restore_residency(transaction, theirs)
 
     def _take_up(self, publish: Publish, kind: str, handle: Callable[[Transaction, Iterable[Record]], None]) -> bool:
         if not self._store.jobs(kind, 1):
@@ -410,7 +410,7 @@ class Knowledge:
             sources = transaction.sources(id) if stands else []
             if not transaction.supersede(record.seq, record.seq, self._store.clock()):
                 raise InvalidInput(f"{id!r} does not hold any more; there is nothing to undo")
-            self._tiers.of(record.node).give_back(transaction, sources)
+            self._tiers.of(record.node).restore_residency(transaction, sources)
         return Undone(id, tuple(source.id for source in sources))
 
 

@@ -79,8 +79,8 @@ class TierController:
         self._looked_at = (0, 0)
         self._foresee = False
 
-    def lead(self, tiers: Tiers, migration: Migration) -> None:
-        """Take these tiers over, as their settings say."""
+    def attach(self, tiers: Tiers, migration: Migration) -> None:
+        """Watch these tiers, and tune, predict and preload as their settings say."""
         self._tiers, self._migration = tiers, migration
         settings, store = tiers.settings, tiers.store
         if settings.tune:
@@ -94,7 +94,7 @@ class TierController:
             self._pattern = AccessPattern(lambda record: store.following(record, _FOLLOWING))
 
     def _resumed_tuner(self, profile: Profile) -> AdaptiveTuner:
-        """The tuner as it was left; a state that makes no sense, from another version or hand, is begun anew."""
+        """The tuner as it was left. Unreadable state is discarded and tuning restarts."""
         assert self._tiers is not None
         weights = profile.eviction_weights
         start = TuningResult(weights.recency, weights.frequency, weights.relevance, profile.promotion_threshold)
@@ -102,7 +102,7 @@ class TierController:
         try:
             return AdaptiveTuner(start, None if known is None else known.content)
         except InvalidInput as error:
-            log.warning("tuning begins anew: %s", error)
+            log.warning("tuning restarts: %s", error)
             return AdaptiveTuner(start)
 
     @property
@@ -135,11 +135,11 @@ class TierController:
         """Somebody asked for a record by its id."""
         if self._pattern is not None and self._tiers is not None:
             with self._lock:
-                self._pattern.note(record, session)
+                self._pattern.record_use(record, session)
                 self._foresee = True
             self._tiers.store.wake_worker()
 
-    def look(self) -> Monitor:
+    def refreshed_monitor(self) -> Monitor:
         """The monitor, with the shares as they are now: how full the window is, how often a use found what it wanted,
         and what the archive saves, where it is so full that it must save something."""
         assert self._tiers is not None
@@ -211,6 +211,6 @@ class TierController:
             return False
         with self._lock:
             self._foresee = False
-            foreseen = self._pattern.next(_PRELOADED)
+            foreseen = self._pattern.predict(_PRELOADED)
         likely: dict[int, float] = {one.record: one.probability for one in foreseen if one.probability >= _LIKELY}
         return bool(likely) and self._migration.preload(likely) is not None

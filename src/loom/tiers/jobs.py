@@ -24,14 +24,14 @@ from loom.types import MemoryTier, known_tier
 
 if TYPE_CHECKING:
     from loom.storage.sqlite.maintenance import Publish
-    from loom.tiers.migration import Lifted, Room, Tiers
+    from loom.tiers.migration import PromotedRecords, RebalanceResult, Tiers
 
 __all__ = ["Migration", "MigrationJob", "MigrationTrigger", "Pressure", "Promotion"]
 
 L1, L2, L3, L4 = MemoryTier.L1, MemoryTier.L2, MemoryTier.L3, MemoryTier.L4
 
 
-log = logging.getLogger("loom.migration")
+log = logging.getLogger("loom.tiers")
 
 _Begin = Callable[[], AbstractContextManager[Transaction]]
 
@@ -151,9 +151,9 @@ class Migration:
         self._store.touch(numbers.values(), self._tiers.node)
         started = time.perf_counter()
         with self._store.transaction() as transaction:
-            lifted = self._tiers.lift(transaction, list(numbers.values()), target, now=True)
-        self._tiers.tell(lifted, started)
-        return _promotion(target, numbers, lifted.refused, lifted.scores, moved=lifted.moved)
+            promoted = self._tiers.promote_records(transaction, list(numbers.values()), target, now=True)
+        self._tiers.notify_promoted(promoted, started)
+        return _promotion(target, numbers, promoted.refused, promoted.scores, moved=promoted.moved)
 
     def trigger_promotion(
         self,
@@ -173,20 +173,20 @@ class Migration:
         guessed = trigger is MigrationTrigger.PREDICTIVE_PRELOAD
         if not guessed:
             self._store.touch(numbers.values(), self._tiers.node)
-        self._relieve(len(numbers))
+        self._shorten_queue(len(numbers))
         with self._store.transaction() as transaction:
-            scores, refused = self._tiers.hot_enough(transaction, list(numbers.values()), target)
+            scores, refused = self._tiers.assess_promotion(transaction, list(numbers.values()), target)
             hot = [one for one in numbers.values() if one not in refused]
             job = None
             if hot:
-                ask = _Ask(
+                move = _QueuedMove(
                     self._nearest(transaction, hot[0]) or L4,
                     target,
                     trigger,
                     _priority(max(scores[one] for one in hot)),
                     *self._from_now(_PRELOAD_WITHIN if guessed else _DEADLINES[target]),
                 )
-                job = self._enqueue(transaction, hot, ask)
+                job = self._enqueue(transaction, hot, move)
         if job is not None:
             self._store.wake_worker()
         return _promotion(target, numbers, refused, scores, job=job)
@@ -196,7 +196,7 @@ class Migration:
 
         The likeliest come, and only as many as do not turn the working tier over.
         """
-        self._relieve(len(probabilities))
+        self._shorten_queue(len(probabilities))
         room = _PRELOADED_SHARE * self._tiers.rules().budgets[L2]
         with self._store.transaction() as transaction:
             likeliest = sorted(probabilities, key=lambda one: (-probabilities[one], one))
@@ -209,8 +209,10 @@ class Migration:
             if not archived:
                 return None
             priority = _priority(probabilities[archived[0]])
-            ask = _Ask(L3, L2, MigrationTrigger.PREDICTIVE_PRELOAD, priority, *self._from_now(_PRELOAD_WITHIN))
-            job = self._enqueue(transaction, archived, ask)
+            move = _QueuedMove(
+                L3, L2, MigrationTrigger.PREDICTIVE_PRELOAD, priority, *self._from_now(_PRELOAD_WITHIN)
+            )
+            job = self._enqueue(transaction, archived, move)
         self._store.wake_worker()
         return job
 
@@ -234,19 +236,19 @@ class Migration:
             raise InvalidInput(f"{trigger} leads towards the prompt: use trigger_promotion")
         if tier is L1:
             raise InvalidInput("L1 is the window of the newest records: it gives way by itself; demote() one by one")
-        self._relieve(_BATCH)
+        self._shorten_queue(_BATCH)
         with self._store.transaction() as transaction:
             if tokens is None:
                 held = transaction.totals(self._tiers.node).get(tier, Usage()).tokens
                 tokens = math.ceil(pressure.share * held)
-            victims = self._tiers.least_worthy(transaction, tier, tokens)
+            victims = self._tiers.next_victims(transaction, tier, tokens)
             if trigger is MigrationTrigger.HOTNESS_DECAY:
-                scores, _ = self._tiers.hot_enough(transaction, victims, L2)
+                scores, _ = self._tiers.assess_promotion(transaction, victims, L2)
                 victims = [one for one in victims if scores.get(one, 0.0) < _COLD]
             if not victims:
                 return None
-            ask = _Ask(tier, _below(tier), trigger, pressure.priority, *self._from_now(pressure.within))
-            job = self._enqueue(transaction, victims, ask)
+            move = _QueuedMove(tier, _below(tier), trigger, pressure.priority, *self._from_now(pressure.within))
+            job = self._enqueue(transaction, victims, move)
         if pressure is Pressure.HARD:
             while self._step(self._store.transaction, only=int(job.id)):
                 pass
@@ -265,23 +267,25 @@ class Migration:
         What is in the window because it is new stays there until newer ones come.
         """
         numbers = self._numbers(ids, L2)
-        rooms: list[Room] = []
+        rooms: list[RebalanceResult] = []
         with self._store.transaction() as transaction:
             focused = dict(transaction.arrivals(self._tiers.node, FOCUS))
             for one in numbers.values():
                 tier = L1 if one in focused else self._nearest(transaction, one)
                 if tier is not None:
-                    rooms.append(self._tiers.lower(transaction, [one], tier, "demoted"))
+                    rooms.append(self._tiers.demote_records(transaction, [one], tier, "demoted"))
             places = {id: self._nearest(transaction, one) for id, one in numbers.items()}
         for room in rooms:
-            self._tiers.tell_room(room)
+            self._tiers.notify_rebalanced(room)
         return places
 
     # -- doing -----------------------------------------------------------------------------------------
 
     def jobs(self) -> list[MigrationJob]:
         """What is queued, in the order in which it will be done."""
-        return [self._job(rows[0].seq, _Ask.of(rows[0]), [row.record for row in rows]) for rows in self._queue()]
+        return [
+            self._job(rows[0].seq, _QueuedMove.of(rows[0]), [row.record for row in rows]) for rows in self._queue()
+        ]
 
     def work(self, publish: Publish, thorough: bool) -> bool:
         """A batch of what is queued; whether there is more. See `loom.storage.sqlite.maintenance.Chore`."""
@@ -292,25 +296,27 @@ class Migration:
         waiting = [rows for rows in self._queue() if only in (None, rows[0].seq)]
         if not waiting:
             return False
-        batch, ask = waiting[0][:_BATCH], _Ask.of(waiting[0][0])
-        guessed = ask.trigger is MigrationTrigger.PREDICTIVE_PRELOAD
+        batch, move = waiting[0][:_BATCH], _QueuedMove.of(waiting[0][0])
+        guessed = move.trigger is MigrationTrigger.PREDICTIVE_PRELOAD
         started = time.perf_counter()
-        lifted: Lifted | None = None
-        room: Room | None = None
+        promoted: PromotedRecords | None = None
+        room: RebalanceResult | None = None
         with begin() as transaction:
             records = [row.record for row in transaction.take(batch)]
-            if not ask.trigger.is_up:
-                leaving = self._unused_since(transaction, records, ask.asked_at)
-                room = self._tiers.lower(transaction, leaving, ask.source, ask.trigger.lower())
-            elif not guessed or _micros(self._store.clock()) <= ask.deadline:  # what a late guess foresaw is over
-                lifted = self._tiers.lift(transaction, records, ask.target, threshold=0.0, now=not guessed)
-        if lifted is not None:
-            self._tiers.tell(lifted, started)
+            if not move.trigger.is_up:
+                leaving = self._unused_since(transaction, records, move.asked_at)
+                room = self._tiers.demote_records(transaction, leaving, move.source, move.trigger.lower())
+            elif not guessed or _micros(self._store.clock()) <= move.deadline:  # what a late guess foresaw is over
+                promoted = self._tiers.promote_records(
+                    transaction, records, move.target, threshold=0.0, now=not guessed
+                )
+        if promoted is not None:
+            self._tiers.notify_promoted(promoted, started)
         if room is not None:
-            self._tiers.tell_room(room)
+            self._tiers.notify_rebalanced(room)
         return bool(self._store.jobs(self._kind, 1))
 
-    def _relieve(self, coming: int) -> None:
+    def _shorten_queue(self, coming: int) -> None:
         """Carry out some of what waits, if there would be too much of it."""
         most = self._most_queued
         while (waiting := len(self._store.jobs(self._kind, most))) and waiting + coming > most:
@@ -326,28 +332,28 @@ class Migration:
         jobs: dict[int, list[Job]] = {}
         strange: list[Job] = []
         for row in self._store.jobs(self._kind, self._most_queued):
-            (jobs.setdefault(row.seq, []) if _Ask.is_one(row.data) else strange).append(row)
+            (jobs.setdefault(row.seq, []) if _QueuedMove.is_one(row.data) else strange).append(row)
         if strange and not self._store.read_only:  # from a file that somebody has made, or a later version
             log.warning("%d queued moves make no sense here and are dropped; nothing is moved for them", len(strange))
             with self._store.transaction() as transaction:
                 transaction.take(strange)
-        return sorted(jobs.values(), key=lambda rows: (*_Ask.of(rows[0]).urgency, rows[0].seq))
+        return sorted(jobs.values(), key=lambda rows: (*_QueuedMove.of(rows[0]).urgency, rows[0].seq))
 
-    def _enqueue(self, transaction: Transaction, records: Sequence[int], ask: _Ask) -> MigrationJob:
+    def _enqueue(self, transaction: Transaction, records: Sequence[int], move: _QueuedMove) -> MigrationJob:
         """A row for each record, so that one that is forgotten leaves the queue with everything else."""
-        number = transaction.enqueue_each(self._kind, records, ask.numbers())
-        return self._job(number, ask, records)
+        number = transaction.enqueue_each(self._kind, records, move.numbers())
+        return self._job(number, move, records)
 
-    def _job(self, number: int, ask: _Ask, records: Sequence[int]) -> MigrationJob:
+    def _job(self, number: int, move: _QueuedMove, records: Sequence[int]) -> MigrationJob:
         found = self._store.records(records)
         return MigrationJob(
             str(number),
-            ask.source,
-            ask.target,
+            move.source,
+            move.target,
             tuple(found[one].id for one in records if one in found),
-            ask.trigger,
-            ask.priority,
-            datetime.fromtimestamp(ask.deadline / 1e6, UTC),
+            move.trigger,
+            move.priority,
+            datetime.fromtimestamp(move.deadline / 1e6, UTC),
         )
 
     # -- small things ----------------------------------------------------------------------------------
@@ -376,8 +382,8 @@ class Migration:
         return _micros(now), _micros(now + within)
 
 
-class _Ask(NamedTuple):
-    """What was asked for, as the queue keeps it beside the number of each record. Times are microseconds."""
+class _QueuedMove(NamedTuple):
+    """A move as the queue keeps it beside the number of each record. Times are microseconds."""
 
     source: MemoryTier
     target: MemoryTier
@@ -388,7 +394,7 @@ class _Ask(NamedTuple):
 
     @staticmethod
     def is_one(data: Sequence[int]) -> bool:
-        """Whether these are the numbers of one."""
+        """Whether these numbers encode a move."""
         limits = (len(_TIERS), len(_TIERS), len(_TRIGGERS), 101, 2**62, 2**62)
         return len(data) == len(limits) and all(0 <= one < limit for one, limit in zip(data, limits, strict=True))
 

@@ -28,9 +28,9 @@ from loom.text.tokens import TokenCounter
 from loom.tiers.eviction import choose_victims, hot_score, rank
 from loom.types import MemoryTier, MemoryType, Receipt
 
-__all__ = ["Lifted", "Move", "Moved", "Observer", "Room", "TierRules", "Tiers", "Tuning"]
+__all__ = ["Move", "MoveCounts", "Observer", "PromotedRecords", "RebalanceResult", "TierRules", "Tiers", "Tuning"]
 
-log = logging.getLogger("loom.migration")
+log = logging.getLogger("loom.tiers")
 
 L1, L2, L3, L4 = MemoryTier.L1, MemoryTier.L2, MemoryTier.L3, MemoryTier.L4
 
@@ -47,10 +47,10 @@ _FOCUS_SHARE = 0.25
 _HALF_LIFE_S = 24 * 3600.0
 
 # Knowledge and summaries have their own tiers, and do not leave them for being read.
-_DRAWN = (MemoryType.FACT, MemoryType.SUMMARY)
+_DERIVED = (MemoryType.FACT, MemoryType.SUMMARY)
 
 
-class Moved(NamedTuple):
+class MoveCounts(NamedTuple):
     """How many records made each move."""
 
     l1_to_l2: int = 0
@@ -123,23 +123,23 @@ class Observer(Protocol):
         ...
 
 
-class Room(NamedTuple):
-    """What making room came to."""
+class RebalanceResult(NamedTuple):
+    """What moved when room was made, and what each tier held at most, holds now and may hold."""
 
-    moved: Moved
+    moved: MoveCounts
     peaks: Mapping[str, int]
     totals: Mapping[str, Usage]
     rules: TierRules
 
 
-class Lifted(NamedTuple):
-    """What came of lifting records: those that moved, why the others did not, and how hot each one is."""
+class PromotedRecords(NamedTuple):
+    """The records that a promotion moved, why the others did not move, and how hot each one is."""
 
     moved: tuple[int, ...]
     tokens: int
     refused: Mapping[int, str]
     scores: Mapping[int, float]
-    room: Room
+    room: RebalanceResult
 
 
 class Tuning(NamedTuple):
@@ -261,7 +261,7 @@ class Tiers:
             raise InvalidInput(f"on_oversize is 'archive' or 'reject', not {on_oversize!r}")
         if not drafts:
             return []
-        room: Room | None = None
+        room: RebalanceResult | None = None
         with self.store.transaction() as transaction:
             rules = self._rules_in(transaction)
             written: list[Written] | None = None
@@ -287,7 +287,7 @@ class Tiers:
                 room = self._place(transaction, arrivals, tier, rules)
             places = self._places(transaction, written, placed)
         if room is not None:
-            self.tell_room(room)
+            self.notify_rebalanced(room)
             if self._observer is not None:
                 self._observer.admitted(sum(draft.tokens for one, draft in arrivals if rules.admits(one.importance)))
         return [
@@ -327,7 +327,7 @@ class Tiers:
         arrivals: Sequence[tuple[Written, Draft]],
         tier: MemoryTier | None,
         rules: TierRules,
-    ) -> Room:
+    ) -> RebalanceResult:
         """Let records enter the tiers beside the window, and make room."""
         working: list[int] = []
         others: dict[MemoryTier, list[tuple[int, int]]] = {L3: [], L4: []}
@@ -389,7 +389,7 @@ class Tiers:
             )
         return "; ".join(notes)
 
-    # -- what was drawn from others ----------------------------------------------------------------------
+    # -- derived records ---------------------------------------------------------------------------------
 
     def of(self, node: str) -> Tiers:
         """The tiers of another node of the same store."""
@@ -407,13 +407,13 @@ class Tiers:
     def replace(
         self, transaction: Transaction, draft: Draft, replaced: Sequence[int], tier: MemoryTier, reason: str
     ) -> None:
-        """Write a record that was drawn from others and let it have their places in a tier."""
+        """Write a derived record and let it have the places of its sources in a tier."""
         transaction.leave(replaced, tier, self.node, reason)
         (written,) = transaction.append([draft])
         self.admit(transaction, [written.seq], tier, reason)
 
-    def give_back(self, transaction: Transaction, records: Sequence[Record]) -> None:
-        """Let records that are in no tier have a place again: facts as knowledge, all else in the archive."""
+    def restore_residency(self, transaction: Transaction, records: Sequence[Record]) -> None:
+        """Admit records that are in no tier again: facts to the knowledge tier, all others to the archive."""
         for tier in (L3, L4):
             theirs = [record.seq for record in records if (record.kind == MemoryType.FACT) == (tier is L4)]
             homeless = [
@@ -437,7 +437,7 @@ class Tiers:
             uses = rules.profile.l2_admission_uses
             missing = [one for one in missing if self.store.uses(one, self.node) >= uses]
         elif admission is Admission.IMPORTANCE:
-            missing = [one for one, importance, kind in absent if rules.admits(importance) and kind not in _DRAWN]
+            missing = [one for one, importance, kind in absent if rules.admits(importance) and kind not in _DERIVED]
         else:
             recent = {seq for seq, _ in self.store.window(self.node)}
             for one in records:
@@ -445,10 +445,10 @@ class Tiers:
         if missing and not self.store.read_only:
             started = time.perf_counter()
             with self.store.transaction() as transaction:
-                lifted = self.lift(transaction, missing, L2)
-            self.tell(lifted, started)
+                promoted = self.promote_records(transaction, missing, L2)
+            self.notify_promoted(promoted, started)
 
-    def lift(
+    def promote_records(
         self,
         transaction: Transaction,
         records: Sequence[int],
@@ -456,25 +456,29 @@ class Tiers:
         *,
         threshold: float | None = None,
         now: bool = False,
-    ) -> Lifted:
+    ) -> PromotedRecords:
         """Bring records up to the working tier or into the window: hot enough, room, loaded and whole, entered.
 
         The threshold is the profile's unless given. `now` is for what is decided already: neither that, nor rest, nor
         importance counts.
         """
         rules = self._rules_in(transaction)
-        scores, refused = self.hot_enough(transaction, records, target, threshold=threshold, now=now)
+        scores, refused = self.assess_promotion(transaction, records, target, threshold=threshold, now=now)
         wanted = sorted((one for one in scores if one not in refused), key=lambda one: (-scores[one], one))
         loaded, damaged = self._load(transaction, wanted)
-        knowledge = {} if now else {one.seq: "it is knowledge, which L4 has" for one in loaded if one.kind in _DRAWN}
+        knowledge = (
+            {} if now else {one.seq: "it is knowledge, which L4 has" for one in loaded if one.kind in _DERIVED}
+        )
         sizes, too_large = self._sizes([one for one in loaded if one.seq not in knowledge], target, rules)
         if sizes:
             self._reserve(transaction, sum(sizes.values()), target, rules)
-            self._come_up(transaction, sizes, target)
+            self._enter_promoted(transaction, sizes, target)
         room = self._make_room(transaction, rules)
-        return Lifted(tuple(sizes), sum(sizes.values()), refused | damaged | knowledge | too_large, scores, room)
+        return PromotedRecords(
+            tuple(sizes), sum(sizes.values()), refused | damaged | knowledge | too_large, scores, room
+        )
 
-    def hot_enough(
+    def assess_promotion(
         self,
         transaction: Transaction,
         records: Sequence[int],
@@ -583,7 +587,7 @@ class Tiers:
             low = math.floor(rules.profile.l2_watermark.low * rules.budgets[L2])
             self._demote_working(transaction, held_tokens + tokens - low, rules)
 
-    def _come_up(self, transaction: Transaction, sizes: Mapping[int, int], target: MemoryTier) -> None:
+    def _enter_promoted(self, transaction: Transaction, sizes: Mapping[int, int], target: MemoryTier) -> None:
         """Enter the target. In the working tier records are whole: their stand-ins have done their work."""
         records = list(sizes)
         if target is L1:
@@ -605,21 +609,21 @@ class Tiers:
 
     # -- demotion --------------------------------------------------------------------------------------
 
-    def rebalance(self) -> Moved:
+    def rebalance(self) -> MoveCounts:
         """Bring every tier in line with the rules that hold now; how much moved.
 
         Writes do so by themselves. This is for budgets that were changed, and for records of a store that
         was written without them.
         """
         if self.store.read_only:
-            return Moved()
+            return MoveCounts()
         with self.store.transaction() as transaction:
             rules = self._rules_in(transaction)
             admitted = self._admit_from_window(transaction, rules)
             room = self._make_room(transaction, rules)
         moved = room.moved._replace(l1_to_l2=admitted)
         if any(moved):
-            self.tell_room(room)
+            self.notify_rebalanced(room)
         return moved
 
     def _admit_from_window(self, transaction: Transaction, rules: TierRules) -> int:
@@ -650,9 +654,9 @@ class Tiers:
                 count = self._demote_working(transaction, tokens, rules)
             else:
                 victims = _oldest(transaction.arrivals(self.node, tier), tokens, 0)
-                count = self._send_on(transaction, victims, tier, rules)
+                count = self._demote_stand_ins(transaction, victims, tier, rules)
             room = self._make_room(transaction, rules)
-        self.tell_room(room)
+        self.notify_rebalanced(room)
         return count
 
     def clear(self, tier: MemoryTier) -> int:
@@ -664,7 +668,7 @@ class Tiers:
                 everyone = [record for record, _ in transaction.arrivals(self.node, tier)]
                 count = transaction.leave(everyone, tier, self.node, "cleared")
             room = self._make_room(transaction, self._rules_in(transaction))
-        self.tell_room(room)
+        self.notify_rebalanced(room)
         return count
 
     def _shorten_window(self, transaction: Transaction, tokens: int) -> int:
@@ -685,9 +689,9 @@ class Tiers:
             transaction.narrow_window(self.node, last)
         return count
 
-    def _make_room(self, transaction: Transaction, rules: TierRules) -> Room:
+    def _make_room(self, transaction: Transaction, rules: TierRules) -> RebalanceResult:
         """Send on what is over the marks, from the working tier down; everything is within budget afterwards."""
-        moved = Moved()
+        moved = MoveCounts()
         totals = transaction.totals(self.node)
         peaks: dict[str, int] = {}
         if totals.get(FOCUS, Usage()).tokens > self._focus_room(rules):  # the budget was larger
@@ -704,13 +708,13 @@ class Tiers:
                 arrivals = transaction.arrivals(self.node, L3)
                 share = math.ceil(rules.profile.l3_oldest_share * len(arrivals))
                 victims = _oldest(arrivals, excess, share)
-                moved = moved._replace(l3_to_l4=self._send_on(transaction, victims, L3, rules))
+                moved = moved._replace(l3_to_l4=self._demote_stand_ins(transaction, victims, L3, rules))
             else:
                 excess = peaks[L4] - math.floor(_L4_LOW * rules.budgets[L4])
                 victims = _oldest(transaction.arrivals(self.node, L4), excess, 0)
-                moved = moved._replace(l4_to_log=self._send_on(transaction, victims, L4, rules))
+                moved = moved._replace(l4_to_log=self._demote_stand_ins(transaction, victims, L4, rules))
             totals = transaction.totals(self.node)  # the next tier may have taken something in
-        return Room(moved, peaks, totals, rules)
+        return RebalanceResult(moved, peaks, totals, rules)
 
     def _demote_working(self, transaction: Transaction, excess: int, rules: TierRules) -> int:
         """Working tier to archive: the least worthy leave, a stand-in takes the place of each."""
@@ -730,7 +734,9 @@ class Tiers:
         self._enter_stand_ins(transaction, arrivals, L3, "demoted", rules)
         return left
 
-    def lower(self, transaction: Transaction, records: Sequence[int], tier: MemoryTier, reason: str) -> Room:
+    def demote_records(
+        self, transaction: Transaction, records: Sequence[int], tier: MemoryTier, reason: str
+    ) -> RebalanceResult:
         """Let those of the records that are in a tier leave it for the next one down."""
         rules = self._rules_in(transaction)
         if tier is L1:
@@ -739,11 +745,11 @@ class Tiers:
             there = [one for one in records if transaction.resides(one, L2, self.node)]
             self._archive(transaction, there, reason, rules)
         else:
-            self._send_on(transaction, transaction.sizes(records, tier, self.node), tier, rules, reason)
+            self._demote_stand_ins(transaction, transaction.sizes(records, tier, self.node), tier, rules, reason)
         return self._make_room(transaction, rules)
 
-    def least_worthy(self, transaction: Transaction, tier: MemoryTier, tokens: int) -> list[int]:
-        """Who would leave a tier first, until so many tokens are free."""
+    def next_victims(self, transaction: Transaction, tier: MemoryTier, tokens: int) -> list[int]:
+        """The records that would leave a tier first, until `tokens` are free."""
         if tier is L2:
             residents = transaction.residents(self.node, L2)
             profile = self._rules_in(transaction).profile
@@ -803,7 +809,7 @@ class Tiers:
                     entered += transaction.enter(records, target, self.node, reason, sizes)
         return entered
 
-    def _send_on(
+    def _demote_stand_ins(
         self,
         transaction: Transaction,
         victims: Sequence[tuple[int, int]],
@@ -817,16 +823,16 @@ class Tiers:
             self._enter_stand_ins(transaction, victims, L4, "demoted", rules)
         return len(victims)
 
-    def tell(self, lifted: Lifted, started: float) -> None:
-        """After the commit of a promotion that began at `started`, by `time.perf_counter`."""
-        if lifted.moved:
+    def notify_promoted(self, promoted: PromotedRecords, started: float) -> None:
+        """After the commit of a promotion that began at `started` (`time.perf_counter`): tell the observer."""
+        if promoted.moved:
             if self._observer is not None:
                 self._observer.took(Move.PROMOTION, time.perf_counter() - started)
-                self._observer.admitted(lifted.tokens)
-            self.tell_room(lifted.room)
+                self._observer.admitted(promoted.tokens)
+            self.notify_rebalanced(promoted.room)
 
-    def tell_room(self, room: Room) -> None:
-        """After the commit, as whoever hears it may want to write."""
+    def notify_rebalanced(self, room: RebalanceResult) -> None:
+        """After the commit: tell the observer, which may want to write."""
         if self._observer is not None:
             self._observer.changed(room.peaks, room.totals, room.rules)
 

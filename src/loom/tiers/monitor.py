@@ -24,7 +24,7 @@ from loom.protocol import Task
 
 __all__ = ["GOALS", "MONITOR_ACTION", "WINDOW", "Goal", "Level", "Measure", "Monitor", "Reading"]
 
-log = logging.getLogger("loom.monitor")
+log = logging.getLogger("loom.tiers")
 
 MONITOR_ACTION = "memory.monitor"
 """What the actions of the monitor's events begin with; memories that listen to the bus do not keep them."""

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from loom.errors import InvalidInput
 
-__all__ = ["AccessPattern", "Foreseen"]
+__all__ = ["AccessPattern", "Prediction"]
 
 _BEFORE = 4
 """After how many earlier uses of the session a use is counted: a recall uses several records at once."""
@@ -30,7 +30,7 @@ _FORGET = 0.99
 _FOLLOWS_DOUBT = 20.0
 
 
-class Foreseen(NamedTuple):
+class Prediction(NamedTuple):
     """A record and how likely it is among the next few uses, from 0 to 1."""
 
     record: int
@@ -64,7 +64,7 @@ class AccessPattern:
         self._continued = [0.0] * _FOLLOWING
         self._uses = 0.0
 
-    def note(self, record: int, session: str | None = None) -> None:
+    def record_use(self, record: int, session: str | None = None) -> None:
         """A record was used in a session. The same one again, at once, says nothing about others."""
         recent = self._recent.setdefault(session, deque(maxlen=_BEFORE))
         self._recent.move_to_end(session)
@@ -80,7 +80,7 @@ class AccessPattern:
         self._begin(record)
         recent.append(record)
 
-    def next(self, limit: int) -> list[Foreseen]:
+    def predict(self, limit: int) -> list[Prediction]:
         """What the session of the last use will want next, the likeliest first; ties by record."""
         if limit < 0:
             raise InvalidInput(f"a limit is a whole number from 0, not {limit}")
@@ -90,7 +90,7 @@ class AccessPattern:
             for record, probability in self._expected_after(earlier):
                 if record not in recent:
                     unlikely[record] = unlikely.get(record, 1.0) * (1.0 - probability)
-        ordered = sorted((Foreseen(record, 1.0 - rest) for record, rest in unlikely.items()), key=_likeliest)
+        ordered = sorted((Prediction(record, 1.0 - rest) for record, rest in unlikely.items()), key=_likeliest)
         return ordered[:limit]
 
     def _begin(self, record: int) -> None:
@@ -140,5 +140,5 @@ class AccessPattern:
         return expected
 
 
-def _likeliest(foreseen: Foreseen) -> tuple[float, int]:
+def _likeliest(foreseen: Prediction) -> tuple[float, int]:
     return -foreseen.probability, foreseen.record

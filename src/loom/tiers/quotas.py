@@ -39,7 +39,7 @@ __all__ = [
     "quotas_of",
 ]
 
-log = logging.getLogger("loom.quotas")
+log = logging.getLogger("loom.tiers")
 
 ALARM_ACTION = "memory.quota"
 """What the actions of alarm events begin with; memories that listen to the bus do not keep them."""

@@ -105,7 +105,7 @@ async def work(path: Path) -> None:
         findings = await pool.history("findings")
         print(f"findings: {len(findings)} versions by {len({one.updated_by for one in findings})} readers")
 
-        print(f"lead: {budget.spent_in_all.tokens} of {budget.budget.token_budget} tokens spent by all")
+        print(f"lead: {budget.total_spent.tokens} of {budget.budget.token_budget} tokens spent by all")
         for member in (*readers.values(), writer):
             remembered = member.memory.get_l1_tasks()
             inherited = await member.memory.list_by_scope("inherited")

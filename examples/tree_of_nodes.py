@@ -94,7 +94,7 @@ async def work() -> None:
         done = await root.execute_task(Task(action="execute", parameters={"content": JOB}))
         print(done.result)
         await root.show()
-        spent = budget.spent_in_all
+        spent = budget.total_spent
         print(f"tokens: {spent.tokens} of {budget.budget.token_budget} spent by {1 + spent.children} nodes")
         print(f"tool calls: {spent.tool_calls} of {budget.budget.tool_budget}")
 

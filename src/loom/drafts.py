@@ -17,8 +17,8 @@ from loom.types import MemoryTier, MemoryType, Trust
 
 __all__ = [
     "ACTION_IMPORTANCE",
+    "DEFAULT_IMPORTANCE",
     "NO_ATTRIBUTES",
-    "ORDINARY",
     "Attributes",
     "Drafter",
     "Rememberable",
@@ -43,9 +43,9 @@ ACTION_IMPORTANCE: Mapping[str, float] = MappingProxyType(
         "node.thinking": 0.55,
     }
 )
-"""How important a task is by its action, where nobody says; everything else is `ORDINARY`."""
+"""The importance of a task by its action, where none is given; all others have `DEFAULT_IMPORTANCE`."""
 
-ORDINARY = 0.5
+DEFAULT_IMPORTANCE = 0.5
 
 _PLAIN_MESSAGE_KEYS = frozenset({"role", "content", "name", "id", "session_id", "created_at", "metadata"})
 
@@ -97,19 +97,24 @@ class Drafter:
         self._counted_anywhere = counter.name in counters_by_name()
 
     def draft(
-        self, what: object, id: str | None = None, attributes: Attributes = NO_ATTRIBUTES, *, later: bool = False
+        self,
+        what: object,
+        id: str | None = None,
+        attributes: Attributes = NO_ATTRIBUTES,
+        *,
+        count_later: bool = False,
     ) -> Draft:
         """A text, a `Task` or a chat message as a draft.
 
-        With `later`, one that is short may be left for the store to count. (Between two transactions a count
+        With `count_later`, one that is short may be left for the store to count. (Between two transactions a count
         takes 55 us, because its tables and SQLite drive each other out of the CPU's caches; many in a row take 17.)
         """
         if not isinstance(what, str):  # first, because it is the usual case and quick to see
             if isinstance(what, Task):
                 return self.task(what, id, attributes)
             if isinstance(what, Mapping):
-                return self.message(what, id, attributes, later=later)
-        return self.text(checked_text(what), id, attributes, later=later)
+                return self.message(what, id, attributes, count_later=count_later)
+        return self.text(checked_text(what), id, attributes, count_later=count_later)
 
     def text(
         self,
@@ -121,7 +126,7 @@ class Drafter:
         revises: bool = False,
         keep_data: bool = False,
         lasting: bool = False,
-        later: bool = False,
+        count_later: bool = False,
     ) -> Draft:
         """A text. What it is made from (`data`) goes when the sanitizer changes it, unless that is clean itself."""
         metadata = attributes.metadata
@@ -146,8 +151,8 @@ class Drafter:
             attributes.name,
             trust,
             attributes.dimensions or _ANYWHERE,
-            ORDINARY if attributes.importance is None else attributes.importance,
-            self._tokens(text, later),
+            DEFAULT_IMPORTANCE if attributes.importance is None else attributes.importance,
+            self._tokens(text, count_later),
             self.counter.name,
             MemoryTier.L1,
             metadata,
@@ -159,16 +164,16 @@ class Drafter:
             lasting,
         )
 
-    def _tokens(self, text: str, later: bool) -> int:
+    def _tokens(self, text: str, count_later: bool) -> int:
         """The tokens of a text, or, where these may be counted later, what they are at most (see `Draft`)."""
-        if later and self._counted_anywhere:
+        if count_later and self._counted_anywhere:
             most = len(text) if text.isascii() else 4 * len(text)
             if most <= _LATER_BYTES:
                 return ~most
         return self.counter.count(text)
 
     def message(
-        self, message: Mapping[str, Any], id: str | None, attributes: Attributes, *, later: bool = False
+        self, message: Mapping[str, Any], id: str | None, attributes: Attributes, *, count_later: bool = False
     ) -> Draft:
         """A chat message: what it says itself goes before what the call says about all of them."""
         plain = isinstance(message.get("content"), str) and not message.keys() - _PLAIN_MESSAGE_KEYS
@@ -180,7 +185,9 @@ class Drafter:
             metadata={**attributes.metadata, **_mapping(message.get("metadata") or {})},
         )
         data = None if plain else {key: value for key, value in message.items() if key != "created_at"}
-        return self.text(checked_text(message_text(message)), message.get("id") or id, own, data, later=later)
+        return self.text(
+            checked_text(message_text(message)), message.get("id") or id, own, data, count_later=count_later
+        )
 
     def task(self, task: Task, id: str | None, attributes: Attributes) -> Draft:
         """A task. Its importance is the given one, else that in its metadata, else that of its action."""
@@ -191,7 +198,7 @@ class Drafter:
             importance = task.metadata.get("importance")
         inferred = importance is None
         if inferred:
-            importance = ACTION_IMPORTANCE.get(task.action, ORDINARY)
+            importance = ACTION_IMPORTANCE.get(task.action, DEFAULT_IMPORTANCE)
         own = attributes._replace(
             name=attributes.name or task.source_agent or None,
             session_id=attributes.session_id or task.session_id,

@@ -43,7 +43,7 @@ from loom.types import Fact, MemoryTier, MemoryType, Receipt, StoredSummary
 if TYPE_CHECKING:
     from loom.context.orchestrator import Context
     from loom.memory.compaction import CompactionConfig, CompactionResult
-    from loom.memory.derivation import Undone
+    from loom.memory.derivation import UndoResult
     from loom.models.language_model import LanguageModelLike
     from loom.recall.feedback import LearnedWeights
     from loom.snapshots.staging import Restored
@@ -204,7 +204,7 @@ class Memory:
             if id is not None:
                 raise InvalidInput("one id cannot name a list; give each message an 'id' of its own")
             return self._manager.tiers.write([self._manager.drafter.draft(item, None, attributes) for item in what])
-        return self._manager.tiers.write([self._manager.drafter.draft(what, id, attributes, later=True)])[0]
+        return self._manager.tiers.write([self._manager.drafter.draft(what, id, attributes, count_later=True)])[0]
 
     def update(self, id: str, text: str, *, metadata: Mapping[str, Any] | None = None) -> Receipt:
         """Put a new version in a memory's place; the earlier ones stay, for `history` and `as_of`."""
@@ -391,7 +391,7 @@ class Memory:
         """Summarise stretches of the archive tier now, down to its target. A memory does so by itself in time."""
         return self._manager.compact()
 
-    def undo(self, id: str) -> Undone:
+    def undo(self, id: str) -> UndoResult:
         """Withdraw a summary, a merged fact or a fact that the memory has drawn by itself.
 
         What it stood for has its place back; the originals were never touched.

@@ -128,7 +128,7 @@ class MemoryUnit:
 
 
 # Who spoke says enough, and a summary says what it is about.
-_SPEAK_FOR_THEMSELVES = (MemoryType.MESSAGE, MemoryType.SUMMARY)
+_WITHOUT_ACTION = (MemoryType.MESSAGE, MemoryType.SUMMARY)
 
 
 @dataclass(slots=True)
@@ -150,7 +150,7 @@ class TaskSummary:
     @property
     def text(self) -> str:
         """The summary as one line: what a prompt would show, and what its tokens are counted on."""
-        named = "" if self.action in _SPEAK_FOR_THEMSELVES else self.action
+        named = "" if self.action in _WITHOUT_ACTION else self.action
         done = ": ".join(part for part in (named, self.param_summary) if part) or self.action
         outcome = f" -> {self.result_summary}" if self.result_summary else ""
         tags = f" ({', '.join(self.tags)})" if self.tags else ""

@@ -114,7 +114,7 @@ def test_what_a_child_is_given_its_parent_no_longer_has() -> None:
     assert len(root.children) == 1
     child.record_tokens(70)
     root.record_tokens(30)
-    assert root.spent_in_all.tokens == 100
+    assert root.total_spent.tokens == 100
 
 
 def test_what_a_child_did_not_use_comes_back_when_it_is_closed() -> None:
@@ -136,7 +136,7 @@ def test_what_a_child_did_not_use_comes_back_when_it_is_closed() -> None:
             ended.create_child("late")
     child.close()
     assert root.get_remaining_budget() == left
-    assert (root.spent_in_all.tokens, root.spent_in_all.tool_calls, root.spent_in_all.children) == (30, 3, 2)
+    assert (root.total_spent.tokens, root.total_spent.tool_calls, root.total_spent.children) == (30, 3, 2)
 
 
 def test_a_share_that_is_not_given_is_an_equal_part() -> None:
@@ -191,7 +191,7 @@ def test_time_is_everybodys_and_nobodys_ends_after_their_parents(clock: Clock) -
         assert violation.kind is BudgetKind.TIME
         assert refusal(lambda one=node: one.record_tool_call(0)).kind is BudgetKind.TIME
         assert node.get_remaining_budget().time_budget == 0.0
-    assert slow.spent_in_all == BudgetUsage(tokens=1, tool_calls=0, children=1, time_s=10.0)
+    assert slow.total_spent == BudgetUsage(tokens=1, tool_calls=0, children=1, time_s=10.0)
     slow.close()
     clock.seconds += 100
     assert slow.spent.time_s == 10.0
@@ -238,7 +238,7 @@ def test_many_threads_spend_exactly_what_there_is() -> None:
         one.start()
     for one in threads:
         one.join()
-    assert root.spent_in_all.tokens == 8 * 60 + (1000 - 8 * 60)
+    assert root.total_spent.tokens == 8 * 60 + (1000 - 8 * 60)
     assert len(refused) == 11 * 200 - 1000
 
 
@@ -247,7 +247,7 @@ def test_a_tree_may_be_deeper_than_the_interpreter_recurses() -> None:
     for level in range(3000):
         node = node.create_child(f"level {level}", token_budget=10_000 - level)
     node.record_tokens(5)
-    assert (node.depth, root.spent_in_all.tokens) == (3000, 5)
+    assert (node.depth, root.total_spent.tokens) == (3000, 5)
     root.children[0].close()
     assert root.get_remaining_budget().token_budget == 9_995
 

@@ -430,7 +430,7 @@ def test_scopes_may_be_used_without_a_face() -> None:
         root.write("plan", 1, SHARED)
         found = child.read("plan")
         assert found is not None
-        assert (found.scope, child.root, [one.node_id for one in child.upwards()]) == (
+        assert (found.scope, child.root, [one.node_id for one in child.chain_to_root()]) == (
             INHERITED,
             root,
             ["child", "root"],

@@ -170,14 +170,16 @@ def test_what_may_not_have_room_in_the_window_is_counted_at_once() -> None:
         assert waiting(memory) == 1
         memory.remember("a little longer than is sure to fit")
         assert waiting(memory) == 1
-        draft = memory.manager.drafter.draft("word " * 60, later=True)
+        draft = memory.manager.drafter.draft("word " * 60, count_later=True)
         with pytest.raises(OverBudget):
             memory.manager.tiers.write([draft], on_oversize="reject")
 
 
 def test_what_may_be_a_new_version_is_counted_at_once_because_others_may_have_heard_the_old_one() -> None:
     with opened() as memory:
-        memory.manager.tiers.write([memory.manager.drafter.draft("next", "id", later=True)._replace(revises=True)])
+        memory.manager.tiers.write(
+            [memory.manager.drafter.draft("next", "id", count_later=True)._replace(revises=True)]
+        )
         assert waiting(memory) == 0
 
 
@@ -272,7 +274,7 @@ def test_a_text_is_counted_once_however_often_it_is_read(place: Path | None) -> 
 
 def test_what_is_rolled_back_leaves_no_count_to_whoever_gets_its_number(place: Path | None) -> None:
     with opened(place) as memory:
-        drafts = [memory.manager.drafter.draft(text, later=True) for text in ("a b c d e f", "g")]
+        drafts = [memory.manager.drafter.draft(text, count_later=True) for text in ("a b c d e f", "g")]
         assert all(draft.tokens < 0 for draft in drafts)
         held: list[tuple[int, int]] = []
         with suppress(ZeroDivisionError), memory.store.transaction() as transaction:

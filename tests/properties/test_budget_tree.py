@@ -65,11 +65,11 @@ def test_no_node_and_no_tree_ever_spends_more_than_it_has(
 
 
 def check(root: BudgetTracker, nodes: list[BudgetTracker], acknowledged: dict[str, int], seconds: float) -> None:
-    assert root.spent_in_all.tokens == acknowledged["tokens"] <= root.budget.token_budget
-    assert root.spent_in_all.tool_calls == acknowledged["tools"] <= root.budget.tool_budget
+    assert root.total_spent.tokens == acknowledged["tokens"] <= root.budget.token_budget
+    assert root.total_spent.tool_calls == acknowledged["tools"] <= root.budget.tool_budget
     assert sorted(node.node_id for node in root.walk()) == sorted(node.node_id for node in nodes)
     for node in nodes:
-        used, left = node.spent_in_all, node.get_remaining_budget()
+        used, left = node.total_spent, node.get_remaining_budget()
         assert used.tokens <= node.budget.token_budget
         assert used.tool_calls <= node.budget.tool_budget
         assert min(left.token_budget, left.tool_budget) >= 0

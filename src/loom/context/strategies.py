@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
-from loom.drafts import ACTION_IMPORTANCE, ORDINARY, task_text
+from loom.drafts import ACTION_IMPORTANCE, DEFAULT_IMPORTANCE, task_text
 from loom.errors import InvalidInput
 from loom.protocol import Clock, Task, utc_now
 from loom.text.tokens import TokenCounter, default_counter
@@ -160,7 +160,7 @@ def score_events(
         same = session is not None and task.session_id == session
         parts = {
             "time": 0.5 ** (age_h / given.half_life_h),
-            "action": ACTION_IMPORTANCE.get(task.action, ORDINARY),
+            "action": ACTION_IMPORTANCE.get(task.action, DEFAULT_IMPORTANCE),
             "relevance": len(wanted & set(terms(task_text(task)))) / len(wanted) if wanted else 0.0,
             "node": 1.0 if own else 0.5 if same else 0.0,
         }

@@ -30,7 +30,7 @@ __all__ = [
     "QualityEvaluator",
     "QualityMetrics",
     "RecursiveBudget",
-    "task_words",
+    "task_description",
 ]
 
 
@@ -306,7 +306,7 @@ class BudgetTracker:
             )
 
     @property
-    def spent_in_all(self) -> BudgetUsage:
+    def total_spent(self) -> BudgetUsage:
         """What this node and all below it have used. Time passes for all alike and is this node's."""
         with self._lock:
             nodes = [one.spent for one in self.walk()]
@@ -407,7 +407,7 @@ class QualityEvaluator:
 
         Where the model fails or answers with something unusable, the heuristic decides, and `note` says so.
         """
-        asked, said, failed = task_words(task), _said(result), _failed(result)
+        asked, said, failed = task_description(task), _said(result), _failed(result)
         errors += failed
         if self._model is None:
             return _by_words(asked, said, context, errors, failed)
@@ -460,7 +460,7 @@ def _by_words(task: str, result: str, context: str, errors: int, failed: bool, n
     )
 
 
-def task_words(task: Task | str) -> str:
+def task_description(task: Task | str) -> str:
     """What a task asks for, as text."""
     if isinstance(task, str):
         return task

@@ -173,13 +173,13 @@ class Scopes:
                     f"a node in namespace {store.namespace!r} cannot have a parent in {parent.store.namespace!r}: "
                     "nothing crosses a namespace"
                 )
-            for ancestor in parent.upwards():
+            for ancestor in parent.chain_to_root():
                 if ancestor.node_id == node_id and ancestor.store.store_id == store.store_id:
                     raise InvalidInput(f"a child needs a node_id other than {node_id!r}, which a node above it has")
             self.policies = parent.policies
         self._above = self._ancestry()
 
-    def upwards(self) -> Iterator[Scopes]:
+    def chain_to_root(self) -> Iterator[Scopes]:
         """This node, its parent, and so on to the root."""
         node: Scopes | None = self
         while node is not None:

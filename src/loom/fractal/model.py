@@ -12,19 +12,19 @@ from loom.errors import InvalidInput
 if TYPE_CHECKING:
     from loom.models.language_model import LanguageModelLike
 
-__all__ = ["AwaitedModel", "Model", "ask", "find_object"]
+__all__ = ["AsyncLanguageModel", "Model", "ask", "find_object"]
 
 # An answer that is nothing but braces must not keep us busy.
 _MOST_BRACES = 50
 
 
-class AwaitedModel(Protocol):
+class AsyncLanguageModel(Protocol):
     """A model whose answers are awaited."""
 
     def complete(self, prompt: str) -> Awaitable[str]: ...
 
 
-Model: TypeAlias = "LanguageModelLike | AwaitedModel | Callable[[str], Awaitable[str]]"
+Model: TypeAlias = "LanguageModelLike | AsyncLanguageModel | Callable[[str], Awaitable[str]]"
 """A model or a function of one prompt, as everywhere in loom; here either may also be async."""
 
 

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
 from loom.errors import InvalidInput
-from loom.fractal.budget import QualityEvaluator, QualityMetrics, task_words
+from loom.fractal.budget import QualityEvaluator, QualityMetrics, task_description
 from loom.fractal.model import Model, ask
 from loom.protocol import Task, TaskStatus
 
@@ -89,7 +89,7 @@ class ResultSynthesizer:
         `max_input_tokens` bounds what the model is given of the results in the same way.
         """
         parts = [_as_part(result, number) for number, result in enumerate(_several(results), start=1)]
-        return await self._made(task_words(task), parts, strategy, max_tokens, max_input_tokens)
+        return await self._made(task_description(task), parts, strategy, max_tokens, max_input_tokens)
 
     async def synthesize_with_quality(
         self,
@@ -102,7 +102,7 @@ class ResultSynthesizer:
         context: str = "",
     ) -> Synthesis:
         """The same, with the results judged first: the best come first."""
-        asked = task_words(task)
+        asked = task_description(task)
         parts = [_as_part(result, number) for number, result in enumerate(_several(results), start=1)]
         qualities = [
             await self._evaluator.evaluate(asked, part.value, context=context, errors=_errors_beside(part))
@@ -226,7 +226,7 @@ def _as_part(result: Any, number: int) -> _Part:
     if isinstance(result, Task):
         failed = result.status in (TaskStatus.FAILED, TaskStatus.CANCELLED)
         text = (result.error or result.status) if failed else result.result
-        return _Part(_title(task_words(result), number), _text(text), not failed, result)
+        return _Part(_title(task_description(result), number), _text(text), not failed, result)
     if isinstance(result, Mapping) and ("result" in result or "error" in result):
         succeeded = bool(result.get("success", not result.get("error")))
         value = result.get("result")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from loom.fractal.budget import task_words
+from loom.fractal.budget import task_description
 from loom.protocol import Task
 from loom.settings import FractalConfig, GrowthTrigger
 
@@ -44,7 +44,7 @@ _STEP_CHINESE = re.compile("首先|其次|再次|最后|最终|步骤|第[一二
 
 def estimate_task_complexity(task: Task | str) -> float:
     """How complex a task sounds, from 0 to 1: by its length, by how much it joins together, by its steps."""
-    text = task_words(task)
+    text = task_description(task)
     words = sum(not _HAN.search(word) for word in _WORD.findall(text))
     characters = len(_HAN.findall(text))
     lowered = text.casefold()

@@ -67,7 +67,7 @@ from loom.types import (
 if TYPE_CHECKING:
     from loom.events import EventBus, Subscription
     from loom.memory.compaction import CompactionConfig, CompactionResult, MemoryCompactor
-    from loom.memory.derivation import Knowledge, Undone
+    from loom.memory.derivation import Derivation, UndoResult
     from loom.models.language_model import LanguageModelLike
     from loom.snapshots.staging import Restored
 
@@ -162,7 +162,7 @@ class LoomMemory:
         self._compaction = compaction
         if self._tiers.settings.derive:
             # What draws knowledge is loaded when there is time to: opening does not wait for it.
-            self._store.add_chore(self, lambda publish, thorough: self.knowledge.work(publish, thorough))
+            self._store.add_chore(self, lambda publish, thorough: self.derivation.work(publish, thorough))
         self._bus = event_bus
         if event_bus is not None:
             self._subscription = event_bus.register_handler("*", self._on_task, blocking=True)
@@ -250,12 +250,12 @@ class LoomMemory:
         return MemoryCompactor(self._compaction, self, self._counter, summarizer=summarizer)
 
     @functools.cached_property
-    def knowledge(self) -> Knowledge:
-        """What draws facts and summaries from the log, and takes them back."""
+    def derivation(self) -> Derivation:
+        """Derives facts and summaries from the log in the background, and undoes them."""
         from loom.knowledge.extraction import FactExtractor
-        from loom.memory.derivation import Knowledge
+        from loom.memory.derivation import Derivation
 
-        return Knowledge(self._store, self._tiers, FactExtractor(self._llm), self.compactor, self._embedder)
+        return Derivation(self._store, self._tiers, FactExtractor(self._llm), self.compactor, self._embedder)
 
     # -- remembering -----------------------------------------------------------------------------------
 
@@ -430,12 +430,12 @@ class LoomMemory:
         """Summarise stretches of the archive tier now, down to its target. A memory does so by itself in time."""
         return self.compactor.compact()
 
-    def undo(self, id: str) -> Undone:
+    def undo(self, id: str) -> UndoResult:
         """Withdraw a summary, a merged fact or a fact that the memory has drawn by itself.
 
         What it stood for has its place back. The originals were never touched.
         """
-        return self.knowledge.undo(id)
+        return self.derivation.undo(id)
 
     def get_call_chain(self, task_id: str) -> list[Task]:
         """A task and the tasks that led to it by `parent_task_id`, the first cause first. Cycles end it."""

@@ -1,6 +1,6 @@
-"""Knowledge: what a memory draws from its log by itself, in the background.
+"""Derivation: the facts, names and summaries that a memory derives from its log, in the background.
 
-Facts (and names, with a model) are drawn from what was said and done, stretches of the full archive tier are
+Facts (and names, with a model) are derived from what was said and done, stretches of the full archive tier are
 summarised, and facts that say the same are merged when there are too many. Each of these is a record that names its
 sources, so forgetting a source takes it away and draws again from the sources that remain. What takes the places of
 others in a tier has passed the fidelity gate, and `undo` reverses it in one step.
@@ -28,7 +28,7 @@ from loom.text.words import content_terms, terms
 from loom.tiers.migration import Tiers
 from loom.types import Fact, FactType, MemoryTier, MemoryType, Trust, record_as_fact
 
-__all__ = ["Knowledge", "Undone"]
+__all__ = ["Derivation", "UndoResult"]
 
 Publish = Callable[[], AbstractContextManager[Transaction]]
 
@@ -46,7 +46,7 @@ _EARLIER_TURNS = 4
 _EARLIER_CHARS = 400
 
 
-class Undone(NamedTuple):
+class UndoResult(NamedTuple):
     """What `undo` reversed: the id that was withdrawn, and the ids that have their places back."""
 
     id: str
@@ -61,7 +61,7 @@ class _Read(NamedTuple):
     earlier: Sequence[Record]
 
 
-class Knowledge:
+class Derivation:
     """Draws facts, summaries and merged facts for one node, a bounded piece at a time."""
 
     def __init__(
@@ -395,7 +395,7 @@ class Knowledge:
 
     # -- reversing -------------------------------------------------------------------------------------
 
-    def undo(self, id: str) -> Undone:
+    def undo(self, id: str) -> UndoResult:
         """Withdraw what was drawn by itself: a summary, a merged fact, a fact. What it stood for has its place back.
 
         It stays in the log as something that no longer holds, and is not drawn again from the same sources.
@@ -411,7 +411,7 @@ class Knowledge:
             if not transaction.supersede(record.seq, record.seq, self._store.clock()):
                 raise InvalidInput(f"{id!r} does not hold any more; there is nothing to undo")
             self._tiers.of(record.node).restore_residency(transaction, sources)
-        return Undone(id, tuple(source.id for source in sources))
+        return UndoResult(id, tuple(source.id for source in sources))
 
 
 def _names_id(record: Record) -> str:

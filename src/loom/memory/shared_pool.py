@@ -95,7 +95,7 @@ class SharedMemoryPool:
             store = self._opened = SqliteStore(store)
         elif store is not None and not hasattr(store, "entry_changes"):
             raise InvalidInput(f"a pool lies in a store (memory.store) or a path, not in {type(store).__name__}")
-        self._shelf: _Shelf = _ProcessShelf() if store is None else _StoredShelf(store, pool_id)
+        self._backend: _PoolBackend = _ProcessBackend() if store is None else _StoreBackend(store, pool_id)
         self._lock = Lock()
         self._watches: WeakSet[PoolWatch] = WeakSet()
         self._closed = False
@@ -118,7 +118,7 @@ class SharedMemoryPool:
         checked_key(key)
         checked_version(expected_version)
         writer = _checked_writer(writer_id)
-        entry = await self._do(self._shelf.put, key, content, writer, expected_version, metadata)
+        entry = await self._do(self._backend.put, key, content, writer, expected_version, metadata)
         await self._tell("shared_pool.write", key, entry.version, writer)
         return entry
 
@@ -143,32 +143,32 @@ class SharedMemoryPool:
             except VersionConflictError:
                 import asyncio
 
-                # Those who met part again: each waits for a time of its own.
+                # Those who met part again: each blocks for a time of its own.
                 await asyncio.sleep(random.uniform(0, 0.0005 * 2 ** min(attempt, 6)))
                 attempt += 1
 
     async def read(self, key: str) -> PoolEntry | None:
         """The newest version of a key, or None."""
-        return await self._do(self._shelf.get, checked_key(key))
+        return await self._do(self._backend.get, checked_key(key))
 
     async def list_entries(self, prefix: str = "", limit: int = 50) -> list[PoolEntry]:
         """The entries whose keys start with a prefix, last updated first."""
         checked_limit(limit)
-        return await self._do(self._shelf.entries, _checked_prefix(prefix), limit)
+        return await self._do(self._backend.entries, _checked_prefix(prefix), limit)
 
     async def delete(self, key: str, writer_id: str = "", *, expected_version: int | None = None) -> bool:
         """Remove a key with all its versions; False where there is none. Should it come again, its versions go on."""
         checked_key(key)
         checked_version(expected_version)
         writer = _checked_writer(writer_id)
-        version = await self._do(self._shelf.remove, key, writer, expected_version)
+        version = await self._do(self._backend.remove, key, writer, expected_version)
         if version:
             await self._tell("shared_pool.delete", key, version, writer)
         return version > 0
 
     async def history(self, key: str) -> list[PoolEntry]:
         """The versions of a key since it was last deleted, oldest first; in this process, the last hundred."""
-        return await self._do(self._shelf.history, checked_key(key))
+        return await self._do(self._backend.history, checked_key(key))
 
     def watch(self, prefix: str = "", *, since: int | None = None) -> PoolWatch:
         """The changes to keys that start with a prefix, by any process, as they come.
@@ -198,13 +198,13 @@ class SharedMemoryPool:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<SharedMemoryPool {self.pool_id!r} in {self._shelf.name}>"
+        return f"<SharedMemoryPool {self.pool_id!r} in {self._backend.name}>"
 
     async def _do(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Run a piece of work where it cannot block the event loop."""
         if self._closed:
             raise Closed("the pool is closed")
-        return await in_thread(work, *args, **kwargs) if self._shelf.waits else work(*args, **kwargs)
+        return await in_thread(work, *args, **kwargs) if self._backend.blocks else work(*args, **kwargs)
 
     async def _tell(self, action: str, key: str, version: int, writer: str) -> None:
         self._wake()
@@ -278,15 +278,15 @@ class PoolWatch:
             self._news, self._loop = asyncio.Event(), asyncio.get_running_loop()
             self._pool._add(self)
         if self._since is None:
-            self._since = await self._pool._do(self._pool._shelf.newest)
+            self._since = await self._pool._do(self._pool._backend.newest)
         return self._news
 
     async def _look(self) -> None:
-        shelf, since = self._pool._shelf, self._since or 0
+        backend, since = self._pool._backend, self._since or 0
         # Its own number first: what comes in between is found the next time.
-        newest = await self._pool._do(shelf.newest)
+        newest = await self._pool._do(backend.newest)
         if newest > since:
-            found = await self._pool._do(shelf.changes, since, self._prefix, _PAGE)
+            found = await self._pool._do(backend.changes, since, self._prefix, _PAGE)
             self._pending.extend(found)
             self._since = found[-1].number if len(found) == _PAGE else max([newest, *(one.number for one in found)])
 
@@ -295,7 +295,7 @@ class PoolWatch:
         import asyncio
 
         try:
-            await asyncio.wait_for(news.wait(), self._wait_s if self._pool._shelf.waits else None)
+            await asyncio.wait_for(news.wait(), self._wait_s if self._pool._backend.blocks else None)
         except TimeoutError:
             self._wait_s = min(self._wait_s * 1.5, _LATEST_S)
 
@@ -305,17 +305,17 @@ class PoolWatch:
             self._loop.call_soon_threadsafe(self._news.set)
 
 
-# --- where a pool lies ---------------------------------------------------------------------------------
+# --- backends ------------------------------------------------------------------------------------------
 
 
-class _Shelf(Protocol):
-    """What a pool needs of the place where it lies. `waits` tells whether its work belongs into a thread."""
+class _PoolBackend(Protocol):
+    """Where the entries of a pool are kept. `blocks` tells whether its calls belong in a thread."""
 
     @property
     def name(self) -> str: ...
 
     @property
-    def waits(self) -> bool: ...
+    def blocks(self) -> bool: ...
 
     def put(
         self, key: str, content: Any, writer: str, expected: int | None, metadata: Mapping[str, Any] | None
@@ -334,10 +334,10 @@ class _Shelf(Protocol):
     def newest(self) -> int: ...
 
 
-class _StoredShelf:
-    """A pool in a store: its entries lie under the pool's name."""
+class _StoreBackend:
+    """Entries of a store, under the name of the pool."""
 
-    waits = True
+    blocks = True
 
     def __init__(self, store: Store, pool_id: str) -> None:
         self._store = store
@@ -396,8 +396,8 @@ def _as_pool_entry(entry: Entry) -> PoolEntry:
     )
 
 
-class _Kept:
-    """A key of a pool in this process: its last versions, or none of them after a deletion."""
+class _KeyVersions:
+    """The last versions of a key; none after a deletion."""
 
     __slots__ = ("number", "version", "versions", "writer")
 
@@ -408,15 +408,15 @@ class _Kept:
         self.writer = ""
 
 
-class _ProcessShelf:
-    """A pool in this process. What lies here is never given away: values are copied on the way in and out."""
+class _ProcessBackend:
+    """Entries in this process. Values are copied on the way in and out."""
 
-    waits = False
+    blocks = False
     name = "this process"
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._keys: dict[str, _Kept] = {}
+        self._keys: dict[str, _KeyVersions] = {}
         self._number = 0
 
     def put(
@@ -425,7 +425,7 @@ class _ProcessShelf:
         own, more = _copied(content, key), _copied(dict(metadata or {}), key)
         now = time.time()
         with self._lock:
-            kept = self._keys.get(key) or _Kept()
+            kept = self._keys.get(key) or _KeyVersions()
             before = _expected(key, kept, expected)
             entry = PoolEntry(
                 key=key,
@@ -440,24 +440,24 @@ class _ProcessShelf:
             self._keys[key] = kept
             kept.versions.append(entry)
             self._note(kept, writer)
-        return _lent(entry)
+        return _copy_of(entry)
 
     def get(self, key: str) -> PoolEntry | None:
         with self._lock:
             kept = self._keys.get(key)
             entry = kept.versions[-1] if kept is not None and kept.versions else None
-        return None if entry is None else _lent(entry)
+        return None if entry is None else _copy_of(entry)
 
     def entries(self, prefix: str, limit: int) -> list[PoolEntry]:
         with self._lock:
             found = [kept for key, kept in self._keys.items() if kept.versions and key.startswith(prefix)]
             found.sort(key=lambda kept: -kept.number)
             chosen = [kept.versions[-1] for kept in found[:limit]]
-        return [_lent(entry) for entry in chosen]
+        return [_copy_of(entry) for entry in chosen]
 
     def remove(self, key: str, writer: str, expected: int | None) -> int:
         with self._lock:
-            kept = self._keys.get(key) or _Kept()
+            kept = self._keys.get(key) or _KeyVersions()
             if _expected(key, kept, expected) is None:
                 return 0
             kept.versions.clear()
@@ -468,7 +468,7 @@ class _ProcessShelf:
         with self._lock:
             kept = self._keys.get(key)
             found = [] if kept is None else list(kept.versions)
-        return [_lent(entry) for entry in found]
+        return [_copy_of(entry) for entry in found]
 
     def changes(self, since: int, prefix: str, limit: int) -> list[PoolChange]:
         with self._lock:
@@ -479,21 +479,22 @@ class _ProcessShelf:
             ]
         found.sort(key=lambda change: change.number)
         return [
-            change if change.entry is None else replace(change, entry=_lent(change.entry)) for change in found[:limit]
+            change if change.entry is None else replace(change, entry=_copy_of(change.entry))
+            for change in found[:limit]
         ]
 
     def newest(self) -> int:
         with self._lock:
             return self._number
 
-    def _note(self, kept: _Kept, writer: str) -> None:
+    def _note(self, kept: _KeyVersions, writer: str) -> None:
         self._number += 1
         kept.number = self._number
         kept.version += 1
         kept.writer = writer
 
 
-def _expected(key: str, kept: _Kept, expected: int | None) -> PoolEntry | None:
+def _expected(key: str, kept: _KeyVersions, expected: int | None) -> PoolEntry | None:
     """The present entry, if it is the one that was expected."""
     present = kept.versions[-1] if kept.versions else None
     actual = 0 if present is None else present.version
@@ -502,7 +503,7 @@ def _expected(key: str, kept: _Kept, expected: int | None) -> PoolEntry | None:
     return present
 
 
-def _lent(entry: PoolEntry) -> PoolEntry:
+def _copy_of(entry: PoolEntry) -> PoolEntry:
     return replace(entry, content=_copied(entry.content, entry.key), metadata=_copied(entry.metadata, entry.key))
 
 

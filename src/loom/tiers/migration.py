@@ -86,7 +86,7 @@ class TierRules(NamedTuple):
         budget = self.budgets[tier]
         return tokens > budget or (share < 1.0 and tokens >= share * budget)
 
-    def may_wait(self, draft: Draft) -> bool:
+    def may_count_later(self, draft: Draft) -> bool:
         """Whether a record that is not counted may stay so, if it is new: its size decides nothing, because it comes
         into the window alone and would have room in any tier."""
         if draft.tokens >= 0 or draft.revises or draft.tier != L1:
@@ -265,7 +265,7 @@ class Tiers:
         with self.store.transaction() as transaction:
             rules = self._rules_in(transaction)
             written: list[Written] | None = None
-            if len(drafts) == 1 and tier is None and rules.may_wait(drafts[0]):
+            if len(drafts) == 1 and tier is None and rules.may_count_later(drafts[0]):
                 written = transaction.append(drafts)
                 if written[0].created:
                     return [Receipt(written[0].id, L1, functools.partial(self.counter.count, drafts[0].content))]

@@ -140,7 +140,7 @@ def score(found: Candidates, question: Question, weights: Weights, now: datetime
     worded *= weights.words / full
     parts["context"] *= weights.context / full
     trust = _trust_in_meaning(best, ceiling)
-    np.multiply(meant(found.meaning, around), weights.meaning * trust, out=parts["meaning"])
+    np.multiply(meaning_scores(found.meaning, around), weights.meaning * trust, out=parts["meaning"])
     if question.times:
         np.multiply(_timely(question, marked, len(found.keys)), weights.time, out=parts["time"])
     if len(asks := marked[ONLY_ASKS].nonzero()[0]):
@@ -345,7 +345,7 @@ def pooled(table: Floats, around: Neighbours, reach: int = 2) -> Floats:
     return best
 
 
-def meant(similarities: Floats, around: Neighbours) -> Floats:
+def meaning_scores(similarities: Floats, around: Neighbours) -> Floats:
     """How far each similarity stands out among all, with a part of those next to it; 0 to 1, 0 where there is none.
 
     The level of similarities differs from model to model, so only the distance from their mean counts. A few have no

@@ -90,7 +90,7 @@ DEFAULT_TUNING = TuningResult()
 
 
 @dataclass(slots=True)
-class _Ladder:
+class _Hysteresis:
     """How many steps a parameter is away from its start, and how many looks in a row ask for another.
 
     A value beyond `missed`, seen from `kept`, misses the mark; one beyond `kept` keeps it clearly. `streak` counts
@@ -103,7 +103,7 @@ class _Ladder:
     steps: int = 0
     streak: int = 0
 
-    def look(self, value: float) -> None:
+    def update(self, value: float) -> None:
         sign = 1 if self.missed > self.kept else -1
         if sign * value > sign * self.missed:
             self.streak = max(0, self.streak) + 1
@@ -133,11 +133,11 @@ class AdaptiveTuner:
     def __init__(self, start: TuningResult = DEFAULT_TUNING, state: Mapping[str, Any] | None = None) -> None:
         self._start = start
         self._ladders = {
-            "hit_rate": _Ladder(0.85, 0.90, _steps_to(_LRU_MAXIMUM, start.lru_weight, _LRU_STEP)),
-            "latency": _Ladder(
+            "hit_rate": _Hysteresis(0.85, 0.90, _steps_to(_LRU_MAXIMUM, start.lru_weight, _LRU_STEP)),
+            "latency": _Hysteresis(
                 100.0, 50.0, _steps_to(_THRESHOLD_MAXIMUM, start.promotion_threshold, _THRESHOLD_STEP)
             ),
-            "pressure": _Ladder(0.8, 0.7, _steps_to(_LEVEL_MAXIMUM, start.compression_level, _LEVEL_STEP)),
+            "pressure": _Hysteresis(0.8, 0.7, _steps_to(_LEVEL_MAXIMUM, start.compression_level, _LEVEL_STEP)),
         }
         if state is not None:
             self._continue(state)
@@ -160,7 +160,7 @@ class AdaptiveTuner:
         }
         for name, value in looks.items():
             if value is not None:
-                self._ladders[name].look(value)
+                self._ladders[name].update(value)
         return self.parameters
 
     @property

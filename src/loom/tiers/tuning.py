@@ -132,7 +132,7 @@ class AdaptiveTuner:
 
     def __init__(self, start: TuningResult = DEFAULT_TUNING, state: Mapping[str, Any] | None = None) -> None:
         self._start = start
-        self._ladders = {
+        self._hystereses = {
             "hit_rate": _Hysteresis(0.85, 0.90, _steps_to(_LRU_MAXIMUM, start.lru_weight, _LRU_STEP)),
             "latency": _Hysteresis(
                 100.0, 50.0, _steps_to(_THRESHOLD_MAXIMUM, start.promotion_threshold, _THRESHOLD_STEP)
@@ -149,7 +149,7 @@ class AdaptiveTuner:
 
     def state(self) -> dict[str, list[int]]:
         """Where it stands, for JSON."""
-        return {name: [ladder.steps, ladder.streak] for name, ladder in self._ladders.items()}
+        return {name: [hysteresis.steps, hysteresis.streak] for name, hysteresis in self._hystereses.items()}
 
     def tune_parameters(self, metrics: SystemMetrics) -> TuningResult:
         """Look at the metrics once, and say which parameters should hold now."""
@@ -160,26 +160,28 @@ class AdaptiveTuner:
         }
         for name, value in looks.items():
             if value is not None:
-                self._ladders[name].update(value)
+                self._hystereses[name].update(value)
         return self.parameters
 
     @property
     def parameters(self) -> TuningResult:
         """What holds now, without looking."""
         start = self._start
-        lru, lfu, semantic = _reweighed(start.weights, self._ladders["hit_rate"].steps)
+        lru, lfu, semantic = _reweighed(start.weights, self._hystereses["hit_rate"].steps)
         return TuningResult(
             lru,
             lfu,
             semantic,
-            _climbed(start.promotion_threshold, self._ladders["latency"].steps, _THRESHOLD_STEP, _THRESHOLD_MAXIMUM),
-            min(_LEVEL_MAXIMUM, start.compression_level + _LEVEL_STEP * self._ladders["pressure"].steps),
+            _climbed(
+                start.promotion_threshold, self._hystereses["latency"].steps, _THRESHOLD_STEP, _THRESHOLD_MAXIMUM
+            ),
+            min(_LEVEL_MAXIMUM, start.compression_level + _LEVEL_STEP * self._hystereses["pressure"].steps),
         )
 
     def _continue(self, state: Mapping[str, Any]) -> None:
         if not isinstance(state, Mapping):
             raise InvalidInput(f"this is no state of a tuner: {state!r}; begin without one")
-        for name, ladder in self._ladders.items():
+        for name, hysteresis in self._hystereses.items():
             found = state.get(name)
             if (
                 not isinstance(found, list | tuple)
@@ -188,8 +190,8 @@ class AdaptiveTuner:
             ):
                 raise InvalidInput(f"this is no state of a tuner: {name!r} is {found!r}; begin without one")
             steps, streak = found
-            ladder.steps = min(ladder.highest, max(0, steps))
-            ladder.streak = min(_LOOKS_TO_ACT - 1, max(1 - _LOOKS_TO_RETURN, streak))
+            hysteresis.steps = min(hysteresis.highest, max(0, steps))
+            hysteresis.streak = min(_LOOKS_TO_ACT - 1, max(1 - _LOOKS_TO_RETURN, streak))
 
 
 def _steps_to(limit: float, start: float, step: float) -> int:

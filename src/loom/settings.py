@@ -298,7 +298,7 @@ SETTINGS: Mapping[str, SettingRule] = MappingProxyType(
         "index_tail_bytes": SettingRule(int, "bytes of text that may await indexing, likewise", 1024),
         "lease_s": SettingRule(float, "seconds after which a silent worker loses its place", 0.1, 86_400),
         "close_timeout_s": SettingRule(float, "seconds that close() waits for background work", 0, 86_400),
-        "derive": SettingRule(bool, "draw facts and summaries from what is remembered, in the background"),
+        "derive": SettingRule(bool, "derive facts and summaries from what is remembered, in the background"),
         "tune": SettingRule(bool, "let the weights of eviction and the promotion threshold follow what is measured"),
         "predict_demand": SettingRule(bool, "make room in the working tier before it is needed, in the background"),
         "preload": SettingRule(

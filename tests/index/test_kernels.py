@@ -20,8 +20,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loom.index import text_index, vector_index
-from loom.index.kernels import KERNELS, LIBRARY, SOURCE, Kernels, Lists, address, load
+from loom.index import kernels, vector_index
+from loom.index.kernels import KERNELS, LIBRARY, SOURCE, Kernels, PostingLists, address, load
 from loom.index.segments import DamagedSegment, Segment, open_segment, write_segment
 from loom.index.text_index import TextIndex, TextTail, build
 from loom.index.vector_index import VectorIndex
@@ -62,13 +62,23 @@ def test_a_machine_of_another_byte_order_does_without(monkeypatch: pytest.Monkey
     assert load() is None
 
 
+def test_the_switch_ends_with_its_block_even_if_that_fails() -> None:
+    def fail() -> None:
+        with kernels.using(None):
+            assert kernels.active is None
+            raise KeyError
+
+    before = kernels.active
+    with pytest.raises(KeyError):
+        fail()
+    assert kernels.active is before
+
+
 # --- The same bits ------------------------------------------------------------------------------------------------
 
 
 def with_kernels(ask: Any, found: Kernels | None) -> Any:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(text_index, "KERNELS", found)
-        patch.setattr(vector_index, "KERNELS", found)
+    with kernels.using(found):
         return ask()
 
 
@@ -198,13 +208,13 @@ def test_processors_with_narrower_registers_get_the_same_bits(tmp_path: Path, wi
 # --- No way out of an array ---------------------------------------------------------------------------------------
 
 
-def lists(spans: list[int], documents: Array, codes: Array, impacts: Array, documents_end: int) -> Lists:
+def lists(spans: list[int], documents: Array, codes: Array, impacts: Array, documents_end: int) -> PostingLists:
     source = SOURCE.pack(
         address(documents), address(codes), address(impacts), 0, 0,
         len(documents), codes.itemsize, len(impacts), documents_end, 0, 0,
     )  # fmt: skip
     weights = array("d", [1.0] * (len(spans) // 5))
-    return Lists(source, array("q", spans), weights, (documents, codes, impacts))
+    return PostingLists(source, array("q", spans), weights, (documents, codes, impacts))
 
 
 @needs_kernels

@@ -23,8 +23,9 @@ import numpy as np
 import numpy.typing as npt
 
 from loom.errors import InvalidInput
+from loom.index import kernels
 from loom.index.doc_values import DOC_VALUE_WORDS, DocValues, DocValuesTable, packed
-from loom.index.kernels import KERNELS, SOURCE, Lists, address
+from loom.index.kernels import SOURCE, PostingLists, address
 from loom.index.segments import DamagedSegment, Segment, places_of
 
 __all__ = ["K1", "SILENT", "B", "TextIndex", "TextTail", "build", "check", "merge", "term_hash", "without"]
@@ -1147,8 +1148,8 @@ class _Plan:
         Looks the documents up in all lists of a source at once: of the ten numpy calls that a list would take,
         one is left.
         """
-        if KERNELS is not None:
-            KERNELS.look_up(self._lists(pending, as_bits=True), numbers, scores, 0)
+        if kernels.active is not None:
+            kernels.active.look_up(self._lists(pending, as_bits=True), numbers, scores, 0)
             return
         for i, begin, end in self._split(numbers):
             spans = [(term.weight, entry) for term in pending for entry in term.lists if entry[0] == i]
@@ -1197,8 +1198,8 @@ class _Plan:
     def contributions(self, numbers: Numbers) -> Scores:
         """What each term of the query adds to the documents with these ascending numbers, a row for each term."""
         table = np.zeros((len(self.weights), len(numbers)))
-        if KERNELS is not None:
-            KERNELS.look_up(self._all_lists, numbers, table, len(numbers))
+        if kernels.active is not None:
+            kernels.active.look_up(self._all_lists, numbers, table, len(numbers))
             return table
         for i, begin, end in self._split(numbers):
             wanted = (numbers[begin:end] - self._bases[i]).astype(np.uint32)
@@ -1210,11 +1211,11 @@ class _Plan:
         return table
 
     @cached_property
-    def _all_lists(self) -> Lists:
+    def _all_lists(self) -> PostingLists:
         """The postings of all terms asked for, for a kernel to read and to look into."""
         return self._lists(self._asked, as_bits=True)
 
-    def _lists(self, terms: Iterable[_Term], as_bits: bool) -> Lists:
+    def _lists(self, terms: Iterable[_Term], as_bits: bool) -> PostingLists:
         """The postings of these terms for a kernel to read or, those that are kept so `as_bits`, to look into."""
         sources = self._sources
         ranks = [source.ranks if as_bits else None for source in sources]
@@ -1232,7 +1233,7 @@ class _Plan:
         impacts = [source.impacts(self._statistics) for source in sources]
         held = sources, impacts, [one.arrays for one in ranks if one is not None]
         packed = b"".join(map(_packed, sources, self._bases, impacts))
-        return Lists(packed, array("q", spans), array("d", weights), held)
+        return PostingLists(packed, array("q", spans), array("d", weights), held)
 
     def best(self, numbers: Numbers, scores: Scores, limit: int) -> tuple[Keys, Scores]:
         """Keys and scores of the best of these documents (any order) with a score above zero."""
@@ -1438,13 +1439,15 @@ class _Sums:
 
     def is_quick(self, postings: int) -> bool:
         """Whether so many more are best read by a kernel, which goes over all sums: not where they are few."""
-        return KERNELS is not None and (self._dense or _DENSE_FROM * (self._read + postings) > len(self._scores))
+        return kernels.active is not None and (
+            self._dense or _DENSE_FROM * (self._read + postings) > len(self._scores)
+        )
 
-    def add_lists(self, lists: Lists) -> None:
+    def add_lists(self, lists: PostingLists) -> None:
         """As `add`, by a kernel."""
-        assert KERNELS is not None
+        assert kernels.active is not None
         self._dense = True
-        KERNELS.add(lists, self._scores)
+        kernels.active.add(lists, self._scores)
 
     def add(self, postings: Sequence[tuple[Numbers, Scores]], terms: int) -> None:
         """Add contributions (above zero) in this order. A document stands once for each of the `terms`."""
@@ -1492,8 +1495,8 @@ class _Sums:
 
     def threshold(self, limit: int) -> float:
         """The sum of the document at place `limit`; 0.0 if fewer have one above zero."""
-        if self._dense and KERNELS is not None:
-            return KERNELS.threshold(self._scores, limit)
+        if self._dense and kernels.active is not None:
+            return kernels.active.threshold(self._scores, limit)
         sums = self._sums()
         width = len(sums) // 64
         if self._dense and width >= limit:
@@ -1506,8 +1509,8 @@ class _Sums:
 
     def select(self, lowest: float, most: int | None) -> tuple[Numbers, Scores] | None:
         """The documents, in any order, whose sum is above zero and not below `lowest`; None if over `most`."""
-        if self._dense and KERNELS is not None and most is None:
-            return KERNELS.select(self._scores, lowest)
+        if self._dense and kernels.active is not None and most is None:
+            return kernels.active.select(self._scores, lowest)
         sums = self._sums()
         chosen = sums >= lowest if lowest > 0.0 else sums > 0.0
         if most is not None and np.count_nonzero(chosen) > most:
@@ -1522,9 +1525,9 @@ class _Sums:
 
     def take_best(self, limit: int) -> tuple[Numbers, Scores]:
         """The documents with the `limit` highest sums, and those that tie with the last: the last thing asked."""
-        if self._dense and KERNELS is not None:
+        if self._dense and kernels.active is not None:
             self._empty = True
-            return KERNELS.take(self._scores, limit)
+            return kernels.active.take(self._scores, limit)
         return self.select_all(self.threshold(limit))
 
     def clear(self) -> None:

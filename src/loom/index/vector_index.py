@@ -20,7 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from loom.errors import InvalidInput, WrongDimension
-from loom.index.kernels import KERNELS, Looks
+from loom.index import kernels
+from loom.index.kernels import ScanLimits
 from loom.index.segments import DamagedSegment, Segment, places_of
 
 __all__ = ["CODE_VERSION", "VectorIndex", "VectorTail", "build", "check", "merge", "unit_float16", "without"]
@@ -481,8 +482,8 @@ def _floor(scores: Sequence[Array], limit: int) -> float:
 
 def _cosines(vectors: Halves, rows: Rows, query: Doubles) -> Doubles:
     """Exact but for the last division: see `_QUERY_STEP`."""
-    if KERNELS is not None:
-        return KERNELS.cosines(vectors, rows, query)
+    if kernels.active is not None:
+        return kernels.active.cosines(vectors, rows, query)
     products, squares = np.empty(rows.size), np.empty(rows.size)
     for part in _steps(rows.size, query.size):
         doubles = _widened(vectors[rows[part]]).astype(np.float64)
@@ -496,8 +497,8 @@ def _cosines(vectors: Halves, rows: Rows, query: Doubles) -> Doubles:
 def _nearly(vectors: Halves, rows: Rows, query: Floats) -> Floats:
     """Dot products of float16 rows in float32, widening no more than a block at a time."""
     scaled = query * _HALF_SCALE
-    if KERNELS is not None:
-        return KERNELS.near_products(vectors, rows, scaled)
+    if kernels.active is not None:
+        return kernels.active.near_products(vectors, rows, scaled)
     products = np.empty(rows.size, dtype=np.float32)
     for part in _steps(rows.size, query.size):
         np.matmul(_widened(vectors.take(rows[part], axis=0)), scaled, out=products[part])
@@ -576,9 +577,9 @@ def _rows_by_code(part: _Part, spans: Rows, rotated: Floats, limit: int, share: 
     kept = max(_LEAST_KEPT, int(_MOST_KEPT * share), int(count // 32 * share)) + 32 * limit
     scored = max(_LEAST_SCORED, rank, int((_MOST_SCORED + 8 * wanted) * share))
     query = rotated - part.centre
-    if KERNELS is not None:
-        looks = Looks(rank, kept, scored, _COARSE_DEVIATIONS, _WEIGHTED_DEVIATIONS)
-        return KERNELS.rows_by_code(part.coarse, part.fine, spans, query, looks)
+    if kernels.active is not None:
+        limits = ScanLimits(rank, kept, scored, _COARSE_DEVIATIONS, _WEIGHTED_DEVIATIONS)
+        return kernels.active.rows_by_code(part.coarse, part.fine, spans, query, limits)
     levels = _levels(np.abs(query))
     asked = _Coded(_pack_bits(query > 0), _pack_bits(levels >> 1), _pack_bits(levels & 1))
     looked = [_coarse_distances(part.coarse[:, first:last], asked.signs) for first, last in spans.tolist()]
@@ -791,8 +792,8 @@ def _turned(query: Doubles) -> Floats:
     turned = np.zeros(width)
     turned[: query.size] = query
     steps = 1.0 / math.sqrt(size) / _QUERY_STEP
-    if KERNELS is not None:
-        KERNELS.turn(turned, flips, size, steps, _QUERY_STEP)
+    if kernels.active is not None:
+        kernels.active.turn(turned, flips, size, steps, _QUERY_STEP)
         return turned.astype(np.float32)
     signs = np.sign(left).astype(np.float64), np.sign(right).astype(np.float64)
     for flip in flips:

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from loom.index import kernels, vector_index
 from loom.index.kernels import KERNELS, LIBRARY, SOURCE, Kernels, PostingLists, address, load
 from loom.index.segments import DamagedSegment, Segment, open_segment, write_segment
-from loom.index.text_index import TextIndex, TextTail, build
+from loom.index.text_index import TextIndex, TextLimits, TextTail, build
 from loom.index.vector_index import VectorIndex
 
 Array = npt.NDArray[Any]
@@ -115,7 +115,8 @@ def test_words_are_found_with_the_same_scores(
     for key, terms in numbered[high:]:
         tail.add(key, terms)
     keys = np.array([key for key, _ in numbered[::2]], dtype=np.int64)
-    index = TextIndex(segments, tail, postings_budget=budget, exact_documents=0, shortlist=5)
+    limits = TextLimits(postings_budget=budget, exact_documents=0, shortlist=5)
+    index = TextIndex(segments, tail, limits=limits)
     assert_same_bits(*both(lambda: index.search(query, limit)))
     assert_same_bits(*both(lambda: index.search(query, limit, among=keys)))
     assert_same_bits(*both(lambda: (index.score(query, keys),)))
@@ -123,15 +124,15 @@ def test_words_are_found_with_the_same_scores(
 
 
 @needs_kernels
-def test_lists_that_are_kept_as_bits_give_the_same_scores() -> None:
+def test_lists_with_bitmaps_give_the_same_scores() -> None:
     random = np.random.default_rng(5)
     numbered = [(key, [f"w{word}" for word in random.integers(0, 30, 20)]) for key in range(1, 20_001)]
     index = TextIndex([Segment(*build(numbered))])
     keys = np.sort(random.choice(np.arange(1, 20_001), 300, replace=False))
-    for asked in range(3):  # a list is kept so from the second question on
+    for asked in range(3):  # a list gets a bitmap in the second query
         query = {f"w{number}": 1.0 + asked + number / 7 for number in range(12)}
         assert_same_bits(*both(lambda asked=query: index.contributions(asked, keys)))
-    assert index._segments[0].ranks._slots
+    assert index.bitmap_count > 0
 
 
 @needs_kernels

@@ -1,4 +1,4 @@
-"""The compiled kernels: there where they can be, the same bits as numpy, and no way out of an array."""
+"""The compiled kernels: present beside a compiler, the same bits as numpy, and no access outside of arrays."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ from loom.index import kernels, vector_index
 from loom.index.kernels import KERNELS, LIBRARY, SOURCE, Kernels, PostingLists, address, load
 from loom.index.segments import DamagedSegment, Segment, open_segment, write_segment
 from loom.index.text_index import TextIndex, TextLimits, TextTail, build
-from loom.index.vector_index import VectorIndex
+from loom.index.vector_codes import prepare_query, rotate_query
+from loom.index.vector_index import VectorIndex, VectorLimits
+from loom.index.vector_scoring import rows_by_code, spans_to_scan
+from loom.index.vector_segments import Clustering, vector_rows
 
 Array = npt.NDArray[Any]
 
@@ -140,8 +143,8 @@ def test_lists_with_bitmaps_give_the_same_scores() -> None:
 def test_a_query_is_rotated_to_the_same_bits(dimensions: int) -> None:
     random = np.random.default_rng(dimensions)
     for query in random.normal(size=(20, dimensions)):
-        asked = vector_index._prepare(query, dimensions).exact
-        assert_same_bits(*both(lambda exact=asked: (vector_index._turned(exact),)))
+        asked = prepare_query(query, dimensions).exact
+        assert_same_bits(*both(lambda exact=asked: (rotate_query(exact),)))
 
 
 @needs_kernels
@@ -155,12 +158,10 @@ def test_the_same_vectors_are_found_with_the_same_scores(count: int, dimensions:
     index = VectorIndex(dimensions, [segment])
     keys = np.arange(0, count, 7)
     for query in (vectors[0], vectors[-1], *random.normal(size=(6, dimensions))):
-        turned = vector_index._turned(vector_index._prepare(query, dimensions).exact)
+        turned = rotate_query(prepare_query(query, dimensions).exact)
         for limit in (1, 18, 200):
             for spans in ([(0, count)], [(0, 0), (5, 700), (700, 701), (count - 300, count)]):
-                nominate = partial(
-                    vector_index._rows_by_code, vector_index._part(segment), np.array(spans), turned, limit, 1.0
-                )
+                nominate = partial(rows_by_code, vector_rows(segment), np.array(spans), turned, limit, 1.0)
                 assert_same_bits(*both(lambda ask=nominate: (ask(),)))
             assert_same_bits(*both(lambda q=query, n=limit: index.search(q, n)))
         assert_same_bits(*both(lambda q=query: index.score(q, keys)))
@@ -168,16 +169,15 @@ def test_the_same_vectors_are_found_with_the_same_scores(count: int, dimensions:
 
 
 @needs_kernels
-def test_the_same_clusters_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"_CLUSTERS_FROM": 400, "_CLUSTER_ROWS": 8, "_MOST_SCANNED": 1_500}.items():
-        monkeypatch.setattr(vector_index, name, value)
+def test_the_same_clusters_are_scanned() -> None:
     random = np.random.default_rng(9)
     vectors = random.normal(size=(4_000, 40))
-    index = VectorIndex(40, [Segment(*vector_index.build(np.arange(4_000), vectors))])
-    parts = index._parts
+    clustering = Clustering(from_rows=400, rows_per_cluster=8)
+    segment = Segment(*vector_index.build(np.arange(4_000), vectors, clustering))
+    index = VectorIndex(40, [segment], limits=VectorLimits(most_scanned=1_500))
     for query in random.normal(size=(40, 40)):
-        asked = vector_index._prepare(query, 40)
-        assert_same_bits(*both(lambda one=asked: tuple(vector_index._within_reach(parts, one))))
+        asked = prepare_query(query, 40)
+        assert_same_bits(*both(lambda one=asked: tuple(spans_to_scan([vector_rows(segment)], one, 1_500))))
         assert_same_bits(*both(lambda one=query: index.search(one, 10)))
 
 

@@ -181,7 +181,7 @@ class Kernels:
     def rows_by_code(
         self, coarse: _Words, fine: _Words, spans: _Numbers, query: _Floats, limits: ScanLimits
     ) -> _Numbers:
-        """The rows whose codes are near the query's, ascending: `_rows_by_code` in vector_index.py.
+        """The rows whose codes are near the query's, ascending: `rows_by_code` in vector_scoring.py.
 
         `spans` has a line (first row, end) for each range of rows to scan, ascending and within the codes.
         """
@@ -197,7 +197,7 @@ class Kernels:
         return rows[:found]
 
     def turn(self, values: _Doubles, flips: _Floats, size: int, steps: float, step: float) -> None:
-        """Rotate in place: `_turned` in vector_index.py."""
+        """Rotate in place: `rotate_query` in vector_codes.py."""
         self._turn(address(values), address(flips), len(values), size, steps, step)
 
     def near_products(self, vectors: _Halves, rows: _Numbers, query: _Floats) -> _Floats:

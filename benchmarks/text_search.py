@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from loom.index import text_index
 from loom.index.segments import Segment, open_segment, write_segment
-from loom.index.text_index import TextIndex, TextTail
+from loom.index.text_index import TextIndex, TextLimits, TextTail
 
 __all__ = ["main"]
 
@@ -188,7 +188,7 @@ def main() -> None:
         folder = Path(name)
         segments, tail = build_segments(folder, ranks, starts, min(options.tail, options.records))
         index = TextIndex(segments, tail)
-        exact = TextIndex(segments, tail, exact_documents=options.records)
+        exact = TextIndex(segments, tail, limits=TextLimits(exact_documents=options.records))
         (folder / "tantivy").mkdir()
         bare = tantivy_search(folder / "tantivy", ranks, starts, limit)
         if bare is None:

@@ -1,8 +1,11 @@
-"""The doc_values that segments keep of records: the same as the rows say, and the rows where they say nothing."""
+"""Doc values in segments: equal to the rows of the database, and read from the rows where a segment has none."""
 
 from __future__ import annotations
 
+import sqlite3
 import tempfile
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import fields
@@ -20,17 +23,17 @@ from loom.index.doc_values import DocValues, DocValuesTable, of_row, packed
 from loom.index.segments import Segment, open_segment, write_segment
 from loom.index.text_index import TextIndex, build, merge, without
 from loom.storage.contract import Candidates, Draft, Filter, Probe
-from loom.storage.sqlite import forgetting
-from loom.storage.sqlite.projections import TEXT, TailLimit
+from loom.storage.sqlite.projections import TailLimit, index_folder
 from loom.storage.sqlite.store import SqliteStore
 
 NOW = datetime(2024, 5, 15, tzinfo=UTC)
 IN_SEGMENTS = TailLimit(1)
 PROBE = Probe({"heron": 1.0, "pier": 1.0}, seeds=6, reach=2)
+EVERYTHING = Filter()
 
 
 def row(number: int, **other: Any) -> tuple[Any, ...]:
-    """What the database says of a record."""
+    """The columns of a record that doc values are made from."""
     values = {"session": 7, "created_at": 10**15, "importance": 0.5, "name": "Ann", "role": "user", "tokens": 3}
     return (number, *(values | other).values())
 
@@ -45,26 +48,27 @@ def saying(number: int, words: str, **columns: Any) -> Draft:
 
 
 @contextmanager
-def indexed(drafts: list[Draft]) -> Iterator[SqliteStore]:
-    """A store with these records in segments, among records of another namespace."""
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        closing(SqliteStore(Path(folder) / "a.loom", namespace="mine", tail=IN_SEGMENTS)) as store,
-        closing(SqliteStore(Path(folder) / "a.loom", namespace="other", tail=IN_SEGMENTS)) as other,
-    ):
-        for number, draft in enumerate(drafts):
-            if number % 3 == 1:
-                with other.transaction() as transaction:
-                    transaction.append([saying(number, "a heron of somebody else")])
-            with store.transaction() as transaction:
-                transaction.append([draft])
-        store.flush()
-        yield store
+def indexed(drafts: list[Draft]) -> Iterator[Path]:
+    """A closed store with these records in segments, in the namespace "mine" beside another one."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "a.loom"
+        with (
+            closing(SqliteStore(path, namespace="mine", tail=IN_SEGMENTS)) as store,
+            closing(SqliteStore(path, namespace="other", tail=IN_SEGMENTS)) as other,
+        ):
+            for number, draft in enumerate(drafts):
+                if number % 3 == 1:
+                    with other.transaction() as transaction:
+                        transaction.append([saying(number, "a heron of somebody else")])
+                with store.transaction() as transaction:
+                    transaction.append([draft])
+            store.flush()
+        yield path
 
 
 @contextmanager
 def indexed_at_once(path: Path, drafts: list[Draft]) -> Iterator[SqliteStore]:
-    """A store with these records in segments, under numbers in a row."""
+    """An open store with these records in segments, under consecutive numbers."""
     with closing(SqliteStore(path, tail=IN_SEGMENTS)) as store:
         with store.transaction() as transaction:
             transaction.append(drafts)
@@ -72,9 +76,23 @@ def indexed_at_once(path: Path, drafts: list[Draft]) -> Iterator[SqliteStore]:
         yield store
 
 
-def rely_on_rows(store: SqliteStore) -> None:
-    generation, _ = store._maintenance.index.tail
-    store._maintenance.index.rely_on_records(TEXT, generation)
+def text_segments(path: Path) -> list[Segment]:
+    folder = index_folder(path)
+    assert folder is not None
+    return [open_segment(file) for file in folder.glob("text-*.seg")]
+
+
+def change_doc_values(path: Path, change: Callable[[np.ndarray[Any, Any]], None]) -> None:
+    """Rewrite the doc values in all segments of a closed store."""
+    for segment in text_segments(path):
+        assert segment.path is not None
+        arrays = {name: array.copy() for name, array in segment.arrays.items()}
+        change(arrays["doc_values"])
+        write_segment(segment.path, segment.header, arrays)
+
+
+def zeroed(rows: np.ndarray[Any, Any]) -> None:
+    rows[:] = 0
 
 
 def told(found: Candidates) -> dict[str, Any]:
@@ -82,7 +100,7 @@ def told(found: Candidates) -> dict[str, Any]:
     return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in values.items()}
 
 
-def ask(store: SqliteStore, wanted: Filter = Filter(), probe: Probe = PROBE) -> dict[str, Any]:  # noqa: B008
+def ask(store: SqliteStore, wanted: Filter = EVERYTHING, probe: Probe = PROBE) -> dict[str, Any]:
     found = told(store.candidates(probe, 30, 10, wanted))
     assert found.pop("meaning") is not None  # NaN is not equal to itself
     return found
@@ -124,10 +142,12 @@ def test_a_search_learns_the_same_from_segments_as_from_rows(
         if number < len(said)
     ]
     drafts += [Draft("drawn", "drawn: a heron", NOW, kind="fact", sources=("r0",), drawn=True)]
-    with indexed(drafts) as store:
-        from_segments = ask(store, wanted)
-        rely_on_rows(store)
-        assert from_segments == ask(store, wanted)
+    with indexed(drafts) as path:
+        with closing(SqliteStore(path, namespace="mine", tail=IN_SEGMENTS)) as store:
+            from_segments = ask(store, wanted)
+        change_doc_values(path, zeroed)
+        with closing(SqliteStore(path, namespace="mine", tail=IN_SEGMENTS)) as store:
+            assert from_segments == ask(store, wanted)
 
 
 @pytest.mark.parametrize(
@@ -151,24 +171,35 @@ def test_what_the_filter_does_not_admit_is_no_context(
         assert ask(store, Filter(history=True))["keys"] == [heron.seq - 2, heron.seq - 1, heron.seq]
 
 
-def test_of_what_is_indexed_no_row_is_read(tmp_path: Path) -> None:
+def test_no_row_of_an_indexed_record_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     queries: list[str] = []
+    connect, this_thread = sqlite3.connect, threading.get_ident()
+
+    def note(query: str) -> None:
+        if threading.get_ident() == this_thread:  # not those of the background worker
+            queries.append(query)
+
+    def traced(*arguments: Any, **options: Any) -> sqlite3.Connection:
+        connection: sqlite3.Connection = connect(*arguments, **options)
+        connection.set_trace_callback(note)
+        return connection
 
     def rows_read(store: SqliteStore) -> list[str]:
         queries.clear()
         assert len(ask(store)["keys"]) == 8
         return [query for query in queries if "FROM records r" in query or "CROSS JOIN records" in query]
 
+    monkeypatch.setattr(sqlite3, "connect", traced)
+    path = tmp_path / "a.loom"
     words = ["by the sea"] * 4 + ["the heron", "on the pier", "the heron", "on the pier"] + ["by the sea"] * 4
     drafts = [saying(number, text, session_id="s") for number, text in enumerate(words)]
-    with indexed_at_once(tmp_path / "a.loom", drafts) as store:
+    with indexed_at_once(path, drafts) as store:
         ask(store)
-        with store._engine.read() as connection:
-            connection.set_trace_callback(queries.append)
         assert rows_read(store) == []
-        rely_on_rows(store)
-        assert rows_read(store) != [], "what is not in segments is read"
-        connection.set_trace_callback(None)
+    change_doc_values(path, zeroed)
+    with closing(SqliteStore(path, tail=IN_SEGMENTS)) as store:
+        ask(store)
+        assert rows_read(store) != [], "the rows are read where segments have no doc values"
 
 
 gaps = st.lists(st.integers(1, 4), min_size=1, max_size=60)
@@ -214,7 +245,7 @@ def test_speakers_and_roles_are_hashes_and_none_is_0() -> None:
 @pytest.mark.parametrize(
     ("first", "second"), [([1, 2, 5], [7, 8]), ([1, 5, 9], [2, 7])], ids=["in a row", "interlocked"]
 )
-def test_merging_and_leaving_out_keep_particulars_with_their_records(first: list[int], second: list[int]) -> None:
+def test_merging_and_removing_keep_doc_values_with_their_records(first: list[int], second: list[int]) -> None:
     segments = [segment_of(numbers) for numbers in (first, second)]
     for index, number in enumerate(first + second):
         arrays = segments[index >= len(first)].arrays
@@ -229,7 +260,7 @@ def test_merging_and_leaving_out_keep_particulars_with_their_records(first: list
     assert rest.doc_values(everything) == ({one: of_row(row(one)) for one in everything if one not in gone}, [])
 
 
-def test_what_is_indexed_before_it_is_counted_is_counted_once(tmp_path: Path) -> None:
+def test_a_record_that_is_indexed_before_it_is_counted_is_counted_once(tmp_path: Path) -> None:
     counted: list[str] = []
 
     def count(text: str) -> int:
@@ -248,7 +279,7 @@ def test_what_is_indexed_before_it_is_counted_is_counted_once(tmp_path: Path) ->
     assert sorted(counted) == sorted(words)
 
 
-def test_what_the_indexing_process_could_not_count_is_counted_by_who_can(tmp_path: Path) -> None:
+def test_a_record_that_the_indexing_process_could_not_count_is_counted_by_another(tmp_path: Path) -> None:
     path = tmp_path / "a.loom"
     with closing(SqliteStore(path, tail=IN_SEGMENTS)) as store:
         with store.transaction() as transaction:
@@ -256,43 +287,46 @@ def test_what_the_indexing_process_could_not_count_is_counted_by_who_can(tmp_pat
             numbers = [one.seq for one in transaction.append(drafts)]
         store.flush()
         assert store.search_text({"heron": 1.0}, 3, Filter())
-        assert store._maintenance.index.doc_values(numbers) == ({}, numbers)
+    assert TextIndex(text_segments(path)).doc_values(numbers) == ({}, numbers)
     with closing(SqliteStore(path, tail=IN_SEGMENTS)) as store:
         store.count_with({"x": len})
         assert ask(store)["tokens"] == [9, 9, 9]
 
 
+def set_lease_of_another_process(path: Path, expires_at: int) -> None:
+    """The background work belongs to another process until then, in microseconds."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(
+            "INSERT OR REPLACE INTO leases (name, owner, number, expires_at) "
+            "SELECT 'worker-' || number, 'another process', 99, ? FROM namespaces",
+            (expires_at,),
+        )
+
+
 @pytest.mark.parametrize("reopened", [False, True])
-def test_what_is_forgotten_is_no_context_while_segments_hold_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reopened: bool
-) -> None:
-    def held_up(*_: object) -> int:
-        raise ForgetPending("held up", ())
+def test_a_forgotten_record_is_no_context_while_segments_hold_it(tmp_path: Path, reopened: bool) -> None:
+    def is_in_segments(seq: int) -> bool:
+        return any(seq in segment.arrays["keys"] for segment in text_segments(path))
 
     path = tmp_path / "a.loom"
     store = SqliteStore(path, tail=IN_SEGMENTS)
     with store.transaction() as transaction:
         written = transaction.append([saying(number, f"heron {number}", session_id="s") for number in range(6)])
     store.flush()
-    monkeypatch.setattr(forgetting, "scrub", held_up)
-    monkeypatch.setattr(forgetting, "resume", held_up)
+    forgotten = written[2].seq
+    set_lease_of_another_process(path, int(time.time() * 1e6) + 3_600_000_000)
     with pytest.raises(ForgetPending):
-        store.forget(Filter(ids=["r2"]))
+        store.forget(Filter(ids=["r2"]), timeout_s=0.05)
     if reopened:
         store.close()
         store = SqliteStore(path, tail=IN_SEGMENTS)
     with closing(store):
-        index = store._maintenance.index
+        assert is_in_segments(forgotten)
         assert ask(store)["keys"] == [one.seq for one in written if one.id != "r2"]
-        assert index.holds_forgotten
-        monkeypatch.undo()
+        set_lease_of_another_process(path, 0)
         store.flush()
         assert ask(store)["keys"] == [one.seq for one in written if one.id != "r2"]
-        assert not index.holds_forgotten
-
-
-def _zeroed(rows: np.ndarray[Any, Any]) -> None:
-    rows[:] = 0
+        assert not is_in_segments(forgotten)
 
 
 def _not_a_number(rows: np.ndarray[Any, Any]) -> None:
@@ -303,22 +337,18 @@ def _moved(rows: np.ndarray[Any, Any]) -> None:
     rows[:] = np.roll(rows, 1, axis=0)
 
 
-@pytest.mark.parametrize("damage", [_zeroed, _not_a_number, _moved])
-def test_particulars_that_make_no_sense_are_read_from_the_rows(
+@pytest.mark.parametrize("damage", [zeroed, _not_a_number, _moved])
+def test_invalid_doc_values_are_read_from_the_rows_instead(
     tmp_path: Path, damage: Callable[[np.ndarray[Any, Any]], None]
 ) -> None:
     path = tmp_path / "a.loom"
     with indexed_at_once(path, [saying(number, f"heron {number}", session_id="s") for number in range(6)]) as store:
         expected = ask(store)
-    for file in Path(f"{path}-index").glob("text-*"):
-        segment = open_segment(file)
-        arrays = {name: array.copy() for name, array in segment.arrays.items()}
-        damage(arrays["doc_values"])
-        write_segment(file, segment.header, arrays)
+    change_doc_values(path, damage)
     with closing(SqliteStore(path, tail=IN_SEGMENTS)) as store:
         assert ask(store) == expected
 
 
-def test_they_take_48_bytes() -> None:
+def test_doc_values_take_48_bytes() -> None:
     assert packed([row(1)]).nbytes == 48
     assert DocValues._fields[0] == "seq"

@@ -1,4 +1,4 @@
-"""The compiled kernels: there where they can be, the same bits as numpy, and no way out of an array."""
+"""The compiled kernels: present beside a compiler, the same bits as numpy, and no access outside of arrays."""
 
 from __future__ import annotations
 
@@ -20,11 +20,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loom.index import text_index, vector_index
-from loom.index.kernels import KERNELS, LIBRARY, SOURCE, Kernels, Lists, address, load
+from loom.index import kernels, vector_index
+from loom.index.kernels import KERNELS, LIBRARY, SOURCE, Kernels, PostingLists, address, load
 from loom.index.segments import DamagedSegment, Segment, open_segment, write_segment
-from loom.index.text_index import TextIndex, TextTail, build
-from loom.index.vector_index import VectorIndex
+from loom.index.text_index import TextIndex, TextLimits, TextTail, build
+from loom.index.vector_codes import prepare_query, rotate_query
+from loom.index.vector_index import VectorIndex, VectorLimits
+from loom.index.vector_scoring import rows_by_code, spans_to_scan
+from loom.index.vector_segments import Clustering, vector_rows
 
 Array = npt.NDArray[Any]
 
@@ -62,13 +65,23 @@ def test_a_machine_of_another_byte_order_does_without(monkeypatch: pytest.Monkey
     assert load() is None
 
 
+def test_the_switch_ends_with_its_block_even_if_that_fails() -> None:
+    def fail() -> None:
+        with kernels.using(None):
+            assert kernels.active is None
+            raise KeyError
+
+    before = kernels.active
+    with pytest.raises(KeyError):
+        fail()
+    assert kernels.active is before
+
+
 # --- The same bits ------------------------------------------------------------------------------------------------
 
 
 def with_kernels(ask: Any, found: Kernels | None) -> Any:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(text_index, "KERNELS", found)
-        patch.setattr(vector_index, "KERNELS", found)
+    with kernels.using(found):
         return ask()
 
 
@@ -105,7 +118,8 @@ def test_words_are_found_with_the_same_scores(
     for key, terms in numbered[high:]:
         tail.add(key, terms)
     keys = np.array([key for key, _ in numbered[::2]], dtype=np.int64)
-    index = TextIndex(segments, tail, postings_budget=budget, exact_documents=0, shortlist=5)
+    limits = TextLimits(postings_budget=budget, exact_documents=0, shortlist=5)
+    index = TextIndex(segments, tail, limits=limits)
     assert_same_bits(*both(lambda: index.search(query, limit)))
     assert_same_bits(*both(lambda: index.search(query, limit, among=keys)))
     assert_same_bits(*both(lambda: (index.score(query, keys),)))
@@ -113,15 +127,15 @@ def test_words_are_found_with_the_same_scores(
 
 
 @needs_kernels
-def test_lists_that_are_kept_as_bits_give_the_same_scores() -> None:
+def test_lists_with_bitmaps_give_the_same_scores() -> None:
     random = np.random.default_rng(5)
     numbered = [(key, [f"w{word}" for word in random.integers(0, 30, 20)]) for key in range(1, 20_001)]
     index = TextIndex([Segment(*build(numbered))])
     keys = np.sort(random.choice(np.arange(1, 20_001), 300, replace=False))
-    for asked in range(3):  # a list is kept so from the second question on
+    for asked in range(3):  # a list gets a bitmap in the second query
         query = {f"w{number}": 1.0 + asked + number / 7 for number in range(12)}
         assert_same_bits(*both(lambda asked=query: index.contributions(asked, keys)))
-    assert index._segments[0].ranks._slots
+    assert index.bitmap_count > 0
 
 
 @needs_kernels
@@ -129,8 +143,8 @@ def test_lists_that_are_kept_as_bits_give_the_same_scores() -> None:
 def test_a_query_is_rotated_to_the_same_bits(dimensions: int) -> None:
     random = np.random.default_rng(dimensions)
     for query in random.normal(size=(20, dimensions)):
-        asked = vector_index._prepare(query, dimensions).exact
-        assert_same_bits(*both(lambda exact=asked: (vector_index._turned(exact),)))
+        asked = prepare_query(query, dimensions).exact
+        assert_same_bits(*both(lambda exact=asked: (rotate_query(exact),)))
 
 
 @needs_kernels
@@ -144,12 +158,10 @@ def test_the_same_vectors_are_found_with_the_same_scores(count: int, dimensions:
     index = VectorIndex(dimensions, [segment])
     keys = np.arange(0, count, 7)
     for query in (vectors[0], vectors[-1], *random.normal(size=(6, dimensions))):
-        turned = vector_index._turned(vector_index._prepare(query, dimensions).exact)
+        turned = rotate_query(prepare_query(query, dimensions).exact)
         for limit in (1, 18, 200):
             for spans in ([(0, count)], [(0, 0), (5, 700), (700, 701), (count - 300, count)]):
-                nominate = partial(
-                    vector_index._rows_by_code, vector_index._part(segment), np.array(spans), turned, limit, 1.0
-                )
+                nominate = partial(rows_by_code, vector_rows(segment), np.array(spans), turned, limit, 1.0)
                 assert_same_bits(*both(lambda ask=nominate: (ask(),)))
             assert_same_bits(*both(lambda q=query, n=limit: index.search(q, n)))
         assert_same_bits(*both(lambda q=query: index.score(q, keys)))
@@ -157,16 +169,15 @@ def test_the_same_vectors_are_found_with_the_same_scores(count: int, dimensions:
 
 
 @needs_kernels
-def test_the_same_clusters_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"_CLUSTERS_FROM": 400, "_CLUSTER_ROWS": 8, "_MOST_SCANNED": 1_500}.items():
-        monkeypatch.setattr(vector_index, name, value)
+def test_the_same_clusters_are_scanned() -> None:
     random = np.random.default_rng(9)
     vectors = random.normal(size=(4_000, 40))
-    index = VectorIndex(40, [Segment(*vector_index.build(np.arange(4_000), vectors))])
-    parts = index._parts
+    clustering = Clustering(from_rows=400, rows_per_cluster=8)
+    segment = Segment(*vector_index.build(np.arange(4_000), vectors, clustering))
+    index = VectorIndex(40, [segment], limits=VectorLimits(most_scanned=1_500))
     for query in random.normal(size=(40, 40)):
-        asked = vector_index._prepare(query, 40)
-        assert_same_bits(*both(lambda one=asked: tuple(vector_index._within_reach(parts, one))))
+        asked = prepare_query(query, 40)
+        assert_same_bits(*both(lambda one=asked: tuple(spans_to_scan([vector_rows(segment)], one, 1_500))))
         assert_same_bits(*both(lambda one=query: index.search(one, 10)))
 
 
@@ -198,13 +209,13 @@ def test_processors_with_narrower_registers_get_the_same_bits(tmp_path: Path, wi
 # --- No way out of an array ---------------------------------------------------------------------------------------
 
 
-def lists(spans: list[int], documents: Array, codes: Array, impacts: Array, documents_end: int) -> Lists:
+def lists(spans: list[int], documents: Array, codes: Array, impacts: Array, documents_end: int) -> PostingLists:
     source = SOURCE.pack(
         address(documents), address(codes), address(impacts), 0, 0,
         len(documents), codes.itemsize, len(impacts), documents_end, 0, 0,
     )  # fmt: skip
     weights = array("d", [1.0] * (len(spans) // 5))
-    return Lists(source, array("q", spans), weights, (documents, codes, impacts))
+    return PostingLists(source, array("q", spans), weights, (documents, codes, impacts))
 
 
 @needs_kernels

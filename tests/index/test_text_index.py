@@ -1,4 +1,4 @@
-"""The text projection against BM25 written down plainly, however its documents are divided."""
+"""The text index against a plain implementation of BM25, for any division of documents into segments and tail."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loom.errors import InvalidInput
-from loom.index import text_index
-from loom.index.segments import DamagedSegment, Segment, open_segment, write_segment
-from loom.index.text_index import K1, SILENT, B, TextIndex, TextTail, build, merge, term_hash, without
+from loom.index.segments import Built, DamagedSegment, Segment, open_segment, write_segment
+from loom.index.text_index import K1, SILENT, B, TextIndex, TextLimits, TextTail, build, merge, term_hash, without
+from loom.index.text_postings import find_hash
 
 pytestmark = pytest.mark.usefixtures("both_ways")
 
@@ -157,9 +156,7 @@ def test_after_forgetting_and_merging_the_index_is_that_of_the_documents_that_re
 @given(corpora, divisions, st.sampled_from([1, 7, 1 << 20]))
 def test_merging_gives_the_very_segment_that_building_would(corpus: Corpus, parts: list[int], at_once: int) -> None:
     segments, _ = divided(corpus, [part + 1 for part in parts])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(text_index, "_MERGED_AT_ONCE", at_once)
-        merged = merge(segments)
+    merged = merge(segments, postings_at_once=at_once)
     assert_same_segment(merged, build((key, corpus[key]) for key in sorted(corpus)))
 
 
@@ -169,7 +166,7 @@ def test_forgetting_leaves_the_very_segment_that_never_held_the_documents(corpus
     assert_same_segment(without(segment_of(corpus), gone), build((key, rest[key]) for key in sorted(rest)))
 
 
-def assert_same_segment(found: text_index.Built, expected: text_index.Built) -> None:
+def assert_same_segment(found: Built, expected: Built) -> None:
     assert found[0] == expected[0]
     assert found[1].keys() == expected[1].keys()
     for name, array in expected[1].items():
@@ -213,18 +210,16 @@ DIVISIONS = ([1], [0], [1, 2, 3], [1] * 900 + [2] * 800 + [0] * 1_000, [0, 1, 1,
 
 
 @pytest.mark.parametrize("batch", [1, 200, 100_000])
-@pytest.mark.parametrize("dense_from", [0, 4, 1_000_000])
+@pytest.mark.parametrize("dense_share", [0, 4, 1_000_000])
 def test_every_way_of_reading_gives_full_bm25(
-    monkeypatch: pytest.MonkeyPatch,
     large: Corpus,
     large_queries: list[dict[str, float]],
     large_scores: list[dict[str, dict[int, float]]],
     batch: int,
-    dense_from: int,
+    dense_share: int,
 ) -> None:
-    monkeypatch.setattr(text_index, "_BATCH", batch)
-    monkeypatch.setattr(text_index, "_DENSE_FROM", dense_from)
-    indexes = [TextIndex(*divided(large, parts)) for parts in DIVISIONS]
+    limits = TextLimits(batch_postings=batch, dense_share=dense_share)
+    indexes = [TextIndex(*divided(large, parts), limits=limits) for parts in DIVISIONS]
     for query, contributions in zip(large_queries, large_scores, strict=True):
         scores = summed(contributions.values())
         for limit in (1, 20, 5_000):
@@ -232,41 +227,40 @@ def test_every_way_of_reading_gives_full_bm25(
             assert all(answer(index.search(query, limit)) == expected for index in indexes)
 
 
+def room_for_bitmaps(lists: int, documents: int) -> TextLimits:
+    """Limits under which a few documents make a list common, and this many lists of all documents fit."""
+    return TextLimits(common_share=1_000, fewest_bitmaps=1, bitmap_bytes=lists * 12 * (documents // 64 + 3))
+
+
 @pytest.mark.parametrize("lists", [2, 1_000])
-def test_common_lists_that_are_kept_in_a_second_form_change_no_score(
-    monkeypatch: pytest.MonkeyPatch,
+def test_bitmaps_of_common_lists_change_no_score(
     large: Corpus,
     large_queries: list[dict[str, float]],
     large_scores: list[dict[str, dict[int, float]]],
     lists: int,
 ) -> None:
-    monkeypatch.setattr(text_index, "_RANKS_FROM", 1_000)
-    monkeypatch.setattr(text_index, "_FEWEST_RANKS", 1)
-    monkeypatch.setattr(text_index, "_RANK_BYTES", lists * 12 * (len(large) // 64 + 3))
-    indexes = [TextIndex(*divided(large, parts)) for parts in DIVISIONS]
-    for _ in range(3):  # a list gets it from the second time on, for as long as there is room
+    limits = room_for_bitmaps(lists, len(large))
+    indexes = [TextIndex(*divided(large, parts), limits=limits) for parts in DIVISIONS]
+    for _ in range(3):  # a list gets a bitmap in the second query that uses it, while there is room
         for query, contributions in zip(large_queries, large_scores, strict=True):
             scores = summed(contributions.values())
             keys = keys_of(list(large)[::40])
             for index in indexes:
                 assert answer(index.search(query, 20)) == ranked(scores, 20)
                 assert index.score(query, keys).tolist() == [scores.get(key, 0.0) for key in keys.tolist()]
+    assert indexes[0].bitmap_count > 0
+    assert indexes[1].bitmap_count == 0, "the tail has no bitmaps"
 
 
-def test_a_query_that_was_prepared_outlives_the_second_form_of_its_lists(
-    monkeypatch: pytest.MonkeyPatch, large: Corpus
-) -> None:
-    monkeypatch.setattr(text_index, "_RANKS_FROM", 1_000)
-    monkeypatch.setattr(text_index, "_FEWEST_RANKS", 1)
-    monkeypatch.setattr(text_index, "_RANK_BYTES", 2 * 12 * (len(large) // 64 + 3))
-    index = TextIndex(*divided(large, (1, 0)))
+def test_a_plan_outlives_the_bitmaps_of_its_lists(large: Corpus) -> None:
+    index = TextIndex(*divided(large, (1, 0)), limits=room_for_bitmaps(2, len(large)))
     common = [term for term, _ in Counter(term for terms in large.values() for term in set(terms)).most_common(12)]
     first, second = (dict.fromkeys(half, 1.0) for half in (common[:2], common[2:]))
     keys = keys_of(large)
     for _ in range(2):
         index.score(first, keys)
     expected = index.contributions(first, keys)[0].tolist()
-    for _ in range(4):  # no room for all of these, so that places are given anew
+    for _ in range(4):  # there is no room for all of these, so the bitmaps are dropped
         index.score(second, keys)
     assert index.contributions(first, keys)[0].tolist() == expected
 
@@ -279,7 +273,8 @@ def test_among_is_exact_for_small_and_large_subsets_and_beyond_the_budget(
     size: int,
 ) -> None:
     subset = set(np.random.default_rng(size).choice(sorted(large), size, replace=False).tolist())
-    indexes = [TextIndex(*divided(large, parts), postings_budget=5, exact_documents=0) for parts in DIVISIONS]
+    limits = TextLimits(postings_budget=5, exact_documents=0)
+    indexes = [TextIndex(*divided(large, parts), limits=limits) for parts in DIVISIONS]
     for query, contributions in zip(large_queries, large_scores, strict=True):
         scores = summed(contributions.values())
         expected = ranked({key: score for key, score in scores.items() if key in subset}, 20)
@@ -314,8 +309,8 @@ def test_beyond_the_budget_the_answer_follows_the_rule_and_not_the_division(
     budget: int,
     shortlist: int,
 ) -> None:
-    bounds: dict[str, Any] = {"postings_budget": budget, "exact_documents": 100, "shortlist": shortlist}
-    indexes = [TextIndex(*divided(large, parts), **bounds) for parts in DIVISIONS]
+    limits = TextLimits(postings_budget=budget, exact_documents=100, shortlist=shortlist)
+    indexes = [TextIndex(*divided(large, parts), limits=limits) for parts in DIVISIONS]
     shortened = 0
     for query, contributions in zip(large_queries, large_scores, strict=True):
         found = answer(indexes[0].search(query, 10))
@@ -345,7 +340,7 @@ def test_a_budget_that_ends_with_a_term_is_spent_on_whole_terms() -> None:
     corpus.update({key: ["rare", *["long"] * 60] for key in (3, 9, 12, 30)})
     query = {"rare": 1.0, "common": 1.0}
     for parts in ([1], [0, 1, 2]):
-        index = TextIndex(*divided(corpus, parts), postings_budget=4, exact_documents=0)
+        index = TextIndex(*divided(corpus, parts), limits=TextLimits(postings_budget=4, exact_documents=0))
         assert sorted(index.search(query, 10)[0].tolist()) == [3, 9, 12, 30]
 
 
@@ -354,7 +349,8 @@ def test_up_to_the_exact_number_of_documents_the_budget_does_not_count(
     large_queries: list[dict[str, float]],
     large_scores: list[dict[str, dict[int, float]]],
 ) -> None:
-    index = TextIndex(*divided(large, [1, 2]), postings_budget=1, exact_documents=len(large))
+    limits = TextLimits(postings_budget=1, exact_documents=len(large))
+    index = TextIndex(*divided(large, [1, 2]), limits=limits)
     for query, contributions in zip(large_queries, large_scores, strict=True):
         assert answer(index.search(query, 10)) == ranked(summed(contributions.values()), 10)
 
@@ -440,8 +436,8 @@ def test_hashes_of_terms_never_change() -> None:
     assert term_hash("记忆") == 6906188532990332125
 
 
-def test_a_search_that_fails_in_damage_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text_index, "_BATCH", 1)
+def test_a_search_that_fails_in_damage_leaves_nothing_behind() -> None:
+    limits = TextLimits(batch_postings=1)
     corpus = {1: ["a", "b"], 2: ["a"]}
     header, arrays = build(corpus.items())
     common = int(np.flatnonzero(arrays["hashes"] == np.uint64(term_hash("a")))[0])
@@ -450,10 +446,10 @@ def test_a_search_that_fails_in_damage_leaves_nothing_behind(monkeypatch: pytest
     for name, far in (("documents", 1 << 20), ("codes", 99)):
         damaged = arrays[name].copy()
         damaged[first:last] += far
-        index = TextIndex([Segment(header, {**arrays, name: damaged})])
+        index = TextIndex([Segment(header, {**arrays, name: damaged})], limits=limits)
         with pytest.raises(DamagedSegment):
             index.search(query, 5)
-        healthy = TextIndex([segment_of(corpus)])
+        healthy = TextIndex([segment_of(corpus)], limits=limits)
         assert answer(healthy.search(query, 5)) == ranked(naive_scores(corpus, query), 5)
     with pytest.raises(DamagedSegment):
         index.score(query, keys_of([1, 2]))
@@ -508,7 +504,7 @@ def test_keys_to_search_among_must_be_in_order() -> None:
 
 def test_a_budget_of_nothing_is_refused() -> None:
     with pytest.raises(InvalidInput, match="budget"):
-        TextIndex([], postings_budget=0)
+        TextIndex([], limits=TextLimits(postings_budget=0))
 
 
 @pytest.mark.parametrize("weight", [0.0, -1.0, math.nan, math.inf, 1e-9])
@@ -533,26 +529,24 @@ def test_parameters_out_of_range_are_refused(k1: float, b: float, limit: int) ->
 def test_a_tail_follows_any_order_of_adding_and_removing(
     steps: list[tuple[int, list[str] | None]], query: dict[str, float]
 ) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(text_index, "_TRIM_FROM", 2)
-        tail = TextTail()
-        index = TextIndex([], tail)
-        corpus: Corpus = {}
-        for key, terms in steps:
-            if terms is None:
-                assert tail.remove(key) == (key in corpus)
-                corpus.pop(key, None)
-            else:
-                tail.add(key, terms)
-                corpus.setdefault(key, terms)
-            assert sorted(tail.keys()) == sorted(corpus)
-            assert index.documents == len(tail) == len(corpus)
-            assert index.total_length == tail.total_length == sum(map(len, corpus.values()))
-        scores = naive_scores(corpus, query)
-        assert answer(index.search(query, 50)) == ranked(scores, 50)
-        assert index.score(query, keys_of(range(13))).tolist() == [scores.get(key, 0.0) for key in range(13)]
-        for term in WORDS:
-            assert index.frequencies([term])[0] == sum(term in terms for terms in corpus.values())
+    tail = TextTail(trim_from=2)
+    index = TextIndex([], tail)
+    corpus: Corpus = {}
+    for key, terms in steps:
+        if terms is None:
+            assert tail.remove(key) == (key in corpus)
+            corpus.pop(key, None)
+        else:
+            tail.add(key, terms)
+            corpus.setdefault(key, terms)
+        assert sorted(tail.keys()) == sorted(corpus)
+        assert index.documents == len(tail) == len(corpus)
+        assert index.total_length == tail.total_length == sum(map(len, corpus.values()))
+    scores = naive_scores(corpus, query)
+    assert answer(index.search(query, 50)) == ranked(scores, 50)
+    assert index.score(query, keys_of(range(13))).tolist() == [scores.get(key, 0.0) for key in range(13)]
+    for term in WORDS:
+        assert index.frequencies([term])[0] == sum(term in terms for terms in corpus.values())
 
 
 def test_a_key_that_was_removed_and_given_again_is_the_new_document() -> None:
@@ -577,10 +571,10 @@ def test_a_tail_that_has_passed_everything_on_holds_nothing() -> None:
         tail.add(key, [f"w{key % 7}", f"only{key}"])
     for key in range(5_000):
         tail.remove(key)
-    assert len(tail) == tail.total_length == 0
-    assert not tail._postings
-    assert not tail._keys
-    assert not tail._lengths
+    hashes = [term_hash(f"w{number}") for number in range(7)] + [term_hash(f"only{key}") for key in range(5_000)]
+    view = tail.view(hashes)
+    assert len(tail) == tail.total_length == view.count == len(view.documents) == 0
+    assert not any(tail.frequencies(hashes))
 
 
 def test_one_thread_may_search_while_another_writes() -> None:
@@ -612,16 +606,24 @@ def test_one_thread_may_search_while_another_writes() -> None:
 
 
 @pytest.mark.parametrize("shift", [0, 1, 3, 40])
-def test_terms_are_found_even_where_hashes_are_spread_unevenly(
-    monkeypatch: pytest.MonkeyPatch, large: Corpus, shift: int
-) -> None:
-    monkeypatch.setattr(text_index, "term_hash", lambda term: term_hash(term) >> shift)
-    segment = segment_of(large)
-    for rank in range(120):
-        found = TextIndex([segment]).frequencies([f"z{rank}"])[0]  # anew: the first question looks elsewhere
-        assert found == sum(f"z{rank}" in terms for terms in large.values())
+def test_hashes_are_found_even_if_they_are_spread_unevenly(shift: int) -> None:
+    hashes = sorted(term_hash(f"z{rank}") >> shift for rank in range(500))
+    held = np.array(hashes, dtype=np.uint64)
+    assert [find_hash(held, one) for one in hashes] == list(range(500))
     for unknown in ("unknown", "another", "third"):
-        assert TextIndex([segment]).frequencies([unknown])[0] == 0
+        assert find_hash(held, term_hash(unknown) >> shift) is None
+    for missing in (0, hashes[0] - 1, hashes[250] + 1, 2**64 - 1):
+        assert find_hash(held, missing) is None
+    assert find_hash(held[:0], hashes[0]) is None
+
+
+def test_the_first_lookups_of_terms_find_what_later_ones_find(large: Corpus) -> None:
+    names = [f"z{rank}" for rank in range(120)] + ["unknown", "another"]
+    expected = [sum(name in terms for terms in large.values()) for name in names]
+    segment = segment_of(large)
+    assert [TextIndex([segment]).frequencies([name])[0] for name in names] == expected
+    index = TextIndex([segment])
+    assert [index.frequencies([name])[0] for name in names] == expected
 
 
 def test_contributions_add_up_to_the_scores_wherever_documents_lie() -> None:

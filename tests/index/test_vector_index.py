@@ -1,4 +1,4 @@
-"""The vector projection: the same exact answer however vectors are split, and recall where codes are used."""
+"""The vector index: the same exact answer for every division of the vectors, and the recall of a search by codes."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loom.errors import InvalidInput, WrongDimension
-from loom.index import vector_index
 from loom.index.segments import DamagedSegment, Segment, open_segment, write_segment
+from loom.index.vector_codes import pack_bits, prepare_query, rotate, rotate_query
 from loom.index.vector_index import VectorIndex, VectorTail, build, merge, unit_float16, without
+from loom.index.vector_scoring import nominate
+from loom.index.vector_segments import keys_of, vector_rows
 
 pytestmark = pytest.mark.usefixtures("both_ways")
 
@@ -208,23 +210,14 @@ def test_segments_that_are_asked_for_their_share_give_as_many_as_are_wanted(limi
     assert (np.diff(scores) <= 0).all()
 
 
-def test_codes_are_scanned_only_where_that_pays(monkeypatch: pytest.MonkeyPatch) -> None:
-    scored: list[int] = []
-    best = vector_index._best
-
-    def counting(chosen: Any, *asked: Any) -> Any:
-        scored.extend(rows.size for _, rows in chosen)
-        return best(chosen, *asked)
-
-    monkeypatch.setattr(vector_index, "_best", counting)
+def test_a_small_segment_is_scored_whole_and_few_rows_of_a_large_one() -> None:
     vectors = clustered(21_000, 128, 200, seed=8)
-    segments = [
-        make_segment(np.arange(20_000), vectors[:20_000]),
-        make_segment(np.arange(20_000, 21_000), vectors[20_000:]),
-    ]
-    VectorIndex(128, segments).search(vectors[5], 10)
-    assert scored[0] == 1_000
-    assert 10 <= scored[1] < 2_000
+    large = make_segment(np.arange(20_000), vectors[:20_000])
+    small = make_segment(np.arange(20_000, 21_000), vectors[20_000:])
+    nominated = nominate([vector_rows(large), vector_rows(small)], prepare_query(vectors[5], 128), 10)
+    scored = {own.keys.size: rows.size for own, rows in nominated}
+    assert scored[1_000] == 1_000
+    assert 10 <= scored[20_000] < 2_000
 
 
 def test_a_record_keeps_its_score_when_it_moves_from_the_tail_into_a_segment(tmp_path: Any) -> None:
@@ -341,20 +334,19 @@ def test_the_tail_grows_replaces_and_forgets() -> None:
     tail.remove([10, 20, 5_000])
     assert len(tail) == 998
     assert not {10, 20} & set(tail.search(vectors[20], 998)[0].tolist())
-    kept = unit_float16(vectors[20:21]).astype(np.float32)
-    assert not (tail._content[1] == kept).all(axis=1).any()
+    removed = unit_float16(vectors[20:21])
+    assert not (tail.view().own.vectors == removed).all(axis=1).any(), "spare rows included"
 
 
 def test_a_search_sees_the_tail_before_or_after_a_change() -> None:
     tail = VectorTail(16)
     vectors = clustered(100, 16, 5, seed=16)
     tail.add(np.arange(50), vectors[:50])
-    before = tail._content
+    before, rows = tail.view()
     tail.add(np.arange(50, 100), vectors[50:])
     tail.remove(range(10))
-    keys, matrix, count = before
-    assert keys[:count].tolist() == list(range(50))
-    assert (matrix[:count] == unit_float16(vectors[:50]).astype(np.float32)).all()
+    assert keys_of(before, rows).tolist() == list(range(50))
+    assert (before.vectors[rows] == unit_float16(vectors[:50])).all()
 
 
 def test_wrong_dimensions_are_refused() -> None:
@@ -383,18 +375,16 @@ def test_a_segment_that_does_not_fit_is_refused(change: dict[str, Any]) -> None:
 @pytest.mark.parametrize("dimensions", [1, 8, 256, 300, 384, 1_000, 1_536])
 def test_the_rotation_keeps_lengths_and_angles(dimensions: int) -> None:
     vectors = clustered(20, dimensions, 3, seed=18)
-    turned = vector_index._rotate(vectors)
+    turned = rotate(vectors)
     assert turned.shape == (20, max(256, -(-dimensions // 64) * 64))
     assert np.allclose(turned @ turned.T, vectors @ vectors.T, atol=1e-5)
     for vector, expected in zip(vectors, turned, strict=True):
-        assert np.allclose(vector_index._turned(vector_index._prepare(vector, dimensions).exact), expected, atol=1e-5)
+        assert np.allclose(rotate_query(prepare_query(vector, dimensions).exact), expected, atol=1e-5)
 
 
-def test_the_codes_of_version_2_stay_what_they_are() -> None:
-    # Segments written by this version are read by every later one, as long as the version is 2.
-    flips = vector_index._rotation(384)[0]
-    assert hashlib.sha256((flips > 0).tobytes()).hexdigest()[:16] == "eb4278e6aa27988a"
+def test_codes_never_change_within_a_code_version() -> None:
+    # Later releases read the segments that this one writes, as long as the code version is the same.
     spread = np.cos(np.arange(384, dtype=np.float64) ** 2)[np.newaxis].astype(np.float32)
-    turned = vector_index._rotate(spread)
+    turned = rotate(spread)
     assert np.abs(turned).min() > 1e-4
-    assert hashlib.sha256(vector_index._pack_bits(turned > 0).tobytes()).hexdigest()[:16] == "ee52839dba4301a0"
+    assert hashlib.sha256(pack_bits(turned > 0).tobytes()).hexdigest()[:16] == "ee52839dba4301a0"

@@ -1,8 +1,8 @@
-"""What a record is found by: its words and those attached to it, who said them, when, and of what time they speak.
+"""The terms of a record: its words, those of its metadata, and marks for its speaker, role, dates and names.
 
-Words become terms as `words` says. Everything else becomes a mark, a term that no text can hold, so that the text
-index keeps it, counts it and forgets it like any word. Nothing here knows of indexes or scores.
-Whoever stores these terms stores `ANALYSIS_VERSION` beside them and makes them again when it differs.
+`loom.text.words` turns words into terms. A mark is a term that no text can contain, so the text index stores, counts
+and forgets it like any word. An index stores `ANALYSIS_VERSION` with its terms and is rebuilt when it differs.
+Indexes and scores are not defined here.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 _MARKS_VERSION = 1
-# Each of them only grows, and so does their sum.
+# Each version only grows, so their sum grows with each of them.
 ANALYSIS_VERSION = (
     words.ANALYZER_VERSION + dates.DATES_VERSION + entities.ENTITIES_VERSION + _MARKS_VERSION + DOC_VALUES_VERSION
 )
@@ -42,14 +42,14 @@ IS_QUESTION = "\x1f?"
 """The mark of a text that ends in a question."""
 
 ONLY_ASKS = "\x1f??"
-"""The mark of one that tells next to nothing besides."""
+"""The mark of a text that ends in a question and states next to nothing."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-# Of what is attached to a record, so many characters are searched.
+# The characters of a record's metadata that are searched, and the levels of nesting.
 _MOST_ATTACHED = 2_000
 _DEEPEST = 3
-# Metadata under these names is for machines.
+# Metadata under these names is not text for people.
 _OPAQUE_NAMES = (
     "id",
     "ids",
@@ -71,9 +71,9 @@ _OPAQUE_VALUES = ("http://", "https://", "data:", "file://")
 def index_terms(
     name: str | None, role: str | None, created_at: int, metadata: str | None, content: str, holds_names: int = 0
 ) -> list[str]:
-    """Every term and mark of a record, as its row in the database holds it (times in microseconds, JSON).
+    """Every term and mark of a record, from its columns: `created_at` in microseconds, `metadata` as JSON.
 
-    One that holds the names which a model read in another (`holds_names`) is found by these alone.
+    A record that holds the names a model read in another record (`holds_names`) has the terms of these names only.
     """
     more = mapping(metadata)
     if holds_names:
@@ -94,37 +94,37 @@ def index_terms(
 
 
 def speaker_marks(name: str | None) -> list[str]:
-    """The marks of what this speaker said, one for each term of the name."""
+    """The marks of a speaker's records, one for each term of the name."""
     return [speaker_mark(term) for term in dict.fromkeys(terms(name))] if name else []
 
 
 def speaker_mark(term: str) -> str:
-    """The mark of what somebody said whose name holds this term."""
+    """The mark of the records of speakers whose name has this term."""
     return f"\x1fn{term}"
 
 
 def role_mark(role: str) -> str:
-    """The mark of what was said in this role."""
+    """The mark of the records of a role."""
     return f"\x1fr{role.casefold()}"
 
 
 def own_words(name: str | None, metadata: Mapping[str, Any], content: str) -> str:
-    """Who said it, what was said, and what is attached."""
+    """The speaker, the content, and the texts of the metadata."""
     text = words.spoken(name, content)
     more = attached(metadata) if metadata else ""
     return f"{text}\n{more}" if more else text
 
 
 def embedded_text(name: str | None, metadata: str | None, content: str) -> str:
-    """The text that stands for a record's meaning, of its columns."""
+    """The text that is embedded for a record, from its columns."""
     return own_words(name, mapping(metadata), content)
 
 
-# Whether a row is whole is for its checksum to say, when it is read; a damaged one must not stop the index.
-
-
 def mapping(metadata: str | None) -> Mapping[str, Any]:
-    """The metadata of a row."""
+    """The metadata of a row; empty if it cannot be read.
+
+    A damaged row must not stop the index. Its checksum reports the damage when the record is read.
+    """
     try:
         found = json.loads(metadata) if metadata else {}
     except ValueError:
@@ -140,7 +140,7 @@ def _moment(created_at: int) -> datetime:
 
 
 def attached(metadata: Mapping[str, Any]) -> str:
-    """The texts in a record's metadata: captions, titles, tags. Ids, addresses and checksums are no texts."""
+    """The texts in a record's metadata, such as captions, titles and tags, without ids, addresses and checksums."""
     found: list[str] = []
     room = _MOST_ATTACHED
     for text in _texts(metadata, 0):

@@ -1,9 +1,8 @@
-"""Associations: the terms, names and speakers that tie a few records to others of the store.
+"""Associations: the terms, names and speakers that link a few records to others of the store.
 
-Memories that share a rare term are neighbours in a graph: memory, term, memory. So are those that share a name, or a
-speaker who says little. The graph is the text index itself, so it is as persistent, as incremental and as bounded as
-that, and forgets with it. Here is the choice of the nodes to follow; which records hold them is the index's to say,
-and what that is worth `loom.recall.propagation`'s.
+Records that share a rare term, a name or a rare speaker are neighbours in a graph: record, term, record. The graph is
+the text index itself, so it is as persistent and as bounded as the index, and forgets with it. This module chooses
+the terms to follow. The index finds the records that have them, and `loom.recall.propagation` weights these.
 """
 
 from __future__ import annotations
@@ -17,19 +16,21 @@ from loom.text.words import content_terms
 
 __all__ = ["Source", "associated_terms"]
 
-# A term in more than this share of all records ties nothing to anything, nor does one in so many of a large store; in
-# a small store, a few may share one.
+# A term in more than this share of the records links nothing, nor does one in more than `_MANY` records. In a small
+# store up to `_FEW` records may have it, but no larger share than `_FEW_SHARE`.
 _COMMON_SHARE, _MANY = 0.03, 1_000
 _FEW, _FEW_SHARE = 8, 0.25
-# Of a long text the beginning must do.
+# The beginning of a text that is used.
 _MOST_CHARS = 120
-# What a name weighs beside another term, and a speaker.
+# The weights of a name and of a speaker; other terms have 1.0.
 _NAME, _SPEAKER = 1.0, 0.5
 
 
 class Source(NamedTuple):
-    """A record that others may be tied to: its text, the marks of its speaker, its metadata, what it weighs, and the
-    nodes of names that a model read in it."""
+    """A record that others may be linked to: its text, the marks of its speaker, its metadata and its weight.
+
+    `names` are the nodes of the names that a model read in it.
+    """
 
     text: str
     speakers: Sequence[str]
@@ -47,10 +48,10 @@ def associated_terms(
     *,
     names_only: bool = False,
 ) -> dict[str, float]:
-    """The terms and marks of these records that lead to others best, 1 for the best of them.
+    """The best terms and marks of these records to follow, with their scores, 1.0 for the best.
 
-    A term counts by how rare it is and by the weight of the texts that hold it. Those `known` (the question's
-    own) and those that stand nowhere else lead nowhere. With `names_only`, only what they name counts.
+    A term scores by its rarity and by the weight of the records that have it. Terms that are `known` (those of the
+    question) and terms of no other record are left out. With `names_only`, only names count.
     """
     found: dict[str, float] = {}
     for source in sources:

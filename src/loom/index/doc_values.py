@@ -1,7 +1,7 @@
-"""The doc_values of a record: what a search wants to know of it beside its words, without reading its row.
+"""Doc values: the columns of a record that a search needs beside its terms, stored with each document.
 
-The text index keeps them with each document, in 48 bytes. A recall looks at a hundred records, and their rows take
-five times as long. Whoever spoke is a hash there, as every term is; what is not known yet is left to the database.
+They take 48 bytes. A recall needs those of a hundred records, and reading the rows instead takes five times as long.
+Speakers and roles are hashes, as terms are. A value that is not known yet is read from the database.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Rows = npt.NDArray[np.int64]
 
 
 class DocValues(NamedTuple):
-    """What is known of a record without its text. Session, name and role are hashes, and 0 where there is none."""
+    """The doc values of a record. Session, name and role are hashes; 0 means none."""
 
     seq: int
     session: int
@@ -45,9 +45,9 @@ class DocValues(NamedTuple):
 _ROW = struct.Struct("<qqqdQIi")
 _NOT_KNOWN = -1  # in place of the tokens
 DOC_VALUE_WORDS = _ROW.size // 8
-"""How many words of 64 bits they take."""
+"""The 64-bit words of a record's doc values."""
 
-# From a tuple, without a call in Python for each.
+# Makes one from a tuple without running Python code.
 _made = partial(tuple.__new__, DocValues)
 
 
@@ -63,15 +63,15 @@ def _role_hash(role: str | None) -> int:
 
 
 def of_row(row: tuple[Any, ...]) -> DocValues:
-    """The doc_values as the database has them: (seq, session, created_at, importance, name, role, tokens)."""
+    """The doc values of a database row: (seq, session, created_at, importance, name, role, tokens)."""
     seq, session, created_at, importance, name, role, tokens = row
     return DocValues(seq, session or 0, created_at, importance, _hash(name), _role_hash(role), tokens)
 
 
 def packed(rows: Iterable[tuple[Any, ...]]) -> Rows:
-    """DocValues as the text index keeps them, of such rows.
+    """The doc values of such rows as the text index stores them.
 
-    Where the tokens are None, or the row is damaged, they are not known.
+    They are unknown if the tokens are None or the row is damaged.
     """
     return np.frombuffer(b"".join(map(_packed, rows)), dtype="<i8").reshape(-1, DOC_VALUE_WORDS)
 
@@ -79,15 +79,15 @@ def packed(rows: Iterable[tuple[Any, ...]]) -> Rows:
 def _packed(row: tuple[Any, ...]) -> bytes:
     try:
         return _ROW.pack(*of_row(row))
-    except (struct.error, AttributeError, TypeError):  # reading the record says what is wrong with it
+    except (struct.error, AttributeError, TypeError):  # reading the record reports the damage
         return _ROW.pack(row[0], 0, 0, 0.0, 0, 0, _NOT_KNOWN)
 
 
 class DocValuesTable:
-    """What a segment keeps of its records, to look into. What makes no sense there counts as not known.
+    """The doc values of a segment. Invalid ones count as unknown.
 
-    One row after another, in Python: with numpy's calls on arrays of a hundred, cold as they mostly are, a recall
-    takes 0.1 ms more.
+    Rows are read one by one in Python: numpy calls on arrays of a hundred rows, in cold memory, make a recall 0.1 ms
+    slower.
     """
 
     __slots__ = ("_first_key", "_keys", "_rows")
@@ -98,14 +98,16 @@ class DocValuesTable:
         self._rows = rows.reshape(-1).view(np.uint8).data
 
     def find(self, numbers: Sequence[int]) -> tuple[dict[int, DocValues], list[int]]:
-        """The doc_values of these ascending numbers, which lie between the first key and the last; and those that
-        are keys without doc_values. What is no key is in neither."""
+        """The doc values of these ascending numbers, and the keys among them without doc values.
+
+        All numbers lie between the first key and the last. A number that is no key is in neither result.
+        """
         known: dict[int, DocValues] = {}
         left: list[int] = []
         keys, rows = self._keys, self._rows
         start, last = self._first_key, len(keys) - 1
         for number in numbers:
-            # Few numbers are missing between the first key and another, and as many as before the last one found.
+            # Few numbers are missing between keys: start from the number of gaps before the last key found.
             place = number - start
             if place > last:
                 place = last

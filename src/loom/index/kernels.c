@@ -1,9 +1,9 @@
-/* The inner loops of searching: sums of postings, looks into posting lists, distances of codes, exact cosines.
+/* The inner loops of searching: sums of postings, lookups in posting lists, distances of codes, exact cosines.
  *
- * Everything here has a twin in numpy (text_index.py, vector_index.py) that gives the same bits: products and sums
- * are made in the same order, and compiled without contracting them (-ffp-contract=off). Nothing is allocated and no
- * state is kept. What files may have damaged, document numbers and codes, is checked here before it is used: a
- * function that meets a number out of range returns OUTSIDE, and its output is worth nothing.
+ * Every function has a numpy equivalent (text_scoring.py, vector_codes.py, vector_scoring.py) that gives the same
+ * bits: products and sums are computed in the same order, and compiled without contraction (-ffp-contract=off).
+ * Nothing is allocated and no state is kept. Document numbers and codes come from files that may be damaged, so they
+ * are checked before use: a function that finds one out of range returns OUTSIDE, and its output is undefined.
  */
 
 #include <float.h>
@@ -13,7 +13,7 @@
 
 #define OUTSIDE (-1)
 
-/* Goes up with every change of a function's parameters or results. kernels.py takes no library of another version. */
+/* Increased with every change of a function's parameters or results. kernels.py loads no library of another version. */
 #define VERSION 4
 
 int64_t loom_version(void)
@@ -21,8 +21,8 @@ int64_t loom_version(void)
     return VERSION;
 }
 
-/* One build serves every processor of a kind: the loops that gain from wide registers are compiled for each of three
- * widths, and a call goes to the widest that this machine has. Tests compile with a smaller WIDEST. */
+/* One build serves every processor of an architecture: loops that gain from wide registers are compiled for three
+ * widths, and a call uses the widest that the machine has. Tests compile with a smaller WIDEST. */
 #ifndef WIDEST
 #define WIDEST 512
 #endif
@@ -48,17 +48,17 @@ int64_t loom_version(void)
     result loom_##name parameters { return name##_body arguments; }
 #endif
 
-/* A segment, or the tail, as kernels.py packs it. */
+/* A segment or the tail, in the layout of SOURCE in kernels.py. */
 typedef struct {
     const uint32_t *documents; /* list after list, ascending within each */
     const void *codes;
     const double *impacts;  /* by code */
-    const uint64_t *bits;   /* for lists that are kept as such: which documents stand there, `width` words a list */
-    const uint32_t *before; /* and how many of them come before each word */
+    const uint64_t *bits;   /* bitmaps of common lists, `width` words each */
+    const uint32_t *before; /* for each of these words, the number of set bits before it */
     int64_t postings;
     int64_t code_bytes;
-    int64_t codes_end;     /* codes are below this */
-    int64_t documents_end; /* and documents below this */
+    int64_t codes_end;     /* all codes are below this */
+    int64_t documents_end; /* all documents are below this */
     int64_t base;          /* the number of the first document */
     int64_t width;
 } source;
@@ -66,8 +66,8 @@ typedef struct {
 /* The postings of one term in one source. */
 typedef struct {
     int64_t source, first, last;
-    int64_t slot; /* where it is kept as bits, or -1 */
-    int64_t row;  /* which row of a table it adds to */
+    int64_t slot; /* of its bitmap, or -1 */
+    int64_t row;  /* of the result that it adds to */
 } list;
 
 static inline int lies_outside(const source *own, const list *one)
@@ -87,7 +87,7 @@ static inline int lies_outside(const source *own, const list *one)
         }                                                                                             \
     } while (0)
 
-/* Add what each posting contributes to the sum of its document. */
+/* Add the contribution of each posting to the sum of its document. */
 int64_t loom_add(const source *sources, const list *lists, const double *weights, int64_t count, double *sums)
 {
     for (int64_t number = 0; number < count; number++) {
@@ -122,7 +122,7 @@ static inline uint64_t code_at(const source *own, int64_t place)
     }
 }
 
-/* A heap has its smallest on top. */
+/* A min-heap: the smallest value is at the top. */
 static void sift_up(double *heap, int64_t at, double value)
 {
     while (at > 0 && heap[(at - 1) / 2] > value) {
@@ -183,7 +183,8 @@ BODY double threshold_body(const double *sums, int64_t size, int64_t limit, doub
 IN_EACH_WIDTH(double, threshold, (const double *sums, int64_t size, int64_t limit, double *heap),
               (sums, size, limit, heap))
 
-/* The places of the sums that are above zero and not below `lowest`, ascending; how many there are, room or not. */
+/* The places, ascending, of the sums that are above zero and at least `lowest`. Returns their number, even if it is
+ * more than `room`. */
 BODY int64_t select_body(const double *sums, int64_t size, double lowest, int64_t *places, double *chosen,
                          int64_t room)
 {
@@ -215,15 +216,15 @@ IN_EACH_WIDTH(int64_t, select,
 
 #define GROUP 64
 
-/* As `threshold` and then `select`; leaves all sums zero where there was room, and as they are where not. `highest` has
- * room for one of each GROUP sums.
+/* As `threshold` and then `select`. Sets all sums to zero if there was room, and leaves them unchanged if not.
+ * `highest` has room for one of each GROUP sums.
  *
- * Each of the best groups has a sum of at least the lowest of their highest, so few groups need a second look. */
+ * Each of the best groups has a sum that reaches the lowest of their maxima, so few groups need a second pass. */
 BODY int64_t take_body(double *sums, int64_t size, int64_t limit, double *highest, double *heap, int64_t *places,
                        double *chosen, int64_t room)
 {
     typedef int64_t __attribute__((may_alias)) bits;
-    const bits *as_bits = (const bits *)sums; /* above zero, these have the order of the numbers, and wide maxima */
+    const bits *as_bits = (const bits *)sums; /* ordered as the numbers above zero; integer maxima vectorise */
     const int64_t groups = (size + GROUP - 1) / GROUP;
     for (int64_t group = 0; group < groups; group++) {
         const int64_t end = (group + 1) * GROUP < size ? (group + 1) * GROUP : size;
@@ -266,10 +267,10 @@ IN_EACH_WIDTH(int64_t, take,
                double *chosen, int64_t room),
               (sums, size, limit, highest, heap, places, chosen, room))
 
-/* The place of a document in a list, or -1. `*low` and `*from` move up to where the next one can be: the documents of
- * the list from `*low` on are at least `*from`, and below `end`. They are spread about evenly, so the search begins
- * where that puts the document: it touches a page or two of a list that is not in memory, where halving touches one
- * at every step. */
+/* The place of a document in a list, or -1. The documents of the list from `*low` on are at least `*from`, and below
+ * `end`; both advance to where the next document can be. Documents are spread about evenly, so the search starts at
+ * the place that this suggests: it touches a page or two of a list that is not in memory, where a binary search
+ * touches one at every step. */
 static inline int64_t place_of(const uint32_t *documents, int64_t last, int64_t end, uint32_t wanted, int64_t *low,
                                int64_t *from)
 {
@@ -306,8 +307,8 @@ static inline int64_t place_of(const uint32_t *documents, int64_t last, int64_t 
     return below < last && documents[below] == wanted ? below : -1;
 }
 
-/* What each list contributes to each of some documents (ascending), added to its row of a table whose rows are
- * `stride` apart. With `stride` 0 all are added up, document by document. */
+/* Add the contribution of each list to each of the wanted documents (ascending), in the list's row of a table whose
+ * rows are `stride` apart. With `stride` 0 all lists add to one row. */
 int64_t loom_look_up(const source *sources, const list *lists, const double *weights, int64_t count,
                      const int64_t *wanted, int64_t documents, double *values, int64_t stride)
 {
@@ -348,7 +349,7 @@ int64_t loom_look_up(const source *sources, const list *lists, const double *wei
 
 #define COARSE 3
 
-/* Differing bits of the first words of some codes, which lie word by word, `stride` codes each. */
+/* Hamming distances over the coarse words of some codes. These are stored word by word, `stride` codes each. */
 BODY void coarse_distances(const uint64_t *codes, int64_t stride, int64_t count, const uint64_t *signs,
                            uint8_t *distances)
 {
@@ -359,7 +360,7 @@ BODY void coarse_distances(const uint64_t *codes, int64_t stride, int64_t count,
                                  __builtin_popcountll(three[i] ^ third));
 }
 
-/* How many of the distances are at most `furthest`. */
+/* The number of distances that are at most `furthest`. */
 BODY int64_t count_within(const uint8_t *distances, int64_t count, uint8_t furthest)
 {
     int64_t found = 0;
@@ -373,7 +374,7 @@ BODY int64_t count_within(const uint8_t *distances, int64_t count, uint8_t furth
     return found;
 }
 
-/* The places, ascending, of all distances below `radius` and of so many that equal it as there is room for. */
+/* The places, ascending, of all distances below `radius`, and of those equal to it while there is room. */
 BODY int64_t rows_within(const uint8_t *distances, int64_t count, uint8_t radius, int64_t room, int64_t *rows)
 {
     int64_t found = 0, tied = room - (radius ? count_within(distances, count, radius - 1) : 0);
@@ -393,8 +394,8 @@ BODY int64_t rows_within(const uint8_t *distances, int64_t count, uint8_t radius
 
 #define AHEAD 4
 
-/* The sum of the weights, 0 to 3 in two planes of bits, of all bits that differ, for some of the rows. The words of a
- * code that are not in `coarse` lie together in `fine`. */
+/* For the chosen rows, the sum of the weights (0 to 3, in two bit planes) of all bits that differ. The words of a code
+ * that are not in `coarse` are contiguous in `fine`. */
 BODY void weighted_distances(const uint64_t *coarse, const uint64_t *fine, int64_t stride, int64_t words,
                              const uint64_t *signs, const uint64_t *high, const uint64_t *low, const int64_t *rows,
                              int64_t chosen, uint32_t *distances)
@@ -419,7 +420,7 @@ BODY void weighted_distances(const uint64_t *coarse, const uint64_t *fine, int64
     }
 }
 
-/* The value at place `rank` (from 1) of the smallest. */
+/* The `rank`-th smallest value, counted from 1. */
 static uint32_t at_rank(const uint32_t *values, int64_t count, int64_t rank, uint32_t *often, int64_t largest)
 {
     uint32_t value = 0;
@@ -431,7 +432,7 @@ static uint32_t at_rank(const uint32_t *values, int64_t count, int64_t rank, uin
     return value;
 }
 
-/* How far beyond a distance the noise reaches: `_slack` in vector_index.py. */
+/* How far beyond a distance the noise reaches: `_slack` in vector_scoring.py. */
 static inline double slack(double share, double squares, double deviations)
 {
     return deviations * sqrt(squares * share * (share < 1.0 ? 1.0 - share : 0.0));
@@ -449,7 +450,7 @@ static void transform(double *values, int64_t size)
             }
 }
 
-/* A rotation in place: `_turned` in vector_index.py. All sums are exact, so that their order does not matter. */
+/* A rotation in place: `rotate_query` in vector_codes.py. All sums are exact, so their order does not matter. */
 void loom_turn(double *values, const float *flips, int64_t width, int64_t size, double steps, double step)
 {
     for (int64_t round = 0; round < 2; round++) {
@@ -465,13 +466,13 @@ void loom_turn(double *values, const float *flips, int64_t width, int64_t size, 
     }
 }
 
-/* How far a search by codes looks. */
+/* The limits of a scan of codes: ScanLimits in kernels.py. */
 typedef struct {
-    int64_t rank, kept, scored; /* the place that counts, and the most that each look leaves */
+    int64_t rank, kept, scored; /* the rank that is measured from, and the most rows after each pass */
     double coarse_deviations, weighted_deviations;
 } looks;
 
-/* A query's bits, and two planes of their weights, 0 to 3: `_levels` in vector_index.py. */
+/* A query's bits, and their weights, 0 to 3, in two planes: `_levels` in vector_scoring.py. */
 static void code_query(const float *query, int64_t words, uint64_t *signs, uint64_t *high, uint64_t *low)
 {
     double sum = 0.0;
@@ -490,14 +491,14 @@ static void code_query(const float *query, int64_t words, uint64_t *signs, uint6
     }
 }
 
-/* Rows that follow one another. */
+/* A range of rows. */
 typedef struct {
     int64_t first, last;
 } span;
 
-/* The rows that may be among the nearest, ascending, by two looks at the codes of those in some spans (ascending); how
- * many there are. There is room for `kept` rows, and in `scratch` for the query's bits in three planes, for as many
- * sums as rows, for `3 * 64 * words + 1` counts, and for as many distances as the spans have rows. */
+/* The rows of some spans (ascending) that may be among the nearest, ascending, by two passes over their codes. Returns
+ * their number. There is room for `kept` rows, and in `scratch` for the query's bits in three planes, for `kept` sums,
+ * for `3 * 64 * words + 1` counts, and for a distance for each row of the spans. */
 BODY int64_t rows_by_code_body(const uint64_t *coarse, const uint64_t *fine, int64_t stride, int64_t words,
                                const span *spans, int64_t span_count, const float *query, const looks *asked,
                                int64_t *rows, uint64_t *scratch)
@@ -513,7 +514,7 @@ BODY int64_t rows_by_code_body(const uint64_t *coarse, const uint64_t *fine, int
         coarse_distances(coarse + spans[i].first, stride, size, signs, distances + count);
         count += size;
     }
-    int low = 0, high = COARSE * 64; /* the least distance that `rank` rows are within */
+    int low = 0, high = COARSE * 64; /* find the least distance that `rank` rows are within */
     while (low < high) {
         const int middle = (low + high) / 2;
         if (count_within(distances, count, (uint8_t)middle) < asked->rank)
@@ -566,8 +567,8 @@ typedef int32_t words8 __attribute__((vector_size(32)));
 typedef float floats8 __attribute__((vector_size(32)));
 typedef double doubles8 __attribute__((vector_size(64)));
 
-/* Eight float16 as float64. Their bits, moved into a float32, give a value that is too small by 2^112; the sign that
- * widening repeats is kept in the topmost bit only. */
+/* Eight float16 as float64. Their bits, shifted into a float32, give a value that is too small by the factor 2^112.
+ * Widening repeats the sign bit; only the topmost copy is kept. */
 BODY void widen(const uint16_t *halves, int64_t count, doubles8 *values)
 {
     halves8 eight = {0};
@@ -576,7 +577,7 @@ BODY void widen(const uint16_t *halves, int64_t count, doubles8 *values)
     *values = __builtin_convertvector((floats8)moved, doubles8) * 0x1p112;
 }
 
-/* Have a row on its way from memory while others are worked on. */
+/* Prefetch a row while others are processed. */
 static inline void fetch(const uint16_t *halves, int64_t dimensions, const int64_t *rows, int64_t chosen, int64_t i)
 {
     if (i < chosen)
@@ -584,8 +585,8 @@ static inline void fetch(const uint16_t *halves, int64_t dimensions, const int64
             __builtin_prefetch(halves + rows[i] * dimensions + j);
 }
 
-/* Products of float16 rows with a query in float32, in no particular order. The query is larger by 2^112, as much as
- * the rows are too small by. */
+/* Products of float16 rows with a query in float32, summed in no particular order. The query was multiplied by 2^112,
+ * the factor that the rows are too small by. */
 BODY void near_products_body(const uint16_t *halves, int64_t dimensions, const int64_t *rows, int64_t chosen,
                              const float *query, float *products)
 {
@@ -618,8 +619,8 @@ IN_EACH_WIDTH(void, near_products,
                float *products),
               (halves, dimensions, rows, chosen, query, products))
 
-/* Cosines of float16 rows and a query of length one, in float64; 0 for a row of zeros. All partial sums are exact
- * (vector_index.py says why), so that their order does not matter. */
+/* Cosines of float16 rows and a query of unit length, in float64; 0 for a row of zeros. All partial sums are exact
+ * (see `_QUERY_STEP` in vector_codes.py), so their order does not matter. */
 BODY void cosines_body(const uint16_t *halves, int64_t dimensions, const int64_t *rows, int64_t chosen,
                        const double *query, double *cosines)
 {

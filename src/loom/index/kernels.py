@@ -1,8 +1,8 @@
-"""The inner loops of searching as compiled code, where the installation has it; without it numpy does the same.
+"""The inner loops of searching as compiled code, where the installation has it; otherwise numpy does the same work.
 
-`kernels.c` is compiled when the package is built and there is a compiler. It needs no Python headers and is loaded
-with ctypes, so that one library serves every version of Python. Answers have the same bits with and without it; only
-the time differs. Pointers are taken from arrays that the caller holds for the time of the call.
+`kernels.c` is compiled when the package is built on a machine with a C compiler. It needs no Python headers and is
+loaded with ctypes, so one library serves every version of Python. Results have the same bits with and without it.
+The pointers passed to it come from arrays that the caller keeps alive during the call.
 """
 
 from __future__ import annotations
@@ -11,34 +11,54 @@ import ctypes
 import struct
 import sys
 from array import array
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["KERNELS", "LIBRARY", "SOURCE", "Kernels", "Lists", "Looks", "address", "load"]
+__all__ = [
+    "KERNELS",
+    "LIBRARY",
+    "SOURCE",
+    "Kernels",
+    "PostingLists",
+    "ScanLimits",
+    "active",
+    "address",
+    "load",
+    "using",
+]
 
 LIBRARY: Final = Path(__file__).with_name("_kernels.so")
 _VERSION = 4
 
 SOURCE = struct.Struct("@5P6q")
-"""A source of posting lists: the addresses of its documents, codes and impacts, and of the bits and counts of lists
-that are kept as such (0 for none), the number of postings, the bytes of a code, the ends of codes and documents, the
-number of its first document, and the words of a list that is kept as bits."""
+"""A source of posting lists, as the kernels read it.
+
+Five addresses: documents, codes, impacts, and the bits and counts of its bitmaps (0 without bitmaps). Six numbers:
+the count of postings, the bytes per code, the upper bounds of codes and of documents, the number of the first
+document, and the words per bitmap.
+"""
 
 
-class Lists(NamedTuple):
-    """Posting lists with their weights: of each its source, where it begins and ends, its slot (-1), and its row."""
+class PostingLists(NamedTuple):
+    """Weighted posting lists for a kernel.
+
+    `sources` are packed by `SOURCE`. `spans` has five numbers per list: its source, its first posting, the end of its
+    postings, the slot of its bitmap (-1 for none), and the row of the result that it adds to.
+    """
 
     sources: bytes
     spans: array[int]
     weights: array[float]
     held: Any
-    """The arrays that the sources point to."""
+    """Keeps the arrays alive that the sources point to."""
 
-    def first(self, count: int) -> Lists:
-        """No more than so many of them."""
+    def first(self, count: int) -> PostingLists:
+        """The first `count` lists."""
         return self if count >= len(self.weights) else self._replace(weights=self.weights[:count])
 
 
@@ -49,14 +69,17 @@ _Halves = npt.NDArray[np.float16]
 _Numbers = npt.NDArray[np.intp]
 _Words = npt.NDArray[np.uint64]
 
-_ROOM = 1_024
+_ROOM = 1_024  # results expected at first; more are fetched in a second call
 _begin = ctypes.c_char.from_buffer
 _GROUP = 64  # as in kernels.c
-_LOOKS = struct.Struct("@3q2d")
+_SCAN_LIMITS = struct.Struct("@3q2d")
 
 
-class Looks(NamedTuple):
-    """How far a search by codes looks: from which rank, how many rows each look leaves at most, in deviations."""
+class ScanLimits(NamedTuple):
+    """How many rows a scan of codes keeps: those within some standard deviations of the row at `rank`.
+
+    `kept` is the most rows after the coarse pass, `scored` the most after the weighted pass.
+    """
 
     rank: int
     kept: int
@@ -66,15 +89,15 @@ class Looks(NamedTuple):
 
 
 def address(array: npt.NDArray[Any]) -> int:
-    """Where the values of a contiguous array lie; 0 for none."""
-    if array.flags.writeable and array.size:  # a quarter of the time, which is a question's fiftieth
+    """The address of the values of a contiguous array; 0 for an empty one."""
+    if array.flags.writeable and array.size:  # four times as fast as below, which is 2 % of a search
         return ctypes.addressof(_begin(array.data))
     place: int = array.__array_interface__["data"][0]
     return place
 
 
 class Kernels:
-    """The functions of the library. `IndexError` says that a segment points outside of its own arrays."""
+    """The functions of the library. They raise `IndexError` where a segment points outside of its own arrays."""
 
     def __init__(self, library: ctypes.PyDLL) -> None:
         pointer, number = ctypes.c_void_p, ctypes.c_int64
@@ -108,13 +131,13 @@ class Kernels:
         self._near_products = function("near_products", None, pointer, number, pointer, number, *[pointer] * 2)
         self._cosines = function("cosines", None, pointer, number, pointer, number, *[pointer] * 2)
 
-    def add(self, lists: Lists, sums: _Doubles) -> None:
-        """Add what each posting of these lists contributes to the sum of its document."""
+    def add(self, lists: PostingLists, sums: _Doubles) -> None:
+        """Add the contribution of every posting to the sum of its document."""
         if self._add(*_packed(lists), address(sums)):
             raise IndexError("a posting points outside of its segment")
 
     def threshold(self, sums: _Doubles, limit: int) -> float:
-        """The sum at place `limit` from above; 0.0 if fewer are above zero."""
+        """The `limit`-th highest sum; 0.0 if fewer are above zero."""
         if limit > len(sums):
             return 0.0
         heap = np.empty(limit)
@@ -122,7 +145,7 @@ class Kernels:
         return found
 
     def select(self, sums: _Doubles, lowest: float) -> tuple[_Numbers, _Doubles]:
-        """The places, ascending, and the values of the sums that are above zero and not below `lowest`."""
+        """The places, ascending, and the values of the sums that are above zero and at least `lowest`."""
         room, found = _ROOM, -1
         while found < 0 or found > room:
             room = max(room, found)
@@ -133,7 +156,7 @@ class Kernels:
     def take(self, sums: _Doubles, limit: int) -> tuple[_Numbers, _Doubles]:
         """The places, ascending, and the values of the `limit` highest sums above zero, ties with the last included.
 
-        All sums are zero after that.
+        Sets all sums to zero.
         """
         size, found = len(sums), _ROOM
         limit, groups = min(limit, size), -(-size // _GROUP)
@@ -147,36 +170,38 @@ class Kernels:
             found = self._take(address(sums), size, limit, highest, heap, places, places + 8 * room, room)
         return space[-2 * room :][:found].view(np.intp), space[-room:][:found]
 
-    def look_up(self, lists: Lists, wanted: _Numbers, values: _Doubles, stride: int) -> None:
-        """Add what each list contributes to each of the wanted documents (ascending).
+    def look_up(self, lists: PostingLists, wanted: _Numbers, values: _Doubles, stride: int) -> None:
+        """Add the contribution of each list to each of the wanted documents (ascending).
 
-        `values` begins where the first document's column of the first row does; rows are `stride` apart.
+        `values` has a column per document. Rows are `stride` values apart; with 0, all lists add to one row.
         """
         if self._look_up(*_packed(lists), address(wanted), len(wanted), address(values), stride):
             raise IndexError("a posting points outside of its segment")
 
-    def rows_by_code(self, coarse: _Words, fine: _Words, spans: _Numbers, query: _Floats, looks: Looks) -> _Numbers:
-        """The rows whose codes are near enough to the query's, ascending: `_rows_by_code` in vector_index.py.
+    def rows_by_code(
+        self, coarse: _Words, fine: _Words, spans: _Numbers, query: _Floats, limits: ScanLimits
+    ) -> _Numbers:
+        """The rows whose codes are near the query's, ascending: `rows_by_code` in vector_scoring.py.
 
-        `spans` is a table of where rows to look at begin and end, ascending and within the codes.
+        `spans` has a line (first row, end) for each range of rows to scan, ascending and within the codes.
         """
         stride, words = len(fine), len(coarse) + fine.shape[1]
         spans = np.ascontiguousarray(spans, dtype=np.int64)
         count = int((spans[:, 1] - spans[:, 0]).sum())
-        scratch = np.empty(24 * words + 4 * (looks.kept + 192 * words + 1) + count, dtype=np.uint8)
-        rows = np.empty(looks.kept, dtype=np.intp)
+        scratch = np.empty(24 * words + 4 * (limits.kept + 192 * words + 1) + count, dtype=np.uint8)
+        rows = np.empty(limits.kept, dtype=np.intp)
         found = self._rows_by_code(
             address(coarse), address(fine), stride, words, address(spans), len(spans), address(query),
-            _LOOKS.pack(*looks), address(rows), address(scratch),
+            _SCAN_LIMITS.pack(*limits), address(rows), address(scratch),
         )  # fmt: skip
         return rows[:found]
 
     def turn(self, values: _Doubles, flips: _Floats, size: int, steps: float, step: float) -> None:
-        """Rotate in place: `_turned` in vector_index.py."""
+        """Rotate in place: `rotate_query` in vector_codes.py."""
         self._turn(address(values), address(flips), len(values), size, steps, step)
 
     def near_products(self, vectors: _Halves, rows: _Numbers, query: _Floats) -> _Floats:
-        """The products of these rows with a query that is larger by 2**112, nearly."""
+        """The approximate products of these rows with a query that was multiplied by 2**112."""
         found = np.empty(len(rows), dtype=np.float32)
         self._near_products(
             address(vectors), vectors.shape[1], address(rows), len(rows), address(query), address(found)
@@ -190,17 +215,17 @@ class Kernels:
         return found
 
 
-def _packed(lists: Lists) -> tuple[bytes, int, int, int]:
+def _packed(lists: PostingLists) -> tuple[bytes, int, int, int]:
     return lists.sources, lists.spans.buffer_info()[0], lists.weights.buffer_info()[0], len(lists.weights)
 
 
 def load(path: Path = LIBRARY) -> Kernels | None:
-    """The kernels of a library; None where it is missing, cannot be loaded here, or is of another version."""
-    if sys.byteorder != "little":  # as segments are
+    """The kernels of a library; None if it is missing, cannot be loaded here, or has another version."""
+    if sys.byteorder != "little":  # segments are little-endian
         return None
     try:
-        # With Python's lock held: a call takes a millisecond or two, and to get the lock back from a busy thread
-        # would take five each time.
+        # PyDLL keeps Python's global lock: a call takes a millisecond or two, and taking the lock back from a busy
+        # thread would take five.
         library = ctypes.PyDLL(str(path))
         version = library.loom_version
     except (OSError, AttributeError):
@@ -209,4 +234,22 @@ def load(path: Path = LIBRARY) -> Kernels | None:
     return Kernels(library) if version() == _VERSION else None
 
 
-KERNELS: Kernels | None = load()
+KERNELS: Final[Kernels | None] = load()
+"""The kernels of this installation; None if it has none."""
+
+active: Kernels | None = KERNELS
+"""The kernels that searches call, read as `kernels.active` at every call; None means numpy. Set by `using`."""
+
+
+@contextmanager
+def using(kernels: Kernels | None) -> Iterator[None]:
+    """Search with these kernels, or with numpy for None, until the block ends.
+
+    For tests and measurements: it affects all threads of the process.
+    """
+    global active
+    before, active = active, kernels
+    try:
+        yield
+    finally:
+        active = before

@@ -31,6 +31,7 @@ QUICK = {
     "embedders": ("--cost-only",),
     "archive": ("--tokens", "30000", "--questions", "50"),
     "snapshots": ("--records", "5000", "--dimensions", "32"),
+    "rooms": (),
     "extraction": (),
     "summaries": (),
 }

@@ -6,21 +6,13 @@ depend on their size, and stores of earlier releases have blocks of this one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
-from loom.storage.sqlite import archive
+from loom.storage.sqlite.archive import ArchiveLimits
+from loom.storage.sqlite.maintenance import WorkLimits
 
-__all__ = ["SMALL", "make_small"]
+__all__ = ["SMALL"]
 
-SMALL: Final[Mapping[str, int]] = {
-    "BLOCK_BYTES": 32 * 1024,
-    "_DICTIONARY_FROM": 128 * 1024,
-    "_DICTIONARY_SHARE": 16,
-}
-
-
-def make_small() -> None:
-    """For the rest of this process; a test uses `monkeypatch` with `SMALL`."""
-    for name, value in SMALL.items():
-        setattr(archive, name, value)
+SMALL: Final = WorkLimits(
+    archive=ArchiveLimits(block_bytes=32 * 1024, dictionary_from=128 * 1024, dictionary_share=16)
+)

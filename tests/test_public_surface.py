@@ -220,38 +220,6 @@ def test_no_package_has_more_modules_than_a_listing_can_show() -> None:
         assert len(list(folder.glob("*.py"))) <= MOST_FILES, folder.name
 
 
-# --- tests ---------------------------------------------------------------------------------------------------
-
-TESTS = Path(__file__).parent
-TESTED_FROM_OUTSIDE = ("agent", "context", "fractal", "memory", "models", "recall", "tiers")
-# Methods of named tuples, the end of a forked child, and the property that document 000 shows.
-NOT_PRIVATE = {"_asdict", "_exit", "_fields", "_loom_memory", "_replace"}
-
-
-def _private_names(tree: ast.Module) -> set[str]:
-    """Names with an underscore that a test takes from elsewhere: as an attribute, an import or a name to patch."""
-    own = {one.name for one in ast.walk(tree) if isinstance(one, ast.FunctionDef | ast.ClassDef)}
-    found: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and not (isinstance(node.value, ast.Name) and node.value.id == "self"):
-            found.add(node.attr)
-        elif isinstance(node, ast.ImportFrom):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "setattr":
-            patched = (one.value for one in node.args[:2] if isinstance(one, ast.Constant))
-            found |= {one.rpartition(".")[2] for one in patched if isinstance(one, str)}
-    return {name for name in found - own - NOT_PRIVATE if name.startswith("_") and not name.startswith("__")}
-
-
-@pytest.mark.parametrize(
-    "test",
-    [*TESTS.glob("test_*.py"), *(file for folder in TESTED_FROM_OUTSIDE for file in (TESTS / folder).glob("*.py"))],
-    ids=lambda path: path.stem,
-)
-def test_a_test_uses_public_names_alone(test: Path) -> None:
-    assert _private_names(ast.parse(test.read_text(encoding="utf-8"))) == set()
-
-
 # --- importing -----------------------------------------------------------------------------------------------
 
 
@@ -279,3 +247,57 @@ def test_the_package_says_its_version_and_is_typed() -> None:
     assert loom.__version__.count(".") == 2
     assert importlib.metadata.version("loomkeep") == loom.__version__
     assert (SOURCE / "py.typed").is_file()
+
+
+# --- private names -------------------------------------------------------------------------------------------
+
+TESTS = Path(__file__).parent
+# Methods of named tuples, the end of a forked child, and names that the design documents give.
+OTHERS_NAMES = {"_asdict", "_exit", "_extract_keywords", "_fields", "_loom_memory", "_make", "_replace"}
+
+
+def _is_private(name: str) -> bool:
+    return name.startswith("_") and not name.endswith("__") and name not in OTHERS_NAMES
+
+
+def _names_used(node: ast.AST) -> list[str]:
+    """The names that a node reads of another object, imports from the package, or gives to `setattr`."""
+    if isinstance(node, ast.Attribute):
+        own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+        return [] if own else [node.attr]
+    if isinstance(node, ast.ImportFrom):
+        return [alias.name for alias in node.names] if (node.module or "").startswith("loom") else []
+    if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in ("setattr", "getattr"):
+        said = [one.value for one in node.args if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+        return [part for one in said for part in one.replace(":", ".").split(".")]
+    return []
+
+
+def _private_names(source: str) -> list[str]:
+    """The private names that a test uses, also in the scripts that it runs in other processes."""
+    found: list[str] = []
+    for node in ast.walk(ast.parse(source)):
+        found += filter(_is_private, _names_used(node))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and "\nimport " in node.value:
+            found += _private_names(node.value)
+    return found
+
+
+@pytest.mark.parametrize("file", sorted(TESTS.rglob("*.py")), ids=lambda file: str(file.relative_to(TESTS)))
+def test_tests_use_no_private_name_of_the_package(file: Path) -> None:
+    source = file.read_text(encoding="utf-8")
+    defined = (ast.FunctionDef, ast.ClassDef)
+    own = {node.name for node in ast.walk(ast.parse(source)) if isinstance(node, defined)}
+    assert set(_private_names(source)) - own == set()
+
+
+def test_no_module_imports_a_private_name_of_another() -> None:
+    wrong = [
+        f"{file.relative_to(SOURCE)}:{node.lineno}: {alias.name}"
+        for file in sorted(SOURCE.rglob("*.py"))
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("loom")
+        for alias in node.names
+        if _is_private(alias.name)
+    ]
+    assert wrong == []

@@ -1,7 +1,7 @@
 """What the child processes of the crash and stress tests do: `python -m tests.crash.children <role> <json>`.
 
 Every role opens a store like a program would. `armed` makes the process send itself a signal before or after
-the n-th call of one function, which is how a test dies at an exact step.
+the n-th call of a step (`loom.steps`), which is how a test dies at an exact moment.
 """
 
 from __future__ import annotations
@@ -19,14 +19,16 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from typing import Any
+from unittest import mock
 
 import loom
+from loom import steps
 from loom.errors import VersionConflictError
 from loom.everyday import Memory
 from loom.models.embedders import FakeEmbedder
 from loom.storage.sqlite.worker import Worker
 
-__all__ = ["main", "say", "unique_word"]
+__all__ = ["arm", "main", "say", "unique_word"]
 
 # A child that hangs tells where, and ends, long before the test's own time limit.
 _LONGEST_LIFE_S = 150.0
@@ -48,12 +50,11 @@ def say(what: object) -> None:
 
 
 def arm(point: Mapping[str, Any]) -> None:
-    """Send this process a signal at a call: {target: "module:Class.function", call, when, signal}."""
-    module, _, qualified = point["target"].partition(":")
-    owner: Any = import_module(module)
-    *path, name = qualified.split(".")
-    for part in path:
-        owner = getattr(owner, part)
+    """Send this process a signal at a call: {target, call, when, signal}.
+
+    The target is the name of a step, or "module:function" of the standard library. Any other is a `LookupError`.
+    """
+    owner, name = _found(point["target"])
     original = getattr(owner, name)
     calls = itertools.count(1)
     number = getattr(signal, point.get("signal", "SIGKILL"))
@@ -69,6 +70,15 @@ def arm(point: Mapping[str, Any]) -> None:
         return result
 
     setattr(owner, name, wrapped)
+
+
+def _found(target: str) -> tuple[Any, str]:
+    module, _, function = target.partition(":")
+    if not function:
+        return steps.find(target)
+    if module not in sys.stdlib_module_names:
+        raise LookupError(f"{target} is not of the standard library; give the function a step and name that")
+    return import_module(module), function
 
 
 def open_memory(path: str, seed_of_embedder: int | None = None, **options: Any) -> Memory:
@@ -203,7 +213,7 @@ def serve(path: str, background: bool = True, **options: Any) -> None:
     thread can be inside a transaction at that moment.
     """
     if not background:
-        Worker.wake = lambda self, within_s=0.0: None  # type: ignore[method-assign]
+        mock.patch.object(Worker, "wake").start()
     with open_memory(path, **options) as memory:
         say("open")
         verbs: dict[str, Callable[..., Any]] = {

@@ -21,9 +21,22 @@ from typing import Any, Self
 from loom.everyday import Memory
 from tests.crash.children import unique_word
 
-__all__ = ["Child", "assert_found", "assert_sound", "unique_word"]
+__all__ = ["ROOT", "Child", "Point", "assert_found", "assert_sound", "named", "point", "unique_word"]
+
+Point = dict[str, Any]
+"""Where a child is killed or stopped; see `tests.crash.children.arm`."""
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+def point(target: str, when: str, call: int = 1, signal: str = "SIGKILL") -> Point:
+    """Before or after the n-th call of a step."""
+    return {"target": target, "when": when, "call": call, "signal": signal}
+
+
+def named(value: object) -> str:
+    """A point, or another parameter of a test, as the id of that test."""
+    return f"{value['when']} {value['target']} {value['call']}" if isinstance(value, dict) else str(value)
 
 
 class Child:

@@ -13,14 +13,11 @@ import loom
 from loom.everyday import Memory
 from loom.index.segments import open_segment
 from loom.models.embedders import FakeEmbedder
-from tests.crash.processes import Child, assert_found, assert_sound, unique_word
+from tests.crash.processes import Child, Point, assert_found, assert_sound, named, point, unique_word
 
 # So short that the lease of a killed process is over when the next one wants it.
 LEASE_S = 0.2
 TAIL = 4
-
-PROJECTOR = "loom.storage.sqlite.projections:Projector"
-WRITE_SEGMENT = "loom.storage.sqlite.projections:write_segment"
 
 
 def reopened(path: Path, **options: Any) -> Memory:
@@ -33,43 +30,33 @@ def reopened(path: Path, **options: Any) -> Memory:
     )
 
 
-def point(target: str, when: str, call: int = 1) -> dict[str, Any]:
-    return {"target": target, "when": when, "call": call}
-
-
-def named(step: dict[str, Any] | int) -> str:
-    if isinstance(step, int):
-        return f"{step}-kept"
-    return f"{step['when']} {step['target'].rpartition(':')[2]} {step['call']}"
-
-
 # Each call number is chosen so that the step belongs to a text segment, a vector segment or a merge.
 INDEX_STEPS = [
-    point(WRITE_SEGMENT, "before"),
+    point("projection.write_file", "before"),
     point("os:replace", "before"),  # the file is there under its temporary name
     point("os:replace", "before", 2),
-    point(WRITE_SEGMENT, "after"),  # the file is there, and not published
-    point(WRITE_SEGMENT, "after", 2),
-    point(WRITE_SEGMENT, "after", 7),
-    point(WRITE_SEGMENT, "after", 9),
-    point(f"{PROJECTOR}._record", "before"),  # in the publishing transaction, with nothing done
-    point(f"{PROJECTOR}._record", "after"),  # all done but the commit
-    point(f"{PROJECTOR}._record", "after", 2),
-    point(f"{PROJECTOR}._delete_files", "before"),  # published, and the replaced files still there
-    point(f"{PROJECTOR}._delete_files", "before", 9),
-    point(f"{PROJECTOR}._delete_files", "after", 9),
-    point(f"{PROJECTOR}.merge", "before"),
-    point(f"{PROJECTOR}.merge", "after", 20),
-    point("loom.storage.sqlite.worker:Worker._take", "after"),
-    point("loom.storage.sqlite.worker:Worker._give_back", "before", 3),
-    point("loom.storage.sqlite.transactions:SqliteTransaction.put_vectors", "before", 2),
-    point("loom.storage.sqlite.transactions:SqliteTransaction.put_vectors", "after", 2),
-    point("loom.storage.sqlite.maintenance:_delete_jobs", "after", 3),
+    point("projection.write_file", "after"),  # the file is there, and not published
+    point("projection.write_file", "after", 2),
+    point("projection.write_file", "after", 7),
+    point("projection.write_file", "after", 9),
+    point("projection.record", "before"),  # in the publishing transaction, with nothing done
+    point("projection.record", "after"),  # all done but the commit
+    point("projection.record", "after", 2),
+    point("projection.delete_files", "before"),  # published, and the replaced files still there
+    point("projection.delete_files", "before", 9),
+    point("projection.delete_files", "after", 9),
+    point("projection.merge", "before"),
+    point("projection.merge", "after", 20),
+    point("lease.take", "after"),
+    point("lease.give_back", "before", 3),
+    point("transaction.put_vectors", "before", 2),
+    point("transaction.put_vectors", "after", 2),
+    point("embedding.delete_jobs", "after", 3),
 ]
 
 
 @pytest.mark.parametrize("step", INDEX_STEPS, ids=named)
-def test_a_kill_in_the_background_work_costs_nothing(tmp_path: Path, step: dict[str, Any]) -> None:
+def test_a_kill_in_the_background_work_costs_nothing(tmp_path: Path, step: Point) -> None:
     path = tmp_path / "agent.loom"
     options = {"seed_of_embedder": 0, "index_tail_records": TAIL, "lease_s": LEASE_S}
     with Child("write_and_flush", path=str(path), first=0, count=60, armed=step, **options) as child:
@@ -91,14 +78,14 @@ def texts(numbers: list[int]) -> dict[str, str]:
 
 
 COMMIT_STEPS = [
-    (point("loom.storage.sqlite.transactions:SqliteTransaction.append", "before", 5), 4),
-    (point("loom.storage.sqlite.transactions:SqliteTransaction.append", "after", 5), 4),
-    (point("loom.storage.sqlite.maintenance:Maintenance.wrote", "before", 5), 5),  # committed, not yet acknowledged
+    (point("transaction.append", "before", 5), 4),
+    (point("transaction.append", "after", 5), 4),
+    (point("maintenance.wrote", "before", 5), 5),  # committed, not yet acknowledged
 ]
 
 
 @pytest.mark.parametrize(("step", "kept"), COMMIT_STEPS, ids=named)
-def test_a_write_is_there_from_its_commit_on_and_not_before(tmp_path: Path, step: dict[str, Any], kept: int) -> None:
+def test_a_write_is_there_from_its_commit_on_and_not_before(tmp_path: Path, step: Point, kept: int) -> None:
     path = tmp_path / "agent.loom"
     with Child("write_one_by_one", path=str(path), first=0, count=10, armed=step) as child:
         assert child.wait_for_death() == ["0", "1", "2", "3"]
@@ -114,24 +101,24 @@ SECRET = 24
 KEPT = 10
 
 BEFORE_THE_COMMIT = [
-    point("loom.storage.sqlite.forgetting:remove", "before"),
-    point("loom.storage.sqlite.forgetting:remove", "after"),
+    point("forget.remove", "before"),
+    point("forget.remove", "after"),
 ]
 AFTER_THE_COMMIT = [
-    point("loom.storage.sqlite.forgetting:scrub", "before"),  # rows removed, nothing scrubbed
-    point("loom.storage.sqlite.forgetting:resume", "before"),
-    point(f"{PROJECTOR}.remove", "before"),
-    point(WRITE_SEGMENT, "before"),
-    point(WRITE_SEGMENT, "after"),  # rewritten, and not published
-    point(f"{PROJECTOR}._record", "after"),
-    point(f"{PROJECTOR}._delete_files", "before"),  # published, and the file with the secret still there
-    point(f"{PROJECTOR}.remove", "after"),  # text done, vectors not
-    point(f"{PROJECTOR}._delete_files", "before", 2),
-    point(f"{PROJECTOR}.remove", "after", 2),
-    point("loom.storage.sqlite.engine:Engine.truncate_wal", "before"),  # segments rewritten, the WAL whole
-    point("loom.storage.sqlite.engine:Engine.truncate_wal", "after"),  # the WAL cut, the job not struck off
-    point("loom.storage.sqlite.forgetting:resume", "after"),
-    point("loom.storage.sqlite.forgetting:scrub", "after"),
+    point("forget.scrub", "before"),  # rows removed, nothing scrubbed
+    point("forget.resume", "before"),
+    point("projection.remove", "before"),
+    point("projection.write_file", "before"),
+    point("projection.write_file", "after"),  # rewritten, and not published
+    point("projection.record", "after"),
+    point("projection.delete_files", "before"),  # published, and the file with the secret still there
+    point("projection.remove", "after"),  # text done, vectors not
+    point("projection.delete_files", "before", 2),
+    point("projection.remove", "after", 2),
+    point("wal.truncate", "before"),  # segments rewritten, the WAL whole
+    point("wal.truncate", "after"),  # the WAL cut, the job not struck off
+    point("forget.resume", "after"),
+    point("forget.scrub", "after"),
 ]
 
 
@@ -157,7 +144,7 @@ def secrets(original: Path, tmp_path: Path) -> Path:
     return tmp_path / "copy" / original.name
 
 
-def die_while_forgetting(path: Path, step: dict[str, Any]) -> None:
+def die_while_forgetting(path: Path, step: Point) -> None:
     # Without an embedder its worker does not wake up at opening, so each step is this forget's own.
     options = {"index_tail_records": TAIL, "lease_s": LEASE_S}
     with Child("forget_session", path=str(path), session="secret", armed=step, **options) as child:
@@ -165,7 +152,7 @@ def die_while_forgetting(path: Path, step: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("step", BEFORE_THE_COMMIT, ids=named)
-def test_a_kill_before_forgetting_is_committed_leaves_everything(secrets: Path, step: dict[str, Any]) -> None:
+def test_a_kill_before_forgetting_is_committed_leaves_everything(secrets: Path, step: Point) -> None:
     die_while_forgetting(secrets, step)
     with reopened(secrets) as memory:
         assert_found(memory, texts(list(range(SECRET + KEPT))))
@@ -173,7 +160,7 @@ def test_a_kill_before_forgetting_is_committed_leaves_everything(secrets: Path, 
 
 
 @pytest.mark.parametrize("step", AFTER_THE_COMMIT, ids=named)
-def test_a_kill_while_forgetting_is_taken_up_again_until_nothing_is_left(secrets: Path, step: dict[str, Any]) -> None:
+def test_a_kill_while_forgetting_is_taken_up_again_until_nothing_is_left(secrets: Path, step: Point) -> None:
     with reopened(secrets, read_only=True) as memory:
         numbers = [record.seq for record in memory.list(session_id="secret", limit=SECRET).records]
     die_while_forgetting(secrets, step)
@@ -190,7 +177,7 @@ def test_a_kill_while_forgetting_is_taken_up_again_until_nothing_is_left(secrets
 
 
 def test_forgetting_resumes_by_itself_when_the_file_is_opened(secrets: Path) -> None:
-    die_while_forgetting(secrets, point("loom.storage.sqlite.forgetting:scrub", "before"))
+    die_while_forgetting(secrets, point("forget.scrub", "before"))
     with Child("serve", path=str(secrets), index_tail_records=TAIL, lease_s=LEASE_S) as child:
         assert child.line() == "open"
         while child.ask("stats")["jobs"]:  # nobody flushes: the worker woke up at opening
@@ -201,7 +188,7 @@ def test_forgetting_resumes_by_itself_when_the_file_is_opened(secrets: Path) -> 
 def test_nothing_is_left_of_a_record_whose_unpublished_index_file_survived_a_kill(tmp_path: Path) -> None:
     path = tmp_path / "agent.loom"
     options = {"seed_of_embedder": 0, "index_tail_records": TAIL, "lease_s": LEASE_S}
-    step = point(WRITE_SEGMENT, "after", 2)
+    step = point("projection.write_file", "after", 2)
     with Child("write_and_flush", path=str(path), first=0, count=60, armed=step, **options) as child:
         child.wait_for_death()
     with reopened(path) as memory:

@@ -15,7 +15,7 @@ import loom
 from loom.errors import UnsupportedStore
 from loom.models.embedders import FakeEmbedder
 from loom.storage.sqlite import schema
-from tests.crash.processes import Child, assert_found, assert_sound, unique_word
+from tests.crash.processes import Child, Point, assert_found, assert_sound, named, point, unique_word
 
 LEASE_S = 0.2
 
@@ -188,18 +188,18 @@ def test_kills_at_random_moments_of_a_vacuum_lose_nothing(tmp_path: Path) -> Non
 # -- embedding again --------------------------------------------------------------------------------------------
 
 CHANGES = [
-    {"target": "loom.storage.sqlite.store:SqliteStore._change_space", "when": "before"},
-    {"target": "loom.storage.sqlite.store:start_over", "when": "after"},  # in the transaction, not committed
-    {"target": "loom.storage.sqlite.store:SqliteStore._change_space", "when": "after"},  # the old vectors are gone
-    {"target": "loom.storage.sqlite.transactions:SqliteTransaction.put_vectors", "when": "before", "call": 2},
-    {"target": "loom.storage.sqlite.maintenance:_delete_jobs", "when": "after", "call": 2},
-    {"target": "loom.storage.sqlite.projections:write_segment", "when": "after"},
-    {"target": "loom.storage.sqlite.projections:Projector._record", "when": "after", "call": 2},
+    point("space.switch", "before"),
+    point("space.change", "after"),  # in the transaction, not committed
+    point("space.switch", "after"),  # the old vectors are gone
+    point("transaction.put_vectors", "before", 2),
+    point("embedding.delete_jobs", "after", 2),
+    point("projection.write_file", "after"),
+    point("projection.record", "after", 2),
 ]
 
 
-@pytest.mark.parametrize("armed", CHANGES, ids=lambda armed: f"{armed['when']} {armed['target'].rpartition(':')[2]}")
-def test_a_kill_while_everything_is_embedded_again_never_mixes_spaces(tmp_path: Path, armed: dict[str, Any]) -> None:
+@pytest.mark.parametrize("armed", CHANGES, ids=named)
+def test_a_kill_while_everything_is_embedded_again_never_mixes_spaces(tmp_path: Path, armed: Point) -> None:
     path = tmp_path / "agent.loom"
     before, after = FakeEmbedder(dimensions=16, seed=0), FakeEmbedder(dimensions=16, seed=1)
     written = fill(path, 200, embedder=before, index_tail_records=20)

@@ -6,39 +6,43 @@ import contextlib
 import json
 import random
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from loom.storage.contract import Draft, Filter
-from loom.storage.sqlite import archive
 from loom.storage.sqlite.store import SqliteStore
 from tests.crash.children import unique_word
-from tests.crash.processes import ROOT
+from tests.crash.processes import ROOT, Point, named, point
 from tests.small_archive import SMALL
+
+if TYPE_CHECKING or sys.version_info < (3, 14):
+    from backports import zstd
+else:
+    from compression import zstd
 
 LEASE_S = 0.2
 RECORDS = 400
 SHARED = "the words that all of them share, 大家都有的一句话,"
 
-# A child with one thing to do; `arm` kills it before or after the n-th call of a function.
+# A child with one thing to do; `arm` kills it before or after the n-th call of a step.
 _CHILD = """
 import json, os, sys
 from tests.crash.children import arm, say
-from tests.small_archive import make_small
+from tests.small_archive import SMALL
 from loom.storage.contract import Filter
 from loom.storage.sqlite.store import SqliteStore
 given = json.loads(sys.argv[1])
-make_small()
 if given["armed"]:
     arm(given["armed"])
-store = SqliteStore(given["path"], lease_s=given["lease_s"])
+store = SqliteStore(given["path"], lease_s=given["lease_s"], limits=SMALL)
 say("open")
 if given["verb"] == "archive":
     say(store.archive().records)
@@ -51,7 +55,7 @@ os._exit(0)
 
 
 @contextlib.contextmanager
-def child(path: Path, verb: str, armed: dict[str, Any] | None = None, **more: Any) -> Iterator[subprocess.Popen[str]]:
+def child(path: Path, verb: str, armed: Point | None = None, **more: Any) -> Iterator[subprocess.Popen[str]]:
     given = {"path": str(path), "verb": verb, "armed": armed, "lease_s": LEASE_S, **more}
     process = subprocess.Popen(
         [sys.executable, "-c", _CHILD, json.dumps(given)], cwd=ROOT, stdout=subprocess.PIPE, text=True
@@ -68,6 +72,10 @@ def child(path: Path, verb: str, armed: dict[str, Any] | None = None, **more: An
         process.stdout.close()
 
 
+def opened(path: Path) -> SqliteStore:
+    return SqliteStore(path, lease_s=LEASE_S, limits=SMALL)
+
+
 def text_of(number: int) -> str:
     return f"{unique_word(number)} {SHARED} and then {' '.join(unique_word(number * 40 + one) for one in range(40))}"
 
@@ -77,7 +85,7 @@ def data_of(number: int) -> dict[str, Any] | None:
 
 
 def fill(path: Path) -> None:
-    store = SqliteStore(path, lease_s=LEASE_S)
+    store = opened(path)
     moment = datetime(2026, 1, 1, tzinfo=UTC)
     with store.transaction() as transaction:
         transaction.append([Draft(f"r{n}", text_of(n), moment, data=data_of(n)) for n in range(RECORDS)])
@@ -92,12 +100,6 @@ def assert_whole(store: SqliteStore, gone: frozenset[int] = frozenset()) -> None
     assert report.ok, report.problems
 
 
-@pytest.fixture(autouse=True)
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in SMALL.items():
-        monkeypatch.setattr(archive, name, value)
-
-
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     path = tmp_path / "a.loom"
@@ -105,34 +107,26 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def point(target: str, when: str, call: int = 1) -> dict[str, Any]:
-    return {"target": target, "when": when, "call": call}
-
-
-def named(step: dict[str, Any]) -> str:
-    return f"{step['when']} {step['target'].rpartition(':')[2]} {step['call']}"
-
-
 ARCHIVING = [
-    point("loom.storage.sqlite.archive:pack", "before"),
-    point("loom.storage.sqlite.archive:train", "after"),
-    point("loom.storage.sqlite.archive:pack", "after"),
-    point("loom.storage.sqlite.archive:publish", "before"),
-    point("loom.storage.sqlite.archive:_insert_dictionary", "after"),
-    point("loom.storage.sqlite.archive:_insert_block", "before"),
-    point("loom.storage.sqlite.archive:_insert_block", "after", 3),
-    point("loom.storage.sqlite.archive:publish", "after"),
-    point("loom.storage.sqlite.transactions:advance", "after"),
-    point("loom.storage.sqlite.maintenance:Maintenance.archive_some", "after"),
-    point("loom.storage.sqlite.store:SqliteStore.archived", "before"),
+    point("archive.pack", "before"),
+    point("archive.train", "after"),
+    point("archive.pack", "after"),
+    point("archive.publish", "before"),
+    point("archive.insert_dictionary", "after"),
+    point("archive.insert_block", "before"),
+    point("archive.insert_block", "after", 3),
+    point("archive.publish", "after"),
+    point("transaction.advance", "after"),
+    point("archive.some", "after"),
+    point("archive.statistics", "before"),
 ]
 
 
 @pytest.mark.parametrize("step", ARCHIVING, ids=named)
-def test_a_kill_at_any_step_of_archiving_loses_nothing(path: Path, step: dict[str, Any]) -> None:
+def test_a_kill_at_any_step_of_archiving_loses_nothing(path: Path, step: Point) -> None:
     with child(path, "archive", step) as process:
         assert process.wait(60) == -signal.SIGKILL
-    store = SqliteStore(path, lease_s=LEASE_S)
+    store = opened(path)
     assert_whole(store)
     assert store.archive().records == RECORDS
     assert_whole(store)
@@ -140,24 +134,24 @@ def test_a_kill_at_any_step_of_archiving_loses_nothing(path: Path, step: dict[st
 
 
 FORGETTING = [
-    point("loom.storage.sqlite.archive:Removal.remove", "before"),
-    point("loom.storage.sqlite.archive:Removal._empty", "after", 2),
-    point("loom.storage.sqlite.archive:Removal._rewrite", "after"),
-    point("loom.storage.sqlite.archive:Removal._forget_phrases", "after"),
-    point("loom.storage.sqlite.archive:Removal.remove", "after"),
+    point("archive.remove", "before"),
+    point("archive.empty_block", "after", 2),
+    point("archive.rewrite_block", "after"),
+    point("archive.forget_phrases", "after"),
+    point("archive.remove", "after"),
 ]
 
 
 @pytest.mark.parametrize("step", FORGETTING, ids=named)
-def test_a_kill_while_records_leave_their_blocks_leaves_them_all(path: Path, step: dict[str, Any]) -> None:
-    store = SqliteStore(path, lease_s=LEASE_S)
+def test_a_kill_while_records_leave_their_blocks_leaves_them_all(path: Path, step: Point) -> None:
+    store = opened(path)
     store.archive()
     store.close()
     leaving = frozenset(range(0, RECORDS, 3))
     ids = [f"r{number}" for number in leaving]
     with child(path, "forget", step, ids=ids) as process:
         assert process.wait(60) == -signal.SIGKILL
-    store = SqliteStore(path, lease_s=LEASE_S)
+    store = opened(path)
     assert_whole(store)
     assert store.forget(Filter(ids=ids, history=True)).records == len(ids)
     assert_whole(store, leaving)
@@ -165,14 +159,14 @@ def test_a_kill_while_records_leave_their_blocks_leaves_them_all(path: Path, ste
 
 
 def test_a_kill_after_the_commit_of_a_forget_leaves_none_of_them(path: Path) -> None:
-    store = SqliteStore(path, lease_s=LEASE_S)
+    store = opened(path)
     store.archive()
     store.close()
     leaving = frozenset(range(5, RECORDS, 4))
-    step = point("loom.storage.sqlite.forgetting:scrub", "before")
+    step = point("forget.scrub", "before")
     with child(path, "forget", step, ids=[f"r{number}" for number in leaving]) as process:
         assert process.wait(60) == -signal.SIGKILL
-    store = SqliteStore(path, lease_s=LEASE_S)
+    store = opened(path)
     assert_whole(store, leaving)
     assert store.flush().complete
     assert store.jobs("scrub") == []
@@ -182,37 +176,37 @@ def test_a_kill_after_the_commit_of_a_forget_leaves_none_of_them(path: Path) -> 
 
 
 MOVING = [
-    point("loom.storage.sqlite.archive:Removal.move_some", "before"),
-    point("loom.storage.sqlite.archive:Removal._rewrite", "after", 4),
-    point("loom.storage.sqlite.archive:Removal.move_some", "after"),
-    point("loom.storage.sqlite.archive:Removal.move_some", "after", 2),
-    point("loom.storage.sqlite.engine:Engine.truncate_wal", "before"),
+    point("archive.move_blocks", "before"),
+    point("archive.rewrite_block", "after", 4),
+    point("archive.move_blocks", "after"),
+    point("archive.move_blocks", "after", 2),
+    point("wal.truncate", "before"),
 ]
 
 
 @pytest.mark.parametrize("step", MOVING, ids=named)
-def test_a_kill_while_blocks_leave_a_dictionary_is_taken_up_again(tmp_path: Path, step: dict[str, Any]) -> None:
+def test_a_kill_while_blocks_leave_a_dictionary_is_taken_up_again(tmp_path: Path, step: Point) -> None:
     path = tmp_path / "a.loom"
     chance = random.Random(3)
     moment = datetime(2026, 1, 1, tzinfo=UTC)
     texts = {f"f{n}": " ".join("".join(chance.choices("bcdfghjklm", k=9)) for _ in range(60)) for n in range(400)}
     shared = {f"s{n}": f"the hidden rendezvous of the harbour master {n} {chance.random()}" for n in range(60)}
-    store = SqliteStore(path, lease_s=LEASE_S)
+    store = opened(path)
     with store.transaction() as transaction:
         transaction.append([Draft(id, text, moment) for id, text in {**shared, **texts}.items()])
     store.archive()
     store.close()
     with child(path, "forget", step, ids=list(shared)) as process:
         assert process.wait(60) == -signal.SIGKILL
-    store = SqliteStore(path, lease_s=LEASE_S)
+    store = opened(path)
     records = store.scan(Filter(history=True), limit=1000, newest_first=False).records
     assert {record.id: record.content for record in records} == texts
     assert store.flush().complete
     assert store.check(repair=False).ok
-    with store._engine.read() as connection:
-        phrases = connection.execute("SELECT phrases FROM dictionaries").fetchall()
-    assert not any(b"rendezvous" in row[0] for row in phrases)
     store.close()
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        phrases = [row[0] for row in connection.execute("SELECT phrases FROM dictionaries")]
+    assert not any(b"rendezvous" in zstd.decompress(one) for one in phrases if one)
     assert b"rendezvous" not in path.read_bytes()  # closed, and nobody else has it open
 
 
@@ -222,10 +216,10 @@ def test_kills_at_random_moments_of_archiving_lose_nothing(path: Path) -> None:
         with child(path, "archive") as process:
             time.sleep(chance.random() * 0.25)  # chooses the moment; waits for nothing
             process.kill()
-        store = SqliteStore(path, lease_s=LEASE_S)
+        store = opened(path)
         assert_whole(store)
         store.close()
-    store = SqliteStore(path, lease_s=LEASE_S)
+    store = opened(path)
     assert store.archive().records == RECORDS
     assert_whole(store)
     store.close()
@@ -233,7 +227,7 @@ def test_kills_at_random_moments_of_archiving_lose_nothing(path: Path) -> None:
 
 def test_kills_at_random_moments_of_a_vacuum_leave_the_archive_whole(path: Path) -> None:
     chance = random.Random(12)
-    store = SqliteStore(path, lease_s=LEASE_S)
+    store = opened(path)
     store.archive()
     leaving = frozenset(range(0, RECORDS, 5))
     store.forget(Filter(ids=[f"r{number}" for number in leaving], history=True))
@@ -242,6 +236,6 @@ def test_kills_at_random_moments_of_a_vacuum_leave_the_archive_whole(path: Path)
         with child(path, "vacuum") as process:
             time.sleep(chance.random() * 0.05)  # chooses the moment; waits for nothing
             process.kill()
-        store = SqliteStore(path, lease_s=LEASE_S)
+        store = opened(path)
         assert_whole(store, leaving)
         store.close()

@@ -14,7 +14,7 @@ import pytest
 
 import loom
 from loom.drafts import task_text
-from tests.crash.processes import assert_sound
+from tests.crash.processes import assert_sound, point
 from tests.crash.tier_children import BUDGETS, TierChild, task_for, what_is_wrong
 
 NODE = "agent"
@@ -110,12 +110,9 @@ def rounds_of_kills(path: Path, nursery: TierChild, rounds: int, seed: int, **op
         first = assert_all_is_there(path, [*range(acknowledged[-1] + 1)], chance)
 
 
-TRANSACTION = "loom.storage.sqlite.transactions:SqliteTransaction"
-
-
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize(
-    "target", [f"{TRANSACTION}.append", f"{TRANSACTION}.enter", f"{TRANSACTION}.leave", f"{TRANSACTION}.finish"]
+    "target", ["transaction.append", "transaction.enter", "transaction.leave", "transaction.finish"]
 )
 def test_a_kill_between_the_steps_of_a_move_leaves_all_of_it_or_nothing(
     tmp_path: Path, nursery: TierChild, target: str, when: str
@@ -133,7 +130,7 @@ def test_a_kill_between_the_steps_of_a_move_leaves_all_of_it_or_nothing(
                 "path": str(path),
                 "first": first,
                 "count": 1000,
-                "armed": {"target": target, "call": call, "when": when},
+                "armed": point(target, when, call),
                 **OPTIONS,
             }
         )

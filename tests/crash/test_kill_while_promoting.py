@@ -13,7 +13,7 @@ import pytest
 
 from loom.memory.core import LoomMemory
 from loom.protocol import Task
-from tests.crash.processes import ROOT
+from tests.crash.processes import ROOT, Point, named, point
 from tests.crash.tier_children import what_is_wrong
 
 LEASE_S = 0.2
@@ -28,7 +28,7 @@ OPTIONS: dict[str, Any] = {
     "lease_s": LEASE_S,
 }
 
-# A child with one thing to do; `arm` kills it before or after the n-th call of a function.
+# A child with one thing to do; `arm` kills it before or after the n-th call of a step.
 _CHILD = """
 import json, os, sys
 from tests.crash.children import arm, say
@@ -80,7 +80,7 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def killed(path: Path, verb: str, armed: dict[str, Any]) -> list[str]:
+def killed(path: Path, verb: str, armed: Point) -> list[str]:
     """What the child said before it was killed."""
     given = {"path": str(path), "verb": verb, "armed": armed, "options": OPTIONS}
     child = subprocess.run(
@@ -106,28 +106,19 @@ def places(memory: LoomMemory, id: str) -> set[str]:
     return set(memory.store.tiers(record.seq, "agent"))
 
 
-TIERS = "loom.tiers.migration:Tiers"
-JOBS = "loom.tiers.jobs:Migration"
-TRANSACTION = "loom.storage.sqlite.transactions:SqliteTransaction"
+def before_and_after(*targets: str) -> list[Point]:
+    return [point(target, when) for target in targets for when in ("before", "after")]
 
 
-def steps(*targets: str) -> list[dict[str, Any]]:
-    return [{"target": target, "when": when} for target in targets for when in ("before", "after")]
-
-
-def named(value: object) -> str:
-    return f"{value['when']} {value['target'].rpartition('.')[2]}" if isinstance(value, dict) else str(value)
-
-
-PROMOTION = steps(
-    f"{TIERS}.assess_promotion",
-    f"{TIERS}._load",
-    f"{TIERS}._reserve",
-    f"{TIERS}._enter_promoted",
-    f"{TRANSACTION}.leave",
-    f"{TRANSACTION}.enter",
-    f"{TRANSACTION}.finish",
-    f"{TIERS}.notify_promoted",
+PROMOTION = before_and_after(
+    "tiers.assess_promotion",
+    "tiers.load",
+    "tiers.reserve",
+    "tiers.enter_promoted",
+    "transaction.leave",
+    "transaction.enter",
+    "transaction.finish",
+    "tiers.notify_promoted",
 )
 
 
@@ -136,12 +127,10 @@ PROMOTION = steps(
     [("promote", step) for step in PROMOTION] + [("focus", step) for step in PROMOTION[4:8]],
     ids=named,
 )
-def test_a_kill_at_any_step_of_a_promotion_leaves_it_undone_or_done(
-    path: Path, verb: str, step: dict[str, Any]
-) -> None:
+def test_a_kill_at_any_step_of_a_promotion_leaves_it_undone_or_done(path: Path, verb: str, step: Point) -> None:
     killed(path, verb, step)
     assert what_is_wrong(path) == []
-    done = step["target"] == f"{TIERS}.notify_promoted"
+    done = step["target"] == "tiers.notify_promoted"
     with opened(path) as memory:
         there = places(memory, "n3")
         assert (there == {"l2"}) is done if verb == "promote" else ("l1" in there) is done
@@ -151,18 +140,18 @@ def test_a_kill_at_any_step_of_a_promotion_leaves_it_undone_or_done(
     assert what_is_wrong(path) == []
 
 
-QUEUE = steps(
-    f"{TRANSACTION}.enqueue_each",
-    f"{JOBS}._step",
-    f"{TRANSACTION}.take",
-    f"{TIERS}.promote_records",
-    f"{TRANSACTION}.finish",
-    f"{TIERS}.notify_promoted",
+QUEUE = before_and_after(
+    "transaction.enqueue",
+    "migration.step",
+    "transaction.take_jobs",
+    "tiers.promote",
+    "transaction.finish",
+    "tiers.notify_promoted",
 )
 
 
 @pytest.mark.parametrize("step", QUEUE, ids=named)
-def test_a_promotion_that_was_queued_before_the_kill_is_resumed(path: Path, step: dict[str, Any]) -> None:
+def test_a_promotion_that_was_queued_before_the_kill_is_resumed(path: Path, step: Point) -> None:
     said = killed(path, "queue", step)
     assert what_is_wrong(path) == []
     with opened(path) as memory:
@@ -174,16 +163,16 @@ def test_a_promotion_that_was_queued_before_the_kill_is_resumed(path: Path, step
         assert_nothing_is_wrong(memory, path)
 
 
-DEMOTION = steps(
-    f"{TIERS}.next_victims",
-    f"{TRANSACTION}.enqueue_each",
-    f"{TRANSACTION}.take",
-    f"{TIERS}.demote_records",
-    f"{TRANSACTION}.leave",
-    f"{TIERS}._stand_in_tokens",
-    f"{TRANSACTION}.enter",
-    f"{TRANSACTION}.finish",
-    f"{TIERS}.notify_rebalanced",
+DEMOTION = before_and_after(
+    "tiers.next_victims",
+    "transaction.enqueue",
+    "transaction.take_jobs",
+    "tiers.demote",
+    "transaction.leave",
+    "tiers.stand_in_tokens",
+    "transaction.enter",
+    "transaction.finish",
+    "tiers.notify_rebalanced",
 )
 
 
@@ -193,7 +182,7 @@ DEMOTION = steps(
     ids=named,
 )
 def test_a_kill_at_any_step_of_a_demotion_leaves_every_record_in_one_place(
-    path: Path, verb: str, step: dict[str, Any]
+    path: Path, verb: str, step: Point
 ) -> None:
     with opened(path) as memory:
         before = memory.get_stats()["l2_items"]
@@ -202,13 +191,13 @@ def test_a_kill_at_any_step_of_a_demotion_leaves_every_record_in_one_place(
     with opened(path) as memory:
         assert memory.store.flush().complete
         assert memory.migration.jobs() == []
-        if "queued" in said or step["target"].endswith("notify_rebalanced"):
+        if "queued" in said or step["target"] == "tiers.notify_rebalanced":
             assert memory.get_stats()["l2_items"] < before
         assert_nothing_is_wrong(memory, path)
 
 
 def test_a_use_that_is_killed_has_moved_or_not(path: Path) -> None:
-    killed(path, "use", {"target": f"{TRANSACTION}.enter", "when": "after"})
+    killed(path, "use", point("transaction.enter", "after"))
     assert what_is_wrong(path) == []
     with opened(path) as memory:
         assert places(memory, "n3") <= {"l3", "l4"}

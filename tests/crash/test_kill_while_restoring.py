@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,7 +15,7 @@ from loom.snapshots.merging import restore_into
 from loom.snapshots.staging import restore
 from loom.snapshots.taking import describe, take
 from loom.storage.contract import Draft
-from tests.crash.processes import ROOT
+from tests.crash.processes import ROOT, Point, named, point
 from tests.storage.whole_stores import MOMENT, everything, lived_in, opened_store
 
 # Forks a child for each line: dozens of kills for one start. Nothing is open in it and no thread runs.
@@ -58,9 +57,7 @@ class Nursery:
             [sys.executable, "-c", _NURSERY], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 
-    def killed(
-        self, verb: str, path: Path, chain: list[Path], step: dict[str, Any], parent: Path | None = None
-    ) -> None:
+    def killed(self, verb: str, path: Path, chain: list[Path], step: Point, parent: Path | None = None) -> None:
         given = {
             "verb": verb,
             "path": str(path),
@@ -82,16 +79,6 @@ def nursery() -> Iterator[Nursery]:
     made.process.communicate()
 
 
-def point(target: str, when: str, call: int = 1) -> dict[str, Any]:
-    return {"target": target, "when": when, "call": call}
-
-
-def named(step: Any) -> str:
-    return (
-        f"{step['when']} {step['target'].rpartition(':')[2]} {step['call']}" if isinstance(step, dict) else str(step)
-    )
-
-
 @pytest.fixture(scope="module")
 def chain(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     folder = tmp_path_factory.mktemp("chain")
@@ -105,22 +92,22 @@ def chain(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 # Whether the new file is there under its name after the kill.
 SNAPSHOT_STEPS = [
-    (point("loom.snapshots.taking:_start", "after"), False),
-    (point("loom.snapshots.taking:_write", "before"), False),
-    (point("loom.snapshots.taking:_write_records", "after"), False),
-    (point("loom.snapshots.taking:_write", "after"), False),
-    (point("loom.snapshots.format:SnapshotWriter.finish", "before"), False),
-    (point("loom.snapshots.format:SnapshotWriter.finish", "after"), False),
+    (point("snapshot.start", "after"), False),
+    (point("snapshot.write", "before"), False),
+    (point("snapshot.write_records", "after"), False),
+    (point("snapshot.write", "after"), False),
+    (point("snapshot.finish", "before"), False),
+    (point("snapshot.finish", "after"), False),
     (point("os:fsync", "after"), False),
     (point("os:replace", "before"), False),
     (point("os:replace", "after"), True),
-    (point("loom.snapshots.taking:sync_folder", "after"), True),
+    (point("os:fsync", "after", 2), True),  # of the folder
 ]
 
 
 @pytest.mark.parametrize(("step", "there"), SNAPSHOT_STEPS, ids=named)
 def test_a_snapshot_is_there_whole_or_the_one_before_it(
-    tmp_path: Path, nursery: Nursery, chain: list[Path], step: dict[str, Any], there: bool
+    tmp_path: Path, nursery: Nursery, chain: list[Path], step: Point, there: bool
 ) -> None:
     restore(chain, tmp_path / "a.loom")
     target = tmp_path / "target.hctx"
@@ -136,27 +123,27 @@ def test_a_snapshot_is_there_whole_or_the_one_before_it(
 
 
 RESTORE_STEPS = [
-    (point("loom.snapshots.staging:Stage.prepare", "before"), False),
-    (point("loom.snapshots.staging:Stage.prepare", "after"), False),
-    (point("loom.snapshots.staging:Stage._read_forgotten", "after"), False),
-    (point("loom.snapshots.staging:Stage._records", "before"), False),
-    (point("loom.snapshots.staging:Stage._records", "after"), False),
-    (point("loom.snapshots.staging:Stage._apply", "after"), False),
-    (point("loom.snapshots.staging:Stage._records", "after", 2), False),
-    (point("loom.snapshots.staging:Stage._complete", "before"), False),
-    (point("loom.snapshots.staging:Stage._complete", "after"), False),
-    (point("loom.snapshots.staging:Stage.read", "after"), False),
-    (point("loom.snapshots.staging:_publish", "before"), False),
+    (point("stage.prepare", "before"), False),
+    (point("stage.prepare", "after"), False),
+    (point("stage.read_forgotten", "after"), False),
+    (point("stage.records", "before"), False),
+    (point("stage.records", "after"), False),
+    (point("stage.apply", "after"), False),
+    (point("stage.records", "after", 2), False),
+    (point("stage.complete", "before"), False),
+    (point("stage.complete", "after"), False),
+    (point("stage.read", "after"), False),
+    (point("restore.publish", "before"), False),
     (point("os:fsync", "after"), False),
     (point("os:rename", "before"), False),
     (point("os:rename", "after"), True),
-    (point("loom.snapshots.staging:_publish", "after"), True),
+    (point("restore.publish", "after"), True),
 ]
 
 
 @pytest.mark.parametrize(("step", "there"), RESTORE_STEPS, ids=named)
 def test_a_restored_file_is_there_whole_or_not_at_all(
-    tmp_path: Path, nursery: Nursery, chain: list[Path], step: dict[str, Any], there: bool
+    tmp_path: Path, nursery: Nursery, chain: list[Path], step: Point, there: bool
 ) -> None:
     path = tmp_path / "a.loom"
     nursery.killed("restore", path, chain, step)
@@ -170,23 +157,23 @@ def test_a_restored_file_is_there_whole_or_not_at_all(
 
 
 MERGE_STEPS = [
-    (point("loom.snapshots.staging:Stage.prepare", "after"), False),
-    (point("loom.snapshots.staging:Stage._records", "after"), False),
-    (point("loom.snapshots.staging:Stage.read", "after"), False),
-    (point("loom.snapshots.merging:_Merge._records", "before"), False),
-    (point("loom.snapshots.merging:_Merge._records", "after"), False),
-    (point("loom.snapshots.merging:_Merge._places", "after"), False),
-    (point("loom.snapshots.merging:_Merge._entries", "after"), False),
-    (point("loom.snapshots.merging:_Merge._note", "after"), False),
-    (point("loom.snapshots.merging:_Merge.run", "after"), False),
-    (point("loom.tiers.migration:Tiers.make_room", "after", 2), False),
-    (point("loom.storage.sqlite.maintenance:Maintenance.wrote", "before"), True),
+    (point("stage.prepare", "after"), False),
+    (point("stage.records", "after"), False),
+    (point("stage.read", "after"), False),
+    (point("merge.records", "before"), False),
+    (point("merge.records", "after"), False),
+    (point("merge.places", "after"), False),
+    (point("merge.entries", "after"), False),
+    (point("merge.note", "after"), False),
+    (point("merge.run", "after"), False),
+    (point("tiers.make_room", "after", 2), False),
+    (point("maintenance.wrote", "before"), True),
 ]
 
 
 @pytest.mark.parametrize(("step", "there"), MERGE_STEPS, ids=named)
 def test_a_namespace_has_all_of_a_snapshot_or_nothing(
-    tmp_path: Path, nursery: Nursery, chain: list[Path], step: dict[str, Any], there: bool
+    tmp_path: Path, nursery: Nursery, chain: list[Path], step: Point, there: bool
 ) -> None:
     path = tmp_path / "a.loom"
     with opened_store(path, "mine") as store:
@@ -203,5 +190,5 @@ def test_a_namespace_has_all_of_a_snapshot_or_nothing(
         assert (done.records == 0) is there
         assert done.records + done.present > 40
         assert store.check(repair=False).problems == ()
-    if step["target"] != "loom.snapshots.staging:Stage.prepare":  # it has no name from then on
+    if step["target"] != "stage.prepare":  # it has no name from then on
         assert list(tmp_path.glob(".*")) == []

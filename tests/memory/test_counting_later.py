@@ -24,7 +24,7 @@ from loom.snapshots.merging import restore_into
 from loom.snapshots.taking import take as take_snapshot
 from loom.storage.contract import CheckReport, Draft, Filter
 from loom.storage.sqlite.engine import Engine
-from loom.storage.sqlite.maintenance import Maintenance
+from loom.storage.sqlite.maintenance import Maintenance, WorkLimits
 from loom.storage.sqlite.projections import TailLimit
 from loom.storage.sqlite.store import SqliteStore
 from loom.text.tokens import TiktokenCounter, TokenCounter, counters_by_name, default_counter
@@ -342,7 +342,7 @@ def test_what_is_left_is_counted_while_idle(tmp_path: Path) -> None:
             memory.remember(text)
         ((namespace,),) = rows(memory, "DISTINCT namespace")
         engine = Engine.acquire(path)  # the one that the store has as well
-        own = Maintenance(engine, namespace, TailLimit(), lease_s=10.0)
+        own = Maintenance(engine, namespace, TailLimit(), 10.0, WorkLimits())
         with own.worker.lease(wait_s=5.0) as fence:
             assert fence is not None
             while own.rest(fence):

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
 
 import loom
+from loom import steps
 from loom.errors import CorruptStore, ReadOnly
 from loom.everyday import Memory
 from loom.models.embedders import FakeEmbedder
@@ -92,12 +93,9 @@ def everything(store: SqliteStore) -> list[Record]:
     return list(store.scan(EVERYTHING, limit=10_000, newest_first=False).records)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def small_blocks() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patched:
-        for name, value in SMALL.items():
-            patched.setattr(archive, name, value)
-        yield
+def opened(path: Path | None = None, **options: Any) -> SqliteStore:
+    """A store with an archive that a few hundred records fill."""
+    return SqliteStore(path, limits=SMALL, **options)
 
 
 @pytest.fixture
@@ -107,9 +105,9 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def store(path: Path) -> Iterator[SqliteStore]:
-    opened = SqliteStore(path, lease_s=0.5)
-    yield opened
-    opened.close()
+    made = opened(path, lease_s=0.5)
+    yield made
+    made.close()
 
 
 _EXECUTE = """
@@ -220,7 +218,7 @@ VALUES = st.recursive(
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(TEXTS, VALUES, st.booleans()), min_size=1, max_size=12))
 def test_any_text_and_any_data_comes_back(items: list[tuple[str, Any, bool]]) -> None:
-    store = SqliteStore()
+    store = opened()
     try:
         put(
             store,
@@ -351,7 +349,7 @@ def test_an_archived_record_is_updated_like_any_other(store: SqliteStore) -> Non
 def test_retention_by_bytes_counts_archived_texts_at_their_full_size(path: Path, archived: int) -> None:
     texts = [one.content for one in notes(120)]
     clock = iter(NOW + timedelta(seconds=number) for number in range(10_000))
-    store = SqliteStore(path, clock=lambda: next(clock))
+    store = opened(path, clock=lambda: next(clock))
     for number, one in enumerate(notes(120)):
         put(store, [one])
         if number + 1 == archived:
@@ -365,7 +363,7 @@ def test_retention_by_bytes_counts_archived_texts_at_their_full_size(path: Path,
 
 def test_only_what_was_committed_before_the_moment_is_archived(path: Path) -> None:
     moments = iter(NOW + timedelta(days=number) for number in range(1000))
-    store = SqliteStore(path, clock=lambda: next(moments))
+    store = opened(path, clock=lambda: next(moments))
     for one in notes(20):
         put(store, [one])
     middle = everything(store)[10].committed_at
@@ -377,7 +375,7 @@ def test_only_what_was_committed_before_the_moment_is_archived(path: Path) -> No
 
 
 def test_namespaces_have_archives_of_their_own(path: Path) -> None:
-    first, second = SqliteStore(path, namespace="one"), SqliteStore(path, namespace="two")
+    first, second = opened(path, namespace="one"), opened(path, namespace="two")
     for store, seed in ((first, 1), (second, 2)):
         put(store, notes(100, seed))
     before = everything(first), everything(second)
@@ -397,7 +395,7 @@ def test_namespaces_have_archives_of_their_own(path: Path) -> None:
 
 
 def test_a_store_in_memory_archives_too() -> None:
-    store = SqliteStore()
+    store = opened()
     put(store, notes(200))
     before = everything(store)
     assert store.archive().records == 200
@@ -416,7 +414,7 @@ def test_an_empty_store_has_nothing_to_archive(store: SqliteStore) -> None:
 def test_a_store_of_format_2_is_upgraded_and_archived(path: Path) -> None:
     shutil.copy(STORES / "v2.loom", path)
     for name in ("default", "tiers"):
-        store = SqliteStore(path, namespace=name)
+        store = opened(path, namespace=name)
         before = everything(store)
         assert before
         assert store.archive().records > 0
@@ -446,7 +444,7 @@ def test_a_vacuum_after_archiving_shrinks_the_file(store: SqliteStore, path: Pat
 
 def test_the_background_archives_what_is_older_than_was_asked_for(path: Path) -> None:
     moment = [NOW]
-    store = SqliteStore(path, archive_after_days=30, clock=lambda: moment[0])
+    store = opened(path, archive_after_days=30, clock=lambda: moment[0])
     put(store, notes(400))
     moment[0] += timedelta(days=31)
     put(store, [one._replace(id=f"new-{one.id}") for one in notes(100)])
@@ -583,7 +581,7 @@ def test_two_processes_that_archive_at_once_archive_each_record_once(store: Sqli
 @pytest.fixture
 def archived(path: Path) -> tuple[Path, list[tuple[int, list[str]]]]:
     """A closed store with three blocks or more, and what is in each."""
-    store = SqliteStore(path)
+    store = opened(path)
     put(store, notes(400))
     store.archive()
     store.close()
@@ -689,13 +687,13 @@ def test_damage_to_a_block_costs_its_own_records_only(
 
 
 def test_a_block_whose_bytes_are_marked_as_text_is_read_all_the_same(path: Path) -> None:
-    store = SqliteStore(path)
+    store = opened(path)
     put(store, notes(100))
     before = everything(store)
     store.archive()
     store.close()
     outside(path, "UPDATE blocks SET data = CAST(data AS TEXT)")  # one bit in SQLite's header of a row
-    store = SqliteStore(path)
+    store = opened(path)
     assert everything(store) == before
     assert store.check().ok
     store.close()
@@ -705,7 +703,7 @@ def test_a_record_that_names_another_block_is_reported(archived: tuple[Path, lis
     path, blocks = archived
     (first, _), (second, ids), *_ = blocks
     outside(path, ("UPDATE records SET block = ? WHERE id = ?", (first, ids[0])))
-    store = SqliteStore(path)
+    store = opened(path)
     with pytest.raises(CorruptStore, match=f"{ids[0]!r}"):
         store.get(ids[0])
     problems = store.check().problems
@@ -723,7 +721,7 @@ def test_blocks_that_were_exchanged_are_noticed(archived: tuple[Path, list[tuple
         f"UPDATE blocks SET number = {first} WHERE number = {second}",
         f"UPDATE blocks SET number = {second} WHERE number = -1",
     )
-    store = SqliteStore(path)
+    store = opened(path)
     with pytest.raises(CorruptStore):
         store.get(ids[0])
     assert len(store.check().problems) >= 2
@@ -751,13 +749,13 @@ def with_a_dictionary(store: SqliteStore, sharing: int = 60, seed: int = 5) -> l
     ],
 )
 def test_a_damaged_dictionary_is_reported_and_archiving_goes_on_without_it(path: Path, sql: str) -> None:
-    store = SqliteStore(path)
+    store = opened(path)
     with_a_dictionary(store)
     store.archive()
     assert outside(path, "SELECT count(*) FROM dictionaries")[0][0] > 0
     store.close()
     outside(path, sql)
-    store = SqliteStore(path)
+    store = opened(path)
     with pytest.raises(CorruptStore):
         store.get("f1")
     assert not store.check().ok
@@ -778,13 +776,13 @@ def test_a_damaged_dictionary_is_reported_and_archiving_goes_on_without_it(path:
 
 @pytest.mark.parametrize("damaged", ["support = x'01'", "support = zeroblob(length(support))", "support = 'text'"])
 def test_damaged_counts_cost_no_text_and_no_phrase_outlives_its_records(path: Path, damaged: str) -> None:
-    store = SqliteStore(path)
+    store = opened(path)
     shared = with_a_dictionary(store)
     store.archive()
     before = everything(store)
     store.close()
     outside(path, f"UPDATE dictionaries SET {damaged}, phrases = CAST(phrases AS TEXT)")
-    store = SqliteStore(path)
+    store = opened(path)
     assert everything(store) == before
     store.forget(Filter(ids=shared))
     assert everything(store) == [record for record in before if record.id not in shared]
@@ -819,7 +817,7 @@ def test_nothing_of_what_is_forgotten_is_left_in_any_byte_block_or_dictionary(
 def test_the_other_records_of_the_block_stay_as_they_are(archived: tuple[Path, list[tuple[int, list[str]]]]) -> None:
     path, blocks = archived
     _, ids = blocks[0]
-    store = SqliteStore(path)
+    store = opened(path)
     before = everything(store)
     store.forget(Filter(ids=[ids[1]]))
     assert everything(store) == [record for record in before if record.id != ids[1]]
@@ -849,7 +847,7 @@ def test_forgetting_the_last_phrase_of_a_dictionary_costs_nobody_their_text(stor
     before = everything(store)
     store.vacuum()
     store.close()
-    again = SqliteStore(path)
+    again = opened(path)
     assert everything(again) == before
     assert again.check().ok
     again.close()
@@ -865,12 +863,12 @@ def test_archiving_goes_on_after_the_last_phrase_of_a_dictionary_went(store: Sql
 
 
 def test_phrases_of_records_in_a_damaged_block_leave_the_dictionary_too(path: Path) -> None:
-    store = SqliteStore(path)
+    store = opened(path)
     shared = with_a_dictionary(store)
     store.archive()
     store.close()
     outside(path, "UPDATE blocks SET checksum = checksum + 1")
-    store = SqliteStore(path)
+    store = opened(path)
     store.forget(Filter(ids=shared))
     store.close()
     stored = [bytes.fromhex(row[0]) for row in outside(path, "SELECT phrases FROM dictionaries")]
@@ -894,8 +892,8 @@ def test_a_dictionary_made_before_a_forget_is_not_published_after_it(
         if made is not None and not packed:
             packed.append(made)
             with store.transaction() as transaction:  # what another process does meanwhile
-                where, values = conditions(shared, store._number, transaction.connection)
-                forgetting.remove(transaction, store._engine.archive, where, values)
+                where, values = conditions(shared, transaction.namespace, transaction.connection)
+                forgetting.remove(transaction, store.engine.archive, where, values)
         return made
 
     monkeypatch.setattr(archive, "pack", pack_and_forget)
@@ -913,7 +911,7 @@ def test_rows_of_short_texts_leave_no_copies_in_the_gaps_of_pages(tmp_path: Path
         chance = random.Random(seed)
         path = tmp_path / f"{seed}" / "a.loom"
         path.parent.mkdir()
-        store = SqliteStore(path)
+        store = opened(path)
         marks: list[str] = []
         share = chance.choice([0.5, 0.8, 0.95, 1.0])
         for _ in range(10):
@@ -934,13 +932,13 @@ def test_rows_of_short_texts_leave_no_copies_in_the_gaps_of_pages(tmp_path: Path
 def test_forgotten_texts_leave_the_memory_of_another_reader(store: SqliteStore, path: Path) -> None:
     put(store, notes(200))
     store.archive()
-    reader = SqliteStore(path, read_only=True)
+    reader = opened(path, read_only=True)
     assert reader.get("n7") is not None
     mark = notes(200)[7].content.split()[-1]
     store.forget(Filter(ids=["n7"]))
     reader.search_text({"index": 1.0}, 5, Filter())
-    for opened in (reader, store):
-        held = [text.content for block in opened._engine.archive._blocks.values() for text in block.texts()]
+    for one in (reader, store):
+        held = [text.content for block in one.engine.archive.cached() for text in block.texts()]
         assert not any(mark in content for content in held)
     reader.close()
 
@@ -952,7 +950,8 @@ def test_a_forget_that_fails_in_the_middle_harms_no_reader(
     shared = with_a_dictionary(store)
     store.archive()
     before = everything(store)
-    original = archive._insert_block
+    owner, name = steps.find("archive.insert_block")
+    original = getattr(owner, name)
     calls = [0]
 
     def fail_in_the_middle(*given: Any) -> None:
@@ -961,7 +960,7 @@ def test_a_forget_that_fails_in_the_middle_harms_no_reader(
             raise sqlite3.OperationalError("database or disk is full")
         original(*given)
 
-    monkeypatch.setattr(archive, "_insert_block", fail_in_the_middle)
+    monkeypatch.setattr(owner, name, fail_in_the_middle)
     with pytest.raises(loom.LoomError):
         store.forget(Filter(ids=shared))
     monkeypatch.undo()
@@ -980,7 +979,7 @@ def test_a_forget_that_fails_in_the_middle_harms_no_reader(
 
 def test_blocks_behind_many_damaged_ones_keep_their_dictionary_until_they_have_another(path: Path) -> None:
     chance = random.Random(7)
-    store = SqliteStore(path)
+    store = opened(path)
     put(store, [draft(f"s{number}", f"{PHRASE} {words(chance, 5)}") for number in range(60)])
     put(store, [draft(f"f{number}", words(chance, 60)) for number in range(2400)])
     store.archive()
@@ -989,7 +988,7 @@ def test_blocks_behind_many_damaged_ones_keep_their_dictionary_until_they_have_a
     assert len(blocks) > 40
     damaged = [number for number, _ in blocks[1:37]]
     outside(path, f"UPDATE blocks SET checksum = checksum + 1 WHERE number BETWEEN {damaged[0]} AND {damaged[-1]}")
-    store = SqliteStore(path)
+    store = opened(path)
     store.forget(Filter(ids=[f"s{number}" for number in range(60)]))
     for _, ids in blocks[37:]:
         assert store.get(ids[0]) is not None
@@ -1021,7 +1020,7 @@ class AnyHistory(RuleBasedStateMachine):
         self.folder = tempfile.TemporaryDirectory()
         self.path = Path(self.folder.name) / "a.loom"
         self.chance = random.Random(seed)
-        self.store = SqliteStore(self.path)
+        self.store = opened(self.path)
         self.expected: dict[str, list[tuple[str, Any]]] = {}
         self.gone: list[str] = []
         self.count = 0
@@ -1069,7 +1068,7 @@ class AnyHistory(RuleBasedStateMachine):
     @rule()
     def reopen(self) -> None:
         self.store.close()
-        self.store = SqliteStore(self.path)
+        self.store = opened(self.path)
 
     @invariant()
     def everything_is_there(self) -> None:

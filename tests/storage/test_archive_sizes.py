@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sqlite3
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,18 +19,19 @@ def test_a_block_is_full_before_it_is_too_large_and_a_larger_record_has_one_of_i
     chance = random.Random(1)
     texts = [f"note {number} 的内容 " + "ab " * chance.randrange(300, 900) for number in range(160)]
     texts[80] = "x" * (2 * BLOCK_BYTES)
-    with closing(SqliteStore(tmp_path / "a.loom")) as store:
+    path = tmp_path / "a.loom"
+    with closing(SqliteStore(path)) as store:
         with store.transaction() as transaction:
             transaction.append([Draft(f"n{number}", text, NOW) for number, text in enumerate(texts)])
         assert store.archive().records == len(texts)
-        with store._engine.read() as connection:
-            blocks = connection.execute(
-                "SELECT sum(length(CAST(r.content AS BLOB)) + r.archived_bytes), count(*) FROM records r "
-                "WHERE r.block IS NOT NULL GROUP BY r.block ORDER BY min(r.seq)"
-            ).fetchall()
-            assert connection.execute("SELECT count(*) FROM dictionaries").fetchone() == (0,)
-        assert [records for size, records in blocks if size > BLOCK_BYTES] == [1]
-        # Each but the last and the one before the large record had no room for what follows it.
-        assert sum(size < BLOCK_BYTES - 3 * 900 for size, _ in blocks) <= 2
         found = store.scan(Filter(history=True), limit=1000, newest_first=False).records
         assert [record.content for record in found] == texts
+    with closing(sqlite3.connect(path)) as connection:
+        blocks = connection.execute(
+            "SELECT sum(length(CAST(r.content AS BLOB)) + r.archived_bytes), count(*) FROM records r "
+            "WHERE r.block IS NOT NULL GROUP BY r.block ORDER BY min(r.seq)"
+        ).fetchall()
+        assert connection.execute("SELECT count(*) FROM dictionaries").fetchone() == (0,)
+    assert [records for size, records in blocks if size > BLOCK_BYTES] == [1]
+    # Each but the last and the one before the large record had no room for what follows it.
+    assert sum(size < BLOCK_BYTES - 3 * 900 for size, _ in blocks) <= 2

@@ -516,7 +516,7 @@ def test_what_sqlite_says_while_writing_becomes_an_error_of_ours(
                 error.sqlite_errorcode = code
                 raise error
 
-            patch.setattr(Engine, "_writing_connection", failing)
+            patch.setattr(Engine, "writing_connection", failing)
             with pytest.raises(expected):
                 memory.remember("during")
         assert memory.remember("after", id="after").created

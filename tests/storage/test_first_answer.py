@@ -6,10 +6,8 @@ from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
-import pytest
-
 from loom.storage.contract import Draft, Filter
-from loom.storage.sqlite import projections
+from loom.storage.sqlite.namespace_index import NEWEST_DERIVED, NamespaceIndex
 from loom.storage.sqlite.store import SqliteStore
 
 NOW = datetime(2024, 5, 15, tzinfo=UTC)
@@ -17,7 +15,7 @@ EVERYTHING = Filter()
 
 
 def write(store: SqliteStore, first: int, last: int, every: int) -> None:
-    """Records, and after each so many of them one that was drawn from it."""
+    """Records, and one that was derived from every `every`-th of them."""
     drafts = []
     for number in range(first, last):
         drafts.append(Draft(f"r{number}", f"herons {number}", NOW))
@@ -29,41 +27,48 @@ def write(store: SqliteStore, first: int, last: int, every: int) -> None:
         transaction.append(drafts)
 
 
-def derived(store: SqliteStore) -> int:
-    store.search_text({"heron": 1.0}, 5, EVERYTHING)
-    return store._maintenance.index.derived
+class Reader:
+    """The index that a process holds, on its own beside the one of the store."""
+
+    def __init__(self, store: SqliteStore, newest_derived: int = NEWEST_DERIVED) -> None:
+        self._store = store
+        with store.transaction() as transaction:
+            self._index = NamespaceIndex(store.engine, transaction.namespace, newest_derived)
+
+    def derived(self) -> int:
+        with self._store.engine.read() as connection:
+            self._index.refresh(connection)
+        return self._index.derived
 
 
 def test_few_derived_records_are_counted(tmp_path: Path) -> None:
     path = tmp_path / "a.loom"
     with closing(SqliteStore(path)) as store:
-        assert derived(store) == 0
+        reader = Reader(store)
+        assert reader.derived() == 0
         write(store, 0, 60, every=3)
-        assert derived(store) == 20
-    with closing(SqliteStore(path)) as store:
-        assert derived(store) == 20
+        assert reader.derived() == 20
+        other = Reader(store)
+        assert other.derived() == 20
         write(store, 60, 66, every=2)
-        assert derived(store) == 23, "what is written is counted as it comes"
+        assert other.derived() == 23, "what is written is counted as it comes"
         store.forget(Filter(ids=["r0", "r3"]))
-        assert derived(store) == 21
-        with closing(SqliteStore(path, namespace="another")) as other:
-            assert derived(other) == 0
+        assert other.derived() == 21
+        with closing(SqliteStore(path, namespace="another")) as another:
+            assert Reader(another).derived() == 0
 
 
-def test_of_many_derived_records_the_newest_tell_how_many_there_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(projections, "_NEWEST_DERIVED", 10)
+def test_of_many_derived_records_the_newest_tell_how_many_there_are(tmp_path: Path) -> None:
     path = tmp_path / "a.loom"
     with closing(SqliteStore(path)) as store:
         write(store, 0, 300, every=3)
-    with closing(SqliteStore(path)) as store:
-        assert 90 <= derived(store) <= 110
+        reader = Reader(store, newest_derived=10)
+        assert 90 <= reader.derived() <= 110
         write(store, 300, 306, every=3)
-        assert 92 <= derived(store) <= 112
+        assert 92 <= reader.derived() <= 112
     with closing(SqliteStore(path, namespace="another")) as other:
         write(other, 0, 5, every=5)
-        assert derived(other) >= 1, "none is certain only where all were looked at"
+        assert Reader(other, newest_derived=10).derived() >= 1, "none is certain only where all were looked at"
 
 
 def test_what_was_forgotten_before_is_not_looked_through(tmp_path: Path) -> None:
@@ -73,7 +78,7 @@ def test_what_was_forgotten_before_is_not_looked_through(tmp_path: Path) -> None
         store.forget(Filter(ids=[f"r{number}" for number in range(20)]))
     statements: list[str] = []
     with closing(SqliteStore(path)) as store, closing(SqliteStore(path)) as other:
-        with store._engine.read() as connection:
+        with store.engine.read() as connection:
             connection.set_trace_callback(statements.append)
         assert len(store.search_text({"heron": 1.0}, 50, EVERYTHING)) == 20
         assert statements

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -23,9 +24,10 @@ from loom.index.segments import open_segment
 from loom.index.text_index import term_hash
 from loom.models.embedders import FakeEmbedder
 from loom.storage.contract import Draft, Filter
-from loom.storage.sqlite.projections import TailLimit
+from loom.storage.sqlite.projections import Projector, TailLimit
 from loom.storage.sqlite.store import SqliteStore
 from loom.text.words import terms
+from tests.crash.processes import ROOT
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -77,20 +79,17 @@ for line in sys.stdin:
 memory.close()
 """
 
-# A process that dies (no clean-up, no rollback) at the moment when it reaches a step.
+# A process that is killed when it reaches a step.
 _DIE_AT = """
-import importlib, os, sys
+import os, sys
 from loom.storage.contract import Filter
 from loom.storage.sqlite.projections import TailLimit
 from loom.storage.sqlite.store import SqliteStore
+from tests.crash.children import arm
 
-path, place, record, tail = sys.argv[1:5]
-module, owner, step = place.split(":")
-target = getattr(importlib.import_module(module), owner) if owner else importlib.import_module(module)
+path, step, record, tail = sys.argv[1:5]
 store = SqliteStore(path, tail=TailLimit(int(tail)), lease_s=0.3)
-def die(*args, **kwargs):
-    os._exit(9)
-setattr(target, step, die)
+arm({"target": step, "when": "before"})
 if record:
     store.forget(Filter(ids=[record], history=True))
 else:
@@ -187,6 +186,12 @@ def wait_for(condition: Callable[[], bool], seconds: float = 30.0) -> bool:
             return False
         time.sleep(0.02)
     return True
+
+
+def die_at(step: str, path: Path, record: str = "") -> None:
+    """Have a process killed at a step while it forgets a record, or else flushes."""
+    died = subprocess.run([sys.executable, "-c", _DIE_AT, str(path), step, record, "4"], cwd=ROOT, check=False)
+    assert died.returncode == -signal.SIGKILL, "the step was not reached"
 
 
 @contextmanager
@@ -589,20 +594,19 @@ def test_a_pending_forget_completes_by_itself_when_the_reader_ends(tmp_path: Pat
 @pytest.mark.parametrize(
     "step",
     [
-        "loom.storage.sqlite.forgetting::scrub",
-        "loom.storage.sqlite.projections:Projector:remove",
-        "loom.storage.sqlite.projections::write_segment",
-        "loom.storage.sqlite.projections:Projector:_record",
-        "loom.storage.sqlite.projections:Projector:_delete_files",
-        "loom.storage.sqlite.engine:Engine:truncate_wal",
+        "forget.scrub",
+        "projection.remove",
+        "projection.write_file",
+        "projection.record",
+        "projection.delete_files",
+        "wal.truncate",
     ],
 )
 def test_a_death_in_the_middle_is_made_good_by_the_next_process(tmp_path: Path, step: str) -> None:
     path = tmp_path / "a.loom"
     seq = _with_target(path)
     assert in_segments(path, {seq}, {"quixotzebra"}), "the record must be indexed for this to show anything"
-    died = subprocess.run([sys.executable, "-c", _DIE_AT, str(path), step, "target", "4"], check=False)
-    assert died.returncode == 9, "the step was not reached"
+    die_at(step, path, "target")
     with loom.open(path, embedder="none", index_tail_records=4) as memory:
         assert memory.get("target") is None
         assert all("quixotzebra" not in hit.content for hit in memory.recall("quixotzebra record", limit=50))
@@ -620,11 +624,7 @@ def test_a_segment_that_a_dead_process_never_published_is_cleaned_as_well(tmp_pa
         written = transaction.append(
             [draft("target", "the quixotzebra record")] + [draft(f"m{n}", filler(n)) for n in range(10)]
         )
-    died = subprocess.run(
-        [sys.executable, "-c", _DIE_AT, str(path), "loom.storage.sqlite.projections:Projector:_record", "", "4"],
-        check=False,
-    )
-    assert died.returncode == 9
+    die_at("projection.record", path)
     assert in_segments(path, {written[0].seq}, {"quixotzebra"}), "no unpublished file was left: nothing to show"
     with loom.open(path, embedder="none", index_tail_records=100) as memory:
         memory.forget("target")
@@ -636,7 +636,7 @@ def test_an_error_in_the_middle_leaves_the_cleaning_queued(tmp_path: Path, monke
     seq = _with_target(path)
     with loom.open(path, embedder="none", index_tail_records=4) as memory:
         with monkeypatch.context() as patch:
-            patch.setattr("loom.storage.sqlite.forgetting._remove_from_segments", _fail)
+            patch.setattr(Projector, "remove", _fail)
             with pytest.raises(OSError, match="pulled out"):
                 memory.forget("target")
         assert memory.get("target") is None
@@ -758,7 +758,7 @@ def test_no_row_grows_when_its_count_comes_in(tmp_path: Path) -> None:
         return next(size for size in (1, 2, 3, 4, 6, 8) if -(1 << 8 * size - 1) <= number < 1 << 8 * size - 1)
 
     def widths(store: SqliteStore) -> dict[int, int]:
-        with store._engine.read() as connection:
+        with store.engine.read() as connection:
             rows = connection.execute("SELECT seq, tokens, checksum FROM records ORDER BY seq").fetchall()
         return {seq: width(tokens) + width(checksum) for seq, tokens, checksum in rows}
 

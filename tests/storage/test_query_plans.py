@@ -21,9 +21,9 @@ from loom.storage.sqlite.store import SqliteStore
 def test_what_a_tier_holds_is_listed_once(wanted: Filter) -> None:
     """In a thousand records and two thousand facts, listing it anew took 2.8 seconds instead of 10 milliseconds."""
     store = SqliteStore(None)
-    with store._reading() as connection:
-        where, values = conditions(wanted, store._number, connection)
-        plan = connection.execute(
+    with store.transaction() as transaction:
+        where, values = conditions(wanted, transaction.namespace, transaction.connection)
+        plan = transaction.connection.execute(
             f"EXPLAIN QUERY PLAN SELECT count(*) FROM records r WHERE {where}", values
         ).fetchall()
     store.close()

@@ -137,7 +137,7 @@ _TABLES = {
 def everything(store: SqliteStore, *without: str) -> dict[str, list[tuple[Any, ...]]]:
     """Every row of the file that a snapshot carries, in an order of its own."""
     store.flush_accesses()
-    with store._engine.read() as connection:
+    with store.engine.read() as connection:
         return {
             name: sorted(connection.execute(query).fetchall(), key=repr)
             for name, query in _TABLES.items()

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 import loom
 from loom.errors import Closed
+from loom.everyday import Memory
+from loom.memory import MemoryManager
 from loom.models.embedders import FakeEmbedder
-from loom.storage.sqlite import maintenance
 from loom.storage.sqlite.engine import Engine
+from loom.storage.sqlite.maintenance import WorkLimits
+from loom.storage.sqlite.store import SqliteStore
 from loom.storage.sqlite.worker import Fence, Worker
 
-A_BATCH = 64
+# Texts wait an hour for others to be embedded with, unless a batch is full.
+PATIENT = WorkLimits(embed_batch=8, gather_s=3600.0)
 
 
 def wait_for(condition: Callable[[], bool]) -> bool:
@@ -27,26 +32,25 @@ def wait_for(condition: Callable[[], bool]) -> bool:
 
 
 @pytest.fixture
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever waits for the pause to end waits for ever."""
-    monkeypatch.setattr(maintenance, "_GATHER_S", 3600.0)
+def patient(tmp_path: Path) -> Iterator[Memory]:
+    with (
+        closing(SqliteStore(tmp_path / "agent.loom", limits=PATIENT)) as store,
+        Memory(MemoryManager(store=store, embedder=FakeEmbedder(dimensions=16), derive=False)) as memory,
+    ):
+        yield memory
 
 
-@pytest.mark.usefixtures("patient")
-def test_flush_embeds_what_is_still_gathering(tmp_path: Path) -> None:
-    with loom.open(tmp_path / "agent.loom", embedder=FakeEmbedder(dimensions=16), derive=False) as memory:
-        for number in range(3):
-            memory.remember(f"sentence {number}")
-            assert memory.flush().complete
-            assert memory.get_stats()["vectors"] == number + 1
+def test_flush_embeds_what_is_still_gathering(patient: Memory) -> None:
+    for number in range(3):
+        patient.remember(f"sentence {number}")
+        assert patient.flush().complete
+        assert patient.get_stats()["vectors"] == number + 1
 
 
-@pytest.mark.usefixtures("patient")
-def test_a_full_batch_is_embedded_without_waiting_for_more(tmp_path: Path) -> None:
-    with loom.open(tmp_path / "agent.loom", embedder=FakeEmbedder(dimensions=16), derive=False) as memory:
-        for number in range(A_BATCH):
-            memory.remember(f"sentence {number}")
-        assert wait_for(lambda: memory.get_stats()["vectors"] == A_BATCH)
+def test_a_full_batch_is_embedded_without_waiting_for_more(patient: Memory) -> None:
+    for number in range(PATIENT.embed_batch):
+        patient.remember(f"sentence {number}")
+    assert wait_for(lambda: patient.get_stats()["vectors"] == PATIENT.embed_batch)
 
 
 def test_a_text_alone_is_embedded_by_itself(tmp_path: Path) -> None:

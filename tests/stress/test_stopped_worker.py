@@ -11,14 +11,14 @@ import loom
 from loom.errors import ForgetPending, StoreBusy
 from loom.everyday import Memory
 from loom.models.embedders import FakeEmbedder
-from tests.crash.processes import Child, assert_found, assert_sound, unique_word
+from tests.crash.processes import Child, Point, assert_found, assert_sound, named, point, unique_word
 
 TAIL = 5
 OPTIONS: dict[str, Any] = {"index_tail_records": TAIL, "lease_s": 1.0}
 
 
-def stop(target: str, when: str, call: int = 1) -> dict[str, Any]:
-    return {"target": target, "when": when, "call": call, "signal": "SIGSTOP"}
+def stop(target: str, when: str, call: int = 1) -> Point:
+    return point(target, when, call, signal="SIGSTOP")
 
 
 def texts(first: int, last: int) -> dict[str, str]:
@@ -35,19 +35,19 @@ def opened(path: Path, **options: Any) -> Memory:
 
 # None of these is inside a transaction: a process that is stopped in one holds SQLite's own lock (see below).
 STEPS = [
-    stop("loom.models.embedders:FakeEmbedder.embed_batch", "after"),  # vectors made, not written
-    stop("loom.storage.sqlite.projections:write_segment", "after"),  # file written, not published
-    stop("loom.storage.sqlite.projections:write_segment", "after", 2),
-    stop("loom.index.text_index:merge", "after"),
-    stop("loom.index.vector_index:merge", "after"),
-    stop("loom.storage.sqlite.projections:Projector._delete_files", "before", 3),  # published, old files still there
-    stop("loom.storage.sqlite.worker:Worker._give_back", "before"),
+    stop("embedding.embed", "after"),  # vectors made, not written
+    stop("projection.write_file", "after"),  # file written, not published
+    stop("projection.write_file", "after", 2),
+    stop("projection.join_segments", "after"),  # of words
+    stop("projection.join_segments", "after", 2),  # of vectors
+    stop("projection.delete_files", "before", 3),  # published, old files still there
+    stop("lease.give_back", "before"),
 ]
 
 
-@pytest.mark.parametrize("armed", STEPS, ids=lambda armed: f"{armed['when']} {armed['target'].rpartition(':')[2]}")
+@pytest.mark.parametrize("armed", STEPS, ids=named)
 def test_others_go_on_while_the_worker_is_stopped_and_its_late_work_changes_nothing(
-    tmp_path: Path, armed: dict[str, Any]
+    tmp_path: Path, armed: Point
 ) -> None:
     path = tmp_path / "agent.loom"
     arguments = {"path": str(path), "seed_of_embedder": 0, "armed": armed, "background": False, **OPTIONS}
@@ -85,7 +85,7 @@ def test_a_forget_that_is_stopped_is_finished_by_another_process(tmp_path: Path)
     with opened(path) as memory:
         write(memory, 0, 30)
         assert memory.flush().complete
-        armed = stop("loom.storage.sqlite.forgetting:resume", "before")
+        armed = stop("forget.resume", "before")
         with Child("serve", path=str(path), armed=armed, **OPTIONS) as other:
             assert other.line() == "open"
             other.tell("forget", id=[f"one-{number}" for number in range(10)])
@@ -112,7 +112,7 @@ def test_a_process_stopped_inside_a_transaction_holds_up_writers_with_a_clear_er
         with Child(
             "serve",
             path=str(path),
-            armed=stop("loom.storage.sqlite.transactions:SqliteTransaction.append", "after"),
+            armed=stop("transaction.append", "after"),
             **OPTIONS,
         ) as other:
             assert other.line() == "open"
@@ -139,7 +139,7 @@ def test_forgetting_waits_for_a_stopped_reader_says_so_and_ends_when_it_goes_on(
             "serve",
             path=str(path),
             read_only=True,
-            armed=stop("loom.storage.sqlite.projections:NamespaceIndex.refresh", "after"),
+            armed=stop("index.refresh", "after"),
             **OPTIONS,
         ) as reader:
             assert reader.line() == "open"

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from loom.errors import SnapshotError
+from loom.steps import step
 
 if TYPE_CHECKING or sys.version_info < (3, 14):
     from backports import zstd
@@ -134,6 +135,7 @@ class SnapshotWriter:
         """How many rows a section has so far."""
         return self._tallies[section].rows if section in self._tallies else 0
 
+    @step("snapshot.finish")
     def finish(self) -> bytes:
         """Write the index and the trailer; the SHA-256 that names this snapshot."""
         self._flush()
@@ -180,7 +182,7 @@ class SnapshotReader:
     raw_bytes: int = field(init=False)
     """How large everything is before compression, by the index."""
     size: int = field(init=False)
-    _index_at: int = field(init=False)
+    index_at: int = field(init=False)
     _expected: dict[int, _Tally] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -190,12 +192,12 @@ class SnapshotReader:
         if self.size < _HEADER.size + _FRAME.size + _FOOT.size:
             raise SnapshotError("it is cut short")
         self.file.seek(self.size - _FOOT.size)
-        self._index_at, self.sha256 = _FOOT.unpack(self.file.read(_FOOT.size))
-        if not _HEADER.size <= self._index_at <= self.size - _FOOT.size - _FRAME.size:
+        self.index_at, self.sha256 = _FOOT.unpack(self.file.read(_FOOT.size))
+        if not _HEADER.size <= self.index_at <= self.size - _FOOT.size - _FRAME.size:
             raise SnapshotError("its index is not where the file says: it is cut short or was damaged")
-        self.file.seek(self._index_at)
-        section, raw, stored = self._frame(None)
-        if section != _INDEX or self._index_at + _FRAME.size + stored != self.size - _FOOT.size:
+        self.file.seek(self.index_at)
+        section, raw, stored = self.read_frame(None)
+        if section != _INDEX or self.index_at + _FRAME.size + stored != self.size - _FOOT.size:
             raise SnapshotError("its index is not where the file says: it is cut short or was damaged")
         self._expected = _read_index(raw)
         self.raw_bytes = sum(tally.raw_bytes for tally in self._expected.values())
@@ -230,12 +232,12 @@ class SnapshotReader:
                 raise SnapshotError(f"section {section} is not what the index says")
         if found.keys() != self._expected.keys():
             raise SnapshotError("the index names sections that are missing")
-        rest = self.file.read(self.size - self._index_at + 1)
+        rest = self.file.read(self.size - self.index_at + 1)
         digest.update(rest[:-32])
-        if len(rest) != self.size - self._index_at or digest.digest() != rest[-32:] or rest[-32:] != self.sha256:
+        if len(rest) != self.size - self.index_at or digest.digest() != rest[-32:] or rest[-32:] != self.sha256:
             raise SnapshotError("it does not match its SHA-256: the file was damaged or changed")
 
-    def _frame(self, digest: Any) -> tuple[int, bytes, int]:
+    def read_frame(self, digest: Any) -> tuple[int, bytes, int]:
         """The next frame: its section, its bytes, and how many it has in the file."""
         head = self.file.read(_FRAME.size)
         if len(head) < _FRAME.size:
@@ -290,12 +292,12 @@ class _Frames:
 
     def _advance(self) -> None:
         place = self._reader.file.tell()
-        if place == self._reader._index_at:
+        if place == self._reader.index_at:
             self.section = None
             return
-        if place > self._reader._index_at:
+        if place > self._reader.index_at:
             raise SnapshotError("a frame reaches into the index")
-        self.section, self._raw, self._stored = self._reader._frame(self._digest)
+        self.section, self._raw, self._stored = self._reader.read_frame(self._digest)
 
 
 def _rows(frames: _Frames, section: int, tally: _Tally) -> Iterator[bytes]:

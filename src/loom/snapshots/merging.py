@@ -1,9 +1,9 @@
-"""A snapshot into a namespace that exists: which of it is there already, which comes, and under which numbers.
+"""Restoring a snapshot into a namespace that exists: which records are there already, which come, and their numbers.
 
 Ids stay; numbers are mapped, because a file has one sequence for all of its namespaces. What comes keeps its order
-above everything that was there. Which numbers a snapshot's got is noted in the file, so that the same snapshot, or a
-later one of the same store, finds its records again, and finds those forgotten that were forgotten here since.
-Everything happens in the caller's transaction: it is done, or nothing has changed.
+above everything that was there. The mapping is noted in the file, so that the same snapshot, or a later one of the
+same store, finds its records again, and finds which of them were forgotten here since. Everything happens in the
+caller's transaction: all of it is done, or nothing has changed.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ import numpy.typing as npt
 from loom.errors import Conflict, IdConflict, NotFound, ReadOnly
 from loom.snapshots.staging import INSERT_ENTRY, Restored, Stage, staged_aside
 from loom.snapshots.taking import NOTED, SnapshotPath, as_chain, descends
+from loom.steps import step
 from loom.storage.sqlite.archive import CONTENT, DATA
 from loom.storage.sqlite.engine import from_micros
+from loom.storage.sqlite.namespace_settings import put_setting, read_space
 from loom.storage.sqlite.projections import VECTORS, active_space, last_number, start_over, vector_basis
 from loom.storage.sqlite.residency import WINDOW, TierTotals
 from loom.storage.sqlite.rows import checksum, id_hash, is_names, read_settings, session_hash
@@ -97,6 +99,7 @@ class _Merge:
         self._moved: dict[int, int] = {}
         self._left: set[str] = set()
 
+    @step("merge.run")
     def run(self) -> Restored:
         """Bring everything over; what came and what did not."""
         records, present, forgotten, left = self._records()
@@ -171,19 +174,21 @@ class _Merge:
         found = self._mapped(number)
         return found if found > self._base else None
 
+    @step("merge.note")
     def _note(self) -> None:
         start = self._stage.start
         if self._known and self._known[-1][0] >= start.position:
             return
         noted = dict(self._settings.get(NOTED, {}))
         noted[self._key()] = [*self._known, (start.position, self._base)]
-        self._store._put_setting(self._connection, "", NOTED, noted)
+        self._put_setting("", NOTED, noted)
 
     def _staged(self, query: str) -> Iterator[Any]:
         return self._stage.connection.execute(query, (self._source,))
 
     # -- records -----------------------------------------------------------------------------------------
 
+    @step("merge.records")
     def _records(self) -> tuple[int, int, int, int]:
         came = present = forgotten = left = 0
         for row in self._staged(
@@ -301,6 +306,7 @@ class _Merge:
 
     # -- tiers -------------------------------------------------------------------------------------------
 
+    @step("merge.places")
     def _places(self) -> None:
         execute = self._connection.execute
         for record, seq, node, tier, entered, reason in self._staged(
@@ -350,6 +356,7 @@ class _Merge:
 
     # -- entries, blobs, vectors, work -----------------------------------------------------------------------
 
+    @step("merge.entries")
     def _entries(self) -> int:
         execute = self._connection.execute
         came = 0
@@ -463,13 +470,13 @@ class _Merge:
     def _agree_on_space(self, theirs: tuple[str, int] | None) -> bool:
         if theirs is None:
             return False
-        mine = self._store._space_in(self._connection)
+        mine = read_space(self._connection, self._number)
         if mine is None and self._was_empty:
             self._connection.execute("INSERT OR IGNORE INTO spaces (name, dimensions) VALUES (?, ?)", theirs)
             (number,) = self._connection.execute(
                 "SELECT number FROM spaces WHERE name = ? AND dimensions = ?", theirs
             ).fetchone()
-            self._store._put_setting(self._connection, "", "space", number)
+            self._put_setting("", "space", number)
             start_over(self._connection, self._number, VECTORS, vector_basis(number))
             return True
         return mine == theirs
@@ -496,6 +503,9 @@ class _Merge:
 
     # -- settings ----------------------------------------------------------------------------------------
 
+    def _put_setting(self, node: str, key: str, value: Any) -> None:
+        put_setting(self._connection, self._number, node, key, value)
+
     def _node_settings(self) -> None:
         """Nodes that have settled nothing here keep what they had. A namespace with records keeps its own rules."""
         known = {
@@ -506,9 +516,9 @@ class _Merge:
         }
         for node, key, value in list(self._staged("SELECT node, key, value FROM settings WHERE namespace = ?")):
             if node and node not in known:
-                self._store._put_setting(self._connection, node, key, json.loads(value))
+                self._put_setting(node, key, json.loads(value))
             elif not node and self._was_empty and key not in _OWN_SETTINGS and key not in self._settings:
-                self._store._put_setting(self._connection, "", key, json.loads(value))
+                self._put_setting("", key, json.loads(value))
 
     def _follow(self) -> None:
         """Work that follows the log goes on where it was."""

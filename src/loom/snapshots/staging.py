@@ -1,8 +1,8 @@
-"""Snapshots as a database again: a chain of files is read into a new one, where nobody sees it until it is whole.
+"""Snapshots as a database again: a chain of files is read into a new one, which is out of sight until it is complete.
 
 Every value is checked before it is stored, whatever the checksums of the file say: a forged snapshot has right ones.
-Hashes, checksums and totals are made anew and not believed. What a later snapshot of the chain has forgotten is never
-written. A new store is staged beside its place and renamed; the merging of a namespace reads from the stage.
+Hashes, checksums and totals are computed and not taken from the file. A record that a later snapshot of the chain has
+forgotten is never written. A new store is staged beside its place and renamed; merging a namespace reads the stage.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from loom.snapshots.taking import (
     opened,
     read_start,
 )
+from loom.steps import step
 from loom.storage.contract import MAX_TEXT_BYTES, Dimensions, Retention
 from loom.storage.sqlite import schema
 from loom.storage.sqlite.engine import translate
@@ -124,6 +125,7 @@ def staged_aside(chain: Sequence[Path], beside: Path | None) -> Iterator[Stage]:
         place.unlink(missing_ok=True)
 
 
+@step("restore.publish")
 def _publish(temporary: Path, target: Path) -> None:
     """Bring a closed database to the disk and give it its name."""
     try:
@@ -324,6 +326,7 @@ class Stage:
         for pragma in ("journal_mode = OFF", "synchronous = OFF", "cache_size = -4096", "locking_mode = EXCLUSIVE"):
             connection.execute(f"PRAGMA {pragma}")
 
+    @step("stage.prepare")
     def prepare(self) -> None:
         """Make the tables, and with them the file."""
         execute = self.connection.execute
@@ -333,6 +336,7 @@ class Stage:
         execute("COMMIT")
         execute("CREATE TEMP TABLE gone (record INTEGER PRIMARY KEY)")
 
+    @step("stage.read")
     def read(self, chain: Sequence[Path]) -> None:
         """Read the files of a chain, oldest first."""
         execute = self.connection.execute
@@ -377,6 +381,7 @@ class Stage:
                 "give the whole chain, oldest first"
             )
 
+    @step("stage.read_forgotten")
     def _read_forgotten(self, file: Path) -> None:
         """Note what is no more by a later snapshot, so that it is not even staged."""
         with opened(file) as reader:
@@ -387,6 +392,7 @@ class Stage:
                 if section >= Section.FORGOTTEN:
                     break
 
+    @step("stage.apply")
     def _apply(self, reader: SnapshotReader, before: Start | None, last: bool) -> None:
         """Add what one file holds. The tables that change in place count as the last file has them."""
         self._reader = reader
@@ -457,6 +463,7 @@ class Stage:
             self._place_of(seq, namespace)
             self.connection.execute("INSERT INTO forgotten VALUES (?, ?, ?)", (seq, namespace, record))
 
+    @step("stage.records")
     def _records(self, rows: Iterator[list[Any]]) -> None:
         execute = self.connection.execute
         for row in rows:
@@ -676,6 +683,7 @@ class Stage:
 
     # -- the end -----------------------------------------------------------------------------------------
 
+    @step("stage.complete")
     def _complete(self) -> None:
         """What follows from the rest: totals, the identity of the store, and how far its sequence has come."""
         execute, start = self.connection.execute, self.start

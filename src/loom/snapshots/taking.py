@@ -1,9 +1,9 @@
-"""Taking a snapshot: what of a store goes into a `.hctx` file, from one read transaction, while others write.
+"""Taking a snapshot: the parts of a store that go into a `.hctx` file, from one read transaction, while others write.
 
 A full snapshot holds everything that a namespace has. An incremental one holds what was appended since its parent
-(records, versions, entries, vectors, moves, tombstones), and the small tables that change in place once more as they
-are now. Indexes are left out: they are made again from the records. Words that are archived are written out, because
-a block names numbers and a dictionary of its own store; whoever restores them archives them by its own rule.
+(records, versions, entries, vectors, moves, tombstones), and all of the small tables that change in place. Indexes
+are left out: they are made again from the records. Archived words are written out, because a block refers to numbers
+and a dictionary of its own store; the store that they are restored into archives them by its own rule.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from loom.errors import InvalidInput, NotFound, SnapshotError, StoreUnavailable
 from loom.index.segments import sync_folder
 from loom.protocol import new_id
 from loom.snapshots.format import NO_PARENT, Header, SnapshotReader, SnapshotWriter
+from loom.steps import step
 from loom.storage.sqlite import archive, counting
 from loom.storage.sqlite.engine import Engine, from_micros, to_micros
 from loom.storage.sqlite.projections import SCRUB, TEXT, VECTORS, last_number
@@ -152,7 +153,7 @@ def take(
 ) -> Snapshot:
     """Write a snapshot of some namespaces (by default the store's own) to a path; replaces it when complete."""
     store.check_open()
-    engine = store._engine
+    engine = store.engine
     target = Path(path).expanduser().absolute()
     if not target.parent.is_dir():
         raise StoreUnavailable(f"the folder {target.parent} does not exist; create it first")
@@ -318,6 +319,7 @@ def _parent(path: Path) -> tuple[bytes, Start]:
         raise SnapshotError("it does not say which store it is of")
 
 
+@step("snapshot.start")
 def _start(connection: sqlite3.Connection, names: Sequence[str], parent: Start | None) -> Start:
     known = {name: number for number, name in connection.execute("SELECT number, name FROM namespaces")}
     missing = [name for name in names if name not in known]
@@ -372,6 +374,7 @@ def _start(connection: sqlite3.Connection, names: Sequence[str], parent: Start |
     )
 
 
+@step("snapshot.write")
 def _write(connection: sqlite3.Connection, writer: SnapshotWriter, start: Start) -> None:
     writer.begin(Section.START)
     writer.add(start.pack())
@@ -389,6 +392,7 @@ def _write(connection: sqlite3.Connection, writer: SnapshotWriter, start: Start)
                 writer.add(_packed(row))
 
 
+@step("snapshot.write_records")
 def _write_records(connection: sqlite3.Connection, writer: SnapshotWriter, start: Start) -> None:
     columns = f"SELECT {RECORD_COLUMNS}, r.window_tokens FROM records r"
     if len(start.namespaces) == 1:  # through the index, past what others have
@@ -480,12 +484,12 @@ def _packed(row: Any) -> bytes:
 
 @contextmanager
 def _reading(engine: Engine) -> Iterator[sqlite3.Connection]:
-    """One unchanging state of the database, over a connection that nobody else waits for."""
+    """One unchanging state of the database, over a connection of its own."""
     if engine.path is None:
         with engine.read() as connection:
             yield connection
         return
-    with engine.private_connection() as connection, engine._translated():
+    with engine.private_connection() as connection, engine.translated():
         connection.execute("BEGIN")
         yield connection
 

@@ -19,6 +19,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from loom.errors import InvalidInput, NotFound
+from loom.steps import step
 from loom.storage.contract import FOCUS, Job, Transaction, Usage
 from loom.types import MemoryTier, known_tier
 
@@ -291,6 +292,7 @@ class Migration:
         """A batch of what is queued; whether there is more. See `loom.storage.sqlite.maintenance.Chore`."""
         return self._step(publish)
 
+    @step("migration.step")
     def _step(self, begin: _Begin, only: int | None = None) -> bool:
         """Carry out a batch of the most urgent job, or of a certain one; whether there is more to do."""
         waiting = [rows for rows in self._queue() if only in (None, rows[0].seq)]

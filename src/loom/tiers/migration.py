@@ -23,6 +23,7 @@ import numpy as np
 from loom.errors import CorruptStore, InvalidInput, OverBudget
 from loom.knowledge.summarizer import stand_in
 from loom.settings import EVICTION_WEIGHTS, Admission, Eviction, EvictionWeights, Profile, Settings
+from loom.steps import step
 from loom.storage.contract import FOCUS, HEARD, Draft, Record, Resident, Store, Transaction, Usage, Written
 from loom.text.tokens import TokenCounter
 from loom.tiers.eviction import choose_victims, hot_score, rank
@@ -318,6 +319,7 @@ class Tiers:
             return draft._replace(tier=None)
         return draft._replace(tier=L1, window_tokens=size)
 
+    @step("tiers.stand_in_tokens")
     def _stand_in_tokens(self, record: Record | Draft) -> int:
         return self.counter.count(stand_in(record).text)
 
@@ -448,6 +450,7 @@ class Tiers:
                 promoted = self.promote_records(transaction, missing, L2)
             self.notify_promoted(promoted, started)
 
+    @step("tiers.promote")
     def promote_records(
         self,
         transaction: Transaction,
@@ -478,6 +481,7 @@ class Tiers:
             tuple(sizes), sum(sizes.values()), refused | damaged | knowledge | too_large, scores, room
         )
 
+    @step("tiers.assess_promotion")
     def assess_promotion(
         self,
         transaction: Transaction,
@@ -535,6 +539,7 @@ class Tiers:
             return {one for one in records if one in recent}
         return {one for one in records if transaction.resides(one, target, self.node)}
 
+    @step("tiers.load")
     def _load(self, transaction: Transaction, records: Sequence[int]) -> tuple[list[Record], dict[int, str]]:
         """Read records whole, unpacked and compared with their checksums; of those that are damaged, what is wrong.
 
@@ -574,6 +579,7 @@ class Tiers:
                 sizes[record.seq] = size
         return sizes, refused
 
+    @step("tiers.reserve")
     def _reserve(self, transaction: Transaction, tokens: int, target: MemoryTier, rules: TierRules) -> None:
         """Let others leave the target first, so that those who come are not among those who must go."""
         if target is L1:
@@ -587,6 +593,7 @@ class Tiers:
             low = math.floor(rules.profile.l2_watermark.low * rules.budgets[L2])
             self._demote_working(transaction, held_tokens + tokens - low, rules)
 
+    @step("tiers.enter_promoted")
     def _enter_promoted(self, transaction: Transaction, sizes: Mapping[int, int], target: MemoryTier) -> None:
         """Enter the target. In the working tier records are whole: their stand-ins have done their work."""
         records = list(sizes)
@@ -640,6 +647,7 @@ class Tiers:
         ]
         return transaction.enter(chosen, L2, self.node, "admitted") if chosen else 0
 
+    @step("tiers.make_room")
     def make_room(self, transaction: Transaction) -> None:
         """Bring the tiers below budgets that this very transaction has changed."""
         self._make_room(transaction, self._follow(None, transaction.settings(self.node)))
@@ -734,6 +742,7 @@ class Tiers:
         self._enter_stand_ins(transaction, arrivals, L3, "demoted", rules)
         return left
 
+    @step("tiers.demote")
     def demote_records(
         self, transaction: Transaction, records: Sequence[int], tier: MemoryTier, reason: str
     ) -> RebalanceResult:
@@ -748,6 +757,7 @@ class Tiers:
             self._demote_stand_ins(transaction, transaction.sizes(records, tier, self.node), tier, rules, reason)
         return self._make_room(transaction, rules)
 
+    @step("tiers.next_victims")
     def next_victims(self, transaction: Transaction, tier: MemoryTier, tokens: int) -> list[int]:
         """The records that would leave a tier first, until `tokens` are free."""
         if tier is L2:
@@ -823,6 +833,7 @@ class Tiers:
             self._enter_stand_ins(transaction, victims, L4, "demoted", rules)
         return len(victims)
 
+    @step("tiers.notify_promoted")
     def notify_promoted(self, promoted: PromotedRecords, started: float) -> None:
         """After the commit of a promotion that began at `started` (`time.perf_counter`): tell the observer."""
         if promoted.moved:
@@ -831,6 +842,7 @@ class Tiers:
                 self._observer.admitted(promoted.tokens)
             self.notify_rebalanced(promoted.room)
 
+    @step("tiers.notify_rebalanced")
     def notify_rebalanced(self, room: RebalanceResult) -> None:
         """After the commit: tell the observer, which may want to write."""
         if self._observer is not None:

@@ -2,9 +2,8 @@
 
 A record that is archived keeps its row, so every filter and index works on it as before; its text and its data are
 in the block that the row names, and come back byte for byte. The row's checksum covers them there too. A block is
-never changed: forgetting one of its records writes another block without it and empties the old one, and a phrase
-of the dictionary that no record may hold any more is taken out of the dictionary, with every block that used it
-compressed anew.
+never changed. Forgetting one of its records writes another block without it and empties the old one. A phrase that no
+record may hold any more leaves the dictionary, and every block that used that dictionary is compressed again.
 """
 
 from __future__ import annotations
@@ -14,9 +13,11 @@ import threading
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from loom.errors import CorruptStore
+from loom.steps import step
 from loom.storage.blocks import (
     BLOCK_BYTES,
     LEVEL,
@@ -36,6 +37,7 @@ __all__ = [
     "CONTENT",
     "DATA",
     "PROGRESS",
+    "ArchiveLimits",
     "ArchiveStats",
     "Packed",
     "Reader",
@@ -43,6 +45,8 @@ __all__ = [
     "damaged",
     "pack",
     "publish",
+    "read_dictionary",
+    "sample",
     "statistics",
 ]
 
@@ -53,25 +57,35 @@ DATA = "CASE WHEN r.block IS NULL THEN r.data ELSE archived(r.block, r.seq, 'dat
 """SQL for the data of `records r`, wherever it is."""
 
 PROGRESS = "archive"
-"""Under which name the database notes up to which record it has archived."""
+"""The name of the watermark: the last record that was archived."""
 
 _CACHED_BLOCKS = 16
-# Below this a dictionary saves less than it takes: at 0.5 MB it cost 1 % of dialogue, at 1 MB it gave 2 to 3, at 4 MB
-# 5 to 10. It is made again when the archive has grown so many times.
-_DICTIONARY_FROM = 16 * BLOCK_BYTES
+# A new dictionary is trained when the archive has grown by this factor.
 _DICTIONARY_GROWTH = 4
-# It is stored too, in half its size: 16 KB for the first megabyte, and the largest from 2 MB on. A larger one makes
-# reading slower: 683 MB/s without, 534 with 16 KB, 479 with 64.
-_DICTIONARY_SHARE = 64
 _LARGEST_DICTIONARY = 32 * 1024
 _SAMPLE_BYTES = 4 * BLOCK_BYTES
-# A block of very short texts has at most so many of them, and a piece of work looks at no more.
+# A block of very short texts holds at most this many, and one call of `pack` reads no more.
 _MOST_RECORDS = 2000
 # A row must not grow when its words leave it: SQLite would move rows between full pages and leave copies behind.
 _FEWEST_BYTES = 32
-# How much of the log is looked through for a phrase that may be nobody's any more.
+# How much of the log is searched for a phrase that may occur in no record any more.
 _SEARCHED_BYTES = 1024 * 1024
 _CHUNK = 500
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveLimits:
+    """The sizes of blocks and dictionaries, in bytes before compression.
+
+    Below `dictionary_from` a dictionary saves less than it takes: at 0.5 MB it cost 1 % of dialogue, at 1 MB it saved
+    2 to 3 %, at 4 MB 5 to 10 %. A dictionary is at most the `dictionary_share`-th part of the archive. It is stored
+    too, in half its size: 16 KB for the first megabyte, and the largest, 32 KB, from 2 MB on. A larger one makes
+    reading slower: 683 MB/s without, 534 with 16 KB, 479 with 64.
+    """
+
+    block_bytes: int = BLOCK_BYTES
+    dictionary_from: int = 16 * BLOCK_BYTES
+    dictionary_share: int = 64
 
 
 class ArchiveStats(NamedTuple):
@@ -96,14 +110,14 @@ class Reader:
         self._dictionaries: dict[int, ZstdDict | None] = {}
 
     def serve(self, connection: sqlite3.Connection) -> None:
-        """Let SQL on this connection say `archived(block, seq, 'content')`."""
+        """Define the SQL function `archived(block, seq, 'content' or 'data')` on a connection."""
 
         def archived(number: int, seq: int, part: str) -> str | None:
             try:
                 block = self.block(connection, number)
                 return block.content(seq) if part == "content" else block.data(seq)
             except DamagedBlock:
-                return None  # an exception would lose its name on the way through SQLite; the row says which it was
+                return None  # SQLite would hide the type of an exception; the row names the block
 
         connection.create_function("archived", 3, archived)
 
@@ -137,13 +151,19 @@ class Reader:
         return made
 
     def clear(self) -> None:
-        """Let go of every text that is held in memory."""
+        """Drop every text that is held in memory."""
         with self._lock:
             self._blocks.clear()
             self._dictionaries.clear()
 
+    def cached(self) -> list[Block]:
+        """The blocks that are held in memory, least recently used first."""
+        with self._lock:
+            return list(self._blocks.values())
+
 
 def read_dictionary(connection: sqlite3.Connection, number: int) -> Dictionary:
+    """A stored dictionary; raises `DamagedBlock` where it is missing or damaged."""
     if number == 0:
         return NO_DICTIONARY
     row = connection.execute(
@@ -164,7 +184,7 @@ def _readable(connection: sqlite3.Connection, number: int) -> bool:
 class Packed(NamedTuple):
     """Blocks that were made of records and wait to be published. `trained` is a new dictionary they use.
 
-    `seen` is how far the log had come: a record that was forgotten since may have been trained on.
+    `seen` is the last tombstone at that time: a record that was forgotten since may have been trained on.
     """
 
     blocks: list[tuple[list[int], bytes, int]]
@@ -174,6 +194,7 @@ class Packed(NamedTuple):
     seen: int
 
 
+@step("archive.pack")
 def pack(
     connection: sqlite3.Connection,
     namespace: int,
@@ -182,11 +203,13 @@ def pack(
     before: int,
     whole: bool,
     level: int = LEVEL,
+    limits: ArchiveLimits | None = None,
 ) -> Packed | None:
     """Make blocks of the next records committed before a moment; None where they do not fill one.
 
-    With `whole`, the last block may be smaller than it should.
+    With `whole`, the last block need not be full.
     """
+    limits = limits or ArchiveLimits()
     rows = connection.execute(
         "SELECT r.seq, r.committed_at, r.content, r.data FROM records r WHERE r.namespace = ? AND r.seq > ? "
         "AND r.version > 0 AND r.block IS NULL "
@@ -197,11 +220,11 @@ def pack(
     group: list[Text] = []
     size = seen = 0
     for seq, committed_at, content, data in rows:
-        if committed_at >= before:  # and so are all that follow
+        if committed_at >= before:  # and so do all that follow
             break
         seen += 1
         added = len(content.encode()) + (len(data.encode()) if data else 0)
-        if group and size + added > BLOCK_BYTES:
+        if group and size + added > limits.block_bytes:
             groups.append(group)
             group, size = [], 0
         group.append(Text(seq, content, data))
@@ -210,7 +233,7 @@ def pack(
         groups.append(group)
     if not groups:
         return None
-    number, trained, trained_on = _dictionary_for(connection, namespace, groups)
+    number, trained, trained_on = _dictionary_for(connection, namespace, groups, limits)
     dictionary = trained.for_zstd() if trained is not None else reader.dictionary(connection, number)
     blocks = []
     for group in groups:
@@ -223,7 +246,7 @@ def pack(
 
 
 def _dictionary_for(
-    connection: sqlite3.Connection, namespace: int, groups: Sequence[Sequence[Text]]
+    connection: sqlite3.Connection, namespace: int, groups: Sequence[Sequence[Text]], limits: ArchiveLimits
 ) -> tuple[int, Dictionary | None, int]:
     """The dictionary in use, or a new one where the archive has outgrown it."""
     size = sum(len(text.content) + len(text.data or "") for group in groups for text in group)
@@ -238,10 +261,16 @@ def _dictionary_for(
     grown = int(archived) + size
     if row is not None and grown < row[1] * _DICTIONARY_GROWTH and _readable(connection, row[0]):
         return int(row[0]), None, 0
-    if row is None and grown < _DICTIONARY_FROM:
+    if row is None and grown < limits.dictionary_from:
         return 0, None, 0
-    trained = train(_words(sample(connection, namespace)), min(_LARGEST_DICTIONARY, grown // _DICTIONARY_SHARE))
+    size = min(_LARGEST_DICTIONARY, grown // limits.dictionary_share)
+    trained = _trained(connection, namespace, size)
     return 0, trained if trained.phrases else None, grown
+
+
+@step("archive.train")
+def _trained(connection: sqlite3.Connection, namespace: int, size: int) -> Dictionary:
+    return train(_words(sample(connection, namespace)), size)
 
 
 def sample(connection: sqlite3.Connection, namespace: int) -> list[Text]:
@@ -270,25 +299,26 @@ def sample(connection: sqlite3.Connection, namespace: int) -> list[Text]:
 
 
 def _words(texts: Iterable[Text]) -> Iterator[str]:
-    """All that a dictionary could have been made from."""
+    """The texts and data that a dictionary is trained on."""
     return (f"{text.content}\0{text.data or ''}" for text in texts)
 
 
+@step("archive.publish")
 def publish(connection: sqlite3.Connection, namespace: int, packed: Packed, next_number: Callable[[], int]) -> bool:
-    """Inside a write transaction: let the blocks hold their records.
+    """Inside a write transaction: move the words of the records into the blocks.
 
-    False, and nothing is changed, where records or the dictionary have gone meanwhile.
+    False, and nothing is changed, where a record or the dictionary has gone since `pack`.
     """
-    everyone = [seq for seqs, _, _ in packed.blocks for seq in seqs]
+    numbers = [seq for seqs, _, _ in packed.blocks for seq in seqs]
     found = 0
-    for start in range(0, len(everyone), _CHUNK):
-        part = everyone[start : start + _CHUNK]
+    for start in range(0, len(numbers), _CHUNK):
+        part = numbers[start : start + _CHUNK]
         marks = ", ".join("?" * len(part))
         found += connection.execute(
             f"SELECT count(*) FROM records WHERE seq IN ({marks}) AND version > 0 AND block IS NULL", part
         ).fetchone()[0]
     dictionary = packed.dictionary
-    if found != len(everyone) or (dictionary and not _usable(connection, dictionary)):
+    if found != len(numbers) or (dictionary and not _usable(connection, dictionary)):
         return False
     if packed.trained is not None and _forgotten_since(connection, packed.seen):
         return False
@@ -306,6 +336,7 @@ def publish(connection: sqlite3.Connection, namespace: int, packed: Packed, next
     return True
 
 
+@step("archive.insert_dictionary")
 def _insert_dictionary(
     connection: sqlite3.Connection, namespace: int, number: int, dictionary: Dictionary, trained_on: int
 ) -> None:
@@ -326,6 +357,7 @@ def _forgotten_since(connection: sqlite3.Connection, seen: int) -> bool:
     return connection.execute("SELECT 1 FROM forgotten WHERE seq > ? LIMIT 1", (seen,)).fetchone() is not None
 
 
+@step("archive.insert_block")
 def _insert_block(
     connection: sqlite3.Connection,
     namespace: int,
@@ -345,8 +377,8 @@ def _insert_block(
 class Removal:
     """Takes records out of the archive, inside the transaction that forgets them.
 
-    Where a phrase of a dictionary may be nobody's any more, the dictionary is retired: another takes its place at
-    once, and `move_some` brings the blocks over that were made with it, until nothing holds it and it is emptied.
+    A dictionary is retired where one of its phrases may occur in no record any more. Another takes its place at once,
+    and `move_some` compresses the blocks that were made with it again, until none is left and it is emptied.
     """
 
     def __init__(
@@ -357,8 +389,9 @@ class Removal:
         self._reader = reader
         self._next_number = next_number
 
+    @step("archive.remove")
     def remove(self, seqs: Sequence[int]) -> int:
-        """To be called while the rows still hold, or name, their words; how many blocks were rewritten."""
+        """Remove records whose rows still hold their words or name their blocks; how many blocks were rewritten."""
         if not self._any():
             return 0
         gone: list[Text] = []
@@ -379,11 +412,12 @@ class Removal:
                 self._rewrite(number, leaving)
             self._forget_phrases(gone, unread)
         finally:
-            self._reader.clear()  # also what this transaction read of numbers that it may give back
+            self._reader.clear()  # a rollback gives the numbers of the blocks that were made here to others
         return len(touched)
 
+    @step("archive.move_blocks")
     def move_some(self, most: int = 32) -> bool:
-        """Bring blocks over from retired dictionaries, and empty those that nothing holds; whether there were any."""
+        """Move blocks away from retired dictionaries, and empty those without blocks; whether any was retired."""
         retired = [
             row[0]
             for row in self._connection.execute(
@@ -403,7 +437,7 @@ class Removal:
                         break
             finally:
                 self._reader.clear()
-            if not moved:  # none is left, or only what is damaged and stays so
+            if not moved:  # none is left, or only damaged ones, which stay damaged
                 self._connection.execute(
                     "UPDATE dictionaries SET trained_on = 0, checksum = 0, support = x'', phrases = x'' "
                     "WHERE number = ?",
@@ -426,14 +460,15 @@ class Removal:
         ).fetchone()
         return row is not None
 
+    @step("archive.rewrite_block")
     def _rewrite(self, number: int, leaving: set[int], dictionary: int | None = None) -> bool:
-        """Another block in the place of this one, without some records or with another dictionary; False: damaged."""
+        """Replace a block by one without some records or with another dictionary; False where it is damaged."""
         row = self._connection.execute("SELECT dictionary FROM blocks WHERE number = ?", (number,)).fetchone()
         try:
             block = self._reader.block(self._connection, number)
             kept = [text for text in block.texts() if text.seq not in leaving]
         except DamagedBlock:
-            if leaving:  # what is left of it cannot be told apart from what is to be forgotten: it goes whole
+            if leaving:  # what stays cannot be told from what is to be forgotten: all of it goes
                 self._empty(number)
             return False
         dictionary = row[0] if dictionary is None else dictionary
@@ -447,13 +482,15 @@ class Removal:
             )
         return True
 
+    @step("archive.empty_block")
     def _empty(self, number: int) -> None:
         self._connection.execute(
             "UPDATE blocks SET records = 0, raw_bytes = 0, checksum = 0, data = x'' WHERE number = ?", (number,)
         )
 
+    @step("archive.forget_phrases")
     def _forget_phrases(self, gone: Sequence[Text], unread: bool) -> None:
-        """Count these texts off the dictionaries; retire one that may hold a phrase nobody else has."""
+        """Subtract these texts from the counts of the dictionaries; retire one with a phrase that may be gone."""
         rows = self._connection.execute(
             "SELECT number, trained_on FROM dictionaries WHERE namespace = ? AND trained_on > 0", (self._namespace,)
         ).fetchall()
@@ -463,8 +500,8 @@ class Removal:
             try:
                 dictionary = read_dictionary(self._connection, number).without(words)
             except DamagedBlock:
-                continue  # its blocks are reported by check(); nothing can be read out of it either
-            if unread:  # what could not be read may have been the last that held any of them
+                continue  # check() reports its blocks, and no text can be read with it
+            if unread:  # a text that could not be read may have been the last with any of the phrases
                 dictionary = Dictionary(dictionary.phrases, (0,) * len(dictionary.phrases))
             if dictionary.spent:
                 left = dictionary.surviving(_words(self._living(leaving)))
@@ -477,7 +514,7 @@ class Removal:
             )
 
     def _living(self, leaving: set[int]) -> Iterator[Text]:
-        """Texts that stay, a bounded part of the log."""
+        """Texts that stay, from a bounded part of the log."""
         read = 0
         for seq, content, data in self._connection.execute(
             f"SELECT r.seq, {CONTENT}, {DATA} FROM records r WHERE r.namespace = ? AND r.version > 0 ORDER BY r.seq",
@@ -523,6 +560,7 @@ def damaged(connection: sqlite3.Connection, namespace: int, reader: Reader) -> l
     return problems
 
 
+@step("archive.statistics")
 def statistics(connection: sqlite3.Connection, namespace: int) -> ArchiveStats:
     """What the archive of a namespace holds now."""
     blocks, records, raw, stored = connection.execute(

@@ -1,7 +1,7 @@
 """Searching: candidates from the indexes of this process, and which of them a filter admits.
 
-The index is brought up to the snapshot that the filter is asked on. One whose files are missing or damaged is
-rebuilt from the records by the way.
+The index is brought up to the snapshot that the filter is asked on. One whose files are missing or damaged is first
+rebuilt from the records.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from loom.errors import CorruptStore, InvalidInput, WrongDimension
+from loom.errors import CorruptStore, WrongDimension
 from loom.index.analysis import mapping, speaker_marks
 from loom.index.associations import Source, associated_terms
 from loom.index.doc_values import DocValues
@@ -28,12 +28,14 @@ from loom.storage.sqlite.engine import Engine
 from loom.storage.sqlite.filters import admitted, conditions, kept_out
 from loom.storage.sqlite.maintenance import Maintenance
 from loom.storage.sqlite.model_names import NamesRead, as_array, has_names, with_names
+from loom.storage.sqlite.namespace_index import NamespaceIndex
 from loom.storage.sqlite.neighbours import Conversation, conversations_of, speakers_of
-from loom.storage.sqlite.projections import TEXT, VECTORS, NamespaceIndex, StaleProjection, read_state
+from loom.storage.sqlite.projections import TEXT, VECTORS, StaleProjection, read_state
+from loom.storage.sqlite.reading import check_limit
 from loom.storage.sqlite.worker import LeaseLost
 from loom.text.entities import named, nodes_of_name
 
-__all__ = ["Searcher", "check_limit"]
+__all__ = ["Searcher"]
 
 Answer = TypeVar("Answer")
 
@@ -424,11 +426,6 @@ def _together(by_words: Mapping[int, float], by_names: Mapping[int, float]) -> d
         return dict(by_words)
     scores = {key: by_words.get(key, 0.0) + by_names.get(key, 0.0) for key in (*by_words, *by_names)}
     return dict(sorted(scores.items(), key=lambda pair: (-pair[1], pair[0])))
-
-
-def check_limit(limit: int) -> None:
-    if not isinstance(limit, int) or not 1 <= limit < 2**31:
-        raise InvalidInput(f"limit is {limit!r}; it must be a whole number of 1 or more")
 
 
 def _subset(connection: sqlite3.Connection, where: str, values: list[Any], most: int) -> npt.NDArray[np.int64] | None:

@@ -1,7 +1,7 @@
-"""Verification: does everything that is stored still say what was written, and agree with itself?
+"""Verification: whether all that is stored matches its checksums, and the tables agree with each other.
 
-Records are the truth: damage there is reported and never papered over. What is derived from them
-(projections, rows that point to nothing) is rebuilt or removed when repair is asked for.
+Records are the truth: damage there is reported and never hidden. What follows from them (projections, totals, rows
+that point to no record) is rebuilt or removed where repair is asked for.
 """
 
 from __future__ import annotations
@@ -10,21 +10,19 @@ import sqlite3
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from loom.index.segments import DamagedSegment
 from loom.storage.contract import CheckReport
 from loom.storage.sqlite.archive import damaged
+from loom.storage.sqlite.candidates import Searcher
 from loom.storage.sqlite.engine import Engine
+from loom.storage.sqlite.maintenance import Maintenance
 from loom.storage.sqlite.projections import TEXT, VECTORS, active_space, index_folder, last_number, open_index
 from loom.storage.sqlite.residency import TierTotals
 from loom.storage.sqlite.rows import ENTRY_COLUMNS, ROW_COLUMNS, checksum, guard
 from loom.storage.sqlite.transactions import EMPTY_VECTORS
-
-if TYPE_CHECKING:
-    from loom.storage.sqlite.store import SqliteStore
 
 __all__ = ["check"]
 
@@ -46,9 +44,9 @@ _SEQUENCES = (
 )
 
 
-def check(store: SqliteStore, repair: bool) -> CheckReport:
+def check(own: Maintenance, searcher: Searcher, repair: bool) -> CheckReport:
     """Check one namespace, and the file it is in."""
-    engine, namespace = store._engine, store._number
+    engine, namespace = own.engine, own.namespace
     problems: list[str] = []
     repaired: list[str] = []
     with engine.read() as connection:
@@ -80,20 +78,20 @@ def check(store: SqliteStore, repair: bool) -> CheckReport:
         problems += [f"the totals of {tier} of {node!r} are wrong" for node, tier in wrong]
     for kind, reason in projections:
         if repair:
-            store.rebuild(kind)
+            searcher.rebuild(kind)
             repaired.append(f"the {kind} index was rebuilt: {reason}")
         else:
             problems.append(f"the {kind} index is unusable: {reason}")
     if repair and engine.path is not None:
-        with store._maintenance.worker.lease(wait_s=5.0) as fence:
-            swept = 0 if fence is None else store._maintenance.projector(fence).sweep()
+        with own.worker.lease(wait_s=5.0) as fence:
+            swept = 0 if fence is None else own.projector(fence).sweep()
         if swept:
             repaired.append(f"{swept} index files that nothing refers to were removed")
     return CheckReport(records, tuple(problems), tuple(repaired))
 
 
 def _damaged_projections(engine: Engine, namespace: int) -> list[tuple[str, str]]:
-    """The projections that are unusable, and why. A merge meanwhile takes files away, and is no damage."""
+    """The projections that are unusable, and why. A merge in the meantime removes files, which is no damage."""
     while True:
         with engine.read() as connection:
             before = _published(connection, namespace)

@@ -1,7 +1,7 @@
-"""One SQLite file in one process: its connections, its transactions and its life.
+"""One SQLite file in one process: opening it, its connections, its transactions, and forking.
 
-All handles of a process on one file share one engine, found by inode. One connection writes, a few read;
-a child after fork drops what it inherited and opens its own. The file is never opened other than through
+All handles of a process on one file share one engine, found by inode. One connection writes, a few read. After a
+fork the child drops the connections it inherited and opens its own. The file is never opened other than through
 SQLite: closing any other descriptor on it would drop SQLite's locks, and with them acknowledged writes.
 """
 
@@ -34,6 +34,7 @@ from loom.errors import (
     UnsupportedStore,
 )
 from loom.protocol import new_id, utc_now
+from loom.steps import step
 from loom.storage.sqlite import schema
 from loom.storage.sqlite.archive import Reader
 from loom.storage.sqlite.counting import Counts
@@ -72,7 +73,7 @@ def from_micros(micros: int) -> datetime:
 
 
 class Engine:
-    """Connections to one database. `acquire` opens or joins it, `release` lets go."""
+    """Connections to one database. `acquire` opens or joins it, `release` gives up one handle."""
 
     def __init__(
         self,
@@ -137,7 +138,7 @@ class Engine:
             return engine
 
     def release(self) -> bool:
-        """Let go of the engine; True where this was the last handle and everything is closed."""
+        """Give up a handle; True where it was the last one and everything is closed."""
         with _registry_lock:
             self._references -= 1
             if self._references > 0:
@@ -163,7 +164,7 @@ class Engine:
                 f"SQLite {sqlite3.sqlite_version} is too old; loom needs "
                 f"{'.'.join(map(str, _OLDEST_SQLITE))} or later"
             )
-        with self._translated():
+        with self.translated():
             connection = self._connect(writer=not self.read_only)
             try:
                 return self._prepare(connection)
@@ -274,13 +275,13 @@ class Engine:
     def read(self) -> Iterator[sqlite3.Connection]:
         """A connection on one unchanging snapshot of the database."""
         if self.path is None:
-            with self._write_lock, self._translated():
-                yield self._writing_connection()
+            with self._write_lock, self.translated():
+                yield self.writing_connection()
             return
         with self._lent:
             connection = self._reader()
             try:
-                with self._translated():
+                with self.translated():
                     connection.execute("BEGIN")
                     yield connection
             finally:
@@ -302,17 +303,18 @@ class Engine:
         """The writing connection outside a transaction: checkpoints, VACUUM, backup."""
         if self.read_only:
             raise ReadOnly(f"{self.path} was opened read-only; open it without read_only=True")
-        with self._write_lock, self._translated():
-            yield self._writing_connection()
+        with self._write_lock, self.translated():
+            yield self.writing_connection()
 
     def fold_wal(self) -> None:
-        """Copy what the log holds into the file, as far as readers allow, without waiting for anybody."""
+        """Copy the write-ahead log into the file as far as readers allow, without waiting for them."""
         if self.path is not None:
             with self.private_connection() as connection:
                 connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
+    @step("wal.truncate")
     def truncate_wal(self) -> bool:
-        """Fold the WAL into the file and cut it to nothing; False while a reader still needs it."""
+        """Fold the write-ahead log into the file and truncate it; False while a reader still needs it."""
         if self.path is None:
             return True
         with self.maintenance() as connection:
@@ -327,7 +329,7 @@ class Engine:
     def private_connection(self) -> Iterator[sqlite3.Connection]:
         """A new reading connection for one long job, outside a transaction."""
         with self._lent:
-            with self._translated():
+            with self.translated():
                 connection = self._connect(writer=False)
             try:
                 yield connection
@@ -339,10 +341,11 @@ class Engine:
         try:
             return self._idle.pop()
         except IndexError:
-            with self._translated():
+            with self.translated():
                 return self._connect(writer=False)
 
-    def _writing_connection(self) -> sqlite3.Connection:
+    def writing_connection(self) -> sqlite3.Connection:
+        """The one connection that writes. For the holder of the write lock: use `write` or `maintenance`."""
         self._check_usable()
         if self._writer is None:
             self._writer = self._connect(writer=True)
@@ -395,7 +398,8 @@ class Engine:
             self._severed = True
         self._quiet_at_fork = False
 
-    def _translated(self) -> _Translating:
+    def translated(self) -> _Translating:
+        """A block in which SQLite's errors become ours."""
         return _Translating(self.path)
 
 
@@ -424,7 +428,7 @@ class _Lent:
                 self._changed.notify_all()
 
     def pause(self, deadline: float) -> bool:
-        """Let nobody begin any more; whether all were done by the deadline."""
+        """Stop lending connections. Returns True if all were returned by the deadline."""
         with self._changed:
             self._paused = True
             return self._changed.wait_for(lambda: self._count == 0, max(0.0, deadline - time.monotonic()))
@@ -436,7 +440,7 @@ class _Lent:
 
 
 class _Translating:
-    """SQLite's errors leave as ours."""
+    """Raises our errors in place of SQLite's."""
 
     __slots__ = ("_path",)
 
@@ -465,7 +469,7 @@ class _Writing:
         engine = self._engine
         engine._write_lock.acquire()
         try:
-            self._connection = engine._writing_connection()
+            self._connection = engine.writing_connection()
             if self._connection.in_transaction:
                 raise InvalidInput("a transaction is already open in this thread; finish it first")
             self._connection.execute("BEGIN IMMEDIATE")

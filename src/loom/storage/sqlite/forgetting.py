@@ -1,9 +1,8 @@
 """Forgetting for good: which rows go, and how the last copies are cleaned away.
 
-Rows go in one transaction, after which no reader finds them; a durable job remembers that copies remain.
-Then every segment that holds one of the records is rewritten, and the WAL is folded into the file and cut
-to nothing. SQLite overwrites freed space itself (secure_delete). A kill in between costs nothing: the job
-is taken up again by the next process that writes.
+Rows go in one transaction, after which no reader finds them; a durable job says that copies remain. Then every index
+segment that holds one of the records is rewritten, and the write-ahead log is folded into the file and truncated.
+SQLite overwrites freed space itself (secure_delete). After a kill the next process that writes resumes the job.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from loom.errors import ForgetPending
+from loom.steps import step
 from loom.storage.contract import ForgetReceipt, Retention
 from loom.storage.sqlite.archive import Reader, Removal
 from loom.storage.sqlite.engine import Engine, to_micros
@@ -30,6 +30,7 @@ _CHUNK = 500
 _MICROS_PER_DAY = 86_400_000_000
 
 
+@step("forget.remove")
 def remove(transaction: SqliteTransaction, archive: Reader, where: str, values: Sequence[Any]) -> ForgetReceipt:
     """Empty the records a condition admits, with all versions and derivatives, and note what to scrub."""
     connection, namespace = transaction.connection, transaction.namespace
@@ -78,7 +79,7 @@ def remove(transaction: SqliteTransaction, archive: Reader, where: str, values: 
 
 
 def _keep_what_remains(transaction: SqliteTransaction, leaving: Sequence[int], derived: Sequence[int]) -> None:
-    """Let what else the derived records were made from be drawn from again, and have its places back."""
+    """Queue the other sources of the derived records: to be derived from again, and to get their places back."""
     connection, gone = transaction.connection, set(leaving)
     again: set[int] = set()
     places: set[int] = set()
@@ -140,6 +141,7 @@ def _derived(connection: sqlite3.Connection, hashes: Sequence[int]) -> list[int]
     return found
 
 
+@step("forget.scrub")
 def scrub(
     engine: Engine,
     namespace: int,
@@ -172,8 +174,9 @@ def scrub(
             continue
 
 
+@step("forget.resume")
 def resume(engine: Engine, namespace: int, projector: Projector, deadline: float = 0.0) -> int:
-    """Under the lease: finish every scrub that is queued; how many segments were rewritten."""
+    """Under the lease: finish every queued scrub; how many segments were rewritten."""
     with engine.read() as connection:
         jobs = connection.execute(
             "SELECT record, seq, data FROM jobs WHERE namespace = ? AND kind = ?", (namespace, SCRUB)
@@ -212,7 +215,7 @@ def resume(engine: Engine, namespace: int, projector: Projector, deadline: float
 
 
 def _move_blocks(engine: Engine, namespace: int) -> bool:
-    """Bring archive blocks over from dictionaries that must go, some at a time, so that writers get their turn."""
+    """Move archive blocks away from retired dictionaries, some at a time, so that writers get their turn."""
     with engine.write() as connection:
         transaction = SqliteTransaction(connection, namespace, to_micros(engine.clock()), lambda _: None)
         moved = Removal(connection, namespace, engine.archive, transaction.next_seq).move_some()
@@ -225,7 +228,7 @@ def _remove_from_segments(projector: Projector, kind: str, records: set[int]) ->
         try:
             return projector.remove(kind, records)
         except StaleProjection:
-            continue  # another forget came in between: its records are gone too, look again
+            continue  # another forget came in between, or a segment was replaced: look again
 
 
 def retention(connection: sqlite3.Connection, namespace: int) -> Retention | None:

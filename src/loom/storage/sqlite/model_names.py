@@ -17,7 +17,7 @@ import numpy.typing as npt
 from loom.index.analysis import mapping
 from loom.storage.contract import Candidates, Filter
 from loom.storage.sqlite.engine import to_micros
-from loom.storage.sqlite.projections import NamespaceIndex
+from loom.storage.sqlite.namespace_index import NamespaceIndex
 from loom.storage.sqlite.rows import is_names
 from loom.text.entities import UNNAMED_KINDS, named, names_in
 

@@ -15,7 +15,7 @@ from typing import Any
 from loom.index.doc_values import DocValues, of_row
 from loom.storage.contract import Filter
 from loom.storage.sqlite.filters import admitted, conditions, kept_out
-from loom.storage.sqlite.projections import NamespaceIndex
+from loom.storage.sqlite.namespace_index import NamespaceIndex
 from loom.storage.sqlite.rows import DOC_VALUE_COLUMNS
 
 __all__ = ["Conversation", "conversations_of", "speakers_of"]

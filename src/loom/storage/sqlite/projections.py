@@ -1,19 +1,17 @@
-"""The two indexes as projections of the records: what this process holds of them, and how they are built.
+"""The two indexes as projections of the records: what the database says about their files, and how these are built.
 
-Immutable segment files cover the sequence up to a watermark; everything above it, the tail, is held in
-memory and searched exactly. Which files count is written in the database, in the same transaction that
-moves the watermark, so a projection cannot disagree with the records beside it: a backup beside a newer
-index folder names its own files, and finds them whole or rebuilds. Files hold hashes and vectors, no text.
+Immutable segment files cover the sequence up to a watermark; the records above it are the tail. Which files count is
+written in the database, in the transaction that moves the watermark, so a projection cannot disagree with the records
+beside it: a backup beside a newer index folder names its own files, and finds them whole or rebuilds. Files hold
+hashes and vectors, no text. What a process holds of the indexes in memory is in `namespace_index`.
 """
 
 from __future__ import annotations
 
 import errno
 import sqlite3
-import threading
-from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,26 +21,34 @@ import numpy.typing as npt
 from loom.errors import StoreFull, StoreUnavailable, UnsupportedStore
 from loom.index import text_index, vector_index
 from loom.index.analysis import ANALYSIS_VERSION, index_terms
-from loom.index.doc_values import DocValues, packed
+from loom.index.doc_values import packed
 from loom.index.segments import DamagedSegment, Segment, open_segment, write_segment
 from loom.protocol import new_id
+from loom.steps import step
 from loom.storage.sqlite.engine import Engine
 from loom.storage.sqlite.rows import INDEX_COLUMNS
 
 __all__ = [
+    "LIVING",
     "SCRUB",
     "TEXT",
+    "TEXT_BASIS",
     "VECTORS",
-    "NamespaceIndex",
+    "ProjectionState",
     "Projector",
     "StaleProjection",
     "TailLimit",
+    "active_space",
+    "advance",
     "choose_merge",
     "count_up",
     "index_folder",
     "largest_segment",
+    "last_number",
     "open_index",
+    "read_state",
     "start_over",
+    "unpack_vectors",
     "vector_basis",
 ]
 
@@ -50,14 +56,16 @@ TEXT = "text"
 VECTORS = "vectors"
 
 TEXT_BASIS = f"words-{ANALYSIS_VERSION}"
+"""What text segments were made with; segments with another basis are made again."""
+
 SCRUB = "scrub"
 """The kind of job that says that segments still hold records which were forgotten."""
 
-_LIVING = "FROM records r WHERE r.namespace = ? AND r.seq > ? AND r.version > 0 ORDER BY r.seq"
-_FOUND_BY = f"SELECT r.seq, {INDEX_COLUMNS} {_LIVING}"
+LIVING = "FROM records r WHERE r.namespace = ? AND r.seq > ? AND r.version > 0 ORDER BY r.seq"
+"""SQL for the records of a namespace above a number, in the order of writing."""
+
 _INDEXED = (
-    f"SELECT r.seq, {INDEX_COLUMNS}, r.session_hash, r.importance, r.tokens, CAST(r.counter AS BLOB) "
-    f"{_LIVING} LIMIT ?"
+    f"SELECT r.seq, {INDEX_COLUMNS}, r.session_hash, r.importance, r.tokens, CAST(r.counter AS BLOB) {LIVING} LIMIT ?"
 )
 
 # A segment does not grow past this, or past an eighth of all: forgetting one record rewrites one segment, in a second
@@ -72,8 +80,6 @@ _WHILE_WRITING = 4
 # At rest a tail of this part of its limit is indexed: the first answer of every process has to read and analyse what
 # is left, at about 0.35 ms a record. A smaller part would make a segment of every few records.
 _REST_SHARE = 8
-# How many records were drawn from others is reckoned from so many of the newest of them.
-_NEWEST_DERIVED = 4_096
 # What is indexed at once, however long the tail has become: a large import makes large segments from the start.
 _LARGEST_CHUNK = 16_384
 
@@ -91,19 +97,19 @@ class StaleProjection(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TailLimit:
-    """How much may stand outside the segments: what every process has to hold in memory, and read to start."""
+    """The longest tail: every process reads it to start and holds it in memory."""
 
     records: int = 2000
     size_bytes: int = 4 * 1024 * 1024
 
     @property
     def at_rest(self) -> TailLimit:
-        """How much may when nobody wants anything."""
+        """The limit while idle."""
         return TailLimit(-(-self.records // _REST_SHARE), -(-self.size_bytes // _REST_SHARE))
 
 
 @dataclass(frozen=True, slots=True)
-class _State:
+class ProjectionState:
     """One row of `projections`: what the segments of a kind cover."""
 
     generation: int = 0
@@ -120,229 +126,25 @@ def vector_basis(space: int) -> str:
     return f"space-{space}"
 
 
-class NamespaceIndex:
-    """What one process holds of the indexes of one namespace. Use under `lock`, after `refresh`."""
-
-    def __init__(self, engine: Engine, namespace: int) -> None:
-        self._engine = engine
-        self._namespace = namespace
-        self._folder = index_folder(engine.path)
-        self.lock = threading.RLock()
-        self._unusable: dict[str, int] = {}  # kind -> generation whose files a reader may not repair
-        self._seen = 0
-        self._forgotten_seen: int | None = None
-        self._states = {TEXT: _State(basis=TEXT_BASIS), VECTORS: _State()}
-        self._segments: dict[str, dict[str, Segment]] = {TEXT: {}, VECTORS: {}}
-        self.holds_forgotten = False
-        self.derived = 0
-        self._last_derived = 0
-        self._tail = text_index.TextTail()
-        self._tail_seen = 0
-        self.text = text_index.TextIndex([], self._tail)
-        self._space: int | None = None
-        self._vector_tail: vector_index.VectorTail | None = None
-        self._vectors_seen = 0
-        self.vectors: vector_index.VectorIndex | None = None
-
-    @property
-    def tail(self) -> tuple[int, int]:
-        """Beside which generation of segments how many records stand in this process alone."""
-        return self._states[TEXT].generation, len(self._tail)
-
-    def refresh(self, connection: sqlite3.Connection) -> None:
-        """Follow the database up to the connection's snapshot.
-
-        Raises `StaleProjection` where a segment file is missing or damaged.
-        """
-        seq = last_number(connection)
-        if seq <= self._seen and not self.holds_forgotten:
-            return
-        self._follow_text(connection)
-        self._follow_vectors(connection)
-        self.holds_forgotten = self._is_to_be_scrubbed(connection)
-        forgotten = self._newly_forgotten(connection)
-        if forgotten:
-            self._drop(forgotten)
-        if forgotten or self._forgotten_seen is None:  # a block may have been read before the first look
-            self._engine.archive.clear()
-        if forgotten or not self._last_derived:
-            self.derived, self._last_derived = self._reckon_derived(connection)
-        else:
-            self._count_derived(connection)
-        self._seen = self._forgotten_seen = seq
-
-    def _is_to_be_scrubbed(self, connection: sqlite3.Connection) -> bool:
-        """Whether something was forgotten that segments may hold still."""
-        query = "SELECT EXISTS (SELECT 1 FROM jobs WHERE namespace = ? AND kind = ?)"
-        return bool(connection.execute(query, (self._namespace, SCRUB)).fetchone()[0])
-
-    def _newly_forgotten(self, connection: sqlite3.Connection) -> list[int]:
-        """What was forgotten since the last look. Before the first one no tail holds anything."""
-        if self._forgotten_seen is None:
-            return []
-        rows = connection.execute(
-            "SELECT record FROM forgotten WHERE seq > ? AND namespace = ?", (self._forgotten_seen, self._namespace)
-        )
-        return [row[0] for row in rows]
-
-    def _reckon_derived(self, connection: sqlite3.Connection) -> tuple[int, int]:
-        """About how many records were drawn from others, and the last of them, by the newest.
-
-        To count them all would have the first answer read more the more there are.
-        """
-        newest, own, oldest, last = connection.execute(
-            "SELECT count(*), total(namespace = ?), min(record), max(record) "
-            "FROM (SELECT record, namespace FROM derivations ORDER BY record DESC LIMIT ?)",
-            (self._namespace, _NEWEST_DERIVED),
-        ).fetchone()
-        if newest < _NEWEST_DERIVED:
-            return int(own), last or 0
-        return max(1, round(own * last / (last - oldest + 1))), last
-
-    def _count_derived(self, connection: sqlite3.Connection) -> None:
-        """What is written is counted as it comes."""
-        more, last = connection.execute(
-            "SELECT count(*), max(record) FROM derivations WHERE record > ? AND namespace = ?",
-            (self._last_derived, self._namespace),
-        ).fetchone()
-        if more:
-            self.derived, self._last_derived = self.derived + more, last
-
-    def _follow_text(self, connection: sqlite3.Connection) -> None:
-        state = self._state(connection, TEXT)
-        if state.basis and state.basis != TEXT_BASIS:
-            raise UnsupportedStore(
-                "this store's index was rebuilt by another version of loom; restart this process with that one"
-            )
-        if state.generation != self._states[TEXT].generation:
-            segments = self._load(connection, TEXT, state)
-            if state.watermark < self._states[TEXT].watermark:  # started over: the tail must hold it all
-                self._tail = text_index.TextTail()
-                self._tail_seen = 0
-            tail_keys = self._tail.keys()
-            for key in [key for key in tail_keys if key <= state.watermark]:
-                self._tail.remove(key)
-            self.text = text_index.TextIndex(segments, self._tail)
-            self._states[TEXT] = state
-        unseen = (self._namespace, max(self._tail_seen, state.watermark))
-        for key, *columns in connection.execute(_FOUND_BY, unseen):
-            self._tail.add(key, index_terms(*columns))
-            self._tail_seen = key
-
-    def _follow_vectors(self, connection: sqlite3.Connection) -> None:
-        space = active_space(connection, self._namespace)
-        if space is None:
-            self._space, self._vector_tail, self.vectors = None, None, None
-            return
-        number, dimensions = space
-        if number != self._space or self._vector_tail is None:
-            self._space = number
-            self._vector_tail = vector_index.VectorTail(dimensions)
-            self._vectors_seen = 0
-            self._states[VECTORS] = _State()
-            self._segments[VECTORS] = {}
-            self.vectors = vector_index.VectorIndex(dimensions, [], self._vector_tail)
-        state = self._state(connection, VECTORS)
-        if state.generation != self._states[VECTORS].generation:
-            segments = self._load(connection, VECTORS, state)
-            self._vector_tail = vector_index.VectorTail(dimensions)
-            self._vectors_seen = state.watermark
-            self.vectors = vector_index.VectorIndex(dimensions, segments, self._vector_tail)
-            self._states[VECTORS] = state
-        rows = connection.execute(
-            "SELECT seq, record, data FROM vectors WHERE namespace = ? AND space = ? AND seq > ? "
-            "AND record IS NOT NULL ORDER BY seq",
-            (self._namespace, number, max(self._vectors_seen, state.watermark)),
-        ).fetchall()
-        if rows:
-            self._vector_tail.add(*_unpack(rows))
-            self._vectors_seen = rows[-1][0]
-
-    def _state(self, connection: sqlite3.Connection, kind: str) -> _State:
-        state = read_state(connection, self._namespace, kind)
-        if self._unusable.get(kind) == state.generation:
-            return replace(state, watermark=0)
-        return state
-
-    def rely_on_records(self, kind: str, generation: int) -> None:
-        """Do without this generation's files: for a reader that may not repair them. Slower, and still right."""
-        self._unusable[kind] = generation
-        self._states[kind] = replace(self._states[kind], generation=-1)  # so that it is looked at again
-        self._seen = 0
-
-    def _load(self, connection: sqlite3.Connection, kind: str, state: _State) -> list[Segment]:
-        if self._unusable.get(kind) == state.generation:
-            self._segments[kind] = {}
-            return []
-        wanted = [
-            row[0]
-            for row in connection.execute(
-                "SELECT file FROM segments WHERE namespace = ? AND kind = ? ORDER BY first, file",
-                (self._namespace, kind),
-            )
-        ]
-        known = self._segments[kind]
-        opened: dict[str, Segment] = {}
-        for name in wanted:
-            segment = known.get(name)
-            if segment is None:
-                if self._folder is None:
-                    raise StaleProjection(kind, state.generation)
-                try:
-                    segment = open_index(kind, self._folder / name)
-                except DamagedSegment as error:
-                    raise StaleProjection(kind, state.generation) from error
-                if segment.header.get("store") != self._engine.store_id:
-                    raise StaleProjection(kind, state.generation)
-            opened[name] = segment
-        self._segments[kind] = opened
-        return list(opened.values())
-
-    def _drop(self, records: Iterable[int]) -> None:
-        """Forgotten records leave the tails at once; their segments have been replaced by then, or will be."""
-        for record in records:
-            self._tail.remove(record)
-        if self._vector_tail is not None:
-            self._vector_tail.remove(list(records))
-
-    def doc_values(self, keys: list[int]) -> tuple[dict[int, DocValues], list[int]]:
-        """What the segments know of these ascending numbers; and those of which only the database knows.
-
-        Where the segments hold something forgotten, the database knows which of them that is.
-        """
-        known, left = self.text.doc_values(keys)
-        return known, left + keys[bisect_right(keys, self._states[TEXT].watermark) :]
-
-    @property
-    def space(self) -> int | None:
-        """The embedding space of the vectors it holds."""
-        return self._space
-
-    @property
-    def segment_files(self) -> dict[str, dict[str, Segment]]:
-        """The open segments by kind and file name, for `check` and for forgetting."""
-        return self._segments
-
-
 def last_number(connection: sqlite3.Connection) -> int:
-    """How far the sequence has come."""
+    """The last sequence number that was given out."""
     return int(connection.execute(f"SELECT {_LAST_NUMBER} FROM store").fetchone()[0])
 
 
 def count_up(connection: sqlite3.Connection) -> None:
-    """Take a number for a change that is not a record, so that other processes look."""
+    """Take a sequence number for a change that is not a record, so that other processes notice it."""
     connection.execute(f"UPDATE store SET seq = 1 + {_LAST_NUMBER}")
 
 
 _LAST_NUMBER = "max(store.seq, ifnull((SELECT max(seq) FROM records), 0))"
 
 
-def read_state(connection: sqlite3.Connection, namespace: int, kind: str) -> _State:
+def read_state(connection: sqlite3.Connection, namespace: int, kind: str) -> ProjectionState:
     """What the segments of a kind cover, as the database says."""
     row = connection.execute(
         "SELECT generation, basis, watermark FROM projections WHERE namespace = ? AND kind = ?", (namespace, kind)
     ).fetchone()
-    return _State(*row) if row else _State()
+    return ProjectionState(*row) if row else ProjectionState()
 
 
 def advance(connection: sqlite3.Connection, namespace: int, kind: str, watermark: int) -> None:
@@ -355,7 +157,7 @@ def advance(connection: sqlite3.Connection, namespace: int, kind: str, watermark
 
 
 def start_over(connection: sqlite3.Connection, namespace: int, kind: str, basis: str) -> None:
-    """Let no segment of a kind count any more, inside the caller's transaction; their files are swept later."""
+    """Drop all segments of a kind, inside the caller's transaction; `Projector.sweep` removes their files."""
     connection.execute("DELETE FROM segments WHERE namespace = ? AND kind = ?", (namespace, kind))
     connection.execute(
         "INSERT INTO projections (namespace, kind, generation, basis, watermark) VALUES (?1, ?2, 1, ?3, 0) "
@@ -375,7 +177,7 @@ def active_space(connection: sqlite3.Connection, namespace: int) -> tuple[int, i
     return None if row is None else (int(row[0]), int(row[1]))
 
 
-def _unpack(rows: list[tuple[int, int, bytes]]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+def unpack_vectors(rows: list[tuple[int, int, bytes]]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
     keys = np.fromiter((row[1] for row in rows), dtype=np.int64, count=len(rows))
     matrix = np.frombuffer(b"".join(row[2] for row in rows), dtype=np.float16)
     return keys, matrix.reshape(len(rows), -1).astype(np.float32)
@@ -438,12 +240,12 @@ class Projector:
             doc_values = packed(map(self._doc_values, rows))
             built: Built = text_index.build(((row[0], index_terms(*row[1:7])) for row in rows), doc_values)
         else:
-            built = vector_index.build(*_unpack(sorted(rows, key=lambda row: row[1])))
+            built = vector_index.build(*unpack_vectors(sorted(rows, key=lambda row: row[1])))
         self._publish(kind, basis, state, seen, [built], [], rows[-1][0])
         return len(rows)
 
     def _next_rows(
-        self, connection: sqlite3.Connection, kind: str, state: _State
+        self, connection: sqlite3.Connection, kind: str, state: ProjectionState
     ) -> tuple[str, list[tuple[Any, ...]]]:
         if kind == TEXT:
             values = (self._namespace, state.watermark, _LARGEST_CHUNK)
@@ -459,12 +261,13 @@ class Projector:
         return vector_basis(space[0]), rows
 
     def _doc_values(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
-        """What `packed` takes of a row of `_INDEXED`, counted here where nobody has counted it yet."""
+        """What `packed` takes of a row of `_INDEXED`; counts the tokens of a record that has no count yet."""
         seq, name, role, created_at, _, content, _, session, importance, tokens, counter = row
         if isinstance(tokens, int) and tokens < 0:
             tokens = self._engine.counts.of(seq, counter, content)
         return seq, session, created_at, importance, name, role, tokens
 
+    @step("projection.merge")
     def merge(self, kind: str, at_rest: bool = False) -> bool:
         """Merge the newest segments if that pays, at rest into larger ones; whether it did."""
         with self._engine.read() as connection:
@@ -478,11 +281,15 @@ class Projector:
         chosen = choose_merge(rows, largest_segment(total, at_rest))
         if not chosen:
             return False
-        segments = self._open(kind, state, chosen)
-        module = text_index if kind == TEXT else vector_index
-        self._publish(kind, state.basis, state, seen, [module.merge(segments)], chosen, state.watermark)
+        merged = self._merged(kind, self._open(kind, state, chosen))
+        self._publish(kind, state.basis, state, seen, [merged], chosen, state.watermark)
         return True
 
+    @step("projection.join_segments")
+    def _merged(self, kind: str, segments: list[Segment]) -> Built:
+        return text_index.merge(segments) if kind == TEXT else vector_index.merge(segments)
+
+    @step("projection.remove")
     def remove(self, kind: str, records: Collection[int]) -> int:
         """Rewrite every segment that holds one of the records; how many were rewritten."""
         with self._engine.read() as connection:
@@ -508,7 +315,7 @@ class Projector:
             self._publish(kind, state.basis, state, seen, built, replaced, state.watermark)
         return len(replaced)
 
-    def _open(self, kind: str, state: _State, names: Collection[str]) -> list[Segment]:
+    def _open(self, kind: str, state: ProjectionState, names: Collection[str]) -> list[Segment]:
         """The segments of these names; gives up the projection where one is missing or damaged."""
         try:
             return [open_index(kind, self._folder / name) for name in names]
@@ -519,7 +326,7 @@ class Projector:
     def sweep(self) -> int:
         """Remove the files of this namespace that nothing refers to: what a killed process left behind.
 
-        Under the lease nobody else makes files for this namespace; a holder that was overtaken cannot publish.
+        Under the lease no other process makes files for this namespace, and a holder that lost it cannot publish.
         """
         if not self._folder.is_dir():
             return 0
@@ -536,7 +343,7 @@ class Projector:
         return len(orphans)
 
     def reset(self, kind: str, generation: int | None) -> bool:
-        """Give up a projection whose files are damaged, unless somebody has replaced it since."""
+        """Start over a projection whose files are damaged; False where its generation has changed since."""
         with self._engine.write() as connection:
             state = read_state(connection, self._namespace, kind)
             if generation is not None and state.generation != generation:
@@ -549,20 +356,23 @@ class Projector:
         self,
         kind: str,
         basis: str,
-        state: _State,
+        state: ProjectionState,
         seen: int,
         built: list[Built],
         replaced: Collection[str],
         watermark: int,
     ) -> None:
-        """Write the files, then let them count, in one transaction, if nothing got in between."""
+        """Write the files, then record them in one transaction.
+
+        Raises `StaleProjection` where the projection has changed since, or one of the records was forgotten.
+        """
         rows: list[tuple[str, int, int, int]] = []
         try:
             self._folder.mkdir(exist_ok=True)
             for header, arrays in built:
                 name = f"{kind}-{self._namespace}-{new_id()}.seg"
                 keys = arrays["keys"]
-                write_segment(self._folder / name, {**header, "store": self._engine.store_id}, arrays)
+                self._write_file(name, header, arrays)
                 rows.append((name, int(keys[0]), int(keys[-1]), len(keys)))
         except FileNotFoundError as error:  # the folder was deleted meanwhile: look again
             raise StaleProjection(kind, state.generation) from error
@@ -579,12 +389,16 @@ class Projector:
                     connection, seen, built
                 ):
                     raise StaleProjection(kind, state.generation)
-                after = _State(state.generation + 1, basis, max(watermark, 0))
+                after = ProjectionState(state.generation + 1, basis, max(watermark, 0))
                 self._record(connection, kind, after, rows, replaced)
         except BaseException:
             self._delete_files([row[0] for row in rows])
             raise
         self._delete_files(replaced)
+
+    @step("projection.write_file")
+    def _write_file(self, name: str, header: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+        write_segment(self._folder / name, {**header, "store": self._engine.store_id}, arrays)
 
     def _forgotten_since(self, connection: sqlite3.Connection, seen: int, built: list[Built]) -> bool:
         gone = [
@@ -595,11 +409,12 @@ class Projector:
         ]
         return bool(gone) and any(np.isin(arrays["keys"], gone).any() for _, arrays in built)
 
+    @step("projection.record")
     def _record(
         self,
         connection: sqlite3.Connection,
         kind: str,
-        state: _State,
+        state: ProjectionState,
         added: Iterable[tuple[str, int, int, int]],
         removed: Iterable[str],
     ) -> None:
@@ -618,6 +433,7 @@ class Projector:
         )
         count_up(connection)
 
+    @step("projection.delete_files")
     def _delete_files(self, names: Iterable[str]) -> None:
         for name in names:
             (self._folder / name).unlink(missing_ok=True)
@@ -631,18 +447,18 @@ def open_index(kind: str, path: Path) -> Segment:
 
 
 def largest_segment(total: int, at_rest: bool) -> int:
-    """How many of so many records a segment may hold."""
+    """How many records a segment may hold where there are `total` of them."""
     largest = max(_LARGEST_SEGMENT, min(total // _LARGEST_SHARE, _LARGEST_EVER))
     return largest if at_rest else largest // _WHILE_WRITING
 
 
 def choose_merge(sizes: list[tuple[str, int]], largest: int) -> list[str]:
     """Which segments to merge next, of all in the order of their keys: the newer ones, as soon as they hold half
-    of what the next older one does.
+    as much as the next older one.
 
-    So each is at least twice as large as all that are newer together, a search meets few of them, and a record
-    is rewritten a number of times that grows with the logarithm of the store only. Only neighbours are merged:
-    ranges of keys do not overlap, and the newest postings are found without reading any keys.
+    So each segment is at least twice as large as all newer ones together, a search meets few of them, and a record
+    is rewritten a number of times that grows with the logarithm of the store. Only neighbours are merged: ranges of
+    keys do not overlap, and the newest postings are found without reading any keys.
     """
     total = 0
     chosen: list[str] = []

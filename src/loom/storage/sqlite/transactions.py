@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from loom.errors import EmbeddingError, IdConflict, InvalidInput, VersionConflictError, WrongDimension
+from loom.steps import step
 from loom.storage.contract import HEARD, Draft, Entry, Job, Record, Resident, Usage, Vector, Written
 from loom.storage.sqlite.archive import CONTENT, DATA
 from loom.storage.sqlite.engine import from_micros, to_micros
@@ -47,10 +48,10 @@ EMBED = "embed"
 """The kind of job that embeds a record."""
 
 DERIVE = "derive"
-"""The kind of job that draws from records again what was drawn from them and another one, which is forgotten."""
+"""The kind of job that derives again from records what was derived from them and from a record that is forgotten."""
 
 RESTORE = "restore"
-"""The kind of job that gives records their places back after what stood for them is forgotten."""
+"""The kind of job that gives records their places back after the record that stood for them is forgotten."""
 
 EMPTY_VECTORS = "UPDATE vectors SET record = NULL, data = x'' WHERE "
 """Vectors are emptied where they stand; see `loom.storage.sqlite.schema`."""
@@ -114,15 +115,17 @@ class SqliteTransaction:
         return self._next
 
     def skip_to(self, number: int) -> None:
-        """Let all numbers up to this one be given out: what is restored brings the order of its own numbers along."""
+        """Give out no number up to this one any more: restored records keep their order under new numbers."""
         self._counts = True
         self._next = max(self._next, number)
 
+    @step("transaction.finish")
     def finish(self) -> None:
-        """Write how far the sequence has come; the last statement before the commit."""
+        """Write the last number that was given out; the last statement before the commit."""
         if self._counts:
             self.connection.execute("UPDATE store SET seq = ?, committed_at = ?", (self._next, self.now))
 
+    @step("transaction.append")
     def append(self, drafts: Sequence[Draft]) -> list[Written]:
         """Write records, in order. The same id and content again is a no-op.
 
@@ -189,7 +192,7 @@ class SqliteTransaction:
             if draft.drawn:
                 derivations.append((seq, self.namespace, draft.replaces))
                 if draft.kind == NAMES:
-                    names.append(seq)  # found by their terms; what they mean, their source does
+                    names.append(seq)  # not embedded: found by terms, and the source has a vector
             self.appended_bytes += len(draft.content)
             results.append(Written(seq, draft.id, version, True, draft.node, draft.importance))
         self._many(INSERT_RECORD, rows)
@@ -249,9 +252,9 @@ class SqliteTransaction:
         return (*row, guard(row), draft.window_tokens)
 
     def _supersede(self, old: _Newest, new: Draft, by: int, at: int) -> list[tuple[int, str, int]]:
-        """A newer version takes over: the old one stays in the log and leaves the tiers.
+        """Put a newer version in the place of an old one, which stays in the log and leaves the tiers.
 
-        Its uses go with the newer one, and whoever knew the old one is to know that: record, node and size.
+        Its uses count for the newer one. Nodes that had the old version get the new one: record, node and size.
         """
         self._take_place(old.seq, by, max(at, old.created_at))
         self._write_accesses(self.connection)
@@ -288,15 +291,15 @@ class SqliteTransaction:
         )
 
     def is_drawn(self, record: int, replacing: bool = False) -> bool:
-        """Whether a record was drawn from others, and (with `replacing`) made to stand for them in a tier."""
+        """Whether a record was derived from others, and (with `replacing`) made to stand for them in a tier."""
         row = self.connection.execute("SELECT replaces FROM derivations WHERE record = ?", (record,)).fetchone()
         return row is not None and (not replacing or bool(row[0]))
 
     def supersede(self, record: int, by: int, at: datetime) -> bool:
-        """Let another record, under whatever id, take a record's place from a moment on; False where one has it.
+        """Let another record, under any id, take a record's place from a moment on; False where one has it.
 
-        It leaves the tiers and stays in the log. Forgetting the successor gives it its place back. With itself as
-        the successor it is withdrawn: nothing took its place.
+        The old record leaves the tiers and stays in the log. Forgetting the successor gives it its place back. A
+        record that is its own successor is withdrawn: nothing took its place.
         """
         row = self.connection.execute(
             "SELECT created_at FROM records r WHERE seq = ? AND namespace = ? AND version > 0 "
@@ -320,6 +323,7 @@ class SqliteTransaction:
         """Up to which record a piece of work that follows the log has come."""
         return read_state(self.connection, self.namespace, name).watermark
 
+    @step("transaction.advance")
     def advance(self, name: str, to: int) -> None:
         """Note how far such a piece of work has come."""
         advance(self.connection, self.namespace, name, to)
@@ -338,6 +342,7 @@ class SqliteTransaction:
         elif rows:
             self.connection.executemany(statement, rows)
 
+    @step("transaction.enter")
     def enter(
         self, records: Sequence[int], tier: str, node: str, reason: str = "", tokens: Sequence[int] | None = None
     ) -> int:
@@ -347,6 +352,7 @@ class SqliteTransaction:
         came = self._totals.enter(records, tokens, tier, node, self._next + 1)
         return self._moved(came, tier, node, 1, reason)
 
+    @step("transaction.leave")
     def leave(self, records: Sequence[int], tier: str, node: str, reason: str = "") -> int:
         """Let records leave a tier of a node; the records themselves stay. How many were there."""
         return self._moved(self._totals.leave(records, tier, node), tier, node, 0, reason)
@@ -551,6 +557,7 @@ class SqliteTransaction:
         )
         return done.rowcount > 0
 
+    @step("transaction.put_vectors")
     def put_vectors(self, records: Sequence[int], vectors: Vector) -> None:
         """Keep the embeddings of records in the namespace's space. A record that is gone is passed over."""
         space = active_space(self.connection, self.namespace)
@@ -592,6 +599,7 @@ class SqliteTransaction:
         ).fetchall()
         return self.take(list(map(to_job, rows)))
 
+    @step("transaction.take_jobs")
     def take(self, jobs: Sequence[Job]) -> list[Job]:
         """These jobs, taken off the queue; those that are no longer there are missing."""
         delete = "DELETE FROM jobs WHERE namespace = ? AND kind = ? AND record = ? AND seq = ?"
@@ -605,6 +613,7 @@ class SqliteTransaction:
         """Put background work into the durable queue. It refers to records by number and never holds their words."""
         return self.enqueue_each(kind, [record], data)
 
+    @step("transaction.enqueue")
     def enqueue_each(self, kind: str, records: Sequence[int], data: Sequence[int] = ()) -> int:
         """Put one piece of work about several records into the queue: a row for each, all with one number."""
         if not all(isinstance(number, int) for number in data):

@@ -1,8 +1,8 @@
-"""Background work: who may do it, and doing it.
+"""The background thread of a process, and the lease that lets one process at a time do the background work.
 
-The right to work is a lease row, taken by compare-and-set and given back when there is nothing left to do.
-A holder that stops answering loses it when it expires; its number fences whatever it still tries to
-publish. Work is idempotent, so a kill at any moment costs at most the chunk under way.
+The lease is a row, taken by compare-and-set and given back when there is nothing left to do. A holder that stops
+renewing it loses it when it expires, and its number fences off anything that it still tries to publish. Work is
+idempotent, so a kill at any moment costs at most the chunk under way.
 """
 
 from __future__ import annotations
@@ -16,45 +16,48 @@ from contextlib import contextmanager
 
 from loom.errors import Closed, Conflict, LoomError
 from loom.protocol import new_id
+from loom.steps import step
 from loom.storage.sqlite.engine import Engine
 
-__all__ = ["Fence", "LeaseLost", "Step", "Worker"]
+__all__ = ["Fence", "LeaseLost", "Piece", "Worker"]
 
 log = logging.getLogger("loom.worker")
 
 Fence = Callable[[sqlite3.Connection], None]
-Step = Callable[[Fence], bool]
+"""Raises `LeaseLost` inside a publishing transaction unless the lease is still held."""
 
-# How long the thread waits before it tries again what another process, or an error, kept it from.
+Piece = Callable[[Fence], bool]
+"""One bounded piece of work; whether there was any."""
+
+# How long the thread waits before it tries again after an error, or while another process has the lease.
 _PAUSE_S = 1.0
-# How long nothing must be wanted before what can wait is done.
+# How long the thread must be idle before it does the work that waits for that.
 _REST_S = 3.0
 _NEVER = float("inf")
 
 
 class LeaseLost(Conflict):
-    """Another process took over the background work; what was being done here is dropped."""
+    """Another process took over the background work; the piece under way here is dropped."""
 
 
 class Worker:
-    """The background thread of one process on one store, and the lease that keeps it alone.
+    """The background thread of one process on one namespace.
 
-    `step` does one bounded piece of work and says whether there was any; it runs only under the lease and
-    receives the fence to call inside every transaction it publishes with. `rest` is a step of what can wait
-    until nobody wants anything.
+    `work` does one bounded piece of work and returns whether there was any. It runs only under the lease, and calls
+    the fence that it is given inside every transaction that it publishes with. `rest` does the same while idle.
     """
 
     def __init__(
         self,
         engine: Engine,
         name: str,
-        step: Step,
-        rest: Step,
+        work: Piece,
+        rest: Piece,
         lease_s: float,
     ) -> None:
         self._engine = engine
         self._name = name
-        self._step = step
+        self._work = work
         self._rest = rest
         self._lease_s = lease_s
         self.reset()
@@ -76,7 +79,7 @@ class Worker:
         due = time.monotonic() + within_s
         with self._wish:
             if self._stopping or due >= self._due:
-                return  # it will look by then: to wake it for every record would cost more than the rest of a write
+                return  # it wakes by then; notifying it for every record would cost more than the rest of a write
             self._due = due
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="loom-worker", daemon=True)
@@ -84,11 +87,11 @@ class Worker:
             self._wish.notify()
 
     def try_again(self) -> None:
-        """From inside a step: there is work that cannot be done yet; come back after a pause."""
+        """Called by a piece of work that cannot be done yet: come back after a pause."""
         self._unfinished = True
 
     def stop(self, timeout_s: float) -> bool:
-        """Let the thread finish its current piece; False where it did not within the time."""
+        """Wait for the thread to finish its current piece; False where it did not within the time."""
         with self._wish:
             self._stopping = True
             self._wish.notify()
@@ -121,7 +124,7 @@ class Worker:
 
     def _run(self) -> None:
         pause_s: float | None = None
-        restless = False  # something was done since the last rest
+        restless = False  # work was done since the last rest
         while True:
             with self._wish:
                 idle_s = _REST_S if restless and pause_s is None else pause_s
@@ -131,17 +134,17 @@ class Worker:
                 if self._stopping:
                     return
                 resting = self._due == _NEVER and pause_s is None
-                self._due = _NEVER  # before the work, so that a wish meanwhile is not lost
+                self._due = _NEVER  # before the work, or a call of wake() in the meantime would be lost
             try:
                 self._unfinished = False
-                done = self._work(self._rest if resting else self._step)
+                done = self._run_pieces(self._rest if resting else self._work)
                 restless = not (done and resting)
                 pause_s = None if done and not self._unfinished else _PAUSE_S
             except LeaseLost:
                 log.info("another process has taken over the background work")
                 pause_s = _PAUSE_S
             except Closed:
-                # Whoever closed the store did not wait for this piece to end. It stays queued, and nothing is amiss.
+                # close() did not wait for this piece to end. It stays queued: nothing is lost.
                 log.info("the store was closed before a piece of background work was done")
                 pause_s = _PAUSE_S
             except LoomError as error:
@@ -154,17 +157,18 @@ class Worker:
                 pause_s = _PAUSE_S
 
     def _next(self, until: float) -> float:
-        """When to look: at what was wished for, and without a wish at `until`."""
+        """When to work next: when wake() asked for it, or else at `until`."""
         return until if self._due == _NEVER else self._due
 
-    def _work(self, step: Step) -> bool:
-        """Do what there is, until it is done or, at rest, somebody wants something; False without the lease."""
+    def _run_pieces(self, piece: Piece) -> bool:
+        """Work until there is nothing left or, at rest, until wake() is called; False without the lease."""
         with self.lease(wait_s=0) as fence:
-            while fence is not None and not self._stopping and step(fence):
-                if step is self._rest and self._due != _NEVER:
+            while fence is not None and not self._stopping and piece(fence):
+                if piece is self._rest and self._due != _NEVER:
                     break
             return fence is not None
 
+    @step("lease.take")
     def _take(self) -> bool:
         now = time.time_ns() // 1000
         with self._engine.read() as connection:
@@ -192,13 +196,14 @@ class Worker:
         self._renewed_at = time.monotonic()
 
     def _fence(self, connection: sqlite3.Connection) -> None:
-        """Inside a publishing transaction: still ours? Then it is renewed by the way."""
+        """Raise `LeaseLost` unless we still hold the lease; renew it where a third of its time is over."""
         row = connection.execute("SELECT owner, number FROM leases WHERE name = ?", (self._name,)).fetchone()
         if row != (self._owner, self._number):
             raise LeaseLost("another process took over the background work")
         if time.monotonic() - self._renewed_at > self._lease_s / 3:
             self._renew(connection)
 
+    @step("lease.give_back")
     def _give_back(self) -> None:
         with self._engine.write() as connection:
             connection.execute(

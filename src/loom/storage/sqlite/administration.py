@@ -1,0 +1,193 @@
+"""What an operator asks of a store: flush, forget, apply retention, archive, vacuum and back up.
+
+Each is a function of the namespace's `Maintenance`, whose lease it takes where the background work must stand still.
+What the background work does by itself is in `maintenance`; which rows a forgotten record has is in `forgetting`.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from loom.errors import ForgetPending, InvalidInput, StoreBusy, StoreUnavailable
+from loom.protocol import new_id
+from loom.storage.contract import Filter, FlushReport, ForgetReceipt
+from loom.storage.sqlite import archive, forgetting, reading
+from loom.storage.sqlite.archive import ArchiveStats
+from loom.storage.sqlite.engine import Engine, to_micros, translate
+from loom.storage.sqlite.filters import conditions
+from loom.storage.sqlite.maintenance import MAX_ATTEMPTS, Maintenance
+from loom.storage.sqlite.projections import count_up, index_folder
+from loom.storage.sqlite.transactions import EMBED
+from loom.storage.sqlite.worker import LeaseLost
+
+__all__ = ["archive_before", "back_up", "expired", "flush", "forget", "unfinished", "vacuum"]
+
+# How long a verb waits for the lease: our own worker may be merging large segments.
+_LEASE_WAIT_S = 60.0
+
+
+def flush(own: Maintenance, timeout_s: float | None) -> FlushReport:
+    """Do the background work until none is left that this process can do; what then waits or has failed."""
+    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    if own.engine.path is None and own.embed is None and not own.chores:
+        return unfinished(own)
+    while True:
+        left = 3600.0 if deadline is None else deadline - time.monotonic()
+        if left <= 0:
+            return unfinished(own)
+        try:
+            with own.worker.lease(wait_s=min(left, 5.0)) as fence:
+                if fence is None:
+                    continue
+                while own.work(fence, thorough=True):
+                    if deadline is not None and time.monotonic() >= deadline:
+                        return unfinished(own)
+        except LeaseLost:
+            continue
+        except ForgetPending:
+            return unfinished(own)
+        if not _will_retry(own):
+            return unfinished(own)
+        time.sleep(0.05)
+
+
+def unfinished(own: Maintenance) -> FlushReport:
+    """The jobs of the namespace that wait or have failed."""
+    with own.engine.read() as connection:
+        return reading.unfinished(connection, own.namespace, MAX_ATTEMPTS)
+
+
+def _will_retry(own: Maintenance) -> bool:
+    """Whether this process will soon try an embedding again that failed."""
+    if own.embed is None or own.embedder_is_down:
+        return False
+    with own.engine.read() as connection:
+        return reading.has_jobs(connection, own.namespace, EMBED, MAX_ATTEMPTS)
+
+
+def forget(own: Maintenance, wanted: Filter, timeout_s: float) -> ForgetReceipt:
+    """Remove records with every version and everything derived from them, then clean away the last copies.
+
+    Raises `ForgetPending` where a copy cannot be cleaned away within `timeout_s`; the worker then goes on with it.
+    """
+    with own.transaction() as transaction:
+        where, values = conditions(wanted, own.namespace, transaction.connection)
+        receipt = forgetting.remove(transaction, own.engine.archive, where, values)
+    if not receipt:
+        return receipt
+    try:
+        rewritten = forgetting.scrub(
+            own.engine, own.namespace, own.worker, own.projector, time.monotonic() + timeout_s
+        )
+    except ForgetPending:
+        own.look_after = 0.0
+        own.worker.wake()
+        raise
+    return replace(receipt, segments=rewritten)
+
+
+def expired(own: Maintenance) -> list[str]:
+    """The ids that the stated retention rule no longer keeps; none where there is no rule."""
+    with own.engine.read() as connection:
+        rule = forgetting.retention(connection, own.namespace)
+        if rule is None:
+            return []
+        return forgetting.expired(connection, own.namespace, rule, to_micros(own.engine.clock()))
+
+
+def archive_before(own: Maintenance, moment: int) -> ArchiveStats:
+    """Archive every record committed before a moment; what the archive then holds."""
+    while True:
+        try:
+            with own.worker.lease(wait_s=_LEASE_WAIT_S) as fence:
+                if fence is None:
+                    raise StoreBusy("another process is doing the background work; try again when it is done")
+                while own.archive_some(fence, moment, whole=True):
+                    pass
+            break
+        except LeaseLost:
+            continue
+    with own.engine.read() as connection:
+        return archive.statistics(connection, own.namespace)
+
+
+def vacuum(own: Maintenance) -> int:
+    """Do the work that waits for rest, give free pages back to the disk; how many bytes the file shrank by."""
+    engine = own.engine
+    if engine.path is None:
+        return 0
+    with own.worker.lease(wait_s=10.0) as fence:
+        while fence is not None and own.rest(fence):
+            pass
+    before = os.stat(engine.path).st_size
+    with engine.write() as connection:  # forgetting leaves empty rows; see `schema`
+        count_up(connection)  # so that the numbers of the rows that go are not given out again
+        connection.execute("DELETE FROM records WHERE version = 0")
+        connection.execute("DELETE FROM vectors WHERE record IS NULL")
+        connection.execute("DELETE FROM blobs WHERE key IS NULL")
+        connection.execute("DELETE FROM blocks WHERE records = 0")
+        connection.execute(
+            "DELETE FROM dictionaries WHERE length(phrases) = 0 "
+            "AND number NOT IN (SELECT dictionary FROM blocks WHERE records > 0)"
+        )
+    with engine.maintenance() as connection:
+        connection.execute("VACUUM")
+    engine.truncate_wal()
+    return before - os.stat(engine.path).st_size
+
+
+def back_up(engine: Engine, path: str | Path) -> None:
+    """Copy the whole database to a path while others write; the copy replaces that file when it is complete."""
+    target = Path(path).expanduser().absolute()
+    if not target.parent.is_dir():
+        raise StoreUnavailable(f"the folder {target.parent} does not exist; create it first")
+    if engine.path is not None and target == engine.path:
+        raise InvalidInput("a backup cannot replace the store it is made from; choose another path")
+    _settle_target(target)
+    temporary = target.with_name(f".{target.name}.{new_id()}.tmp")
+    try:
+        copy = sqlite3.connect(temporary)
+        try:
+            if engine.path is None:
+                with engine.read() as connection:
+                    connection.backup(copy)
+            else:
+                with engine.private_connection() as source:
+                    source.backup(copy, pages=4096, sleep=0.001)
+            copy.execute("PRAGMA journal_mode = DELETE")
+        finally:
+            copy.close()
+        os.replace(temporary, target)
+    except sqlite3.Error as error:
+        raise translate(error, target) or error from error
+    except OSError as error:
+        raise StoreUnavailable(f"the backup to {target} was not made: {error.strerror}") from error
+    finally:
+        with suppress(OSError):  # a folder that cannot be written: the error above says so
+            temporary.unlink(missing_ok=True)
+
+
+def _settle_target(target: Path) -> None:
+    """Fold the log of the file that a backup replaces into it: SQLite would apply that log to the new file."""
+    if not target.exists():
+        return
+    try:
+        old = sqlite3.connect(target, timeout=0.2)
+        try:
+            old.execute("PRAGMA journal_mode = DELETE")
+        finally:
+            old.close()
+    except sqlite3.Error as error:
+        ours = translate(error, target)
+        if isinstance(ours, StoreBusy):
+            raise StoreBusy(f"{target} is in use; close it, or choose another path for the backup") from error
+        raise ours or error from error
+    folder = index_folder(target)
+    if folder is not None and folder.is_dir():
+        for segment in folder.glob("*.seg"):
+            segment.unlink(missing_ok=True)

@@ -1,0 +1,245 @@
+"""The indexes of one namespace in this process: the open segments, and the tail above them.
+
+The tail is held in memory and searched exactly. `refresh` follows the database; building and merging segments is in
+`projections`.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import replace
+
+from loom.errors import UnsupportedStore
+from loom.index import text_index, vector_index
+from loom.index.analysis import index_terms
+from loom.index.doc_values import DocValues
+from loom.index.segments import DamagedSegment, Segment
+from loom.steps import step
+from loom.storage.sqlite.engine import Engine
+from loom.storage.sqlite.projections import (
+    LIVING,
+    SCRUB,
+    TEXT,
+    TEXT_BASIS,
+    VECTORS,
+    ProjectionState,
+    StaleProjection,
+    active_space,
+    index_folder,
+    last_number,
+    open_index,
+    read_state,
+    unpack_vectors,
+)
+from loom.storage.sqlite.rows import INDEX_COLUMNS
+
+__all__ = ["NEWEST_DERIVED", "NamespaceIndex"]
+
+NEWEST_DERIVED = 4_096
+"""The number of derived records is estimated from this many of the newest of them."""
+
+_FOUND_BY = f"SELECT r.seq, {INDEX_COLUMNS} {LIVING}"
+
+
+class NamespaceIndex:
+    """What one process holds of the indexes of one namespace. Use under `lock`, after `refresh`."""
+
+    def __init__(self, engine: Engine, namespace: int, newest_derived: int = NEWEST_DERIVED) -> None:
+        self._engine = engine
+        self._namespace = namespace
+        self._newest_derived = newest_derived
+        self._folder = index_folder(engine.path)
+        self.lock = threading.RLock()
+        self._unusable: dict[str, int] = {}  # kind -> generation whose files a reader may not repair
+        self._seen = 0
+        self._forgotten_seen: int | None = None
+        self._states = {TEXT: ProjectionState(basis=TEXT_BASIS), VECTORS: ProjectionState()}
+        self._segments: dict[str, dict[str, Segment]] = {TEXT: {}, VECTORS: {}}
+        self.holds_forgotten = False
+        self.derived = 0
+        self._last_derived = 0
+        self._tail = text_index.TextTail()
+        self._tail_seen = 0
+        self.text = text_index.TextIndex([], self._tail)
+        self._space: int | None = None
+        self._vector_tail: vector_index.VectorTail | None = None
+        self._vectors_seen = 0
+        self.vectors: vector_index.VectorIndex | None = None
+
+    @property
+    def tail(self) -> tuple[int, int]:
+        """The generation of the text segments, and the number of records in the tail above them."""
+        return self._states[TEXT].generation, len(self._tail)
+
+    @step("index.refresh")
+    def refresh(self, connection: sqlite3.Connection) -> None:
+        """Follow the database up to the connection's snapshot.
+
+        Raises `StaleProjection` where a segment file is missing or damaged.
+        """
+        seq = last_number(connection)
+        if seq <= self._seen and not self.holds_forgotten:
+            return
+        self._follow_text(connection)
+        self._follow_vectors(connection)
+        self.holds_forgotten = self._is_to_be_scrubbed(connection)
+        forgotten = self._newly_forgotten(connection)
+        if forgotten:
+            self._drop(forgotten)
+        if forgotten or self._forgotten_seen is None:  # a block may have been read before the first look
+            self._engine.archive.clear()
+        if forgotten or not self._last_derived:
+            self.derived, self._last_derived = self._estimate_derived(connection)
+        else:
+            self._count_derived(connection)
+        self._seen = self._forgotten_seen = seq
+
+    def _is_to_be_scrubbed(self, connection: sqlite3.Connection) -> bool:
+        """Whether segments may still hold something that was forgotten."""
+        query = "SELECT EXISTS (SELECT 1 FROM jobs WHERE namespace = ? AND kind = ?)"
+        return bool(connection.execute(query, (self._namespace, SCRUB)).fetchone()[0])
+
+    def _newly_forgotten(self, connection: sqlite3.Connection) -> list[int]:
+        """The records that were forgotten since the last refresh; before the first one the tails are empty."""
+        if self._forgotten_seen is None:
+            return []
+        rows = connection.execute(
+            "SELECT record FROM forgotten WHERE seq > ? AND namespace = ?", (self._forgotten_seen, self._namespace)
+        )
+        return [row[0] for row in rows]
+
+    def _estimate_derived(self, connection: sqlite3.Connection) -> tuple[int, int]:
+        """About how many derived records there are, and the last of them.
+
+        Estimated from the newest: counting all would make the first answer slower the more there are.
+        """
+        newest, own, oldest, last = connection.execute(
+            "SELECT count(*), total(namespace = ?), min(record), max(record) "
+            "FROM (SELECT record, namespace FROM derivations ORDER BY record DESC LIMIT ?)",
+            (self._namespace, self._newest_derived),
+        ).fetchone()
+        if newest < self._newest_derived:
+            return int(own), last or 0
+        return max(1, round(own * last / (last - oldest + 1))), last
+
+    def _count_derived(self, connection: sqlite3.Connection) -> None:
+        """Add the derived records that were written since the last refresh."""
+        more, last = connection.execute(
+            "SELECT count(*), max(record) FROM derivations WHERE record > ? AND namespace = ?",
+            (self._last_derived, self._namespace),
+        ).fetchone()
+        if more:
+            self.derived, self._last_derived = self.derived + more, last
+
+    def _follow_text(self, connection: sqlite3.Connection) -> None:
+        state = self._state(connection, TEXT)
+        if state.basis and state.basis != TEXT_BASIS:
+            raise UnsupportedStore(
+                "this store's index was rebuilt by another version of loom; restart this process with that one"
+            )
+        if state.generation != self._states[TEXT].generation:
+            segments = self._load(connection, TEXT, state)
+            if state.watermark < self._states[TEXT].watermark:  # started over: the tail must hold it all
+                self._tail = text_index.TextTail()
+                self._tail_seen = 0
+            tail_keys = self._tail.keys()
+            for key in [key for key in tail_keys if key <= state.watermark]:
+                self._tail.remove(key)
+            self.text = text_index.TextIndex(segments, self._tail)
+            self._states[TEXT] = state
+        unseen = (self._namespace, max(self._tail_seen, state.watermark))
+        for key, *columns in connection.execute(_FOUND_BY, unseen):
+            self._tail.add(key, index_terms(*columns))
+            self._tail_seen = key
+
+    def _follow_vectors(self, connection: sqlite3.Connection) -> None:
+        space = active_space(connection, self._namespace)
+        if space is None:
+            self._space, self._vector_tail, self.vectors = None, None, None
+            return
+        number, dimensions = space
+        if number != self._space or self._vector_tail is None:
+            self._space = number
+            self._vector_tail = vector_index.VectorTail(dimensions)
+            self._vectors_seen = 0
+            self._states[VECTORS] = ProjectionState()
+            self._segments[VECTORS] = {}
+            self.vectors = vector_index.VectorIndex(dimensions, [], self._vector_tail)
+        state = self._state(connection, VECTORS)
+        if state.generation != self._states[VECTORS].generation:
+            segments = self._load(connection, VECTORS, state)
+            self._vector_tail = vector_index.VectorTail(dimensions)
+            self._vectors_seen = state.watermark
+            self.vectors = vector_index.VectorIndex(dimensions, segments, self._vector_tail)
+            self._states[VECTORS] = state
+        rows = connection.execute(
+            "SELECT seq, record, data FROM vectors WHERE namespace = ? AND space = ? AND seq > ? "
+            "AND record IS NOT NULL ORDER BY seq",
+            (self._namespace, number, max(self._vectors_seen, state.watermark)),
+        ).fetchall()
+        if rows:
+            self._vector_tail.add(*unpack_vectors(rows))
+            self._vectors_seen = rows[-1][0]
+
+    def _state(self, connection: sqlite3.Connection, kind: str) -> ProjectionState:
+        state = read_state(connection, self._namespace, kind)
+        if self._unusable.get(kind) == state.generation:
+            return replace(state, watermark=0)
+        return state
+
+    def rely_on_records(self, kind: str, generation: int) -> None:
+        """Do not use this generation's files: for a reader that may not repair them. Slower, and still right."""
+        self._unusable[kind] = generation
+        self._states[kind] = replace(self._states[kind], generation=-1)  # so that it is looked at again
+        self._seen = 0
+
+    def _load(self, connection: sqlite3.Connection, kind: str, state: ProjectionState) -> list[Segment]:
+        if self._unusable.get(kind) == state.generation:
+            self._segments[kind] = {}
+            return []
+        wanted = [
+            row[0]
+            for row in connection.execute(
+                "SELECT file FROM segments WHERE namespace = ? AND kind = ? ORDER BY first, file",
+                (self._namespace, kind),
+            )
+        ]
+        known = self._segments[kind]
+        opened: dict[str, Segment] = {}
+        for name in wanted:
+            segment = known.get(name)
+            if segment is None:
+                if self._folder is None:
+                    raise StaleProjection(kind, state.generation)
+                try:
+                    segment = open_index(kind, self._folder / name)
+                except DamagedSegment as error:
+                    raise StaleProjection(kind, state.generation) from error
+                if segment.header.get("store") != self._engine.store_id:
+                    raise StaleProjection(kind, state.generation)
+            opened[name] = segment
+        self._segments[kind] = opened
+        return list(opened.values())
+
+    def _drop(self, records: Iterable[int]) -> None:
+        """Remove forgotten records from the tails. Their segments have been replaced, or will be."""
+        for record in records:
+            self._tail.remove(record)
+        if self._vector_tail is not None:
+            self._vector_tail.remove(list(records))
+
+    def doc_values(self, keys: list[int]) -> tuple[dict[int, DocValues], list[int]]:
+        """The values that segments hold of these ascending numbers, and the numbers that only the database has.
+
+        While `holds_forgotten` is true, some of the first may be forgotten; ask the database.
+        """
+        known, left = self.text.doc_values(keys)
+        return known, left + keys[bisect_right(keys, self._states[TEXT].watermark) :]
+
+    @property
+    def space(self) -> int | None:
+        """The embedding space of the vectors it holds."""
+        return self._space

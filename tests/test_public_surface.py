@@ -273,10 +273,17 @@ def _names_used(node: ast.AST) -> list[str]:
     return []
 
 
+def _parsed(source: str) -> ast.Module:
+    try:
+        return ast.parse(source)
+    except SyntaxError:  # a piece of a script
+        return ast.Module([], [])
+
+
 def _private_names(source: str) -> list[str]:
     """The private names that a test uses, also in the scripts that it runs in other processes."""
     found: list[str] = []
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(_parsed(source)):
         found += filter(_is_private, _names_used(node))
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and "\nimport " in node.value:
             found += _private_names(node.value)

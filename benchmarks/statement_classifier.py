@@ -30,7 +30,8 @@ from benchmarks.summaries import DESIGNATED, chosen, distinct, knowing
 from loom.knowledge.classifier import WEIGHTS_FILE, Heard, Model, features
 from loom.knowledge.extraction import FactExtractor
 from loom.knowledge.summarizer import Summarizer, Turn
-from loom.text.statements import Statement, cuts, statements
+from loom.text.sentences import statements
+from loom.text.statements import Statement, cuts
 from loom.text.tokens import default_counter
 
 __all__ = ["DEVELOPMENT", "Example", "examples", "learn", "main", "unseen"]

@@ -26,7 +26,8 @@ from loom.knowledge.classifier import (
     types_of,
 )
 from loom.knowledge.summarizer import Summarizer, Turn
-from loom.text.statements import clauses, cuts, statements
+from loom.text.sentences import statements
+from loom.text.statements import clauses, cuts
 
 
 def worths(text: str) -> list[float]:

@@ -23,7 +23,7 @@ from loom.knowledge.extraction import (
 )
 from loom.protocol import Task
 from loom.storage.contract import Dimensions, Record
-from loom.text.statements import StatementKind
+from loom.text.statement_kinds import StatementKind
 from loom.types import FactType, Trust
 
 K = StatementKind

@@ -18,7 +18,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from loom.text.statements import Specifics, Statement, StatementKind, clauses, is_chinese, specifics
+from loom.text.scripts import is_chinese
+from loom.text.specifics import Specifics, specifics
+from loom.text.statement_kinds import StatementKind
+from loom.text.statements import Statement, clauses
 
 __all__ = [
     "ALONE",

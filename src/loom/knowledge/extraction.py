@@ -25,19 +25,13 @@ from loom.knowledge.classifier import ALONE, TYPES, Heard, Model, Reading, is_ke
 from loom.models.language_model import LanguageModel, LanguageModelLike, as_language_model
 from loom.protocol import Task
 from loom.storage.contract import Record
+from loom.text.date_phrases import DATE_CHINESE, DATE_ENGLISH
 from loom.text.entities import LONGEST_NAME, MOST_NAMES, entity_mark
-from loom.text.statements import (
-    DATE_CHINESE,
-    DATE_ENGLISH,
-    WEIGHTS,
-    Statement,
-    StatementKind,
-    clauses,
-    is_chinese,
-    specifics,
-    statements,
-    without_opening,
-)
+from loom.text.scripts import is_chinese
+from loom.text.sentences import statements
+from loom.text.specifics import specifics
+from loom.text.statement_kinds import WEIGHTS, StatementKind, without_opening
+from loom.text.statements import Statement, clauses
 from loom.text.words import is_function_word
 from loom.types import FactType, MemoryType, Trust
 

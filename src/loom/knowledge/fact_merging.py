@@ -20,7 +20,7 @@ import numpy.typing as npt
 from loom.errors import InvalidInput, WrongDimension
 from loom.models.embedders import Matrix, Vector
 from loom.text.duplicates import Protected, may_merge, normal_form, protected
-from loom.text.statements import statements
+from loom.text.sentences import statements
 from loom.text.words import terms
 from loom.types import Fact
 

@@ -27,7 +27,7 @@ from loom.types import MemoryType, TaskSummary
 if TYPE_CHECKING:  # the rules cost tens of milliseconds to import; only who summarises pays for them
     from loom.knowledge.classifier import Model
     from loom.knowledge.extraction import Stated
-    from loom.text.statements import StatementKind
+    from loom.text.statement_kinds import StatementKind
 
 __all__ = [
     "COMPRESS_CONFIG",
@@ -355,7 +355,8 @@ def _units(turns: list[Turn], counter: TokenCounter, weights: Model | None) -> l
     """The clauses that may be worth keeping. Of what repeats or is corrected, only those of the newest version."""
     from loom.knowledge.classifier import choices, features, points, shipped_model
     from loom.knowledge.extraction import worded
-    from loom.text.statements import cuts, is_chinese
+    from loom.text.scripts import is_chinese
+    from loom.text.statements import cuts
 
     weights = weights or shipped_model()
     recency = {id(turn): number / max(1, len(turns) - 1) for number, turn in enumerate(turns)}
@@ -386,7 +387,7 @@ def _units(turns: list[Turn], counter: TokenCounter, weights: Model | None) -> l
 
 def _doer(text: str, speaker: str | None, kind: StatementKind) -> str | None:
     """The speaker, where a telegram need not say who it was: "raised the limit to 92", and not "lives in Lisbon"."""
-    from loom.text.statements import StatementKind
+    from loom.text.statement_kinds import StatementKind
 
     if not speaker or text.startswith(speaker):
         return None
@@ -451,7 +452,7 @@ _FEWEST_TOKENS_CHINESE = 6
 def _value(one: Stated) -> float:
     """What a statement is worth: for each type, how likely it is and what it weighs; most of it by what is kept."""
     from loom.knowledge.classifier import TYPES
-    from loom.text.statements import WEIGHTS
+    from loom.text.statement_kinds import WEIGHTS
 
     value = 0.0
     for name, probability in one.types.items():
@@ -465,7 +466,7 @@ def _value(one: Stated) -> float:
 
 def _join_chains(units: list[_Unit]) -> None:
     """Problem, solution, result: together they are worth more than alone, and what came of it as much as the fix."""
-    from loom.text.statements import StatementKind
+    from loom.text.statement_kinds import StatementKind
 
     for number, unit in enumerate(units):
         if unit.kind is StatementKind.FIX:
@@ -562,7 +563,8 @@ def _named_in(text: str) -> frozenset[str]:
 
     In Chinese none are taken: its numerals are too common for that, and summaries kept 1.6 % less with them.
     """
-    from loom.text.statements import is_chinese, specifics
+    from loom.text.scripts import is_chinese
+    from loom.text.specifics import specifics
 
     if is_chinese(text):
         return frozenset()
@@ -692,7 +694,7 @@ def _forms(said: str, machine: bool, doer: str | None = None) -> tuple[str, str,
 
     The telegram does not begin with the name of the `doer`: who said it is told by its source.
     """
-    from loom.text.statements import is_chinese
+    from loom.text.scripts import is_chinese
 
     parts = _shortening()
     if machine:

@@ -21,7 +21,7 @@ from loom.memory.segment_store import MemorySegment, SegmentStore
 from loom.models.embedders import EmbeddingProvider, embed_texts
 from loom.protocol import new_id
 from loom.storage.contract import Draft, Record, Store, Transaction
-from loom.text.statements import statements
+from loom.text.sentences import statements
 from loom.text.tokens import TokenCounter
 from loom.tiers.migration import Tiers
 from loom.types import MemoryTier, MemoryType, Trust

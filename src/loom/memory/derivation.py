@@ -23,7 +23,7 @@ from loom.storage.contract import Draft, Filter, Record, Transaction, Vector
 from loom.storage.sqlite.store import SqliteStore
 from loom.storage.sqlite.transactions import DERIVE, RESTORE
 from loom.text.entities import NAMES, entity_mark, name_nodes, nodes_of_name
-from loom.text.statements import StatementKind
+from loom.text.statement_kinds import StatementKind
 from loom.text.words import content_terms, terms
 from loom.tiers.migration import Tiers
 from loom.types import Fact, FactType, MemoryTier, MemoryType, Trust, record_as_fact

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from loom.errors import InvalidInput
-from loom.knowledge.fact_merging import Fidelity, FidelityChecker
+from loom.knowledge.fidelity import Fidelity, FidelityChecker
 from loom.knowledge.summarizer import Summarizer, Summary, Turn
 from loom.memory.segment_store import MemorySegment, SegmentStore
 from loom.models.embedders import EmbeddingProvider, embed_texts

@@ -27,10 +27,11 @@ from benchmarks.dialogues import FOLDER, LANGUAGES, TYPES, Dialogue, Mark, check
 from benchmarks.extraction import extracted, with_the_turn_before
 from benchmarks.extraction import read as compared
 from benchmarks.summaries import DESIGNATED, chosen, distinct, knowing
-from loom.knowledge.classifier import WEIGHTS_FILE, Heard, Model, features
+from loom.knowledge.classifier import WEIGHTS_FILE, Model, TurnContext, features
 from loom.knowledge.extraction import FactExtractor
 from loom.knowledge.summarizer import Summarizer, Turn
-from loom.text.statements import Statement, cuts, statements
+from loom.text.sentences import statements
+from loom.text.statements import Statement, cuts
 from loom.text.tokens import default_counter
 
 __all__ = ["DEVELOPMENT", "Example", "examples", "learn", "main", "unseen"]
@@ -81,8 +82,8 @@ def examples(dialogues: Iterable[Dialogue]) -> list[Example]:
         share = 1.0 if is_talk(dialogue) or "_brief_" in dialogue.id else _NOTES_SHARE
         for turn, before in with_the_turn_before(dialogue):
             said = statements(turn.text)
-            heard = Heard(turn.role, None if before is None else before.text)
-            for statement, seen in zip(said, features(said, heard), strict=True):
+            context = TurnContext(turn.role, None if before is None else before.text)
+            for statement, seen in zip(said, features(said, context), strict=True):
                 marks = tuple(mark for mark in turn.marks if mark.kept_in(statement.text))
                 wanted = tuple(mark for mark in marks if _is_wanted(mark, corrected))
                 found.append(Example(dialogue.id, turn.id, statement, seen, marks, wanted, share))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,25 +13,27 @@ from hypothesis import strategies as st
 
 from benchmarks.dialogues import checksum, load
 from benchmarks.statement_classifier import DEVELOPMENT, examples, judged, learn, threshold, write
-from loom.knowledge import classifier
 from loom.knowledge.classifier import (
     TYPES,
-    Heard,
+    WEIGHTS_FILE,
     Model,
-    choices,
+    TurnContext,
+    assess,
+    choice_probabilities,
     features,
     is_kept,
-    points,
-    read,
+    load_model,
+    point_probabilities,
     shipped_model,
-    types_of,
+    type_probabilities,
 )
 from loom.knowledge.summarizer import Summarizer, Turn
-from loom.text.statements import clauses, cuts, statements
+from loom.text.sentences import statements
+from loom.text.statements import clauses, cuts
 
 
 def worths(text: str) -> list[float]:
-    return [one.worth for one in read(statements(text), shipped_model())]
+    return [one.worth for one in assess(statements(text), shipped_model())]
 
 
 # --- the model ----------------------------------------------------------------------------------------------
@@ -59,8 +62,8 @@ def test_the_type_with_the_highest_probability_is_what_the_statement_states() ->
         ("审计从5月4日开始。", "date"),
         ("每个进程占 512 MB。", "number"),
     ):
-        (one,) = read(statements(text), shipped_model())
-        types = types_of(one, shipped_model())
+        (one,) = assess(statements(text), shipped_model())
+        types = type_probabilities(one, shipped_model())
         assert max(types, key=types.__getitem__) == expected
         assert all(0 <= probability <= one.worth for probability in types.values())
 
@@ -68,12 +71,12 @@ def test_the_type_with_the_highest_probability_is_what_the_statement_states() ->
 def test_the_point_is_in_the_clause_that_carries_it() -> None:
     (sentence,) = statements("I was out walking the dog, but the rent goes up to 980 euros in May, and that's life.")
     parts = clauses(sentence)
-    likely = points(features(parts), shipped_model())
+    likely = point_probabilities(features(parts), shipped_model())
     assert "980" in parts[likely.index(max(likely))].text
 
 
 def test_a_statement_of_one_clause_holds_its_whole_point() -> None:
-    assert points(features(statements("The rent is 980 euros.")), shipped_model()) == [1.0]
+    assert point_probabilities(features(statements("The rent is 980 euros.")), shipped_model()) == [1.0]
 
 
 @pytest.mark.parametrize(
@@ -84,17 +87,17 @@ def test_a_statement_of_one_clause_holds_its_whole_point() -> None:
     ],
 )
 def test_a_summary_would_choose_the_clause_with_the_decision(text: str, told: str) -> None:
-    (sentence,) = read(statements(text), shipped_model())
+    (sentence,) = assess(statements(text), shipped_model())
     parts = cuts(sentence.statement)
-    likely = choices(sentence.seen, features(parts), shipped_model())
+    likely = choice_probabilities(sentence.features, features(parts), shipped_model())
     assert told in parts[likely.index(max(likely))].text
     assert max(likely) > 3 * min(likely)
 
 
 def test_a_plain_note_is_taken_at_its_word_and_the_same_words_in_talk_are_weighed() -> None:
     note = "Never drink tap water."
-    (alone,) = read(statements(note), shipped_model())
-    beside = read(statements(f"Guess what my aunt used to say? {note} Funny, isn't it?"), shipped_model())[1]
+    (alone,) = assess(statements(note), shipped_model())
+    beside = assess(statements(f"Guess what my aunt used to say? {note} Funny, isn't it?"), shipped_model())[1]
     assert is_kept(alone, shipped_model())
     assert not is_kept(beside, shipped_model())
 
@@ -105,29 +108,33 @@ def test_a_plain_note_is_taken_at_its_word_and_the_same_words_in_talk_are_weighe
 )
 def test_a_short_answer_is_worth_more_after_a_question(question: str, answer: str) -> None:
     said = statements(answer)
-    after, alone = (read(said, shipped_model(), Heard("user", before))[0].worth for before in (question, "Nice."))
+    after, alone = (
+        assess(said, shipped_model(), TurnContext("user", before))[0].worth for before in (question, "Nice.")
+    )
     assert after > alone
 
 
 def test_who_speaks_counts_and_an_unknown_role_is_taken_for_a_user() -> None:
     said = statements("We decided to use 40 trucks.")
-    users, unknown, tools = (read(said, shipped_model(), Heard(role))[0].worth for role in ("user", None, "tool"))
+    users, unknown, tools = (
+        assess(said, shipped_model(), TurnContext(role))[0].worth for role in ("user", None, "tool")
+    )
     assert users == unknown
     assert users != tools
 
 
 def test_what_is_wanted_is_judged_as_among_all_of_them() -> None:
     found = statements("Morning! We moved the importer to Postgres. Did you see it? It takes 40 minutes now.")
-    heard = Heard("user", "What is new?")
-    everything = read(found, shipped_model(), heard)
-    assert read(found, shipped_model(), heard, [False, True, False, True]) == [everything[1], everything[3]]
-    assert read(found, shipped_model(), heard, [False] * 4) == []
+    context = TurnContext("user", "What is new?")
+    everything = assess(found, shipped_model(), context)
+    assert assess(found, shipped_model(), context, [False, True, False, True]) == [everything[1], everything[3]]
+    assert assess(found, shipped_model(), context, [False] * 4) == []
 
 
 @given(st.text(max_size=300))
 def test_any_text_can_be_judged_and_always_the_same_way(text: str) -> None:
     found = statements(text)
-    first, second = read(found, shipped_model()), read(found, shipped_model())
+    first, second = assess(found, shipped_model()), assess(found, shipped_model())
     assert first == second
     assert [one.statement for one in first] == found
     assert all(0 <= one.worth <= 1 for one in first)
@@ -151,7 +158,7 @@ def test_the_shipped_weights_were_learned_from_the_shipped_dialogues() -> None:
 
 
 def test_the_shipped_weights_are_small_and_know_every_type() -> None:
-    assert classifier.WEIGHTS_FILE.stat().st_size < 300_000
+    assert WEIGHTS_FILE.stat().st_size < 300_000
     assert shipped_model().type_weights.keys() == TYPES.keys() == shipped_model().type_bias.keys()
     assert 0.5 < shipped_model().keep_from < 1
 
@@ -182,15 +189,12 @@ def test_what_was_learned_tells_facts_from_talk_in_dialogues_left_out() -> None:
     assert 0 < threshold(found, 0.6) <= threshold(found, 0.9) <= 1
 
 
-def test_weights_that_are_written_are_read_as_they_were(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path_factory.mktemp("weights") / "classifier.json"
+def test_weights_that_are_written_are_read_as_they_were(tmp_path: Path) -> None:
+    path = tmp_path / "classifier.json"
     of_statements = (-1.5, {"w:rent": 0.25}, {"fix": -2.0}, {"fix": {"w:cured": 1.0}})
     made = Model(*of_statements, 0.5, {"#n1": 0.75}, -0.5, {"w:so": 0.5}, {"w:we": 2.0}, 0.7, "sum")
     write(made, path)
-    monkeypatch.setattr(classifier, "WEIGHTS_FILE", path)
-    assert shipped_model.__wrapped__() == made
+    assert load_model(path) == made
 
 
 def test_a_summary_leaves_next_to_nothing_of_its_budget() -> None:

@@ -12,18 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loom.errors import InvalidInput
-from loom.knowledge.extraction import (
-    ExtractedFact,
-    FactExtractor,
-    FactSource,
-    borne_out,
-    contradicts,
-    corrected,
-    same_fact,
-)
+from loom.knowledge.extraction import FactExtractor
+from loom.knowledge.facts import ExtractedFact
+from loom.knowledge.keys import apply_correction, contradicts, fact_identity
+from loom.knowledge.model_extraction import is_supported
+from loom.knowledge.sources import FactSource
 from loom.protocol import Task
 from loom.storage.contract import Dimensions, Record
-from loom.text.statements import StatementKind
+from loom.text.statement_kinds import StatementKind
 from loom.types import FactType, Trust
 
 K = StatementKind
@@ -264,16 +260,16 @@ def test_facts_that_can_stand_side_by_side_do_not_contradict(older: str, newer: 
 
 def test_a_bare_correction_takes_the_words_of_what_it_corrects() -> None:
     older, newer = only("The release is scheduled for March 20."), only("No, it's March 27, not March 20.")
-    assert corrected(newer, older).content == "Event: The release is scheduled for March 27"
-    assert corrected(newer, older).key == older.key
-    chinese = corrected(only("不是20号，是27号。"), only("上线时间定在3月20号。"))
+    assert apply_correction(newer, older).content == "Event: The release is scheduled for March 27"
+    assert apply_correction(newer, older).key == older.key
+    chinese = apply_correction(only("不是20号，是27号。"), only("上线时间定在3月20号。"))
     assert chinese.content == "事件: 上线时间定在3月27号"
 
 
 def test_the_same_fact_in_other_words_has_one_normal_form() -> None:
     told = ["I live in Lisbon.", "I'm living in Lisbon now.", "Well, I moved to Lisbon in May."]
-    assert len({same_fact(only(text, speaker="Ana")) for text in told}) == 1
-    assert same_fact(only("We never push to main.")) == same_fact(only("we never push to main!"))
+    assert len({fact_identity(only(text, speaker="Ana")) for text in told}) == 1
+    assert fact_identity(only("We never push to main.")) == fact_identity(only("we never push to main!"))
 
 
 @pytest.mark.parametrize(
@@ -286,8 +282,8 @@ def test_the_same_fact_in_other_words_has_one_normal_form() -> None:
     ],
 )
 def test_other_numbers_names_and_negations_are_other_facts(one: str, other: str) -> None:
-    first = {same_fact(fact) for fact in FactExtractor().extract(one)}
-    assert first.isdisjoint({same_fact(fact) for fact in FactExtractor().extract(other)})
+    first = {fact_identity(fact) for fact in FactExtractor().extract(one)}
+    assert first.isdisjoint({fact_identity(fact) for fact in FactExtractor().extract(other)})
 
 
 # --- sources ------------------------------------------------------------------------------------------------
@@ -432,9 +428,9 @@ def test_what_a_model_reads_on_a_page_is_no_rule_for_us() -> None:
 
 
 def test_a_number_must_be_the_same_number() -> None:
-    assert borne_out("It is 4.5 MB", "exactly 4.5 MB")
-    assert not borne_out("It is 4 MB", "exactly 4.5 MB")
-    assert not borne_out("It is 5 MB", "exactly 15 MB")
+    assert is_supported("It is 4.5 MB", "exactly 4.5 MB")
+    assert not is_supported("It is 4 MB", "exactly 4.5 MB")
+    assert not is_supported("It is 5 MB", "exactly 15 MB")
 
 
 def test_a_participle_is_no_past_and_the_next_such_day_is_meant() -> None:

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loom.errors import InvalidInput, WrongDimension
-from loom.knowledge.fact_merging import KEYWORD_THRESHOLD, Compression, Fidelity, FidelityChecker, L4Compressor
+from loom.knowledge.fact_merging import Compression, L4Compressor
+from loom.knowledge.fidelity import KEYWORD_THRESHOLD, Fidelity, FidelityChecker, keywords
 from loom.text.duplicates import may_merge
 from loom.text.words import terms
 from loom.types import Fact, FactType
@@ -66,8 +67,7 @@ DARK_MODE = [
     ],
 )
 def test_keywords_are_those_of_the_design(text: str, found: set[str]) -> None:
-    assert FidelityChecker._extract_keywords(text) == found
-    assert FidelityChecker()._extract_keywords(text) == found
+    assert set(keywords(text)) == found
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loom.drafts import NO_ATTRIBUTES, Drafter
-from loom.knowledge.summarizer import beginning, stand_in, stand_in_task
+from loom.knowledge.stand_ins import beginning, stand_in, stand_in_task
 from loom.memory.core import LoomMemory
 from loom.protocol import Task, utc_now
 from loom.storage.contract import Record

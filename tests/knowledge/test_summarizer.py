@@ -11,15 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loom.errors import InvalidInput
-from loom.knowledge.extraction import borne_out
-from loom.knowledge.summarizer import (
-    COMPRESS_CONFIG,
-    COMPRESS_PROMPT,
-    KEEP_FROM,
-    Summarizer,
-    Turn,
-    turns_of_messages,
-)
+from loom.knowledge.model_extraction import is_supported
+from loom.knowledge.summarizer import COMPRESS_CONFIG, COMPRESS_PROMPT, KEEP_FROM, Summarizer, Turn, turns_of_messages
 from loom.text.tokens import EstimateCounter, TiktokenCounter
 
 COUNTER = TiktokenCounter()
@@ -254,7 +247,7 @@ def test_a_summary_never_exceeds_its_budget_nor_its_source(lines: list[str], bud
     counter = COUNTER if exact else EstimateCounter()
     result = Summarizer(token_counter=counter).summarize(told, budget=budget)
     assert result.tokens == counter.safe_count(result.text) <= budget
-    assert borne_out(result.text, "\n".join(lines) + "\nAna")
+    assert is_supported(result.text, "\n".join(lines) + "\nAna")
 
 
 def test_nothing_said_gives_an_empty_summary() -> None:

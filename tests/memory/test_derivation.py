@@ -10,7 +10,8 @@ import pytest
 
 import loom
 from loom.errors import InvalidInput, NotFound
-from loom.knowledge.extraction import Drawn, FactExtractor
+from loom.knowledge.extraction import FactExtractor
+from loom.knowledge.facts import Extraction
 from loom.storage.contract import Record
 
 MONDAY = datetime(2026, 3, 2, 9, tzinfo=UTC)
@@ -184,11 +185,11 @@ def test_each_record_is_read_after_what_its_session_said_before(
 ) -> None:
     read: list[tuple[str, object]] = []
 
-    def draw(_: FactExtractor, source: Record, **options: object) -> Drawn:
+    def extract(_: FactExtractor, source: Record, **options: object) -> Extraction:
         read.append((source.content, options["before"]))
-        return Drawn([])
+        return Extraction([])
 
-    monkeypatch.setattr(FactExtractor, "draw", draw)
+    monkeypatch.setattr(FactExtractor, "extract_with_mentions", extract)
     say(memory, "When shall we deploy?")
     memory.flush()
     say(memory, "Is anybody there?", session_id="s2")

@@ -27,7 +27,7 @@ import loom.settings
 from loom.drafts import task_text
 from loom.errors import OverBudget
 from loom.everyday import Memory
-from loom.knowledge.summarizer import stand_in
+from loom.knowledge.stand_ins import stand_in
 from loom.memory.core import LoomMemory
 from loom.memory.manager import MemoryManager
 from loom.protocol import Task

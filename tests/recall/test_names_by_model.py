@@ -24,7 +24,8 @@ import loom
 from loom.errors import LanguageModelError
 from loom.everyday import Memory
 from loom.index.analysis import index_terms
-from loom.knowledge.extraction import FactExtractor, Mention
+from loom.knowledge.extraction import FactExtractor
+from loom.knowledge.facts import Mention
 from loom.models.language_model import HttpLanguageModel
 from loom.recall.hits import Hit
 from loom.storage.contract import Filter
@@ -250,8 +251,8 @@ def test_what_can_be_no_name_or_stands_for_nothing_in_the_text_is_refused(
 ) -> None:
     good = {"name": "Ana Bell", "said": "She"}
     with caplog.at_level(logging.WARNING):
-        drawn = FactExtractor(lambda _: f"{json.dumps(entry)}\n{json.dumps(good)}").draw(TEXT)
-    assert drawn.names == (Mention("Ana Bell", "She"),)
+        found = FactExtractor(lambda _: f"{json.dumps(entry)}\n{json.dumps(good)}").extract_with_mentions(TEXT)
+    assert found.mentions == (Mention("Ana Bell", "She"),)
     assert "refused 1 of 2 names" in caplog.text
     assert "Ana" not in caplog.text
 
@@ -261,8 +262,8 @@ def test_what_can_be_no_name_or_stands_for_nothing_in_the_text_is_refused(
     [("New York", "THE  BIG\tAPPLE"), ("李建国", "老大"), ("Ana Bell", "ｓｈｅ"), ("The Who", "She")],
 )
 def test_words_count_as_standing_there_whatever_their_case_width_and_spacing(name: str, said: str) -> None:
-    drawn = FactExtractor(lambda _: json.dumps({"name": name, "said": said})).draw(TEXT)
-    assert [mention.name for mention in drawn.names] == [name]
+    found = FactExtractor(lambda _: json.dumps({"name": name, "said": said})).extract_with_mentions(TEXT)
+    assert [mention.name for mention in found.mentions] == [name]
 
 
 @pytest.mark.parametrize("answer", ["I see Ana Bell there.", '{"name": "Ana Bell", "said": "She"', "[]", "{}"])
@@ -279,7 +280,7 @@ def test_an_answer_that_cannot_be_used_leaves_the_rules_and_no_names(answer: str
 def test_any_answer_gives_names_within_bounds_that_stand_for_words_of_the_text(found: list[str], text: str) -> None:
     said = [*text.split(), *found]
     answer = "\n".join(json.dumps({"name": name, "said": word}) for name in found for word in said[:8])
-    for mention in FactExtractor(lambda _: answer).draw(text).names:
+    for mention in FactExtractor(lambda _: answer).extract_with_mentions(text).mentions:
         assert 0 < len(mention.name) <= LONGEST_NAME
         assert mention.name.isprintable()
         assert 0 < len(mention.said) <= LONGEST_NAME

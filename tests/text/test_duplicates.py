@@ -81,6 +81,7 @@ def test_another_name_is_another_text(one: str, other: str) -> None:
         ("run it with --force", "run it with --dry"),
         ("fixed in #12", "fixed in #13"),
         ("asked GPT-4", "asked GPT-5"),
+        ("서버12 재시작", "서버13 재시작"),
     ],
 )
 def test_another_identifier_is_another_text(one: str, other: str) -> None:

@@ -6,7 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loom.text.statements import WEIGHTS, Statement, StatementKind, clauses, cuts, is_chinese, specifics, statements
+from loom.text.scripts import is_chinese
+from loom.text.sentences import statements
+from loom.text.specifics import specifics
+from loom.text.statement_kinds import WEIGHTS, StatementKind
+from loom.text.statements import Statement, clauses, cuts
 
 K = StatementKind
 

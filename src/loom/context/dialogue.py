@@ -16,7 +16,7 @@ from loom.context.rendering import neutralised
 from loom.context.truncation import exchanges
 from loom.drafts import message_text
 from loom.errors import InvalidInput, NotFound
-from loom.knowledge.fact_merging import Fidelity, FidelityChecker
+from loom.knowledge.fidelity import Fidelity, FidelityChecker
 from loom.knowledge.summarizer import Summarizer, Summary
 from loom.memory.segment_store import MemorySegment, SegmentStore
 from loom.text.tokens import TOKENS_PER_REPLY, TokenCounter

@@ -12,7 +12,7 @@ from datetime import datetime
 
 from loom.context.items import Candidate, DroppedItem, Message, Place
 from loom.context.rendering import day_heading, gap_note, memory_block, pair_tool_calls, quoted_line, turn_messages
-from loom.knowledge.summarizer import beginning
+from loom.knowledge.stand_ins import beginning
 from loom.text.duplicates import normal_form
 from loom.text.tokens import TOKENS_PER_REPLY, TokenCounter
 from loom.types import MemoryType

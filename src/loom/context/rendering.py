@@ -65,7 +65,8 @@ _INVISIBLE = re.compile(
     "\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e0fff]"
 )
 # Joiners and variation selectors stay where scripts and emoji need them: not inside words of a script that has no
-# use for them, and not in rows that could spell something.
+# use for them, and not in rows that could spell something. `_PLAIN` is wider than the letters of these scripts: it
+# includes the punctuation of Chinese and Japanese, and the full-width forms.
 _PLAIN = r"\x00-\u058f\u3000-\u9fff\uff00-\uffef"
 _JOINING = r"\u180b-\u180d\u180f\u200c\u200d\ufe00-\ufe0f"
 _HAS_JOINING = re.compile(f"[{_JOINING}]")

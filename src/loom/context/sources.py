@@ -21,7 +21,7 @@ from loom.context.rendering import question_of
 from loom.drafts import message_text, task_text, trust_of_role
 from loom.errors import InvalidInput, ReadOnly
 from loom.fractal.memory import MemoryEntry, MemoryScope
-from loom.knowledge.summarizer import stand_in
+from loom.knowledge.stand_ins import stand_in
 from loom.memory.core import LoomMemory
 from loom.memory.manager import MemoryManager
 from loom.protocol import Clock, Task, utc_now

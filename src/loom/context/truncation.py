@@ -17,7 +17,8 @@ from typing import Any
 from loom.context.rendering import neutralised
 from loom.drafts import message_text
 from loom.errors import InvalidInput, OverBudget
-from loom.knowledge.summarizer import Summarizer, beginning
+from loom.knowledge.stand_ins import beginning
+from loom.knowledge.summarizer import Summarizer
 from loom.text.tokens import TOKENS_PER_REPLY, TokenCounter, default_counter
 from loom.text.words import query_terms, terms
 

@@ -10,6 +10,7 @@ import re
 from loom.fractal.budget import task_description
 from loom.protocol import Task
 from loom.settings import FractalConfig, GrowthTrigger
+from loom.text.scripts import han_characters, has_han
 
 __all__ = ["estimate_task_complexity", "should_use_fractal"]
 
@@ -20,7 +21,6 @@ _MANY_WORDS, _MANY_JOINTS, _MANY_STEPS = 60.0, 4.0, 3.0
 _CHARACTERS_PER_WORD = 1.5
 
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
-_HAN = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
 
 _JOINING = re.compile(
     r"\b(?:and|then|also|plus|while|meanwhile|furthermore|additionally|moreover|afterwards|as well as|in addition|"
@@ -45,8 +45,8 @@ _STEP_CHINESE = re.compile("首先|其次|再次|最后|最终|步骤|第[一二
 def estimate_task_complexity(task: Task | str) -> float:
     """How complex a task sounds, from 0 to 1: by its length, by how much it joins together, by its steps."""
     text = task_description(task)
-    words = sum(not _HAN.search(word) for word in _WORD.findall(text))
-    characters = len(_HAN.findall(text))
+    words = sum(not has_han(word) for word in _WORD.findall(text))
+    characters = len(han_characters(text))
     lowered = text.casefold()
     chinese = _NOT_JOINING.sub("、", text)
     joints = len(_JOINING.findall(lowered)) + len(_JOINING_CHINESE.findall(chinese))

@@ -1,9 +1,9 @@
-"""How likely a statement is worth keeping, and of what type it is: a small linear model over what the rules see.
+"""The probability that a statement is worth keeping, and of which type it is: a linear model over its features.
 
-The rules of `statements` say what a sentence looks like. Whether it still helps someone a week later depends on many
-weak signs at once (its words, numbers, length, neighbours); how much each counts was learned from marked dialogues by
-`benchmarks.statement_classifier`, which writes `classifier.json`. What stands around a statement counts
-too: its turn, who says it, and whether the turn before asked. Pure Python at run time, the same answer every time.
+The features are the kind that the rules of `loom.text.statement_kinds` give it, its words, numbers and length, the
+statements around it, its speaker, and whether the turn before asked a question. The weights were learned from marked
+dialogues by `benchmarks.statement_classifier`, which writes `classifier.json`. Pure Python at run time and
+deterministic.
 """
 
 from __future__ import annotations
@@ -18,22 +18,26 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from loom.text.statements import Specifics, Statement, StatementKind, clauses, is_chinese, specifics
+from loom.text.scripts import HAN, is_chinese
+from loom.text.specifics import Specifics, specifics
+from loom.text.statement_kinds import StatementKind
+from loom.text.statements import Statement, clauses
 
 __all__ = [
-    "ALONE",
+    "NO_CONTEXT",
     "TYPES",
     "WEIGHTS_FILE",
-    "Heard",
+    "Assessment",
     "Model",
-    "Reading",
-    "choices",
+    "TurnContext",
+    "assess",
+    "choice_probabilities",
     "features",
     "is_kept",
-    "points",
-    "read",
+    "load_model",
+    "point_probabilities",
     "shipped_model",
-    "types_of",
+    "type_probabilities",
 ]
 
 WEIGHTS_FILE: Final = Path(__file__).with_name("classifier.json")
@@ -58,31 +62,31 @@ TYPES: Final[Mapping[str, StatementKind]] = MappingProxyType(
 """The types of facts that are told apart, each with the kind of statement that it is."""
 
 
-class Heard(NamedTuple):
-    """Among what a turn was said: the role of its speaker, and the words of the turn before it."""
+class TurnContext(NamedTuple):
+    """The context of a turn: the role of its speaker, and the text of the turn before it."""
 
     role: str | None = None
     before: str | None = None
 
 
-ALONE: Final = Heard()
-"""Nothing is known but the words: they are taken for a user's, said first."""
+NO_CONTEXT: Final = TurnContext()
+"""Nothing is known but the text: it counts as the first turn of a user."""
 
 
-class Reading(NamedTuple):
-    """A statement, what was seen in it, and the probability that it states something worth keeping."""
+class Assessment(NamedTuple):
+    """A statement, its features, and the probability that it states something worth keeping."""
 
     statement: Statement
-    seen: tuple[str, ...]
+    features: tuple[str, ...]
     worth: float
 
 
 class Model(NamedTuple):
-    """Weights by feature: for the worth of a statement, for each type, for the clause that holds the point of one.
+    """Weights by feature: for the worth of a statement, for each type, for the clause that holds its point.
 
-    `choice_weights` are those of a statement and `clause_weights` those of one clause of it, for whether a summary
-    should choose the clause. `keep_from` is the probability from which a statement is kept as a fact; `data` is the
-    checksum of the dialogues that it was learned from.
+    `choice_weights` are those of a statement and `clause_weights` those of one of its clauses; together they say
+    whether a summary should choose the clause. A statement is kept as a fact from the probability `keep_from` on;
+    `data` is the checksum of the dialogues that the weights were learned from.
     """
 
     bias: float
@@ -101,7 +105,12 @@ class Model(NamedTuple):
 @cache
 def shipped_model() -> Model:
     """The shipped weights, read at first use."""
-    held = json.loads(WEIGHTS_FILE.read_text(encoding="utf-8"))
+    return load_model(WEIGHTS_FILE)
+
+
+def load_model(path: Path) -> Model:
+    """The weights of a file that `benchmarks.statement_classifier` wrote."""
+    held = json.loads(path.read_text(encoding="utf-8"))
     return Model(
         bias=held["bias"] / 100,
         weights=_weights(held["weights"]),
@@ -118,70 +127,76 @@ def shipped_model() -> Model:
 
 
 def _weights(hundredths: Mapping[str, int]) -> dict[str, float]:
-    """Weights are stored in hundredths: that is all that a few thousand sentences can teach."""
+    """Weights are stored in hundredths; a few thousand sentences do not determine more digits."""
     return {name: weight / 100 for name, weight in hundredths.items()}
 
 
-def read(
-    found: Sequence[Statement], using: Model, heard: Heard = ALONE, wanted: Sequence[bool] | None = None
-) -> list[Reading]:
-    """The statements of one turn, given together and in order, each with its worth; of some only those `wanted`."""
+def assess(
+    found: Sequence[Statement],
+    using: Model,
+    context: TurnContext = NO_CONTEXT,
+    wanted: Sequence[bool] | None = None,
+) -> list[Assessment]:
+    """The worth of each statement of one turn, given together and in order; with `wanted`, of those only."""
     return [
-        Reading(statement, seen, _probability(using.bias, using.weights, seen))
-        for statement, seen in zip(found, features(found, heard, wanted), strict=True)
-        if seen
+        Assessment(statement, names, _probability(using.bias, using.weights, names))
+        for statement, names in zip(found, features(found, context, wanted), strict=True)
+        if names
     ]
 
 
-def is_kept(reading: Reading, using: Model) -> bool:
+def is_kept(assessment: Assessment, using: Model) -> bool:
     """Whether a statement is worth keeping as a fact.
 
-    A short statement of a note is taken at its word, unless it says very little: nobody writes down what does not
-    matter. In dialogues such turns are rare, and this moves their precision by less than a hundredth.
+    A short statement of a note is kept unless its worth is very low: people write down what matters to them. In
+    dialogues such turns are rare, and this moves their precision by less than a hundredth.
     """
-    return reading.worth >= (_PLAIN_FROM if "plain" in reading.seen else using.keep_from)
+    return assessment.worth >= (_PLAIN_FROM if "plain" in assessment.features else using.keep_from)
 
 
-def types_of(reading: Reading, using: Model) -> dict[str, float]:
+def type_probabilities(assessment: Assessment, using: Model) -> dict[str, float]:
     """For each type, the probability that the statement states something of it that is worth keeping."""
     return {
-        kind: reading.worth * _probability(using.type_bias[kind], weights, reading.seen)
+        kind: assessment.worth * _probability(using.type_bias[kind], weights, assessment.features)
         for kind, weights in using.type_weights.items()
     }
 
 
-def points(clauses_seen: Sequence[tuple[str, ...]], using: Model) -> list[float]:
+def point_probabilities(clause_features: Sequence[tuple[str, ...]], using: Model) -> list[float]:
     """For each clause of one statement, the probability that it holds the whole point, if the statement has one."""
-    if len(clauses_seen) == 1:
+    if len(clause_features) == 1:
         return [1.0]
-    return [_probability(using.point_bias, using.point_weights, seen) for seen in clauses_seen]
+    return [_probability(using.point_bias, using.point_weights, names) for names in clause_features]
 
 
-def choices(seen: Iterable[str], clauses_seen: Sequence[tuple[str, ...]], using: Model) -> list[float]:
+def choice_probabilities(
+    statement_features: Iterable[str], clause_features: Sequence[tuple[str, ...]], using: Model
+) -> list[float]:
     """For each clause, the probability that it states a decision, an error, a fix or a number that still holds.
 
-    `seen` is what is seen in the whole statement, and of a statement of one clause in that clause as well.
+    A statement of one clause has the same features as that clause.
     """
-    base = _score(using.choice_bias, using.choice_weights, seen)
-    return [_probability(base, using.clause_weights, clause) for clause in clauses_seen]
+    base = _score(using.choice_bias, using.choice_weights, statement_features)
+    return [_probability(base, using.clause_weights, clause) for clause in clause_features]
 
 
-def _probability(bias: float, weights: Mapping[str, float], seen: Iterable[str]) -> float:
-    return 1.0 / (1.0 + exp(-max(-30.0, min(30.0, _score(bias, weights, seen)))))
+def _probability(bias: float, weights: Mapping[str, float], names: Iterable[str]) -> float:
+    return 1.0 / (1.0 + exp(-max(-30.0, min(30.0, _score(bias, weights, names)))))
 
 
-def _score(bias: float, weights: Mapping[str, float], seen: Iterable[str]) -> float:
-    return sum(map(weights.get, seen, repeat(0.0)), bias)
+def _score(bias: float, weights: Mapping[str, float], names: Iterable[str]) -> float:
+    return sum(map(weights.get, names, repeat(0.0)), bias)
 
 
-# --- what is seen ------------------------------------------------------------------------------------------
+# --- features ----------------------------------------------------------------------------------------------
 
-# What is longer is judged by its beginning.
+# A longer statement is assessed by its beginning.
 _READ_CHARACTERS = 400
 _WORD = re.compile(r"[a-z]+(?:['’][a-z]+)?|\d[\d.,:]*%?")
-_HAN_RUN = re.compile("[\u3400-\u9fff]+")
+_HAN_RUN = re.compile(f"[{HAN}]+")
 _ENDINGS: Final = "?？!！~～…,，:：;；"
 _CLOSERS: Final = " \"”'’)）」*"
+# Groups of words as the weights were learned with them: no table of dates or numbers.
 _LEXICON: Final[Mapping[str, str]] = MappingProxyType(
     {
         word: f"L:{group}"
@@ -215,7 +230,7 @@ _LEXICON: Final[Mapping[str, str]] = MappingProxyType(
         for word in words.split()
     }
 )
-# A statement of a note that is not longer than so many letters is taken at its word from so much worth on.
+# A statement of a note, up to this length, is kept from this worth on.
 _PLAIN_FROM: Final = 0.25
 _PLAIN_LENGTH: Final = 60
 
@@ -223,19 +238,19 @@ _LENGTHS: Final = (30, 60, 100, 150, 220)
 
 
 def _is_note(found: Sequence[Statement]) -> bool:
-    """Whether every statement of a turn says that something is so, greetings aside: a note, and not talk."""
+    """Whether every statement of a turn asserts something, greetings aside: a note, and not talk."""
     return all(statement.asserted or statement.kind is StatementKind.SMALL_TALK for statement in found) and any(
         statement.asserted for statement in found
     )
 
 
 def features(
-    found: Sequence[Statement], heard: Heard | None = None, wanted: Sequence[bool] | None = None
+    found: Sequence[Statement], context: TurnContext | None = None, wanted: Sequence[bool] | None = None
 ) -> list[tuple[str, ...]]:
-    """What the model sees in each statement of a turn: a set of names, in a fixed order.
+    """The names of the features of each statement of a turn, in a fixed order.
 
-    Without `heard` they are the clauses of one statement, which are not taken apart further. Of those not `wanted`
-    nothing is given.
+    Without a `context` the statements are the clauses of one statement, which are not divided further. A statement
+    that is not `wanted` has none.
     """
     if wanted is not None and not any(wanted):
         return [()] * len(found)
@@ -246,18 +261,18 @@ def features(
     total = sum(counts)
     last = len(found) - 1
     note = _is_note(found)
-    role = "user" if heard is None else _ROLES.get(heard.role or "user", "assistant")
-    asked = [] if heard is None else _asked(heard.before)
+    role = "user" if context is None else _ROLES.get(context.role or "user", "assistant")
+    asked = [] if context is None else _asked(context.before)
     of_turn = [
         f"turn{min(last + 1, 8)}",
         f"asserted{min(3, sum(statement.asserted for statement in found))}",
         f"details{min(total, 10)}",
         f"length{min(sum(_length(statement.text) for statement in found) // 100, 12)}",
     ]
-    seen: list[tuple[str, ...]] = []
+    found_features: list[tuple[str, ...]] = []
     for place, statement in enumerate(found):
         if wanted is not None and not wanted[place]:
-            seen.append(())
+            found_features.append(())
             continue
         kind = statement.kind.value
         names = [
@@ -274,32 +289,33 @@ def features(
             names += ("note", f"note:{kind}")
             if _length(statement.text) <= _PLAIN_LENGTH:
                 names += ("plain", f"plain:{kind}")
-        if heard is not None:
+        if context is not None:
             names += asked
-            _add_heard(names, statement, role, place, asked)
+            _add_context(names, statement, role, place, asked)
             _add_clauses(names, statement)
         _add_own(names, statement, details[place])
-        seen.append(tuple(dict.fromkeys(names)))
-    return seen
+        found_features.append(tuple(dict.fromkeys(names)))
+    return found_features
 
 
 _ROLES: Final = MappingProxyType({"user": "user", "tool": "tool", "function": "tool"})
-_QUESTION_SIGNS = re.compile("[?？]")
+_QUESTION_MARKS = re.compile("[?？]")
 _ASKS = re.compile("[?？][\\s\"'”’)）」~～]*$|[吗呢么][。.！!～~]*$")
-# How much of the turn before is looked at, from its end; and what is no longer than this is a short answer.
+# The characters of the turn before that are looked at, from its end.
 _BEFORE_CHARACTERS = 300
+# A shorter statement after a question is a short answer.
 _SHORT_ANSWER = 40
 
 
 def _asked(before: str | None) -> list[str]:
-    """Whether the turn before asked something, and whether that was the last of it."""
+    """Whether the turn before asked something, and whether it ended with the question."""
     end = (before or "")[-_BEFORE_CHARACTERS:].rstrip()
-    names = ["asked"] if _QUESTION_SIGNS.search(end) else []
+    names = ["asked"] if _QUESTION_MARKS.search(end) else []
     return [*names, "asks"] if _ASKS.search(end) else names
 
 
-def _add_heard(names: list[str], statement: Statement, role: str, place: int, asked: Sequence[str]) -> None:
-    """Who says it, and how it stands to a question before: an answer needs no words of its own to matter."""
+def _add_context(names: list[str], statement: Statement, role: str, place: int, asked: Sequence[str]) -> None:
+    """The role of the speaker, and the place after a question: an answer matters though its own words say little."""
     kind = statement.kind.value
     names += (f"role:{role}", f"role:{role}:{kind}")
     for name in asked:
@@ -309,7 +325,7 @@ def _add_heard(names: list[str], statement: Statement, role: str, place: int, as
 
 
 def _add_clauses(names: list[str], statement: Statement) -> None:
-    """What the clauses of a statement do: a sentence that ends in a joke may have begun with a decision."""
+    """What the clauses of a statement do: a sentence that ends in a joke may begin with a decision."""
     kinds = [clause.kind.value for clause in clauses(statement)]
     names += [f"clause:{kind}" for kind in kinds]
     names.append(f"clauses{min(len(kinds), 5)}")
@@ -319,7 +335,7 @@ def _add_clauses(names: list[str], statement: Statement) -> None:
 
 
 def _add_own(names: list[str], statement: Statement, details: Specifics) -> None:
-    """What a statement shows by itself."""
+    """The features of a statement by itself."""
     text = statement.text[:_READ_CHARACTERS]
     kind = statement.kind.value
     language = "z" if is_chinese(text) else "e"
@@ -334,10 +350,10 @@ def _add_own(names: list[str], statement: Statement, details: Specifics) -> None
         "a": len(details.names),
         "i": len(details.identifiers),
     }
-    for sign, count in counts.items():
-        names.append(f"#{sign}{min(count, 3)}")
+    for code, count in counts.items():
+        names.append(f"#{code}{min(count, 3)}")
         if count:
-            names += (f"#{sign}{language}", f"{sign}:{kind}")
+            names += (f"#{code}{language}", f"{code}:{kind}")
     total = sum(counts.values())
     names.append(f"#{min(total, 6)}")
     if not total:
@@ -350,7 +366,7 @@ def _add_own(names: list[str], statement: Statement, details: Specifics) -> None
     names += [f"above{limit}" for limit in _LENGTHS if length > limit]
     ending = text.rstrip(_CLOSERS)[-1:]
     names.append(f"end{ending if ending and ending in _ENDINGS else '.'}")
-    names += [mark for mark, signs in _MARKS if any(sign in text for sign in signs)]
+    names += [mark for mark, characters in _MARKS if any(character in text for character in characters)]
     _add_words(names, text)
     if not text.isascii():
         _add_characters(names, text)
@@ -360,7 +376,7 @@ _MARKS: Final = (("quotes", '"“「'), ("brackets", "(（"), ("colon", ":："))
 
 
 def _length(text: str) -> int:
-    """In letters: a Chinese character says about as much as three."""
+    """In letters; a Chinese character counts as three."""
     return len(text) * (3 if is_chinese(text) else 1)
 
 
@@ -385,7 +401,7 @@ def _add_words(names: list[str], text: str) -> None:
 def _add_characters(names: list[str], text: str) -> None:
     runs = _HAN_RUN.findall(text)
     for run in runs:
-        names += [f"c:{sign}" for sign in run]
+        names += [f"c:{character}" for character in run]
         names += [f"c:{one}{other}" for one, other in pairwise(run)]
         names.append(f"e:{run[-1]}")
     if runs:

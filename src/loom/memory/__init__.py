@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from loom.knowledge.extraction import FactExtractor
-    from loom.knowledge.fact_merging import FidelityChecker, L4Compressor
+    from loom.knowledge.fact_merging import L4Compressor
+    from loom.knowledge.fidelity import FidelityChecker
     from loom.knowledge.summarizer import Summarizer
     from loom.memory.compaction import CompactionConfig, CompactionResult, MemoryCompactor
     from loom.memory.core import LoomMemory

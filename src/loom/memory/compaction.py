@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from loom.errors import InvalidInput
-from loom.knowledge.fact_merging import Fidelity, FidelityChecker
+from loom.knowledge.fidelity import Fidelity, FidelityChecker
 from loom.knowledge.summarizer import Summarizer, Summary, Turn
 from loom.memory.segment_store import MemorySegment, SegmentStore
 from loom.models.embedders import EmbeddingProvider, embed_texts
 from loom.protocol import new_id
 from loom.storage.contract import Draft, Record, Store, Transaction
-from loom.text.statements import statements
+from loom.text.sentences import statements
 from loom.text.tokens import TokenCounter
 from loom.tiers.migration import Tiers
 from loom.types import MemoryTier, MemoryType, Trust

@@ -14,8 +14,11 @@ from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 from loom.errors import InvalidInput, NotFound
-from loom.knowledge.extraction import Drawn, ExtractedFact, FactExtractor, Mention, contradicts, same_fact
-from loom.knowledge.fact_merging import FidelityChecker, L4Compressor, Merge
+from loom.knowledge.extraction import FactExtractor
+from loom.knowledge.fact_merging import L4Compressor, Merge
+from loom.knowledge.facts import ExtractedFact, Extraction, Mention
+from loom.knowledge.fidelity import FidelityChecker
+from loom.knowledge.keys import contradicts, fact_identity
 from loom.memory.compaction import MemoryCompactor
 from loom.models.embedders import EmbeddingProvider, embed_texts
 from loom.protocol import new_id
@@ -23,7 +26,7 @@ from loom.storage.contract import Draft, Filter, Record, Transaction, Vector
 from loom.storage.sqlite.store import SqliteStore
 from loom.storage.sqlite.transactions import DERIVE, RESTORE
 from loom.text.entities import NAMES, entity_mark, name_nodes, nodes_of_name
-from loom.text.statements import StatementKind
+from loom.text.statement_kinds import StatementKind
 from loom.text.words import content_terms, terms
 from loom.tiers.migration import Tiers
 from loom.types import Fact, FactType, MemoryTier, MemoryType, Trust, record_as_fact
@@ -54,10 +57,10 @@ class UndoResult(NamedTuple):
 
 
 class _Read(NamedTuple):
-    """A record, what was drawn from it, and the turns before it that a model was shown."""
+    """A record, its facts and mentions, and the turns before it that a model was shown."""
 
     record: Record
-    drawn: Drawn
+    extraction: Extraction
     earlier: Sequence[Record]
 
 
@@ -146,7 +149,9 @@ class Derivation:
                 said[session] = record.content
                 earlier = self._earlier(record) if self._extractor.has_model else ()
             shown = [f"{one.name or one.role or 'somebody'}: {one.content[:_EARLIER_CHARS]}" for one in earlier]
-            read.append(_Read(record, self._extractor.draw(record, before=before, earlier=shown), earlier))
+            read.append(
+                _Read(record, self._extractor.extract_with_mentions(record, before=before, earlier=shown), earlier)
+            )
         return read
 
     def _keep(self, transaction: Transaction, read: Sequence[_Read]) -> None:
@@ -154,18 +159,18 @@ class Derivation:
         dropped, and read again without it."""
         there = transaction.records({one.seq for record, _, earlier in read for one in (record, *earlier)})
         learned: dict[str, list[int]] = {}
-        for record, drawn, earlier in read:
+        for record, extraction, earlier in read:
             if record.seq not in there:
                 continue
             if not all(one.seq in there for one in earlier):
                 transaction.enqueue(DERIVE, data=[record.seq])
                 continue
-            for fact in drawn.facts:
+            for fact in extraction.facts:
                 said = content_terms(fact.content.partition(": ")[2]) if earlier else ()
                 seq = self._learn(transaction, fact, record, _lenders(said, record, earlier))
                 if seq is not None:
                     learned.setdefault(record.node, []).append(seq)
-            self._name(transaction, record, drawn.names, earlier)
+            self._name(transaction, record, extraction.mentions, earlier)
         for node, seqs in learned.items():
             self._tiers.of(node).admit(transaction, seqs, MemoryTier.L4, "learned")
 
@@ -225,7 +230,7 @@ class Derivation:
         A fact that can have one value only is a chain of versions under one id, the newest of which holds.
         """
         named = fact.key is not None and fact.value is not None
-        id = _fact_id(source.node, fact.key if named and fact.key else same_fact(fact))
+        id = _fact_id(source.node, fact.key if named and fact.key else fact_identity(fact))
         known = transaction.get(id)
         if known is not None:
             same = not named or _stored(known).value == fact.value

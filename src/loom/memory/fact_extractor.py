@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from loom.knowledge.extraction import ExtractedFact, FactExtractor
+from loom.knowledge.extraction import FactExtractor
+from loom.knowledge.facts import ExtractedFact
 
 __all__ = ["ExtractedFact", "FactExtractor"]

@@ -527,6 +527,7 @@ def _ordered_vectors(content: bytes, count: int, url: str) -> list[Any]:
 
 # --- for tests --------------------------------------------------------------------------------------------
 
+# Not `scripts.HAN`: another range would give other vectors under the same name.
 _HAN = "\u3400-\u9fff\uf900-\ufaff"
 _RUN = re.compile(f"[{_HAN}]+|[^\\W{_HAN}]+")
 

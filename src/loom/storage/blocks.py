@@ -58,7 +58,8 @@ _FEWEST_RECORDS = 3
 _PHRASE_LENGTHS = (2, 3, 4, 6, 8)
 _FEWEST_BYTES, _MOST_BYTES = 6, 120
 _TRAINED_CHARACTERS = 32 * 1024
-# A word with what follows it, or one character of a script that is written without spaces.
+# A word with what follows it, or one character of a script that is written without spaces. Not the ranges of
+# `loom.text.scripts`: stored dictionaries were counted by these units, and forgetting counts them down.
 _UNIT = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+\W?|\W")
 
 

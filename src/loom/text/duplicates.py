@@ -15,6 +15,7 @@ from functools import cache
 from typing import NamedTuple
 
 from loom.text.entities import COMPOUND_SURNAMES, NO_NAMES, PLACES, SURNAMES, TITLES
+from loom.text.scripts import HAN, is_han
 
 __all__ = ["Protected", "may_merge", "normal_form", "protected"]
 
@@ -400,7 +401,6 @@ def _clock(hour: str, minute: str, half: str) -> str:
 
 # --- Chinese words -------------------------------------------------------------------------------------------
 
-_HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff\u3005-\u3007"
 _CHINESE_MOMENTS = """
 今天 明天 昨天 后天 前天 今年 明年 去年 前年 今晚 昨晚 明晚 上周 下周 本周 这周 上个月 下个月 上月 下月 本月 上次
 下次 上个星期 下个星期 上星期 下星期 上午 下午 早上 晚上 凌晨 中午 傍晚 周末 每天 每周 每月 每年 春天 夏天 秋天
@@ -444,7 +444,7 @@ _HALVES = {
     "中午": "",
     "今晚": "pm",
 }
-_LETTER = rf"[^\W{_HAN}]"
+_LETTER = rf"[^\W{HAN}]"
 _LATIN = (
     r"(?:--?(?=[A-Za-z0-9])|[~.]{0,2}[/\\](?=\w)|[@#$€£¥](?=[A-Za-z0-9]))?+{letter}++"
     r"(?:(?:://|::|[.\-/@'\\?&=%#~+]|(?<=[0-9])[:,](?=[0-9])){letter}++)*+(?:\+\+|\#|%|°)?+"
@@ -462,16 +462,16 @@ _CHINESE = (
     rf"|{_any_of(_NO_NEGATION)}"
     rf"|(?P<negation>{_any_of(_CHINESE_NEGATIONS)})"
     rf"|(?P<opposite>{_any_of(_CHINESE_OPPOSITES)})"
-    rf"|(?P<person>[小老阿][{SURNAMES}](?![{_HAN}])|[小老阿][{SURNAMES}](?={_any_of(_AFTER_A_NAME)})"
+    rf"|(?P<person>[小老阿][{SURNAMES}](?![{HAN}])|[小老阿][{SURNAMES}](?={_any_of(_AFTER_A_NAME)})"
     rf"|{_MAYBE_SURNAME}(?!{_any_of(NO_NAMES)})(?:{_SURNAME}(?:{_any_of(TITLES)})"
-    rf"|(?:(?<![{_HAN}])|(?<=[{_BEFORE_A_NAME}])){_SURNAME}"
-    rf"[{_HAN}]{{1,2}}?(?=[^{_HAN}]|$|{_any_of(_AFTER_A_NAME)})))"
+    rf"|(?:(?<![{HAN}])|(?<=[{_BEFORE_A_NAME}])){_SURNAME}"
+    rf"[{HAN}]{{1,2}}?(?=[^{HAN}]|$|{_any_of(_AFTER_A_NAME)})))"
 )
 _END = r"(?P<end>[.!?。;\n:`\"“”]++)"
 _ASCII_TOKEN = re.compile(f"{_LATIN.replace('{letter}', '[A-Za-z0-9_]')}|{_END}")
-_HAN_RUN = re.compile(f"[{_HAN}]++")
-_HAN_TAIL = re.compile(f"[{_HAN}]{{1,2}}$")
-_HAN_HEAD = re.compile(f"[{_HAN}]{{1,2}}")
+_HAN_RUN = re.compile(f"[{HAN}]++")
+_HAN_TAIL = re.compile(f"[{HAN}]{{1,2}}$")
+_HAN_HEAD = re.compile(f"[{HAN}]{{1,2}}")
 
 
 @cache
@@ -524,7 +524,7 @@ class _Reading:
             return
         for match in _any_token().finditer(self.text):
             if match.lastgroup is None:
-                if match.group()[0] < "\u3400":
+                if not is_han(match.group()):  # a word that only looks like a negation is no token
                     yield _KINDS[match.group()]
             elif match.lastgroup == "end":
                 yield _Kind(".", match.group())

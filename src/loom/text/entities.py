@@ -14,6 +14,7 @@ from functools import cache
 from itertools import islice
 from typing import Any
 
+from loom.text.scripts import HAN
 from loom.text.words import is_function_word, simplified, terms
 
 __all__ = [
@@ -42,7 +43,7 @@ __all__ = [
     "only_asks",
 ]
 
-ENTITIES_VERSION = 1
+ENTITIES_VERSION = 2
 
 SOMEBODY = "\x1f@who"
 SOMEWHERE = "\x1f@where"
@@ -101,7 +102,7 @@ def _person() -> re.Pattern[str]:
     """A Chinese name, or what begins like one. Compiled at first use: that takes 4 ms."""
     return re.compile(
         f"[小老阿][{SURNAMES}]|[{SURNAMES}](?:{'|'.join(TITLES.split())})"
-        f"|(?=[{_SURE_SURNAMES}])(?!{'|'.join((NO_NAMES + _NO_PEOPLE).split())}).[\u4e00-\u9fff]"
+        f"|(?=[{_SURE_SURNAMES}])(?!{'|'.join((NO_NAMES + _NO_PEOPLE).split())}).[{HAN}]"
     )
 
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Final, Protocol, cast, runtime_checkable
 
 from loom.errors import InvalidInput
+from loom.text.scripts import HAN_BASIC
 
 __all__ = [
     "IMAGE_TOKENS",
@@ -138,7 +139,8 @@ _REMEMBERED_FROM_CHARS: Final = 1_024
 _PIECE_CHARS: Final = 65_536
 # Where a text may be cut without changing its count: both encodings split a text by a pattern before merging
 # its bytes, and no match of either has one of the signs on the right directly after a letter or digit;
-# the patterns never look back, and look ahead only from white space.
+# the patterns never look back, and look ahead only from white space. The Chinese range is narrower than `scripts.HAN`
+# on purpose: it holds only characters that are letters in every version of Unicode that a tokenizer may use.
 _CUT: Final = re.compile(r"(?<=[0-9A-Za-z\u4e00-\u9fa5])(?=[ \t\r\n,.;:!?、。，；：！？])")
 
 
@@ -272,19 +274,19 @@ _ASCII_UNITS: Final = re.compile(
     r"[A-Za-z]{1,10}|[0-9]{1,3}|[!-/:-@\[-`{-~]{1,3}[\r\n]*|[\r\n]+|[ \t]{2,}|[\0-\x08\x0b\x0c\x0e-\x1f\x7f]"
 )
 # Beyond ASCII a character costs what its script costs in cl100k_base, in hundredths of a token, measured on
-# prose in each script. The classes do not overlap and leave nothing out.
-_HAN: Final = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+# prose in each script. The classes do not overlap and leave nothing out: rare Chinese characters cost as much as
+# everything beyond the basic plane, and 々〆〇 as much as the punctuation around them.
 _KANA_AND_SIGNS: Final = "\u2010-\u2027\u3000-\u30ff\uff00-\uffef"
 _HANGUL: Final = "\u1100-\u11ff\u3130-\u318f\uac00-\ud7a3"
 _CYRILLIC: Final = "\u0400-\u052f"
 _BEYOND_BMP: Final = "\U00010000-\U0010ffff"
 _SCRIPT_HUNDREDTHS: Final = (
-    (re.compile(f"[{_HAN}]+"), 115),
+    (re.compile(f"[{HAN_BASIC}]+"), 115),
     (re.compile(f"[{_KANA_AND_SIGNS}]+"), 100),
     (re.compile(f"[{_HANGUL}]+"), 110),
     (re.compile(f"[{_CYRILLIC}]+"), 50),
     (re.compile(f"[{_BEYOND_BMP}]+"), 240),
-    (re.compile(f"[^\0-\x7f{_HAN}{_KANA_AND_SIGNS}{_HANGUL}{_CYRILLIC}{_BEYOND_BMP}]+"), 110),
+    (re.compile(f"[^\0-\x7f{HAN_BASIC}{_KANA_AND_SIGNS}{_HANGUL}{_CYRILLIC}{_BEYOND_BMP}]+"), 110),
 )
 
 

@@ -16,6 +16,8 @@ from itertools import chain
 from operator import add
 from typing import NamedTuple, TypeVar
 
+from loom.text.scripts import UNSPACED, is_han
+
 __all__ = [
     "ANALYZER_VERSION",
     "MAX_TERM_CHARS",
@@ -222,13 +224,7 @@ def _fold_letters(word: str) -> str:
 
 # --- tokens ------------------------------------------------------------------------------------------------
 
-# Scripts written without spaces between words: Thai, Lao, Burmese, Khmer, Han, kana, bopomofo; and hangul,
-# whose particles hang on the nouns.
-_UNSPACED = (
-    "\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ece\u1000-\u103f\u1100-\u11ff\u1780-\u17d3\u3005-\u3007\u3041-\u3096"
-    "\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u3105-\u312f\u31a0-\u31bf\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
-    "\uac00-\ud7a3\uf900-\ufaff\U00020000-\U0003ffff"
-)
+# Below this character nothing is of an unspaced script, which rules most tokens out quickly.
 _FIRST_UNSPACED = "\u0e01"
 
 # Vowel signs and the like: part of the word, though Python does not count them as word characters. From
@@ -244,7 +240,7 @@ _MARKS = (
 # 1,000; the underscore is a word character. C++ and C# keep their signs.
 _JOINED = r"(?:[.\-/@']{word}|(?<=[0-9]):[0-9]++|(?<=[0-9]),[0-9]{{3}}(?![0-9]))*+(?:(?:\+\+|\#)(?![A-Za-z0-9_]))?"
 _ASCII_WORD = "[A-Za-z0-9_]++"
-_WORD = rf"[^\W{_UNSPACED}]++(?:[{_MARKS}]++[^\W{_UNSPACED}]*+)*+"
+_WORD = rf"[^\W{UNSPACED}]++(?:[{_MARKS}]++[^\W{UNSPACED}]*+)*+"
 _ASCII_TOKEN = re.compile(_ASCII_WORD + _JOINED.format(word=_ASCII_WORD))
 _EMOJI = "\u2600-\u27bf\U0001f300-\U0001faff"
 
@@ -252,8 +248,8 @@ _EMOJI = "\u2600-\u27bf\U0001f300-\U0001faff"
 @cache
 def _beyond_ascii() -> tuple[Callable[[str], list[str]], Callable[[str], re.Match[str] | None]]:
     """Splits a text into tokens; tells a run of an unspaced script. Compiled at first use: that takes 9 ms."""
-    token = re.compile(f"[{_UNSPACED}]++|{_WORD}{_JOINED.format(word=_WORD)}|[{_EMOJI}]")
-    return token.findall, re.compile(f"[{_UNSPACED}]").match
+    token = re.compile(f"[{UNSPACED}]++|{_WORD}{_JOINED.format(word=_WORD)}|[{_EMOJI}]")
+    return token.findall, re.compile(f"[{UNSPACED}]").match
 
 
 # .NET, .env: a word of its own with the dot, beside the one without.
@@ -663,7 +659,7 @@ def _add_unspaced(run: str, weights: dict[str, float]) -> str:
         if kind == _CONTENT:
             if alone and following != _CONTENT:
                 weights[run[place]] = weights.get(run[place], 0.0) + 1.0
-            elif "\u3400" <= run[place] <= "\u9fff":
+            elif is_han(run[place]):
                 characters += run[place]
             alone = following != _CONTENT
         else:

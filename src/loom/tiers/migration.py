@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from loom.errors import CorruptStore, InvalidInput, OverBudget
-from loom.knowledge.summarizer import stand_in
+from loom.knowledge.stand_ins import stand_in
 from loom.settings import EVICTION_WEIGHTS, Admission, Eviction, EvictionWeights, Profile, Settings
 from loom.steps import step
 from loom.storage.contract import FOCUS, HEARD, Draft, Record, Resident, Store, Transaction, Usage, Written

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from loom.knowledge.summarizer import stand_in, stand_in_task
+from loom.knowledge.stand_ins import stand_in, stand_in_task
 from loom.memory.layers.base import MemoryLayer
 from loom.protocol import Task
 from loom.storage.contract import Record

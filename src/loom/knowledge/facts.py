@@ -1,0 +1,103 @@
+"""What an extracted fact is: its record, and for each kind of statement the type, labels and confidence of its facts.
+
+How facts are found is in `extraction` and `model_extraction`, how they are worded in `wording`, and how two facts
+about one thing compare in `keys`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from loom.text.statement_kinds import StatementKind
+from loom.types import FactType
+
+__all__ = [
+    "FORMS",
+    "LONGEST_FACT",
+    "UNTRUSTED_CONFIDENCE",
+    "UNTRUSTED_KINDS",
+    "ExtractedFact",
+    "Extraction",
+    "FactForm",
+    "Mention",
+]
+
+_K = StatementKind
+
+LONGEST_FACT: Final = 400
+"""The characters that a fact may have, its label aside."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExtractedFact:
+    """One fact as the source states it; `content` can be read on its own and begins with its label.
+
+    `key` names what the fact is about where that can have only one current value ("ana|lives in"), with its `value`;
+    both are None where facts stand side by side. `replaces` is the value that the source itself calls outdated or
+    wrong. `machine` marks the report of a program, word for word. `span` is the part of the source (of `task_text`
+    for a task) that states it.
+    """
+
+    content: str
+    fact_type: FactType
+    label: str
+    confidence: float
+    kind: StatementKind
+    span: tuple[int, int]
+    key: str | None = None
+    value: str | None = None
+    replaces: str | None = None
+    machine: bool = False
+
+
+class Mention(NamedTuple):
+    """A name that a model read in a text, and the words of the text that refer to it: the name itself, or others."""
+
+    name: str
+    said: str
+
+
+class Extraction(NamedTuple):
+    """The facts of one source and, where a model read it, the names it mentions."""
+
+    facts: list[ExtractedFact]
+    mentions: tuple[Mention, ...] = ()
+
+
+class FactForm(NamedTuple):
+    """The type of a fact, its label in both languages, and its confidence where a model states none."""
+
+    fact_type: FactType
+    english: str
+    chinese: str
+    confidence: float
+
+
+FORMS: Final[Mapping[StatementKind, FactForm]] = MappingProxyType(
+    {
+        _K.FIX: FactForm(FactType.ERROR_PATTERN, "Fix", "修复", 0.9),
+        _K.ERROR: FactForm(FactType.ERROR_PATTERN, "Error", "错误", 0.85),
+        _K.CHANGE: FactForm(FactType.DOMAIN_KNOWLEDGE, "Change", "变更", 0.8),
+        _K.TEST: FactForm(FactType.DOMAIN_KNOWLEDGE, "Result", "结果", 0.85),
+        _K.DECISION: FactForm(FactType.DOMAIN_KNOWLEDGE, "Decision", "决策", 0.9),
+        _K.REASON: FactForm(FactType.DOMAIN_KNOWLEDGE, "Reason", "原因", 0.85),
+        _K.PREFERENCE: FactForm(FactType.USER_PREFERENCE, "Preference", "偏好", 0.85),
+        _K.IDENTITY: FactForm(FactType.DOMAIN_KNOWLEDGE, "Identity", "身份", 0.85),
+        _K.PLACE: FactForm(FactType.DOMAIN_KNOWLEDGE, "Place", "地点", 0.85),
+        _K.EVENT: FactForm(FactType.DOMAIN_KNOWLEDGE, "Event", "事件", 0.8),
+        _K.NUMBER: FactForm(FactType.DOMAIN_KNOWLEDGE, "Number", "数值", 0.8),
+        _K.TOOL: FactForm(FactType.TOOL_USAGE, "Tool", "工具", 0.75),
+        _K.API: FactForm(FactType.API_SCHEMA, "API", "接口", 0.9),
+        _K.PRACTICE: FactForm(FactType.BEST_PRACTICE, "Practice", "实践", 0.85),
+        _K.STATE: FactForm(FactType.DOMAIN_KNOWLEDGE, "State", "状态", 0.7),
+        _K.PLAN: FactForm(FactType.DOMAIN_KNOWLEDGE, "Plan", "计划", 0.7),
+    }
+)
+UNTRUSTED_KINDS: Final = frozenset({_K.PRACTICE, _K.PREFERENCE, _K.DECISION, _K.PLAN})
+"""The kinds of facts that are not taken from a tool or a web page: how we work, and what we like and decide."""
+
+UNTRUSTED_CONFIDENCE: Final = 0.6
+"""The share of its confidence that a fact from a tool or a web page keeps."""

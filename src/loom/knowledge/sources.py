@@ -1,0 +1,79 @@
+"""What facts are extracted from: a text, a task or a record as one form, with its speaker, time and trust."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+from loom.drafts import task_text
+from loom.errors import InvalidInput
+from loom.knowledge.classifier import NO_CONTEXT, TurnContext
+from loom.protocol import Task
+from loom.storage.contract import Record
+from loom.types import MemoryType, Trust
+
+__all__ = ["FactSource", "Source", "as_source"]
+
+FactSource = str | Task | Record
+"""What facts can be extracted from."""
+
+_UNTRUSTED: Final = frozenset({Trust.TOOL, Trust.WEB})
+
+
+class Source(NamedTuple):
+    """A text to extract facts from, with the parts of it that count, its speaker, its time and its context.
+
+    An `untrusted` source is a tool or a web page.
+    """
+
+    text: str
+    parts: tuple[tuple[int, int], ...]
+    speaker: str | None = None
+    at: datetime | None = None
+    untrusted: bool = False
+    context: TurnContext = NO_CONTEXT
+
+    def in_context(self, role: str | None, before: str | None) -> Source:
+        """The source with the role of its speaker and the text of the turn before, where they are given."""
+        if role is None and before is None:
+            return self
+        return self._replace(context=TurnContext(role or self.context.role, before))
+
+
+def as_source(
+    source: FactSource, speaker: str | None = None, at: datetime | None = None, trust: str | None = None
+) -> Source:
+    """A text, a task or a record as a source. What a task or a record says about itself fills what is not given."""
+    if isinstance(source, str):
+        return Source(source, ((0, len(source)),), speaker, at, trust in _UNTRUSTED)
+    if isinstance(source, Task):
+        text = task_text(source)
+        untrusted = (trust or source.metadata.get("trust")) in _UNTRUSTED or source.action == "node.tool_result"
+        context = TurnContext("tool" if untrusted else "assistant")
+        return Source(text, _task_parts(text, source), speaker, at or source.created_at, untrusted, context)
+    if isinstance(source, Record):
+        parts: tuple[tuple[int, int], ...] = ((0, len(source.content)),)
+        if source.kind == MemoryType.TASK and isinstance(source.data, Mapping):
+            parts = _task_parts(source.content, source.data)
+        untrusted = (trust or source.trust) in _UNTRUSTED
+        context = TurnContext(source.role or ("tool" if untrusted else None))
+        return Source(source.content, parts, speaker or source.name, at or source.created_at, untrusted, context)
+    raise InvalidInput(f"facts come from a text, a Task or a Record, not {type(source).__name__}")
+
+
+def _task_parts(text: str, task: Task | Mapping[str, Any]) -> tuple[tuple[int, int], ...]:
+    """The spans of the values of a task in its text, without the action and the names of the parameters."""
+    fields: Any = task.parameters if isinstance(task, Task) else task.get("parameters") or {}
+    names = [*fields, "result", "error"]
+    starts: list[tuple[int, int]] = []
+    position = text.find("\n") + 1
+    for name in names:
+        label = f"{name}: "
+        found = position if text.startswith(label, position) else text.find(f"\n{label}", position) + 1
+        if text.startswith(label, found) and found >= position > 0:
+            # The label of an error belongs to it: without it the text does not read as an error.
+            starts.append((found, found if name == "error" else found + len(label)))
+            position = found + len(label)
+    ends = [start for start, _ in starts[1:]] + [len(text)]
+    return tuple((begin, end) for (_, begin), end in zip(starts, ends, strict=True))

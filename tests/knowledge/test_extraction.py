@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from loom.errors import InvalidInput
 from loom.knowledge.extraction import FactExtractor
+from loom.knowledge.fact_sources import FactSource
 from loom.knowledge.facts import ExtractedFact
 from loom.knowledge.keys import apply_correction, contradicts, fact_identity
 from loom.knowledge.model_extraction import is_supported
-from loom.knowledge.sources import FactSource
 from loom.protocol import Task
 from loom.storage.contract import Dimensions, Record
 from loom.text.statement_kinds import StatementKind

@@ -22,6 +22,7 @@ from loom.knowledge.classifier import (
     shipped_model,
     type_probabilities,
 )
+from loom.knowledge.fact_sources import FactSource, Source, as_source
 from loom.knowledge.facts import (
     FORMS,
     LONGEST_FACT,
@@ -32,7 +33,6 @@ from loom.knowledge.facts import (
 )
 from loom.knowledge.keys import correction_in, fact_identity, key_and_value
 from loom.knowledge.model_extraction import ask_model
-from loom.knowledge.sources import FactSource, Source, as_source
 from loom.knowledge.wording import (
     END_MARKS,
     opens_reason,

@@ -18,9 +18,9 @@ from loom.knowledge.classifier import (
     shipped_model,
 )
 from loom.knowledge.extraction import CandidateFact, candidate_facts
+from loom.knowledge.fact_sources import Source
 from loom.knowledge.keys import apply_correction, contradicts, fact_identity
 from loom.knowledge.shortening import SHORTEST, clause_forms
-from loom.knowledge.sources import Source
 from loom.knowledge.summarizer import KEEP_FROM, Kept, Summary, Turn
 from loom.knowledge.wording import reworded
 from loom.text.scripts import is_chinese, is_han

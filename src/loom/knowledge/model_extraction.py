@@ -13,6 +13,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from loom.knowledge.fact_sources import Source
 from loom.knowledge.facts import (
     FORMS,
     LONGEST_FACT,
@@ -23,7 +24,6 @@ from loom.knowledge.facts import (
     Mention,
 )
 from loom.knowledge.keys import fact_identity, is_pronoun, normal_key, normal_text, normal_value
-from loom.knowledge.sources import Source
 from loom.knowledge.wording import END_MARKS, with_dates
 from loom.models.language_model import LanguageModel
 from loom.text.entities import LONGEST_NAME, MOST_NAMES, entity_mark

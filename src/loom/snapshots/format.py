@@ -282,7 +282,7 @@ class _Frames:
         self._advance()
 
     def take(self, tally: _Tally) -> bytes:
-        """The frame at hand, counted; the next one comes in its place."""
+        """Return the current frame, add it to the tally, and read the next one."""
         raw = self._raw
         tally.frames += 1
         tally.raw_bytes += len(raw)

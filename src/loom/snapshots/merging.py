@@ -247,7 +247,7 @@ class _Merge:
                 continue
             if (kind, content, data) == (row[4], row[20], row[19]):
                 return int(seq)
-            if row[22]:  # drawn by itself: what the target has drawn stands
+            if row[22]:  # derived: the target keeps what it has derived itself
                 self._left.add(row[1])
                 return _NOWHERE
             raise IdConflict(
@@ -442,7 +442,7 @@ class _Merge:
         return any(added < number <= added + last for last, added in self._known)
 
     def _vectors(self) -> int:
-        """Vectors come along where both sides use one model; else what came is embedded anew."""
+        """Bring the vectors where both sides use one model; else queue the records that came for embedding."""
         theirs = self._stage.start.spaces.get(self._stage.start.active.get(self._source, 0))
         self._same_space = self._agree_on_space(theirs)
         space = active_space(self._connection, self._number)

@@ -55,7 +55,8 @@ __all__ = ["INSERT_ENTRY", "Restored", "Stage", "restore", "staged", "staged_asi
 class Restored:
     """What a restore did: how many records came, how many were there already, and how many stay forgotten.
 
-    `entries`, `blobs` and `vectors` count what came with them; `left` counts what the target had drawn otherwise.
+    `entries`, `blobs` and `vectors` count what came with them; `left` counts derived records of which the
+    target has another version.
     """
 
     path: Path | None

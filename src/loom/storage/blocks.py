@@ -145,7 +145,7 @@ NO_DICTIONARY = Dictionary((), ())
 
 
 def train(texts: Iterable[str], most_bytes: int) -> Dictionary:
-    """The phrases that save most in texts like these: each in at least three of them, so many bytes in all."""
+    """The phrases that save most in texts like these: each in at least three of them, up to `most_bytes` in all."""
     records: Counter[str] = Counter()
     for text in texts:
         records.update(_phrases(text))

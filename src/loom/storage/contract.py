@@ -174,7 +174,7 @@ class Filter:
 
     `since` is inclusive and `until` exclusive, both on `created_at`. `as_of` asks what was valid at a
     moment, `known_at` what had been committed by then. Without them, only the current version of each id
-    is meant, unless `history` is True. `derived` asks for what was drawn from other records (facts,
+    is meant, unless `history` is True. `derived` asks for what was derived from other records (facts,
     summaries), or for what was not. `where` compares metadata: a value must be equal, or be in the stored
     list; a list of values means any of them.
     """
@@ -276,7 +276,7 @@ class Candidates:
     like `words`, for terms that the best records have in common with others.
     `following` is the place of the next record of the same conversation, -1 where it is not here, and `closeness`
     (0 to 1) says how much that one has to do with this. `sessions` and `speakers` number the sessions and speakers
-    that several of these are of, -1 for a record that has none or shares it with nobody here. Times are microseconds
+    that several of these are of, -1 for a record that has none or shares it with no other. Times are microseconds
     since 1970. `excluded` is what the words found and no filter but the one for derived and older versions left
     out, with its score, best first. `named` is like `words`, for the names that a model read in a record, None where
     it read none; in `links` they count too. `names` are these, by record, each with the words that it stands for.
@@ -409,7 +409,7 @@ class Resident(NamedTuple):
 class FlushReport:
     """What is still undone after a flush. Empty means that everything committed before it is processed.
 
-    `waiting` counts jobs that nobody could do here, by kind (no embedder in this process, say);
+    `waiting` counts jobs that this process cannot do, by kind (it has no embedder, say);
     `failed` counts jobs that were given up, by kind.
     """
 

@@ -133,7 +133,7 @@ class Searcher:
                 by_words = _together(by_words, by_names)
             seeds = _seeds(by_words, by_meaning, probe.seeds)
             conversation = Conversation(connection, index, wanted, self._number, probe.reach)
-            if query and conversation.filter != wanted:  # an answer may be found by what somebody else said
+            if query and conversation.filter != wanted:  # what another speaker said may lead to the answer
                 others = self._admitted(connection, index, probe.seeds, conversation.filter, self._by_words(query))
                 seeds = list(dict.fromkeys([*seeds, *others]))
             # Where words find enough and there is meaning as well, following the links brings nothing more (82.4 %
@@ -255,7 +255,7 @@ class Searcher:
         # Mostly the filter admits most of what is found: ask for a few more, and see who may stay.
         count = limit + 8
         if wanted.derived is False and index.derived:
-            # What was drawn from a record is found by the same words, and being short it comes before it. Asking once
+            # What was derived from a record has the same words and, being shorter, ranks before it. Asking once
             # more, for eight times as many, took five times as long where there were four facts to ten records.
             others = max(1, index.text.documents - index.derived)
             count += int(limit * min(_MOST_DERIVED, 2 * index.derived / others))
@@ -334,7 +334,7 @@ class Searcher:
                     while projector.due(kind):
                         projector.extend(kind)
             except (LeaseLost, StaleProjection):
-                return  # somebody else is at it: the caller looks again
+                return  # another process rebuilds it: the caller looks again
 
 
 def _nominate(nominated: dict[int, int], keys: Iterable[int], by: Nominated) -> None:

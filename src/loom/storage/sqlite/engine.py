@@ -345,7 +345,7 @@ class Engine:
                 return self._connect(writer=False)
 
     def writing_connection(self) -> sqlite3.Connection:
-        """The one connection that writes. For the holder of the write lock: use `write` or `maintenance`."""
+        """The one connection that writes. The caller holds the write lock, as in `write` and `maintenance`."""
         self._check_usable()
         if self._writer is None:
             self._writer = self._connect(writer=True)

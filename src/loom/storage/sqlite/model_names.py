@@ -1,7 +1,7 @@
 """The names that a language model read in records, and what they add to a search.
 
-They lie in records of their own, drawn from those that they were read in, and stand in the text index under marks of
-their own. A search finds them first and then what they were read in.
+They are in records of their own, derived from those that they were read in, and in the text index under marks of
+their own. A search finds them first, and then the records that they were read in.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from loom.text.entities import UNNAMED_KINDS, named, names_in
 
 __all__ = ["NamesRead", "as_array", "has_names", "with_names"]
 
-# From records of names to what they were read in, and back, by the hashes of both ids. What else they were drawn from
-# are turns before it.
+# From records of names to the records they were read in, and back, by the hashes of both ids. Their other sources are
+# the turns before.
 _PAIR = "SELECT n.seq, n.metadata, r.seq, r.id, r.version FROM json_each(?) j"
 _WITHDRAWN = "EXISTS (SELECT 1 FROM supersessions s WHERE s.record = n.seq)"
 _HOLDS = f"WHERE {is_names('n')} AND n.committed_at <= ? AND NOT {_WITHDRAWN}"

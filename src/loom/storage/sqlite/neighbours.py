@@ -26,18 +26,18 @@ _READ_ALL = f"SELECT {DOC_VALUE_COLUMNS} FROM json_each(?) j CROSS JOIN records 
 _IN_SESSION = f"{_READ} INDEXED BY records_by_session WHERE r.session_hash = ? AND r.seq"
 _IN_A_ROW = f"{_READ} INDEXED BY records_by_number WHERE r.namespace = ? AND r.seq"
 
-# Turns further apart than this are another conversation, though the session be the same.
+# Turns further apart than this are two conversations, also in one session.
 _LONGEST_PAUSE_US = 6 * 3_600 * 1_000_000
 # Without a session, a turn and the reply to it belong together only while they are this close.
 _LONGEST_BREAK_US = 30 * 60 * 1_000_000
-# Numbers so near to a seed's are read with it, whosever they are.
+# Records whose numbers are this near to a seed's are read with it, in any session.
 _NEARBY = 2
-# Nor are more records than this looked at to find the next one without a session.
+# No more records than this are read to find the next one without a session.
 _FURTHEST = 12
-# What one speaker says in a row need not be one thing; a turn and the reply to it are. Where nobody is named, it may
-# be either.
+# How close two turns are: consecutive turns of one speaker are less close than a turn and its reply. Unnamed speakers
+# may be one or two.
 _MONOLOGUE = 0.5
-_NOBODY = 0.8
+_UNNAMED = 0.8
 
 
 class Conversation:
@@ -166,7 +166,7 @@ def _closeness(one: DocValues, after: DocValues) -> float:
         return 0.0
     if not same_speaker:
         return 1.0
-    return _MONOLOGUE if one.role or one.name else _NOBODY
+    return _MONOLOGUE if one.role or one.name else _UNNAMED
 
 
 def conversations_of(sessions: Sequence[int], created_at: Sequence[int]) -> list[int]:

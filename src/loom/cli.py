@@ -128,7 +128,9 @@ def parser() -> argparse.ArgumentParser:
     )
     promote.add_argument("file", type=Path, help="the memory file")
     promote.add_argument("id", help="the id of the memory")
-    promote.add_argument("--to", choices=("l1", "l2"), default="l2", help="the window (l1) or the working tier (l2)")
+    promote.add_argument(
+        "--to", type=str.lower, choices=("l1", "l2"), default="l2", help="the window (l1) or the working tier (l2)"
+    )
     _of_node(promote)
     promote.set_defaults(run=_promote)
 

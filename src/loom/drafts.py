@@ -288,7 +288,9 @@ def checked_text(text: object) -> str:
 
 def trust_of_role(role: str | None) -> Trust:
     """How far the speaker in a chat may be believed, where the caller does not say."""
-    return _TRUST_OF_ROLE.get(role or "", Trust.UNKNOWN)
+    if role is None:
+        return Trust.UNKNOWN
+    return _TRUST_OF_ROLE.get(role) or _TRUST_OF_ROLE.get(role.casefold(), Trust.UNKNOWN)
 
 
 def message_text(message: Mapping[str, Any]) -> str:

@@ -133,3 +133,31 @@ def test_an_agents_tool_takes_a_tier_in_any_case_and_refuses_an_unknown_one(memo
     tools = MemoryTools(memory)
     assert "error" not in tools.call("promote", {"id": "one", "to": "L2"})
     assert "l1, l2" in tools.call("promote", {"id": "one", "to": "L4"})
+
+
+@pytest.mark.parametrize("stored", ["v17", 17, 17.5, ["other", "v17"], [1, 17]])
+def test_metadata_is_compared_with_thousands_of_values(memory: Any, stored: object) -> None:
+    memory.remember("tagged", id="tagged", metadata={"tag": stored})
+    memory.remember("not tagged", id="other", metadata={"tag": "elsewhere"})
+    values: list[Any] = [f"v{number}" for number in range(10_000)] + [n / 2 for n in range(10_000)] + [None, True]
+    assert [record.id for record in memory.list(where={"tag": values}).records] == ["tagged"]
+    assert [hit.id for hit in memory.recall("tagged", where={"tag": values})] == ["tagged"]
+    assert memory.forget(where={"tag": values}).ids == ("tagged",)
+
+
+@pytest.mark.parametrize("value", [10**30, -(10**30), [10**30, 3]])
+def test_metadata_is_compared_with_integers_of_any_size(memory: Any, value: Any) -> None:
+    memory.remember("large", id="large", metadata={"size": value})
+    memory.remember("small", id="small", metadata={"size": 4})
+    assert [record.id for record in memory.list(where={"size": value}).records] == ["large"]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), [1.0, float("-inf")]])
+def test_a_number_that_no_metadata_can_hold_raises(memory: Any, value: Any) -> None:
+    with pytest.raises(InvalidInput, match="finite"):
+        memory.list(where={"size": value})
+
+
+def test_more_metadata_keys_than_one_query_can_compare_raise(memory: Any) -> None:
+    with pytest.raises(InvalidInput, match="500 metadata keys"):
+        memory.list(where={f"k{number}": 1 for number in range(10_000)})

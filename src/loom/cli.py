@@ -210,6 +210,18 @@ def parser() -> argparse.ArgumentParser:
         "--config", type=Path, metavar="FILE", help="read this TOML file instead of looking for one"
     )
     settings.set_defaults(run=_settings)
+
+    trust = _command(
+        commands,
+        "trust",
+        "use a folder's loom.toml and memories although somebody else may have written them",
+        "Notes the folder and the digest of its loom.toml in your configuration folder. Read the file before: it is "
+        "shown. A loom.toml that changes has to be trusted again.",
+        "loom trust ~/work/project",
+    )
+    trust.add_argument("folder", type=Path, nargs="?", default=Path("."), help="the folder (this one)")
+    trust.add_argument("--withdraw", action="store_true", help="trust it no longer")
+    trust.set_defaults(run=_trust)
     return top
 
 
@@ -408,7 +420,22 @@ def _memory(asked: argparse.Namespace, *, read_only: bool) -> Memory:
 def _settings(asked: argparse.Namespace) -> int:
     from loom.settings import load_settings
 
-    print(load_settings(file=asked.config).explain())
+    print(load_settings(file=asked.config, leave_out_refused=True).explain())
+    return 0
+
+
+def _trust(asked: argparse.Namespace) -> int:
+    from loom.trust import SETTINGS_FILE, trust_folder, withdraw_trust
+
+    if asked.withdraw:
+        done = withdraw_trust(asked.folder)
+        print(f"{asked.folder} {'is no longer trusted' if done else 'was not trusted'}")
+        return 0
+    place = trust_folder(asked.folder)
+    file = Path(place, SETTINGS_FILE)
+    print(f"{place} is trusted" + ("" if file.is_file() else f"; it holds no {SETTINGS_FILE}"))
+    if file.is_file():
+        print("\n".join(f"  {line}" for line in file.read_text(encoding="utf-8", errors="replace").splitlines()))
     return 0
 
 

@@ -89,6 +89,7 @@ from loom.storage.sqlite.rows import (
 )
 from loom.storage.sqlite.transactions import EMBED, EMPTY_VECTORS, SqliteTransaction, read_vectors
 from loom.storage.sqlite.worker import LeaseLost
+from loom.trust import check_store
 
 __all__ = ["SqliteStore"]
 
@@ -113,6 +114,8 @@ class SqliteStore:
     ) -> None:
         if not namespace:
             raise InvalidInput("a namespace needs a name")
+        if path is not None:
+            check_store(path)
         self._name = namespace
         self._close_timeout_s = close_timeout_s
         self._engine = Engine.acquire(

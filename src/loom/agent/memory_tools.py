@@ -244,7 +244,7 @@ def _checked(tool: MemoryTool, arguments: Mapping[str, Any] | str | None) -> Jso
     if isinstance(given, str):
         try:
             given = json.loads(given)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InvalidInput(f"the arguments of {tool.name} are no JSON: {error}") from None
     if not isinstance(given, Mapping):
         raise InvalidInput(f"the arguments of {tool.name} are an object, not {type(given).__name__}")

@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from loom.errors import EmbeddingError, InvalidInput, WrongDimension
-from loom.models.endpoint import Endpoint
+from loom.models.endpoint import Endpoint, parsed_json
 
 __all__ = [
     "EmbeddingProvider",
@@ -408,9 +408,10 @@ class HttpEmbedder:
     `.dimensions` before that costs one request). With `shorten=True` the server is asked for that length too.
     `text_prefix` and `query_prefix` are for models that want them ("passage: ", "query: ").
     Texts are cut at `max_characters`, since servers refuse a whole batch for one text that is too long.
-    429, 5xx, timeouts and broken connections are tried `max_retries` times more, after the `Retry-After` the
-    server gives (60 s at most) or else 0.5 s, 1 s, 2 s... Redirects are not followed: the key stays with its host.
-    Errors carry neither the key nor the texts.
+    `timeout_s` is the deadline of a whole request, further tries and their pauses included. 429, 5xx and broken
+    connections are tried `max_retries` times more, after the `Retry-After` the server gives (60 s at most) or else
+    0.5 s, 1 s, 2 s... Redirects are not followed: the key stays with its host. Errors carry neither the key nor the
+    texts.
     """
 
     def __init__(
@@ -514,7 +515,8 @@ class HttpEmbedder:
 def _ordered_vectors(content: bytes, count: int, url: str) -> list[Any]:
     """The `embedding`s of the answer in the order of the texts, whatever order the server sent them in."""
     try:
-        entries = json.loads(content)["data"]
+        answer: Any = parsed_json(content)
+        entries = answer["data"]
         vectors = {entry.get("index", place): entry["embedding"] for place, entry in enumerate(entries)}
     except (ValueError, LookupError, TypeError, AttributeError):
         raise EmbeddingError(

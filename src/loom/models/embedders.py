@@ -26,6 +26,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from loom.blas import one_thread
 from loom.errors import EmbeddingError, InvalidInput, WrongDimension
 from loom.models.endpoint import Endpoint, parsed_json
 
@@ -272,10 +273,14 @@ class OfflineModel:
     """The loaded weights, and the two means. Read-only once made, so threads may share it."""
 
     def __init__(self, encode: Callable[[list[str]], Matrix]) -> None:
-        self._encode = encode
+        self._model = encode
         statements, questions = calibration_sentences()
-        self.statement_mean: Vector = encode(statements).mean(axis=0)
-        self.question_mean: Vector = encode(questions).mean(axis=0)
+        self.statement_mean: Vector = self._encode(statements).mean(axis=0)
+        self.question_mean: Vector = self._encode(questions).mean(axis=0)
+
+    def _encode(self, texts: list[str]) -> Matrix:
+        with one_thread():
+            return self._model(texts)
 
     def raw(self, texts: Sequence[str]) -> Matrix:
         """The model's own unit vectors. The package bounds its working set; this bounds ours."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import loom
 from loom.errors import InvalidInput, SettingsConflict
 from loom.settings import (
     EVICTION_WEIGHTS,
@@ -154,11 +155,10 @@ def test_a_file_that_is_not_toml_is_an_error_that_names_it(content: bytes) -> No
 # --- what is refused ---
 
 
-def test_an_unknown_name_is_refused_in_every_source_with_a_suggestion() -> None:
+def test_an_unknown_name_is_refused_in_arguments_and_file_with_a_suggestion() -> None:
     path = written(Path("other.toml"), "l1_token_bugdet = 5")
     for arguments, environ, file, source in (
         ({"l1_token_bugdet": 5}, {}, None, "argument"),
-        ({}, {"LOOM_L1_TOKEN_BUGDET": "5"}, None, "environment LOOM_L1_TOKEN_BUGDET"),
         ({}, {}, path, "file other.toml"),
     ):
         with pytest.raises(InvalidInput) as refusal:
@@ -169,6 +169,25 @@ def test_an_unknown_name_is_refused_in_every_source_with_a_suggestion() -> None:
         assert f"from {source}" in message
         assert "did you mean 'l1_token_budget'?" in message
         assert all(name in message for name in SETTINGS)
+
+
+def test_an_unknown_variable_is_named_once_and_ignored(caplog: pytest.LogCaptureFixture) -> None:
+    environ = NO_FILE | {"LOOM_L1_TOKEN_BUGDET": "5", "LOOM_KEEPER_HOME": "/x", "LOOM_LEASE_S": "3"}
+    settings = [load_settings(environ=environ) for _ in range(3)]
+    assert settings[0].lease_s == 3.0
+    assert settings[0].l1_token_budget == Settings().l1_token_budget
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 2
+    assert "'LOOM_KEEPER_HOME'" in told[0]
+    assert "'LOOM_L1_TOKEN_BUGDET'" in told[1]
+    assert "did you mean LOOM_L1_TOKEN_BUDGET?" in told[1]
+    assert "did you mean LOOM_L1_TOKEN_BUDGET?" in settings[2].explain()
+
+
+def test_a_memory_opens_whatever_other_programs_keep_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOOM_SOMETHING_ELSE", "\udcff")
+    with loom.open(embedder="none") as memory:
+        assert memory.remember("x")
 
 
 def test_a_wrong_value_is_refused_in_every_source_even_where_it_would_be_overridden() -> None:
@@ -255,7 +274,7 @@ def test_whole_numbers_serve_as_seconds() -> None:
 
 
 def test_settings_and_their_rules_have_the_same_names() -> None:
-    assert [one.name for one in fields(Settings) if one.name != "sources"] == list(SETTINGS)
+    assert [one.name for one in fields(Settings) if one.name not in ("sources", "notes")] == list(SETTINGS)
     assert set(SETTINGS) >= SHARED_SETTINGS
 
 

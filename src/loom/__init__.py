@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from loom.recall.hits import Hit
     from loom.snapshots.staging import restore
     from loom.storage.contract import Dimensions, Filter, Record, Retention
+    from loom.trust import trust_folder
     from loom.types import MemoryTier, Receipt
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "TaskStatus",
     "open",
     "restore",
+    "trust_folder",
 ]
 
 __version__ = "0.1.0"
@@ -66,6 +68,7 @@ _HOMES = {
     "TaskStatus": "loom.protocol",
     "open": "loom.everyday",
     "restore": "loom.snapshots.staging",
+    "trust_folder": "loom.trust",
 }
 
 

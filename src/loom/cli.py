@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import loom
 from loom.errors import LoomError
+from loom.terminal import guarded_output, visible
 
 if TYPE_CHECKING:
     from loom.everyday import Memory
@@ -31,12 +32,17 @@ _FAILED = 2
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code."""
+    with guarded_output():
+        return _run(arguments)
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     asked = parser().parse_args(arguments)
     try:
         code: int = asked.run(asked)
         sys.stdout.flush()
     except LoomError as error:
-        print(f"loom: {error}", file=sys.stderr)
+        print(f"loom: {visible(error)}", file=sys.stderr)
         return _FAILED
     except BrokenPipeError:
         # Whoever read our output has had enough; without this Python complains once more at exit.
@@ -128,7 +134,9 @@ def parser() -> argparse.ArgumentParser:
     )
     promote.add_argument("file", type=Path, help="the memory file")
     promote.add_argument("id", help="the id of the memory")
-    promote.add_argument("--to", choices=("l1", "l2"), default="l2", help="the window (l1) or the working tier (l2)")
+    promote.add_argument(
+        "--to", type=str.lower, choices=("l1", "l2"), default="l2", help="the window (l1) or the working tier (l2)"
+    )
     _of_node(promote)
     promote.set_defaults(run=_promote)
 
@@ -208,6 +216,18 @@ def parser() -> argparse.ArgumentParser:
         "--config", type=Path, metavar="FILE", help="read this TOML file instead of looking for one"
     )
     settings.set_defaults(run=_settings)
+
+    trust = _command(
+        commands,
+        "trust",
+        "use a folder's loom.toml and memories although somebody else may have written them",
+        "Notes the folder and the digest of its loom.toml in your configuration folder. Read the file before: it is "
+        "shown. A loom.toml that changes has to be trusted again.",
+        "loom trust ~/work/project",
+    )
+    trust.add_argument("folder", type=Path, nargs="?", default=Path("."), help="the folder (this one)")
+    trust.add_argument("--withdraw", action="store_true", help="trust it no longer")
+    trust.set_defaults(run=_trust)
     return top
 
 
@@ -251,9 +271,12 @@ def _demo(_: argparse.Namespace) -> int:
     if find_spec("rich") is None:
         print(f"loom: the demonstration needs rich: {_INSTALL}", file=sys.stderr)
         return _FAILED
+    from rich.console import Console
+
     from loom.demo import run
 
-    run()
+    # rich colours by escape sequences of its own; the demonstration marks those in what it shows.
+    run(Console(highlight=False, file=getattr(sys.stdout, "unguarded", sys.stdout)))
     return 0
 
 
@@ -262,11 +285,11 @@ def _check(asked: argparse.Namespace) -> int:
     for namespace in _namespaces(asked.file):
         with _opened(asked.file, namespace, read_only=asked.no_repair) as store:
             report = store.check(repair=not asked.no_repair)
-        print(f"{namespace}: {_counted(report.records)}, {'ok' if report.ok else 'damaged'}")
+        print(f"{visible(namespace)}: {_counted(report.records)}, {'ok' if report.ok else 'damaged'}")
         for line in report.repaired:
-            print(f"  repaired: {line}")
+            print(f"  repaired: {visible(line)}")
         for line in report.problems:
-            print(f"  problem: {line}")
+            print(f"  problem: {visible(line)}")
         problems += len(report.problems)
     return _PROBLEMS if problems else 0
 
@@ -280,12 +303,12 @@ def _stats(asked: argparse.Namespace) -> int:
         with _opened(asked.file, namespace, read_only=True) as store:
             stats = store.stats()
             nodes = {node: (store.settings(node), store.usage(node)) for node in store.nodes()}
-        print(namespace)
+        print(visible(namespace))
         width = max(map(len, stats))
         for name, value in stats.items():
             print(f"  {name:<{width}}  {value:>14,}")
         for node, (settings, usage) in nodes.items():
-            print(f"  node {node}, profile {settings.get('profile', 'unknown')}")
+            print(f"  node {visible(node)}, profile {visible(settings.get('profile', 'unknown'))}")
             for tier in ("l1", "l2", "l3", "l4"):
                 held = usage.get(tier)
                 items, tokens = (held.items, held.tokens) if held else (0, 0)
@@ -302,11 +325,11 @@ def _facts(asked: argparse.Namespace) -> int:
         found = memory.facts(asked.question, limit=asked.limit, as_of=asked.as_of, history=asked.history)
         for fact in found:
             ended = f", until {fact.superseded_at:%Y-%m-%d %H:%M}" if fact.superseded_at else ""
-            print(fact.content)
+            print(visible(fact.content))
             since = f"since {fact.created_at:%Y-%m-%d %H:%M}{ended}"
-            print(f"  {fact.id}  {fact.fact_type}, {fact.confidence:.0%} sure, {since}")
+            print(f"  {visible(fact.id)}  {fact.fact_type}, {fact.confidence:.0%} sure, {since}")
             if fact.sources:
-                print(f"  from {', '.join(fact.sources)}")
+                print(f"  from {', '.join(map(visible, fact.sources))}")
     if not found:
         print("no facts" + (" that answer this" if asked.question else ""))
     return 0
@@ -318,10 +341,10 @@ def _summaries(asked: argparse.Namespace) -> int:
     for summary in found:
         state = "stands" if summary.superseded_at is None else "undone" if summary.faithful else "rejected"
         print(
-            f"{summary.id}  session {summary.session_id or '-'}, {len(summary.sources)} records, "
+            f"{visible(summary.id)}  session {visible(summary.session_id or '-')}, {len(summary.sources)} records, "
             f"{summary.tokens:,} of {summary.original_tokens:,} tokens, fidelity {summary.fidelity:.2f}, {state}"
         )
-        print("\n".join(f"  {line}" for line in summary.text.splitlines()))
+        print("\n".join(f"  {line}" for line in map(visible, summary.text.splitlines())))
     if not found:
         print("no summaries")
     return 0
@@ -331,16 +354,16 @@ def _promote(asked: argparse.Namespace) -> int:
     with _memory(asked, read_only=False) as memory:
         done = memory.promote(asked.id, asked.to)
     if asked.id in done.refused:
-        print(f"{asked.id} stays where it is: {done.refused[asked.id]}")
+        print(f"{visible(asked.id)} stays where it is: {visible(done.refused[asked.id])}")
         return 1
-    print(f"{asked.id} is in {asked.to.upper()} now")
+    print(f"{visible(asked.id)} is in {asked.to.upper()} now")
     return 0
 
 
 def _demote(asked: argparse.Namespace) -> int:
     with _memory(asked, read_only=False) as memory:
         tier = memory.demote(asked.id)
-    print(f"{asked.id} is {'in the log alone' if tier is None else f'in {tier.upper()}'} now")
+    print(f"{visible(asked.id)} is {'in the log alone' if tier is None else f'in {tier.upper()}'} now")
     return 0
 
 
@@ -348,7 +371,7 @@ def _undo(asked: argparse.Namespace) -> int:
     with _memory(asked, read_only=False) as memory:
         undone = memory.undo(asked.id)
     restored = f"; {_counted(len(undone.restored))} back in place" if undone.restored else ""
-    print(f"{undone.id} is withdrawn{restored}")
+    print(f"{visible(undone.id)} is withdrawn{restored}")
     return 0
 
 
@@ -360,8 +383,8 @@ def _archive(asked: argparse.Namespace) -> int:
             done = store.archive(store.clock() - timedelta(days=asked.older_than))
             freed = store.vacuum()
         print(
-            f"{namespace}: {_counted(done.records)} in {done.blocks:,} block{'' if done.blocks == 1 else 's'}, "
-            f"{done.raw_bytes:,} bytes as "
+            f"{visible(namespace)}: {_counted(done.records)} in {done.blocks:,} "
+            f"block{'' if done.blocks == 1 else 's'}, {done.raw_bytes:,} bytes as "
             f"{done.stored_bytes:,} ({done.ratio:.2f}:1); the file shrank by {max(freed, 0):,} bytes"
         )
     return 0
@@ -373,24 +396,26 @@ def _snapshot(asked: argparse.Namespace) -> int:
         from loom.snapshots.taking import take
 
         made = take(store, asked.target, parent=asked.since, namespaces=names)
-    print(f"{made.path}: {_counted(made.records)} of {', '.join(made.namespaces)}, {made.size_bytes:,} bytes")
+    listed = ", ".join(map(visible, made.namespaces))
+    print(f"{visible(made.path)}: {_counted(made.records)} of {listed}, {made.size_bytes:,} bytes")
     print(f"  sha256 {made.sha256}")
     if made.parent is not None:
-        print(f"  continues {made.parent}")
+        print(f"  continues {visible(made.parent)}")
     return 0
 
 
 def _restore(asked: argparse.Namespace) -> int:
     if asked.into is None:
         done = loom.restore(asked.snapshots, asked.file)
-        print(f"{done.path}: {_counted(done.records)} of {', '.join(done.namespaces)}")
+        listed = ", ".join(map(visible, done.namespaces))
+        print(f"{visible(done.path)}: {_counted(done.records)} of {listed}")
         return 0
     _namespaces(asked.file)  # so that a file that is missing is refused and not made
     with loom.open(asked.file, namespace=asked.into, embedder="none", derive=False) as memory:
         done = memory.restore(asked.snapshots, namespace=asked.namespace, forgotten=asked.forgotten)
     print(
-        f"{done.path}, {asked.into}: {_counted(done.records)} came, {done.present:,} there already, "
-        f"{done.forgotten:,} forgotten since"
+        f"{visible(done.path)}, {visible(asked.into)}: {_counted(done.records)} came, "
+        f"{done.present:,} there already, {done.forgotten:,} forgotten since"
     )
     return 0
 
@@ -406,7 +431,23 @@ def _memory(asked: argparse.Namespace, *, read_only: bool) -> Memory:
 def _settings(asked: argparse.Namespace) -> int:
     from loom.settings import load_settings
 
-    print(load_settings(file=asked.config).explain())
+    print(load_settings(file=asked.config, leave_out_refused=True).explain())
+    return 0
+
+
+def _trust(asked: argparse.Namespace) -> int:
+    from loom.trust import SETTINGS_FILE, trust_folder, withdraw_trust
+
+    if asked.withdraw:
+        done = withdraw_trust(asked.folder)
+        print(f"{visible(asked.folder)} {'is no longer trusted' if done else 'was not trusted'}")
+        return 0
+    place = trust_folder(asked.folder)
+    file = Path(place, SETTINGS_FILE)
+    print(f"{visible(place)} is trusted" + ("" if file.is_file() else f"; it holds no {SETTINGS_FILE}"))
+    if file.is_file():
+        shown = map(visible, file.read_text(encoding="utf-8", errors="replace").splitlines())
+        print("\n".join(f"  {line}" for line in shown))
     return 0
 
 

@@ -23,6 +23,7 @@ from loom.everyday import Memory, open_memory
 from loom.models.embedders import EmbeddingProvider
 from loom.recall.hits import Hit
 from loom.storage.contract import ForgetReceipt
+from loom.terminal import visible
 
 __all__ = ["CONVERSATION", "QUESTIONS", "Question", "Session", "Turn", "run"]
 
@@ -214,7 +215,7 @@ def _introduce(console: Console, memory: Memory) -> None:
         means = Text.assemble(("words", "bold green"), '. For meaning too: pip install "loomkeep[embed]"')
     else:
         model = memory.embedder.name.split("/")[0]
-        means = Text.assemble(("words and meaning", "bold green"), f"\n({model}, offline)")
+        means = Text.assemble(("words and meaning", "bold green"), f"\n({visible(model)}, offline)")
     lines = Group(
         Text("A memory for agents in one local file: no service, no network, no LLM."),
         Text.assemble("Recall here is by ", means),
@@ -250,7 +251,7 @@ def _load(console: Console, memory: Memory, clock: _Clock) -> None:
         receipts = memory.remember(_messages(session), session_id=session.id)
         clock.now = session.began_at + timedelta(minutes=len(receipts))
         tokens = sum(receipt.tokens for receipt in receipts)
-        opening = Text(session.turns[0].text)
+        opening = Text(visible(session.turns[0].text))
         opening.truncate(36, overflow="ellipsis")
         table.add_row(session.id, _date(session.began_at), opening, str(len(receipts)), str(tokens))
     clock.now = _CHANGED_AT
@@ -295,7 +296,7 @@ def _show_tiers(console: Console, memory: Memory) -> None:
     console.print(table)
     summaries = memory.manager.get_l3_summaries(limit=1)
     if summaries:
-        console.print(Text.assemble(("a stand-in  ", "dim"), summaries[0].text))
+        console.print(Text.assemble(("a stand-in  ", "dim"), visible(summaries[0].text)))
     console.print("Nothing is lost: the log has every record whole, and recall searches all of it.")
 
 
@@ -308,7 +309,7 @@ def _show_facts(console: Console, memory: Memory) -> None:
     table.add_column("sure", justify="right", no_wrap=True)
     for fact in memory.facts(limit=_FACTS):
         times = f"{len(fact.sources)}x"
-        table.add_row(Text(fact.content), _date(fact.created_at), times, f"{fact.confidence:.0%}")
+        table.add_row(Text(visible(fact.content)), _date(fact.created_at), times, f"{fact.confidence:.0%}")
     console.print(table)
     total = len(memory.facts(limit=1000))
     console.print(
@@ -323,7 +324,7 @@ def _ask(console: Console, memory: Memory, question: Question, whole: int) -> No
     hits = memory.recall(question.text, limit=_LIMIT, **dict(question.filters))
     console.print()
     console.print(
-        Text.assemble(("? ", "bold yellow"), (question.text, "bold"), (f"  {question.shows}", "dim italic"))
+        Text.assemble(("? ", "bold yellow"), (visible(question.text), "bold"), (f"  {question.shows}", "dim italic"))
     )
     if not hits:
         console.print(Text("  nothing is known about that", style="yellow"))
@@ -339,11 +340,11 @@ def _hits(hits: list[Hit]) -> Table:
     table.add_column(justify="right", style="cyan", no_wrap=True)
     table.add_column(ratio=1)
     for hit in hits:
-        said = Text(hit.content)
+        said = Text(visible(hit.content))
         source = f"{hit.name or hit.role}, {hit.session_id}, {_date(hit.created_at)}"
         if hit.version > 1:
             source += f", version {hit.version}"
-        table.add_row(f"{hit.score:.2f}", Group(said, Text(f"{source}: {hit.why}", style="dim")))
+        table.add_row(f"{hit.score:.2f}", Group(said, Text(visible(f"{source}: {hit.why}"), style="dim")))
     return table
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from types import MappingProxyType
@@ -47,6 +48,7 @@ ACTION_IMPORTANCE: Mapping[str, float] = MappingProxyType(
 
 DEFAULT_IMPORTANCE = 0.5
 
+_SAID_KEYS = frozenset({"content", "tool_calls", "function_call", "refusal"})
 _PLAIN_MESSAGE_KEYS = frozenset({"role", "content", "name", "id", "session_id", "created_at", "metadata"})
 
 # The parts of a task in which anything may be written.
@@ -130,7 +132,7 @@ class Drafter:
     ) -> Draft:
         """A text. What it is made from (`data`) goes when the sanitizer changes it, unless that is clean itself."""
         metadata = attributes.metadata
-        if self._sanitizer is not None:
+        if self._sanitizer is not None and text.strip():
             cleaned = checked_text(self._sanitizer.sanitize(text))
             if cleaned != text:
                 text, metadata = cleaned, {**metadata, "sanitized": True}
@@ -165,7 +167,12 @@ class Drafter:
         )
 
     def _tokens(self, text: str, count_later: bool) -> int:
-        """The tokens of a text, or, where these may be counted later, what they are at most (see `Draft`)."""
+        """The tokens of a text, or, where these may be counted later, what they are at most (see `Draft`).
+
+        A message without words counts as one, so that a tier's budget bounds how many it holds.
+        """
+        if not text:
+            return 1
         if count_later and self._counted_anywhere:
             most = len(text) if text.isascii() else 4 * len(text)
             if most <= _LATER_BYTES:
@@ -175,7 +182,14 @@ class Drafter:
     def message(
         self, message: Mapping[str, Any], id: str | None, attributes: Attributes, *, count_later: bool = False
     ) -> Draft:
-        """A chat message: what it says itself goes before what the call says about all of them."""
+        """A chat message: what it says itself goes before what the call says about all of them.
+
+        One without words is kept too: a tool that answered nothing, an image. Its content is empty, or says what
+        kind of thing it is; `data` has the message.
+        """
+        if not message.keys() & _SAID_KEYS:
+            held = ", ".join(map(repr, message)) or "nothing"
+            raise InvalidInput(f"a chat message has content or tool_calls; this one has {held}")
         plain = isinstance(message.get("content"), str) and not message.keys() - _PLAIN_MESSAGE_KEYS
         own = attributes._replace(
             role=message.get("role") or attributes.role,
@@ -186,7 +200,7 @@ class Drafter:
         )
         data = None if plain else {key: value for key, value in message.items() if key != "created_at"}
         return self.text(
-            checked_text(message_text(message)), message.get("id") or id, own, data, count_later=count_later
+            _storable(message_text(message)), message.get("id") or id, own, data, count_later=count_later
         )
 
     def task(self, task: Task, id: str | None, attributes: Attributes) -> Draft:
@@ -272,6 +286,10 @@ def checked_text(text: object) -> str:
         )
     if not text.strip():
         raise InvalidInput("the text is empty; there is nothing to remember")
+    return _storable(text)
+
+
+def _storable(text: str) -> str:
     try:
         size = len(text) if text.isascii() else len(text.encode())
     except UnicodeEncodeError as error:
@@ -288,18 +306,35 @@ def checked_text(text: object) -> str:
 
 def trust_of_role(role: str | None) -> Trust:
     """How far the speaker in a chat may be believed, where the caller does not say."""
-    return _TRUST_OF_ROLE.get(role or "", Trust.UNKNOWN)
+    if role is None:
+        return Trust.UNKNOWN
+    return _TRUST_OF_ROLE.get(role) or _TRUST_OF_ROLE.get(role.casefold(), Trust.UNKNOWN)
 
 
 def message_text(message: Mapping[str, Any]) -> str:
-    """The words of a chat message: its text parts, the calls it makes, the captions it carries."""
+    """The words of a chat message: its text parts, the calls it makes, the captions it carries.
+
+    Where there are none, the kinds of its parts, such as `[image]`; empty for a message that holds nothing.
+    """
     parts = [_content_text(message.get("content"))]
-    for call in message.get("tool_calls") or ():
-        function = call.get("function") if isinstance(call, Mapping) else None
-        if not isinstance(function, Mapping):
-            raise InvalidInput("a tool call needs a function with a name")
-        parts.append(f"{function.get('name', '')}({function.get('arguments', '')})")
+    parts += [_call_text(call) for call in message.get("tool_calls") or ()]
+    if isinstance(message.get("function_call"), Mapping):  # what came before tool_calls
+        parts.append(_function_text(message["function_call"], "arguments"))
+    if isinstance(message.get("refusal"), str):
+        parts.append(message["refusal"])
     return "\n".join(part for part in parts if part)
+
+
+def _call_text(call: object) -> str:
+    if isinstance(call, Mapping):
+        for kind, given in (("function", "arguments"), ("custom", "input")):
+            if isinstance(call.get(kind), Mapping):
+                return _function_text(call[kind], given)
+    raise InvalidInput("a tool call needs a function with a name")
+
+
+def _function_text(function: Mapping[str, Any], given: str) -> str:
+    return f"{function.get('name', '')}({function.get(given, '')})"
 
 
 def _content_text(content: object) -> str:
@@ -307,8 +342,9 @@ def _content_text(content: object) -> str:
         return ""
     if isinstance(content, str):
         return content
-    if isinstance(content, list):
-        return "\n".join(text for text in map(_part_text, content) if text)
+    if isinstance(content, list | tuple):
+        words = "\n".join(text for text in map(_part_text, content) if text)
+        return words if words.strip() else "\n".join(kind for kind in map(_part_kind, content) if kind)
     raise InvalidInput(f"the content of a message is text or a list of parts, not {type(content).__name__}")
 
 
@@ -317,7 +353,7 @@ def _part_text(part: object) -> str:
         return part
     if not isinstance(part, Mapping):
         raise InvalidInput(f"a part of a message is text or an object, not {type(part).__name__}")
-    for key in ("text", "caption", "alt"):
+    for key in ("text", "caption", "alt", "refusal"):
         if isinstance(part.get(key), str):
             return str(part[key])
     if part.get("type") == "tool_result":
@@ -325,6 +361,21 @@ def _part_text(part: object) -> str:
     if part.get("type") == "tool_use":
         return f"{part.get('name', '')}({json.dumps(part.get('input'), ensure_ascii=False)})"
     return ""
+
+
+# Parts that show nothing: words that are empty, and a model's thoughts, which are for itself.
+_WITHOUT_MARK = frozenset({"text", "input_text", "output_text", "tool_result", "thinking", "redacted_thinking"})
+
+
+def _part_kind(part: object) -> str:
+    """What a part without words is, from its type: `image_url` and `input_image` are images."""
+    kind = part.get("type") if isinstance(part, Mapping) else None
+    if not isinstance(kind, str) or kind in _WITHOUT_MARK or not _KIND.fullmatch(kind):
+        return ""
+    return f"[{kind.removeprefix('input_').removesuffix('_url')}]"
+
+
+_KIND = re.compile("[a-z][a-z_]{0,30}")
 
 
 def task_text(task: Task) -> str:

@@ -14,6 +14,7 @@
     │   └── BudgetExceeded             a node of a tree may not spend, or grow, any further
     ├── Closed                         used after close()
     ├── ReadOnly                       a write on a store that was opened read-only
+    ├── UntrustedFolder                files of somebody else, or settings that send texts away; nothing was read
     ├── ForgetPending                  forgotten, but some place could not be cleaned yet
     ├── StoreError                     the file, the folder or the disk under the store
     │   ├── NotAStore                  the file is something else
@@ -55,6 +56,7 @@ __all__ = [
     "TextTooLarge",
     "UnknownFilter",
     "UnsupportedStore",
+    "UntrustedFolder",
     "VersionConflictError",
     "WrongDimension",
 ]
@@ -139,6 +141,10 @@ class Closed(LoomError):
 
 class ReadOnly(LoomError):
     """A write on a store that was opened read-only."""
+
+
+class UntrustedFolder(LoomError):
+    """A folder holds settings or a memory that may be somebody else's, and the user has not trusted it yet."""
 
 
 class ForgetPending(LoomError):

@@ -1,7 +1,7 @@
 """Profiles and settings: what an opened memory is told about its size, its rules and its surroundings.
 
-This is the only module that reads the environment (`LOOM_*`) and TOML files. An argument wins over the
-environment, the environment over the file, the file over the profile. Nothing is read at import.
+This module and `loom.trust` are the only ones that read the environment (`LOOM_*`) and TOML files. An argument wins
+over the environment, the environment over the file, the file over the profile. Nothing is read at import.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
-from loom.errors import InvalidInput, SettingsConflict
+from loom.errors import InvalidInput, SettingsConflict, UntrustedFolder
+from loom.trust import SETTINGS_FILE, TRUSTED_VARIABLE, config_folder, is_trusted, read_with_doubts
 
 __all__ = [
     "EVICTION_WEIGHTS",
@@ -341,7 +342,8 @@ class Settings:
 
     Built directly, it takes the values as they are: the budgets of another profile come with
     `load_settings` only. `sources` tells where each value came from (argument, environment, file,
-    profile, store or default); `dataclasses.replace` does not bring it up to date.
+    profile, store or default); `dataclasses.replace` does not bring it up to date. `notes` tell which file was
+    read, what was refused and why, and which variables of the environment are not ours.
     """
 
     namespace: str = "default"
@@ -369,6 +371,7 @@ class Settings:
     archive_after_days: float = 30.0
     read_only: bool = False
     sources: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+    notes: tuple[str, ...] = field(default=(), repr=False, compare=False)
 
     def __post_init__(self) -> None:
         sources = dict(self.sources)
@@ -391,9 +394,10 @@ class Settings:
         return self.sources[name].split(" ", 1)[0] in ("argument", "environment", "file")
 
     def explain(self) -> str:
-        """One line for each setting: its name, its value and where that came from."""
+        """One line for each setting: its name, its value and where that came from; then the notes."""
         width = max(map(len, SETTINGS))
-        return "\n".join(f"{name:<{width}}  {getattr(self, name)!r}  ({self.sources[name]})" for name in SETTINGS)
+        told = [f"{name:<{width}}  {getattr(self, name)!r}  ({self.sources[name]})" for name in SETTINGS]
+        return "\n".join([*told, *(f"# {note}" for note in self.notes)])
 
     def agree_with(self, stored: Mapping[str, Any], *, reconfigure: bool = False) -> Settings:
         """These settings, with what was not given taken from a store that holds `stored`.
@@ -446,6 +450,8 @@ _DEFAULTS = {one.name: one.default for one in fields(Settings)}
 
 _PREFIX = "LOOM_"
 _CONFIG_VARIABLE = "LOOM_CONFIG"
+_ADDRESSES = ("http://", "https://")
+_warned: set[str] = set()
 
 
 def load_settings(
@@ -453,6 +459,7 @@ def load_settings(
     *,
     environ: Mapping[str, str] | None = None,
     file: str | os.PathLike[str] | None = None,
+    leave_out_refused: bool = False,
 ) -> Settings:
     """Settings from arguments, environment, file and profile, in this order of precedence.
 
@@ -461,65 +468,126 @@ def load_settings(
     in the working folder, else `loom/config.toml` in `XDG_CONFIG_HOME` or `~/.config`. Its keys are the
     settings' names, at the top level.
 
-    Raises `InvalidInput` for an unknown name or an unacceptable value in any of them, overridden or not,
-    and for a named file that cannot be read.
+    A `loom.toml` found in the working folder is refused with `UntrustedFolder` if it may be somebody else's, or if it
+    would send texts over the network, until the folder is trusted (`loom.trust`); with `leave_out_refused` it is left
+    out instead, and the notes say why. Files that are named are used as they are.
+
+    Raises `InvalidInput` for an unknown name in the arguments or the file, for an unacceptable value in any of them,
+    overridden or not, and for a named file that cannot be read. An unknown `LOOM_*` variable is logged once.
     """
     environment = os.environ if environ is None else environ
     given = {name: value for name, value in (overrides or {}).items() if value is not None}
-    path = _config_path(environment) if file is None else os.fspath(file)
+    notes: list[str] = []
+    from_file, in_folder = _file_layer(environment, file, leave_out_refused, notes)
     layers = [
-        _from_file(path) if path is not None else {},
-        _from_environment(environment),
+        from_file,
+        _from_environment(environment, notes),
         _layer(given.items(), "argument"),
     ]
     found: dict[str, tuple[Any, str]] = {}
     for layer in layers:  # the later layer wins
         found.update(layer)
+    if in_folder is not None and not is_trusted(".", in_folder, environment):
+        _refuse_addresses(found, leave_out_refused, notes)
     profile = PROFILES[found["profile"][0] if "profile" in found else _LOOM.name]
     values = {name: getattr(profile, name) for name in _FROM_PROFILE}
     sources = dict.fromkeys(SETTINGS, "default") | dict.fromkeys(_FROM_PROFILE, f"profile {profile.name}")
     for name, (value, source) in found.items():
         values[name] = value
         sources[name] = source
-    return Settings(**values, sources=sources)
+    return Settings(**values, sources=sources, notes=tuple(notes))
 
 
-def _config_path(environ: Mapping[str, str]) -> str | None:
-    if _CONFIG_VARIABLE in environ:
-        return environ[_CONFIG_VARIABLE] or None
-    candidates = ["loom.toml"]
-    folder = environ.get("XDG_CONFIG_HOME", "")
-    if not os.path.isabs(folder):  # the XDG specification has a relative path ignored
-        folder = os.path.join(environ["HOME"], ".config") if environ.get("HOME") else ""
-    if folder:
-        candidates.append(os.path.join(folder, "loom", "config.toml"))
-    return next((candidate for candidate in candidates if os.path.isfile(candidate)), None)
+_TRUST_IT = (
+    "Read the file. If you trust it, run `loom trust` in that folder once, or name the file: config=, "
+    f"{_CONFIG_VARIABLE}. To go on without any file, set {_CONFIG_VARIABLE} to nothing."
+)
 
 
-def _from_file(path: str) -> dict[str, tuple[Any, str]]:
+def _file_layer(
+    environ: Mapping[str, str], file: str | os.PathLike[str] | None, leave_out: bool, notes: list[str]
+) -> tuple[dict[str, tuple[Any, str]], bytes | None]:
+    """What the settings file says: the named one, that of the working folder if it may be used, or the user's own.
+
+    For that of the working folder also its content.
+    """
+    named = os.fspath(file) if file is not None else environ.get(_CONFIG_VARIABLE)
+    if named is not None:
+        return (_from_file(named, _content(named)[0], notes) if named else {}), None
+    if os.path.isfile(SETTINGS_FILE):
+        content, doubts = _content(SETTINGS_FILE, environ)
+        if not doubts or is_trusted(".", content, environ):
+            return _from_file(SETTINGS_FILE, content, notes), content
+        problem = f"{os.path.abspath(SETTINGS_FILE)} was not read: it {doubts}"
+        if not leave_out:
+            raise UntrustedFolder(f"{problem}. {_TRUST_IT}")
+        notes.append(f"refused: {problem}")
+    folder = config_folder(environ)
+    own = os.path.join(folder, "config.toml") if folder else ""
+    return (_from_file(own, _content(own)[0], notes) if os.path.isfile(own) else {}), None
+
+
+def _refuse_addresses(found: dict[str, tuple[Any, str]], leave_out: bool, notes: list[str]) -> None:
+    """Take out what a file of a folder that is not trusted would send over the network."""
+    there = {
+        name: value
+        for name, (value, source) in found.items()
+        if source == f"file {SETTINGS_FILE}" and isinstance(value, str) and value.lower().startswith(_ADDRESSES)
+    }
+    for name, value in there.items():
+        problem = f"{name} = {value!r} in {os.path.abspath(SETTINGS_FILE)} would send texts over the network"
+        if not leave_out:
+            raise UntrustedFolder(f"{problem}, and the folder is not trusted. {_TRUST_IT}")
+        notes.append(f"refused: {problem}")
+        del found[name]
+
+
+def _content(path: str, environ: Mapping[str, str] | None = None) -> tuple[bytes, str]:
+    try:
+        return read_with_doubts(path, environ)
+    except OSError as error:
+        raise InvalidInput(f"the settings file {path} cannot be read: {error.strerror}") from error
+
+
+def _from_file(path: str, content: bytes, notes: list[str]) -> dict[str, tuple[Any, str]]:
     import tomllib
 
     try:
-        with open(path, "rb") as file:
-            content = tomllib.load(file)
-    except OSError as error:
-        raise InvalidInput(f"the settings file {path} cannot be read: {error.strerror}") from error
-    except ValueError as error:  # not TOML, or not UTF-8
+        held = tomllib.loads(content.decode())
+    except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, or nested without end
         raise InvalidInput(f"the settings file {path} is not valid TOML: {error}") from error
-    return _layer(content.items(), f"file {path}")
+    notes.append(f"read: {os.path.abspath(path)}")
+    return _layer(held.items(), f"file {path}")
 
 
-def _from_environment(environ: Mapping[str, str]) -> dict[str, tuple[Any, str]]:
+def _from_environment(environ: Mapping[str, str], notes: list[str]) -> dict[str, tuple[Any, str]]:
     layer: dict[str, tuple[Any, str]] = {}
     for variable in sorted(environ):
-        if not variable.startswith(_PREFIX) or variable == _CONFIG_VARIABLE:
+        if not variable.startswith(_PREFIX) or variable in (_CONFIG_VARIABLE, TRUSTED_VARIABLE):
             continue
         name = variable.removeprefix(_PREFIX).lower()
-        source = f"environment {variable}"
-        text = environ[variable]
         rule = SETTINGS.get(name)
-        layer[name] = (_checked(name, text if rule is None else rule.parse(text), source), source)
+        if rule is None:
+            notes.append(_unknown_variable(variable, name))
+            continue
+        source = f"environment {variable}"
+        layer[name] = (_checked(name, rule.parse(environ[variable]), source), source)
     return layer
+
+
+def _unknown_variable(variable: str, name: str) -> str:
+    """Say once in a process that a variable names no setting: other programs may use the same prefix."""
+    import difflib
+
+    close = difflib.get_close_matches(name, SETTINGS, n=1)
+    hint = f"; did you mean {_PREFIX}{close[0].upper()}?" if close else ""
+    note = f"the variable {variable!a} names no setting of loom and is ignored{hint}"
+    if variable not in _warned:
+        import logging
+
+        _warned.add(variable)
+        logging.getLogger("loom.settings").warning("%s", note)
+    return note
 
 
 def _layer(items: Iterable[tuple[str, object]], source: str) -> dict[str, tuple[Any, str]]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 
 from loom.errors import InvalidInput
 from loom.protocol import Task, new_id, utc_now
@@ -33,6 +33,15 @@ __all__ = [
 ]
 
 
+E = TypeVar("E", bound=StrEnum)
+
+
+def _in_any_case(names: type[E], value: object) -> E | None:
+    """The member whose name differs from `value` in case only."""
+    folded = value.casefold() if isinstance(value, str) else None
+    return next((member for member in names if member.value == folded), None)
+
+
 class MemoryTier(StrEnum):
     """The four tiers, nearest the prompt first."""
 
@@ -44,6 +53,10 @@ class MemoryTier(StrEnum):
     L2_WORKING = "l2"
     L3_SESSION = "l3"
     L4_GLOBAL = "l4"
+
+    @classmethod
+    def _missing_(cls, value: object) -> MemoryTier | None:
+        return _in_any_case(cls, value)
 
 
 def known_tier(tier: MemoryTier | str) -> MemoryTier:
@@ -68,6 +81,10 @@ class MemoryType(StrEnum):
     PLAN = "plan"
     NAMES = NAMES
 
+    @classmethod
+    def _missing_(cls, value: object) -> MemoryType | None:
+        return _in_any_case(cls, value)
+
 
 class Trust(StrEnum):
     """Where a text came from, and so how far it may be believed."""
@@ -77,6 +94,10 @@ class Trust(StrEnum):
     TOOL = "tool"
     WEB = "web"
     UNKNOWN = "unknown"
+
+    @classmethod
+    def _missing_(cls, value: object) -> Trust | None:
+        return _in_any_case(cls, value)
 
 
 class MemoryStrategyType(StrEnum):
@@ -95,6 +116,10 @@ class FactType(StrEnum):
     TOOL_USAGE = "tool_usage"
     ERROR_PATTERN = "error_pattern"
     BEST_PRACTICE = "best_practice"
+
+    @classmethod
+    def _missing_(cls, value: object) -> FactType | None:
+        return _in_any_case(cls, value)
 
 
 def _checked_importance(value: float) -> float:
@@ -208,8 +233,10 @@ class MemoryQuery:
         # A slip in a filter must not look like "nothing found".
         for name, kind in (("tier", MemoryTier), ("type", MemoryType)):
             value = getattr(self, name)
-            if value is not None and value not in [*kind]:
-                raise InvalidInput(f"there is no {name} {value!r}; there are {', '.join(kind)}")
+            try:
+                object.__setattr__(self, name, None if value is None else kind(value))
+            except ValueError:
+                raise InvalidInput(f"there is no {name} {value!r}; there are {', '.join(kind)}") from None
         _checked_importance(self.min_importance)
 
 

@@ -132,3 +132,8 @@ def test_a_call_of_a_chat_message_is_answered_with_a_message(memory: Memory) -> 
     assert json.loads(message["content"])["records"] == 8
     with pytest.raises(InvalidInput):
         MemoryTools(memory).tool_message({"id": "call_2"})
+
+
+def test_arguments_that_are_nested_without_end_are_answered_with_an_error() -> None:
+    with loom.open(embedder="none", derive=False) as memory:
+        assert "error" in json.loads(MemoryTools(memory).call("recall", "[" * 100_000))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -225,3 +226,82 @@ def test_what_cannot_work_is_refused_at_once(url: str, options: dict[str, Any]) 
 def test_the_suggested_configuration_makes_a_client() -> None:
     chosen = {name: COMPRESS_CONFIG[name] for name in ("base_url", "model", "temperature")}
     assert "https://openrouter.ai/api/v1/chat/completions" in repr(HttpLanguageModel(**chosen))
+
+
+# --- servers that take their time, or too much room --------------------------------------------------------------
+
+FINE = json.dumps({"choices": [{"message": {"content": "fine"}}]}).encode()
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(FINE)
+CHUNKS = b"".join(b"1\r\n%c\r\n" % byte for byte in FINE) + b"0\r\n\r\n"
+
+
+def dripping(at_once: bytes, drip: bytes) -> Answer:
+    """Send the first bytes at once and the others one by one, which takes some seconds in all."""
+
+    def answer(handler: BaseHTTPRequestHandler, body: dict[str, Any]) -> None:
+        handler.close_connection = True
+        pause = threading.Event()
+        try:
+            handler.wfile.write(at_once)
+            for place in range(len(drip)):
+                handler.wfile.write(drip[place : place + 1])
+                pause.wait(3.0 / len(drip))
+        except OSError:
+            return
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        dripping(HEAD, FINE),
+        dripping(b"", HEAD + FINE),
+        dripping(b"HTTP/1.1 200 OK\r\nX-Long: ", b"x" * 50 + HEAD.partition(b"\r\n")[2] + FINE),
+        dripping(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", CHUNKS),
+        dripping(b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 5 + HEAD + FINE),
+        dripping(b"HTTP/1.1 503 Busy\r\nContent-Length: 60\r\n\r\n", b"x" * 60),
+    ],
+    ids=["body", "status", "header", "chunks", "continue", "error"],
+)
+def test_a_server_that_drips_is_left_at_the_deadline(endpoint: Endpoint, answer: Answer) -> None:
+    endpoint.plan = [answer] * 3
+    with pytest.raises(LanguageModelError, match=r"0\.3 s|503"):
+        client(endpoint, timeout_s=0.3).complete(PROMPT)
+    assert len(endpoint.requests) == 1
+
+
+def test_the_pauses_between_tries_belong_to_the_deadline(endpoint: Endpoint) -> None:
+    pauses: list[float] = []
+    endpoint.plan = [failing(429, {"Retry-After": "40"}), saying("late")]
+    with pytest.raises(LanguageModelError, match=r"status 429.*wait 40 s.*timeout_s"):
+        client(endpoint, timeout_s=20, sleep=pauses.append).complete(PROMPT)
+    assert (len(endpoint.requests), pauses) == (1, [])
+    assert client(endpoint, timeout_s=60, sleep=pauses.append).complete(PROMPT) == "late"
+
+
+@pytest.mark.parametrize("opening", [b"[", b'{"choices":', b'{"a":[', b'{"error":'])
+@pytest.mark.parametrize("status", [200, 400])
+def test_an_answer_that_is_nested_without_end_is_an_error_of_ours(
+    endpoint: Endpoint, opening: bytes, status: int
+) -> None:
+    endpoint.plan = [lambda handler, body: send(handler, status, opening * 200_000)]
+    limit = sys.getrecursionlimit()
+    try:
+        sys.setrecursionlimit(1_000_000)  # as some programs do: then the C stack is what ends
+        with pytest.raises(LanguageModelError, match=r"chat completion|status 400"):
+            client(endpoint).complete(PROMPT)
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+def test_brackets_in_a_text_are_no_nesting(endpoint: Endpoint) -> None:
+    text = "[{" * 5_000 + '\\"' + "]" * 50
+    endpoint.plan = [saying(text)]
+    assert client(endpoint).complete(PROMPT) == text
+
+
+def test_an_answer_that_is_too_large_is_refused(endpoint: Endpoint) -> None:
+    endpoint.plan = [lambda handler, body: send(handler, 200, b" " * (17 * 1024 * 1024))]
+    with pytest.raises(LanguageModelError, match="more than 16 MB"):
+        client(endpoint).complete(PROMPT)

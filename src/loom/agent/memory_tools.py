@@ -244,7 +244,7 @@ def _checked(tool: MemoryTool, arguments: Mapping[str, Any] | str | None) -> Jso
     if isinstance(given, str):
         try:
             given = json.loads(given)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InvalidInput(f"the arguments of {tool.name} are no JSON: {error}") from None
     if not isinstance(given, Mapping):
         raise InvalidInput(f"the arguments of {tool.name} are an object, not {type(given).__name__}")
@@ -262,6 +262,9 @@ def _checked(tool: MemoryTool, arguments: Mapping[str, Any] | str | None) -> Jso
         low, high = schema.get("minimum"), schema.get("maximum")
         if isinstance(value, int | float) and not (low is None or low <= value <= high):
             raise InvalidInput(f"{name} of {tool.name} is {value}; it must be from {low} to {high}")
+        choices = schema.get("enum")
+        if choices and isinstance(value, str) and value.casefold() not in choices:
+            raise InvalidInput(f"{name} of {tool.name} is {value!r}; it must be one of {', '.join(choices)}")
     return {name: value for name, value in given.items() if value is not None}
 
 

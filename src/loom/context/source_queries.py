@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -119,7 +119,15 @@ async def _awaited(offered: Awaitable[Iterable[SourceItem]]) -> Iterable[SourceI
 
 def _answer(source: ContextSource, offered: Iterable[SourceItem], limit: int) -> SourceAnswer:
     candidates = [as_candidate(one, source, rank) for rank, one in zip(range(4 * limit), offered, strict=False)]
-    return SourceAnswer(source, tuple(one for one in candidates if one.text.strip()))
+    return SourceAnswer(source, tuple(one for one in candidates if one.text.strip() or _answers_a_call(one)))
+
+
+def _answers_a_call(candidate: Candidate) -> bool:
+    """Whether it is the result of a tool call, which belongs to its call even where it is empty."""
+    data = candidate.message or {}
+    content = data.get("content")
+    parts = content if isinstance(content, list) else ()
+    return "tool_call_id" in data or any(isinstance(part, Mapping) and "tool_use_id" in part for part in parts)
 
 
 def _failed(source: ContextSource, error: Exception) -> SourceAnswer:

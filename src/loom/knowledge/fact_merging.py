@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from loom.blas import one_thread
 from loom.errors import InvalidInput, WrongDimension
 from loom.knowledge.fidelity import Fidelity, FidelityChecker, share, unit_vector
 from loom.models.embedders import Matrix, Vector
@@ -264,7 +265,8 @@ def _company(
         return bool(names[one] == names[other]) or may_merge(group[one].protected, group[other].protected)
 
     willing = [seed, *(place for place in neighbours if agree(seed, place))]
-    close = units[willing] @ units[willing].T >= threshold - _NOISE
+    with one_thread():
+        close = units[willing] @ units[willing].T >= threshold - _NOISE
     company = [seed]
     chars = len(group[seed].facts[0].content)
     fits = close[0]
@@ -281,7 +283,8 @@ def _neighbours(units: Matrix, names: npt.NDArray[np.int64], threshold: float) -
     """For each row those that are similar to it, the most similar first; where many are, those with its names."""
     step = max(1, _BLOCK_CELLS // len(units))
     for start in range(0, len(units), step):
-        cosines = units[start : start + step] @ units.T
+        with one_thread():
+            cosines = units[start : start + step] @ units.T
         for offset, row in enumerate(cosines):
             row[start + offset] = -2.0
             similar = np.flatnonzero(row >= threshold - _NOISE)

@@ -16,6 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from loom.blas import one_thread
 from loom.errors import InvalidInput, WrongDimension
 from loom.models.embedders import EmbeddingProvider, Matrix, Vector
 
@@ -111,7 +112,9 @@ class InMemoryVectorStore:
             if not len(places):
                 return []
             rows = self._rows[places] if where else self._rows[: len(places)]
-            near = near_best(rows @ unit, limit)
+            with one_thread():
+                products = rows @ unit
+            near = near_best(products, limit)
             exact = (rows[near].astype(np.float64) * unit).sum(axis=1)
             found = [
                 VectorHit(self._ids[place], float(score), _frozen(self._metadata[place]))

@@ -26,8 +26,9 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from loom.blas import one_thread
 from loom.errors import EmbeddingError, InvalidInput, WrongDimension
-from loom.models.endpoint import Endpoint
+from loom.models.endpoint import Endpoint, parsed_json
 
 __all__ = [
     "EmbeddingProvider",
@@ -272,10 +273,14 @@ class OfflineModel:
     """The loaded weights, and the two means. Read-only once made, so threads may share it."""
 
     def __init__(self, encode: Callable[[list[str]], Matrix]) -> None:
-        self._encode = encode
+        self._model = encode
         statements, questions = calibration_sentences()
-        self.statement_mean: Vector = encode(statements).mean(axis=0)
-        self.question_mean: Vector = encode(questions).mean(axis=0)
+        self.statement_mean: Vector = self._encode(statements).mean(axis=0)
+        self.question_mean: Vector = self._encode(questions).mean(axis=0)
+
+    def _encode(self, texts: list[str]) -> Matrix:
+        with one_thread():
+            return self._model(texts)
 
     def raw(self, texts: Sequence[str]) -> Matrix:
         """The model's own unit vectors. The package bounds its working set; this bounds ours."""
@@ -408,9 +413,10 @@ class HttpEmbedder:
     `.dimensions` before that costs one request). With `shorten=True` the server is asked for that length too.
     `text_prefix` and `query_prefix` are for models that want them ("passage: ", "query: ").
     Texts are cut at `max_characters`, since servers refuse a whole batch for one text that is too long.
-    429, 5xx, timeouts and broken connections are tried `max_retries` times more, after the `Retry-After` the
-    server gives (60 s at most) or else 0.5 s, 1 s, 2 s... Redirects are not followed: the key stays with its host.
-    Errors carry neither the key nor the texts.
+    `timeout_s` is the deadline of a whole request, further tries and their pauses included. 429, 5xx and broken
+    connections are tried `max_retries` times more, after the `Retry-After` the server gives (60 s at most) or else
+    0.5 s, 1 s, 2 s... Redirects are not followed: the key stays with its host. Errors carry neither the key nor the
+    texts.
     """
 
     def __init__(
@@ -514,7 +520,8 @@ class HttpEmbedder:
 def _ordered_vectors(content: bytes, count: int, url: str) -> list[Any]:
     """The `embedding`s of the answer in the order of the texts, whatever order the server sent them in."""
     try:
-        entries = json.loads(content)["data"]
+        answer: Any = parsed_json(content)
+        entries = answer["data"]
         vectors = {entry.get("index", place): entry["embedding"] for place, entry in enumerate(entries)}
     except (ValueError, LookupError, TypeError, AttributeError):
         raise EmbeddingError(

@@ -6,17 +6,19 @@ did not come; what is sent and what of the answer is believed is theirs.
 
 from __future__ import annotations
 
+import io
 import ipaddress
 import json
 import math
 import re
+import socket
 import time
 import urllib.parse
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from loom.errors import InvalidInput, LoomError
 
@@ -25,7 +27,7 @@ if TYPE_CHECKING:  # urllib.request costs 30 ms to import; only who asks over HT
     import urllib.error
     import urllib.request
 
-__all__ = ["Endpoint", "is_loopback", "retry_after_s"]
+__all__ = ["Endpoint", "is_loopback", "parsed_json", "retry_after_s"]
 
 _RETRY_STATUS: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 _LONGEST_PAUSE_S: Final = 60.0
@@ -40,9 +42,11 @@ _ADVICE: Final[Mapping[int, str]] = {
 class Endpoint:
     """`POST {base_url}/{path}`, for `whom` (as messages call it: "an embedder").
 
-    429, 5xx, timeouts and broken connections are tried `max_retries` times more, after the `Retry-After` the server
-    gives (60 s at most) or else 0.5 s, 1 s, 2 s... Redirects are not followed: the key stays with its host. What
-    fails raises `error`, whose message carries neither the key nor what was sent.
+    `timeout_s` is the deadline of a whole call: connecting, sending, the answer to its last byte, and all further
+    tries with the pauses between them. (Looking up a host's address has the resolver's own limits.) 429, 5xx and
+    broken connections are tried `max_retries` times more, after the `Retry-After` the server gives (60 s at most) or
+    else 0.5 s, 1 s, 2 s..., as long as the deadline allows. Redirects are not followed: the key stays with its host.
+    What fails raises `error`, whose message carries neither the key nor what was sent.
     """
 
     def __init__(
@@ -75,18 +79,23 @@ class Endpoint:
 
     def ask(self, body: bytes) -> bytes:
         """The answer to a JSON body."""
+        deadline = time.monotonic() + self._timeout_s
         attempt = 0
         while True:
-            outcome = self._posted(body)
+            outcome = self._posted(body, deadline)
             if isinstance(outcome, bytes):
                 return outcome
-            if not outcome.worth_retrying or attempt == self._max_retries:
+            pause = 0.5 * 2**attempt if outcome.retry_after_s is None else outcome.retry_after_s
+            in_time = time.monotonic() + pause < deadline
+            if not outcome.worth_retrying or attempt == self._max_retries or not in_time:
                 tries = f" ({attempt + 1} tries)" if attempt else ""
-                raise self._error(f"{self.url} {outcome.what}{tries}. {outcome.advice}")
-            self._sleep(0.5 * 2**attempt if outcome.retry_after_s is None else outcome.retry_after_s)
+                late = f" and asks to wait {pause:g} s, longer than timeout_s allows"
+                asked = "" if outcome.retry_after_s is None or in_time else late
+                raise self._error(f"{self.url} {outcome.what}{asked}{tries}. {outcome.advice}")
+            self._sleep(pause)
             attempt += 1
 
-    def _posted(self, body: bytes) -> bytes | _Failure:
+    def _posted(self, body: bytes, deadline: float) -> bytes | _Failure:
         import http.client
         import urllib.error
         import urllib.request
@@ -97,7 +106,7 @@ class Endpoint:
         request = urllib.request.Request(self.url, data=body, headers=headers, method="POST")
         largest = self._largest_mb * 1024 * 1024
         try:
-            with _opener(self.url).open(request, timeout=self._timeout_s) as response:
+            with _opener(self.url, deadline).open(request, timeout=_left(deadline)) as response:
                 content: bytes = response.read(largest + 1)
         except urllib.error.HTTPError as error:
             with error:
@@ -140,8 +149,76 @@ def _address(base_url: str, path: str, whom: str) -> str:
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/').removesuffix(f'/{path}')}/{path}"
 
 
-def _opener(url: str) -> urllib.request.OpenerDirector:
+def _left(deadline: float) -> float:
+    """The seconds until a moment of the monotonic clock; `TimeoutError` where it has passed."""
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError("the deadline of the call has passed")
+    return left
+
+
+class _TimedReader(io.RawIOBase):
+    """The bytes of a socket until a deadline. A socket's own timeout begins again with every byte that arrives."""
+
+    def __init__(self, sock: socket.socket, raw: io.RawIOBase, deadline: float) -> None:
+        self._sock = sock
+        self._raw = raw
+        self._deadline = deadline
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        self._sock.settimeout(_left(self._deadline))
+        return self._raw.readinto(buffer)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+def _timed(make: Callable[..., Any], deadline: float) -> Callable[..., Any]:
+    """Connections as `make` makes them, whose every step ends at the deadline."""
+    import http.client
+
+    class TimedResponse(http.client.HTTPResponse):
+        def __init__(self, sock: socket.socket, *args: Any, **options: Any) -> None:
+            super().__init__(sock, *args, **options)
+            self.fp = io.BufferedReader(_TimedReader(sock, self.fp.detach(), deadline))
+
+    def connected(address: tuple[str, int], _: object, source: tuple[str, int] | None) -> socket.socket:
+        failure: OSError | None = None
+        for found in socket.getaddrinfo(*address, type=socket.SOCK_STREAM):
+            try:
+                sock = socket.create_connection((str(found[4][0]), address[1]), _left(deadline), source)
+            except TimeoutError:
+                raise
+            except OSError as error:
+                failure = error
+                continue
+            sock.settimeout(_left(deadline))
+            return sock
+        raise failure or OSError("the host has no address")
+
+    def made(host: str, **options: Any) -> Any:
+        connection = make(host, **options)
+        connection.response_class = TimedResponse
+        connection._create_connection = connected
+        return connection
+
+    return made
+
+
+def _opener(url: str, deadline: float) -> urllib.request.OpenerDirector:
     import urllib.request
+
+    class Http(urllib.request.HTTPHandler):
+        def do_open(self, http_class: Any, req: Any, **options: Any) -> Any:
+            return super().do_open(_timed(http_class, deadline), req, **options)
+
+    class Https(urllib.request.HTTPSHandler):
+        def do_open(self, http_class: Any, req: Any, **options: Any) -> Any:
+            return super().do_open(_timed(http_class, deadline), req, **options)
 
     class NoRedirect(urllib.request.HTTPRedirectHandler):
         """urllib would send the Authorization header on to whatever host the answer names."""
@@ -152,7 +229,7 @@ def _opener(url: str) -> urllib.request.OpenerDirector:
     # A proxy for the outside world has no way to this machine's own servers.
     loopback = is_loopback(urllib.parse.urlsplit(url).hostname or "")
     proxies = urllib.request.ProxyHandler({}) if loopback else urllib.request.ProxyHandler()
-    return urllib.request.build_opener(proxies, NoRedirect())
+    return urllib.request.build_opener(proxies, NoRedirect(), Http(), Https())
 
 
 def is_loopback(host: str) -> bool:
@@ -168,11 +245,41 @@ def _error_word(error: urllib.error.HTTPError) -> str:
     import http.client
 
     try:
-        answer = json.loads(error.read(65536))["error"]
+        answer: Any = parsed_json(error.read(65536))
+        answer = answer["error"]
         word = answer.get("code") or answer.get("type")
     except (OSError, http.client.HTTPException, ValueError, LookupError, TypeError, AttributeError):
         return ""
     return word if isinstance(word, str) and re.fullmatch(r"[a-z]{2,20}(_[a-z]{1,20}){0,4}", word) else ""
+
+
+_DEEPEST: Final = 64
+_MOST_CONTAINERS: Final = 100_000
+# With no more brackets than this, whatever they are, Python's own limit is not reached.
+_FEW_BRACKETS: Final = 500
+_STRUCTURE: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|[\[{]|[\]}]', re.DOTALL)
+
+
+def parsed_json(content: bytes) -> object:
+    """An answer as JSON. `ValueError` where it is not, or is nested deeper, or in more parts, than any real one.
+
+    `json.loads` alone raises `RecursionError`, or ends the process where somebody has raised that limit.
+    """
+    if content.count(b"[") + content.count(b"{") > _FEW_BRACKETS:
+        depth = containers = 0
+        for found in _STRUCTURE.finditer(content):
+            first = content[found.start()]
+            if first in b"[{":
+                depth += 1
+                containers += 1
+                if depth > _DEEPEST or containers > _MOST_CONTAINERS:
+                    raise ValueError("the answer is nested too deeply, or has too many parts")
+            elif first in b"]}":
+                depth -= 1
+    try:
+        return json.loads(content.decode())
+    except RecursionError:
+        raise ValueError("the answer is nested too deeply") from None
 
 
 def retry_after_s(header: str | None, now: datetime) -> float | None:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from loom.errors import InvalidInput, LanguageModelError
-from loom.models.endpoint import Endpoint
+from loom.models.endpoint import Endpoint, parsed_json
 
 __all__ = ["HttpLanguageModel", "LanguageModel", "LanguageModelLike", "as_language_model"]
 
@@ -62,8 +62,9 @@ _LARGEST_ANSWER_MB = 16
 class HttpLanguageModel:
     """Any endpoint that speaks OpenAI's `POST {base_url}/chat/completions`: OpenRouter, Ollama, vLLM and others.
 
-    429, 5xx, timeouts and broken connections are tried `max_retries` times more, after 0.5 s, 1 s, 2 s... Redirects
-    are not followed: the key stays with its host. Errors carry neither the key, nor the prompt, nor the answer.
+    `timeout_s` is the deadline of a whole call, further tries and their pauses included. 429, 5xx and broken
+    connections are tried `max_retries` times more, after 0.5 s, 1 s, 2 s... Redirects are not followed: the key stays
+    with its host. Errors carry neither the key, nor the prompt, nor the answer.
     """
 
     def __init__(
@@ -128,7 +129,8 @@ class HttpLanguageModel:
 def _answered(content: bytes, url: str) -> str:
     """The text of the first choice, whether the server gives it whole or in parts."""
     try:
-        said = json.loads(content)["choices"][0]["message"]["content"]
+        answer: Any = parsed_json(content)
+        said = answer["choices"][0]["message"]["content"]
     except (ValueError, LookupError, TypeError):
         raise LanguageModelError(
             f"{url} answered with something that is not a chat completion. Check the base_url."

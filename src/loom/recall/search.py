@@ -225,8 +225,8 @@ def _distinct_hits(
         records = store.records(seqs)
         for place, seq, words in zip(part, seqs, _words_held(found, part), strict=True):
             record = records.get(seq)
-            if record is None:  # forgotten meanwhile
-                continue
+            if record is None or not (record.content.strip() or attached(record.metadata)):
+                continue  # forgotten meanwhile, or a message without words, which answers nothing
             original = duplicates.find(record, place, words)
             if original is not None:
                 same[original].append(record.id)

@@ -15,7 +15,7 @@ from datetime import datetime
 from enum import IntFlag
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, Protocol, Self
+from typing import Any, Literal, NamedTuple, NoReturn, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,8 @@ __all__ = [
     "FOCUS",
     "HEARD",
     "MAX_TEXT_BYTES",
+    "TIERS",
+    "TRUSTS",
     "Access",
     "Candidates",
     "Change",
@@ -52,6 +54,12 @@ __all__ = [
     "Vector",
     "Written",
 ]
+
+TIERS = ("l1", "l2", "l3", "l4")
+"""The tiers, nearest the prompt first."""
+
+TRUSTS = ("user", "agent", "tool", "web", "unknown")
+"""Where a text may come from."""
 
 MAX_TEXT_BYTES = 16 * 1024 * 1024
 """The largest text of one record, in UTF-8 bytes."""
@@ -177,6 +185,10 @@ class Filter:
     is meant, unless `history` is True. `derived` asks for what was derived from other records (facts,
     summaries), or for what was not. `where` compares metadata: a value must be equal, or be in the stored
     list; a list of values means any of them.
+
+    `tier`, `trust`, `subject`, `flow` and `layer` take our own names, in any case; another name raises
+    `InvalidInput` with the choices. A `kind` or `role` may be the caller's own: those of ours are found in any
+    case, others as they were written.
     """
 
     ids: Collection[str] | None = None
@@ -200,6 +212,23 @@ class Filter:
     history: bool = False
     where: Mapping[str, Any] | None = None
 
+    def __post_init__(self) -> None:
+        for name, choices in _FILTER_CHOICES.items():
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, _known_names(name, value, choices))
+        for name, ours in _OPEN_CHOICES.items():
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, _in_any_case(value, ours))
+        least = self.min_importance
+        if least is not None and (
+            isinstance(least, bool) or not isinstance(least, int | float) or not 0.0 <= least <= 1.0
+        ):
+            raise InvalidInput(f"min_importance is a number from 0 to 1, not {least!r}")
+        if isinstance(self.since, datetime) and isinstance(self.until, datetime):
+            _check_range(self.since, self.until)
+
     @classmethod
     def of(cls, **given: Any) -> Self:
         """A filter from keyword arguments; a key that does not exist is an error, never ignored."""
@@ -214,6 +243,50 @@ class Filter:
     def narrows(self) -> bool:
         """Whether anything is asked for beyond the current version of everything, derived or not."""
         return self not in _EVERYTHING
+
+
+_FILTER_CHOICES: Mapping[str, tuple[str, ...]] = {"tier": TIERS, "trust": TRUSTS, **_DIMENSION_CHOICES}
+# Names that callers may add to. Ours are written in lower case.
+_OPEN_CHOICES: Mapping[str, frozenset[str]] = {
+    "kind": frozenset(
+        ("task", "context", "fact", "summary", "message", "thought", "tool_call", "tool_result", "plan", "names")
+    ),
+    "role": frozenset(("user", "assistant", "system", "developer", "tool", "function")),
+}
+
+
+def _known_names(name: str, value: object, choices: tuple[str, ...]) -> str | tuple[str, ...]:
+    """`value`, a name or several, as `choices` spells it."""
+    if isinstance(value, str):
+        folded = str.__str__(value).casefold()
+        if folded in choices:
+            return folded
+    elif isinstance(value, Collection):
+        return tuple(
+            str(_known_names(name, one, choices)) if isinstance(one, str) else _unknown_name(name, one, choices)
+            for one in value
+        )
+    return _unknown_name(name, value, choices)
+
+
+def _unknown_name(name: str, value: object, choices: tuple[str, ...]) -> NoReturn:
+    raise InvalidInput(f"the filter {name} is {value!r}; it must be one of {', '.join(choices)}, or several of them")
+
+
+def _in_any_case(value: object, ours: frozenset[str]) -> Any:
+    """`value`, and for a name of ours in another case also that name."""
+    if isinstance(value, str):
+        folded = value.casefold()
+        return value if folded not in ours or folded == value else (value, folded)
+    if isinstance(value, Collection) and all(isinstance(one, str) for one in value):
+        added = {one.casefold() for one in value} & ours - {*value}
+        return (*value, *sorted(added)) if added else value
+    return value
+
+
+def _check_range(since: datetime, until: datetime) -> None:
+    if (since.tzinfo is None) == (until.tzinfo is None) and since > until:
+        raise InvalidInput(f"since ({since}) is after until ({until}); nothing can be between them")
 
 
 _EVERYTHING = (Filter(), Filter(derived=False))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
@@ -26,6 +27,9 @@ _COLUMNS = {
     "flow": "r.flow",
     "layer": "r.layer",
 }
+
+# SQLite bounds the depth of an expression (1,000), and each key is a step.
+_MOST_KEYS = 500
 
 
 def conditions(wanted: Filter, namespace: int, connection: sqlite3.Connection) -> tuple[str, list[Any]]:
@@ -75,8 +79,6 @@ def conditions(wanted: Filter, namespace: int, connection: sqlite3.Connection) -
         clauses.append(clause)
         values.extend(own)
     if wanted.min_importance is not None:
-        if not isinstance(wanted.min_importance, int | float):
-            raise InvalidInput(f"min_importance is a number from 0 to 1, not {wanted.min_importance!r}")
         clauses.append("r.importance >= ?")
         values.append(wanted.min_importance)
     if wanted.since is not None:
@@ -96,6 +98,8 @@ def conditions(wanted: Filter, namespace: int, connection: sqlite3.Connection) -
             raise InvalidInput(f"{flag} is True or False, not {getattr(wanted, flag)!r}")
     if not isinstance(wanted.where, Mapping | None):
         raise InvalidInput(f"where is a mapping of metadata names to values, not {type(wanted.where).__name__}")
+    if len(wanted.where or {}) > _MOST_KEYS:
+        raise InvalidInput(f"where compares at most {_MOST_KEYS} metadata keys, not {len(wanted.where or {}):,}")
     for key, value in (wanted.where or {}).items():
         clauses.append(_metadata(key, value, values))
     _validity(wanted, clauses, values)
@@ -155,32 +159,35 @@ def _metadata(key: str, value: Any, values: list[Any]) -> str:
     if not isinstance(key, str):
         raise InvalidInput(f"a metadata key is text, not {key!r}")
     choices = list(value) if isinstance(value, list | tuple | set | frozenset) else [value]
-    tests: list[str] = []
-    values.append(key)
-    own: list[Any] = []
+    kinds: set[str] = set()
+    texts: list[str] = []
+    numbers: list[int | float] = []
     for choice in choices:
         if choice is None or isinstance(choice, bool):
-            kind = "null" if choice is None else "true" if choice else "false"
-            tests.append(f"m.type = '{kind}'")
-            tests.append(
-                f"(m.type = 'array' AND EXISTS (SELECT 1 FROM json_each(m.value) x WHERE x.type = '{kind}'))"
-            )
-        elif isinstance(choice, str | int | float):
-            # Text is never equal to a number here, as in JSON.
-            kinds = "('text')" if isinstance(choice, str) else "('integer', 'real')"
-            tests.append(f"(m.type IN {kinds} AND m.value = ?)")
-            tests.append(
-                f"(m.type = 'array' AND EXISTS (SELECT 1 FROM json_each(m.value) x "
-                f"WHERE x.type IN {kinds} AND x.value = ?))"
-            )
-            own += [choice, choice]
+            kinds.add("null" if choice is None else "true" if choice else "false")
+        elif isinstance(choice, str):
+            texts.append(choice)
+        elif isinstance(choice, int) or (isinstance(choice, float) and math.isfinite(choice)):
+            numbers.append(choice)
         else:
             raise InvalidInput(
-                f"where[{key!r}] compares with text, numbers, booleans, None or a list of them, "
-                f"not {type(choice).__name__}"
+                f"where[{key!r}] compares with text, finite numbers, booleans, None or a list of them, "
+                f"not {choice if isinstance(choice, float) else type(choice).__name__}"
             )
-    values.extend(own)
+    tests = [f"{{0}}.type = '{kind}'" for kind in sorted(kinds)]
+    own: list[Any] = []
+    # Text is never equal to a number here, as in JSON.
+    for given, stored in ((texts, "('text')"), (numbers, "('integer', 'real')")):
+        if given:
+            single = len(given) == 1 and (isinstance(given[0], str | float) or abs(given[0]) < 1 << 63)
+            # Several are one value: SQLite limits how many it takes, and how deep an expression is.
+            one_of = "= ?" if single else "IN (SELECT value FROM json_each(?))"
+            tests.append(f"({{0}}.type IN {stored} AND {{0}}.value {one_of})")
+            own.append(given[0] if single else json.dumps(given))
+    itself = " OR ".join(tests).format("m") or "0"
+    inside = " OR ".join(tests).format("x") or "0"
+    values += [key, *own, *own]
     return (
         "EXISTS (SELECT 1 FROM json_each(coalesce(r.metadata, '{}')) m WHERE m.key = ? "
-        f"AND ({' OR '.join(tests) or '0'}))"
+        f"AND ({itself} OR (m.type = 'array' AND EXISTS (SELECT 1 FROM json_each(m.value) x WHERE {inside}))))"
     )

@@ -55,6 +55,7 @@ from loom.storage.sqlite.maintenance import Chore, Embed, TransactionScope, Work
 from loom.storage.sqlite.projections import SCRUB, TailLimit, active_space, last_number, read_state
 from loom.storage.sqlite.rows import read_newest, read_records, read_settings
 from loom.storage.sqlite.transactions import EMBED, SqliteTransaction, read_vectors
+from loom.trust import check_store
 
 __all__ = ["SqliteStore"]
 
@@ -87,6 +88,8 @@ class SqliteStore:
     ) -> None:
         if not namespace:
             raise InvalidInput("a namespace needs a name")
+        if path is not None:
+            check_store(path)
         self._name = namespace
         self._close_timeout_s = close_timeout_s
         self._engine = Engine.acquire(

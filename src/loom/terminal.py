@@ -1,0 +1,67 @@
+"""Text for a terminal: what would steer it, or hide something, appears as a visible mark.
+
+Stored text, ids and paths come from others. Escape sequences in them could clear the screen, forge output or type
+into the shell; bidi controls could show one text as another.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final, TextIO, cast
+
+__all__ = ["guarded_output", "visible"]
+
+# Controls (C0, DEL, C1), bidi controls, separators that end a line, invisible operators, tags, and lone surrogates,
+# which no stream can print.
+_MARKED: Final = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\ud800-\udfff\U000e0000-\U000e007f]"
+)
+
+
+def visible(text: object) -> str:
+    """`text` in one line, with every control, bidi and invisible character as its escape, such as `\\x1b`."""
+    return _MARKED.sub(_mark, str(text))
+
+
+def _mark(match: re.Match[str]) -> str:
+    character = match.group()
+    return {"\n": "\\n", "\t": "\\t", "\r": "\\r"}.get(character) or character.encode(
+        "unicode_escape", "backslashreplace"
+    ).decode("ascii")
+
+
+class _Guarded:
+    """A text stream that lets only line ends and tabs through as they are, and prints what its encoding lacks."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.unguarded = stream
+
+    def write(self, text: str) -> int:
+        shown = _MARKED.sub(lambda match: match.group() if match.group() in "\n\t" else _mark(match), text)
+        encoding = getattr(self.unguarded, "encoding", None) or "utf-8"
+        if not shown.isascii():
+            shown = shown.encode(encoding, "backslashreplace").decode(encoding)
+        self.unguarded.write(shown)
+        return len(text)
+
+    def writelines(self, lines: list[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.unguarded, name)
+
+
+@contextmanager
+def guarded_output() -> Iterator[None]:
+    """Let nothing steer the terminal through standard output and standard error."""
+    output, errors = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = cast(TextIO, _Guarded(output)), cast(TextIO, _Guarded(errors))
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = output, errors

@@ -50,6 +50,8 @@ _NETWORK_FILE_SYSTEMS = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "glusterfs", "lustre", "fuse.sshfs", "davfs"}
 )
 
+# A wait for another writer is made of pieces of this length.
+_WAIT_PIECE_S = 0.25
 # How long a fork waits for the transactions of other threads to end.
 _FORK_WAIT_S = 10.0
 
@@ -102,6 +104,7 @@ class Engine:
         self._write_lock_held_for_fork = False
         self._quiet_at_fork = False
         self._severed = False
+        self._hurried: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
         self.archive = Reader()
         self.counts = Counts()
         self.store_id = self._open()
@@ -137,22 +140,36 @@ class Engine:
                 _registry[engine._key] = engine
             return engine
 
-    def release(self) -> bool:
-        """Give up a handle; True where it was the last one and everything is closed."""
+    def release(self, wait_s: float = 5.0) -> bool:
+        """Give up a handle; True where it was the last one and everything is closed.
+
+        A thread that is in the middle of a write after `wait_s` closes its connection when it is done.
+        """
         with _registry_lock:
             self._references -= 1
             if self._references > 0:
                 return False
             if self._key is not None and _registry.get(self._key) is self:
                 del _registry[self._key]
-        with self._write_lock:
-            self._closed = True
-            for connection in [*self._idle, self._writer]:
-                if connection is not None:
-                    connection.close()
-            self._idle.clear()
-            self._writer = None
+        self._closed = True
+        while self._idle:
+            self._idle.pop().close()
+        if self._write_lock.acquire(timeout=wait_s):
+            try:
+                self.close_writer()
+            finally:
+                self._write_lock.release()
         return True
+
+    def close_writer(self) -> None:
+        """Close the connection that writes. For the holder of the write lock."""
+        connection, self._writer = self._writer, None
+        if connection is not None:
+            connection.close()
+
+    def stop_waiting(self, thread: threading.Thread) -> None:
+        """Let a thread that waits for the write lock of the file give up soon, with `Closed`."""
+        self._hurried.add(thread)
 
     @property
     def last_reference(self) -> bool:
@@ -296,7 +313,52 @@ class Engine:
         """The writing connection inside BEGIN IMMEDIATE; commits at the end, or rolls everything back."""
         if self.read_only:
             raise ReadOnly(f"{self.path} was opened read-only; open it without read_only=True to write")
-        return _Writing(self)
+        return _Writing(self, self._busy_timeout_s)
+
+    @contextmanager
+    def try_write(self, wait_s: float = 0.0) -> Iterator[sqlite3.Connection | None]:
+        """Like `write`, for what may wait: yields None where another writer holds the file longer than `wait_s`."""
+        if self.read_only or not self._write_lock.acquire(timeout=wait_s):
+            yield None
+            return
+        try:
+            if self.writing_connection().in_transaction:  # this thread is in the middle of a write
+                yield None
+                return
+            writing = _Writing(self, wait_s)
+            try:
+                connection = writing.__enter__()
+            except StoreBusy:
+                yield None
+                return
+            try:
+                yield connection
+            except BaseException as error:
+                writing.__exit__(type(error), error, None)
+                raise
+            writing.__exit__(None, None, None)
+        finally:
+            self._write_lock.release()
+
+    def begin(self, connection: sqlite3.Connection, wait_s: float) -> None:
+        """Begin to write, and wait for other processes to end their transactions.
+
+        In short pieces, so that a thread which is asked to stop does.
+        """
+        deadline = 0.0
+        while True:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                return
+            except sqlite3.OperationalError as error:
+                if _code(error) not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+                    raise
+                now = time.monotonic()
+                deadline = deadline or now + wait_s - _WAIT_PIECE_S
+                if now >= deadline:
+                    raise
+                if self._closed or threading.current_thread() in self._hurried:
+                    raise Closed("the memory was closed while it waited for another writer") from error
 
     @contextmanager
     def maintenance(self) -> Iterator[sqlite3.Connection]:
@@ -304,7 +366,16 @@ class Engine:
         if self.read_only:
             raise ReadOnly(f"{self.path} was opened read-only; open it without read_only=True")
         with self._write_lock, self.translated():
-            yield self.writing_connection()
+            connection = self.writing_connection()
+            connection.execute(f"PRAGMA busy_timeout = {int(self._busy_timeout_s * 1000)}")
+            try:
+                yield connection
+            finally:
+                self._wait_in_pieces(connection)
+
+    def _wait_in_pieces(self, connection: sqlite3.Connection) -> None:
+        piece_s = min(self._busy_timeout_s, _WAIT_PIECE_S)
+        connection.execute(f"PRAGMA busy_timeout = {int(piece_s * 1000)}")
 
     def fold_wal(self) -> None:
         """Copy the write-ahead log into the file as far as readers allow, without waiting for them."""
@@ -319,10 +390,7 @@ class Engine:
             return True
         with self.maintenance() as connection:
             connection.execute("PRAGMA busy_timeout = 200")
-            try:
-                busy, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-            finally:
-                connection.execute(f"PRAGMA busy_timeout = {int(self._busy_timeout_s * 1000)}")
+            busy, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             return not busy
 
     @contextmanager
@@ -349,6 +417,7 @@ class Engine:
         self._check_usable()
         if self._writer is None:
             self._writer = self._connect(writer=True)
+            self._wait_in_pieces(self._writer)
         return self._writer
 
     def _check_usable(self) -> None:
@@ -460,10 +529,11 @@ class _Translating:
 class _Writing:
     """One write transaction. (A class, not a generator: every write passes here, and it costs a third.)"""
 
-    __slots__ = ("_connection", "_engine")
+    __slots__ = ("_connection", "_engine", "_wait_s")
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, wait_s: float) -> None:
         self._engine = engine
+        self._wait_s = wait_s
 
     def __enter__(self) -> sqlite3.Connection:
         engine = self._engine
@@ -472,7 +542,7 @@ class _Writing:
             self._connection = engine.writing_connection()
             if self._connection.in_transaction:
                 raise InvalidInput("a transaction is already open in this thread; finish it first")
-            self._connection.execute("BEGIN IMMEDIATE")
+            engine.begin(self._connection, self._wait_s)
         except BaseException as error:
             engine._write_lock.release()
             ours = translate(error, engine.path)
@@ -493,6 +563,8 @@ class _Writing:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
         finally:
+            if self._engine._closed:  # while this was under way
+                self._engine.close_writer()
             self._engine._write_lock.release()
         ours = translate(error, self._engine.path)
         if ours is not None:

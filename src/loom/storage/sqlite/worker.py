@@ -98,6 +98,7 @@ class Worker:
         thread = self._thread
         if thread is None or thread is threading.current_thread():
             return True
+        self._engine.stop_waiting(thread)
         thread.join(timeout_s)
         return not thread.is_alive()
 

@@ -97,6 +97,8 @@ class Engine:
         self._references = 0
         self._closed = False
         self._key: tuple[int, int] | None = None
+        self._file: tuple[int, int] | None = None
+        self._name = "" if path is None else str(path)
         self._writer: sqlite3.Connection | None = None
         self._idle: list[sqlite3.Connection] = []
         self._write_lock = threading.RLock()
@@ -184,6 +186,8 @@ class Engine:
         with self.translated():
             connection = self._connect(writer=not self.read_only)
             try:
+                if self.path is not None:
+                    self._file = _inode(self.path)
                 return self._prepare(connection)
             finally:
                 if self.path is None:
@@ -236,7 +240,8 @@ class Engine:
         elif self.read_only:
             target = f"file:{quote(str(self.path))}?" + ("immutable=1" if self._immutable else "mode=ro")
         else:
-            target = f"file:{quote(str(self.path))}?mode=rwc"
+            # A later connection never makes a file: the one that was opened would be gone.
+            target = f"file:{quote(str(self.path))}?mode={'rwc' if self._file is None else 'rw'}"
         connection = sqlite3.connect(
             target,
             uri=self.path is not None,
@@ -398,7 +403,7 @@ class Engine:
         """A new reading connection for one long job, outside a transaction."""
         with self._lent:
             with self.translated():
-                connection = self._connect(writer=False)
+                connection = self._connect_again(writer=False)
             try:
                 yield connection
             finally:
@@ -410,13 +415,45 @@ class Engine:
             return self._idle.pop()
         except IndexError:
             with self.translated():
-                return self._connect(writer=False)
+                return self._connect_again(writer=False)
+
+    def _connect_again(self, writer: bool) -> sqlite3.Connection:
+        """A further connection, to the file that was opened and no other that has its name by now."""
+        if self.path is not None:
+            self.check_file()
+        connection = self._connect(writer)
+        try:
+            if self.path is not None:
+                self.check_file()
+                row = connection.execute("SELECT id FROM store").fetchone()
+                if row is None or row[0] != self.store_id:
+                    raise self._lost("replaced by another store")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def check_file(self, written: bool = False) -> None:
+        """Raise `StoreUnavailable` unless the path still leads to the file that was opened (about 1 us)."""
+        try:
+            status = os.stat(self._name)
+        except OSError:
+            raise self._lost("deleted or moved", written) from None
+        if (status.st_dev, status.st_ino) != self._file:
+            raise self._lost("replaced by another file", written)
+
+    def _lost(self, how: str, written: bool = False) -> StoreUnavailable:
+        last = " The last write is not in it." if written else " Nothing was written to what is there now."
+        return StoreUnavailable(
+            f"{self.path} was {how} while this process had it open.{last} Close this memory, put the file back or "
+            "restore a backup, and open it again."
+        )
 
     def writing_connection(self) -> sqlite3.Connection:
         """The one connection that writes. For the holder of the write lock: use `write` or `maintenance`."""
         self._check_usable()
         if self._writer is None:
-            self._writer = self._connect(writer=True)
+            self._writer = self._connect_again(writer=True)
             self._wait_in_pieces(self._writer)
         return self._writer
 
@@ -428,6 +465,8 @@ class Engine:
                 f"this process was forked while {self.path} was in the middle of a transaction and cannot use it; "
                 "fork outside a transaction, or start the child with the 'spawn' method"
             )
+        if self._file is not None:
+            self.check_file()
 
     # -- fork --------------------------------------------------------------------------------------
 
@@ -556,6 +595,8 @@ class _Writing:
             if error is None:
                 try:
                     self._connection.execute("COMMIT")
+                    if self._engine._file is not None:
+                        self._engine.check_file(written=True)
                     return
                 except sqlite3.Error as failure:
                     error = failure

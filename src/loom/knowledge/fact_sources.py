@@ -66,7 +66,7 @@ def _task_parts(text: str, task: Task | Mapping[str, Any]) -> tuple[tuple[int, i
     """The spans of the values of a task in its text, without the action and the names of the parameters."""
     fields: Any = task.parameters if isinstance(task, Task) else task.get("parameters") or {}
     names = [*fields, "result", "error"]
-    starts: list[tuple[int, int]] = []
+    starts: list[tuple[int, int]] = []  # none where the task has an action only
     position = text.find("\n") + 1
     for name in names:
         label = f"{name}: "
@@ -75,5 +75,5 @@ def _task_parts(text: str, task: Task | Mapping[str, Any]) -> tuple[tuple[int, i
             # The label of an error belongs to it: without it the text does not read as an error.
             starts.append((found, found if name == "error" else found + len(label)))
             position = found + len(label)
-    ends = [start for start, _ in starts[1:]] + [len(text)]
+    ends = [*(start for start, _ in starts), len(text)][1:]
     return tuple((begin, end) for (_, begin), end in zip(starts, ends, strict=True))

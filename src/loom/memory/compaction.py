@@ -9,7 +9,7 @@ back. Nothing here is ever the only copy of anything.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -127,10 +127,18 @@ class MemoryCompactor:
         """Whether the archive tier has reached the trigger."""
         return self._usage() >= self.config.trigger_threshold * self._budget()
 
-    def compact(self, publish: Publish | None = None) -> CompactionResult:
+    def compact(
+        self,
+        publish: Publish | None = None,
+        *,
+        leave: Collection[int] = (),
+        fail: Callable[[Sequence[Record], Exception], None] | None = None,
+    ) -> CompactionResult:
         """Summarise stretches, oldest first, until the tier is at its target; whether or not the trigger is reached.
 
-        `publish` opens the transactions it writes with; the store's own by default.
+        `publish` opens the transactions it writes with; the store's own by default. Stretches whose first record is
+        in `leave` are left alone. `fail` is called for a stretch that cannot be summarised, and the others go on;
+        without it the error is raised.
         """
         publish = publish or self._memory.store.transaction
         before = after = self._usage()
@@ -140,7 +148,15 @@ class MemoryCompactor:
         replaced = 0
         if before > target:
             for stretch, size in self._stretches():
-                id, faithful, tokens = self._summarize(publish, stretch)
+                if stretch[0].seq in leave:
+                    continue
+                try:
+                    id, faithful, tokens = self._summarize(publish, stretch)
+                except Exception as error:
+                    if fail is None:
+                        raise
+                    fail(stretch, error)
+                    continue
                 if faithful:
                     made.append(id)
                     replaced += len(stretch)
@@ -193,7 +209,7 @@ class MemoryCompactor:
         store, node = self._memory.store, self._memory.tiers.node
         sizes = {one.record: one.tokens for one in store.residents(node, MemoryTier.L3)}
         summarized = store.replaced(sizes)
-        records = store.records(seq for seq in sizes if seq not in summarized)
+        records, _ = store.readable(seq for seq in sizes if seq not in summarized)
         sessions: dict[str | None, list[Record]] = {}
         for seq in sorted(records):
             if records[seq].kind not in (MemoryType.SUMMARY, MemoryType.FACT):

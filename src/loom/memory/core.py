@@ -27,8 +27,11 @@ from loom.recall.relevance import Weights
 from loom.recall.search import Explanation, Reranker, recall
 from loom.settings import Settings, load_settings
 from loom.storage.contract import Filter, Record, Transaction
+from loom.storage.sqlite.counting import COUNT
+from loom.storage.sqlite.maintenance import RETAIN
 from loom.storage.sqlite.projections import TailLimit
 from loom.storage.sqlite.store import SqliteStore
+from loom.storage.sqlite.transactions import COMPACT, DERIVE, RESTORE
 from loom.text.sanitizer import ContentSanitizer
 from loom.text.tokens import TokenCounter, counter_by_name, counters_by_name
 from loom.tiers.controller import TierController
@@ -154,6 +157,7 @@ class LoomMemory:
                 self._store.close()
             raise
         self._migration = Migration(self._tiers)
+        self._store.retry_jobs(self._migration.kind, COUNT, RETAIN, DERIVE, RESTORE, COMPACT)
         self._store.add_chore(self._migration, self._migration.work)
         self._controller.attach(self._tiers, self._migration)
         if self._controller.is_active:
@@ -620,10 +624,10 @@ class LoomMemory:
     def get_stats(self) -> dict[str, Any]:
         """Usage, budget and count of each tier, the backlog and the store's counts, as they are stored now.
 
-        `backlog` counts queued work (embedding, that is, until L4 can be searched by meaning).
+        `backlog` counts queued work (embedding, that is, until L4 can be searched by meaning). `set_aside` names the
+        records that background work gave up, and why.
         `l2_hit_rate` is None until something was asked for; it is counted where the profile is led by use.
         """
-        self._store.flush_accesses()
         usage, budgets = self._store.usage(self._node), self._tiers.rules().budgets
         stats: dict[str, Any] = {}
         for tier in MemoryTier:
@@ -642,6 +646,7 @@ class LoomMemory:
             "l2_hit_rate": hits / (hits + misses) if hits + misses else None,
             "backlog": counts["jobs"],
             **counts,
+            "set_aside": self._store.set_aside(),
             "archived": archive.records,
             "archive_ratio": round(archive.ratio, 2) if archive.records else None,
             **self.monitor.as_dict(),

@@ -9,11 +9,12 @@ others in a tier has passed the fidelity gate, and `undo` reverses it in one ste
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
-from loom.errors import InvalidInput, NotFound
+from loom.errors import CorruptStore, EmbeddingError, InvalidInput, LanguageModelError, NotFound
 from loom.knowledge.extraction import FactExtractor
 from loom.knowledge.fact_merging import L4Compressor, Merge
 from loom.knowledge.facts import ExtractedFact, Extraction, Mention
@@ -22,9 +23,10 @@ from loom.knowledge.keys import contradicts, fact_identity
 from loom.memory.compaction import MemoryCompactor
 from loom.models.embedders import EmbeddingProvider, embed_texts
 from loom.protocol import new_id
-from loom.storage.contract import Draft, Filter, Record, Transaction, Vector
+from loom.storage.contract import Draft, Filter, Job, Record, Transaction, Vector
+from loom.storage.sqlite.maintenance import MAX_ATTEMPTS, concerns_everything
 from loom.storage.sqlite.store import SqliteStore
-from loom.storage.sqlite.transactions import DERIVE, RESTORE
+from loom.storage.sqlite.transactions import COMPACT, DERIVE, RESTORE
 from loom.text.entities import NAMES, entity_mark, name_nodes, nodes_of_name
 from loom.text.statement_kinds import StatementKind
 from loom.text.words import content_terms, terms
@@ -35,9 +37,13 @@ __all__ = ["Derivation", "UndoResult"]
 
 Publish = Callable[[], AbstractContextManager[Transaction]]
 
+log = logging.getLogger("loom.worker")
+
 # How many records facts are drawn from in one piece of work, and how many jobs are taken up.
 _BATCH = 64
 _JOBS = 16
+# Stretches that could not be summarised are looked up among this many.
+_MOST_LEFT = 1000
 # A correction without a subject ("no, the 27th") is looked for among so many facts of its session.
 _CORRECTED_AMONG = 64
 # What is drawn from: not what was drawn itself, and not thinking aloud.
@@ -81,6 +87,7 @@ class Derivation:
         self._compactor = compactor
         self._embedder = embedder
         self._compacted_at: float | None = None
+        self._unanswered: dict[int, int] = {}  # how often a model failed at a record, by its number
 
     @property
     def node(self) -> str:
@@ -90,9 +97,20 @@ class Derivation:
 
     def work(self, publish: Publish, thorough: bool) -> bool:
         """A piece of each kind of work; whether there may be more. See `loom.storage.sqlite.maintenance.Chore`."""
-        worked = self._restore(publish) | self._draw_again(publish) | self._draw(publish)
+        worked = False
+        failed: Exception | None = None
+        for piece in (self._restore, self._draw_again, self._draw):
+            try:
+                worked |= piece(publish)
+            except Exception as error:  # a model that is down must not hold up what needs none
+                if concerns_everything(error):
+                    raise
+                failed = error
         # What is made of all that was drawn waits until it is: after each piece it would have to be made again.
-        return worked or self._compact(publish, thorough) or self._compress(publish)
+        worked = worked or self._compact(publish, thorough) or self._compress(publish)
+        if failed is not None:
+            raise failed
+        return worked
 
     def _draw(self, publish: Publish) -> bool:
         """Facts from the next records of this node."""
@@ -101,19 +119,64 @@ class Derivation:
         if done >= head:
             return False
         wanted = Filter(node=self.node, derived=False, history=True)
-        page = self._store.scan(wanted, limit=_BATCH, after=done, newest_first=False)
-        own = [record for record in page.records if record.node == self.node and record.kind in _SOURCES]
-        read = self._read(own)
-        for record in own:
-            if record.version > 1:
-                self._renew(publish, record)
+        numbers = self._store.numbers(wanted, _BATCH, after=done)
+        found, bad = self._store.readable(numbers)
+        records = [found[seq] for seq in sorted(found)]
+        own = [record for record in records if record.node == self.node and record.kind in _SOURCES]
+        read, failure = self._read(own, bad, publish)
+        more = len(numbers) == _BATCH
+        last = numbers[-1] if numbers else 0
+        reached = last if more else max(head, last)
+        if failure is not None:  # its model did not answer: keep what was read before that, and come back
+            reached = own[len(read)].seq - 1
+            bad = {seq: error for seq, error in bad.items() if seq <= reached}
+        missed = self._keep_each(publish, read, bad, lambda transaction: transaction.progress(name) == done)
+        if missed is None:
+            return True  # another process was quicker
         with publish() as transaction:
-            if transaction.progress(name) != done:
-                return True  # another process was quicker
-            self._keep(transaction, read)
-            last = page.records[-1].seq if page.records else 0
-            transaction.advance(name, max(head, last) if page.next is None else last)
-        return page.next is not None
+            if transaction.progress(name) == done:
+                self._set_aside(transaction, missed)
+                transaction.advance(name, reached)
+        if failure is not None:
+            raise failure
+        return more
+
+    def _keep_each(
+        self,
+        publish: Publish,
+        read: Sequence[_Read],
+        bad: Mapping[int, str],
+        still: Callable[[Transaction], bool] = lambda _: True,
+    ) -> dict[int, str] | None:
+        """Keep what was read, one record at a time where that fails together; which records are bad, with the names
+        of their errors. None where `still` says that the work was done elsewhere."""
+        missed = dict(bad)
+        try:
+            with publish() as transaction:
+                if not still(transaction):
+                    return None
+                self._keep(transaction, read)
+            return missed
+        except Exception as error:
+            if concerns_everything(error):
+                raise
+        for one in read:
+            try:
+                with publish() as transaction:
+                    if not still(transaction):
+                        return None
+                    self._keep(transaction, [one])
+            except Exception as error:
+                if concerns_everything(error):
+                    raise
+                missed[one.record.seq] = type(error).__name__
+        return missed
+
+    def _set_aside(self, transaction: Transaction, bad: Mapping[int, str], attempts: int = 1) -> None:
+        """Queue records to be derived from later, each for itself; one that fails too often is left alone."""
+        for seq, error in bad.items():
+            log.warning("deriving from record %d failed with %s; the others go on", seq, error)
+            transaction.retry(DERIVE, seq, error, attempts=attempts)
 
     def _renew(self, publish: Publish, changed: Record) -> None:
         """Make the summaries again that tell an earlier version of a record."""
@@ -124,35 +187,70 @@ class Derivation:
 
     def _draw_again(self, publish: Publish) -> bool:
         """Once more from records that lost what they shared with something forgotten."""
-        jobs = self._store.jobs(DERIVE, _JOBS)
+        jobs = self._store.jobs(DERIVE, _JOBS, failed=False)
         if not jobs:
             return False
-        found = self._store.records({seq for job in jobs for seq in job.data})
+        tried: dict[int, int] = {}
+        for job in jobs:
+            tried |= {seq: max(job.attempts, tried.get(seq, 0)) for seq in job.data}
+        found, bad = self._store.readable(tried)
         again = [found[seq] for seq in sorted(found) if found[seq].kind in _SOURCES]
         # Before the transaction: nobody can write while a model reads in it.
-        read = [one for record in again for one in self._read([record])]
+        read: list[_Read] = []
+        failure: Exception | None = None
+        waiting: set[int] = set()
+        for record in again:
+            one, unanswered = self._read([record], bad, publish)
+            read += one
+            if unanswered is not None:
+                failure = unanswered
+                waiting.add(record.seq)
+        missed = self._keep_each(publish, read, bad)
+        assert missed is not None
         with publish() as transaction:
-            transaction.take(jobs)
-            self._keep(transaction, read)
-        return len(jobs) == _JOBS
+            transaction.take([job for job in jobs if waiting.isdisjoint(job.data)])
+            for seq, error in missed.items():
+                self._set_aside(transaction, {seq: error}, tried[seq] + 1)
+        if failure is not None:
+            raise failure
+        # What failed is tried again with the next piece of work, not at once.
+        return len(jobs) == _JOBS and not missed
 
-    def _read(self, records: Sequence[Record]) -> list[_Read]:
-        """Draw from records, given in the order of writing; each is read after what its session said before."""
-        read = []
+    def _read(
+        self, records: Sequence[Record], bad: dict[int, str], publish: Publish
+    ) -> tuple[list[_Read], Exception | None]:
+        """Derive from records, given in the order of writing; each is read after what its session said before.
+
+        A record that cannot be read is noted in `bad` with the name of its error. Where a model does not answer, that
+        error and what was read before it are returned, unless the model has failed at this record too often.
+        """
+        read: list[_Read] = []
         said: dict[tuple[str, str], str] = {}
         for record in records:
-            before = None
-            earlier: Sequence[Record] = ()
-            if record.session_id is not None:
-                session = (record.node, record.session_id)
-                before = said[session] if session in said else self._before(record)
-                said[session] = record.content
-                earlier = self._earlier(record) if self._extractor.has_model else ()
-            shown = [f"{one.name or one.role or 'somebody'}: {one.content[:_EARLIER_CHARS]}" for one in earlier]
-            read.append(
-                _Read(record, self._extractor.extract_with_mentions(record, before=before, earlier=shown), earlier)
-            )
-        return read
+            try:
+                read.append(self._read_one(record, said))
+                if record.version > 1:
+                    self._renew(publish, record)
+            except Exception as error:
+                if concerns_everything(error):
+                    raise
+                if isinstance(error, LanguageModelError | EmbeddingError):
+                    self._unanswered[record.seq] = self._unanswered.get(record.seq, 0) + 1
+                    if self._unanswered[record.seq] < MAX_ATTEMPTS:
+                        return read, error
+                bad[record.seq] = type(error).__name__
+        return read, None
+
+    def _read_one(self, record: Record, said: dict[tuple[str, str], str]) -> _Read:
+        before = None
+        earlier: Sequence[Record] = ()
+        if record.session_id is not None:
+            session = (record.node, record.session_id)
+            before = said[session] if session in said else self._before(record)
+            said[session] = record.content
+            earlier = self._earlier(record) if self._extractor.has_model else ()
+        shown = [f"{one.name or one.role or 'somebody'}: {one.content[:_EARLIER_CHARS]}" for one in earlier]
+        return _Read(record, self._extractor.extract_with_mentions(record, before=before, earlier=shown), earlier)
 
     def _keep(self, transaction: Transaction, read: Sequence[_Read]) -> None:
         """Keep what was drawn. A model takes its time: what was drawn from something that was forgotten meanwhile is
@@ -178,15 +276,22 @@ class Derivation:
         """The last turns before a record in its session, the oldest first. What tools and pages say is left out: it
         could give its own names to what others mean."""
         wanted = Filter(node=record.node, session_id=record.session_id, derived=False, history=True)
-        found = self._store.scan(wanted, limit=_EARLIER_TURNS, after=record.seq).records
+        found = self._scan_readable(wanted, _EARLIER_TURNS, record.seq)
         trusted = [one for one in found if one.kind in _SOURCES and one.trust not in (Trust.TOOL, Trust.WEB)]
         return trusted[::-1]
 
     def _before(self, record: Record) -> str:
         """What the session of a record held last before it; nothing where it begins."""
         wanted = Filter(node=record.node, session_id=record.session_id, derived=False, history=True)
-        found = self._store.scan(wanted, limit=1, after=record.seq).records
+        found = self._scan_readable(wanted, 1, record.seq)
         return found[0].content if found else ""
+
+    def _scan_readable(self, wanted: Filter, limit: int, before: int) -> Sequence[Record]:
+        """The newest records before a number; none where one of them is damaged, which is no reason to stop."""
+        try:
+            return self._store.scan(wanted, limit=limit, after=before).records
+        except CorruptStore:
+            return ()
 
     def _restore(self, publish: Publish) -> bool:
         """Give records their places back after what stood for them was forgotten."""
@@ -200,13 +305,39 @@ class Derivation:
             self._tiers.of(node).restore_residency(transaction, theirs)
 
     def _take_up(self, publish: Publish, kind: str, handle: Callable[[Transaction, Iterable[Record]], None]) -> bool:
-        if not self._store.jobs(kind, 1):
+        jobs = self._store.jobs(kind, _JOBS, failed=False)
+        if not jobs:
             return False
+        try:
+            self._handle(publish, jobs, {seq for job in jobs for seq in job.data}, handle)
+            return len(jobs) == _JOBS
+        except Exception as error:
+            if concerns_everything(error):
+                raise
+        for job in jobs:  # one by one: the records that can be handled are
+            for seq in job.data:
+                try:
+                    self._handle(publish, [], {seq}, handle)
+                except Exception as error:
+                    if concerns_everything(error):
+                        raise
+                    with publish() as transaction:
+                        transaction.retry(kind, seq, type(error).__name__, attempts=job.attempts + 1)
+            with publish() as transaction:
+                transaction.take([job] if job.record == 0 or job.attempts == 0 else [])
+        return False
+
+    def _handle(
+        self,
+        publish: Publish,
+        jobs: Sequence[Job],
+        seqs: set[int],
+        handle: Callable[[Transaction, Iterable[Record]], None],
+    ) -> None:
         with publish() as transaction:
-            jobs = transaction.take_jobs(kind, _JOBS)
-            found = transaction.records({seq for job in jobs for seq in job.data})
+            transaction.take(jobs)
+            found = transaction.records(seqs)
             handle(transaction, [found[seq] for seq in sorted(found)])
-        return len(jobs) == _JOBS
 
     def _compact(self, publish: Publish, thorough: bool) -> bool:
         config = self._compactor.config
@@ -214,7 +345,15 @@ class Derivation:
         resting = self._compacted_at is not None and now - self._compacted_at < config.cooldown_seconds
         if not config.enabled or (resting and not thorough) or not self._compactor.should_compact():
             return False
-        done = self._compactor.compact(publish)
+        left = {job.record for job in self._store.jobs(COMPACT, _MOST_LEFT) if job.attempts >= MAX_ATTEMPTS}
+
+        def fail(stretch: Sequence[Record], error: Exception) -> None:
+            if concerns_everything(error) or isinstance(error, LanguageModelError | EmbeddingError):
+                raise error
+            with publish() as transaction:
+                transaction.retry(COMPACT, stretch[0].seq, type(error).__name__)
+
+        done = self._compactor.compact(publish, leave=left, fail=fail)
         self._compacted_at = now
         return bool(done.summaries)
 
@@ -336,8 +475,7 @@ class Derivation:
         wanted = Filter(node=self.node, tier=MemoryTier.L4, kind=str(MemoryType.FACT))
         if usage is None or usage.items <= limit or (count := self._store.count(wanted)) <= limit:
             return False
-        page = self._store.scan(wanted, limit=count, newest_first=False)
-        facts = {record.seq: record for record in page.records}
+        facts, _ = self._store.readable(self._store.numbers(wanted, count))
         vectors = self._store.vectors(facts)
         if self._embedder is not None and len(vectors) < len(facts):
             return False  # the newest are still being embedded; what they mean decides

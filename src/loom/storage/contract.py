@@ -483,15 +483,18 @@ class FlushReport:
     """What is still undone after a flush. Empty means that everything committed before it is processed.
 
     `waiting` counts jobs that this process cannot do, by kind (it has no embedder, say);
-    `failed` counts jobs that were given up, by kind.
+    `failed` counts jobs that were given up, by kind, and `set_aside` names the records of the first of them.
+    `errors` says which work failed in this process and is tried again later (a language model that is down, say).
     """
 
     waiting: Mapping[str, int] = field(default_factory=dict)
     failed: Mapping[str, int] = field(default_factory=dict)
+    set_aside: tuple[str, ...] = ()
+    errors: tuple[str, ...] = ()
 
     @property
     def complete(self) -> bool:
-        return not self.waiting and not self.failed
+        return not self.waiting and not self.failed and not self.errors
 
 
 @dataclass(frozen=True, slots=True)
@@ -513,11 +516,15 @@ class ForgetReceipt:
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """What `check` found. `problems` remain; `repaired` were put right from the records."""
+    """What `check` found. `problems` remain; `repaired` were put right from the records.
+
+    `set_aside` names records that background work gave up. They are stored as written: this is no damage.
+    """
 
     records: int
     problems: tuple[str, ...] = ()
     repaired: tuple[str, ...] = ()
+    set_aside: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -640,6 +647,8 @@ class Transaction(Protocol):
 
     def take(self, jobs: Sequence[Job]) -> list[Job]: ...
 
+    def retry(self, kind: str, record: int, error: str, *, attempts: int = 1) -> None: ...
+
     def pin(self, id: str, pinned: bool) -> None: ...
 
 
@@ -712,7 +721,11 @@ class Store(Protocol):
 
     def progress(self, name: str) -> tuple[int, int]: ...
 
-    def jobs(self, kind: str | None = None, limit: int = 100) -> list[Job]: ...
+    def jobs(self, kind: str | None = None, limit: int = 100, *, failed: bool = True) -> list[Job]: ...
+
+    def numbers(self, wanted: Filter, limit: int, after: int = 0) -> list[int]: ...
+
+    def readable(self, seqs: Iterable[int]) -> tuple[dict[int, Record], dict[int, str]]: ...
 
     def count_with(self, counters: Mapping[str, Callable[[str], int]]) -> None: ...
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from loom.errors import InvalidInput, NotFound
 from loom.steps import step
 from loom.storage.contract import FOCUS, Job, Transaction, Usage
+from loom.storage.sqlite.maintenance import concerns_everything
 from loom.types import MemoryTier, known_tier
 
 if TYPE_CHECKING:
@@ -98,6 +99,9 @@ _BATCH = 64
 # A record of the working tier whose hot score has fallen below this is cold.
 _COLD = 0.1
 
+# The last moment that a datetime can tell, in microseconds.
+_LATEST = 253_402_300_800_000_000
+
 _TRIGGERS, _TIERS = tuple(MigrationTrigger), tuple(MemoryTier)
 
 
@@ -143,6 +147,11 @@ class Migration:
         self._most_queued = most_queued
         self._store = tiers.store
         self._kind = f"migrate {tiers.node}"
+
+    @property
+    def kind(self) -> str:
+        """The kind of the jobs that this node's moves wait as."""
+        return self._kind
 
     # -- asking for promotions -------------------------------------------------------------------------
 
@@ -298,7 +307,29 @@ class Migration:
         waiting = [rows for rows in self._queue() if only in (None, rows[0].seq)]
         if not waiting:
             return False
-        batch, move = waiting[0][:_BATCH], _QueuedMove.of(waiting[0][0])
+        batch = waiting[0][:_BATCH]
+        try:
+            self._carry_out(begin, batch)
+        except Exception as error:
+            if concerns_everything(error):
+                raise
+            for row in batch:  # one by one: those that can be moved are
+                self._carry_out_alone(begin, row)
+        return bool(self._store.jobs(self._kind, 1, failed=False))
+
+    def _carry_out_alone(self, begin: _Begin, row: Job) -> None:
+        try:
+            self._carry_out(begin, [row])
+        except Exception as error:
+            if concerns_everything(error):
+                raise
+            log.warning("moving record %d failed with %s; the others go on", row.record, type(error).__name__)
+            with begin() as transaction:
+                transaction.retry(self._kind, row.record, type(error).__name__)
+
+    def _carry_out(self, begin: _Begin, batch: Sequence[Job]) -> None:
+        """Make the moves of some rows of one job, in one transaction."""
+        move = _QueuedMove.of(batch[0])
         guessed = move.trigger is MigrationTrigger.PREDICTIVE_PRELOAD
         started = time.perf_counter()
         promoted: PromotedRecords | None = None
@@ -316,12 +347,11 @@ class Migration:
             self._tiers.notify_promoted(promoted, started)
         if room is not None:
             self._tiers.notify_rebalanced(room)
-        return bool(self._store.jobs(self._kind, 1))
 
     def _shorten_queue(self, coming: int) -> None:
         """Carry out some of what waits, if there would be too much of it."""
         most = self._most_queued
-        while (waiting := len(self._store.jobs(self._kind, most))) and waiting + coming > most:
+        while (waiting := len(self._store.jobs(self._kind, most, failed=False))) and waiting + coming > most:
             self._step(self._store.transaction)
 
     def _unused_since(self, transaction: Transaction, records: Sequence[int], moment: int) -> list[int]:
@@ -333,7 +363,7 @@ class Migration:
         """The rows of each job, the most urgent first."""
         jobs: dict[int, list[Job]] = {}
         strange: list[Job] = []
-        for row in self._store.jobs(self._kind, self._most_queued):
+        for row in self._store.jobs(self._kind, self._most_queued, failed=False):
             (jobs.setdefault(row.seq, []) if _QueuedMove.is_one(row.data) else strange).append(row)
         if strange and not self._store.read_only:  # from a file that somebody has made, or a later version
             log.warning("%d queued moves make no sense here and are dropped; nothing is moved for them", len(strange))
@@ -397,7 +427,7 @@ class _QueuedMove(NamedTuple):
     @staticmethod
     def is_one(data: Sequence[int]) -> bool:
         """Whether these numbers encode a move."""
-        limits = (len(_TIERS), len(_TIERS), len(_TRIGGERS), 101, 2**62, 2**62)
+        limits = (len(_TIERS), len(_TIERS), len(_TRIGGERS), 101, _LATEST, _LATEST)
         return len(data) == len(limits) and all(0 <= one < limit for one, limit in zip(data, limits, strict=True))
 
     @classmethod

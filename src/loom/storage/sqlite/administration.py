@@ -59,7 +59,8 @@ def flush(own: Maintenance, timeout_s: float | None) -> FlushReport:
 def unfinished(own: Maintenance) -> FlushReport:
     """The jobs of the namespace that wait or have failed."""
     with own.engine.read() as connection:
-        return reading.unfinished(connection, own.namespace, MAX_ATTEMPTS)
+        found = reading.unfinished(connection, own.namespace, MAX_ATTEMPTS)
+    return replace(found, errors=tuple(own.errors.values()))
 
 
 def _will_retry(own: Maintenance) -> bool:

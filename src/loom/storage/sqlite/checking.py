@@ -15,10 +15,11 @@ import numpy as np
 
 from loom.index.segments import DamagedSegment
 from loom.storage.contract import CheckReport
+from loom.storage.sqlite import reading
 from loom.storage.sqlite.archive import damaged
 from loom.storage.sqlite.candidates import Searcher
 from loom.storage.sqlite.engine import Engine
-from loom.storage.sqlite.maintenance import Maintenance
+from loom.storage.sqlite.maintenance import MAX_ATTEMPTS, Maintenance
 from loom.storage.sqlite.projections import TEXT, VECTORS, active_space, index_folder, last_number, open_index
 from loom.storage.sqlite.residency import TierTotals
 from loom.storage.sqlite.rows import ENTRY_COLUMNS, ROW_COLUMNS, checksum, guard
@@ -87,7 +88,9 @@ def check(own: Maintenance, searcher: Searcher, repair: bool) -> CheckReport:
             swept = 0 if fence is None else own.projector(fence).sweep()
         if swept:
             repaired.append(f"{swept} index files that nothing refers to were removed")
-    return CheckReport(records, tuple(problems), tuple(repaired))
+    with engine.read() as connection:
+        given_up = [] if problems else reading.set_aside(connection, namespace, MAX_ATTEMPTS)
+    return CheckReport(records, tuple(problems), tuple(repaired), tuple(given_up))
 
 
 def _damaged_projections(engine: Engine, namespace: int) -> list[tuple[str, str]]:

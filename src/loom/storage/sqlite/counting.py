@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 
 from loom.storage.sqlite.archive import CONTENT
 
-__all__ = ["PROGRESS", "TOKENS", "Count", "Counts"]
+__all__ = ["COUNT", "PROGRESS", "TOKENS", "Count", "Counts"]
 
 Count = Callable[[str], int]
 """Counts the tokens of a text."""
@@ -22,6 +22,9 @@ TOKENS = (
     f"THEN tokens_of(r.seq, r.tokens, CAST(r.counter AS BLOB), CAST({CONTENT} AS BLOB)) ELSE r.tokens END"
 )
 """SQL for the tokens of `records r`, counted or not. Whoever wants the number reads this and not the column."""
+
+COUNT = "count"
+"""The kind of job that says that the tokens of a record could not be counted."""
 
 PROGRESS = "tokens"
 """Under which name the database notes up to which record all are counted."""
@@ -79,7 +82,7 @@ class Counts:
             raise LookupError("no counter")  # its name is lost in SQLite; see `loom.storage.sqlite.engine.translate`
         try:
             tokens = None if content is None else self.of(seq, counter, content.decode())
-        except UnicodeDecodeError:
+        except Exception:  # a counter may raise anything; the worker sets the record aside and names it
             tokens = None
         # A damaged row has no true count. Reading it says what is wrong; until then it is held to be large.
         return ~waiting if tokens is None else tokens

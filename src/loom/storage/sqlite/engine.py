@@ -50,6 +50,8 @@ _NETWORK_FILE_SYSTEMS = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "glusterfs", "lustre", "fuse.sshfs", "davfs"}
 )
 
+# A wait for another writer is made of pieces of this length.
+_WAIT_PIECE_S = 0.25
 # How long a fork waits for the transactions of other threads to end.
 _FORK_WAIT_S = 10.0
 
@@ -95,6 +97,8 @@ class Engine:
         self._references = 0
         self._closed = False
         self._key: tuple[int, int] | None = None
+        self._file: tuple[int, int] | None = None
+        self._name = "" if path is None else str(path)
         self._writer: sqlite3.Connection | None = None
         self._idle: list[sqlite3.Connection] = []
         self._write_lock = threading.RLock()
@@ -102,6 +106,7 @@ class Engine:
         self._write_lock_held_for_fork = False
         self._quiet_at_fork = False
         self._severed = False
+        self._hurried: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
         self.archive = Reader()
         self.counts = Counts()
         self.store_id = self._open()
@@ -137,22 +142,36 @@ class Engine:
                 _registry[engine._key] = engine
             return engine
 
-    def release(self) -> bool:
-        """Give up a handle; True where it was the last one and everything is closed."""
+    def release(self, wait_s: float = 5.0) -> bool:
+        """Give up a handle; True where it was the last one and everything is closed.
+
+        A thread that is in the middle of a write after `wait_s` closes its connection when it is done.
+        """
         with _registry_lock:
             self._references -= 1
             if self._references > 0:
                 return False
             if self._key is not None and _registry.get(self._key) is self:
                 del _registry[self._key]
-        with self._write_lock:
-            self._closed = True
-            for connection in [*self._idle, self._writer]:
-                if connection is not None:
-                    connection.close()
-            self._idle.clear()
-            self._writer = None
+        self._closed = True
+        while self._idle:
+            self._idle.pop().close()
+        if self._write_lock.acquire(timeout=wait_s):
+            try:
+                self.close_writer()
+            finally:
+                self._write_lock.release()
         return True
+
+    def close_writer(self) -> None:
+        """Close the connection that writes. For the holder of the write lock."""
+        connection, self._writer = self._writer, None
+        if connection is not None:
+            connection.close()
+
+    def stop_waiting(self, thread: threading.Thread) -> None:
+        """Let a thread that waits for the write lock of the file give up soon, with `Closed`."""
+        self._hurried.add(thread)
 
     @property
     def last_reference(self) -> bool:
@@ -167,6 +186,8 @@ class Engine:
         with self.translated():
             connection = self._connect(writer=not self.read_only)
             try:
+                if self.path is not None:
+                    self._file = _inode(self.path)
                 return self._prepare(connection)
             finally:
                 if self.path is None:
@@ -219,7 +240,8 @@ class Engine:
         elif self.read_only:
             target = f"file:{quote(str(self.path))}?" + ("immutable=1" if self._immutable else "mode=ro")
         else:
-            target = f"file:{quote(str(self.path))}?mode=rwc"
+            # A later connection never makes a file: the one that was opened would be gone.
+            target = f"file:{quote(str(self.path))}?mode={'rwc' if self._file is None else 'rw'}"
         connection = sqlite3.connect(
             target,
             uri=self.path is not None,
@@ -296,7 +318,52 @@ class Engine:
         """The writing connection inside BEGIN IMMEDIATE; commits at the end, or rolls everything back."""
         if self.read_only:
             raise ReadOnly(f"{self.path} was opened read-only; open it without read_only=True to write")
-        return _Writing(self)
+        return _Writing(self, self._busy_timeout_s)
+
+    @contextmanager
+    def try_write(self, wait_s: float = 0.0) -> Iterator[sqlite3.Connection | None]:
+        """Like `write`, for what may wait: yields None where another writer holds the file longer than `wait_s`."""
+        if self.read_only or not self._write_lock.acquire(timeout=wait_s):
+            yield None
+            return
+        try:
+            if self.writing_connection().in_transaction:  # this thread is in the middle of a write
+                yield None
+                return
+            writing = _Writing(self, wait_s)
+            try:
+                connection = writing.__enter__()
+            except StoreBusy:
+                yield None
+                return
+            try:
+                yield connection
+            except BaseException as error:
+                writing.__exit__(type(error), error, None)
+                raise
+            writing.__exit__(None, None, None)
+        finally:
+            self._write_lock.release()
+
+    def begin(self, connection: sqlite3.Connection, wait_s: float) -> None:
+        """Begin to write, and wait for other processes to end their transactions.
+
+        In short pieces, so that a thread which is asked to stop does.
+        """
+        deadline = 0.0
+        while True:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                return
+            except sqlite3.OperationalError as error:
+                if _code(error) not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+                    raise
+                now = time.monotonic()
+                deadline = deadline or now + wait_s - _WAIT_PIECE_S
+                if now >= deadline:
+                    raise
+                if self._closed or threading.current_thread() in self._hurried:
+                    raise Closed("the memory was closed while it waited for another writer") from error
 
     @contextmanager
     def maintenance(self) -> Iterator[sqlite3.Connection]:
@@ -304,7 +371,16 @@ class Engine:
         if self.read_only:
             raise ReadOnly(f"{self.path} was opened read-only; open it without read_only=True")
         with self._write_lock, self.translated():
-            yield self.writing_connection()
+            connection = self.writing_connection()
+            connection.execute(f"PRAGMA busy_timeout = {int(self._busy_timeout_s * 1000)}")
+            try:
+                yield connection
+            finally:
+                self._wait_in_pieces(connection)
+
+    def _wait_in_pieces(self, connection: sqlite3.Connection) -> None:
+        piece_s = min(self._busy_timeout_s, _WAIT_PIECE_S)
+        connection.execute(f"PRAGMA busy_timeout = {int(piece_s * 1000)}")
 
     def fold_wal(self) -> None:
         """Copy the write-ahead log into the file as far as readers allow, without waiting for them."""
@@ -319,10 +395,7 @@ class Engine:
             return True
         with self.maintenance() as connection:
             connection.execute("PRAGMA busy_timeout = 200")
-            try:
-                busy, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-            finally:
-                connection.execute(f"PRAGMA busy_timeout = {int(self._busy_timeout_s * 1000)}")
+            busy, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             return not busy
 
     @contextmanager
@@ -330,7 +403,7 @@ class Engine:
         """A new reading connection for one long job, outside a transaction."""
         with self._lent:
             with self.translated():
-                connection = self._connect(writer=False)
+                connection = self._connect_again(writer=False)
             try:
                 yield connection
             finally:
@@ -342,13 +415,46 @@ class Engine:
             return self._idle.pop()
         except IndexError:
             with self.translated():
-                return self._connect(writer=False)
+                return self._connect_again(writer=False)
+
+    def _connect_again(self, writer: bool) -> sqlite3.Connection:
+        """A further connection, to the file that was opened and no other that has its name by now."""
+        if self.path is not None:
+            self.check_file()
+        connection = self._connect(writer)
+        try:
+            if self.path is not None:
+                self.check_file()
+                row = connection.execute("SELECT id FROM store").fetchone()
+                if row is None or row[0] != self.store_id:
+                    raise self._lost("replaced by another store")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def check_file(self, written: bool = False) -> None:
+        """Raise `StoreUnavailable` unless the path still leads to the file that was opened (about 1 us)."""
+        try:
+            status = os.stat(self._name)
+        except OSError:
+            raise self._lost("deleted or moved", written) from None
+        if (status.st_dev, status.st_ino) != self._file:
+            raise self._lost("replaced by another file", written)
+
+    def _lost(self, how: str, written: bool = False) -> StoreUnavailable:
+        last = " The last write is not in it." if written else " Nothing was written to what is there now."
+        return StoreUnavailable(
+            f"{self.path} was {how} while this process had it open.{last} Close this memory, put the file back or "
+            "restore a backup, and open it again."
+        )
 
     def writing_connection(self) -> sqlite3.Connection:
         """The one connection that writes. The caller holds the write lock, as in `write` and `maintenance`."""
         self._check_usable()
         if self._writer is None:
-            self._writer = self._connect(writer=True)
+            self._writer = self._connect_again(writer=True)
+            self._wait_in_pieces(self._writer)
         return self._writer
 
     def _check_usable(self) -> None:
@@ -359,6 +465,8 @@ class Engine:
                 f"this process was forked while {self.path} was in the middle of a transaction and cannot use it; "
                 "fork outside a transaction, or start the child with the 'spawn' method"
             )
+        if self._file is not None:
+            self.check_file()
 
     # -- fork --------------------------------------------------------------------------------------
 
@@ -460,10 +568,11 @@ class _Translating:
 class _Writing:
     """One write transaction. (A class, not a generator: every write passes here, and it costs a third.)"""
 
-    __slots__ = ("_connection", "_engine")
+    __slots__ = ("_connection", "_engine", "_wait_s")
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, wait_s: float) -> None:
         self._engine = engine
+        self._wait_s = wait_s
 
     def __enter__(self) -> sqlite3.Connection:
         engine = self._engine
@@ -472,7 +581,7 @@ class _Writing:
             self._connection = engine.writing_connection()
             if self._connection.in_transaction:
                 raise InvalidInput("a transaction is already open in this thread; finish it first")
-            self._connection.execute("BEGIN IMMEDIATE")
+            engine.begin(self._connection, self._wait_s)
         except BaseException as error:
             engine._write_lock.release()
             ours = translate(error, engine.path)
@@ -486,6 +595,8 @@ class _Writing:
             if error is None:
                 try:
                     self._connection.execute("COMMIT")
+                    if self._engine._file is not None:
+                        self._engine.check_file(written=True)
                     return
                 except sqlite3.Error as failure:
                     error = failure
@@ -493,6 +604,8 @@ class _Writing:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
         finally:
+            if self._engine._closed:  # while this was under way
+                self._engine.close_writer()
             self._engine._write_lock.release()
         ours = translate(error, self._engine.path)
         if ours is not None:

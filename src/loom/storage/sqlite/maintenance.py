@@ -14,21 +14,22 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from loom.errors import CorruptStore, ForgetPending, StoreError
+from loom.errors import Closed, CorruptStore, ForgetPending, StoreError
 from loom.index.analysis import embedded_text
 from loom.steps import step
 from loom.storage.blocks import LEVEL
 from loom.storage.contract import Filter
-from loom.storage.sqlite import archive, counting, forgetting
+from loom.storage.sqlite import archive, counting, forgetting, reading
 from loom.storage.sqlite.archive import CONTENT, ArchiveLimits
+from loom.storage.sqlite.counting import COUNT
 from loom.storage.sqlite.engine import Engine, to_micros
 from loom.storage.sqlite.filters import conditions
 from loom.storage.sqlite.namespace_index import NamespaceIndex
@@ -43,12 +44,14 @@ from loom.storage.sqlite.projections import (
     last_number,
     read_state,
 )
-from loom.storage.sqlite.rows import ROW_COLUMNS, check_row, guard
+from loom.storage.sqlite.rows import ROW_COLUMNS, check_row, guard, id_hash
 from loom.storage.sqlite.transactions import EMBED, SqliteTransaction
 from loom.storage.sqlite.worker import Fence, LeaseLost, Worker
 
 __all__ = [
+    "INDEX",
     "MAX_ATTEMPTS",
+    "RETAIN",
     "AccessBuffer",
     "Chore",
     "Embed",
@@ -56,6 +59,7 @@ __all__ = [
     "Publish",
     "TransactionScope",
     "WorkLimits",
+    "concerns_everything",
     "join",
     "part",
 ]
@@ -70,6 +74,12 @@ Publish = Callable[[], AbstractContextManager[SqliteTransaction]]
 Chore = Callable[[Publish, bool], bool]
 """A bounded piece of background work of a layer above; whether there may be more. The second argument is True where
 a caller waits until all of it is done."""
+
+INDEX = "index"
+"""The kind of job that says that the words of a record could not be analysed: no word of it is found."""
+
+RETAIN = "retain"
+"""The kind of job that says that a record could not be forgotten although the retention rule no longer keeps it."""
 
 MAX_ATTEMPTS = 5
 """After this many failures a job is left alone and reported as failed."""
@@ -92,6 +102,8 @@ _NEVER = float("inf")
 _DOWN_AFTER = 8  # more than one bad text can cause: it is given up after MAX_ATTEMPTS
 # Uses of this many records are buffered before they are written.
 _MOST_ACCESSES = 256
+_MOST_KEPT = 8192
+_MOST_NAMED = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,23 +122,38 @@ class WorkLimits:
 
 
 class AccessBuffer:
-    """Uses of records and lookups in tiers that are not written yet. What is in it may be lost in a crash."""
+    """Uses of records and lookups in tiers that are not written yet. What is in it may be lost in a crash.
+
+    It holds a bounded number of records. While another writer holds the file, the oldest uses are dropped.
+    """
 
     def __init__(self, namespace: int) -> None:
         self._namespace = namespace
         self._lock = threading.Lock()
-        self._uses: dict[tuple[str, int], list[int]] = {}
+        self._uses: dict[tuple[str, int], BufferedUses] = {}
         self._lookups: dict[tuple[str, str], list[int]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._uses or self._lookups)
 
+    def __len__(self) -> int:
+        return len(self._uses)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there are enough uses for a transaction of their own."""
+        return len(self._uses) >= _MOST_ACCESSES
+
     def add(self, records: Iterable[int], node: str, now: int) -> bool:
         """Note that a node used records; whether the buffer is full."""
         with self._lock:
             for record in records:
-                self._uses.setdefault((node, record), []).append(now)
-            return len(self._uses) >= _MOST_ACCESSES
+                known = self._uses.get((node, record))
+                before = (0, None) if known is None else (known.number, known.last_at)
+                self._uses[node, record] = BufferedUses(before[0] + 1, now, before[1])
+            while len(self._uses) > _MOST_KEPT:
+                del self._uses[next(iter(self._uses))]
+            return self.is_full
 
     def add_lookup(self, node: str, tier: str, hit: bool) -> None:
         """Note whether a record that was asked for was in a tier."""
@@ -135,8 +162,17 @@ class AccessBuffer:
 
     def uses(self, record: int, node: str) -> int:
         """How many uses of a record by a node are in the buffer."""
+        found = self.of(record, node)
+        return 0 if found is None else found.number
+
+    def of(self, record: int, node: str) -> BufferedUses | None:
+        """The uses of a record by a node that are in the buffer."""
+        return self._uses.get((node, record))
+
+    def lookups(self, node: str) -> dict[str, tuple[int, int]]:
+        """The hits and misses of each tier of a node that are in the buffer."""
         with self._lock:
-            return len(self._uses.get((node, record), ()))
+            return {tier: (hits, misses) for (where, tier), (hits, misses) in self._lookups.items() if where == node}
 
     def write(self, connection: sqlite3.Connection) -> None:
         """Write everything, inside the caller's transaction, and empty the buffer."""
@@ -149,10 +185,7 @@ class AccessBuffer:
                 "SELECT ?1, ?2, ?3, ?4, ?5, ?6 WHERE EXISTS (SELECT 1 FROM records WHERE seq = ?3 AND version > 0) "
                 "ON CONFLICT (namespace, record, node) DO UPDATE SET count = count + ?4, "
                 "previous_at = coalesce(?6, last_at), last_at = ?5",
-                [
-                    (self._namespace, node, record, len(times), times[-1], times[-2] if len(times) > 1 else None)
-                    for (node, record), times in uses.items()
-                ],
+                [(self._namespace, node, record, *found) for (node, record), found in uses.items()],
             )
         if lookups:
             connection.executemany(
@@ -160,6 +193,14 @@ class AccessBuffer:
                 "ON CONFLICT DO UPDATE SET hits = hits + ?4, misses = misses + ?5",
                 [(self._namespace, node, tier, *counts) for (node, tier), counts in lookups.items()],
             )
+
+
+class BufferedUses(NamedTuple):
+    """How often a record was used, and the two last times in microseconds."""
+
+    number: int
+    last_at: int
+    previous_at: int | None
 
 
 class Maintenance:
@@ -198,6 +239,7 @@ class Maintenance:
         self.embed_after = 0.0
         self.embed_failures = 0
         self.swept = False
+        self.errors: dict[str, str] = {}
         self.accesses = AccessBuffer(self.namespace)
         self._at_chores = threading.RLock()
 
@@ -273,15 +315,35 @@ class Maintenance:
         self.chores_after = _NEVER  # before the work, or a write in the meantime would go unnoticed
         worked = False
         for owner, chore in list(self.chores.items()):
+            name = f"the chore of {type(owner).__name__}"
             try:
                 with self._at_chores:
                     worked |= owner in self.chores and chore(lambda: self._publishing(fence), thorough)
-            except (StoreError, LeaseLost):
-                raise
+                self.errors.pop(name, None)
             except Exception as error:  # a model that does not answer must not hold up the other chores
-                log.warning("background work failed with %s; it will be tried again", type(error).__name__)
-                log.debug("the chore of %r failed", owner, exc_info=True)
+                if concerns_everything(error):
+                    raise
+                self._note_error(name, error)
                 self.chores_after = time.monotonic() + _CHORES_PAUSE_S
+        return worked
+
+    def _note_error(self, name: str, error: Exception) -> None:
+        """Log that a kind of work failed, and keep it for the report of `flush`."""
+        log.warning("%s failed with %s; it will be tried again", name, type(error).__name__)
+        log.debug("%s failed", name, exc_info=error)
+        self.errors[name] = f"{name} failed with {type(error).__name__} and will be tried again"
+
+    def _apart(self, name: str, piece: Callable[[], bool]) -> bool:
+        """Do one kind of work; where it fails, note that and let the other kinds go on."""
+        try:
+            worked = piece()
+        except Exception as error:
+            if concerns_everything(error):
+                raise
+            self._note_error(name, error)
+            self.worker.try_again()
+            return False
+        self.errors.pop(name, None)
         return worked
 
     @contextmanager
@@ -310,7 +372,9 @@ class Maintenance:
         Measuring the tail means reading it. That is done when this process has written enough, once a second for what
         other processes write, and always when `thorough`.
         """
-        worked = self._count_if_due(fence, thorough)
+        if self.accesses.is_full:
+            self.write_accesses()
+        worked = self._apart("counting", lambda: self._count_if_due(fence, thorough))
         if self.engine.path is None:
             worked |= self.embed is not None and self._embed_some(fence, thorough)
             return self._chores_if_due(fence, thorough) or worked
@@ -323,12 +387,12 @@ class Maintenance:
                 projector.sweep()
                 self.swept = True
             self.tail_is_due = False  # before the work, or a write in the meantime would go unnoticed
-            projected = self._project(projector)
+            projected = self._apart("indexing", lambda: self._project(projector))
             self.tail_is_due |= projected
             worked |= projected
-            self._retain()
+            self._apart("retention", self._retain)
             try:
-                forgetting.resume(self.engine, self.namespace, projector)
+                self._apart("forgetting", lambda: bool(forgetting.resume(self.engine, self.namespace, projector)))
             except ForgetPending as pending:  # a reader of an older state holds it up; everything else goes on
                 held = pending
         if self.embed is not None:
@@ -337,6 +401,13 @@ class Maintenance:
         if held is not None and not worked:
             raise held
         return worked
+
+    def write_accesses(self, wait_s: float = 0.0) -> None:
+        """Write the buffered uses and lookups, or leave them in the buffer where another writer holds the file."""
+        if self.accesses and not self.engine.read_only:
+            with self.engine.try_write(wait_s) as connection:
+                if connection is not None:
+                    self.accesses.write(connection)
 
     def _chores_if_due(self, fence: Fence, thorough: bool) -> bool:
         return self._chores_are_due(thorough) and self._do_chores(fence, thorough)
@@ -364,13 +435,31 @@ class Maintenance:
             after = max(noted, self.counted_to)
             last = last_number(connection)
             waiting = [] if after >= last else self._waiting(connection, after)
-            rows = _rows_of(connection, waiting)
+            again = [
+                job.record
+                for job in reading.jobs(connection, self.namespace, COUNT, self._limits.count_batch, MAX_ATTEMPTS)
+            ]
+            rows = _rows_of(connection, [*waiting, *again])
         more = len(waiting) == self._limits.count_batch
         reached = waiting[-1] if more else last
-        counted = [(*count, row[0]) for row in rows if (count := self._count(row)) is not None]
-        if counted or reached - noted >= _COUNTED_NOTE:
+        counted: list[tuple[int, int, int]] = []
+        bad: dict[int, str] = {}
+        for row in rows:
+            try:
+                count = self._count(row)
+            except Exception as error:  # a counter may raise anything; this record is set aside, and others counted
+                if concerns_everything(error):
+                    raise
+                bad[row[0]] = type(error).__name__
+            else:
+                if count is not None:
+                    counted.append((*count, row[0]))
+        if counted or bad or reached - noted >= _COUNTED_NOTE:
             with self.engine.write() as connection:
                 fence(connection)
+                self._note_bad(connection, COUNT, bad)
+                if again:
+                    _finish_jobs(connection, self.namespace, COUNT, [seq for *_, seq in counted])
                 # Only rows that still have no count: a record that was forgotten since has nothing to count.
                 connection.executemany(
                     "UPDATE records SET tokens = ?, checksum = ? WHERE seq = ? AND tokens < 0", counted
@@ -379,6 +468,17 @@ class Maintenance:
             self.log_pages += _PAGES_A_COMMIT + sum(len(row[23] or "") for row in rows) // _PAGE_BYTES
         self.counted_to = reached
         return more
+
+    def _note_bad(self, connection: sqlite3.Connection, kind: str, bad: Mapping[int, str], attempts: int = 1) -> None:
+        """Count failed attempts for each of these records, by the name of its error."""
+        if not bad:
+            return
+        now = to_micros(self.engine.clock())
+        transaction = SqliteTransaction(connection, self.namespace, now, self.accesses.write)
+        for record, error in bad.items():
+            log.warning("%s of record %d failed with %s; the others go on", kind, record, error)
+            transaction.retry(kind, record, error, attempts=attempts)
+        transaction.finish()
 
     @step("counting.note")
     def _note_counted(self, connection: sqlite3.Connection, reached: int) -> None:
@@ -411,14 +511,32 @@ class Maintenance:
         worked = False
         for kind in (TEXT, VECTORS):
             try:
-                worked |= projector.due(kind) and bool(projector.extend(kind))
+                worked |= projector.due(kind) and self._extend(projector, kind)
                 worked |= projector.merge(kind)
             except StaleProjection:
                 worked = True  # a record was forgotten or a segment replaced in the meantime: look again
         return worked
 
+    def _extend(self, projector: Projector, kind: str) -> bool:
+        """Index the next chunk of a tail, and set aside the records whose words could not be analysed."""
+        if not projector.extend(kind):
+            return False
+        if kind == TEXT:
+            first, last = projector.covered
+            with self.engine.read() as connection:
+                known = reading.jobs(connection, self.namespace, INDEX, _MOST_NAMED)
+            if projector.bad or any(first <= job.record <= last for job in known):
+                with self.engine.write() as connection:
+                    connection.execute(
+                        "DELETE FROM jobs WHERE namespace = ? AND kind = ? AND record BETWEEN ? AND ?",
+                        (self.namespace, INDEX, first, last),
+                    )
+                    self._note_bad(connection, INDEX, projector.bad, MAX_ATTEMPTS)
+        return True
+
     def rest(self, fence: Fence) -> bool:
         """The work for idle times: chores, archiving, and more indexing and merging than pays during writes."""
+        self.write_accesses()
         if self._count_some(fence):
             return True
         if self.chores and self.chores_after < _NEVER and self._do_chores(fence, False):
@@ -427,7 +545,9 @@ class Maintenance:
             return False
         projector = self.projector(fence)
         try:
-            indexed = [projector.due(kind, at_rest=True) and projector.extend(kind) for kind in (TEXT, VECTORS)]
+            indexed = [
+                projector.due(kind, at_rest=True) and self._extend(projector, kind) for kind in (TEXT, VECTORS)
+            ]
             merged = any(indexed) or any(projector.merge(kind, at_rest=True) for kind in (TEXT, VECTORS))
         except StaleProjection:
             return True
@@ -466,22 +586,45 @@ class Maintenance:
         self.log_pages += sum(len(data) for _, data, _ in packed.blocks) // _PAGE_BYTES * 4
         return True
 
-    def _retain(self) -> None:
-        """Apply the stated retention rule, at most once a minute."""
+    def _retain(self) -> bool:
+        """Apply the stated retention rule, at most once a minute; False: there is nothing to go on with."""
         if time.monotonic() < self.retain_after:
-            return
+            return False
         self.retain_after = time.monotonic() + _RETENTION_PAUSE_S
         with self.engine.read() as connection:
             rule = forgetting.retention(connection, self.namespace)
             now = to_micros(self.engine.clock())
             expired = forgetting.expired(connection, self.namespace, rule, now) if rule else []
-        if expired:
+        self._retire(expired)
+        return False
+
+    def _retire(self, expired: Sequence[str]) -> None:
+        """Forget what has expired. Where that fails, half at a time: one bad record does not keep the others."""
+        if not expired:
+            return
+        try:
+            self._remove_expired(expired)
+        except Exception as error:
+            if concerns_everything(error):
+                raise
+            if len(expired) > 1:
+                middle = len(expired) // 2
+                self._retire(expired[:middle])
+                self._retire(expired[middle:])
+                return
             with self.engine.write() as connection:
-                transaction = SqliteTransaction(connection, self.namespace, now, self.accesses.write)
-                wanted = Filter(ids=expired, history=True)
-                where, values = conditions(wanted, self.namespace, connection)
-                forgetting.remove(transaction, self.engine.archive, where, values)
-                transaction.finish()
+                (newest,) = connection.execute(
+                    "SELECT max(seq) FROM records WHERE id_hash = ?", (id_hash(self.namespace, expired[0]),)
+                ).fetchone()
+                self._note_bad(connection, RETAIN, {int(newest or 0): type(error).__name__})
+
+    def _remove_expired(self, expired: Sequence[str]) -> None:
+        with self.engine.write() as connection:
+            now = to_micros(self.engine.clock())
+            transaction = SqliteTransaction(connection, self.namespace, now, self.accesses.write)
+            where, values = conditions(Filter(ids=expired, history=True), self.namespace, connection)
+            forgetting.remove(transaction, self.engine.archive, where, values)
+            transaction.finish()
 
     def _embed_some(self, fence: Fence, thorough: bool) -> bool:
         """Embed a batch; whether to go on at once. A few texts may wait for more of them, unless `thorough`."""
@@ -515,7 +658,7 @@ class Maintenance:
             if self.unindexed_vectors >= self._tail_limit.records:
                 self.unindexed_vectors = 0
                 self.tail_is_due = True
-        except (StoreError, LeaseLost):
+        except (StoreError, LeaseLost, Closed):
             raise
         except Exception as error:  # anything an embedder raises: its jobs are tried again, then reported
             self._embedding_failed(fence, rows, error)
@@ -529,11 +672,21 @@ class Maintenance:
 
     def _embed_jobs(self, connection: sqlite3.Connection) -> list[tuple[int, int, int, str | None, str | None, str]]:
         """Record, job, attempts, speaker, metadata and text of the next records to embed."""
-        return connection.execute(
+        query = (
             f"SELECT j.record, j.seq, j.attempts, r.name, r.metadata, ifnull({CONTENT}, '') FROM jobs j "
-            "JOIN records r ON r.seq = j.record WHERE j.namespace = ? AND j.kind = ? AND j.attempts < ? LIMIT ?",
-            (self.namespace, EMBED, MAX_ATTEMPTS, self._limits.embed_batch),
-        ).fetchall()
+            "JOIN records r ON r.seq = j.record WHERE j.namespace = ? AND j.kind = ? AND j.attempts < ? "
+        )
+        values = (self.namespace, EMBED, MAX_ATTEMPTS)
+        try:
+            return connection.execute(query + "LIMIT ?", (*values, self._limits.embed_batch)).fetchall()
+        except sqlite3.OperationalError as error:
+            if getattr(error, "sqlite_errorcode", None) is not None:
+                raise
+        # One of them holds bytes that are no text: it is embedded as the empty text, and `check` names it.
+        as_bytes = query.replace("r.name", "CAST(r.name AS BLOB)").replace("r.metadata", "NULL")
+        as_bytes = as_bytes.replace(CONTENT, f"CAST({CONTENT} AS BLOB)")
+        rows = connection.execute(as_bytes + "LIMIT ?", (*values, self._limits.embed_batch)).fetchall()
+        return [(*row[:3], None, None, _text(row[5])) for row in rows]
 
     def _embedding_failed(self, fence: Fence, rows: Iterable[Sequence[Any]], error: Exception) -> None:
         """Count the attempt, and pause: the embedder may be down, and the texts good."""
@@ -605,6 +758,26 @@ def _rows_of(connection: sqlite3.Connection, seqs: Sequence[int]) -> list[tuple[
         ):  # an error of SQLite about the file, not about a text
             raise
         return [row for seq in seqs for row in _rows_of(connection, [seq])] if len(seqs) > 1 else []
+
+
+def _text(data: bytes | str) -> str:
+    try:
+        return data if isinstance(data, str) else data.decode()
+    except UnicodeDecodeError:
+        return ""
+
+
+def concerns_everything(error: Exception) -> bool:
+    """Whether an error is about the store or the lease, and not about the records of one piece of work."""
+    about_the_store = isinstance(error, StoreError) and not isinstance(error, CorruptStore)
+    return about_the_store or isinstance(error, LeaseLost | Closed | ForgetPending | StaleProjection)
+
+
+def _finish_jobs(connection: sqlite3.Connection, namespace: int, kind: str, records: Iterable[int]) -> None:
+    connection.executemany(
+        "DELETE FROM jobs WHERE namespace = ? AND kind = ? AND record = ?",
+        [(namespace, kind, record) for record in records],
+    )
 
 
 @step("embedding.delete_jobs")

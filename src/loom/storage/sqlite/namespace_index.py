@@ -14,7 +14,6 @@ from dataclasses import replace
 
 from loom.errors import UnsupportedStore
 from loom.index import text_index, vector_index
-from loom.index.analysis import index_terms
 from loom.index.doc_values import DocValues
 from loom.index.segments import DamagedSegment, Segment
 from loom.steps import step
@@ -28,6 +27,7 @@ from loom.storage.sqlite.projections import (
     ProjectionState,
     StaleProjection,
     active_space,
+    analysed,
     index_folder,
     last_number,
     open_index,
@@ -152,7 +152,7 @@ class NamespaceIndex:
             self._states[TEXT] = state
         unseen = (self._namespace, max(self._tail_seen, state.watermark))
         for key, *columns in connection.execute(_FOUND_BY, unseen):
-            self._tail.add(key, index_terms(*columns))
+            self._tail.add(key, analysed(key, columns, {}))
             self._tail_seen = key
 
     def _follow_vectors(self, connection: sqlite3.Connection) -> None:

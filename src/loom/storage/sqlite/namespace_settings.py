@@ -128,7 +128,9 @@ def retry_jobs(engine: Engine, namespace: int, kind: str) -> None:
             "SELECT 1 FROM jobs WHERE namespace = ? AND kind = ? AND attempts > 0 LIMIT 1", (namespace, kind)
         ).fetchone()
     if failed:
-        with engine.write() as connection:
+        with engine.try_write() as connection:
+            if connection is None:
+                return  # another writer holds the file, and opening does not wait for it
             connection.execute(
                 "UPDATE jobs SET attempts = 0, error = NULL WHERE namespace = ? AND kind = ?", (namespace, kind)
             )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import errno
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,7 @@ __all__ = [
     "TailLimit",
     "active_space",
     "advance",
+    "analysed",
     "choose_merge",
     "count_up",
     "index_folder",
@@ -200,6 +201,10 @@ class Projector:
         if folder is None:
             raise UnsupportedStore("a store in memory has no index files")
         self._folder = folder
+        self.bad: dict[int, str] = {}
+        """The records of the last `extend` whose words could not be analysed, with the name of the error."""
+        self.covered = (0, 0)
+        """The first and the last number of the last `extend`."""
 
     def due(self, kind: str, at_rest: bool = False) -> bool:
         """Whether the tail is longer than a process should hold in memory; at rest, than it should find there."""
@@ -238,10 +243,13 @@ class Projector:
             return 0
         if kind == TEXT:
             doc_values = packed(map(self._doc_values, rows))
-            built: Built = text_index.build(((row[0], index_terms(*row[1:7])) for row in rows), doc_values)
+            self.bad = {}
+            terms = ((row[0], analysed(row[0], row[1:7], self.bad)) for row in rows)
+            built: Built = text_index.build(terms, doc_values)
         else:
             built = vector_index.build(*unpack_vectors(sorted(rows, key=lambda row: row[1])))
         self._publish(kind, basis, state, seen, [built], [], rows[-1][0])
+        self.covered = (rows[0][0], rows[-1][0])
         return len(rows)
 
     def _next_rows(
@@ -444,6 +452,15 @@ def open_index(kind: str, path: Path) -> Segment:
     segment = open_segment(path)
     (text_index if kind == TEXT else vector_index).check(segment)
     return segment
+
+
+def analysed(record: int, columns: Sequence[Any], bad: dict[int, str]) -> list[str]:
+    """The terms of a record from its columns; none where they cannot be analysed, which is noted in `bad`."""
+    try:
+        return index_terms(*columns)
+    except Exception as error:  # whatever a strange text leads to: the other records are found all the same
+        bad[record] = type(error).__name__
+        return []
 
 
 def largest_segment(total: int, at_rest: bool) -> int:

@@ -30,7 +30,15 @@ from loom.storage.sqlite.counting import TOKENS
 from loom.storage.sqlite.engine import from_micros
 from loom.storage.sqlite.filters import conditions
 from loom.storage.sqlite.residency import WINDOW, places_of, totals, window
-from loom.storage.sqlite.rows import ENTRY_COLUMNS, RECORD_COLUMNS, id_hash, to_entry, to_job, to_record
+from loom.storage.sqlite.rows import (
+    ENTRY_COLUMNS,
+    RECORD_COLUMNS,
+    id_hash,
+    read_records,
+    to_entry,
+    to_job,
+    to_record,
+)
 
 __all__ = [
     "absent",
@@ -177,6 +185,36 @@ def scan(
     more = len(rows) > limit
     records = tuple(to_record(row) for row in rows[:limit])
     return Page(records, records[-1].seq if more else None)
+
+
+def numbers(connection: sqlite3.Connection, namespace: int, wanted: Filter, limit: int, after: int) -> list[int]:
+    """The sequence numbers of the next records that a filter admits, oldest first; a damaged record has one too."""
+    where, values = conditions(wanted, namespace, connection)
+    rows = connection.execute(
+        f"SELECT r.seq FROM records r WHERE {where} AND r.seq > ? ORDER BY r.seq LIMIT ?", (*values, after, limit)
+    )
+    return [seq for (seq,) in rows]
+
+
+def readable(
+    connection: sqlite3.Connection, namespace: int, seqs: Iterable[int]
+) -> tuple[dict[int, Record], dict[int, str]]:
+    """Records by number, and the names of the errors of those that are damaged."""
+    wanted = [*seqs]
+    try:
+        return read_records(connection, namespace, wanted), {}
+    except (CorruptStore, sqlite3.OperationalError) as error:
+        if isinstance(error, sqlite3.OperationalError) and getattr(error, "sqlite_errorcode", None) is not None:
+            raise  # about the file, not about a text
+        if len(wanted) == 1:
+            return {}, {wanted[0]: CorruptStore.__name__}
+    records: dict[int, Record] = {}
+    bad: dict[int, str] = {}
+    for half in (wanted[: len(wanted) // 2], wanted[len(wanted) // 2 :]):
+        found, damaged = readable(connection, namespace, half)
+        records |= found
+        bad |= damaged
+    return records, bad
 
 
 def count(connection: sqlite3.Connection, namespace: int, wanted: Filter) -> int:
@@ -380,15 +418,20 @@ def blob(connection: sqlite3.Connection, namespace: int, key: str) -> bytes | No
     return bytes(row[0])
 
 
+# How many records that were set aside are named.
+_MOST_NAMED = 20
+
 # -- jobs --------------------------------------------------------------------------------------------
 
 
-def jobs(connection: sqlite3.Connection, namespace: int, kind: str | None, limit: int) -> list[Job]:
-    """Work that is queued or has failed, oldest first."""
+def jobs(
+    connection: sqlite3.Connection, namespace: int, kind: str | None, limit: int, max_attempts: int | None = None
+) -> list[Job]:
+    """Work that is queued or has failed, oldest first; with `max_attempts`, without the work that was given up."""
     rows = connection.execute(
         "SELECT seq, kind, record, data, attempts, error FROM jobs WHERE namespace = ?1 "
-        "AND (?2 IS NULL OR kind = ?2) ORDER BY seq LIMIT ?3",
-        (namespace, kind, limit),
+        "AND (?2 IS NULL OR kind = ?2) AND (?4 IS NULL OR attempts < ?4) ORDER BY seq LIMIT ?3",
+        (namespace, kind, limit, max_attempts),
     )
     return list(map(to_job, rows))
 
@@ -402,12 +445,43 @@ def has_jobs(connection: sqlite3.Connection, namespace: int, kind: str, attempts
     return row is not None
 
 
+def has_failed_jobs(connection: sqlite3.Connection, namespace: int, kinds: Sequence[str], max_attempts: int) -> bool:
+    """Whether jobs of one of these kinds were given up."""
+    row = connection.execute(
+        "SELECT 1 FROM jobs WHERE namespace = ? AND kind IN (SELECT value FROM json_each(?)) "
+        "AND attempts >= ? LIMIT 1",
+        (namespace, json.dumps([*kinds]), max_attempts),
+    ).fetchone()
+    return row is not None
+
+
 def unfinished(connection: sqlite3.Connection, namespace: int, max_attempts: int) -> FlushReport:
     """The jobs that wait, and those that were given up after `max_attempts`, by kind."""
     rows = connection.execute(
         "SELECT kind, attempts >= ?, count(*) FROM jobs WHERE namespace = ? GROUP BY 1, 2", (max_attempts, namespace)
     ).fetchall()
+    failures = {kind: number for kind, failed, number in rows if failed}
     return FlushReport(
         waiting={kind: number for kind, failed, number in rows if not failed},
-        failed={kind: number for kind, failed, number in rows if failed},
+        failed=failures,
+        set_aside=tuple(set_aside(connection, namespace, max_attempts)) if failures else (),
     )
+
+
+def set_aside(connection: sqlite3.Connection, namespace: int, max_attempts: int) -> list[str]:
+    """Which records background work gave up, with the kind of work and the error; the first of them.
+
+    One that gets its last attempt in a process that has just opened the store is among them.
+    """
+    rows = connection.execute(
+        "SELECT j.kind, j.record, j.attempts, j.error, CAST(r.id AS BLOB) FROM jobs j "
+        "LEFT JOIN records r ON r.seq = j.record AND j.record > 0 "
+        "WHERE j.namespace = ? AND j.attempts >= ? ORDER BY j.record, j.kind LIMIT ?",
+        (namespace, max_attempts - 1, _MOST_NAMED),
+    )
+    return [
+        f"record {id.decode(errors='replace')!r} (number {record}): {kind} failed {attempts} times with {error}"
+        if id
+        else f"{kind} failed {attempts} times with {error}"
+        for kind, record, attempts, error, id in rows
+    ]

@@ -7,6 +7,7 @@ them the filter admits (`candidates`). The verbs of an operator are in `administ
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -14,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from loom.errors import Closed, InvalidInput, ReadOnly, SettingsConflict
+from loom.errors import Closed, InvalidInput, LoomError, ReadOnly, SettingsConflict
 from loom.protocol import utc_now
 from loom.steps import step
 from loom.storage.contract import (
@@ -50,8 +51,8 @@ from loom.storage.sqlite import (
 from loom.storage.sqlite.archive import ArchiveStats
 from loom.storage.sqlite.candidates import Searcher
 from loom.storage.sqlite.counting import Count
-from loom.storage.sqlite.engine import Clock, Engine, to_micros
-from loom.storage.sqlite.maintenance import Chore, Embed, TransactionScope, WorkLimits
+from loom.storage.sqlite.engine import Clock, Engine, from_micros, to_micros
+from loom.storage.sqlite.maintenance import MAX_ATTEMPTS, Chore, Embed, TransactionScope, WorkLimits
 from loom.storage.sqlite.projections import SCRUB, TailLimit, active_space, last_number, read_state
 from loom.storage.sqlite.rows import read_newest, read_records, read_settings
 from loom.storage.sqlite.transactions import EMBED, SqliteTransaction, read_vectors
@@ -61,6 +62,11 @@ __all__ = ["SqliteStore"]
 
 _TAIL = TailLimit()
 _LIMITS = WorkLimits()
+
+log = logging.getLogger("loom.store")
+
+# How long close() waits for another writer to note the last uses of records.
+_LAST_USES_S = 0.2
 
 
 class SqliteStore:
@@ -255,19 +261,17 @@ class SqliteStore:
 
     def touch(self, records: Iterable[int], node: str) -> None:
         """Note that records were used. Buffered; uses that are not flushed may be lost in a crash."""
-        if self._maintenance.accesses.add(records, node, to_micros(self._engine.clock())):
-            self.flush_accesses()
+        if self._maintenance.accesses.add(records, node, to_micros(self._engine.clock())) and not self.read_only:
+            self._maintenance.worker.wake()  # not here: a reader never waits for the write lock
 
     def count_lookup(self, node: str, tier: str, hit: bool) -> None:
         """Note whether a record that was asked for was in a tier. Buffered like the uses."""
         self._maintenance.accesses.add_lookup(node, tier, hit)
 
     def flush_accesses(self) -> None:
-        """Write the buffered uses and lookups."""
-        buffer = self._maintenance.accesses
-        if not self.read_only and buffer:
-            with self._writing() as connection:
-                buffer.write(connection)
+        """Write the buffered uses and lookups; where another writer holds the file, they are written later."""
+        self.check_open()
+        self._maintenance.write_accesses()
 
     # -- records -------------------------------------------------------------------------------------
 
@@ -290,6 +294,16 @@ class SqliteStore:
         """A page of the records that a filter admits, in the order in which they were written."""
         with self._reading() as connection:
             return reading.scan(connection, self._number, wanted, limit, after, newest_first)
+
+    def numbers(self, wanted: Filter, limit: int, after: int = 0) -> list[int]:
+        """The sequence numbers of the next records that a filter admits, oldest first, damaged ones too."""
+        with self._reading() as connection:
+            return reading.numbers(connection, self._number, wanted, limit, after)
+
+    def readable(self, seqs: Iterable[int]) -> tuple[dict[int, Record], dict[int, str]]:
+        """Records by their numbers, and the names of the errors of those that are damaged."""
+        with self._reading() as connection:
+            return reading.readable(connection, self._number, seqs)
 
     def count(self, wanted: Filter) -> int:
         """The number of records that a filter admits."""
@@ -341,9 +355,18 @@ class SqliteStore:
 
     def accesses(self, records: Iterable[int], node: str) -> dict[int, Access]:
         """How often and when records were used by a node; those never used are missing."""
-        self.flush_accesses()
+        wanted = [*records]
         with self._reading() as connection:
-            return reading.accesses(connection, self._number, records, node)
+            found = reading.accesses(connection, self._number, wanted, node)
+        for record in wanted:
+            recent = self._maintenance.accesses.of(record, node)
+            if recent is not None:
+                known = found.get(record)
+                count, last_at, previous_at = recent
+                before = None if known is None else known.last_at
+                previous = before if previous_at is None else from_micros(previous_at)
+                found[record] = Access(count + (known.count if known else 0), from_micros(last_at), previous)
+        return found
 
     def tiers(self, record: int, node: str) -> tuple[str, ...]:
         """The tiers of a node that hold a record, nearest the prompt first."""
@@ -353,7 +376,11 @@ class SqliteStore:
     def usage(self, node: str) -> dict[str, Usage]:
         """What each tier of a node holds; a tier that was never used is missing."""
         with self._reading() as connection:
-            return reading.usage(connection, self._number, node)
+            found = reading.usage(connection, self._number, node)
+        for tier, (hits, misses) in self._maintenance.accesses.lookups(node).items():
+            known = found.get(tier, Usage())
+            found[tier] = known._replace(hits=known.hits + hits, misses=known.misses + misses)
+        return found
 
     def original_tokens(self, node: str, tier: str) -> int:
         """The tokens of the records behind a tier other than the window, whatever stands for them there."""
@@ -367,9 +394,18 @@ class SqliteStore:
 
     def residents(self, node: str, tier: str) -> list[Resident]:
         """The records in a tier other than the window, oldest arrival first."""
-        self.flush_accesses()
         with self._reading() as connection:
-            return residency.residents(connection, self._number, node, tier)
+            found = residency.residents(connection, self._number, node, tier)
+        return [self._with_recent_uses(one, node) for one in found] if self._maintenance.accesses else found
+
+    def _with_recent_uses(self, resident: Resident, node: str) -> Resident:
+        recent = self._maintenance.accesses.of(resident.record, node)
+        if recent is None:
+            return resident
+        previous = resident.last_at if recent.previous_at is None else recent.previous_at / 1e6
+        return resident._replace(
+            uses=resident.uses + recent.number, last_at=recent.last_at / 1e6, previous_at=previous
+        )
 
     def resides(self, record: int, tier: str, node: str) -> bool:
         """Whether a record is in a tier other than the window."""
@@ -448,10 +484,29 @@ class SqliteStore:
 
     # -- background work -----------------------------------------------------------------------------
 
-    def jobs(self, kind: str | None = None, limit: int = 100) -> list[Job]:
-        """Work that is queued or has failed, oldest first."""
+    def jobs(self, kind: str | None = None, limit: int = 100, *, failed: bool = True) -> list[Job]:
+        """Work that is queued or has failed, oldest first; without `failed`, no work that was given up."""
         with self._reading() as connection:
-            return reading.jobs(connection, self._number, kind, limit)
+            return reading.jobs(connection, self._number, kind, limit, None if failed else MAX_ATTEMPTS)
+
+    def set_aside(self) -> list[str]:
+        """Which records background work gave up, and why; the first of them."""
+        with self._reading() as connection:
+            return reading.set_aside(connection, self._number, MAX_ATTEMPTS)
+
+    def retry_jobs(self, *kinds: str) -> None:
+        """Try work of these kinds that was given up once more: this process may succeed where another failed."""
+        with self._reading() as connection:
+            given_up = not self.read_only and reading.has_failed_jobs(connection, self._number, kinds, MAX_ATTEMPTS)
+        if given_up:
+            with self._engine.try_write() as connection:
+                if connection is None:
+                    return
+                connection.executemany(
+                    "UPDATE jobs SET attempts = ?3 - 1 WHERE namespace = ?1 AND kind = ?2 AND attempts >= ?3",
+                    [(self._number, kind, MAX_ATTEMPTS) for kind in kinds],
+                )
+            self._maintenance.look_after = 0.0
 
     def progress(self, name: str) -> tuple[int, int]:
         """The last record that a piece of work which follows the log has done, and the last number of the log."""
@@ -504,7 +559,6 @@ class SqliteStore:
     def check(self, repair: bool = True) -> CheckReport:
         """Verify checksums, counts and projections; rebuild what can be rebuilt from the records."""
         self.check_open()
-        self.flush_accesses()
         return checking.check(self._maintenance, self._searcher, repair and not self.read_only)
 
     def archive(self, before: datetime | None = None) -> ArchiveStats:
@@ -553,16 +607,23 @@ class SqliteStore:
             raise Closed("the memory is closed; open it again to use it")
 
     def close(self) -> None:
-        """Give up the store; waits a bounded time for the background work. Safe to call twice."""
+        """Give up the store; waits a bounded time for the background work. Safe to call twice.
+
+        It always closes. Uses that cannot be written then, because another writer holds the file, are dropped.
+        """
         if self._closed:
             return
+        self._closed = True
         try:
-            self.flush_accesses()
-            self._closed = True
-            if maintenance.part(self._maintenance):
-                self._maintenance.worker.stop(self._close_timeout_s)
+            self._maintenance.write_accesses(min(_LAST_USES_S, self._close_timeout_s))
+        except LoomError as error:
+            log.info("the last uses were not noted: %s", error)
         finally:
-            self._engine.release()
+            try:
+                if maintenance.part(self._maintenance):
+                    self._maintenance.worker.stop(self._close_timeout_s)
+            finally:
+                self._engine.release(self._close_timeout_s)
 
 
 def _owners(owner: str | Sequence[str]) -> Sequence[str]:

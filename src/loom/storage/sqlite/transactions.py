@@ -42,10 +42,22 @@ from loom.storage.sqlite.rows import (
 )
 from loom.text.entities import NAMES
 
-__all__ = ["DERIVE", "EMBED", "EMPTY_VECTORS", "INSERT_RECORD", "RESTORE", "SqliteTransaction", "read_vectors"]
+__all__ = [
+    "COMPACT",
+    "DERIVE",
+    "EMBED",
+    "EMPTY_VECTORS",
+    "INSERT_RECORD",
+    "RESTORE",
+    "SqliteTransaction",
+    "read_vectors",
+]
 
 EMBED = "embed"
 """The kind of job that embeds a record."""
+
+COMPACT = "compact"
+"""The kind of job that says that a stretch of records, named by its first, could not be summarised."""
 
 DERIVE = "derive"
 """The kind of job that derives again from records what was derived from them and from a record that is forgotten."""
@@ -626,6 +638,21 @@ class SqliteTransaction:
         )
         self.queued += len(records)
         return seq
+
+    def retry(self, kind: str, record: int, error: str, *, attempts: int = 1) -> None:
+        """Queue work about one record that failed `attempts` times so far, or count the attempts of what is queued.
+
+        `error` is the name of the error's type. A job that has failed too often is set aside: it is not taken up.
+        """
+        counted = self.connection.execute(
+            "UPDATE jobs SET attempts = attempts + ?, error = ? WHERE namespace = ? AND kind = ? AND record = ?",
+            (attempts, error, self.namespace, kind, record),
+        )
+        if not counted.rowcount:
+            self.connection.execute(
+                "INSERT INTO jobs (namespace, kind, record, seq, data, attempts, error) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (self.namespace, kind, record, self.next_seq(), json.dumps([record]), attempts, error),
+            )
 
     def pin(self, id: str, pinned: bool) -> None:
         """Keep an id from retention, or stop doing so."""

@@ -72,6 +72,7 @@ class Worker:
         self._due = _NEVER
         self._stopping = False
         self._unfinished = False
+        self._told = ""
         self._thread: threading.Thread | None = None
 
     def wake(self, within_s: float = 0.0) -> None:
@@ -98,6 +99,7 @@ class Worker:
         thread = self._thread
         if thread is None or thread is threading.current_thread():
             return True
+        self._engine.stop_waiting(thread)
         thread.join(timeout_s)
         return not thread.is_alive()
 
@@ -138,6 +140,7 @@ class Worker:
             try:
                 self._unfinished = False
                 done = self._run_pieces(self._rest if resting else self._work)
+                self._told = ""
                 restless = not (done and resting)
                 pause_s = None if done and not self._unfinished else _PAUSE_S
             except LeaseLost:
@@ -149,7 +152,9 @@ class Worker:
                 pause_s = _PAUSE_S
             except LoomError as error:
                 # The work stays queued and is tried again; the records are not touched.
-                log.warning("background work stopped: %s: %s", type(error).__name__, error)
+                level = logging.DEBUG if str(error) == self._told else logging.WARNING  # once, not every second
+                self._told = str(error)
+                log.log(level, "background work stopped: %s: %s", type(error).__name__, error)
                 pause_s = _PAUSE_S
             except Exception:
                 # A full disk under the index, a broken embedder: the thread must outlive it.

@@ -1,0 +1,194 @@
+"""A record that background work cannot handle: it is set aside and named, and the work on the others goes on."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import loom
+from loom.errors import LanguageModelError
+from loom.index.analysis import index_terms
+from loom.knowledge.extraction import FactExtractor
+from loom.memory.derivation import Derivation
+from loom.storage.contract import FlushReport, Record
+from loom.storage.sqlite import maintenance, projections
+from loom.storage.sqlite.store import SqliteStore
+from loom.text.tokens import TiktokenCounter
+from loom.tiers.jobs import MigrationTrigger, _QueuedMove
+from loom.tiers.migration import Tiers
+from loom.types import MemoryTier
+
+GOOD = "We decided to use PostgreSQL for the orders service because it has row-level security."
+AFTER = "I live in Berlin."
+BAD = "This one breaks the work."
+
+
+def flushed(memory: loom.Memory) -> FlushReport:
+    """Flush until every retry was made: each flush is one attempt."""
+    for _ in range(maintenance.MAX_ATTEMPTS):
+        report = memory.flush()
+    return report
+
+
+def found(memory: loom.Memory, id: str) -> Record:
+    record = memory.store.get(id)
+    assert record is not None
+    return record
+
+
+def damage(path: Path, id: str) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("UPDATE records SET content = 'altered' WHERE id = ?", (id,))
+        connection.commit()
+
+
+def assert_named(memory: loom.Memory, id: str, kind: str) -> None:
+    report = flushed(memory)
+    assert report.failed == {kind: 1}
+    assert not report.complete
+    (named,) = report.set_aside
+    assert repr(id) in named
+    assert kind in named
+    assert memory.check(repair=False).set_aside == report.set_aside
+    assert memory.get_stats()["set_aside"] == list(report.set_aside)
+
+
+class TestDerivation:
+    def test_goes_on_after_a_task_without_parameters(self, tmp_path: Path) -> None:
+        with loom.open(tmp_path / "a.loom", embedder="none") as memory:
+            memory.remember(loom.Task(action="node.thinking"))
+            memory.remember(GOOD, role="user", name="Ana")
+            assert memory.flush().complete
+            assert any("PostgreSQL" in fact.content for fact in memory.facts())
+
+    def test_goes_on_after_a_record_that_cannot_be_read_for_facts(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        original = FactExtractor.extract_with_mentions
+
+        def draw(self: FactExtractor, source: Any, **given: Any) -> Any:
+            if source.content == BAD:
+                raise KeyError("no such thing")
+            return original(self, source, **given)
+
+        monkeypatch.setattr(FactExtractor, "extract_with_mentions", draw)
+        with loom.open(tmp_path / "a.loom", embedder="none") as memory:
+            bad = memory.remember(BAD, role="user", name="Ana").id
+            memory.remember(GOOD, role="user", name="Ana")
+            assert_named(memory, bad, "derive")
+            assert any("PostgreSQL" in fact.content for fact in memory.facts())
+        monkeypatch.undo()
+        with loom.open(tmp_path / "a.loom", embedder="none") as memory:  # another process may succeed
+            assert memory.flush().complete
+
+    def test_goes_on_after_a_record_whose_facts_cannot_be_kept(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        original = Derivation._learn
+
+        def learn(self: Derivation, transaction: Any, fact: Any, source: Any, lenders: Sequence[str] = ()) -> Any:
+            if source.content == AFTER:
+                raise RuntimeError("not this one")
+            return original(self, transaction, fact, source, lenders)
+
+        monkeypatch.setattr(Derivation, "_learn", learn)
+        with loom.open(tmp_path / "a.loom", embedder="none") as memory:
+            bad = memory.remember(AFTER, role="user", name="Ana").id
+            memory.remember(GOOD, role="user", name="Ana")
+            assert_named(memory, bad, "derive")
+            assert any("PostgreSQL" in fact.content for fact in memory.facts())
+
+    def test_goes_on_after_a_damaged_record(self, tmp_path: Path) -> None:
+        path = tmp_path / "a.loom"
+        with loom.open(path, embedder="none", derive=False) as memory:
+            bad = memory.remember(AFTER, role="user", name="Ana", session_id="s").id
+            memory.remember(GOOD, role="user", name="Ana", session_id="s")
+        damage(path, bad)
+        with loom.open(path, embedder="none") as memory:
+            report = flushed(memory)
+            assert report.failed == {"derive": 1}
+            assert any("PostgreSQL" in fact.content for fact in memory.facts())
+
+    def test_says_that_a_model_does_not_answer_and_sets_nothing_aside(self, tmp_path: Path) -> None:
+        def unanswered(prompt: str) -> str:
+            raise LanguageModelError("it is down")
+
+        with loom.open(tmp_path / "a.loom", embedder="none", llm=unanswered) as memory:
+            memory.remember(GOOD, role="user", name="Ana")
+            report = memory.flush()
+            assert not report.complete
+            assert report.failed == {}
+            assert any("LanguageModelError" in one for one in report.errors)
+
+
+class TestMoves:
+    def test_go_on_after_one_that_cannot_be_made(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        with loom.open(tmp_path / "a.loom", embedder="none", derive=False) as memory:
+            ids = [memory.remember(f"The number {number} is remembered.").id for number in range(4)]
+            store = memory.store
+            seqs = [found(memory, id).seq for id in ids]
+            original = Tiers.promote_records
+
+            def promote(self: Tiers, transaction: Any, records: Sequence[int], *rest: Any, **given: Any) -> Any:
+                if seqs[1] in records:
+                    raise RuntimeError("not this one")
+                return original(self, transaction, records, *rest, **given)
+
+            monkeypatch.setattr(Tiers, "promote_records", promote)
+            migration, node = memory.manager.migration, memory.manager.node_id
+            with store.transaction() as transaction:
+                transaction.leave(seqs, "l2", node, "removed")
+            with store.transaction() as transaction:
+                move = _QueuedMove(MemoryTier.L4, MemoryTier.L2, MigrationTrigger.EXPLICIT_ACCESS, 50, 0, 2**51)
+                migration._enqueue(transaction, seqs, move)
+            report = flushed(memory)
+            assert sum(report.failed.values()) == 1
+            assert repr(ids[1]) in report.set_aside[0]
+            assert [store.resides(seq, "l2", node) for seq in seqs] == [True, False, True, True]
+
+
+class TestStoreWork:
+    def test_counting_goes_on(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        original = TiktokenCounter.count
+
+        def count(self: TiktokenCounter, text: str) -> int:
+            if text == BAD:
+                raise RuntimeError("not this one")
+            return int(original(self, text))
+
+        monkeypatch.setattr(TiktokenCounter, "count", count)
+        with loom.open(tmp_path / "a.loom", embedder="none", derive=False) as memory:
+            counter = memory.manager.counter
+            assert isinstance(counter, TiktokenCounter)
+            bad = memory.remember(BAD).id
+            good = memory.remember(GOOD).id
+            assert_named(memory, bad, "count")
+            assert found(memory, good).tokens == original(counter, GOOD)
+            assert found(memory, bad).tokens >= 1  # the largest that it can be, until it is counted
+            assert [hit.id for hit in memory.recall("PostgreSQL")] == [good]
+
+    def test_indexing_goes_on(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        original = index_terms
+
+        def analyse(name: Any, role: Any, at: Any, metadata: Any, content: str, holds: int = 0) -> list[str]:
+            if content == BAD:
+                raise RuntimeError("not this one")
+            return original(name, role, at, metadata, content, holds)
+
+        monkeypatch.setattr(projections, "index_terms", analyse)
+        limits = SqliteStore(tmp_path / "a.loom", tail=projections.TailLimit(records=2))
+        with closing(limits), loom.open(tmp_path / "a.loom", embedder="none", derive=False) as memory:
+            bad = memory.remember(BAD).id
+            good = [memory.remember(f"{GOOD} {number}").id for number in range(3)]
+            assert {hit.id for hit in memory.recall("PostgreSQL")} == {*good}
+            report = flushed(memory)
+            assert report.failed == {"index": 1}
+            assert repr(bad) in report.set_aside[0]
+            assert memory.get_stats()["indexed"] == 4
+            assert {hit.id for hit in memory.recall("PostgreSQL")} == {*good}
+            assert memory.check().ok

@@ -31,6 +31,7 @@ from loom.storage.sqlite import archive, counting, forgetting
 from loom.storage.sqlite.archive import CONTENT, ArchiveLimits
 from loom.storage.sqlite.engine import Engine, to_micros
 from loom.storage.sqlite.filters import conditions
+from loom.storage.sqlite.identity import guard
 from loom.storage.sqlite.namespace_index import NamespaceIndex
 from loom.storage.sqlite.projections import (
     TEXT,
@@ -43,7 +44,7 @@ from loom.storage.sqlite.projections import (
     last_number,
     read_state,
 )
-from loom.storage.sqlite.rows import ROW_COLUMNS, check_row, guard
+from loom.storage.sqlite.rows import ROW_COLUMNS, check_row
 from loom.storage.sqlite.transactions import EMBED, SqliteTransaction
 from loom.storage.sqlite.worker import Fence, LeaseLost, Worker
 

@@ -932,7 +932,7 @@ def test_the_tiers_of_a_stored_file_are_as_they_were_left(tmp_path: Path) -> Non
             assert [task.task_id for task in second.get_l1_tasks()] == ["t29"]
 
 
-@pytest.mark.parametrize(("name", "read_only"), [("v3.loom", False), ("v4.loom", False), ("v4.loom", True)])
+@pytest.mark.parametrize(("name", "read_only"), [("v3.loom", False), ("v4.loom", False), ("v5.loom", True)])
 def test_archive_and_knowledge_of_a_stored_file_are_as_they_were_left(
     tmp_path: Path, name: str, read_only: bool
 ) -> None:
@@ -962,11 +962,13 @@ def test_archive_and_knowledge_of_a_stored_file_are_as_they_were_left(
     store.close()
 
 
-@pytest.mark.parametrize("read_only", [False, True])
-def test_what_waits_in_a_stored_file_for_its_count_has_it_for_every_reader(tmp_path: Path, read_only: bool) -> None:
+@pytest.mark.parametrize(("name", "read_only"), [("v4.loom", False), ("v5.loom", False), ("v5.loom", True)])
+def test_what_waits_in_a_stored_file_for_its_count_has_it_for_every_reader(
+    tmp_path: Path, name: str, read_only: bool
+) -> None:
     """What is in it is written in tests/data/stores/make_v4.py."""
-    path = tmp_path / "v4.loom"
-    shutil.copy(DATA / "v4.loom", path)
+    path = tmp_path / name
+    shutil.copy(DATA / name, path)
     with loom.open(path, namespace="waiting", embedder="none", read_only=read_only) as memory:
         for _ in range(2):
             assert [record.tokens for record in memory.list(newest_first=False).records] == [7, 9, 241]

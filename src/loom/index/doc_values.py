@@ -25,7 +25,7 @@ __all__ = [
     "packed",
 ]
 
-DOC_VALUES_VERSION = 1
+DOC_VALUES_VERSION = 2
 
 Rows = npt.NDArray[np.int64]
 

@@ -22,11 +22,12 @@ from loom.snapshots.taking import NOTED, SnapshotPath, as_chain, descends
 from loom.steps import step
 from loom.storage.sqlite.archive import CONTENT, DATA
 from loom.storage.sqlite.engine import from_micros
+from loom.storage.sqlite.identity import guard, id_hash, session_hash
 from loom.storage.sqlite.namespace_settings import put_setting, read_space
 from loom.storage.sqlite.projections import VECTORS, active_space, last_number, start_over, vector_basis
 from loom.storage.sqlite.residency import WINDOW, TierTotals
-from loom.storage.sqlite.rows import checksum, id_hash, is_names, read_settings, session_hash
-from loom.storage.sqlite.transactions import EMBED, INSERT_RECORD, SqliteTransaction
+from loom.storage.sqlite.rows import first_number, is_names, read_settings
+from loom.storage.sqlite.transactions import EMBED, INSERT_EDGE, INSERT_RECORD, SqliteTransaction
 
 if TYPE_CHECKING:
     from loom.storage.sqlite.store import SqliteStore
@@ -98,6 +99,7 @@ class _Merge:
         self._known = self._known_ranges()
         self._moved: dict[int, int] = {}
         self._left: set[str] = set()
+        self._first: list[tuple[int, str]] = []
 
     @step("merge.run")
     def run(self) -> Restored:
@@ -239,8 +241,8 @@ class _Merge:
         """The record that is here under the same id and version; `_NOWHERE` where this one cannot be beside it."""
         found = self._connection.execute(
             f"SELECT r.seq, r.version, r.kind, {CONTENT}, {DATA} FROM records r WHERE r.id_hash = ? AND r.id = ? "
-            "AND r.version >= ? ORDER BY r.version LIMIT 2",
-            (id_hash(self._number, row[1]), row[1], row[2] - 1),
+            "AND +r.namespace = ? AND r.version >= ? ORDER BY r.version LIMIT 2",
+            (id_hash(self._number, row[1]), row[1], self._number, row[2] - 1),
         ).fetchall()
         for seq, version, kind, content, data in found:
             if version != row[2]:
@@ -265,7 +267,9 @@ class _Merge:
             *(seq, self._number, id_hash(self._number, row[1])),
             *(None if session is None else session_hash(self._number, session), *row[1:21]),
         )
-        self._connection.execute(INSERT_RECORD, (*values, checksum(values), row[21]))
+        self._connection.execute(INSERT_RECORD, (*values, guard(values), row[21]))
+        if row[2] == 1:
+            self._first.append((values[2], row[1]))
         self._transaction.appended_bytes += len(row[20])
 
     def _supersessions(self) -> None:
@@ -274,7 +278,7 @@ class _Merge:
             "JOIN records r ON r.seq = s.record WHERE r.namespace = ?"
         ):
             old, successor = self._came(record), self._came(by)
-            if old is not None and self._hash_at(self._mapped(by)) is not None:
+            if old is not None and self._lives(self._mapped(by)):
                 self._connection.execute(
                     "INSERT INTO supersessions VALUES (?, ?, ?, ?, ?)",
                     (old, self._new(seq), self._mapped(by), at, committed_at),
@@ -289,20 +293,27 @@ class _Merge:
 
     def _edges(self) -> None:
         for derived, source in self._staged(
-            "SELECT d.seq, s.seq FROM edges e JOIN records d ON d.id_hash = e.derived AND d.version = 1 "
-            "JOIN records s ON s.id_hash = e.source AND s.version = 1 WHERE d.namespace = ?"
+            "SELECT e.derived, e.source FROM edges e JOIN records d ON d.seq = e.derived WHERE d.namespace = ?"
         ):
             if self._came(derived) is None and self._came(source) is None:
                 continue
-            ends = [self._hash_at(self._mapped(source)), self._hash_at(self._mapped(derived))]
-            if None not in ends:
-                self._connection.execute("INSERT OR IGNORE INTO edges VALUES (?, ?)", ends)
+            ends = self._mapped(source), self._mapped(derived)
+            if all(map(self._lives, ends)):
+                self._connection.execute(INSERT_EDGE, ends)
+        self._transaction.resolve(self._first)
+        for derived, id in self._staged("SELECT derived, id FROM awaited WHERE namespace = ?"):
+            if (new := self._came(derived)) is not None:
+                number = first_number(self._connection, self._number, id)
+                if number is None:
+                    self._transaction.await_source(id, new)
+                else:
+                    self._connection.execute(INSERT_EDGE, (number, new))
 
-    def _hash_at(self, number: int) -> int | None:
+    def _lives(self, number: int) -> bool:
         row = self._connection.execute(
-            "SELECT id_hash FROM records WHERE seq = ? AND namespace = ? AND version > 0", (number, self._number)
+            "SELECT 1 FROM records WHERE seq = ? AND namespace = ? AND version > 0", (number, self._number)
         ).fetchone()
-        return None if row is None else int(row[0])
+        return row is not None
 
     # -- tiers -------------------------------------------------------------------------------------------
 
@@ -337,14 +348,11 @@ class _Merge:
         TierTotals(self._connection, self._number).recount()
 
     def _pins(self) -> None:
-        for seq, record in self._staged(
-            "SELECT p.seq, r.seq FROM pins p JOIN records r ON r.id_hash = p.id_hash AND r.version = 1 "
-            "WHERE p.namespace = ?"
-        ):
-            own = self._hash_at(self._mapped(record))
-            if own is not None and self._came(record) is not None:
+        for seq, record in self._staged("SELECT seq, record FROM pins WHERE namespace = ?"):
+            if (new := self._came(record)) is not None:
                 self._connection.execute(
-                    "INSERT OR IGNORE INTO pins VALUES (?, ?, ?)", (own, self._number, self._new(seq))
+                    "INSERT OR IGNORE INTO pins (record, namespace, seq) VALUES (?, ?, ?)",
+                    (new, self._number, self._new(seq)),
                 )
 
     def _accesses(self) -> None:
@@ -414,13 +422,13 @@ class _Merge:
 
     def _blobs(self) -> int:
         came = 0
-        for seq, key, guard, data in self._staged(
+        for seq, key, stored, data in self._staged(
             "SELECT seq, key, checksum, data FROM blobs WHERE namespace = ? ORDER BY seq"
         ):
             row = self._connection.execute(
                 "SELECT seq, checksum, length(data) FROM blobs WHERE namespace = ? AND key = ?", (self._number, key)
             ).fetchone()
-            if row is not None and row[1:] == (guard, len(data)):
+            if row is not None and row[1:] == (stored, len(data)):
                 continue
             if self._earlier(seq) is not None and (row is not None or not self._bring_back):
                 continue  # it was replaced or deleted here since
@@ -432,7 +440,7 @@ class _Merge:
             self._transaction.delete_blob(key)
             self._connection.execute(
                 "INSERT INTO blobs (seq, namespace, key, checksum, data) VALUES (?, ?, ?, ?, ?)",
-                (self._new(seq), self._number, key, guard, data),
+                (self._new(seq), self._number, key, stored, data),
             )
             came += 1
         return came

@@ -43,10 +43,10 @@ from loom.steps import step
 from loom.storage.contract import MAX_TEXT_BYTES, Dimensions, Retention
 from loom.storage.sqlite import schema
 from loom.storage.sqlite.engine import translate
+from loom.storage.sqlite.identity import entry_guard, entry_guard_4, guard, id_hash, session_hash
 from loom.storage.sqlite.projections import advance
 from loom.storage.sqlite.residency import TierTotals
-from loom.storage.sqlite.rows import checksum, id_hash, session_hash
-from loom.storage.sqlite.transactions import INSERT_RECORD
+from loom.storage.sqlite.transactions import INSERT_EDGE, INSERT_RECORD
 
 __all__ = ["INSERT_ENTRY", "Restored", "Stage", "restore", "staged", "staged_aside"]
 
@@ -189,6 +189,10 @@ def _integer(value: Any) -> bool:
     return type(value) is int and -(1 << 63) <= value < 1 << 63
 
 
+def _integer_or_name(value: Any) -> bool:
+    return _integer(value) or _name(value)
+
+
 def _time(value: Any) -> bool:
     return type(value) is int and _EARLIEST <= value <= _LATEST
 
@@ -246,7 +250,7 @@ _SHAPES: dict[Section, tuple[Check, ...]] = {
     ),
     Section.SUPERSESSIONS: (_number, _number, _number, _time, _time),
     Section.DERIVATIONS: (_number, _number, _flag),
-    Section.EDGES: (_number, _or_none(_number), _or_none(_integer)),
+    Section.EDGES: (_number, _or_none(_number), _or_none(_integer_or_name)),
     Section.MOVES: (_number, _number, _number, _text, _name, _flag, _text),
     Section.RESIDENTS: (_number, _text, _name, _number, _count, _share, _number, _time),
     Section.TIERS: (_number, _text, _name, _count, _count, _count),
@@ -473,7 +477,10 @@ class Stage:
             if self._gone(seq):
                 continue
             own = id_hash(namespace, id)
-            (newest,) = execute("SELECT max(version) FROM records WHERE id_hash = ? AND id = ?", (own, id)).fetchone()
+            (newest,) = execute(
+                "SELECT max(version) FROM records WHERE id_hash = ? AND id = ? AND +namespace = ?",
+                (own, id, namespace),
+            ).fetchone()
             if version != (newest or 0) + 1:
                 raise SnapshotError(f"version {version} of a record comes after version {newest or 0}")
             Dimensions(*row[11:14])
@@ -481,7 +488,7 @@ class Stage:
                 *(seq, namespace, own, None if session is None else session_hash(namespace, session)),
                 *(id, version, tier, kind, node, session, *row[8:14], float(row[14]), *row[15:22]),
             )
-            execute(INSERT_RECORD, (*values, checksum(values), row[22]))
+            execute(INSERT_RECORD, (*values, guard(values), row[22]))
 
     def _supersessions(self, rows: Iterator[list[Any]]) -> None:
         for row in rows:
@@ -519,8 +526,9 @@ class Stage:
             ).fetchone()
             if version != (newest or 0) + 1 or bool(deleted) != (row[12] is None):
                 raise SnapshotError(f"version {version} of an entry comes after version {newest or 0}")
-            guard = 0 if deleted else checksum((*row[2:6], *row[7:13]))
-            if guard != row[13]:
+            values = (*row[2:6], *row[7:13])
+            own = 0 if deleted else entry_guard(values)
+            if row[13] != own and (deleted or row[13] != entry_guard_4(values)):
                 raise SnapshotError("an entry does not match its checksum")
             if deleted:  # and so is all that came before
                 done = execute(
@@ -529,7 +537,7 @@ class Stage:
                     place,
                 )
                 self._emptied |= done.rowcount > 0
-            execute(INSERT_ENTRY, row)
+            execute(INSERT_ENTRY, (*row[:13], own))
 
     def _vectors(self, rows: Iterator[bytes]) -> None:
         for packed in rows:
@@ -559,17 +567,17 @@ class Stage:
         execute("UPDATE blobs SET key = NULL")
         self._blobs_begun = True
         room = self._reader.declared(Section.BLOB_BYTES)
-        for seq, namespace, key, guard, size in rows:
+        for seq, namespace, key, stored, size in rows:
             self._known(namespace)
             if seq > self.start.since:
                 self._place_of(seq, namespace)
                 room -= size
                 if room < 0:
                     raise SnapshotError("its blobs say they are larger than what the file holds of them")
-                execute("INSERT INTO blobs VALUES (?, ?, ?, ?, zeroblob(?))", (seq, namespace, key, guard, size))
+                execute("INSERT INTO blobs VALUES (?, ?, ?, ?, zeroblob(?))", (seq, namespace, key, stored, size))
             elif not execute(
                 "UPDATE blobs SET key = ? WHERE seq = ? AND namespace = ? AND checksum = ? AND length(data) = ?",
-                (key, seq, namespace, guard, size),
+                (key, seq, namespace, stored, size),
             ).rowcount:
                 raise SnapshotError(f"blob {seq} is not in the snapshots before")
         self._emptied |= execute("DELETE FROM blobs WHERE key IS NULL").rowcount > 0
@@ -590,14 +598,14 @@ class Stage:
     def _check_blobs(self) -> None:
         if not self._blobs_begun and self.start.since:  # none is left
             self._emptied |= self.connection.execute("DELETE FROM blobs").rowcount > 0
-        for seq, guard in self.connection.execute(
+        for seq, stored in self.connection.execute(
             "SELECT seq, checksum FROM blobs WHERE seq > ?", (self.start.since,)
         ).fetchall():
             found = 0
             with self.connection.blobopen("blobs", "data", seq, readonly=True) as blob:
                 while piece := blob.read(1 << 18):
                     found = zlib.crc32(piece, found)
-            if found != guard:
+            if found != stored:
                 raise SnapshotError(f"blob {seq} does not match its checksum")
 
     # -- tables that count as they are now ---------------------------------------------------------------
@@ -616,16 +624,26 @@ class Stage:
 
     def _edges(self, rows: Iterator[list[Any]]) -> None:
         for derived, source, bare in rows:
-            own = self._hash_of(derived)
-            other = bare if source is None else self._hash_of(source)
-            if other is None:
+            namespace = self._first(derived)
+            if source is not None:
+                if self._first(source) != namespace:
+                    raise SnapshotError("an edge leads from one namespace to another")
+                self.connection.execute(INSERT_EDGE, (source, derived))
+            elif isinstance(bare, str):
+                self.connection.execute(
+                    "INSERT INTO awaited (namespace, id_hash, id, derived) VALUES (?, ?, ?, ?)",
+                    (namespace, id_hash(namespace, bare), bare, derived),
+                )
+            elif bare is None:
                 raise SnapshotError("an edge has one end")
-            self.connection.execute("INSERT OR IGNORE INTO edges VALUES (?, ?)", (other, own))
 
-    def _hash_of(self, record: int) -> int:
-        row = self.connection.execute("SELECT id_hash FROM records WHERE seq = ?", (record,)).fetchone()
+    def _first(self, record: int) -> int:
+        """The namespace of a record that is the first version of its id."""
+        row = self.connection.execute(
+            "SELECT namespace FROM records WHERE seq = ? AND version = 1", (record,)
+        ).fetchone()
         if row is None:
-            raise SnapshotError(f"a row is about record {record}, which is not in this snapshot")
+            raise SnapshotError(f"a row is about record {record}, which is not in this snapshot as a first version")
         return int(row[0])
 
     def _residents(self, rows: Iterator[list[Any]]) -> None:
@@ -652,10 +670,15 @@ class Stage:
     def _pins(self, rows: Iterator[list[Any]]) -> None:
         for namespace, seq, record, bare in rows:
             self._known(namespace)
-            own = bare if record is None else self._hash_of(record)
-            if own is None or seq > self.start.position:
+            if (record is None and bare is None) or seq > self.start.position:
                 raise SnapshotError("a pin is on nothing")
-            self.connection.execute("INSERT INTO pins VALUES (?, ?, ?)", (own, namespace, seq))
+            if record is None:
+                continue  # a hash of format 4, of an id that was not stored
+            if self._first(record) != namespace:
+                raise SnapshotError("a pin is on a record of another namespace")
+            self.connection.execute(
+                "INSERT INTO pins (record, namespace, seq) VALUES (?, ?, ?)", (record, namespace, seq)
+            )
 
     def _accesses(self, rows: Iterator[list[Any]]) -> None:
         for row in rows:

@@ -27,8 +27,9 @@ from loom.snapshots.format import NO_PARENT, Header, SnapshotReader, SnapshotWri
 from loom.steps import step
 from loom.storage.sqlite import archive, counting
 from loom.storage.sqlite.engine import Engine, from_micros, to_micros
+from loom.storage.sqlite.identity import entry_guard_4
 from loom.storage.sqlite.projections import SCRUB, TEXT, VECTORS, last_number
-from loom.storage.sqlite.rows import RECORD_COLUMNS, check_row, counted_guard
+from loom.storage.sqlite.rows import ENTRY_COLUMNS, RECORD_COLUMNS, check_row, counted_guard, was_guarded
 
 if TYPE_CHECKING:
     from loom.storage.sqlite.store import SqliteStore
@@ -297,11 +298,11 @@ def descends(connection: sqlite3.Connection, start: Start) -> bool:
             row = connection.execute("SELECT 1 FROM forgotten WHERE record = ?", (number,)).fetchone()
             if row is None:
                 return False
-        elif counted_guard(row) != guard:
+        elif not was_guarded(row, guard):
             return False
     for number, guard in start.anchors["entries"]:
-        row = connection.execute("SELECT checksum, deleted FROM entries WHERE seq = ?", (number,)).fetchone()
-        if row is None or (row[0] != guard and not row[1]):
+        row = connection.execute(f"SELECT {ENTRY_COLUMNS} FROM entries WHERE seq = ?", (number,)).fetchone()
+        if row is None or not (row[0] or guard in (row[11], entry_guard_4(row[1:11]))):
             return False
     return True
 
@@ -448,17 +449,19 @@ _ROWS = {
     f"AND {_LIVES.format('s.by')}",
     Section.DERIVATIONS: f"SELECT record, namespace, replaces FROM derivations d WHERE {_CHOSEN} "
     f"AND record > :since AND {_LIVES.format('d.record')}",
-    # An id is a hash that its namespace's number is part of; the number of its first version says it for any store.
-    Section.EDGES: "SELECT d.seq, s.seq, CASE WHEN s.seq IS NULL THEN e.source END FROM edges e "
-    "JOIN records d ON d.id_hash = e.derived AND d.version = 1 "
-    f"LEFT JOIN records s ON s.id_hash = e.source AND s.version = 1 WHERE d.{_CHOSEN}",
+    # The first versions of both; of a source that is not stored yet, its id. Format 4 had a hash there.
+    Section.EDGES: "SELECT e.derived, e.source, NULL FROM edges e "
+    "JOIN records d ON d.seq = e.derived AND d.version = 1 JOIN records s ON s.seq = e.source AND s.version = 1 "
+    f"WHERE d.{_CHOSEN} UNION ALL SELECT w.derived, NULL, w.id FROM awaited w "
+    f"JOIN records d ON d.seq = w.derived AND d.version = 1 WHERE w.{_CHOSEN} AND w.id_hash IS NOT NULL",
     Section.MOVES: "SELECT record, seq, namespace, node, tier, entered, reason FROM moves m "
     f"WHERE {_CHOSEN} AND seq > :since AND {_LIVES.format('m.record')}",
     Section.RESIDENTS: "SELECT namespace, node, tier, record, tokens, importance, entered, written_at "
     f"FROM residents p WHERE {_CHOSEN} AND {_LIVES.format('p.record')}",
     Section.TIERS: f"SELECT namespace, node, tier, hits, misses, since FROM tiers WHERE {_CHOSEN}",
-    Section.PINS: "SELECT p.namespace, p.seq, r.seq, CASE WHEN r.seq IS NULL THEN p.id_hash END FROM pins p "
-    f"LEFT JOIN records r ON r.id_hash = p.id_hash AND r.version = 1 WHERE p.{_CHOSEN}",
+    # The last value is for pins on ids that are not stored, of which format 4 kept the hash.
+    Section.PINS: f"SELECT p.namespace, p.seq, p.record, NULL FROM pins p WHERE p.{_CHOSEN} "
+    f"AND {_LIVES.format('p.record')}",
     Section.ACCESSES: "SELECT namespace, record, node, count, last_at, previous_at FROM accesses a "
     f"WHERE {_CHOSEN} AND {_LIVES.format('a.record')}",
     Section.ENTRIES: "SELECT seq, namespace, scope, owner, key, version, deleted, created_by, updated_by, "

@@ -131,6 +131,7 @@ def vacuum(own: Maintenance) -> int:
         connection.execute("DELETE FROM records WHERE version = 0")
         connection.execute("DELETE FROM vectors WHERE record IS NULL")
         connection.execute("DELETE FROM blobs WHERE key IS NULL")
+        connection.execute("DELETE FROM awaited WHERE id_hash IS NULL")
         connection.execute("DELETE FROM blocks WHERE records = 0")
         connection.execute(
             "DELETE FROM dictionaries WHERE length(phrases) = 0 "

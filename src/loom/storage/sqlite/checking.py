@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import sqlite3
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,16 +21,17 @@ from loom.storage.sqlite import reading
 from loom.storage.sqlite.archive import damaged
 from loom.storage.sqlite.candidates import Searcher
 from loom.storage.sqlite.engine import Engine
+from loom.storage.sqlite.identity import entry_guard, guard
 from loom.storage.sqlite.maintenance import MAX_ATTEMPTS, Maintenance
 from loom.storage.sqlite.projections import TEXT, VECTORS, active_space, index_folder, last_number, open_index
 from loom.storage.sqlite.residency import TierTotals
-from loom.storage.sqlite.rows import ENTRY_COLUMNS, ROW_COLUMNS, checksum, guard
+from loom.storage.sqlite.rows import ENTRY_COLUMNS, ROW_COLUMNS
 from loom.storage.sqlite.transactions import EMPTY_VECTORS
 
 __all__ = ["check"]
 
 # Rows that mean nothing without the record they name.
-_POINTING = ("supersessions", "derivations", "moves", "residents", "vectors", "accesses", "jobs")
+_POINTING = ("supersessions", "derivations", "moves", "residents", "vectors", "accesses", "jobs", "pins")
 _TO_NOTHING = "record > 0 AND record NOT IN (SELECT seq FROM records WHERE version > 0)"
 
 _SEQUENCES = (
@@ -55,13 +58,14 @@ def check(own: Maintenance, searcher: Searcher, repair: bool) -> CheckReport:
         records = 0
         if not problems:
             problems += damaged(connection, namespace, engine.archive)
-            problems += _damaged_records(connection, namespace)
+            with _undecoded(connection):
+                problems += _damaged_records(connection, namespace)
+                problems += _damaged_entries(connection, namespace)
             records = int(
                 connection.execute(
                     "SELECT count(*) FROM records WHERE namespace = ? AND version > 0", (namespace,)
                 ).fetchone()[0]
             )
-            problems += _damaged_entries(connection, namespace)
             problems += _damaged_blobs(connection, namespace)
             problems += _sequence(connection)
         dangling = [] if problems else list(_dangling(connection))
@@ -118,12 +122,30 @@ def _integrity(connection: sqlite3.Connection) -> list[str]:
     return [f"the file is damaged: {row[0]}" for row in rows if row[0] != "ok"]
 
 
+@contextmanager
+def _undecoded(connection: sqlite3.Connection) -> Iterator[None]:
+    """Read text that is not valid UTF-8 too: one damaged row must not hide the others."""
+    factory = connection.text_factory
+    connection.text_factory = lambda text: text.decode(errors="surrogateescape")
+    try:
+        yield
+    finally:
+        connection.text_factory = factory
+
+
+def _matches(checksum: Callable[[tuple[Any, ...]], int], values: tuple[Any, ...], stored: int) -> bool:
+    try:
+        return checksum(values) == stored
+    except UnicodeEncodeError:  # it is not text
+        return False
+
+
 def _damaged_records(connection: sqlite3.Connection, namespace: int) -> Iterator[str]:
     for row in connection.execute(
         f"SELECT {ROW_COLUMNS} FROM records r WHERE r.namespace = ? AND r.version > 0", (namespace,)
     ):
         unreadable = row[26] is not None and row[23] is None  # its block is reported
-        if not unreadable and guard(row[:24]) != row[24]:
+        if not unreadable and not _matches(guard, row[:24], row[24]):
             yield f"record {row[4]!r} (number {row[0]}) does not match its checksum"
 
 
@@ -131,7 +153,7 @@ def _damaged_entries(connection: sqlite3.Connection, namespace: int) -> Iterator
     for row in connection.execute(
         f"SELECT {ENTRY_COLUMNS} FROM entries WHERE namespace = ? AND NOT deleted", (namespace,)
     ):
-        if checksum(row[1:11]) != row[11]:
+        if not _matches(entry_guard, row[1:11], row[11]):
             yield f"entry {row[3]!r} does not match its checksum"
 
 

@@ -624,7 +624,8 @@ def _code(error: sqlite3.Error) -> int:
 
 def translate(error: BaseException, path: Path | None) -> LoomError | None:
     """The error of ours that stands for one of SQLite's; None for any other."""
-    if isinstance(error, UnicodeDecodeError):  # SQLite's own message quotes what it could not read
+    # Python's message quotes what it could not read.
+    if isinstance(error, UnicodeDecodeError) or "Could not decode to UTF-8" in str(error):
         return CorruptStore(f"{path} is damaged: it holds text that is not valid. Restore a backup.")
     if isinstance(error, OverflowError | UnicodeEncodeError):
         return InvalidInput(f"a value cannot be stored: {_reason(error)}")

@@ -12,8 +12,8 @@ from typing import Any
 from loom.errors import InvalidInput
 from loom.storage.contract import HEARD, Filter
 from loom.storage.sqlite.engine import to_micros
+from loom.storage.sqlite.identity import first_version, id_hash
 from loom.storage.sqlite.residency import tier_condition
-from loom.storage.sqlite.rows import id_hash
 
 __all__ = ["admitted", "conditions", "kept_out"]
 
@@ -89,7 +89,7 @@ def conditions(wanted: Filter, namespace: int, connection: sqlite3.Connection) -
         values.append(_moment(wanted.until, "until"))
     if wanted.pinned is not None:
         inside = "EXISTS" if wanted.pinned else "NOT EXISTS"
-        clauses.append(f"{inside} (SELECT 1 FROM pins p WHERE p.id_hash = r.id_hash)")
+        clauses.append(f"{inside} (SELECT 1 FROM pins p WHERE p.record = {first_version()})")
     if wanted.derived is not None:
         inside = "EXISTS" if wanted.derived else "NOT EXISTS"
         clauses.append(f"{inside} (SELECT 1 FROM derivations d WHERE d.record = r.seq)")

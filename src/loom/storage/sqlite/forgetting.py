@@ -18,10 +18,10 @@ from loom.steps import step
 from loom.storage.contract import ForgetReceipt, Retention
 from loom.storage.sqlite.archive import Reader, Removal
 from loom.storage.sqlite.engine import Engine, to_micros
+from loom.storage.sqlite.identity import first_version, same_id
 from loom.storage.sqlite.projections import SCRUB, TEXT, VECTORS, Projector, StaleProjection
 from loom.storage.sqlite.residency import TierTotals
-from loom.storage.sqlite.rows import id_hash
-from loom.storage.sqlite.transactions import DERIVE, EMPTY_VECTORS, RESTORE, SqliteTransaction
+from loom.storage.sqlite.transactions import DERIVE, EMPTY_AWAITED, EMPTY_VECTORS, RESTORE, SqliteTransaction
 from loom.storage.sqlite.worker import LeaseLost, Worker
 
 __all__ = ["expired", "remove", "resume", "retention", "scrub"]
@@ -34,18 +34,25 @@ _MICROS_PER_DAY = 86_400_000_000
 def remove(transaction: SqliteTransaction, archive: Reader, where: str, values: Sequence[Any]) -> ForgetReceipt:
     """Empty the records a condition admits, with all versions and derivatives, and note what to scrub."""
     connection, namespace = transaction.connection, transaction.namespace
-    chosen = [row[0] for row in connection.execute(f"SELECT DISTINCT r.id FROM records r WHERE {where}", values)]
+    chosen = connection.execute(
+        f"SELECT r.seq, r.id, {first_version()} FROM records r WHERE {where}", values
+    ).fetchall()
     if not chosen:
         return ForgetReceipt(())
-    hashes = [id_hash(namespace, one) for one in chosen]
-    derived = _derived(connection, hashes)
-    hashes += derived
-    _keep_what_remains(transaction, hashes, derived)
-    seqs = [
-        row[0]
-        for part in _parts(hashes)
-        for row in connection.execute(f"SELECT seq FROM records WHERE id_hash IN ({_marks(part)})", part)
-    ]
+    firsts = list(dict.fromkeys(first for _, _, first in chosen if first is not None))
+    derived = _derived(connection, firsts)
+    firsts += derived
+    _keep_what_remains(transaction, firsts, derived)
+    # A chosen record goes also where its id is damaged and leads to no first version.
+    found = {seq for seq, _, _ in chosen}
+    for part in _parts(firsts):
+        versions = connection.execute(
+            f"SELECT r.seq FROM records f CROSS JOIN records r ON {same_id('r', 'f')} "
+            f"WHERE f.seq IN ({_marks(part)})",
+            part,
+        )
+        found.update(row[0] for row in versions)
+    seqs = sorted(found)
     books = TierTotals(connection, namespace)
     Removal(connection, namespace, archive, transaction.next_seq).remove(seqs)
     counts = {"records": len(seqs), "moves": 0, "vectors": 0, "accesses": 0, "jobs": 0}
@@ -67,15 +74,16 @@ def remove(transaction: SqliteTransaction, archive: Reader, where: str, values: 
         connection.execute(f"{_EMPTY_RECORDS} WHERE seq IN ({marks})", part)
         books.remove(part)
     books.recount()
-    for part in _parts(hashes):
+    for part in _parts(firsts):
         marks = _marks(part)
-        connection.execute(f"DELETE FROM pins WHERE id_hash IN ({marks})", part)
+        connection.execute(f"{EMPTY_AWAITED} WHERE derived IN ({marks}) AND id_hash IS NOT NULL", part)
+        connection.execute(f"DELETE FROM pins WHERE record IN ({marks})", part)
         connection.execute(f"DELETE FROM edges WHERE source IN ({marks})", part)
         connection.execute(f"DELETE FROM edges WHERE derived IN ({marks})", part)
     tombstones = [(transaction.next_seq(), namespace, seq) for seq in seqs]
     connection.executemany("INSERT INTO forgotten (seq, namespace, record) VALUES (?, ?, ?)", tombstones)
     transaction.enqueue(SCRUB, data=[tombstones[0][0], tombstones[-1][0]])
-    return ForgetReceipt(tuple(chosen), derived=len(derived), **counts)
+    return ForgetReceipt(tuple(dict.fromkeys(id for _, id, _ in chosen)), derived=len(derived), **counts)
 
 
 def _keep_what_remains(transaction: SqliteTransaction, leaving: Sequence[int], derived: Sequence[int]) -> None:
@@ -85,9 +93,10 @@ def _keep_what_remains(transaction: SqliteTransaction, leaving: Sequence[int], d
     places: set[int] = set()
     for one in derived:
         rows = connection.execute(
-            "SELECT e.source, max(r.seq), EXISTS (SELECT 1 FROM records d JOIN derivations v ON v.record = d.seq "
-            "WHERE d.id_hash = e.derived AND v.replaces) "
-            "FROM edges e JOIN records r ON r.id_hash = e.source WHERE e.derived = ? GROUP BY e.source",
+            "SELECT e.source, max(r.seq), EXISTS (SELECT 1 FROM records f CROSS JOIN records d ON "
+            f"{same_id('d', 'f')} JOIN derivations v ON v.record = d.seq WHERE f.seq = e.derived AND v.replaces) "
+            "FROM edges e CROSS JOIN records f ON f.seq = e.source "
+            f"CROSS JOIN records r ON {same_id('r', 'f')} WHERE e.derived = ? GROUP BY e.source",
             (one,),
         )
         for source, record, replaced in rows:
@@ -124,11 +133,11 @@ def _remove_jobs(connection: sqlite3.Connection, namespace: int, seqs: list[Any]
     return removed
 
 
-def _derived(connection: sqlite3.Connection, hashes: Sequence[int]) -> list[int]:
-    """The hashes of all that was made from these ids, at any distance."""
-    known = set(hashes)
+def _derived(connection: sqlite3.Connection, firsts: Sequence[int]) -> list[int]:
+    """The first versions of all that was made from these, at any distance."""
+    known = set(firsts)
     found: list[int] = []
-    frontier = list(hashes)
+    frontier = list(firsts)
     while frontier:
         reached = {
             row[0]
@@ -245,7 +254,7 @@ def expired(connection: sqlite3.Connection, namespace: int, rule: Retention, now
     current = (
         "records r WHERE r.namespace = ? AND r.version > 0 AND NOT EXISTS "
         "(SELECT 1 FROM supersessions s WHERE s.record = r.seq) "
-        "AND NOT EXISTS (SELECT 1 FROM pins p WHERE p.id_hash = r.id_hash) "
+        f"AND NOT EXISTS (SELECT 1 FROM pins p WHERE p.record = {first_version()}) "
         "AND NOT EXISTS (SELECT 1 FROM derivations d WHERE d.record = r.seq)"  # they go with their sources
     )
     found: dict[str, None] = {}

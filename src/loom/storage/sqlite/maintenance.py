@@ -32,6 +32,7 @@ from loom.storage.sqlite.archive import CONTENT, ArchiveLimits
 from loom.storage.sqlite.counting import COUNT
 from loom.storage.sqlite.engine import Engine, to_micros
 from loom.storage.sqlite.filters import conditions
+from loom.storage.sqlite.identity import guard, id_hash
 from loom.storage.sqlite.namespace_index import NamespaceIndex
 from loom.storage.sqlite.projections import (
     TEXT,
@@ -44,7 +45,7 @@ from loom.storage.sqlite.projections import (
     last_number,
     read_state,
 )
-from loom.storage.sqlite.rows import ROW_COLUMNS, check_row, guard, id_hash
+from loom.storage.sqlite.rows import ROW_COLUMNS, check_row
 from loom.storage.sqlite.transactions import EMBED, SqliteTransaction
 from loom.storage.sqlite.worker import Fence, LeaseLost, Worker
 
@@ -614,7 +615,8 @@ class Maintenance:
                 return
             with self.engine.write() as connection:
                 (newest,) = connection.execute(
-                    "SELECT max(seq) FROM records WHERE id_hash = ?", (id_hash(self.namespace, expired[0]),)
+                    "SELECT max(seq) FROM records WHERE id_hash = ? AND namespace = ? AND id = ?",
+                    (id_hash(self.namespace, expired[0]), self.namespace, expired[0]),
                 ).fetchone()
                 self._note_bad(connection, RETAIN, {int(newest or 0): type(error).__name__})
 

@@ -17,24 +17,25 @@ import numpy.typing as npt
 from loom.index.analysis import mapping
 from loom.storage.contract import Candidates, Filter
 from loom.storage.sqlite.engine import to_micros
+from loom.storage.sqlite.identity import first_version, same_id
 from loom.storage.sqlite.namespace_index import NamespaceIndex
 from loom.storage.sqlite.rows import is_names
 from loom.text.entities import UNNAMED_KINDS, named, names_in
 
 __all__ = ["NamesRead", "as_array", "has_names", "with_names"]
 
-# From records of names to the records they were read in, and back, by the hashes of both ids. Their other sources are
-# the turns before.
+# From records of names to what they were read in, and back, by the first versions of both. The other sources are
+# turns before it.
 _PAIR = "SELECT n.seq, n.metadata, r.seq, r.id, r.version FROM json_each(?) j"
 _WITHDRAWN = "EXISTS (SELECT 1 FROM supersessions s WHERE s.record = n.seq)"
 _HOLDS = f"WHERE {is_names('n')} AND n.committed_at <= ? AND NOT {_WITHDRAWN}"
 _SOURCES_OF = (
-    f"{_PAIR} CROSS JOIN records n ON n.seq = j.value CROSS JOIN edges e ON e.derived = n.id_hash "
-    f"CROSS JOIN records r ON r.id_hash = e.source {_HOLDS}"
+    f"{_PAIR} CROSS JOIN records n ON n.seq = j.value CROSS JOIN edges e ON e.derived = {first_version('n')} "
+    f"CROSS JOIN records f ON f.seq = e.source CROSS JOIN records r ON {same_id('r', 'f')} {_HOLDS}"
 )
 _NAMES_OF = (
-    f"{_PAIR} CROSS JOIN records r ON r.seq = j.value CROSS JOIN edges e ON e.source = r.id_hash "
-    f"CROSS JOIN records n ON n.id_hash = e.derived {_HOLDS}"
+    f"{_PAIR} CROSS JOIN records r ON r.seq = j.value CROSS JOIN edges e ON e.source = {first_version()} "
+    f"CROSS JOIN records f ON f.seq = e.derived CROSS JOIN records n ON {same_id('n', 'f')} {_HOLDS}"
 )
 _ALWAYS = 2**62
 

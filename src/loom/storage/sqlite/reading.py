@@ -29,11 +29,12 @@ from loom.storage.contract import (
 from loom.storage.sqlite.counting import TOKENS
 from loom.storage.sqlite.engine import from_micros
 from loom.storage.sqlite.filters import conditions
+from loom.storage.sqlite.identity import first_version, id_hash, same_id
 from loom.storage.sqlite.residency import WINDOW, places_of, totals, window
 from loom.storage.sqlite.rows import (
     ENTRY_COLUMNS,
     RECORD_COLUMNS,
-    id_hash,
+    first_number,
     read_records,
     to_entry,
     to_job,
@@ -160,8 +161,9 @@ def changes(connection: sqlite3.Connection, namespace: int, since: int, limit: i
 def history(connection: sqlite3.Connection, namespace: int, id: str) -> list[Record]:
     """Every version under an id, oldest first."""
     rows = connection.execute(
-        f"SELECT {RECORD_COLUMNS} FROM records r WHERE r.id_hash = ? AND r.id = ? ORDER BY r.version",
-        (id_hash(namespace, id), id),
+        f"SELECT {RECORD_COLUMNS} FROM records r WHERE r.id_hash = ? AND r.id = ? AND +r.namespace = ? "
+        "ORDER BY r.version",
+        (id_hash(namespace, id), id, namespace),
     )
     return [to_record(row) for row in rows.fetchall()]
 
@@ -225,13 +227,12 @@ def count(connection: sqlite3.Connection, namespace: int, wanted: Filter) -> int
 
 def neighbours(connection: sqlite3.Connection, namespace: int, id: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The ids that a record was derived from, and the ids that were derived from it."""
-    own = id_hash(namespace, id)
+    own = first_number(connection, namespace, id)
     sources, derived = (
         tuple(
             row[0]
             for row in connection.execute(
-                f"SELECT DISTINCT r.id FROM edges e JOIN records r ON r.id_hash = e.{far} "
-                f"WHERE e.{near} = ? ORDER BY r.id",
+                f"SELECT r.id FROM edges e CROSS JOIN records r ON r.seq = e.{far} WHERE e.{near} = ? ORDER BY r.id",
                 (own,),
             )
         )
@@ -244,9 +245,9 @@ def replaced(connection: sqlite3.Connection, seqs: Iterable[int]) -> set[int]:
     """Those of these records that a derived record stands for in a tier, or stood for until that was undone."""
     rows = connection.execute(
         "SELECT r.seq FROM records r WHERE r.seq IN (SELECT value FROM json_each(?)) AND EXISTS ("
-        "SELECT 1 FROM edges e JOIN records d ON d.id_hash = e.derived "
-        "JOIN derivations v ON v.record = d.seq "
-        "WHERE e.source = r.id_hash AND v.replaces)",
+        "SELECT 1 FROM edges e CROSS JOIN records f ON f.seq = e.derived "
+        f"CROSS JOIN records d ON {same_id('d', 'f')} JOIN derivations v ON v.record = d.seq "
+        f"WHERE e.source = {first_version()} AND v.replaces)",
         (json.dumps([*seqs]),),
     )
     return {row[0] for row in rows}
@@ -256,7 +257,7 @@ def following(connection: sqlite3.Connection, namespace: int, record: int, limit
     """The records that were written next in the session of one, the nearest first."""
     rows = connection.execute(
         "SELECT n.seq FROM records r JOIN records n ON n.session_hash = r.session_hash AND n.seq > r.seq "
-        "WHERE r.seq = ?1 AND r.namespace = ?2 AND n.namespace = ?2 AND n.version > 0 "
+        "AND n.session = r.session WHERE r.seq = ?1 AND r.namespace = ?2 AND n.namespace = ?2 AND n.version > 0 "
         "ORDER BY n.seq LIMIT ?3",
         (record, namespace, limit),
     )
@@ -264,8 +265,8 @@ def following(connection: sqlite3.Connection, namespace: int, record: int, limit
 
 
 def is_pinned(connection: sqlite3.Connection, namespace: int, id: str) -> bool:
-    row = connection.execute("SELECT 1 FROM pins WHERE id_hash = ?", (id_hash(namespace, id),)).fetchone()
-    return row is not None
+    number = first_number(connection, namespace, id)
+    return connection.execute("SELECT 1 FROM pins WHERE record = ?", (number,)).fetchone() is not None
 
 
 # -- uses and tiers ----------------------------------------------------------------------------------

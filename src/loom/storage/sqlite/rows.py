@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 import sqlite3
-import zlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -15,6 +13,7 @@ from loom.storage.contract import Dimensions, Entry, Job, Record
 from loom.storage.sqlite.archive import CONTENT, DATA
 from loom.storage.sqlite.counting import TOKENS
 from loom.storage.sqlite.engine import from_micros
+from loom.storage.sqlite.identity import entry_guard, guard, guard_4, id_hash, id_hash_4
 from loom.text.entities import NAMES
 
 __all__ = [
@@ -24,19 +23,17 @@ __all__ = [
     "RECORD_COLUMNS",
     "ROW_COLUMNS",
     "check_row",
-    "checksum",
     "counted_guard",
     "dump_json",
-    "guard",
-    "id_hash",
+    "first_number",
     "is_names",
     "read_newest",
     "read_records",
     "read_settings",
-    "session_hash",
     "to_entry",
     "to_job",
     "to_record",
+    "was_guarded",
 ]
 
 
@@ -69,11 +66,6 @@ _RECORDS_OF = (
     "WHERE r.namespace = ? AND r.version > 0"
 )
 
-# A row must not grow when its count comes in: SQLite would move rows between full pages and leave copies of their
-# words behind, which forgetting could not reach (see `schema`). So until then `tokens` is as wide as the largest
-# count would be, and the checksum takes six bytes, which is the most that any takes, and not four.
-_WIDEST = 1 << 32
-
 ENTRY_COLUMNS = (
     "deleted, scope, owner, key, version, created_by, updated_by, created_at, updated_at, metadata, content, checksum"
 )
@@ -86,51 +78,20 @@ def dump_json(value: Any, what: str) -> str:
         raise InvalidInput(f"{what} must be plain JSON (text, numbers, lists, objects): {error}") from error
 
 
-def id_hash(namespace: int, name: str) -> int:
-    """What stands for an id, or a session, in the indexes: 64 bits that say nothing about its words.
-
-    Ids of our own making begin with their time. It goes into the upper bits, so that what is written together
-    lies together: with hashes alone every commit touches another page, and a write among 100,000 costs a fifth
-    more than among 10,000.
-    """
-    try:
-        digest = hashlib.blake2b(f"{namespace}\0{name}".encode(), digest_size=6).digest()
-        window = int(name[2:6].translate(_BASE_32), 32) if len(name) == 26 and name.startswith("01") else digest[0]
-    except UnicodeEncodeError as error:
-        raise InvalidInput("an id or a session holds a lone surrogate, which is not valid text") from error
-    except ValueError:  # 26 characters of something else
-        window = 0
-    return (window & 0x7FFF) << 48 | int.from_bytes(digest, "big")
-
-
-# Crockford's digits, which our ids are written in, as Python's.
-_BASE_32 = str.maketrans("ABCDEFGHJKMNPQRSTVWXYZ", "ABCDEFGHIJKLMNOPQRSTUV")
-
-
-session_hash = functools.lru_cache(maxsize=256)(id_hash)
-"""The same for sessions, of which one writes many records in a row."""
-
-
-def checksum(row: tuple[Any, ...]) -> int:
-    """CRC-32 over every value of a row; guards against damage of the file, not against a forger."""
-    # The text, which comes last, by itself: where it was counted, Python has kept its UTF-8 form.
-    return zlib.crc32(str(row[-1]).encode(), zlib.crc32(("%s\0" * (len(row) - 1) % row[:-1]).encode()))
-
-
-def guard(row: tuple[Any, ...]) -> int:
-    """The checksum that a row of `records` has, from its number to its text, also while it waits for its count."""
-    return checksum(row) | (_WIDEST if _waits(row) else 0)
-
-
-def _waits(row: tuple[Any, ...]) -> bool:
-    """Whether a row is not counted yet. A damaged one may have anything there."""
-    tokens = row[17]
-    return isinstance(tokens, int) and tokens < 0
-
-
 def counted_guard(row: tuple[Any, ...]) -> int:
     """The checksum that a row of `RECORD_COLUMNS` has, or will have once it is counted: by it a record is known."""
-    return guard((*row[:17], row[27], *row[18:24])) if _waits(row) else int(row[24])
+    return guard((*row[:17], row[27], *row[18:24])) if row[17] != row[27] else int(row[24])
+
+
+def was_guarded(row: tuple[Any, ...], checksum: int) -> bool:
+    """Whether a row of `RECORD_COLUMNS` has this checksum once it is counted, or had it in format 4."""
+    if counted_guard(row) == checksum:
+        return True
+    namespace, id, session = row[1], row[4], row[9]
+    if not isinstance(id, str) or not isinstance(session, str | None):
+        return False  # damaged
+    hashes = id_hash_4(namespace, id), None if session is None else id_hash_4(namespace, session)
+    return guard_4((row[0], namespace, *hashes, *row[4:17], row[27], *row[18:24])) == checksum
 
 
 def read_records(connection: sqlite3.Connection, namespace: int, seqs: Iterable[int]) -> dict[int, Record]:
@@ -142,10 +103,20 @@ def read_records(connection: sqlite3.Connection, namespace: int, seqs: Iterable[
 def read_newest(connection: sqlite3.Connection, namespace: int, id: str) -> Record | None:
     """The newest version under an id, or None."""
     row = connection.execute(
-        f"SELECT {RECORD_COLUMNS} FROM records r WHERE r.id_hash = ? AND r.id = ? ORDER BY r.version DESC LIMIT 1",
-        (id_hash(namespace, id), id),
+        f"SELECT {RECORD_COLUMNS} FROM records r WHERE r.id_hash = ? AND r.id = ? AND +r.namespace = ? "
+        "ORDER BY r.version DESC LIMIT 1",
+        (id_hash(namespace, id), id, namespace),
     ).fetchone()
     return None if row is None else to_record(row)
+
+
+def first_number(connection: sqlite3.Connection, namespace: int, id: str) -> int | None:
+    """The sequence number of the first version of an id, by which other tables know it; None if it is not stored."""
+    row = connection.execute(
+        "SELECT seq FROM records WHERE id_hash = ? AND id = ? AND +namespace = ? AND version = 1",
+        (id_hash(namespace, id), id, namespace),
+    ).fetchone()
+    return None if row is None else int(row[0])
 
 
 def read_settings(connection: sqlite3.Connection, namespace: int, node: str) -> dict[str, Any]:
@@ -220,7 +191,7 @@ def to_job(row: tuple[Any, ...]) -> Job:
 
 
 def to_entry(row: tuple[Any, ...]) -> Entry:
-    if checksum(row[1:11]) != row[11]:
+    if entry_guard(row[1:11]) != row[11]:
         raise CorruptStore(f"entry {row[3]!r} does not match its checksum: the file was damaged; restore a backup")
     return Entry(
         key=row[3],

@@ -1,4 +1,4 @@
-"""The SQLite schema, as a list of numbered upgrades.
+"""The SQLite schema, as a list of numbered upgrades: scripts, or functions where rows must be read.
 
 Upgrade n brings a store from version n-1 to n; all that are missing run in one transaction, so a kill in
 the middle leaves the old version whole. An upgrade that has been released is never edited.
@@ -14,14 +14,18 @@ such rows are never deleted outside VACUUM, and the indexes over them hold hashe
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 
 from loom.errors import UnsupportedStore
+from loom.storage.sqlite import format_5
 
 __all__ = ["APPLICATION_ID", "UPGRADES", "check_known", "current_version", "upgrade"]
 
 APPLICATION_ID = 0x4C4F4F4D  # "LOOM" in the file's header
 
-UPGRADES: list[str] = [
+Upgrade = str | Callable[[sqlite3.Connection], None]
+
+UPGRADES: list[Upgrade] = [
     """
     -- The one row: who this store is, and the last number given out other than to a record.
     CREATE TABLE store (
@@ -216,6 +220,7 @@ UPGRADES: list[str] = [
         SELECT n.number, 'tokens', 0, '', ifnull((SELECT max(r.seq) FROM records r WHERE r.namespace = n.number), 0)
         FROM namespaces n;
     """,
+    format_5.upgrade,
 ]
 
 
@@ -239,6 +244,9 @@ def upgrade(connection: sqlite3.Connection) -> int:
     wanted = current_version()
     check_known(found)
     for script in UPGRADES[found:]:
+        if callable(script):
+            script(connection)
+            continue
         for statement in _statements(script):
             connection.execute(statement)
     if found < wanted:

@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from loom.errors import EmbeddingError, IdConflict, InvalidInput, VersionConflictError, WrongDimension
+from loom.errors import EmbeddingError, IdConflict, InvalidInput, NotFound, VersionConflictError, WrongDimension
 from loom.steps import step
 from loom.storage.contract import HEARD, Draft, Entry, Job, Record, Resident, Usage, Vector, Written
 from loom.storage.sqlite.archive import CONTENT, DATA
 from loom.storage.sqlite.engine import from_micros, to_micros
+from loom.storage.sqlite.identity import entry_guard, guard, id_hash, same_id, session_hash
 from loom.storage.sqlite.projections import active_space, advance, read_state
 from loom.storage.sqlite.residency import (
     WINDOW,
@@ -30,14 +31,11 @@ from loom.storage.sqlite.residency import (
     window,
 )
 from loom.storage.sqlite.rows import (
-    checksum,
     dump_json,
-    guard,
-    id_hash,
+    first_number,
     read_newest,
     read_records,
     read_settings,
-    session_hash,
     to_job,
 )
 from loom.text.entities import NAMES
@@ -46,7 +44,9 @@ __all__ = [
     "COMPACT",
     "DERIVE",
     "EMBED",
+    "EMPTY_AWAITED",
     "EMPTY_VECTORS",
+    "INSERT_EDGE",
     "INSERT_RECORD",
     "RESTORE",
     "SqliteTransaction",
@@ -74,7 +74,11 @@ INSERT_RECORD = (
     "checksum, window_tokens) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 
-_INSERT_EDGE = "INSERT OR IGNORE INTO edges (source, derived) VALUES (?, ?)"
+INSERT_EDGE = "INSERT OR IGNORE INTO edges (source, derived) VALUES (?, ?)"
+"""Both ends are the sequence numbers of first versions."""
+
+EMPTY_AWAITED = "UPDATE awaited SET id_hash = NULL, id = '', derived = 0"
+"""Names of sources are emptied where they stand; see `loom.storage.sqlite.schema`."""
 
 
 @dataclass(slots=True)
@@ -145,7 +149,8 @@ class SqliteTransaction:
         """
         now = self.now
         rows: list[tuple[Any, ...]] = []
-        edges: list[tuple[Any, ...]] = []
+        sources: list[tuple[str, Sequence[str]]] = []
+        first: list[tuple[int, str]] = []
         derivations: list[tuple[Any, ...]] = []
         names: list[int] = []
         results: list[Written] = []
@@ -187,6 +192,8 @@ class SqliteTransaction:
                 heard += [one for one in pending if one[1] != draft.node]
                 heard += self._supersede(known, draft, seq, created_at)
             if draft.named:
+                if version == 1:
+                    first.append((own_hash, draft.id))
                 newest[draft.id] = _Newest(
                     seq,
                     version,
@@ -200,7 +207,7 @@ class SqliteTransaction:
                     draft.tier,
                 )
             if draft.sources:
-                edges += [(id_hash(self.namespace, source), own_hash) for source in draft.sources]
+                sources.append((draft.id, draft.sources))
             if draft.drawn:
                 derivations.append((seq, self.namespace, draft.replaces))
                 if draft.kind == NAMES:
@@ -210,8 +217,10 @@ class SqliteTransaction:
         self._many(INSERT_RECORD, rows)
         for seq, node, size in heard:
             self.enter([seq], HEARD, node, "heard", [size])
-        if edges:
-            self._many(_INSERT_EDGE, edges)
+        if first:
+            self.resolve(first)
+        for id, of in sources:
+            self.derive(id, of)
         if derivations:
             self._many("INSERT INTO derivations (record, namespace, replaces) VALUES (?, ?, ?)", derivations)
         if self._space is not None:
@@ -282,21 +291,50 @@ class SqliteTransaction:
         return [(by, node, size) for node, size in knew.items()]
 
     def derive(self, derived: str, sources: Sequence[str]) -> None:
-        """Name further sources of a record that was made from others."""
-        own = id_hash(self.namespace, derived)
-        self._many(_INSERT_EDGE, [(id_hash(self.namespace, source), own) for source in sources])
+        """Name further sources of a record that was made from others. A source may be stored later."""
+        own = first_number(self.connection, self.namespace, derived)
+        if own is None:
+            raise NotFound(f"there is no record with the id {derived!r}, so it has no sources; write it first")
+        for source in sources:
+            number = first_number(self.connection, self.namespace, source)
+            if number is not None:
+                self.connection.execute(INSERT_EDGE, (number, own))
+            else:
+                self.await_source(source, own)
+
+    def await_source(self, id: str, derived: int) -> None:
+        """Note a source that is not stored yet, of the record whose first version has this sequence number."""
+        self.connection.execute(
+            "INSERT INTO awaited (namespace, id_hash, id, derived) VALUES (?, ?, ?, ?)",
+            (self.namespace, id_hash(self.namespace, id), id, derived),
+        )
+
+    def resolve(self, written: Sequence[tuple[int, str]]) -> None:
+        """Add the edges of records that named these ids as sources before they were written: hash and id of each."""
+        if not self.connection.execute("SELECT 1 FROM awaited WHERE id_hash IS NOT NULL LIMIT 1").fetchone():
+            return
+        for own_hash, id in written:
+            place = (own_hash, id, self.namespace)
+            waiting = self.connection.execute(
+                "SELECT derived FROM awaited WHERE id_hash = ? AND id = ? AND namespace = ?", place
+            ).fetchall()
+            if waiting:
+                number = first_number(self.connection, self.namespace, id)
+                self._many(INSERT_EDGE, [(number, derived) for (derived,) in waiting])
+                self.connection.execute(f"{EMPTY_AWAITED} WHERE id_hash = ? AND id = ? AND namespace = ?", place)
 
     def sources(self, id: str) -> list[Record]:
         """The newest versions of what a record was made from, in the order of writing."""
         seqs = self.connection.execute(
-            "SELECT max(r.seq) FROM edges e JOIN records r ON r.id_hash = e.source WHERE e.derived = ? GROUP BY r.id",
-            (id_hash(self.namespace, id),),
+            "SELECT max(r.seq) FROM edges e CROSS JOIN records f ON f.seq = e.source "
+            f"CROSS JOIN records r ON {same_id('r', 'f')} WHERE e.derived = ? GROUP BY e.source",
+            (first_number(self.connection, self.namespace, id),),
         ).fetchall()
         return [record for _, record in sorted(self.records(seq for (seq,) in seqs).items())]
 
     def draws_on(self, derived: str, source: str) -> bool:
         """Whether a record was made from another one, among others."""
-        ends = (id_hash(self.namespace, source), id_hash(self.namespace, derived))
+        ends = [first_number(self.connection, self.namespace, id) for id in (source, derived)]
         return (
             self.connection.execute("SELECT 1 FROM edges WHERE source = ? AND derived = ?", ends).fetchone()
             is not None
@@ -343,8 +381,9 @@ class SqliteTransaction:
     def _newest(self, record_id: str, own_hash: int) -> _Newest | None:
         row = self.connection.execute(
             f"SELECT r.seq, r.version, r.created_at, {CONTENT}, {DATA}, r.metadata, r.kind, r.node, r.importance, "
-            "r.tier FROM records r WHERE r.id_hash = ? AND r.id = ? ORDER BY r.version DESC LIMIT 1",
-            (own_hash, record_id),
+            "r.tier FROM records r WHERE r.id_hash = ? AND r.id = ? AND +r.namespace = ? "
+            "ORDER BY r.version DESC LIMIT 1",
+            (own_hash, record_id, self.namespace),
         ).fetchone()
         return None if row is None else _Newest(*row)
 
@@ -492,7 +531,7 @@ class SqliteTransaction:
             dump_json(content, "the content of an entry"),
         )
         try:
-            guard = checksum(row_of_entry)
+            guard = entry_guard(row_of_entry)
         except UnicodeEncodeError as error:
             raise InvalidInput(f"the entry {key!r} holds a lone surrogate, which is not valid text") from error
         self.connection.execute(
@@ -655,16 +694,18 @@ class SqliteTransaction:
             )
 
     def pin(self, id: str, pinned: bool) -> None:
-        """Keep an id from retention, or stop doing so."""
-        own_hash = id_hash(self.namespace, id)
+        """Keep an id from retention, or stop doing so. Raises `NotFound` if there is no such id to keep."""
+        number = first_number(self.connection, self.namespace, id)
+        if number is None and pinned:
+            raise NotFound(f"there is no record with the id {id!r} to pin; write it first")
         if pinned:
             self.connection.execute(
-                "INSERT OR REPLACE INTO pins (id_hash, namespace, seq) VALUES (?, ?, ?)",
-                (own_hash, self.namespace, self.next_seq()),
+                "INSERT OR REPLACE INTO pins (record, namespace, seq) VALUES (?, ?, ?)",
+                (number, self.namespace, self.next_seq()),
             )
         else:
             self.next_seq()
-            self.connection.execute("DELETE FROM pins WHERE id_hash = ?", (own_hash,))
+            self.connection.execute("DELETE FROM pins WHERE record = ?", (number,))
 
 
 def read_vectors(connection: sqlite3.Connection, namespace: int, records: Iterable[int]) -> dict[int, Vector]:

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from loom.context.orchestrator import Context
     from loom.memory.compaction import CompactionConfig, CompactionResult
     from loom.memory.derivation import UndoResult
+    from loom.memory.shared_pool import SharedMemoryPool
     from loom.models.language_model import LanguageModelLike
     from loom.recall.feedback import LearnedWeights
     from loom.snapshots.staging import Restored
@@ -69,6 +70,7 @@ def open_memory(
     sanitizer: ContentSanitizer | None = None,
     llm: LanguageModelLike | None = None,
     compaction: CompactionConfig | None = None,
+    shared_pool: SharedMemoryPool | None = None,
     reconfigure: bool = False,
     clock: Clock = utc_now,
     config: str | Path | None = None,
@@ -85,6 +87,7 @@ def open_memory(
     `sanitizer` cleans each text before it is stored, which is then no longer verbatim.
     `llm` (a callable from prompt to answer) draws facts, names and summaries in the background; by default rules do,
     and with `derive=False` nobody.
+    The entries of a `shared_pool` are offered to every prompt.
     """
     return Memory(
         MemoryManager(
@@ -94,6 +97,7 @@ def open_memory(
             sanitizer=sanitizer,
             llm=llm,
             compaction=compaction,
+            shared_pool=shared_pool,
             reconfigure=reconfigure,
             clock=clock,
             config=config,

@@ -214,7 +214,8 @@ def test_the_recent_tier_offers_a_sessions_own_turns_and_what_was_brought_back(m
     manager.l1.clear()
     manager.promote("old", to="l1")
     offered = {one.id: one.place for one in source.get_context(asked, 20)}
-    assert offered == {"old": Place.QUOTE}
+    # What left the window is in the log, and a conversation is there as long as a prompt has room for it.
+    assert offered == {"old": Place.QUOTE} | dict.fromkeys(own, Place.TURN)
 
 
 def test_a_pinned_text_is_always_offered() -> None:
@@ -250,7 +251,7 @@ def test_a_share_that_does_not_exist_is_refused() -> None:
         ContextOrchestrator(sources=[source])
 
 
-def test_a_text_of_megabytes_is_passed_over_and_not_counted(manager: MemoryManager) -> None:
+def test_a_text_of_megabytes_is_shortened_and_not_counted(manager: MemoryManager) -> None:
     class Never(TiktokenCounter):
         def count(self, text: str) -> int:
             assert len(text) < 100_000
@@ -258,7 +259,11 @@ def test_a_text_of_megabytes_is_passed_over_and_not_counted(manager: MemoryManag
 
     manager.add_task(Task(action="note", parameters={"content": "plan " * 400_000}))
     context = ContextOrchestrator(Never(), [RecallSource(manager)]).build(query="What is the plan?", budget=600)
-    assert (context.items, context.dropped[0].reason) == ((), "no room")
+    (item,) = context.items
+    assert item.shortened
+    assert "tokens left out]" in context[1]["content"]
+    assert item.reason.startswith("recalled; shortened: ")
+    assert 500 < context.tokens <= 600
 
 
 def test_a_summary_gives_way_to_the_whole(manager: MemoryManager) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import threading
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
@@ -335,8 +336,12 @@ def test_a_turn_too_long_for_the_prompt_is_shortened_and_leaves_no_gap(memory: M
     context = memory.context("What was first?", session_id="s1", budget=500)
     told = [message["content"] for message in context]
     assert told[-4:-2] == ["Thank you.", "You are welcome."] or told[-3:-1] == ["Thank you.", "You are welcome."]
-    assert any(text.startswith("A long report.") and text.endswith("[…]") for text in told)
-    assert context.tokens <= 500
+    (report,) = [text for text in told if text.startswith("A long report.")]
+    assert re.search(r" \[… 2,\d\d\d tokens left out\] .*harbour\.\s*$", report)
+    assert 450 < context.tokens <= 500
+    (item,) = [one for one in context.items if one.shortened]
+    assert re.fullmatch(r"recent; shortened: [34]\d\d of 2,\d\d\d tokens", item.reason)
+    assert "1 shortened" in context.explain()
 
 
 def test_a_long_pause_in_the_conversation_is_told(memory: Memory) -> None:

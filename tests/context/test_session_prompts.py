@@ -93,7 +93,7 @@ def test_most_of_a_long_conversations_prompts_are_beginnings_of_the_next(memory:
 def test_a_full_prompt_keeps_the_quotations_it_begins_with_and_the_end_of_the_conversation(memory: Memory) -> None:
     cuts = 0
     before = ask(memory, 0)
-    for number in range(1, 60):
+    for number in range(1, 130):
         now = ask(memory, number)
         assert now[: now.prefix] == before[: now.prefix]
         if any("the window is full" in note for note in now.notes) and now.prefix:
@@ -114,7 +114,7 @@ def test_a_full_prompt_keeps_the_quotations_it_begins_with_and_the_end_of_the_co
 def test_what_was_added_to_a_prompt_outlives_the_cut(memory: Memory) -> None:
     orchestrator = default_orchestrator(memory.manager, session="now", prefix_policy=PrefixPolicy(append=0.04))
     layouts = LayoutStore(memory.store, "default")
-    for number in range(60):
+    for number in range(130):
         added = {seq for block in layouts.load("now").quotes[1:] for seq in block.records}
         question = f"Where was the {ANIMALS[number % len(ANIMALS)]} seen, and how often? ({number})"
         now = orchestrator.build(query=question, session_id="now", budget=2000)

@@ -163,3 +163,9 @@ def test_a_dynamic_summary_is_the_summarizers_where_no_other_is_given() -> None:
     assert "8443" in told  # a decision at the very beginning outlives forty exchanges without one
     merged = SmartTruncator(COUNTER).truncate(talk, 900, "CONVERSATION_MERGE").messages[0]["content"]
     assert "8443" not in merged
+
+
+@pytest.mark.parametrize("text", ["a" * 400_000, "\n" * 400_000, " " * 400_000, "a." * 200_000, "/" * 400_000])
+def test_a_score_takes_time_in_proportion_to_the_text(text: str) -> None:
+    """With a pattern that looks for the beginning of a name at each letter this takes hours."""
+    assert 0.0 <= SmartTruncator().score({"role": "user", "content": text}).total <= 1.0

@@ -1,4 +1,8 @@
-"""Over random memories, windows and questions: a prompt is within its budget, whole, in order, and the same again."""
+"""Over random memories, windows and questions: a prompt is within its budget, whole, in order, and the same again.
+
+Nothing is cut while there is room, whatever the sizes of turns and budgets; every cut can be seen; more budget never
+holds less.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import loom
-from loom.context import Context, ContextItem, Place
+from loom.context import Context, ContextItem, ContextOrchestrator, L1RecentSource, Place, RecallSource
+from loom.context.defaults import CONVERSATION
+from loom.context.rendering import CUT_OFF
 from loom.errors import OverBudget
 from loom.everyday import Memory
 from loom.text.tokens import TiktokenCounter
@@ -84,7 +90,7 @@ def check(context: Context, question: str, budget: int) -> None:
             waiting = [call["id"] for call in message.get("tool_calls") or ()]
         assert message["content"] is None or "</memory>" not in message["content"].removesuffix("</memory>")
     assert waiting == []
-    ids = [item.id for item in context.items]
+    ids = [item.id for item in context.items if not item.shortened]
     assert len(ids) == len(set(ids))
     turns = [item.seq for item in context.items if item.place is Place.TURN]
     assert turns == sorted(turns)
@@ -159,3 +165,120 @@ def test_the_least_budget_is_the_one_that_the_error_names(said: list[Any], quest
             assert memory.context(question, budget=least).tokens == least
         else:
             raise AssertionError("one token was enough")
+
+
+# --- what fits is present, whole ------------------------------------------------------------------------------
+
+
+def long_text(number: int, tokens: int, language: str) -> str:
+    if language == "en":
+        return f"Turn {number}. " + " ".join(f"line {at} of {number}" for at in range(max(1, tokens // 5)))
+    return f"第{number}轮。" + "".join(f"港口第{at}行，" for at in range(max(1, tokens // 7)))
+
+
+sizes = st.one_of(st.integers(1, 60), st.integers(60, 900), st.integers(900, 5000))
+budgets = st.one_of(st.integers(64, 600), st.integers(600, 6000), st.integers(6000, 128_000))
+languages = st.sampled_from(["en", "zh"])
+talks = st.lists(st.tuples(sizes, sizes), min_size=1, max_size=8)
+
+
+def hold(memory: Memory, sizes: list[tuple[int, int]], language: str, session: str | None) -> list[dict[str, str]]:
+    said = [
+        {"role": role, "content": long_text(2 * number + at, tokens, language)}
+        for number, pair in enumerate(sizes)
+        for at, (role, tokens) in enumerate(zip(("user", "assistant"), pair, strict=True))
+    ]
+    for number, message in enumerate(said):
+        memory.remember({**message, "created_at": BEGAN + timedelta(minutes=number)}, session_id=session)
+    return said
+
+
+def check_cuts(context: Context, said: list[dict[str, str]]) -> None:
+    """What is not there whole is marked in the prompt, and named by its items or by what was left out."""
+    shown = [{"role": message["role"], "content": message["content"]} for message in context]
+    told = "\n".join(message["content"] or "" for message in context)
+    short = [item for item in context.items if item.shortened]
+    assert ("tokens left out]" in told) >= bool(short)
+    assert f", {len(short)} shortened" in context.explain() or not short
+    assert all("; shortened: " in item.reason and item.reason in context.explain() for item in short)
+    there = {item.text for item in context.items if not item.shortened}
+    missing = [message for message in said if message not in shown and message["content"] not in there]
+    accounted = {item.text for item in short} | {one.text for one in context.dropped}
+    # What was said before anything that could have had room is not offered at all.
+    assert all(message["content"] in accounted for message in missing[-1:])
+    if missing and not short:
+        assert CUT_OFF in told or context.budget - context.tokens < 40
+
+
+@settings(max_examples=40, deadline=None)
+@given(talks, languages, budgets)
+def test_a_conversation_that_fits_is_there_whole_and_every_cut_is_seen(
+    sizes: list[tuple[int, int]], language: str, budget: int
+) -> None:
+    with loom.open(embedder="none", derive=False) as memory:
+        said = hold(memory, sizes, language, "now")
+        question = "What was in line 30?" if language == "en" else "第30行是什么？"
+        for _ in range(2):  # the session's first prompt, and the one that continues it
+            try:
+                context = memory.context(question, session_id="now", budget=budget)
+            except OverBudget:
+                return
+            check(context, question, budget)
+            fixed = [context[0], {"role": "user", "content": question}]
+            if COUNTER.count_messages([*fixed, *said]) <= budget:
+                assert [m for m in context[1:-1] if "<memory>" not in m["content"]] == said
+                assert not any(item.shortened for item in context.items)
+            else:
+                check_cuts(context, said)
+                if COUNTER.count_messages([*fixed, {"role": "user", "content": CUT_OFF}, *said[-2:]]) <= budget:
+                    assert [m for m in context[:-1] if "<memory>" not in m["content"]][-2:] == said[-2:]
+
+
+@settings(max_examples=30, deadline=None)
+@given(talks, languages, budgets, st.booleans())
+def test_a_budget_that_grows_brings_back_what_was_cut(
+    sizes: list[tuple[int, int]], language: str, budget: int, between: bool
+) -> None:
+    with loom.open(embedder="none", derive=False) as memory:
+        said = hold(memory, sizes, language, "now")
+        memory.context("Go on, 继续。", session_id="now", budget=max(120, budget // 50))
+        if between:
+            said += hold(memory, [(40, 40)], language, "now")
+        context = memory.context("Go on, 继续。", session_id="now", budget=200_000)
+        assert [m for m in context[1:-1] if "<memory>" not in m["content"]] == said
+        assert not any(item.shortened for item in context.items)
+
+
+def whole(context: Context) -> set[str]:
+    return {item.id for item in context.items if not item.shortened}
+
+
+@settings(max_examples=40, deadline=None)
+@given(talks, languages, st.sampled_from(["past", None]), st.lists(budgets, min_size=2, max_size=8))
+def test_more_budget_never_holds_less(
+    sizes: list[tuple[int, int]], language: str, session: str | None, budgets: list[int]
+) -> None:
+    with loom.open(embedder="none", derive=False) as memory:
+        hold(memory, sizes, language, session)
+        before: set[str] = set()
+        for budget in sorted(budgets):
+            context = memory.context("line 3 of 5, 第3行？", budget=budget)
+            assert before <= whole(context)
+            before = whole(context)
+
+
+@settings(max_examples=40, deadline=None)
+@given(talks, languages, st.lists(budgets, min_size=2, max_size=8))
+def test_more_budget_never_holds_less_of_a_conversation(
+    sizes: list[tuple[int, int]], language: str, budgets: list[int]
+) -> None:
+    with loom.open(embedder="none", derive=False) as memory:
+        hold(memory, sizes, language, "now")
+        sources = [RecallSource(memory), L1RecentSource(memory)]
+        orchestrator = ContextOrchestrator(memory.counter, sources, config=CONVERSATION)
+        before: set[str] = set()
+        for budget in sorted(budgets):
+            context = orchestrator.build(query="line 3 of 5, 第3行？", session_id="now", budget=budget)
+            turns = {item.id for item in context.items if item.place is Place.TURN and not item.shortened}
+            assert before <= turns
+            before = turns

@@ -104,7 +104,8 @@ def compact_messages(
     reference = _reference(older)
     if segment_store is not None:
         segment_store.store(MemorySegment(content=_dump(older), segment_id=reference))
-    told = neutralised(summary.text).replace("\n", "\n| ")
+    # What tools and strangers said is among it.
+    told = neutralised(summary.text, trusted=False).replace("\n", "\n| ")
     text = f"<memory>\n[{len(older)} earlier messages, in short; originals: {reference}]\n{told}\n</memory>"
     shown = [*pinned, {"role": "user", "content": text}, *recent]
     return CompactedMessages(

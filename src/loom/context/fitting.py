@@ -1,18 +1,22 @@
-"""What goes in: candidates are de-duplicated, costed, and taken by share until there is no room.
+"""What goes in: candidates are de-duplicated, put into one order, and taken from it until there is no room.
 
-Pure decisions: nothing here reads or writes a store. Quotations are taken one by one, the best first; the turns of
-the conversation from its end, by whole exchanges and without a gap, so that what is left still reads as one.
+Pure decisions: nothing here reads or writes a store. The order does not depend on the budget, and what is taken is a
+beginning of it: with more room everything that was there whole is there whole again. Only what comes next in the
+order is shortened, to the room that is left. The turns of the conversation are taken from its end, by whole
+exchanges and without a gap, so that what is left still reads as one.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import pairwise
 
 from loom.context.items import Candidate, DroppedItem, Message, Place
-from loom.context.rendering import day_heading, gap_note, memory_block, pair_tool_calls, quoted_line, turn_messages
-from loom.knowledge.stand_ins import beginning
+from loom.context.message_shortening import shorter_messages, shorter_text
+from loom.context.rendering import CUT_OFF, day_heading, gap_note, memory_block, paired_at, quoted_line, turn_messages
 from loom.text.duplicates import normal_form
 from loom.text.tokens import TOKENS_PER_REPLY, TokenCounter
 from loom.types import MemoryType
@@ -27,18 +31,33 @@ __all__ = [
     "exchange_messages",
     "exchanges_of",
     "fit",
+    "fits_whole",
     "is_redundant",
     "shortened",
+    "spoken_of",
+    "spoken_tokens",
 ]
 
 NO_ROOM_FOR_TURN = "no room for this part of the conversation"
 """Why a turn of the conversation is left out."""
 
 _IS_THE_QUESTION = "it is the question"
-# Less room than this holds no quotation: a line break, a name, a word.
-_LEAST_QUOTE = 4
-# About so many tokens stay of a message whose exchange is too long to go in whole.
-_SHORT = 48.0
+_IS_THERE = "the same memory is offered already"
+# Less room than this is not filled with a part of something.
+_LEAST_PART = 48
+# A long quotation waits until others have taken as much as this share of its size, and this share more for each that
+# ranks before it: at rank 1 it takes four fifths of a prompt at most, at rank 8 a third.
+_LONG_TOKENS = 256
+_WAITS = 0.25
+# What a quotation has around its text. Exact costs are counted only for what is taken.
+_FRAME_TOKENS = 6
+# The weight of a source without a share.
+_NO_SHARE = 1e-3
+# The weight of turns of the conversation that a source quotes, where not all of it fits: they come as turns first.
+_OWN_TURNS = 0.05
+# The newest exchanges of a conversation that does not fit weigh several times as much as the others.
+_FEW_EXCHANGES = 4
+_FIRST_TURNS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +71,37 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """Turns that belong together: what a user said, and everything up to the user's next word."""
+    """Turns that belong together: what a user said, and everything up to the user's next word.
+
+    `sizes` are the tokens of the messages, and `owners` the positions of the turns that they show. Of one that is
+    shortened to `most` tokens, `cut` are the ids of the turns that are not whole.
+    """
 
     turns: tuple[Candidate, ...]
     messages: tuple[Message, ...]
-    tokens: int
-    shortened: bool = False
+    sizes: tuple[int, ...]
+    owners: tuple[int, ...]
+    most: int = 0
+    cut: frozenset[str] = frozenset()
+
+    @property
+    def tokens(self) -> int:
+        return sum(self.sizes)
+
+    @property
+    def shortened(self) -> bool:
+        return self.most > 0
+
+    @property
+    def whole_ids(self) -> set[str]:
+        """The turns that are there in full."""
+        return {turn.id for turn in self.turns} - self.cut
+
+    def tokens_by_turn(self) -> dict[str, int]:
+        found = dict.fromkeys((turn.id for turn in self.turns), 0)
+        for owner, size in zip(self.owners, self.sizes, strict=True):
+            found[self.turns[owner].id] += size
+        return found
 
 
 class TokenCosts:
@@ -69,6 +113,7 @@ class TokenCosts:
         self._lines: dict[int, tuple[Candidate, str, int]] = {}
         self._headings: dict[str, int] = {}
         self.frame = self.messages([{"role": "user", "content": memory_block([])}])
+        self.cut_off = self.messages([{"role": "user", "content": CUT_OFF}])
 
     def messages(self, messages: Iterable[Message]) -> int:
         """The tokens of messages, without what primes the reply."""
@@ -103,13 +148,13 @@ class TokenCosts:
 def dedupe(offers: Sequence[Offer], question: str | None = None) -> tuple[list[Offer], list[DroppedItem]]:
     """Each memory once, by id over all sources.
 
-    A turn of the conversation is preferred to a quotation of the same record; else the first offer counts. The
-    question itself is no memory: where it is the newest turn, it stays out. Quotations that say the same are told
-    apart later, by `Selection`: reading what they say takes time, and most of them have no room.
+    The first offer counts. A turn of the conversation and a quotation of the same record both stay: which of them
+    is shown is decided by `Selection`, when it is known whether the turn has room. The question itself is no memory:
+    where it is the newest turn, it stays out. Quotations that say the same are told apart by `Selection` too: reading
+    what they say takes time, and most of them have no room.
     """
-    turns = {one.id for offer in offers for one in offer.candidates if one.place is Place.TURN}
     asking = None if question is None else _asking(offers, normal_form(question))
-    seen: set[tuple[str, bool]] = set()
+    seen: set[tuple[str, bool, bool]] = set()
     kept: list[Offer] = []
     dropped: list[DroppedItem] = []
     for offer in offers:
@@ -117,12 +162,12 @@ def dedupe(offers: Sequence[Offer], question: str | None = None) -> tuple[list[O
         for one in offer.candidates:
             whole = not one.is_abridged
             is_turn = one.place is Place.TURN
-            if (one.id, whole) in seen or (not is_turn and whole and one.id in turns):
-                dropped.append(one.dropped("the same memory is offered already"))
+            if (one.id, whole, is_turn) in seen:
+                dropped.append(one.dropped(_IS_THERE))
             elif is_turn and one.id == asking:
                 dropped.append(one.dropped(_IS_THE_QUESTION))
             else:
-                seen.add((one.id, whole))
+                seen.add((one.id, whole, is_turn))
                 own.append(one)
         kept.append(replace(offer, candidates=tuple(own)))
     return kept, dropped
@@ -154,18 +199,43 @@ def exchanges_of(turns: Iterable[Candidate], costs: TokenCosts) -> list[Exchange
         groups[-1].append((one, messages))
     found: list[Exchange] = []
     for group in groups:
-        shown = pair_tool_calls([message for _, messages in group for message in messages])
-        found.append(Exchange(tuple(one for one, _ in group), tuple(shown), costs.messages(shown)))
+        owners = [at for at, (_, messages) in enumerate(group) for _ in messages]
+        shown = paired_at([message for _, messages in group for message in messages])
+        found.append(
+            Exchange(
+                tuple(one for one, _ in group),
+                tuple(message for _, message in shown),
+                tuple(costs.messages([message]) for _, message in shown),
+                tuple(owners[at] for at, _ in shown),
+            )
+        )
     return found
 
 
-def shortened(exchange: Exchange, costs: TokenCosts) -> Exchange:
-    """The beginnings of an exchange's messages, with marks where something is left out; calls become text."""
-    messages: list[Message] = []
-    for one in exchange.turns:
-        short = replace(one, text=beginning(one.text, _SHORT), message=None)
-        messages += turn_messages(replace(short, kind="message", role=one.role or "user"))
-    return Exchange(exchange.turns, tuple(messages), costs.messages(messages), shortened=True)
+def shortened(exchange: Exchange, costs: TokenCosts, most: int) -> Exchange | None:
+    """An exchange in at most `most` tokens, with marks where something is left out; None where that is too little.
+
+    The reasons of its turns say what is left of each. A call and its results stay in their form, or go together.
+    """
+    found = shorter_messages(exchange.messages, most, costs.counter.safe_count, costs.messages)
+    if found is None:
+        return None
+    # A note stands for messages of the turn before it, or else of the first.
+    owners: list[int] = []
+    for origin in found.origins:
+        owners.append(exchange.owners[origin] if origin >= 0 else owners[-1] if owners else 0)
+    cut = {exchange.owners[at] for at in found.cut}
+    part = Exchange(exchange.turns, found.messages, found.sizes, tuple(owners), most)
+    before, now = exchange.tokens_by_turn(), part.tokens_by_turn()
+    turns = tuple(
+        replace(turn, reason=_shortened_reason(turn, now[turn.id], before[turn.id])) if at in cut else turn
+        for at, turn in enumerate(exchange.turns)
+    )
+    return replace(part, turns=turns, cut=frozenset(turns[at].id for at in cut))
+
+
+def _shortened_reason(candidate: Candidate, now: int, before: int) -> str:
+    return f"{candidate.reason}; shortened: {now:,} of {before:,} tokens"
 
 
 def exchange_messages(exchanges: Sequence[Exchange]) -> list[Message]:
@@ -179,6 +249,28 @@ def exchange_messages(exchanges: Sequence[Exchange]) -> list[Message]:
         messages += exchange.messages
         before = exchange.turns[-1].created_at or before
     return messages
+
+
+def spoken_of(offers: Iterable[Offer], costs: TokenCosts) -> list[Exchange]:
+    """The conversation that sources offer, the oldest exchange first."""
+    return exchanges_of((one for offer in offers for one in offer.candidates if one.place is Place.TURN), costs)
+
+
+def fits_whole(exchanges: Sequence[Exchange], room: int, costs: TokenCosts) -> bool:
+    """Whether a conversation takes at most so many tokens."""
+    if not exchanges:
+        return True
+    mark = costs.cut_off if exchanges[0].messages[0]["role"] != "user" else 0
+    return spoken_tokens(exchanges, costs) + mark <= room
+
+
+def spoken_tokens(exchanges: Sequence[Exchange], costs: TokenCosts) -> int:
+    """What exchanges take as messages, everything included."""
+    tokens = sum(exchange.tokens for exchange in exchanges)
+    for before, after in pairwise(exchanges):
+        note = gap_note(before.turns[-1].created_at, after.turns[0].created_at)
+        tokens += costs.messages([{"role": "user", "content": note}]) if note is not None else 0
+    return tokens
 
 
 # --- fitting ---------------------------------------------------------------------------------------------
@@ -198,7 +290,8 @@ class Selection:
     present: set[str] = field(default_factory=set)
     quotes: list[Candidate] = field(default_factory=list)
     exchanges: list[Exchange] = field(default_factory=list)  # the newest first while fitting
-    tokens: dict[str, int] = field(default_factory=dict)
+    is_cut: bool = False  # earlier turns of the conversation are left out
+    tokens: dict[tuple[str, Place], int] = field(default_factory=dict)
     dropped: list[DroppedItem] = field(default_factory=list)
     lasting: int = 0  # how many of the quotes stay in the session's next prompt
     _days: set[tuple[int, int, int]] = field(default_factory=set)  # those that have a heading, and their years
@@ -233,9 +326,42 @@ class Selection:
         self.quotes.append(candidate)
         if not candidate.is_abridged:
             self.present.add(candidate.id)
-        self.tokens[candidate.id] = cost
+        self.tokens[candidate.id, candidate.place] = cost
         self.room -= cost
         return cost
+
+    def quote_part(self, candidate: Candidate, most: int) -> int:
+        """Take as much of a quotation as fits, with a mark where it is cut; what it cost, or 0.
+
+        Nothing is taken of one that a fact or a summary stands for already.
+        """
+        most = min(most, self.room)
+        if candidate.is_abridged or any(candidate.id in one.stands_for for one in self.quotes):
+            return 0
+        count = self.costs.counter.safe_count
+        before = candidate.tokens or count(candidate.text)
+        room = most - (self.costs.line(replace(candidate, text="")) + 2 * self.costs.frame)
+        while room >= _LEAST_PART:
+            text = shorter_text(candidate.text, room, count, before)
+            if text == candidate.text or not text:
+                return 0
+            part = replace(
+                candidate,
+                text=text,
+                stands_for=(candidate.id,),
+                reason=_shortened_reason(candidate, count(text), before),
+            )
+            cost = self.add_quote(part, most)
+            if cost or self.is_redundant(part):
+                return cost
+            room -= _LEAST_PART // 2
+        return 0
+
+    def speak_part(self, exchange: Exchange) -> int:
+        """Take as much of the exchange as fits before those taken already; what it cost, or 0."""
+        note = self._gap(exchange)
+        part = shortened(exchange, self.costs, self.room - note)
+        return 0 if part is None else self.add_exchange(part, self.room)
 
     def end_lasting(self) -> None:
         """What was taken so far stays in the session's prompts; what comes now is quoted in another message."""
@@ -252,6 +378,8 @@ class Selection:
 
     def _why_not(self, candidate: Candidate) -> str:
         """What makes a quotation redundant, if anything does."""
+        if candidate.id in self.present and not candidate.is_abridged:
+            return _IS_THERE
         if is_redundant(candidate, self.present):
             return _redundancy(candidate)
         twin = next((one for one in candidate.copies if one in self.present), None)
@@ -270,11 +398,28 @@ class Selection:
         """Whether it was left out for another reason than its size."""
         return id(candidate) in self._redundant
 
+    def would_repeat(self, candidate: Candidate) -> bool:
+        """Leave a candidate out if it is needless, whatever room there is; whether it is."""
+        reason = self._why_not(candidate)
+        if reason:
+            self._leave_out(candidate, reason)
+        return bool(reason)
+
     def leave_out(self, candidates: Iterable[Candidate], reason: str = "no room") -> None:
         """Note what was not taken, and why."""
         for one in candidates:
-            if not self.is_redundant(one):
+            if self.is_redundant(one):
+                continue
+            if one.id in self.present and not one.is_abridged:
+                self._leave_out(one, _IS_THERE)
+            else:
                 self._leave_out(one, _redundancy(one) if is_redundant(one, self.present) else reason)
+
+    def _gap(self, exchange: Exchange) -> int:
+        """What the line takes that tells of the pause after an exchange."""
+        later = self.exchanges[-1].turns[0].created_at if self.exchanges else None
+        note = gap_note(exchange.turns[-1].created_at, later)
+        return 0 if note is None else self.costs.messages([{"role": "user", "content": note}])
 
     def drop_redundant(self) -> None:
         """Let a summary go where what it stands for has come in full after it, and a fact after its source."""
@@ -286,19 +431,18 @@ class Selection:
 
     def add_exchange(self, exchange: Exchange, most: int) -> int:
         """Take the exchange before those taken already, if it costs at most `most` tokens; its cost, or 0."""
-        cost = exchange.tokens
-        later = self.exchanges[-1].turns[0].created_at if self.exchanges else None
-        note = gap_note(exchange.turns[-1].created_at, later)
-        if note is not None:
-            cost += self.costs.messages([{"role": "user", "content": note}])
+        cost = exchange.tokens + self._gap(exchange)
         if cost > min(most, self.room):
             return 0
         self.exchanges.append(exchange)
-        if not exchange.shortened:
-            self.present |= {turn.id for turn in exchange.turns}
-        each = cost // len(exchange.turns)
-        self.tokens |= {turn.id: each for turn in exchange.turns}
-        self.tokens[exchange.turns[-1].id] += cost - each * len(exchange.turns)
+        for one in [one for one in self.quotes if one.id in exchange.whole_ids and not one.is_abridged]:
+            self.quotes.remove(one)
+            self.room += self.costs.line(one)
+            self._leave_out(one, _IS_THERE)
+        self.present |= exchange.whole_ids
+        by_turn = exchange.tokens_by_turn()
+        self.tokens |= {(turn.id, Place.TURN): by_turn[turn.id] for turn in exchange.turns}
+        self.tokens[exchange.turns[-1].id, Place.TURN] += cost - exchange.tokens
         self.room -= cost
         return cost
 
@@ -317,66 +461,181 @@ def _redundancy(candidate: Candidate) -> str:
     return "the whole memory is in the prompt"
 
 
-def fit(
-    offers: Sequence[Offer], shares: Mapping[str, int], room: int, costs: TokenCosts, question: str = ""
-) -> Selection:
-    """Take from each source up to its share, in the order of the sources; then let them use what others left.
+# --- the order -------------------------------------------------------------------------------------------
 
-    What does not fit is passed over and the next one tried; only the conversation stops there, because it must
-    have no gap: an exchange too long for it is shortened first.
+
+class _Quotations:
+    """The candidates of the sources that have one share, the best first; long ones wait until others had a part."""
+
+    def __init__(self, candidates: Iterable[Candidate], weight: float, in_order: bool) -> None:
+        self._next = deque(candidates)
+        self._weight = max(weight, _NO_SHARE)
+        self._in_order = in_order
+        self._long: list[tuple[float, Candidate]] = []
+        self._spent = 0
+        self._rank = 0
+        self.head: Candidate | None = None
+        self._advance(0)
+
+    @property
+    def due(self) -> float:
+        """When the head's turn is: what its source has then taken, by weight."""
+        return (self._spent + (0 if self.head is None else _size(self.head))) / self._weight
+
+    def taken(self) -> None:
+        self._advance(0 if self.head is None else _size(self.head))
+
+    def passed(self) -> None:
+        """The head is left out and costs its source nothing."""
+        self._advance(0)
+
+    def _advance(self, spent: int) -> None:
+        self._spent += spent
+        self.head = self._found()
+
+    def _found(self) -> Candidate | None:
+        if self._long and self._spent >= self._long[0][0]:
+            return self._long.pop(0)[1]
+        while self._next:
+            one = self._next.popleft()
+            self._rank += 1
+            needed = _WAITS * self._rank * _size(one)
+            if self._in_order or _size(one) <= _LONG_TOKENS or self._spent >= needed:
+                return one
+            self._long.append((needed, one))
+            self._long.sort(key=lambda waiting: waiting[0])
+        return self._long.pop(0)[1] if self._long else None
+
+    def rest(self) -> list[Candidate]:
+        """Everything that was not taken."""
+        head = [] if self.head is None else [self.head]
+        return [*head, *(one for _, one in self._long), *self._next]
+
+
+def _size(candidate: Candidate) -> int:
+    """About what a quotation takes, by the stored count: writing and counting all of them takes too long."""
+    known = 0 if candidate.is_abridged else candidate.tokens
+    return (known or len(candidate.text) // 4) + _FRAME_TOKENS
+
+
+class _Talk:
+    """The exchanges, the newest first. Those taken leave the list."""
+
+    def __init__(self, exchanges: deque[Exchange], weight: float, first: int) -> None:
+        """The `first` few come earlier than others."""
+        self._exchanges = exchanges
+        self._weight = max(weight, _NO_SHARE)
+        self._first = first
+        self._spent = 0
+
+    @property
+    def head(self) -> Exchange | None:
+        return self._exchanges[0] if self._exchanges else None
+
+    @property
+    def due(self) -> float:
+        weight = self._weight * (_FIRST_TURNS if self._first > 0 else 1)
+        return (self._spent + self._exchanges[0].tokens) / weight
+
+    def taken(self) -> None:
+        self._spent += self._exchanges.popleft().tokens
+        self._first -= 1
+
+
+def fit(
+    offers: Sequence[Offer],
+    weights: Mapping[str, float],
+    room: int,
+    costs: TokenCosts,
+    question: str = "",
+    *,
+    talk: Sequence[Exchange] | None = None,
+    is_conversation: bool = False,
+    is_whole: bool | None = None,
+    quotes_room: int | None = None,
+    growing: int = 0,
+) -> Selection:
+    """Take what fits, in an order in which each source comes as often as its weight says.
+
+    In a conversation its turns come first, if all of them fit (`is_whole`). If not, the newest exchange comes first,
+    and the others take their part like a source; the next one is shortened to the room that is left. `talk` is the
+    conversation, where it is known already. `quotes_room` is the most that quotations take of the room. `growing` is
+    left free where the conversation does not fit, and then none but the newest exchange is shortened.
     """
     state = Selection(costs, room, normal_form(question))
-    left = dict(shares)
-    queues = [[one for one in offer.candidates if one.place is not Place.TURN] for offer in offers]
-    talk = exchanges_of((one for offer in offers for one in offer.candidates if one.place is Place.TURN), costs)[::-1]
-    speakers = next((o for o in offers if any(one.place is Place.TURN for one in o.candidates)), None)
-    for flowing in (False, True):
-        for offer, queue in zip(offers, queues, strict=True):
-            most = state.room if flowing else left[offer.share]
-            spent = _take_turns(state, talk, most) if offer is speakers else 0
-            spent += _take_quotes(state, queue, most - spent, without_gap=offer.share == "l1")
-            left[offer.share] -= spent
+    spoken = spoken_of(offers, costs) if talk is None else talk
+    if is_whole is None:
+        is_whole = fits_whole(spoken, room, costs)
+    silent = deque(reversed(spoken))
+    own = {turn.id for exchange in spoken for turn in exchange.turns} if is_conversation and not is_whole else set()
+    queues = _quotations(offers, weights, own)
+    most = room if quotes_room is None else min(room, quotes_room)
+    speaking = _Talk(silent, weights.get("l1", 0.0), _FEW_EXCHANGES if is_conversation else 0)
+    if is_conversation and is_whole:
+        while silent and state.add_exchange(silent[0], state.room):
+            speaking.taken()
+    elif is_conversation:
+        state.is_cut = True
+        state.room = max(0, state.room - costs.cut_off)
+        if state.add_exchange(silent[0], state.room):
+            speaking.taken()
+            most = min(most, max(0, state.room - growing))
+        else:
+            most, growing = min(most, state.room // 2), 0
+    growing = min(growing, state.room) if state.is_cut else 0
+    state.room -= growing
+    stopped, most = _take(state, queues, speaking, most)
+    may_be_short = silent and not growing and (state.is_cut or stopped is speaking)
+    if may_be_short and state.room >= _LEAST_PART and state.speak_part(silent[0]):
+        speaking.taken()
+    if isinstance(stopped, _Quotations) and stopped.head is not None and state.quote_part(stopped.head, most):
+        stopped.passed()
+    state.room += growing
     state.drop_redundant()
     state.exchanges.reverse()
+    state.is_cut = state.is_cut and bool(silent)
     for queue in queues:
-        state.leave_out(queue)
-    for exchange in talk:
-        state.dropped += [one.dropped(NO_ROOM_FOR_TURN) for one in exchange.turns]
+        state.leave_out(queue.rest())
+    for exchange in silent:
+        state.dropped += [one.dropped(NO_ROOM_FOR_TURN) for one in exchange.turns if one.id not in state.present]
     return state
 
 
-def _take_turns(state: Selection, talk: list[Exchange], most: int) -> int:
-    """Exchanges from the newest back, as far as they fit; those taken leave the list."""
-    spent = 0
-    while talk:
-        cost = state.add_exchange(talk[0], most - spent)
-        if not cost and talk[0].tokens > 2 * _SHORT:
-            cost = state.add_exchange(shortened(talk[0], state.costs), most - spent)
-        if not cost:
-            break
-        spent += cost
-        del talk[0]
-    return spent
+def _quotations(offers: Sequence[Offer], weights: Mapping[str, float], own: Collection[str]) -> list[_Quotations]:
+    """The quotations by their share; those of the conversation's `own` turns apart."""
+    by_share: dict[str, list[Candidate]] = {}
+    turns: list[Candidate] = []
+    for offer in offers:
+        quotes = by_share.setdefault(offer.share, [])
+        for one in offer.candidates:
+            if one.place is not Place.TURN:
+                (turns if one.id in own and not one.is_abridged else quotes).append(one)
+    # Scraps of what was said lately are worth less than as much of what was recalled: they come in their order.
+    queues = [_Quotations(quotes, weights.get(share, 0.0), share == "l1") for share, quotes in by_share.items()]
+    return [*queues, _Quotations(turns, _OWN_TURNS, in_order=False)]
 
 
-def _take_quotes(state: Selection, queue: list[Candidate], most: int, without_gap: bool) -> int:
-    """The candidates that fit, the best first; those taken leave the list.
-
-    `without_gap` none is taken behind one that does not fit, as with the newest records: scraps of what was said
-    lately are worth less than as much of what was recalled.
-    """
-    spent = 0
-    rest: list[Candidate] = []
-    for position, one in enumerate(queue):
-        if min(most - spent, state.room) < _LEAST_QUOTE:
-            rest += queue[position:]
-            break
-        cost = state.add_quote(one, most - spent)
-        spent += cost
-        if not cost:
-            rest.append(one)
-            if without_gap and not state.is_redundant(one):
-                rest += queue[position + 1 :]
-                break
-    queue[:] = rest
-    return spent
+def _take(
+    state: Selection, queues: Sequence[_Quotations], speaking: _Talk, most: int
+) -> tuple[_Quotations | _Talk | None, int]:
+    """Take what is due next until something does not fit: what it stopped at, and what quotations may take yet."""
+    while True:
+        ready = [queue for queue in queues if queue.head is not None and most > 0]
+        queue = min(ready, key=lambda one: one.due, default=None)
+        if speaking.head is not None and (queue is None or speaking.due < queue.due):
+            if not state.add_exchange(speaking.head, state.room):
+                return speaking, most
+            speaking.taken()
+        elif queue is None or queue.head is None:
+            return None, most
+        else:
+            cost = state.add_quote(queue.head, most)
+            if cost:
+                most -= cost
+                queue.taken()
+            elif state.is_redundant(queue.head) or state.would_repeat(queue.head):
+                queue.passed()
+            elif most < state.room and speaking.head is not None:
+                most = 0  # quotations have had their part; the conversation goes on
+            else:
+                return queue, most

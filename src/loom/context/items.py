@@ -93,7 +93,8 @@ class ContextItem:
     """Something that is in the prompt: where it came from, why it is there, and what it costs there.
 
     `tokens` is what it takes with its name, its heading and its message's overhead; of what stood in the prompt
-    before, an even part of its message.
+    before, an even part of its message. Of what is `shortened`, a part of the text is not in the prompt; `reason`
+    says how much, and the prompt has a mark in its place.
     """
 
     id: str
@@ -106,6 +107,7 @@ class ContextItem:
     created_at: datetime | None = None
     seq: int = 0
     text: str = ""
+    shortened: bool = False
 
 
 @dataclass(frozen=True, slots=True)

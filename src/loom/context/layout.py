@@ -31,14 +31,20 @@ class BlockKind(StrEnum):
     QUOTES = "q"
     TURNS = "t"
     SHORT_TURNS = "s"
+    CUT = "c"
+    """No records: the mark that earlier turns are left out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Records that stand together: quotations in one message, or turns one after the other."""
+    """Records that stand together: quotations in one message, or turns one after the other.
+
+    `tokens` is what shortened turns were shortened to, and for a mark the budget under which turns were left out.
+    """
 
     kind: BlockKind
     records: tuple[int, ...]
+    tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +68,16 @@ class Layout:
     def quotes(self) -> list[Block]:
         """The quotations, in their order."""
         return [block for block in self.blocks if block.kind is BlockKind.QUOTES]
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether a part of the conversation is left out or shortened in it."""
+        return any(block.kind in (BlockKind.CUT, BlockKind.SHORT_TURNS) for block in self.blocks)
+
+    @property
+    def cut_under(self) -> int:
+        """The budget under which turns were left out, 0 where none were."""
+        return max((block.tokens for block in self.blocks if block.kind is BlockKind.CUT), default=0)
 
     @property
     def leading(self) -> tuple[Block, ...]:
@@ -125,7 +141,8 @@ class LayoutStore:
     def _put(self, session_id: str, part: int, generation: int, blocks: Sequence[Block], version: int) -> bool:
         if self._store.read_only:
             return False
-        content = {"generation": generation, "blocks": [[block.kind, list(block.records)] for block in blocks]}
+        kept = [[block.kind, list(block.records), *([block.tokens] if block.tokens else [])] for block in blocks]
+        content = {"generation": generation, "blocks": kept}
         try:
             with self._store.transaction() as transaction:
                 transaction.put_entry(
@@ -146,4 +163,7 @@ def _key(session_id: str, part: int) -> str:
 
 
 def _blocks(content: Any) -> list[Block]:
-    return [Block(BlockKind(kind), tuple(records)) for kind, records in content["blocks"]]
+    return [
+        Block(BlockKind(kind), tuple(records), tokens[0] if tokens else 0)
+        for kind, records, *tokens in content["blocks"]
+    ]

@@ -14,10 +14,22 @@ from typing import Any
 from unicodedata import east_asian_width
 
 from loom.context.allocation import BudgetAllocation, BudgetConfig, ContextBudgeter, model_preset
-from loom.context.fitting import NO_ROOM_FOR_TURN, Exchange, Offer, Selection, TokenCosts, dedupe, exchanges_of, fit
+from loom.context.fitting import (
+    NO_ROOM_FOR_TURN,
+    Exchange,
+    Offer,
+    Selection,
+    TokenCosts,
+    dedupe,
+    exchanges_of,
+    fit,
+    fits_whole,
+    spoken_of,
+    spoken_tokens,
+)
 from loom.context.items import Candidate, ContextItem, DroppedItem, Message, Place, SourceReport
 from loom.context.layout import Layout, LayoutStore
-from loom.context.parts import Part, Prompt, QuotationPart, conversation_parts, part_of
+from loom.context.parts import CutMark, Part, Prompt, QuotationPart, conversation_parts, part_of
 from loom.context.rendering import CUT_OFF, READING_RULE, is_question, neutralised, question_of, to_anthropic
 from loom.context.source_queries import SourceAnswer, query_sources, query_sources_async
 from loom.context.sources import LEAST_ITEM_TOKENS, ContextSource, SharedPool, SharedPoolSource, as_source
@@ -38,8 +50,9 @@ _LONG_TOKENS = 256
 # What derived facts may have of a continued prompt; in a small one, room for a few.
 _FACTS_SHARE = 0.02
 _FACTS_TOKENS = 96
-# What a few exchanges take.
+# What a few exchanges take, and how many stay at least when a prompt is cut.
 _FEW_EXCHANGES = 1_600
+_FEWEST_EXCHANGES = 4
 # Every fourth time a full prompt is rewritten and not cut: what a session speaks of moves on.
 _REWRITE_EVERY = 4
 
@@ -138,8 +151,13 @@ class Context(list[Message]):
         there = {item.id for item in self.items}
         out = [one for one in self.dropped if one.id not in there]
         again = len(self.dropped) - len(out)
+        short = sum(item.shortened for item in self.items)
         whole = f"{self.tokens:,} of {self.budget:,} tokens; {len(self.items)} items, {len(out)} left out"
-        lines = [whole, "", f"{'source':<12}{'share':>8}{'tokens':>8}{'used':>6}{'offered':>9}  error"]
+        lines = [
+            f"{whole}, {short} shortened" if short else whole,
+            "",
+            f"{'source':<12}{'share':>8}{'tokens':>8}{'used':>6}{'offered':>9}  error",
+        ]
         for source in self.sources:
             row = f"{source.name:<12}{source.share:>8,}{source.tokens:>8,}{source.used:>6}{source.offered:>9}"
             lines.append(f"{row}  {source.error}".rstrip())
@@ -193,13 +211,26 @@ class _Request:
         return {"role": "user", "content": self.question}
 
 
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """How a prompt is filled from nothing: see `fit`. Quotations that are `is_passing` are shown once."""
+
+    is_conversation: bool = True
+    talk: Sequence[Exchange] | None = None
+    is_whole: bool | None = None
+    quotes_room: int | None = None
+    growing: int = 0
+    is_passing: bool = False
+
+
 class ContextOrchestrator:
     """Builds prompts from sources. Thread-safe if its sources are.
 
     `model_context_window` is the model's; what `config` keeps for tools and the answer is taken off it, unless a
     build names a `budget`, which is for the messages alone. Sources come in the order in which they may use what
     others leave. `system` is the text of the system message, under which the rule for reading quotations is put.
-    A `shared_pool` becomes a source by itself. With `layouts`, prompts of a session continue each other.
+    A `shared_pool` becomes a source by itself, and so does the one that a manager holds over which there is a source
+    here. With `layouts`, prompts of a session continue each other.
     """
 
     def __init__(
@@ -216,9 +247,12 @@ class ContextOrchestrator:
         prefix_policy: PrefixPolicy | None = None,
     ) -> None:
         self._counter = default_counter() if token_counter is None else token_counter
-        self._sources = [as_source(source) for source in sources]
+        self._sources: list[ContextSource] = []
         if shared_pool is not None:
-            self._sources.append(SharedPoolSource(shared_pool))
+            self._show_pool(shared_pool)
+        for source in sources:
+            self.add_source(source)
+        self._sources.sort(key=lambda source: isinstance(source, SharedPoolSource))
         self._budgeter = ContextBudgeter(self._counter, model_context_window, config)
         self._system = system
         self._timeout_s = source_timeout_s
@@ -243,8 +277,25 @@ class ContextOrchestrator:
         return self._budgeter.limit
 
     def add_source(self, source: object) -> None:
-        """Add a source behind the others; a callable of a task and a number of items is one."""
-        self._sources.append(as_source(source))
+        """Add a source behind the others; a callable of a task and a number of items is one.
+
+        A source over a manager brings the pool that the manager holds.
+        """
+        added = as_source(source)
+        self._sources.append(added)
+        pool = getattr(added, "shared_pool", None)
+        if pool is not None:
+            self._show_pool(pool)
+
+    def _show_pool(self, pool: SharedPool) -> None:
+        """Make a pool a source, once."""
+        if isinstance(pool, type) or not callable(getattr(pool, "list_entries", None)):
+            raise InvalidInput(
+                f"a shared pool is a SharedMemoryPool, or has its list_entries(prefix, limit); "
+                f"{type(pool).__name__} has none"
+            )
+        if not any(isinstance(one, SharedPoolSource) and one.pool is pool for one in self._sources):
+            self._sources.append(SharedPoolSource(pool))
 
     # -- building ----------------------------------------------------------------------------------------
 
@@ -334,22 +385,35 @@ class ContextOrchestrator:
         if self._layouts is not None and request.session_id is not None:
             prompt = self._continued(request, kept, self._layouts, request.session_id)
         else:
-            prompt = self._built(request, kept, request.allocation)
+            prompt = self._built(request, kept, _Plan(is_conversation=request.session_id is not None))
         context = self._context(request, prompt, answers, doubles)
         self._count_uses(answers, context)
         return context
 
-    def _built(self, request: _Request, offers: Sequence[Offer], allocation: BudgetAllocation) -> Prompt:
+    def _built(self, request: _Request, offers: Sequence[Offer], plan: _Plan) -> Prompt:
         """A prompt from nothing."""
-        selection = fit(offers, allocation.shares, allocation.room, request.costs, request.question)
+        allocation = request.allocation
+        selection = fit(
+            offers,
+            self._budgeter.config.ratios,
+            allocation.room,
+            request.costs,
+            request.question,
+            talk=plan.talk,
+            is_conversation=plan.is_conversation,
+            is_whole=plan.is_whole,
+            quotes_room=plan.quotes_room,
+            growing=plan.growing,
+        )
         passing = [
             one
             for one in selection.quotes
-            if one.place is Place.STATE or (request.session_id and _is_shown_once(one))
+            if one.place is Place.STATE or (request.session_id and (plan.is_passing or _is_shown_once(one)))
         ]
         others = {id(one) for one in passing}
         lasting = [one for one in selection.quotes if id(one) not in others]
         new: list[Part] = [QuotationPart(lasting, request.costs)] if lasting else []
+        new += [CutMark(request.costs, request.allocation.limit)] if selection.is_cut else []
         new += conversation_parts(selection.exchanges, request.costs)
         new += [QuotationPart(passing, request.costs, lasting=False)] if passing else []
         prompt = Prompt([], new, selection)
@@ -385,7 +449,7 @@ class ContextOrchestrator:
             tokens=tokens,
             budget=request.allocation.limit,
             sources=_reports(request, answers, items),
-            notes=[*prompt.notes, *_room_notes(prompt)],
+            notes=[*prompt.notes, *_room_notes(prompt), *_failures(answers)],
             prefix=continued,
             # Where a cache may begin to differ: after the rules, after the prompt before, after what will last.
             breakpoints=sorted({0, max(0, continued - 1), len(before) + len(kept) + lasting - 1}),
@@ -410,10 +474,17 @@ class ContextOrchestrator:
         if prompt is not None:
             is_kept = layouts.append(session_id, layout, prompt.layout())
         else:
-            prompt = self._cut(request, offers, layouts, layout) if layout.generation % _REWRITE_EVERY else None
+            talk = spoken_of(offers, request.costs)
+            # A first prompt has nothing to keep free for: what fits is there.
+            wanted = self._wanted(request, offers, layout) if layout.generation else 0
+            is_whole = fits_whole(talk, request.allocation.room - wanted, request.costs)
+            may_cut = layout.generation % _REWRITE_EVERY and not is_whole
+            prompt = self._cut(request, offers, layouts, layout, talk) if may_cut else None
             begins = layout.leading if prompt is not None else ()
             if prompt is None:
-                prompt = self._rewritten(request, offers, layouts, layout)
+                plan = self._plan(request, layout, talk, is_whole)
+                kept, _ = dedupe(self._with_earlier(offers, layouts, layout))
+                prompt = self._built(request, kept, plan)
             is_kept = layouts.rewrite(session_id, layout, (*begins, *prompt.layout()))
         if not is_kept:
             prompt.notes.append(
@@ -421,12 +492,42 @@ class ContextOrchestrator:
             )
         return prompt
 
-    def _rewritten(self, request: _Request, offers: Sequence[Offer], layouts: LayoutStore, layout: Layout) -> Prompt:
-        """A prompt from nothing, with room to grow."""
-        fixed, limit = request.allocation.fixed, request.allocation.limit
-        low = max(fixed, int(limit * self._policy.low))
-        kept, _ = dedupe(self._with_earlier(offers, layouts, layout))
-        return self._built(request, kept, self._budgeter.allocate(fixed, low))
+    def _plan(self, request: _Request, layout: Layout, talk: Sequence[Exchange], is_whole: bool) -> _Plan:
+        """How a rewrite is filled: the conversation has all the room it needs, the rest up to `low`.
+
+        Where the conversation alone is near that, what is recalled is shown once and does not stay. Where it does
+        not fit, it is cut so far that it can grow again; in the session's first prompt everything is filled.
+        """
+        room = request.allocation.room
+        low = int(room * self._policy.low)
+        if not is_whole:
+            return _Plan(talk=talk, is_whole=False, growing=max(0, room - low) if layout.generation else 0)
+        left = low - spoken_tokens(talk, request.costs)
+        aside = int(request.allocation.limit * self._policy.shown_once)
+        passing = left < aside
+        return _Plan(talk=talk, is_whole=True, quotes_room=aside if passing else left, is_passing=passing)
+
+    def _wanted(self, request: _Request, offers: Sequence[Offer], layout: Layout) -> int:
+        """What quotations need beside the conversation: those worth showing, up to their share.
+
+        Once the conversation was cut under this budget, all of the share: it would be whole for a question that needs
+        little and cut for the next one.
+        """
+        rules = self._policy
+        if layout.cut_under >= request.allocation.limit:
+            return int(request.allocation.limit * rules.shown_once)
+        need = 1.0 if is_question(request.question) else rules.unasked
+        most = int(request.allocation.limit * rules.shown_once * need)
+        recalled = _recalled(offers)
+        best = max((one.score for one in recalled), default=0.0)
+        spoken = {one.id for offer in offers for one in offer.candidates if one.place is Place.TURN}
+        tokens = 0
+        for one in recalled:
+            if tokens >= most:
+                return most
+            if one.id not in spoken and rules.accepts(one, best):
+                tokens += request.costs.line(one)
+        return tokens
 
     def _with_earlier(self, offers: Sequence[Offer], layouts: LayoutStore, layout: Layout) -> list[Offer]:
         """The offers for a rewrite: what the question needs, then what earlier ones needed, then everything else.
@@ -463,6 +564,8 @@ class ContextOrchestrator:
         turns = [one for offer in offers for one in offer.candidates if one.place is Place.TURN]
         if len(records) < len(set(numbers)) or _has_a_gap(turns, layout):
             return None  # something was forgotten, or more was said since than there is room for
+        if layout.is_cut and self._is_whole_now(request, offers, layout, turns):
+            return None  # with the budget of now nothing of the conversation needs to be left out
         present = {record.id for record in records.values()}
         new_turns = [one for one in turns if one.seq > layout.last_turn]
         if any(one.id in present for one in new_turns):
@@ -473,7 +576,23 @@ class ContextOrchestrator:
             request, offers, Prompt(kept, talk, Selection(request.costs, 0)), _corrections(records, layouts)
         )
 
-    def _cut(self, request: _Request, offers: Sequence[Offer], layouts: LayoutStore, layout: Layout) -> Prompt | None:
+    def _is_whole_now(
+        self, request: _Request, offers: Sequence[Offer], layout: Layout, turns: Sequence[Candidate]
+    ) -> bool:
+        """Whether the whole conversation fits. Mostly the stored counts say that it does not."""
+        room = request.allocation.room - self._wanted(request, offers, layout)
+        if sum(one.tokens for one in turns) > room:
+            return False
+        return fits_whole(spoken_of(offers, request.costs), room, request.costs)
+
+    def _cut(
+        self,
+        request: _Request,
+        offers: Sequence[Offer],
+        layouts: LayoutStore,
+        layout: Layout,
+        talk: Sequence[Exchange],
+    ) -> Prompt | None:
         """The quotations of the layout, those it begins with as they stand, and the end of the conversation; or None
         where that is no use: it would soon be full again, or hardly anything would stand as before."""
         rules, limit = self._policy, request.allocation.limit
@@ -488,13 +607,13 @@ class ContextOrchestrator:
             for number in later
             if records[number].superseded_at is None
         ]
-        turns = [one for offer in offers for one in offer.candidates if one.place is Place.TURN]
-        spoken, silent = _newest(exchanges_of(turns, request.costs), rules.conversation_tokens(limit))
-        quotes: list[Part] = [QuotationPart(gathered, request.costs)] if gathered else []
-        prompt = Prompt(kept, [*quotes, *conversation_parts(spoken, request.costs)], Selection(request.costs, 0))
+        spoken, silent = _newest(talk, rules.conversation_tokens(limit))
+        new: list[Part] = [QuotationPart(gathered, request.costs)] if gathered else []
+        new += [CutMark(request.costs, request.allocation.limit)] if silent else []
+        prompt = Prompt(kept, [*new, *conversation_parts(spoken, request.costs)], Selection(request.costs, 0))
         present = {record.id for record in records.values()}
         if (
-            (turns and not spoken)
+            (talk and not spoken)
             or any(turn.id in present for exchange in spoken for turn in exchange.turns)
             or sum(part.tokens for part in kept) < rules.core * limit
             or self._tokens(request, prompt) > rules.high * limit
@@ -502,16 +621,16 @@ class ContextOrchestrator:
             return None
         grown = self._grown(request, offers, prompt, _corrections(records, layouts))
         if grown is not None:
-            grown.selection.dropped += [
-                one.dropped(NO_ROOM_FOR_TURN) for exchange in silent for one in exchange.turns
-            ]
+            there = grown.selection.present
+            left = (one for exchange in silent for one in exchange.turns if one.id not in there)
+            grown.selection.dropped += [one.dropped(NO_ROOM_FOR_TURN) for one in left]
         return grown
 
     def _grown(
         self, request: _Request, offers: Sequence[Offer], prompt: Prompt, corrections: Sequence[Candidate]
     ) -> Prompt | None:
         """A prompt with what is newly recalled behind it; None where there is no room for that."""
-        present = {one.id for part in (*prompt.kept, *prompt.new) for one in part.candidates}
+        present = {id for part in (*prompt.kept, *prompt.new) for id in part.whole_ids}
         room = request.allocation.limit - self._tokens(request, prompt)
         selection = Selection(request.costs, room, normal_form(request.question), set(present))
         prompt.selection = selection
@@ -544,6 +663,7 @@ class ContextOrchestrator:
         fresh = [one for one in recalled if one.id not in known and rules.accepts(one, best)]
         need = 1.0 if is_question(request.question) else rules.unasked
         limit = request.allocation.limit
+        selection.present -= {one.id for one in corrections}  # what is there is another version
         for one in corrections:
             if not selection.add_quote(one, selection.room):
                 return False
@@ -573,8 +693,9 @@ _NEEDED_BEFORE: Mapping[str, Any] = {"source": "session", "reason": "needed befo
 
 
 def _newest(exchanges: Sequence[Exchange], most: int) -> tuple[list[Exchange], list[Exchange]]:
-    """The last exchanges that take at most so many tokens, without a gap, and those before them."""
-    first = len(exchanges)
+    """The last exchanges, a few or as many as take so many tokens, without a gap, and those before them."""
+    first = max(0, len(exchanges) - _FEWEST_EXCHANGES)
+    most -= sum(exchange.tokens for exchange in exchanges[first:])
     while first and exchanges[first - 1].tokens <= most:
         first -= 1
         most -= exchanges[first].tokens
@@ -653,8 +774,11 @@ def _reports(request: _Request, answers: Sequence[SourceAnswer], items: Sequence
     return reports
 
 
+def _failures(answers: Iterable[SourceAnswer]) -> list[str]:
+    return [f"the source {one.source.name} is missing: {one.error}" for one in answers if one.error]
+
+
 def _room_notes(prompt: Prompt) -> list[str]:
-    left = sum(1 for one in prompt.selection.dropped if one.reason == NO_ROOM_FOR_TURN)
-    if not left:
+    if not any(one.reason == NO_ROOM_FOR_TURN for one in prompt.selection.dropped):
         return []
-    return [f"the window is full: {left} earlier turns are left out; they stay in memory and can be recalled"]
+    return ["the window is full: earlier turns are left out; they stay in memory and can be recalled"]

@@ -7,13 +7,24 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Protocol
 
-from loom.context.fitting import Exchange, Selection, TokenCosts, exchange_messages, exchanges_of, shortened
+from loom.context.fitting import (
+    Exchange,
+    Selection,
+    TokenCosts,
+    exchange_messages,
+    exchanges_of,
+    shortened,
+    spoken_tokens,
+)
 from loom.context.items import Candidate, ContextItem, Message, Place
 from loom.context.layout import Block, BlockKind
-from loom.context.rendering import in_reading_order, memory_block
+from loom.context.rendering import CUT_OFF, in_reading_order, memory_block
 from loom.storage.contract import Record
 
-__all__ = ["ConversationPart", "Part", "Prompt", "QuotationPart", "conversation_parts", "part_of"]
+__all__ = ["ConversationPart", "CutMark", "Part", "Prompt", "QuotationPart", "conversation_parts", "part_of"]
+
+# What an exchange of an older layout, which does not say it, is shortened to.
+_SHORT_TOKENS = 192
 
 
 class Part(Protocol):
@@ -30,6 +41,11 @@ class Part(Protocol):
 
     @property
     def candidates(self) -> list[Candidate]: ...
+
+    @property
+    def whole_ids(self) -> set[str]:
+        """The memories that are in it in full."""
+        ...
 
     def block(self) -> Block | None: ...
 
@@ -53,9 +69,29 @@ class QuotationPart:
         self.candidates.remove(candidate)
         self._render()
 
+    @property
+    def whole_ids(self) -> set[str]:
+        return {one.id for one in self.candidates if not one.is_abridged}
+
     def block(self) -> Block | None:
         numbers = tuple(one.seq for one in self.candidates if one.seq)
         return Block(BlockKind.QUOTES, numbers) if self.lasting and numbers else None
+
+
+class CutMark:
+    """The mark that the conversation does not begin here."""
+
+    lasting = True
+
+    def __init__(self, costs: TokenCosts, budget: int) -> None:
+        self.messages: list[Message] = [{"role": "user", "content": CUT_OFF}]
+        self._budget = budget
+        self.tokens = costs.cut_off
+        self.candidates: list[Candidate] = []
+        self.whole_ids: set[str] = set()
+
+    def block(self) -> Block | None:
+        return Block(BlockKind.CUT, (), self._budget)
 
 
 class ConversationPart:
@@ -70,11 +106,15 @@ class ConversationPart:
 
     def _render(self) -> None:
         self.messages = exchange_messages(self.exchanges)
-        self.tokens = self._costs.messages(self.messages)
+        self.tokens = spoken_tokens(self.exchanges, self._costs)
 
     @property
     def candidates(self) -> list[Candidate]:
         return [turn for exchange in self.exchanges for turn in exchange.turns]
+
+    @property
+    def whole_ids(self) -> set[str]:
+        return {id for exchange in self.exchanges for id in exchange.whole_ids}
 
     def remove_first(self) -> Exchange:
         first = self.exchanges.pop(0)
@@ -86,8 +126,12 @@ class ConversationPart:
         turns = self.candidates
         waiting = next((at for at, turn in enumerate(turns) if _waits(turn, turns[at + 1 :])), len(turns))
         numbers = tuple(turn.seq for turn in turns[:waiting] if turn.seq)
-        kind = BlockKind.SHORT_TURNS if self.exchanges and self.exchanges[0].shortened else BlockKind.TURNS
-        return Block(kind, numbers) if numbers else None
+        if not numbers:
+            return None
+        if self.exchanges[0].shortened:
+            # Of a part of it another text would be left.
+            return Block(BlockKind.SHORT_TURNS, numbers, self.exchanges[0].most) if waiting == len(turns) else None
+        return Block(BlockKind.TURNS, numbers)
 
 
 def _waits(turn: Candidate, later: Sequence[Candidate]) -> bool:
@@ -97,8 +141,11 @@ def _waits(turn: Candidate, later: Sequence[Candidate]) -> bool:
 
 
 def conversation_parts(exchanges: Sequence[Exchange], costs: TokenCosts) -> list[Part]:
-    """The conversation as parts, shortened stretches by themselves."""
-    return [ConversationPart(list(run), costs) for _, run in groupby(exchanges, key=lambda one: one.shortened)]
+    """The conversation as parts, shortened exchanges by themselves."""
+    return [
+        ConversationPart(list(run), costs)
+        for _, run in groupby(exchanges, key=lambda one: id(one) if one.shortened else 0)
+    ]
 
 
 def part_of(block: Block, records: Mapping[int, Record], costs: TokenCosts) -> Part:
@@ -106,10 +153,13 @@ def part_of(block: Block, records: Mapping[int, Record], costs: TokenCosts) -> P
     how = {"source": "session", "reason": "in the prompt before"}
     if block.kind is BlockKind.QUOTES:
         return QuotationPart([Candidate.of_record(records[number], **how) for number in block.records], costs)
+    if block.kind is BlockKind.CUT:
+        return CutMark(costs, block.tokens)
     turns = [Candidate.of_record(records[number], place=Place.TURN, tier="l1", **how) for number in block.records]
     found = exchanges_of(turns, costs)
     if block.kind is BlockKind.SHORT_TURNS:
-        found = [shortened(exchange, costs) for exchange in found]
+        most = block.tokens or _SHORT_TOKENS
+        found = [shortened(exchange, costs, most) or exchange for exchange in found]
     return ConversationPart(found, costs)
 
 
@@ -156,9 +206,9 @@ class Prompt:
         """What is in the prompt, in its order, each with its part of the tokens."""
         found: list[ContextItem] = []
         for part in (*self.kept, *self.new):
-            known = self.selection.tokens
+            known, whole = self.selection.tokens, part.whole_ids
             for one in part.candidates:
-                tokens = known.get(one.id)
+                tokens = known.get((one.id, one.place))
                 if tokens is None:
                     tokens = part.tokens // len(part.candidates)
                 found.append(
@@ -173,6 +223,7 @@ class Prompt:
                         one.created_at,
                         one.seq,
                         one.text,
+                        one.id not in whole,
                     )
                 )
         return found

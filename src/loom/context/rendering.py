@@ -34,6 +34,7 @@ __all__ = [
     "memory_block",
     "neutralised",
     "pair_tool_calls",
+    "paired_at",
     "question_of",
     "quoted_line",
     "to_anthropic",
@@ -73,21 +74,26 @@ _HAS_JOINING = re.compile(f"[{_JOINING}]")
 _STRAY = re.compile(rf"(?<=[{_PLAIN}])(?!\ufe0f\u20e3)[{_JOINING}]+|[\u200c\u200d]+(?=[{_PLAIN}])|[{_JOINING}]{{3,}}")
 _OPENING = "<＜﹤〈《⟨[［【〔"
 _HAS_OPENING = re.compile(f"[{re.escape(_OPENING)}]")
-# What has a meaning here or in a chat template. Looked for in a text that is folded: see `_Folding`.
+# What has a meaning here or in a chat template, of whatever length, looked for in a text that is folded (`_Folding`).
+# No two parts of a pattern match the same character, so that each takes time in proportion to the text.
 _STRUCTURE = (
-    r"<\s*\|[^|<>\n]{1,40}\|\s*>|<\s*/?\s*memory\b|\[\s*(?:SHARED|SCOPE|KNOWLEDGE)\s*:"
-    r"|</?(?:start_of_turn|end_of_turn|bos|eos)>|<<\s*/?\s*SYS\s*>>"
+    r"<\s*\|[^|<>\n]+\|\s*>|<\s*(?:/\s*)?memory\b|\[\s*(?:SHARED|SCOPE|KNOWLEDGE)\s*:"
+    r"|</?(?:start_of_turn|end_of_turn|bos|eos)>|<<\s*(?:/\s*)?SYS\s*>>"
 )
 # What passes for a role, an instruction or a tool's result: in words of others only, because code may use such names.
+# There every tag is one, known or not, and so is every beginning of a template's token.
 _ROLES = (
-    r"<\s*/?\s*(?:system|assistant|user|human|developer|tool|tools|tool_use|tool_call|tool_calls|tool_result|"
+    r"<\s*(?:/\s*)?(?:system|assistant|user|human|developer|tool|tools|tool_use|tool_call|tool_calls|tool_result|"
     r"tool_results|tool_response|function|function_call|function_calls|function_result|function_results|invoke|"
-    r"antml\w*|instructions?|prompt|context|documents?|search_results?|s|系统|系统提示|助手|用户|人类|工具|工具结果|指令|提示|记忆)"
-    r"\b[^<>\n]{0,80}>"
-    r"|\[\s*/?\s*(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT|system|assistant|user|tool"
-    r"|系统|系统提示|助手|用户|人类|工具|工具结果|指令|提示|记忆|共享)\s*(?:\]|:)"
+    r"antml\w*|instructions?|prompt|context|documents?|search_results?|think\w*|reason\w*|s|系统|系统提示|助手|用户|人类"
+    r"|工具|工具结果|指令|提示|记忆)\b(?!\s*[:@]\s*/|@)"
+    r"|\[\s*(?:/\s*)?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT|system|assistant|user"
+    r"|tool|系统|系统提示|助手|用户|人类|工具|工具结果|指令|提示|记忆|共享)\s*(?:\]|:)"
+    r"|(?P<tag><(?=\s*\||[!?]|/?[A-Za-z][\w.-]*(?::[A-Za-z][\w.-]*)?(?:[\s/>]|\Z)))"
 )
 _MARKS = {True: re.compile(_STRUCTURE, re.IGNORECASE), False: re.compile(f"{_STRUCTURE}|{_ROLES}", re.IGNORECASE)}
+# What begins a tag; other signs that are folded to it are brackets of Chinese titles.
+_TAG_SIGNS = frozenset("<＜﹤")
 _LOOK_ALIKES = str.maketrans("<＜﹤〈《⟨«>＞﹥〉》⟩»[［【〔]］】〕|｜", "‹‹‹‹‹‹‹›››››››⁅⁅⁅⁅⁆⁆⁆⁆¦¦")
 
 
@@ -113,9 +119,9 @@ _FOLDING = _Folding(
 def neutralised(text: str, trusted: bool = True) -> str:
     """A stored text without what could be taken for structure; everything else as it is, readable for people.
 
-    Marks of our own and of chat templates get brackets that look alike; in a text that is not `trusted`, so do
-    tags of roles, tools and instructions. Invisible characters go. A mark is found also where it is
-    written in characters that look the same.
+    Marks of our own and of chat templates get brackets that look alike; in a text that is not `trusted`, so do all
+    tags, of roles, tools and instructions and of HTML. Invisible characters go. A mark is found at any length,
+    and also where it is written in characters that look the same.
     """
     if text.isascii():
         if not text.isprintable():
@@ -129,7 +135,10 @@ def neutralised(text: str, trusted: bool = True) -> str:
         if _HAS_OPENING.search(text) is None:
             return text
     folded = text if text.isascii() else text.translate(_FOLDING)
-    return _with_look_alikes(text, [match.span() for match in _MARKS[trusted].finditer(folded)])
+    found = (
+        one for one in _MARKS[trusted].finditer(folded) if one.lastgroup != "tag" or text[one.start()] in _TAG_SIGNS
+    )
+    return _with_look_alikes(text, [match.span() for match in found])
 
 
 def _with_look_alikes(text: str, spans: Sequence[tuple[int, int]]) -> str:
@@ -226,7 +235,7 @@ def turn_messages(candidate: Candidate) -> list[Message]:
 
     Tool calls and results come out as such; `pair_tool_calls` then turns those that lost their other half into text.
     """
-    if candidate.kind == MemoryType.TASK and candidate.message is not None:
+    if candidate.kind == MemoryType.TASK and candidate.message is not None and candidate.trust in _TRUSTED:
         return MessageConverter().convert(Task.from_dict(candidate.message))
     data = candidate.message or {}
     role = data.get("role") or candidate.role
@@ -343,31 +352,36 @@ def _tool_message(call_id: str, text: str) -> Message:
 
 def pair_tool_calls(messages: Sequence[Message]) -> list[Message]:
     """Messages that a provider accepts: each call directly followed by all of its results, or both as text."""
-    shown: list[Message] = []
+    return [message for _, message in paired_at(messages)]
+
+
+def paired_at(messages: Sequence[Message]) -> list[tuple[int, Message]]:
+    """The same, each with the position of the message that it was made from."""
+    shown: list[tuple[int, Message]] = []
     position = 0
     while position < len(messages):
-        message = messages[position]
+        at, message = position, messages[position]
         position += 1
         if message.get("tool_calls"):
             wanted = [call["id"] for call in message["tool_calls"]]
-            results: dict[str, Message] = {}
+            results: dict[str, int] = {}
             end = position
             while end < len(messages) and messages[end].get("role") == "tool" and len(results) < len(wanted):
                 call_id = messages[end]["tool_call_id"]
                 if call_id not in wanted or call_id in results:
                     break
-                results[call_id] = messages[end]
+                results[call_id] = end
                 end += 1
             if len(results) == len(set(wanted)) == len(wanted):
-                shown += [message, *(results[call_id] for call_id in wanted)]
+                shown += [(at, message), *((results[one], messages[results[one]]) for one in wanted)]
                 position = end
             else:
-                shown.append(_call_as_text(message))
+                shown.append((at, _call_as_text(message)))
         elif message.get("role") == "tool":
             lone = Candidate("", str(message["content"]), role="tool", trust=Trust.TOOL)
-            shown.append({"role": "user", "content": memory_block([lone])})
+            shown.append((at, {"role": "user", "content": memory_block([lone])}))
         else:
-            shown.append(message)
+            shown.append((at, message))
     return shown
 
 

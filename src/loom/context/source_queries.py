@@ -14,16 +14,16 @@ from typing import Any
 
 from loom.context.items import Candidate
 from loom.context.sources import LEAST_ITEM_TOKENS, ContextSource, SourceItem, as_candidate
+from loom.errors import Closed
 from loom.protocol import Task
 
 __all__ = ["SourceAnswer", "query_sources", "query_sources_async"]
 
 log = logging.getLogger("loom.context")
 
-_FEWEST_ITEMS = 8
-_MOST_ITEMS = 400
-# A source that offers so much of the room has offered enough: others want some of it, and asking twice costs.
-_FULL = 0.85
+# A source that offers as much as the room has offered enough; asking twice costs. One item counts for at most this
+# part of the room: a long one comes after several short ones, or not at all.
+_LARGEST_PART = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,10 @@ class SourceAnswer:
 
 
 def query_sources(sources: Sequence[ContextSource], task: Task, room: int, timeout_s: float) -> list[SourceAnswer]:
-    """The answers of all sources, in their order. Each is asked for as many items as fit into so many tokens."""
+    """The answers of all sources, in their order. Each is asked for as many items as fit into so many tokens.
+
+    Raises `Closed` where a local source reads from a closed memory; every other failure is in the answer.
+    """
     deadline = time.monotonic() + timeout_s
     waiting = {index: _InThread(source, task, room) for index, source in enumerate(sources) if not source.local}
     answers = {index: _ask(source, task, room) for index, source in enumerate(sources) if source.local}
@@ -77,7 +80,7 @@ async def query_sources_async(
 
 async def _await_source(source: ContextSource, task: Task, room: int) -> SourceAnswer:
     try:
-        limit = _fitting(source.item_tokens(task), room)
+        limit = _fitting(source, source.item_tokens(task), room)
         offered: Any = source.get_context(task, limit)
         return _answer(source, await offered, limit)
     except Exception as error:
@@ -87,21 +90,24 @@ async def _await_source(source: ContextSource, task: Task, room: int) -> SourceA
 def _ask(source: ContextSource, task: Task, room: int) -> SourceAnswer:
     """What a source offers; where it has more and its items are smaller than it thought, as many as fit of those."""
     try:
-        most = _fitting(LEAST_ITEM_TOKENS, room)
-        limit = _fitting(source.item_tokens(task), room)
+        most = _fitting(source, LEAST_ITEM_TOKENS, room)
+        limit = _fitting(source, source.item_tokens(task), room)
         answer = _answer(source, _offered(source, task, limit), limit)
-        count, tokens = len(answer.candidates), sum(one.tokens for one in answer.candidates)
-        if count < limit or limit >= most or tokens >= _FULL * room:
+        count, part = len(answer.candidates), room // _LARGEST_PART
+        tokens = sum(min(one.tokens, part) for one in answer.candidates)
+        if count < limit or limit >= most or tokens >= room:
             return answer
-        limit = _fitting(max(LEAST_ITEM_TOKENS, tokens // count), room)
+        limit = _fitting(source, max(LEAST_ITEM_TOKENS, tokens // count), room)
         return _answer(source, _offered(source, task, limit), limit)
     except Exception as error:
+        if source.local and isinstance(error, Closed):
+            raise  # the memory itself is closed: a prompt without it would look like one of an empty memory
         return _failed(source, error)
 
 
-def _fitting(tokens_each: int, room: int) -> int:
+def _fitting(source: ContextSource, tokens_each: int, room: int) -> int:
     """How many items of a size fit into so many tokens, within reason."""
-    return max(_FEWEST_ITEMS, min(_MOST_ITEMS, room // tokens_each))
+    return max(source.fewest_items, min(source.most_items, room // tokens_each))
 
 
 def _offered(source: ContextSource, task: Task, limit: int) -> Iterable[SourceItem]:

@@ -11,6 +11,7 @@ import hashlib
 import json
 import logging
 import re
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -32,6 +33,7 @@ from loom.types import MemoryTier, MemoryType, MemoryUnit, Trust
 
 __all__ = [
     "LEAST_ITEM_TOKENS",
+    "MOST_ITEMS",
     "CallableSource",
     "ContextSource",
     "HasManager",
@@ -61,7 +63,13 @@ SourceItem = Candidate | Task | MemoryUnit | Record | Hit | Mapping[str, Any] | 
 LEAST_ITEM_TOKENS = 24
 """A quotation takes about so many tokens at least; more items than fit at that size are not asked for."""
 
+MOST_ITEMS = 400
+"""How many items a source is asked for at most, if it does not say."""
+
 _SHARES = ("l1", "l2", "l3_l4", "other")
+# What the shortest turn takes with the frame of its message.
+_TURN_TOKENS = 5
+_TURN_FRAME = 4
 # How many steps of an agent may lie between the user's word and the oldest turn at hand.
 _MOST_STEPS = 16
 # How many records are read at once where a filter may pass over most of them.
@@ -98,6 +106,9 @@ class ContextSource(Protocol):
     name: str
     share: str = "other"
     local: bool = False
+    fewest_items: int = 8
+    most_items: int = MOST_ITEMS
+    """It is never asked for fewer items, nor for more."""
 
     def get_context(self, task: Task, max_items: int) -> Iterable[SourceItem] | Awaitable[Iterable[SourceItem]]:
         """What bears on a task, at most so many. A question is a task with its words as `content`."""
@@ -136,6 +147,11 @@ class _TierSource(ContextSource):
         self._store = self._memory.store
         self._node = self._memory.node_id
 
+    @property
+    def shared_pool(self) -> SharedPool | None:
+        """The pool that the manager holds, if it is one and holds one."""
+        return self._memory.shared_pool if isinstance(self._memory, MemoryManager) else None
+
     def mark_used(self, records: Sequence[int]) -> None:
         """Being in a prompt counts as a use."""
         self._memory.tiers.use(*records)
@@ -167,21 +183,29 @@ class _TierSource(ContextSource):
 class L1RecentSource(_TierSource):
     """The newest records, newest first, at most `most`, and what was brought back into the window.
 
-    Those of the task's own session are turns, others quoted; what was brought back comes whatever its session.
+    With a session, the turns of its conversation, as far back as a prompt has room for them, whether they are in the
+    window or in the log; what was brought back is quoted, whatever its session. Without one, those in the window.
     """
 
     name = "l1"
     share = "l1"
+    most_items = 1_000_000
 
     def __init__(self, memory: LoomMemory | HasManager, *, most: int | None = None) -> None:
         super().__init__(memory)
         self._most = most
 
+    def item_tokens(self, task: Task) -> int:
+        return LEAST_ITEM_TOKENS if task.session_id is None else _TURN_TOKENS
+
     def get_context(self, task: Task, max_items: int) -> list[Candidate]:
         sizes = dict(self._store.window(self._node))
         limit = max_items if self._most is None else min(self._most, max_items)
-        records = self._of_session(list(sizes), task.session_id, limit)
-        records += self._question_of(records[-1]) if records and task.session_id is not None else []
+        if task.session_id is not None:
+            records = self._conversation(task.session_id, limit, max_items * _TURN_TOKENS, sizes)
+            sizes = {}  # turns are shown whole, whatever stands for them in the window
+        else:
+            records = self._of_session(list(sizes), None, min(limit, MOST_ITEMS))
         known = {record.seq for record in records}
         records = [*(one for one in self._brought_back() if one.seq not in known), *records]
         return [
@@ -189,21 +213,41 @@ class L1RecentSource(_TierSource):
             for rank, record in enumerate(records)
         ]
 
+    def _conversation(self, session_id: str, limit: int, tokens: int, window: Iterable[int]) -> list[Record]:
+        """The records of a session, the newest first, until they take more than so many tokens.
+
+        They come from the log, and from the window what other nodes said. The exchange at which it ends is whole,
+        and a record of the one before it says that there is more.
+        """
+        found: dict[int, Record] = {}
+        wanted = Filter(session_id=session_id, node=self._node, derived=False)
+        after: int | None = None
+        beyond = 0
+        while beyond < _MOST_STEPS and len(found) < limit:
+            page = self._store.scan(wanted, limit=min(_CHUNK, limit - len(found)), after=after)
+            for record in page.records:
+                found[record.seq] = record
+                tokens -= record.tokens + _TURN_FRAME
+                if tokens < 0:
+                    beyond += 1
+                    if beyond > 1 and record.role in (None, "user"):
+                        beyond = _MOST_STEPS
+                if beyond >= _MOST_STEPS:
+                    break
+            after = page.next
+            if after is None:
+                break
+        oldest = min(found, default=0) if after is not None else 0
+        heard = [seq for seq in window if seq not in found and seq > oldest]
+        found |= {record.seq: record for record in self._of_session(heard, session_id, limit)} if heard else {}
+        return [found[seq] for seq in sorted(found, reverse=True)]
+
     def _brought_back(self) -> list[Record]:
         """What the present work refers to: see `LoomMemory.promote`."""
         if not self._store.usage(self._node).get(FOCUS, Usage()).items:
             return []
         found = self._store.records(one.record for one in self._store.residents(self._node, FOCUS))
         return [found[seq] for seq in sorted(found, reverse=True)]
-
-    def _question_of(self, oldest: Record) -> list[Record]:
-        """What the user said before the oldest turn, and everything up to it, where that turn is no user's."""
-        if oldest.role in (None, "user"):
-            return []
-        earlier = Filter(session_id=oldest.session_id, node=self._node)
-        found = self._store.scan(earlier, limit=_MOST_STEPS, after=oldest.seq).records
-        asked_at = next((at for at, record in enumerate(found) if record.role == "user"), None)
-        return [] if asked_at is None else list(found[: asked_at + 1])
 
     def _candidate(self, record: Record, score: float, size: int, task: Task) -> Candidate:
         place = Place.TURN if record.session_id == task.session_id and record.kind != MemoryType.FACT else Place.QUOTE
@@ -318,12 +362,16 @@ class L4FactSource(_TierSource):
 class RecallSource(_TierSource):
     """What answers the question, from every tier and the log, of every session. Best first.
 
-    After a hit that leans on the turn before it (a short answer, a "that" or 那), or that asks what the next one
-    answers, comes that neighbour, for at most `neighbours` hits, and in a small prompt for the best few alone.
+    A hit that leans on the turn before it (a short answer, a "that" or 那), or that asks what the next one answers,
+    brings that neighbour, for at most `neighbours` hits. One comes after the first hit and after every eighth from
+    present, the others at the end: with more room the same memories come first, in the same order.
     """
 
     name = "recall"
     share = "l3_l4"
+    # Among so many there are short ones to come before a long one, at whatever budget: so a long memory that comes in
+    # with more room drives none out that was there.
+    fewest_items = 64
 
     def __init__(
         self, memory: LoomMemory | HasManager, *, wanted: Filter | None = None, neighbours: int = 12
@@ -357,13 +405,16 @@ class RecallSource(_TierSource):
         found: list[Candidate] = []
         most = min(self._neighbours, max_items // _HITS_FOR_A_NEIGHBOUR)
         brought = neighbours_of(self._store, hits[:most]) if most else {}
-        for hit in hits:
+        waiting = deque(hits[:most])
+        for rank, hit in enumerate(hits, 1):
             found.append(_of_hit(hit, self.name))
-            for record, reason in brought.get(hit.id, ()):
-                found.append(
-                    Candidate.of_record(record, source=self.name, tier="l4", score=hit.score * 0.9, reason=reason)
-                )
-        return found
+            if rank % _HITS_FOR_A_NEIGHBOUR == 1 and waiting:
+                found += self._neighbours_of(waiting.popleft(), brought)
+        return [*found, *(one for hit in waiting for one in self._neighbours_of(hit, brought))]
+
+    def _neighbours_of(self, hit: Hit, brought: Mapping[str, Sequence[tuple[Record, str]]]) -> list[Candidate]:
+        how: dict[str, Any] = {"source": self.name, "tier": "l4", "score": hit.score * 0.9}
+        return [Candidate.of_record(record, reason=reason, **how) for record, reason in brought.get(hit.id, ())]
 
     def excluded(self, question: str) -> Mapping[int, float] | None:
         """What was derived from memories or has newer versions and was found by the words of a question, best first;
@@ -454,6 +505,11 @@ class ScopeSource(ContextSource):
         self._manager = manager if isinstance(manager, MemoryManager) else manager.manager
         self._scopes = tuple(MemoryScope) if scopes is None else tuple(MemoryScope(scope) for scope in scopes)
 
+    @property
+    def shared_pool(self) -> SharedPool | None:
+        """The pool that the manager holds."""
+        return self._manager.shared_pool
+
     def get_context(self, task: Task, max_items: int) -> list[Candidate]:
         found: dict[str, Candidate] = {}
         for scope in self._scopes:
@@ -499,11 +555,11 @@ class SharedPoolSource(ContextSource):
     name = "shared"
 
     def __init__(self, pool: SharedPool, *, prefix: str = "") -> None:
-        self._pool = pool
+        self.pool = pool
         self._prefix = prefix
 
     async def get_context(self, task: Task, max_items: int) -> list[Candidate]:
-        entries = await self._pool.list_entries(prefix=self._prefix, limit=max_items)
+        entries = await self.pool.list_entries(prefix=self._prefix, limit=max_items)
         newest = sorted(entries, key=lambda entry: (-entry.updated_at, entry.key))
         return [
             Candidate(

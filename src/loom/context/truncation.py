@@ -311,11 +311,11 @@ class _Plan:
 
 
 _WEIGHTY = re.compile(
-    r"\d|[\w/]+\.\w{1,5}\b|`|_|\b(?:decid|chose|agreed|must|never|always|error|fail|fix|because|deadline|prefer)"
+    r"\d|[\w/]\.\w{1,5}\b|`|_|\b(?:decid|chose|agreed|must|never|always|error|fail|fix|because|deadline|prefer)"
     r"|决定|选择|必须|错误|失败|修复|因为|截止|喜欢|不要|改为",
     re.IGNORECASE,
 )
-_MARKED_UP = re.compile(r"^\s*(?:#{1,6} |[-*+] |\d+[.)] |```|\|)", re.MULTILINE)
+_MARKED_UP = re.compile(r"^[ \t]*(?:#{1,6} |[-*+] |\d+[.)] |```|\|)", re.MULTILINE)
 
 
 def _structure(text: str) -> float:
@@ -352,5 +352,6 @@ def _beginning(message: Message) -> str:
 
 
 def _summary_message(lines: Sequence[str], count: int) -> Message:
-    told = "\n".join(neutralised(line).replace("\n", "\n| ") for line in lines)
+    # What tools and strangers said is among it.
+    told = "\n".join(neutralised(line, trusted=False).replace("\n", "\n| ") for line in lines)
     return {"role": "user", "content": f"<memory>\n[{count} earlier messages, in short]\n{told}\n</memory>"}

@@ -46,6 +46,13 @@ class MemoryManager(LoomMemory, ScopedMemory):
         policies: Mapping[MemoryScope, AccessPolicy] | None = None,
         **options: Any,
     ) -> None:
+        if shared_pool is not None and (
+            isinstance(shared_pool, type) or not callable(getattr(shared_pool, "list_entries", None))
+        ):
+            raise InvalidInput(
+                f"shared_pool is {shared_pool!r}; it must be a SharedMemoryPool, such as "
+                "SharedMemoryPool('team', store=memory.store)"
+            )
         if parent is not None:
             if not isinstance(parent, MemoryManager):
                 raise InvalidInput(f"a parent is a MemoryManager, not {type(parent).__name__}")

@@ -20,6 +20,7 @@ from typing import Any, Self
 
 from loom.everyday import Memory
 from tests.crash.children import unique_word
+from tests.tally import count
 
 __all__ = ["ROOT", "Child", "Point", "assert_found", "assert_sound", "named", "point", "unique_word"]
 
@@ -27,6 +28,9 @@ Point = dict[str, Any]
 """Where a child is killed or stopped; see `tests.crash.children.arm`."""
 
 ROOT = Path(__file__).resolve().parents[2]
+
+# Counted once, however often they are looked for.
+_looked_for: set[tuple[str, str]] = set()
 
 
 def point(target: str, when: str, call: int = 1, signal: str = "SIGKILL") -> Point:
@@ -62,7 +66,7 @@ class Child:
     ) -> None:
         if self.process.poll() is None:
             self.process.kill()
-        self.process.wait()
+        count(processes=1, kills=self.process.wait() == -signal.SIGKILL)
         for pipe in (self.process.stdin, self.process.stdout):
             assert pipe is not None
             with contextlib.suppress(BrokenPipeError):
@@ -138,8 +142,12 @@ class Child:
 
 def assert_found(memory: Memory, texts: Mapping[str, str]) -> None:
     """Each id is got with its text, and recalled first by the first word of it, which nothing else has."""
+    place = str(memory.store.path)
+    count(written=len({(place, name) for name in texts} - _looked_for))
+    _looked_for.update((place, name) for name in texts)
     for name, text in texts.items():
         record = memory.get(name)
+        count(lost=record is None)
         assert record is not None, f"{name} was acknowledged and is gone"
         assert record.content == text
         hits = memory.recall(text.split()[0], limit=1)

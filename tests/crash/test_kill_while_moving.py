@@ -16,6 +16,7 @@ import loom
 from loom.drafts import task_text
 from tests.crash.processes import assert_sound, point
 from tests.crash.tier_children import BUDGETS, TierChild, task_for, what_is_wrong
+from tests.tally import count
 
 NODE = "agent"
 # The lease of a killed process soon ends, so that nobody waits for it in the next round.
@@ -48,6 +49,7 @@ def until_gone(nursery: TierChild) -> list[int]:
         word, value = nursery.line().split()
         if word == "gone":
             assert int(value) == -signal.SIGKILL, nursery.complaints()
+            count(processes=1, kills=1, written=len(acknowledged))
             return acknowledged
         if word == "ack":
             acknowledged.append(int(value))
@@ -66,6 +68,7 @@ def assert_all_is_there(path: Path, acknowledged: list[int], chance: random.Rand
         assert what_is_wrong(path) == []
         for number in acknowledged:
             record = memory.store.get(f"task-{number}")
+            count(lost=record is None)
             assert record is not None, f"task {number} was acknowledged and is gone"
             assert record.content == in_the_end(number)
         for number in chance.sample(acknowledged, min(5, len(acknowledged))):

@@ -9,6 +9,7 @@ import pytest
 
 import loom
 from tests.crash.processes import Child, assert_sound
+from tests.tally import count
 
 
 def told(lines: list[str]) -> dict[str, str]:
@@ -19,9 +20,11 @@ def told(lines: list[str]) -> dict[str, str]:
 
 
 def assert_all_there(path: Path, written: dict[str, str]) -> None:
+    count(written=len(written))
     with loom.open(path, embedder="none", lease_s=0.2) as memory:
         for name, text in written.items():
             record = memory.get(name)
+            count(lost=record is None)
             assert record is not None, f"acknowledged and gone: {text}"
             assert record.content == text
         forked = [text for text in written.values() if not text.startswith("thread-")]

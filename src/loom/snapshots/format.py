@@ -24,7 +24,16 @@ if TYPE_CHECKING or sys.version_info < (3, 14):
 else:
     from compression import zstd
 
-__all__ = ["FRAME_BYTES", "LARGEST_ROW", "NO_PARENT", "VERSION", "Header", "SnapshotReader", "SnapshotWriter"]
+__all__ = [
+    "FRAME_BYTES",
+    "LARGEST_ROW",
+    "MAGIC",
+    "NO_PARENT",
+    "VERSION",
+    "Header",
+    "SnapshotReader",
+    "SnapshotWriter",
+]
 
 MAGIC = b"HCTX"
 VERSION = 1

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 from loom.errors import InvalidInput, NotFound, SnapshotError, StoreUnavailable
 from loom.index.segments import sync_folder
 from loom.protocol import new_id
-from loom.snapshots.format import NO_PARENT, Header, SnapshotReader, SnapshotWriter
+from loom.snapshots.format import MAGIC, NO_PARENT, Header, SnapshotReader, SnapshotWriter
 from loom.storage.sqlite import archive, counting
 from loom.storage.sqlite.engine import Engine, from_micros, to_micros
 from loom.storage.sqlite.projections import SCRUB, TEXT, VECTORS, last_number
@@ -162,6 +162,7 @@ def take(
         raise InvalidInput("a snapshot cannot replace the store it is made from; choose another path")
     if parent is not None and target.exists() and target.samefile(parent):
         raise InvalidInput("a snapshot cannot replace its parent, which restoring it needs; choose another path")
+    _check_replaceable(target)
     before = None if parent is None else _parent(Path(parent).expanduser())
     if namespaces is not None and (isinstance(namespaces, str) or not namespaces):
         raise InvalidInput("namespaces is a list of names, with at least one")
@@ -218,6 +219,8 @@ def describe(path: SnapshotPath) -> Snapshot:
 @contextmanager
 def opened(path: Path) -> Iterator[SnapshotReader]:
     """A snapshot file to read; errors say which file it was."""
+    if _is_database(path):
+        raise SnapshotError(f"{path} was refused and nothing was changed: it is a database and not a snapshot")
     try:
         with open(path, "rb") as file:
             yield SnapshotReader(file)
@@ -490,6 +493,43 @@ def _reading(engine: Engine) -> Iterator[sqlite3.Connection]:
         yield connection
 
 
+def _check_replaceable(target: Path) -> None:
+    """Raise `StoreUnavailable` unless the path is free, or holds a snapshot or an empty file."""
+    if not target.exists():
+        return
+    if target.is_file() and not _is_database(target):
+        try:
+            with open(target, "rb") as file:
+                begin = file.read(len(MAGIC))
+        except OSError as error:
+            raise StoreUnavailable(f"{target} exists and cannot be read: {error.strerror}") from error
+        if begin in (b"", MAGIC):
+            return
+    raise StoreUnavailable(f"{target} exists and is not a snapshot; choose another path, or remove that file first")
+
+
+def _is_database(path: Path) -> bool:
+    """Whether a file is a SQLite database, or an empty file with a log beside it.
+
+    SQLite itself is asked. To open and close the file here would release the locks that this process has on it, and
+    another process could then overwrite the commits of a memory that is open.
+    """
+    if not path.is_file():
+        return False
+    if not path.stat().st_size:
+        return any(os.path.lexists(f"{path}{suffix}") for suffix in ("-wal", "-journal"))
+    try:
+        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=0.0)
+        try:
+            connection.execute("PRAGMA schema_version")
+        finally:
+            connection.close()
+    except sqlite3.Error as error:
+        # Busy, or in need of recovery: a database. A file that cannot be opened at all is reported by who opens it.
+        return getattr(error, "sqlite_errorcode", None) not in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CANTOPEN)
+    return True
+
+
 @contextmanager
 def _replacing(target: Path) -> Iterator[BinaryIO]:
     """A file that takes the target's place when it is complete and on the disk; a kill leaves what was there."""
@@ -499,6 +539,7 @@ def _replacing(target: Path) -> Iterator[BinaryIO]:
             yield file
             file.flush()
             os.fsync(file.fileno())
+        _check_replaceable(target)  # once more: writing may have taken minutes
         os.replace(temporary, target)
         sync_folder(target.parent)
     except OSError as error:

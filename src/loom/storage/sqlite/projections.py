@@ -12,10 +12,12 @@ import errno
 import sqlite3
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -74,6 +76,8 @@ _WHILE_WRITING = 4
 _REST_SHARE = 8
 # How many records were drawn from others is reckoned from so many of the newest of them.
 _NEWEST_DERIVED = 4_096
+# A segment that is merged or rewritten is read into memory up to this size, above which it is mapped and verified.
+_REWRITTEN_IN_MEMORY = 1 << 28
 # What is indexed at once, however long the tail has become: a large import makes large segments from the start.
 _LARGEST_CHUNK = 16_384
 
@@ -133,6 +137,7 @@ class NamespaceIndex:
         self._forgotten_seen: int | None = None
         self._states = {TEXT: _State(basis=TEXT_BASIS), VECTORS: _State()}
         self._segments: dict[str, dict[str, Segment]] = {TEXT: {}, VECTORS: {}}
+        self._mapped: list[Segment] = []
         self.holds_forgotten = False
         self.derived = 0
         self._last_derived = 0
@@ -154,6 +159,8 @@ class NamespaceIndex:
 
         Raises `StaleProjection` where a segment file is missing or damaged.
         """
+        if not all(segment.is_unchanged for segment in self._mapped):
+            self._look_again()
         seq = last_number(connection)
         if seq <= self._seen and not self.holds_forgotten:
             return
@@ -241,6 +248,7 @@ class NamespaceIndex:
             self._vectors_seen = 0
             self._states[VECTORS] = _State()
             self._segments[VECTORS] = {}
+            self._watch()
             self.vectors = vector_index.VectorIndex(dimensions, [], self._vector_tail)
         state = self._state(connection, VECTORS)
         if state.generation != self._states[VECTORS].generation:
@@ -270,32 +278,48 @@ class NamespaceIndex:
         self._states[kind] = replace(self._states[kind], generation=-1)  # so that it is looked at again
         self._seen = 0
 
+    def _look_again(self) -> None:
+        """Open the segments whose files have changed again, and so verify them; damage raises `StaleProjection`."""
+        for kind, segments in self._segments.items():
+            whole = {name: segment for name, segment in segments.items() if segment.is_unchanged}
+            if len(whole) < len(segments):
+                self._segments[kind] = whole
+                self._states[kind] = replace(self._states[kind], generation=-1)
+        self._watch()
+        self._seen = 0
+
+    def _watch(self) -> None:
+        """Note the segments whose files are asked before each search whether they have changed."""
+        self._mapped = [one for held in self._segments.values() for one in held.values() if one.file is not None]
+
+    def damaged_kinds(self) -> list[str]:
+        """The kinds of index of which an open segment is damaged. Reads them whole."""
+        with self.lock:
+            return [
+                kind
+                for kind, segments in self._segments.items()
+                if any(_is_damaged(kind, segment) for segment in segments.values())
+            ]
+
     def _load(self, connection: sqlite3.Connection, kind: str, state: _State) -> list[Segment]:
         if self._unusable.get(kind) == state.generation:
             self._segments[kind] = {}
+            self._watch()
             return []
-        wanted = [
-            row[0]
-            for row in connection.execute(
-                "SELECT file FROM segments WHERE namespace = ? AND kind = ? ORDER BY first, file",
-                (self._namespace, kind),
-            )
-        ]
         known = self._segments[kind]
         opened: dict[str, Segment] = {}
-        for name in wanted:
-            segment = known.get(name)
+        for entry in published(connection, self._namespace, kind):
+            segment = known.get(entry.file)
             if segment is None:
                 if self._folder is None:
                     raise StaleProjection(kind, state.generation)
                 try:
-                    segment = open_index(kind, self._folder / name)
+                    segment = open_published(kind, self._folder, entry, self._engine.store_id)
                 except DamagedSegment as error:
                     raise StaleProjection(kind, state.generation) from error
-                if segment.header.get("store") != self._engine.store_id:
-                    raise StaleProjection(kind, state.generation)
-            opened[name] = segment
+            opened[entry.file] = segment
         self._segments[kind] = opened
+        self._watch()
         return list(opened.values())
 
     def _drop(self, records: Iterable[int]) -> None:
@@ -470,17 +494,17 @@ class Projector:
         with self._engine.read() as connection:
             seen = last_number(connection)
             state = read_state(connection, self._namespace, kind)
-            rows = connection.execute(
-                "SELECT file, count FROM segments WHERE namespace = ? AND kind = ? ORDER BY first, file",
-                (self._namespace, kind),
-            ).fetchall()
-        total = sum(count for _, count in rows)
-        chosen = choose_merge(rows, largest_segment(total, at_rest))
+            entries = published(connection, self._namespace, kind)
+        total = sum(entry.records for entry in entries)
+        sizes = [(entry.file, entry.records) for entry in entries]
+        chosen = choose_merge(sizes, largest_segment(total, at_rest))
         if not chosen:
             return False
-        segments = self._open(kind, state, chosen)
-        module = text_index if kind == TEXT else vector_index
-        self._publish(kind, state.basis, state, seen, [module.merge(segments)], chosen, state.watermark)
+        with self._rewriting(kind, state):
+            segments = [self._read_whole(kind, entry) for entry in entries if entry.file in chosen]
+            built = _module(kind).merge(segments)
+            _check_unchanged(segments)
+        self._publish(kind, state.basis, state, seen, [built], chosen, state.watermark)
         return True
 
     def remove(self, kind: str, records: Collection[int]) -> int:
@@ -488,30 +512,51 @@ class Projector:
         with self._engine.read() as connection:
             seen = last_number(connection)
             state = read_state(connection, self._namespace, kind)
-            names = [
-                row[0]
-                for row in connection.execute(
-                    "SELECT file FROM segments WHERE namespace = ? AND kind = ?", (self._namespace, kind)
-                )
-            ]
+            entries = published(connection, self._namespace, kind)
         gone = np.fromiter(sorted(records), dtype=np.int64)
-        module = text_index if kind == TEXT else vector_index
         replaced: list[str] = []
         built: list[Built] = []
-        for name, segment in zip(names, self._open(kind, state, names), strict=True):
-            if np.isin(segment.arrays["keys"], gone).any():
-                replaced.append(name)
-                rest = module.without(segment, set(records))
-                if rest[0]["count"]:
-                    built.append(rest)
+        for entry in entries:
+            if gone.searchsorted(entry.first) == gone.searchsorted(entry.last, side="right"):
+                continue
+            with self._rewriting(kind, state):
+                if not self._holds(kind, entry, gone):
+                    continue
+                segment = self._read_whole(kind, entry)
+                rest = _module(kind).without(segment, set(records))
+                _check_unchanged([segment])
+            replaced.append(entry.file)
+            if rest[0]["count"]:
+                built.append(rest)
         if replaced:
             self._publish(kind, state.basis, state, seen, built, replaced, state.watermark)
         return len(replaced)
 
-    def _open(self, kind: str, state: _State, names: Collection[str]) -> list[Segment]:
-        """The segments of these names; gives up the projection where one is missing or damaged."""
+    def _holds(self, kind: str, entry: _Entry, records: npt.NDArray[np.int64]) -> bool:
+        """Whether a segment has one of these records, by keys that match their checksum."""
+        segment = open_published(kind, self._folder, entry, self._engine.store_id)
+        if segment.damaged_arrays(["keys"]):
+            raise DamagedSegment(f"the keys of {entry.file} do not match their checksum")
+        return bool(np.isin(segment.arrays["keys"], records).any())
+
+    def _read_whole(self, kind: str, entry: _Entry) -> Segment:
+        """A segment to be written on under new checksums: verified, and in memory unless it is very large."""
+        segment = open_published(
+            kind,
+            self._folder,
+            entry,
+            self._engine.store_id,
+            verified=True,
+            in_memory_up_to=_REWRITTEN_IN_MEMORY,
+        )
+        _module(kind).verify(segment)
+        return segment
+
+    @contextmanager
+    def _rewriting(self, kind: str, state: _State) -> Iterator[None]:
+        """Give up the projection where a segment is missing or damaged: it is rebuilt from the records."""
         try:
-            return [open_index(kind, self._folder / name) for name in names]
+            yield
         except DamagedSegment as error:
             self.reset(kind, state.generation)
             raise StaleProjection(kind, state.generation) from error
@@ -623,11 +668,69 @@ class Projector:
             (self._folder / name).unlink(missing_ok=True)
 
 
-def open_index(kind: str, path: Path) -> Segment:
+def open_index(kind: str, path: Path, *, verified: bool = False, in_memory_up_to: int | None = None) -> Segment:
     """A segment that can be used; raises `DamagedSegment` for one of another version, too."""
-    segment = open_segment(path)
-    (text_index if kind == TEXT else vector_index).check(segment)
+    segment = open_segment(path, verified=verified, in_memory_up_to=in_memory_up_to)
+    _module(kind).check(segment)
     return segment
+
+
+class _Entry(NamedTuple):
+    """One row of `segments`: a file, its first and its last key, and how many it holds."""
+
+    file: str
+    first: int
+    last: int
+    records: int
+
+
+def published(connection: sqlite3.Connection, namespace: int, kind: str) -> list[_Entry]:
+    """The segments of a kind that count, in the order of their keys."""
+    rows = connection.execute(
+        "SELECT file, first, last, count FROM segments WHERE namespace = ? AND kind = ? ORDER BY first, file",
+        (namespace, kind),
+    )
+    return [_Entry(*row) for row in rows]
+
+
+def open_published(
+    kind: str,
+    folder: Path,
+    entry: _Entry,
+    store_id: str,
+    *,
+    verified: bool = False,
+    in_memory_up_to: int | None = None,
+) -> Segment:
+    """A segment that the database names. Raises `DamagedSegment` for a file of another store or of other records."""
+    segment = open_index(kind, folder / entry.file, verified=verified, in_memory_up_to=in_memory_up_to)
+    header = segment.header
+    if header.get("store") != store_id:
+        raise DamagedSegment(f"{entry.file} belongs to another store")
+    if (header.get("first_key"), header.get("last_key"), header.get("count")) != entry[1:]:
+        raise DamagedSegment(f"{entry.file} holds other records than it should")
+    return segment
+
+
+def _module(kind: str) -> ModuleType:
+    return text_index if kind == TEXT else vector_index
+
+
+def _is_damaged(kind: str, segment: Segment) -> bool:
+    if not segment.is_unchanged or segment.damaged_arrays():
+        return True
+    try:
+        _module(kind).verify(segment)
+    except DamagedSegment:
+        return True
+    return False
+
+
+def _check_unchanged(segments: Iterable[Segment]) -> None:
+    """Raise `DamagedSegment` if a file was changed after it was verified, and so while it was read."""
+    for segment in segments:
+        if not segment.is_unchanged:
+            raise DamagedSegment(f"{segment.path} was changed while it was read")
 
 
 def largest_segment(total: int, at_rest: bool) -> int:

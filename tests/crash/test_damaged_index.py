@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,7 @@ import pytest
 
 import loom
 from loom.everyday import Memory
+from loom.index import segments as loom_segments
 from loom.models.embedders import FakeEmbedder
 from tests.crash.processes import Child, assert_sound, unique_word
 
@@ -95,7 +99,7 @@ def empty_one_segment(path: Path) -> None:
 
 
 def put_rubbish_into_one_segment(path: Path) -> None:
-    segments(path)[0].write_bytes(b"LOOMSEG1" + bytes(range(256)) * 20)
+    segments(path)[0].write_bytes(b"LOOMSEG2" + bytes(range(256)) * 20)
 
 
 DAMAGES = [
@@ -286,3 +290,118 @@ def test_the_folder_deleted_while_the_worker_builds_costs_nothing(tmp_path: Path
         assert memory.flush().complete
         assert answers(memory) == right_answers(120)
         assert memory.check().ok
+
+
+# --- damage is not written on -------------------------------------------------------------------------------
+
+
+def flip_in(victim: Path, part: str) -> None:
+    """Flip the highest bit of the first byte of a part as a failing disk does it, without a trace in the times."""
+    content, before = bytearray(victim.read_bytes()), victim.stat()
+    content[guarded_ranges(content)[part][0]] ^= 128
+    victim.write_bytes(content)
+    os.utime(victim, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+PARTS = [
+    *(("text", part) for part in ("keys", "lengths", "doc_values", "hashes", "starts", "documents", "codes")),
+    *(("text", part) for part in ("pair_frequencies", "pair_lengths")),
+    *(("vectors", part) for part in ("keys", "coarse", "fine", "vectors", "centre")),
+]
+
+
+@pytest.mark.parametrize(("kind", "part"), PARTS)
+@pytest.mark.parametrize("rewrite", ["merge", "forget"])
+def test_a_flipped_bit_is_rebuilt_and_never_written_on_under_a_new_checksum(
+    path: Path, kind: str, part: str, rewrite: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loom_segments, "IN_MEMORY_BYTES", 0)  # as if they were large
+    with opened(path) as memory:
+        for victim in segments(path):
+            if victim.name.startswith(kind):
+                flip_in(victim, part)
+        if rewrite == "merge":
+            for first in range(60, 100, 10):
+                write(memory, first, first + 10)
+                assert memory.flush().complete
+            right = right_answers(100)
+        else:
+            for number in (0, 33):
+                assert memory.forget(f"one-{number}").records == 1
+            assert memory.flush().complete
+            right = right_answers(60, frozenset({0, 33}))
+        assert memory.check().ok
+        assert answers(memory) == right
+        assert_sound(memory)
+
+
+def test_a_segment_of_another_store_is_not_merged_into_this_one(path: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.loom"
+    with opened(other) as memory:
+        for first in range(200, 260, 10):
+            write(memory, first, first + 10)
+            assert memory.flush().complete
+    with opened(path) as memory:
+        for mine, foreign in zip(segments(path), segments(other), strict=True):
+            shutil.copyfile(foreign, mine)
+        for first in range(60, 140, 10):
+            write(memory, first, first + 10)
+            assert memory.flush().complete
+        assert memory.check(repair=False).ok
+        assert answers(memory) == right_answers(140)
+
+
+def test_a_segment_under_the_name_of_another_one_of_the_store_is_not_believed(path: Path) -> None:
+    named = {kind: [one for one in segments(path) if one.name.startswith(kind)] for kind in ("text", "vectors")}
+    for files in named.values():
+        assert len(files) > 1
+        shutil.copyfile(files[0], files[-1])
+    with opened(path) as memory:
+        assert answers(memory) == right_answers(60)
+        assert memory.check().ok
+
+
+_CUT_WHILE_MAPPED = """
+import os, sys
+import loom, loom.index.segments
+from pathlib import Path
+loom.index.segments.IN_MEMORY_BYTES = 16384
+path, kept = Path(sys.argv[1]), float(sys.argv[2])
+with loom.open(path, embedder="none", read_only=sys.argv[3] == "read_only") as memory:
+    before = [hit.id for hit in memory.recall("word5 common", limit=20)]
+    for file in path.with_name(path.name + "-index").glob("*.seg"):
+        assert file.stat().st_size > 16384
+        os.truncate(file, int(kept * file.stat().st_size))
+    for question in ("word5 common", "word199", "word17"):
+        print([hit.id for hit in memory.recall(question, limit=20)][:1])
+    assert [hit.id for hit in memory.recall("word5 common", limit=20)] == before
+    if sys.argv[3] != "read_only":
+        assert memory.forget("one-9").ids == ("one-9",)
+        assert memory.flush().complete and memory.check().ok
+"""
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with a segment of many pages."""
+    path = tmp_path_factory.mktemp("large") / "agent.loom"
+    with loom.open(path, embedder="none", index_tail_records=200) as memory:
+        texts = [
+            f"word{number} common " + " ".join(f"t{number}x{one}" for one in range(40)) for number in range(3000)
+        ]
+        memory.remember([{"id": f"one-{number}", "content": text} for number, text in enumerate(texts)])
+        assert memory.flush().complete
+    assert [one.stat().st_size > 1 << 16 for one in segments(path)] == [True]
+    return path
+
+
+@pytest.mark.parametrize("mode", ["writing", "read_only"])
+@pytest.mark.parametrize("kept", [0.0, 0.4, 0.999])
+def test_a_segment_that_is_cut_short_while_it_is_mapped_does_not_kill_the_process(
+    large: Path, tmp_path: Path, kept: float, mode: str
+) -> None:
+    shutil.copytree(large.parent, tmp_path / "copy")
+    script = [sys.executable, "-c", _CUT_WHILE_MAPPED, str(tmp_path / "copy" / "agent.loom"), str(kept), mode]
+    done = subprocess.run(script, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["['one-5']", "['one-199']", "['one-17']"]

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
+import tracemalloc
+import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
+from loom.errors import StoreUnavailable
+from loom.index import segments
 from loom.index.segments import DamagedSegment, Segment, open_segment, write_segment
 
 HEADER = {"kind": "test", "count": 3, "text": "你好", "nothing": None}
@@ -25,8 +31,11 @@ ARRAYS: dict[str, npt.NDArray[Any]] = {
 }
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
+@pytest.fixture(params=["in memory", "mapped"])
+def path(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A segment that is read into memory when it is opened, or mapped."""
+    if request.param == "mapped":
+        monkeypatch.setattr(segments, "IN_MEMORY_BYTES", 0)
     target = tmp_path / "one.segment"
     write_segment(target, HEADER, ARRAYS)
     return target
@@ -112,10 +121,30 @@ def test_a_write_that_fails_leaves_nothing_behind(tmp_path: Path, monkeypatch: p
     assert list(tmp_path.iterdir()) == []
 
 
-def test_opening_reads_the_header_and_maps_the_rest(path: Path) -> None:
-    segment = open_segment(path)
-    path.unlink()
-    assert (segment.arrays["keys"] == ARRAYS["keys"]).all()
+def test_a_small_segment_is_read_and_a_large_one_is_mapped(tmp_path: Path) -> None:
+    for size, file in ((1_000, False), (segments.IN_MEMORY_BYTES, True)):
+        write_segment(tmp_path / "s", {}, {"bytes": np.ones(size, dtype=np.uint8)})
+        assert (open_segment(tmp_path / "s").file is not None) is file
+
+
+def test_opening_a_large_segment_reads_the_header_and_maps_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = 4 * segments.IN_MEMORY_BYTES
+    write_segment(tmp_path / "s", {}, {"bytes": np.ones(size, dtype=np.uint8)})
+    read: list[int] = []
+    pread = os.pread
+
+    def counted(descriptor: int, length: int, offset: int) -> bytes:
+        read.append(length)
+        return pread(descriptor, length, offset)
+
+    monkeypatch.setattr(os, "pread", counted)
+    segment = open_segment(tmp_path / "s")
+    assert sum(read) < 4_096
+    (tmp_path / "s").unlink()
+    assert int(segment.arrays["bytes"].sum()) == size
+    assert segment.is_unchanged, "a merged segment that was deleted can still be read"
 
 
 def test_every_truncation_is_noticed(path: Path) -> None:
@@ -142,15 +171,121 @@ def test_a_flipped_bit_in_the_header_is_noticed_at_opening(path: Path) -> None:
             open_segment(path)
 
 
-def test_a_flipped_bit_in_an_array_names_that_array(path: Path) -> None:
-    intact = open_segment(path)
-    # Where the mapped arrays lie in the file, found by their content: each is preceded by the ones before it.
+def place_of(path: Path, name: str) -> int:
+    """Where the last byte of an array lies in the file, found by its content."""
+    array = ARRAYS[name]
+    return path.read_bytes().rindex(array.tobytes()) + array.nbytes - 1
+
+
+@pytest.mark.parametrize("name", ["keys", "codes", "halves"])
+def test_a_flipped_bit_in_an_array_is_noticed_at_opening(path: Path, name: str) -> None:
+    flip(path, place_of(path, name))
+    with pytest.raises(DamagedSegment, match=f"checksums: {name}"):
+        open_segment(path)
+
+
+@pytest.mark.parametrize("name", ["keys", "codes", "halves"])
+def test_a_bit_that_flips_on_the_disk_is_noticed_by_who_verifies(path: Path, name: str) -> None:
+    """Decay leaves the modification time as it was."""
+    before = path.stat()
+    flip(path, place_of(path, name))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with pytest.raises(DamagedSegment, match=f"checksums: {name}"):
+        open_segment(path, verified=True)
+    segment = open_segment(path, in_memory_up_to=0)
+    assert segment.damaged_arrays() == [name]
+    assert segment.damaged_arrays([other for other in ARRAYS if other != name]) == []
+
+
+def test_a_mapped_file_that_is_written_to_or_cut_short_is_no_longer_unchanged(path: Path) -> None:
     content = path.read_bytes()
-    for name in ("keys", "codes", "halves"):
-        place = content.rindex(intact.arrays[name].tobytes())
+    damages: list[Callable[[], None]] = [
+        lambda: os.truncate(path, 100),
+        lambda: os.truncate(path, len(content) + 1),
+        lambda: flip(path, place_of(path, "keys")),
+    ]
+    for damage in damages:
         path.write_bytes(content)
-        flip(path, place + intact.arrays[name].nbytes - 1)
-        assert open_segment(path).damaged_arrays() == [name]
+        segment = open_segment(path, in_memory_up_to=0)
+        assert segment.is_unchanged
+        damage()
+        assert not segment.is_unchanged
+        assert open_segment_or_none(path) is None
+
+
+def open_segment_or_none(path: Path) -> Segment | None:
+    try:
+        return open_segment(path)
+    except DamagedSegment:
+        return None
+
+
+def test_a_copy_is_verified_once(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy = tmp_path / "copy"
+    copy.write_bytes(path.read_bytes())
+    checked: list[str] = []
+    checksum = segments.MappedFile.checksum
+
+    def counted(file: segments.MappedFile, name: str) -> int | None:
+        checked.append(name)
+        return checksum(file, name)
+
+    monkeypatch.setattr(segments.MappedFile, "checksum", counted)
+    open_segment(copy, in_memory_up_to=0)
+    assert checked == list(ARRAYS)
+    open_segment(copy, in_memory_up_to=0)
+    assert checked == list(ARRAYS)
+
+
+def test_a_header_that_claims_four_gigabytes_is_not_read(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[8:12] = b"\xff\xff\xff\xff"
+    path.write_bytes(content)
+    tracemalloc.start()
+    with pytest.raises(DamagedSegment):
+        open_segment(path)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1 << 20
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"arrays": None},
+        {"arrays": {"keys": 5}},
+        {"arrays": {"keys": {"dtype": "|O", "shape": [2], "offset": 0, "crc": 0}}},
+        {"arrays": {"keys": {"dtype": "<i8", "shape": [1 << 62, 4], "offset": 0, "crc": 0}}},
+        {"arrays": {"keys": {"dtype": "<i8", "shape": [-4], "offset": 64, "crc": 0}}},
+        {"arrays": {"keys": {"dtype": "<i8", "shape": [4], "offset": -64, "crc": 0}}},
+        {"arrays": {"keys": {"dtype": "<i8", "shape": [4], "offset": 4, "crc": 0}}},
+        {"arrays": {"keys": {"dtype": "no type", "shape": [4], "offset": 0, "crc": 0}}},
+        {"bytes": "many"},
+        {"written": "yesterday", "arrays": {"keys": {"dtype": "<i8", "shape": [4], "offset": 0, "crc": 1}}},
+        {"header": 7, "arrays": {}},
+    ],
+)
+def test_a_header_that_makes_no_sense_behind_a_right_checksum_is_damage(path: Path, change: dict[str, Any]) -> None:
+    content = path.read_bytes()
+    end = 16 + int.from_bytes(content[8:12], "little")
+    head = json.dumps({**json.loads(content[16:end]), "bytes": 8_192, **change}).encode()
+    fixed = content[:8] + len(head).to_bytes(4, "little") + zlib.crc32(head).to_bytes(4, "little")
+    start = -(-(16 + len(head)) // 64) * 64
+    path.write_bytes((fixed + head).ljust(start, b"\0") + bytes(8_192))
+    with pytest.raises(DamagedSegment):
+        open_segment(path)
+
+
+@pytest.mark.parametrize("lacking", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+def test_a_process_without_descriptors_takes_no_segment_for_damaged(
+    path: Path, monkeypatch: pytest.MonkeyPatch, lacking: int
+) -> None:
+    def refused(*_: Any) -> int:
+        raise OSError(lacking, os.strerror(lacking))
+
+    monkeypatch.setattr(os, "open", refused)
+    with pytest.raises(StoreUnavailable, match=os.strerror(lacking)):
+        open_segment(path)
 
 
 def test_a_missing_file_and_a_folder_are_damaged_segments(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from loom.errors import (
     SnapshotError,
     StoreUnavailable,
 )
+from loom.snapshots.format import SnapshotWriter
 from loom.snapshots.merging import restore_into
 from loom.snapshots.staging import restore
 from loom.snapshots.taking import describe, take
@@ -179,6 +180,101 @@ def test_nothing_that_exists_is_written_over(tmp_path: Path) -> None:
         restore(tmp_path / "missing.hctx", tmp_path / "new.loom")
     assert not (tmp_path / "new.loom").exists()
     assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith(".")) == []
+
+
+@pytest.mark.parametrize("content", [b"notes of the user", b"HCT", bytes(5000), b"SQLite format 3\0" + bytes(90)])
+def test_a_snapshot_never_replaces_a_file_that_is_no_snapshot(tmp_path: Path, content: bytes) -> None:
+    target = tmp_path / "notes.txt"
+    target.write_bytes(content)
+    with opened_store(tmp_path / "a.loom") as store:
+        lived_in(store, 20)
+        with pytest.raises(StoreUnavailable, match=r"notes\.txt exists and is not a snapshot"):
+            take(store, target)
+    assert target.read_bytes() == content
+    assert sorted(path.name for path in tmp_path.glob(".*")) == []
+
+
+@pytest.mark.parametrize("in_use", [False, True])
+def test_a_snapshot_never_replaces_another_memory(tmp_path: Path, in_use: bool) -> None:
+    other = tmp_path / "other.loom"
+    with loom.open(other, embedder="none") as memory:
+        memory.remember("the only copy", id="one")
+        with loom.open(tmp_path / "a.loom", embedder="none") as mine:
+            mine.remember("something else")
+            if in_use:
+                with pytest.raises(StoreUnavailable, match="is not a snapshot"):
+                    mine.snapshot(other)
+            memory.remember("one more", id="two")
+    with loom.open(tmp_path / "a.loom", embedder="none") as mine, pytest.raises(StoreUnavailable, match="snapshot"):
+        mine.snapshot(other)
+    with loom.open(other, embedder="none") as memory:
+        assert {record.content for record in memory.list().records} == {"the only copy", "one more"}
+        assert memory.check().ok
+
+
+def test_a_snapshot_replaces_an_earlier_one_also_a_damaged_one_and_an_empty_file(tmp_path: Path) -> None:
+    target = tmp_path / "a.hctx"
+    with opened_store(tmp_path / "a.loom") as store:
+        lived_in(store, 20)
+        for before in (b"", b"HCTX" + bytes(100)):
+            target.write_bytes(before)
+            take(store, target)
+            assert take(store, target).records == 21
+    restore(target, tmp_path / "b.loom")
+
+
+def test_a_file_that_appears_while_the_snapshot_is_written_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "a.hctx"
+    finish = SnapshotWriter.finish
+
+    def finish_late(writer: SnapshotWriter) -> bytes:
+        target.write_bytes(b"notes of the user")
+        return finish(writer)
+
+    monkeypatch.setattr(SnapshotWriter, "finish", finish_late)
+    with opened_store(tmp_path / "a.loom") as store:
+        lived_in(store, 20)
+        with pytest.raises(StoreUnavailable, match="is not a snapshot"):
+            take(store, target)
+    assert target.read_bytes() == b"notes of the user"
+    assert sorted(path.name for path in tmp_path.glob(".*")) == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks for locks in the form that Linux has")
+def test_reading_a_memory_as_a_snapshot_keeps_the_locks_of_the_process_that_has_it_open(tmp_path: Path) -> None:
+    """Closing a plain file drops every lock of the process on it; SQLite would not notice."""
+    path = tmp_path / "a.loom"
+    with opened_store(path) as store:
+        lived_in(store, 20)
+        before = locks_on(path)
+        assert before
+        for ask in (
+            lambda: restore(path, tmp_path / "new.loom"),
+            lambda: restore_into(store, path),
+            lambda: describe(path),
+            lambda: take(store, tmp_path / "b.hctx", parent=path),
+        ):
+            with pytest.raises(SnapshotError, match="database"):
+                ask()
+        assert locks_on(path) == before
+
+
+def locks_on(path: Path) -> list[str]:
+    """The POSIX locks of this process on a database and its files, as another process sees them."""
+    script = (
+        "import fcntl, struct, sys\n"
+        "for path in sys.argv[1:]:\n"
+        "    with open(path, 'rb+') as file:\n"
+        "        for place in [*range(120, 130), 1 << 30, (1 << 30) + 1, (1 << 30) + 2]:\n"
+        "            asked = struct.pack('hhqqi', fcntl.F_WRLCK, 0, place, 1, 0)\n"
+        "            kind = struct.unpack('hhqqi', fcntl.fcntl(file, fcntl.F_GETLK, asked))[0]\n"
+        "            if kind != fcntl.F_UNLCK: print(path[-6:], place, kind)\n"
+    )
+    files = [str(found) for found in sorted(path.parent.glob(f"{path.name}*")) if found.is_file()]
+    done = subprocess.run([sys.executable, "-c", script, *files], capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()
 
 
 def test_a_damaged_record_is_not_carried_on(tmp_path: Path) -> None:

@@ -1,26 +1,36 @@
 """Segments: the immutable array files of the text index and the vector index.
 
 A segment is a JSON header and named arrays, each aligned and with its own checksum. It is written once, under a name
-that is never used again, and memory-mapped, so opening one reads its header only. A segment may also live in memory.
-The meaning of the arrays is defined in `text_segments.py` and `vector_segments.py`.
+that is never used again. A small one is read into memory and verified when it is opened. A large one is mapped, so
+opening it reads its header only. A segment may also live in memory alone. The meaning of the arrays is defined in
+`text_segments.py` and `vector_segments.py`.
+
+A changed file is noticed without reading it. The writer sets the modification time to a whole second that the header
+holds, and every later change of the file moves it on. A mapped file with another time is verified when it is opened.
+`Segment.is_unchanged` asks again before each search: reading a mapped file that was cut short kills the process.
 """
 
 from __future__ import annotations
 
+import errno
 import json
+import math
 import mmap
 import os
+import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from loom.errors import CorruptStore
+from loom.errors import CorruptStore, StoreUnavailable
 
 __all__ = [
+    "IN_MEMORY_BYTES",
     "Array",
     "Built",
     "DamagedSegment",
@@ -35,8 +45,15 @@ Array = npt.NDArray[Any]
 Built = tuple[dict[str, Any], dict[str, Array]]
 """Header and arrays of a segment, to be written or to be searched in memory."""
 
-MAGIC = b"LOOMSEG1"
+IN_MEMORY_BYTES = 1 << 20
+"""Segments up to this size are read into memory and verified when they are opened. Larger ones are mapped."""
+
+MAGIC = b"LOOMSEG2"
 _ALIGN = 64
+_FIXED = 16  # the magic, the length of the JSON, and its checksum
+_PIECE = 1 << 20
+# The process or the machine lacks something; the file may be whole.
+_LACKING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 class DamagedSegment(CorruptStore):
@@ -45,22 +62,80 @@ class DamagedSegment(CorruptStore):
 
 # Records of this package are named tuples: defining a frozen dataclass takes 0.5 to 0.9 ms at every start.
 class Segment(NamedTuple):
-    """Named arrays with a header. `path` is None for a segment in memory."""
+    """Named arrays with a header. `path` is None for a segment in memory alone, `file` for one that is not mapped."""
 
     header: Mapping[str, Any]
     arrays: Mapping[str, Array]
     path: Path | None = None
     checksums: Mapping[str, int] | None = None
+    file: MappedFile | None = None
 
     @property
     def size_bytes(self) -> int:
         return sum(array.nbytes for array in self.arrays.values())
 
-    def damaged_arrays(self) -> list[str]:
-        """The names of the arrays whose bytes no longer match their checksum (reads everything)."""
+    @property
+    def is_unchanged(self) -> bool:
+        """False if the file of a mapped segment was written to or cut short since it was opened. Takes an fstat."""
+        return self.file is None or self.file.is_unchanged
+
+    def damaged_arrays(self, names: Iterable[str] | None = None) -> list[str]:
+        """The names of the arrays, of all or of these, whose bytes do not match their checksum.
+
+        Reads all their bytes, through the file and not through its mapping.
+        """
         if self.checksums is None:
             return []
-        return [name for name, array in self.arrays.items() if _checksum(array) != self.checksums[name]]
+        chosen = self.arrays if names is None else names
+        return [name for name in chosen if self._checksum_of(name) != self.checksums[name]]
+
+    def _checksum_of(self, name: str) -> int | None:
+        return _checksum(self.arrays[name]) if self.file is None else self.file.checksum(name)
+
+
+class MappedFile:
+    """The open file of a mapped segment."""
+
+    __slots__ = ("_descriptor", "_modified_ns", "_places", "_size")
+
+    def __init__(self, descriptor: int, found: os.stat_result, places: Mapping[str, tuple[int, int]]) -> None:
+        self._descriptor = descriptor
+        self._size = found.st_size
+        self._modified_ns = found.st_mtime_ns
+        self._places = places  # where each array begins and ends
+
+    def __del__(self) -> None:
+        os.close(self._descriptor)
+
+    @property
+    def is_unchanged(self) -> bool:
+        found = os.fstat(self._descriptor)
+        return found.st_size == self._size and found.st_mtime_ns == self._modified_ns
+
+    def is_marked(self, written: int) -> bool:
+        """Whether the file still has the modification time that its writer gave it."""
+        return self._modified_ns == written * 1_000_000_000
+
+    def mark(self, written: int) -> None:
+        """Give the file that modification time, if this process may."""
+        with suppress(OSError):
+            os.utime(self._descriptor, (written, written))
+            self._modified_ns = os.fstat(self._descriptor).st_mtime_ns
+
+    def checksum(self, name: str) -> int | None:
+        """The checksum of an array's bytes in the file; None if they cannot be read."""
+        place, end = self._places[name]
+        found = 0
+        try:
+            while place < end:
+                piece = os.pread(self._descriptor, min(_PIECE, end - place), place)
+                if not piece:
+                    return None
+                found = zlib.crc32(piece, found)
+                place += len(piece)
+        except OSError:
+            return None
+        return found
 
 
 def write_segment(path: Path, header: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
@@ -80,7 +155,8 @@ def write_segment(path: Path, header: Mapping[str, Any], arrays: Mapping[str, Ar
             "crc": _checksum(array),
         }
         offset += array.nbytes
-    head = json.dumps({"header": dict(header), "arrays": layout, "bytes": offset}).encode()
+    written = int(time.time()) & ~1  # even: the coarsest file system keeps times in steps of two seconds
+    head = json.dumps({"header": dict(header), "arrays": layout, "bytes": offset, "written": written}).encode()
     prefix = MAGIC + len(head).to_bytes(4, "little") + zlib.crc32(head).to_bytes(4, "little") + head
     start = _aligned(len(prefix))
     temporary = path.with_name(path.name + ".tmp")
@@ -92,6 +168,8 @@ def write_segment(path: Path, header: Mapping[str, Any], arrays: Mapping[str, Ar
                 file.write(array.data.cast("B") if array.size else b"")
             file.truncate(start + offset)
             file.flush()
+            with suppress(OSError):  # without it the segment is verified whenever it is opened
+                os.utime(file.fileno(), (written, written))
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:
@@ -100,41 +178,116 @@ def write_segment(path: Path, header: Mapping[str, Any], arrays: Mapping[str, Ar
     sync_folder(path.parent)
 
 
-def open_segment(path: Path) -> Segment:
-    """Map a segment. Reads its header only; raises `DamagedSegment` if that is inconsistent."""
+def open_segment(path: Path, *, verified: bool = False, in_memory_up_to: int | None = None) -> Segment:
+    """Open a segment; `in_memory_up_to` is `IN_MEMORY_BYTES` unless given.
+
+    A small segment is read and verified, a large one is mapped. A mapped one is verified if `verified` asks for it or
+    if the file has changed since it was written. Raises `DamagedSegment` for a file that is inconsistent.
+    """
+    limit = IN_MEMORY_BYTES if in_memory_up_to is None else in_memory_up_to
     try:
-        with open(path, "rb") as file:
-            fixed = file.read(16)
-            if len(fixed) < 16 or fixed[:8] != MAGIC:
-                raise DamagedSegment(f"{path.name} is not an index segment")
-            head = file.read(int.from_bytes(fixed[8:12], "little"))
-            size = os.fstat(file.fileno()).st_size
-            # Map the open file: another file may have its name by now.
-            whole = _mapped(file)
+        descriptor = os.open(path, os.O_RDONLY)
     except OSError as error:
-        raise DamagedSegment(f"index segment {path.name} cannot be read: {error.strerror}") from error
-    if zlib.crc32(head) != int.from_bytes(fixed[12:16], "little"):
+        raise _unreadable(path, error) from error
+    file: MappedFile | None = None
+    try:
+        found = os.fstat(descriptor)
+        size = found.st_size
+        whole = _read(descriptor, size) if size <= limit else None
+        content, start = _read_head(path, descriptor if whole is None else whole, size)
+        places = _places(path, content, start, size)
+        if whole is None:
+            file, descriptor = MappedFile(descriptor, found, places), -1
+            whole = _mapped(file._descriptor, size)
+        arrays = {
+            # Plain arrays over the bytes: numpy's memmap subclass costs microseconds at every slice.
+            name: whole[first:last].view(entry["dtype"]).reshape(entry["shape"])
+            for (name, entry), (first, last) in zip(content["arrays"].items(), places.values(), strict=True)
+        }
+        segment = Segment(
+            dict(content["header"]),
+            arrays,
+            path,
+            {name: entry["crc"] for name, entry in content["arrays"].items()},
+            file,
+        )
+        if not all(array.flags.aligned for array in arrays.values()):
+            raise DamagedSegment(f"an array of index segment {path.name} is not aligned")
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        raise DamagedSegment(f"the header of index segment {path.name} is not valid: {error}") from error
+    finally:
+        if descriptor >= 0:
+            os.close(descriptor)
+    _verify(segment, content.get("written"), verified)
+    return segment
+
+
+def _unreadable(path: Path, error: OSError) -> CorruptStore | StoreUnavailable:
+    reason = f"index segment {path.name} cannot be read: {error.strerror}"
+    return StoreUnavailable(reason) if error.errno in _LACKING else DamagedSegment(reason)
+
+
+def _read(descriptor: int, size: int) -> Array:
+    """The file as bytes, read. They are as many as it had, or fewer if it was cut short meanwhile."""
+    room = np.empty(size + _ALIGN, dtype=np.uint8)
+    whole = room[-room.ctypes.data % _ALIGN :][:size]  # arrays are aligned as in a mapping
+    place = 0
+    while place < size and (piece := os.pread(descriptor, min(_PIECE, size - place), place)):
+        whole[place : place + len(piece)] = np.frombuffer(piece, dtype=np.uint8)
+        place += len(piece)
+    whole.flags.writeable = False
+    return whole[:place]
+
+
+def _read_head(path: Path, source: int | Array, size: int) -> tuple[Mapping[str, Any], int]:
+    """The JSON at the head of a segment, from its file or its bytes, and where the arrays begin."""
+
+    def read(first: int, last: int) -> bytes:
+        return os.pread(source, last - first, first) if isinstance(source, int) else source[first:last].tobytes()
+
+    fixed = read(0, _FIXED)
+    if len(fixed) < _FIXED or fixed[:8] != MAGIC:
+        raise DamagedSegment(f"{path.name} is not an index segment of this version")
+    end = _FIXED + int.from_bytes(fixed[8:12], "little")
+    # The length is compared before anything of that length is allocated.
+    head = read(_FIXED, end) if end <= size else b""
+    if len(head) != end - _FIXED or zlib.crc32(head) != int.from_bytes(fixed[12:16], "little"):
         raise DamagedSegment(f"the header of index segment {path.name} is damaged")
     content = json.loads(head)
-    start = _aligned(16 + len(head))
+    start = _aligned(end)
     if size != start + content["bytes"]:
-        raise DamagedSegment(f"index segment {path.name} is cut short")
-    arrays: dict[str, Array] = {}
-    checksums: dict[str, int] = {}
+        raise DamagedSegment(f"index segment {path.name} is cut short or too long")
+    return content, start
+
+
+def _places(path: Path, content: Mapping[str, Any], start: int, size: int) -> dict[str, tuple[int, int]]:
+    """Where each array begins and ends in the file."""
+    places: dict[str, tuple[int, int]] = {}
     for name, entry in content["arrays"].items():
-        try:
-            dtype = np.dtype(entry["dtype"])
-            shape = tuple(entry["shape"])
-            first = start + entry["offset"]
-            last = first + int(np.prod(shape)) * dtype.itemsize
-            # A plain array over the map: numpy's memmap subclass costs microseconds at every slice.
-            arrays[name] = np.asarray(whole[first:last]).view(np.ndarray).view(dtype).reshape(shape)
-            checksums[name] = entry["crc"]
-        except (KeyError, TypeError, ValueError) as error:
-            raise DamagedSegment(f"the array {name!r} of index segment {path.name} is not valid: {error}") from error
-        if not arrays[name].flags.aligned:
-            raise DamagedSegment(f"the array {name!r} of index segment {path.name} is not aligned")
-    return Segment(content["header"], arrays, path, checksums)
+        first = start + entry["offset"]
+        last = first + math.prod(entry["shape"]) * np.dtype(entry["dtype"]).itemsize
+        if not start <= first <= last <= size:
+            raise DamagedSegment(f"the array {name!r} of index segment {path.name} lies outside of the file")
+        places[name] = first, last
+    return places
+
+
+def _verify(segment: Segment, written: object, thorough: bool) -> None:
+    """Raise `DamagedSegment` unless the arrays match their checksums, or are known to be as they were written."""
+    path, file = segment.path, segment.file
+    assert path is not None
+    marked = file is not None and isinstance(written, int) and file.is_marked(written)
+    if marked and not thorough:
+        return
+    damaged = segment.damaged_arrays()
+    if damaged:
+        raise DamagedSegment(f"index segment {path.name} does not match its checksums: {', '.join(damaged)}")
+    if not segment.is_unchanged:
+        raise DamagedSegment(f"index segment {path.name} was changed while it was read")
+    if file is not None and not marked and isinstance(written, int):  # a copy, or a file that was only touched
+        file.mark(written)
 
 
 def places_of(held: Array, first: int, wanted: Array) -> Array:
@@ -154,12 +307,12 @@ def places_of(held: Array, first: int, wanted: Array) -> Array:
     return np.asarray(places)
 
 
-def _mapped(file: BinaryIO) -> Array:
+def _mapped(descriptor: int, size: int) -> Array:
     """The file as bytes, mapped.
 
     MADV_RANDOM turns readahead off, which would read 186 MB for the first search of a million records.
     """
-    pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    pages = mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)
     pages.madvise(mmap.MADV_RANDOM)
     return np.frombuffer(pages, dtype=np.uint8)
 

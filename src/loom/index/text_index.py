@@ -17,7 +17,7 @@ from loom.index.doc_values import DocValues
 from loom.index.segments import DamagedSegment, Segment
 from loom.index.text_postings import Keys, Numbers, Scores, SegmentPostings
 from loom.index.text_scoring import DEFAULT_LIMITS, K1, SILENT, B, QueryPlan, TextLimits, plan_query
-from loom.index.text_segments import build, check, merge, term_hash, without
+from loom.index.text_segments import build, check, merge, term_hash, verify, without
 from loom.index.text_tail import TextTail
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "check",
     "merge",
     "term_hash",
+    "verify",
     "without",
 ]
 

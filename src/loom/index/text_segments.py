@@ -31,6 +31,7 @@ __all__ = [
     "merge",
     "run_starts",
     "term_hash",
+    "verify",
     "without",
 ]
 
@@ -169,7 +170,7 @@ def checked_arrays(segment: Segment) -> Mapping[str, Array]:
             raise DamagedSegment(f"the array {array_name!r} of {name} has another type or shape")
     sizes = {array_name: len(values) for array_name, values in arrays.items()}
     if (
-        sizes["keys"] != header["count"]
+        sizes["keys"] != header.get("count")
         or sizes["lengths"] != sizes["keys"]
         or sizes["doc_values"] != sizes["keys"]
         or sizes["starts"] != sizes["hashes"] + 1
@@ -183,6 +184,37 @@ def checked_arrays(segment: Segment) -> Mapping[str, Array]:
         if not isinstance(number, int) or not 0 <= number < 1 << 62:
             raise DamagedSegment(f"the header of {name} is not valid: {number!r} is not a key or a length")
     return arrays
+
+
+def verify(segment: Segment) -> None:
+    """Raise `DamagedSegment` unless the arrays of a segment agree with each other. Reads everything.
+
+    What is merged or rewritten gets new checksums, so it has to be right. Checksums are compared by `open_segment`.
+    """
+    part = checked_arrays(segment)
+    header, keys, starts, documents = segment.header, part["keys"], part["starts"], part["documents"]
+    count, postings = len(keys), len(documents)
+    ends = starts[(starts > 0) & (starts < postings)].astype(np.intp)
+    rises = documents[1:] > documents[:-1]
+    rises[ends - 1] = True  # where one list ends and the next one begins
+    sound = (
+        _ascending(keys)
+        and (not count or (int(keys[0]), int(keys[-1])) == (header["first_key"], header["last_key"]))
+        and int(part["lengths"].sum(dtype=np.int64)) == header["total_length"]
+        and _ascending(part["hashes"])
+        and (int(starts[0]), int(starts[-1])) == (0, postings)
+        and _ascending(starts)
+        and bool(rises.all())
+        and (not postings or int(documents.max()) < count)
+        and (not postings or int(part["codes"].max()) < len(part["pair_lengths"]))
+    )
+    if not sound:
+        name = "a segment in memory" if segment.path is None else segment.path.name
+        raise DamagedSegment(f"the arrays of {name} contradict each other: the index must be rebuilt")
+
+
+def _ascending(values: Array) -> bool:
+    return bool((values[1:] > values[:-1]).all())
 
 
 def run_starts(values: Array) -> npt.NDArray[np.bool_]:

@@ -33,6 +33,7 @@ from loom.index.vector_segments import (
     check_dimensions,
     merge,
     vector_rows,
+    verify,
     without,
 )
 
@@ -45,6 +46,7 @@ __all__ = [
     "check",
     "merge",
     "unit_float16",
+    "verify",
     "without",
 ]
 

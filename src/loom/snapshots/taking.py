@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sqlite3
 import struct
 from collections.abc import Iterator, Sequence
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 from loom.errors import InvalidInput, NotFound, SnapshotError, StoreUnavailable
 from loom.index.segments import sync_folder
 from loom.protocol import new_id
-from loom.snapshots.format import NO_PARENT, Header, SnapshotReader, SnapshotWriter
+from loom.snapshots.format import LARGEST_ROW, MAGIC, NO_PARENT, Header, SnapshotReader, SnapshotWriter
 from loom.steps import step
 from loom.storage.sqlite import archive, counting
 from loom.storage.sqlite.engine import Engine, from_micros, to_micros
@@ -44,6 +45,7 @@ __all__ = [
     "SnapshotPath",
     "Start",
     "as_chain",
+    "check_row_size",
     "descends",
     "describe",
     "opened",
@@ -89,7 +91,26 @@ class Section(IntEnum):
     JOBS = 18
 
 
-KNOWN_SECTIONS = frozenset(map(int, Section))
+_BINARY = {Section.BLOB_BYTES: 1 << 20, Section.VECTORS: VECTOR.size + 2 * 65_536}
+_LARGE = (Section.RECORDS, Section.ENTRIES)  # they carry texts and values of any size
+
+KNOWN_SECTIONS = {int(one): LARGEST_ROW if one in _LARGE else _BINARY.get(one, 16 << 20) for one in Section}
+"""The sections by number, and the most bytes that a row of each may have."""
+
+# The columns of a section that hold JSON as text, which is parsed when it is restored.
+_JSON_COLUMNS: dict[Section, tuple[int, ...]] = {
+    Section.SETTINGS: (3,),
+    Section.RECORDS: (19, 20),
+    Section.ENTRIES: (11, 12),
+    Section.JOBS: (4,),
+}
+_MOST_COLUMNS = 32
+_SMALL_ROW = 64 << 10
+_MOST_DECODED = 256 << 20
+# A value of a flat array, without the space that it takes to go back on it.
+_VALUE = re.compile(rb'\s*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"\s*+|[^"\[\]{},]{1,64})', re.DOTALL)
+# What a container, a number or a short text costs at most: 4 bytes of JSON may become 72 in memory.
+_VALUE_BYTES = 72
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +185,7 @@ def take(
         raise InvalidInput("a snapshot cannot replace the store it is made from; choose another path")
     if parent is not None and target.exists() and target.samefile(parent):
         raise InvalidInput("a snapshot cannot replace its parent, which restoring it needs; choose another path")
+    _check_replaceable(target)
     before = None if parent is None else _parent(Path(parent).expanduser())
     if namespaces is not None and (isinstance(namespaces, str) or not namespaces):
         raise InvalidInput("namespaces is a list of names, with at least one")
@@ -220,6 +242,8 @@ def describe(path: SnapshotPath) -> Snapshot:
 @contextmanager
 def opened(path: Path) -> Iterator[SnapshotReader]:
     """A snapshot file to read; errors say which file it was."""
+    if _is_database(path):
+        raise SnapshotError(f"{path} was refused and nothing was changed: it is a database and not a snapshot")
     try:
         with open(path, "rb") as file:
             yield SnapshotReader(file)
@@ -229,6 +253,56 @@ def opened(path: Path) -> Iterator[SnapshotReader]:
         if str(path) in str(error):
             raise
         raise SnapshotError(f"{path} was refused and nothing was changed: {error}") from error
+
+
+def check_row_size(section: Section, row: bytes) -> None:
+    """Raise `SnapshotError` for a JSON row that would take more than 256 MiB when it is decoded.
+
+    Rows that are read are not believed: 128 MiB of empty lists are 15 KiB in a file and 3 GiB in memory.
+    """
+    if len(row) > KNOWN_SECTIONS[section]:
+        raise SnapshotError(
+            f"a row of section {section.name.lower()} has {len(row):,} bytes; the most is {KNOWN_SECTIONS[section]:,}"
+        )
+    if len(row) <= _SMALL_ROW:
+        return
+    cost = _parsed_bytes(row) if section is Section.START else _flat_bytes(row, _JSON_COLUMNS.get(section, ()))
+    if cost > _MOST_DECODED:
+        raise SnapshotError(
+            f"a row of section {section.name.lower()} would take about {cost:,} bytes of memory; "
+            f"the most is {_MOST_DECODED:,}"
+        )
+
+
+def _flat_bytes(row: bytes, json_columns: tuple[int, ...]) -> int:
+    """What the values of a row take when they are decoded, and those in JSON columns when they are parsed as well."""
+    place, column, cost = 1, 0, 0
+    while row[place - 1 : place] == (b"," if column else b"["):
+        found = _VALUE.match(row, place)
+        if found is None or column == _MOST_COLUMNS:
+            break
+        first, place = found.span()
+        value = row[first:place]
+        cost += _text_bytes(value) + (_parsed_bytes(value) if column in json_columns else 0)
+        column, place = column + 1, place + 1
+    if row[place - 1 : place + 1] != b"]":
+        raise SnapshotError("a row holds something else than texts and numbers, or is cut short")
+    return cost
+
+
+def _parsed_bytes(value: bytes) -> int:
+    return _text_bytes(value) + _VALUE_BYTES * sum(map(value.count, (b"[", b"{", b",", b":")))
+
+
+def _text_bytes(value: bytes) -> int:
+    """The size of a JSON string as a Python string: one, two or four bytes for each of its characters."""
+    escapes = max(0, value.count(b"\\u") - value.count(b"\\\\u"))
+    wide = _FOUR_BYTES.search(value) is not None
+    width = 4 if wide else 1 if value.isascii() and not escapes else 2
+    return width * (len(value) - 5 * escapes)
+
+
+_FOUR_BYTES = re.compile(rb"[\xf0-\xff]|\\u[dD][89abAB]")
 
 
 def as_chain(snapshot: SnapshotPath | Sequence[SnapshotPath]) -> list[Path]:
@@ -244,6 +318,7 @@ def read_start(rows: Iterator[bytes], header: Header) -> Start:
     found = list(zip(rows, range(2), strict=False))
     if len(found) != 1:
         raise SnapshotError("its first section must have one row")
+    check_row_size(Section.START, found[0][0])
     try:
         store, created, position, committed, since, names, last, spaces, active, anchors = json.loads(found[0][0])
         start = Start(
@@ -378,7 +453,7 @@ def _start(connection: sqlite3.Connection, names: Sequence[str], parent: Start |
 @step("snapshot.write")
 def _write(connection: sqlite3.Connection, writer: SnapshotWriter, start: Start) -> None:
     writer.begin(Section.START)
-    writer.add(start.pack())
+    _add(writer, Section.START, start.pack())
     values = {"chosen": json.dumps([*start.namespaces]), "since": start.since}
     for section in list(Section)[1:]:
         writer.begin(section)
@@ -390,7 +465,13 @@ def _write(connection: sqlite3.Connection, writer: SnapshotWriter, start: Start)
             _write_vectors(connection, writer, start)
         else:
             for row in connection.execute(_ROWS[section], values):
-                writer.add(_packed(row))
+                _add(writer, section, _packed(row))
+
+
+def _add(writer: SnapshotWriter, section: Section, row: bytes) -> None:
+    """Add a row that can be read again."""
+    check_row_size(section, row)
+    writer.add(row)
 
 
 @step("snapshot.write_records")
@@ -405,7 +486,7 @@ def _write_records(connection: sqlite3.Connection, writer: SnapshotWriter, start
         f"{columns} {where} AND r.seq > ? AND r.version > 0 ORDER BY r.seq", (chosen, start.since)
     ):
         check_row(row)
-        writer.add(_packed((*row[:2], *row[4:17], row[27], *row[18:24], row[28])))
+        _add(writer, Section.RECORDS, _packed((*row[:2], *row[4:17], row[27], *row[18:24], row[28])))
 
 
 def _write_blobs(connection: sqlite3.Connection, writer: SnapshotWriter, values: dict[str, Any]) -> None:
@@ -497,6 +578,43 @@ def _reading(engine: Engine) -> Iterator[sqlite3.Connection]:
         yield connection
 
 
+def _check_replaceable(target: Path) -> None:
+    """Raise `StoreUnavailable` unless the path is free, or holds a snapshot or an empty file."""
+    if not target.exists():
+        return
+    if target.is_file() and not _is_database(target):
+        try:
+            with open(target, "rb") as file:
+                begin = file.read(len(MAGIC))
+        except OSError as error:
+            raise StoreUnavailable(f"{target} exists and cannot be read: {error.strerror}") from error
+        if begin in (b"", MAGIC):
+            return
+    raise StoreUnavailable(f"{target} exists and is not a snapshot; choose another path, or remove that file first")
+
+
+def _is_database(path: Path) -> bool:
+    """Whether a file is a SQLite database, or an empty file with a log beside it.
+
+    SQLite itself is asked. To open and close the file here would release the locks that this process has on it, and
+    another process could then overwrite the commits of a memory that is open.
+    """
+    if not path.is_file():
+        return False
+    if not path.stat().st_size:
+        return any(os.path.lexists(f"{path}{suffix}") for suffix in ("-wal", "-journal"))
+    try:
+        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=0.0)
+        try:
+            connection.execute("PRAGMA schema_version")
+        finally:
+            connection.close()
+    except sqlite3.Error as error:
+        # Busy, or in need of recovery: a database. A file that cannot be opened at all is reported by who opens it.
+        return getattr(error, "sqlite_errorcode", None) not in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CANTOPEN)
+    return True
+
+
 @contextmanager
 def _replacing(target: Path) -> Iterator[BinaryIO]:
     """A file that takes the target's place when it is complete and on the disk; a kill leaves what was there."""
@@ -506,6 +624,7 @@ def _replacing(target: Path) -> Iterator[BinaryIO]:
             yield file
             file.flush()
             os.fsync(file.fileno())
+        _check_replaceable(target)  # once more: writing may have taken minutes
         os.replace(temporary, target)
         sync_folder(target.parent)
     except OSError as error:

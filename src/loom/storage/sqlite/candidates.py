@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from loom.errors import CorruptStore, WrongDimension
+from loom.errors import CorruptStore, LoomError, WrongDimension
 from loom.index.analysis import mapping, speaker_marks
 from loom.index.associations import Source, associated_terms
 from loom.index.doc_values import DocValues
@@ -228,15 +228,21 @@ class Searcher:
         return [Match(key, score) for key, score in self._answer(ask).items()]
 
     def _answer(self, ask: Callable[[], Answer]) -> Answer:
-        """Ask; where a segment turns out to be damaged inside, make the indexes again and ask once more."""
+        """Ask; where a segment turns out to be damaged inside, rebuild its index and ask once more."""
         try:
             return ask()
         except DamagedSegment:
-            for kind in (TEXT, VECTORS):
-                with self._engine.read() as connection:
-                    generation = read_state(connection, self._number, kind).generation
-                self._repair(StaleProjection(kind, generation))
-            return ask()
+            damaged = self._maintenance.index.damaged_kinds() or [TEXT, VECTORS]
+        except (ArithmeticError, LookupError, MemoryError, TypeError, ValueError) as error:
+            # Damage that no header shows can lead to any of these. Without damage the error stands.
+            damaged = [] if isinstance(error, LoomError) else self._maintenance.index.damaged_kinds()
+            if not damaged:
+                raise
+        for kind in damaged:
+            with self._engine.read() as connection:
+                generation = read_state(connection, self._number, kind).generation
+            self._repair(StaleProjection(kind, generation))
+        return ask()
 
     def _admitted(
         self,

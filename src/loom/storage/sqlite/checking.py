@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from loom.index import text_index, vector_index
 from loom.index.segments import DamagedSegment
 from loom.storage.contract import CheckReport
 from loom.storage.sqlite import reading
@@ -230,12 +231,10 @@ def _segment_problem(kind: str, folder: Path, files: list[str], expected: object
     keys = []
     for name in files:
         try:
-            segment = open_index(kind, folder / name)
+            segment = open_index(kind, folder / name, verified=True)
+            (text_index if kind == TEXT else vector_index).verify(segment)
         except DamagedSegment as error:
             return str(error)
-        damaged = segment.damaged_arrays()
-        if damaged:
-            return f"{name}: damaged {', '.join(damaged)}"
         if segment.header.get("store") != store_id:
             return f"{name} belongs to another store"
         keys.append(segment.arrays["keys"])

@@ -29,8 +29,10 @@ from loom.storage.sqlite.projections import (
     active_space,
     analysed,
     index_folder,
+    is_damaged_segment,
     last_number,
-    open_index,
+    open_published,
+    published,
     read_state,
     unpack_vectors,
 )
@@ -58,6 +60,7 @@ class NamespaceIndex:
         self._forgotten_seen: int | None = None
         self._states = {TEXT: ProjectionState(basis=TEXT_BASIS), VECTORS: ProjectionState()}
         self._segments: dict[str, dict[str, Segment]] = {TEXT: {}, VECTORS: {}}
+        self._mapped: list[Segment] = []
         self.holds_forgotten = False
         self.derived = 0
         self._last_derived = 0
@@ -80,6 +83,8 @@ class NamespaceIndex:
 
         Raises `StaleProjection` where a segment file is missing or damaged.
         """
+        if not all(segment.is_unchanged for segment in self._mapped):
+            self._look_again()
         seq = last_number(connection)
         if seq <= self._seen and not self.holds_forgotten:
             return
@@ -167,6 +172,7 @@ class NamespaceIndex:
             self._vectors_seen = 0
             self._states[VECTORS] = ProjectionState()
             self._segments[VECTORS] = {}
+            self._watch()
             self.vectors = vector_index.VectorIndex(dimensions, [], self._vector_tail)
         state = self._state(connection, VECTORS)
         if state.generation != self._states[VECTORS].generation:
@@ -196,32 +202,48 @@ class NamespaceIndex:
         self._states[kind] = replace(self._states[kind], generation=-1)  # so that it is looked at again
         self._seen = 0
 
+    def _look_again(self) -> None:
+        """Open the segments whose files have changed again, and so verify them; damage raises `StaleProjection`."""
+        for kind, segments in self._segments.items():
+            whole = {name: segment for name, segment in segments.items() if segment.is_unchanged}
+            if len(whole) < len(segments):
+                self._segments[kind] = whole
+                self._states[kind] = replace(self._states[kind], generation=-1)
+        self._watch()
+        self._seen = 0
+
+    def _watch(self) -> None:
+        """Note the segments whose files are asked before each search whether they have changed."""
+        self._mapped = [one for held in self._segments.values() for one in held.values() if one.file is not None]
+
+    def damaged_kinds(self) -> list[str]:
+        """The kinds of index of which an open segment is damaged. Reads them whole."""
+        with self.lock:
+            return [
+                kind
+                for kind, segments in self._segments.items()
+                if any(is_damaged_segment(kind, segment) for segment in segments.values())
+            ]
+
     def _load(self, connection: sqlite3.Connection, kind: str, state: ProjectionState) -> list[Segment]:
         if self._unusable.get(kind) == state.generation:
             self._segments[kind] = {}
+            self._watch()
             return []
-        wanted = [
-            row[0]
-            for row in connection.execute(
-                "SELECT file FROM segments WHERE namespace = ? AND kind = ? ORDER BY first, file",
-                (self._namespace, kind),
-            )
-        ]
         known = self._segments[kind]
         opened: dict[str, Segment] = {}
-        for name in wanted:
-            segment = known.get(name)
+        for entry in published(connection, self._namespace, kind):
+            segment = known.get(entry.file)
             if segment is None:
                 if self._folder is None:
                     raise StaleProjection(kind, state.generation)
                 try:
-                    segment = open_index(kind, self._folder / name)
+                    segment = open_published(kind, self._folder, entry, self._engine.store_id)
                 except DamagedSegment as error:
                     raise StaleProjection(kind, state.generation) from error
-                if segment.header.get("store") != self._engine.store_id:
-                    raise StaleProjection(kind, state.generation)
-            opened[name] = segment
+            opened[entry.file] = segment
         self._segments[kind] = opened
+        self._watch()
         return list(opened.values())
 
     def _drop(self, records: Iterable[int]) -> None:

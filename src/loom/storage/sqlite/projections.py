@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import errno
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -44,9 +46,12 @@ __all__ = [
     "choose_merge",
     "count_up",
     "index_folder",
+    "is_damaged_segment",
     "largest_segment",
     "last_number",
     "open_index",
+    "open_published",
+    "published",
     "read_state",
     "start_over",
     "unpack_vectors",
@@ -81,6 +86,8 @@ _WHILE_WRITING = 4
 # At rest a tail of this part of its limit is indexed: the first answer of every process has to read and analyse what
 # is left, at about 0.35 ms a record. A smaller part would make a segment of every few records.
 _REST_SHARE = 8
+# A segment that is merged or rewritten is read into memory up to this size, above which it is mapped and verified.
+_REWRITTEN_IN_MEMORY = 1 << 28
 # What is indexed at once, however long the tail has become: a large import makes large segments from the start.
 _LARGEST_CHUNK = 16_384
 
@@ -281,21 +288,23 @@ class Projector:
         with self._engine.read() as connection:
             seen = last_number(connection)
             state = read_state(connection, self._namespace, kind)
-            rows = connection.execute(
-                "SELECT file, count FROM segments WHERE namespace = ? AND kind = ? ORDER BY first, file",
-                (self._namespace, kind),
-            ).fetchall()
-        total = sum(count for _, count in rows)
-        chosen = choose_merge(rows, largest_segment(total, at_rest))
+            entries = published(connection, self._namespace, kind)
+        total = sum(entry.records for entry in entries)
+        sizes = [(entry.file, entry.records) for entry in entries]
+        chosen = choose_merge(sizes, largest_segment(total, at_rest))
         if not chosen:
             return False
-        merged = self._merged(kind, self._open(kind, state, chosen))
-        self._publish(kind, state.basis, state, seen, [merged], chosen, state.watermark)
+        with self._rewriting(kind, state):
+            segments = [self._read_whole(kind, entry) for entry in entries if entry.file in chosen]
+            built = self._merged(kind, segments)
+            _check_unchanged(segments)
+        self._publish(kind, state.basis, state, seen, [built], chosen, state.watermark)
         return True
 
     @step("projection.join_segments")
     def _merged(self, kind: str, segments: list[Segment]) -> Built:
-        return text_index.merge(segments) if kind == TEXT else vector_index.merge(segments)
+        built: Built = _module(kind).merge(segments)
+        return built
 
     @step("projection.remove")
     def remove(self, kind: str, records: Collection[int]) -> int:
@@ -303,30 +312,51 @@ class Projector:
         with self._engine.read() as connection:
             seen = last_number(connection)
             state = read_state(connection, self._namespace, kind)
-            names = [
-                row[0]
-                for row in connection.execute(
-                    "SELECT file FROM segments WHERE namespace = ? AND kind = ?", (self._namespace, kind)
-                )
-            ]
+            entries = published(connection, self._namespace, kind)
         gone = np.fromiter(sorted(records), dtype=np.int64)
-        module = text_index if kind == TEXT else vector_index
         replaced: list[str] = []
         built: list[Built] = []
-        for name, segment in zip(names, self._open(kind, state, names), strict=True):
-            if np.isin(segment.arrays["keys"], gone).any():
-                replaced.append(name)
-                rest = module.without(segment, set(records))
-                if rest[0]["count"]:
-                    built.append(rest)
+        for entry in entries:
+            if gone.searchsorted(entry.first) == gone.searchsorted(entry.last, side="right"):
+                continue
+            with self._rewriting(kind, state):
+                if not self._holds(kind, entry, gone):
+                    continue
+                segment = self._read_whole(kind, entry)
+                rest = _module(kind).without(segment, set(records))
+                _check_unchanged([segment])
+            replaced.append(entry.file)
+            if rest[0]["count"]:
+                built.append(rest)
         if replaced:
             self._publish(kind, state.basis, state, seen, built, replaced, state.watermark)
         return len(replaced)
 
-    def _open(self, kind: str, state: ProjectionState, names: Collection[str]) -> list[Segment]:
-        """The segments of these names; gives up the projection where one is missing or damaged."""
+    def _holds(self, kind: str, entry: _Entry, records: npt.NDArray[np.int64]) -> bool:
+        """Whether a segment has one of these records, by keys that match their checksum."""
+        segment = open_published(kind, self._folder, entry, self._engine.store_id)
+        if segment.damaged_arrays(["keys"]):
+            raise DamagedSegment(f"the keys of {entry.file} do not match their checksum")
+        return bool(np.isin(segment.arrays["keys"], records).any())
+
+    def _read_whole(self, kind: str, entry: _Entry) -> Segment:
+        """A segment to be written on under new checksums: verified, and in memory unless it is very large."""
+        segment = open_published(
+            kind,
+            self._folder,
+            entry,
+            self._engine.store_id,
+            verified=True,
+            in_memory_up_to=_REWRITTEN_IN_MEMORY,
+        )
+        _module(kind).verify(segment)
+        return segment
+
+    @contextmanager
+    def _rewriting(self, kind: str, state: ProjectionState) -> Iterator[None]:
+        """Give up the projection where a segment is missing or damaged: it is rebuilt from the records."""
         try:
-            return [open_index(kind, self._folder / name) for name in names]
+            yield
         except DamagedSegment as error:
             self.reset(kind, state.generation)
             raise StaleProjection(kind, state.generation) from error
@@ -447,10 +477,10 @@ class Projector:
             (self._folder / name).unlink(missing_ok=True)
 
 
-def open_index(kind: str, path: Path) -> Segment:
+def open_index(kind: str, path: Path, *, verified: bool = False, in_memory_up_to: int | None = None) -> Segment:
     """A segment that can be used; raises `DamagedSegment` for one of another version, too."""
-    segment = open_segment(path)
-    (text_index if kind == TEXT else vector_index).check(segment)
+    segment = open_segment(path, verified=verified, in_memory_up_to=in_memory_up_to)
+    _module(kind).check(segment)
     return segment
 
 
@@ -461,6 +491,64 @@ def analysed(record: int, columns: Sequence[Any], bad: dict[int, str]) -> list[s
     except Exception as error:  # whatever a strange text leads to: the other records are found all the same
         bad[record] = type(error).__name__
         return []
+
+
+class _Entry(NamedTuple):
+    """One row of `segments`: a file, its first and its last key, and how many it holds."""
+
+    file: str
+    first: int
+    last: int
+    records: int
+
+
+def published(connection: sqlite3.Connection, namespace: int, kind: str) -> list[_Entry]:
+    """The segments of a kind that count, in the order of their keys."""
+    rows = connection.execute(
+        "SELECT file, first, last, count FROM segments WHERE namespace = ? AND kind = ? ORDER BY first, file",
+        (namespace, kind),
+    )
+    return [_Entry(*row) for row in rows]
+
+
+def open_published(
+    kind: str,
+    folder: Path,
+    entry: _Entry,
+    store_id: str,
+    *,
+    verified: bool = False,
+    in_memory_up_to: int | None = None,
+) -> Segment:
+    """A segment that the database names. Raises `DamagedSegment` for a file of another store or of other records."""
+    segment = open_index(kind, folder / entry.file, verified=verified, in_memory_up_to=in_memory_up_to)
+    header = segment.header
+    if header.get("store") != store_id:
+        raise DamagedSegment(f"{entry.file} belongs to another store")
+    if (header.get("first_key"), header.get("last_key"), header.get("count")) != entry[1:]:
+        raise DamagedSegment(f"{entry.file} holds other records than it should")
+    return segment
+
+
+def _module(kind: str) -> ModuleType:
+    return text_index if kind == TEXT else vector_index
+
+
+def is_damaged_segment(kind: str, segment: Segment) -> bool:
+    if not segment.is_unchanged or segment.damaged_arrays():
+        return True
+    try:
+        _module(kind).verify(segment)
+    except DamagedSegment:
+        return True
+    return False
+
+
+def _check_unchanged(segments: Iterable[Segment]) -> None:
+    """Raise `DamagedSegment` if a file was changed after it was verified, and so while it was read."""
+    for segment in segments:
+        if not segment.is_unchanged:
+            raise DamagedSegment(f"{segment.path} was changed while it was read")
 
 
 def largest_segment(total: int, at_rest: bool) -> int:

@@ -72,6 +72,7 @@ def open_memory(
     reconfigure: bool = False,
     clock: Clock = utc_now,
     config: str | Path | None = None,
+    all_namespaces: bool = False,
     **settings: Any,
 ) -> Memory:
     """Open a memory; without a path it lives in this process only.
@@ -85,6 +86,8 @@ def open_memory(
     `sanitizer` cleans each text before it is stored, which is then no longer verbatim.
     `llm` (a callable from prompt to answer) draws facts, names and summaries in the background; by default rules do,
     and with `derive=False` nobody.
+    With `all_namespaces` the memory may also list, snapshot and forget the other namespaces of the file. It is given
+    here only: no variable and no settings file can give it.
     """
     return Memory(
         MemoryManager(
@@ -97,6 +100,7 @@ def open_memory(
             reconfigure=reconfigure,
             clock=clock,
             config=config,
+            all_namespaces=all_namespaces,
             **settings,
         )
     )
@@ -454,6 +458,18 @@ class Memory:
         self._manager.tiers.clear_cache()
         return self._store.forget(wanted, timeout_s)
 
+    def namespaces(self) -> tuple[str, ...]:
+        """The names of the namespaces in the file. For a memory opened with `all_namespaces=True`."""
+        return tuple(self._store.namespaces())
+
+    def forget_namespace(self, name: str, timeout_s: float = 10.0) -> ForgetReceipt:
+        """Forget a namespace for good: its memories, entries, blobs, settings and its name.
+
+        For a memory opened with `all_namespaces=True`. A memory that is open on the namespace cannot write any more.
+        Raises `NotFound` if there is none of that name. It rewrites the whole file, as `vacuum` does.
+        """
+        return self._store.forget_namespace(name, timeout_s)
+
     def keep(self, retention: Retention | None) -> None:
         """State what may be forgotten by itself (off by default); None switches it off again."""
         self._store.keep(retention)
@@ -577,6 +593,8 @@ class AsyncMemory:
     pin = _in_thread(Memory.pin)
     unpin = _in_thread(Memory.unpin)
     forget = _in_thread(Memory.forget)
+    namespaces = _in_thread(Memory.namespaces)
+    forget_namespace = _in_thread(Memory.forget_namespace)
     keep = _in_thread(Memory.keep)
     apply_retention = _in_thread(Memory.apply_retention)
     flush = _in_thread(Memory.flush)

@@ -41,9 +41,9 @@ from loom.snapshots.taking import (
 )
 from loom.steps import step
 from loom.storage.contract import MAX_TEXT_BYTES, Dimensions, Retention
+from loom.storage.identity import entry_guard, entry_guard_4, guard, id_hash, session_hash
 from loom.storage.sqlite import schema
 from loom.storage.sqlite.engine import translate
-from loom.storage.sqlite.identity import entry_guard, entry_guard_4, guard, id_hash, session_hash
 from loom.storage.sqlite.projections import advance
 from loom.storage.sqlite.residency import TierTotals
 from loom.storage.sqlite.transactions import INSERT_EDGE, INSERT_RECORD

@@ -25,9 +25,9 @@ from loom.index.segments import sync_folder
 from loom.protocol import new_id
 from loom.snapshots.format import NO_PARENT, Header, SnapshotReader, SnapshotWriter
 from loom.steps import step
+from loom.storage.identity import entry_guard_4
 from loom.storage.sqlite import archive, counting
 from loom.storage.sqlite.engine import Engine, from_micros, to_micros
-from loom.storage.sqlite.identity import entry_guard_4
 from loom.storage.sqlite.projections import SCRUB, TEXT, VECTORS, last_number
 from loom.storage.sqlite.rows import ENTRY_COLUMNS, RECORD_COLUMNS, check_row, counted_guard, was_guarded
 
@@ -168,6 +168,8 @@ def take(
     if namespaces is not None and (isinstance(namespaces, str) or not namespaces):
         raise InvalidInput("namespaces is a list of names, with at least one")
     names = [store.namespace] if namespaces is None else list(dict.fromkeys(namespaces))
+    if names != [store.namespace]:
+        store.check_namespaces(f"take a snapshot of {', '.join(map(repr, names))}")
     store.flush_accesses()
     with _replacing(target) as file:
         with _reading(engine) as connection:

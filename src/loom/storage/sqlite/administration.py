@@ -15,6 +15,7 @@ from pathlib import Path
 
 from loom.errors import ForgetPending, InvalidInput, StoreBusy, StoreUnavailable
 from loom.protocol import new_id
+from loom.steps import step
 from loom.storage.contract import Filter, FlushReport, ForgetReceipt
 from loom.storage.sqlite import archive, forgetting, reading
 from loom.storage.sqlite.archive import ArchiveStats
@@ -25,7 +26,7 @@ from loom.storage.sqlite.projections import count_up, index_folder
 from loom.storage.sqlite.transactions import EMBED
 from loom.storage.sqlite.worker import LeaseLost
 
-__all__ = ["archive_before", "back_up", "expired", "flush", "forget", "unfinished", "vacuum"]
+__all__ = ["archive_before", "back_up", "expired", "flush", "forget", "forget_namespace", "unfinished", "vacuum"]
 
 # How long a verb waits for the lease: our own worker may be merging large segments.
 _LEASE_WAIT_S = 60.0
@@ -91,6 +92,30 @@ def forget(own: Maintenance, wanted: Filter, timeout_s: float) -> ForgetReceipt:
     return replace(receipt, segments=rewritten)
 
 
+def forget_namespace(own: Maintenance, timeout_s: float) -> ForgetReceipt:
+    """Remove a namespace with everything in it, then its name, and clean away the last copies.
+
+    Until the name is gone it can be called again: after a kill, or after `ForgetPending`.
+    """
+    deadline = time.monotonic() + timeout_s
+    with own.transaction() as transaction:
+        own.accesses.write(transaction.connection)
+        receipt = forgetting.remove_all(transaction, own.engine.archive)
+    rewritten = forgetting.scrub(own.engine, own.namespace, own.worker, own.projector, deadline)
+    _shrink(own.engine)  # rows of entries are deleted, which leaves copies between pages; see `schema`
+    with own.engine.write() as connection:
+        forgetting.remove_name(connection, own.namespace)
+    while not own.engine.truncate_wal():
+        if time.monotonic() >= deadline:
+            raise ForgetPending(
+                "forgotten, but a reader still holds an older state of the file, so the write-ahead log keeps its "
+                "copy; it goes when that reader is done",
+                ("a reader of an older state",),
+            )
+        time.sleep(0.01)
+    return replace(receipt, segments=rewritten)
+
+
 def expired(own: Maintenance) -> list[str]:
     """The ids that the stated retention rule no longer keeps; none where there is no rule."""
     with own.engine.read() as connection:
@@ -125,6 +150,14 @@ def vacuum(own: Maintenance) -> int:
         while fence is not None and own.rest(fence):
             pass
     before = os.stat(engine.path).st_size
+    _shrink(engine)
+    engine.truncate_wal()
+    return before - os.stat(engine.path).st_size
+
+
+@step("vacuum.shrink")
+def _shrink(engine: Engine) -> None:
+    """Remove the empty rows and write the file again without them."""
     with engine.write() as connection:  # forgetting leaves empty rows; see `schema`
         count_up(connection)  # so that the numbers of the rows that go are not given out again
         connection.execute("DELETE FROM records WHERE version = 0")
@@ -138,8 +171,6 @@ def vacuum(own: Maintenance) -> int:
         )
     with engine.maintenance() as connection:
         connection.execute("VACUUM")
-    engine.truncate_wal()
-    return before - os.stat(engine.path).st_size
 
 
 def back_up(engine: Engine, path: str | Path) -> None:

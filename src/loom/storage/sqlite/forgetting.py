@@ -18,13 +18,13 @@ from loom.steps import step
 from loom.storage.contract import ForgetReceipt, Retention
 from loom.storage.sqlite.archive import Reader, Removal
 from loom.storage.sqlite.engine import Engine, to_micros
-from loom.storage.sqlite.identity import first_version, same_id
 from loom.storage.sqlite.projections import SCRUB, TEXT, VECTORS, Projector, StaleProjection
 from loom.storage.sqlite.residency import TierTotals
+from loom.storage.sqlite.rows import FORGOTTEN_NAME, first_version, same_id
 from loom.storage.sqlite.transactions import DERIVE, EMPTY_AWAITED, EMPTY_VECTORS, RESTORE, SqliteTransaction
 from loom.storage.sqlite.worker import LeaseLost, Worker
 
-__all__ = ["expired", "remove", "resume", "retention", "scrub"]
+__all__ = ["expired", "remove", "remove_all", "remove_name", "resume", "retention", "scrub"]
 
 _CHUNK = 500
 _MICROS_PER_DAY = 86_400_000_000
@@ -84,6 +84,40 @@ def remove(transaction: SqliteTransaction, archive: Reader, where: str, values: 
     connection.executemany("INSERT INTO forgotten (seq, namespace, record) VALUES (?, ?, ?)", tombstones)
     transaction.enqueue(SCRUB, data=[tombstones[0][0], tombstones[-1][0]])
     return ForgetReceipt(tuple(dict.fromkeys(id for _, id, _ in chosen)), derived=len(derived), **counts)
+
+
+@step("forget.remove_all")
+def remove_all(transaction: SqliteTransaction, archive: Reader) -> ForgetReceipt:
+    """Empty every record of the transaction's namespace and delete everything else in it but its name."""
+    connection, namespace = transaction.connection, transaction.namespace
+    receipt = remove(transaction, archive, "r.namespace = ? AND r.version > 0", [namespace])
+    for table in _OF_A_NAMESPACE:
+        connection.execute(f"DELETE FROM {table} WHERE namespace = ?", (namespace,))
+    connection.execute("DELETE FROM jobs WHERE namespace = ? AND kind != ?", (namespace, SCRUB))
+    return receipt
+
+
+@step("forget.remove_name")
+def remove_name(connection: sqlite3.Connection, namespace: int) -> None:
+    """Take the name of a namespace that is empty. Its number stays, so that no other one gets it."""
+    for table in ("settings", "projections", "segments"):
+        connection.execute(f"DELETE FROM {table} WHERE namespace = ?", (namespace,))
+    connection.execute("UPDATE namespaces SET name = ? WHERE number = ?", (f"{FORGOTTEN_NAME}{namespace}", namespace))
+
+
+_OF_A_NAMESPACE = (
+    "entries",
+    "blobs",
+    "moves",
+    "residents",
+    "tiers",
+    "accesses",
+    "pins",
+    "derivations",
+    "awaited",
+    "blocks",
+    "dictionaries",
+)
 
 
 def _keep_what_remains(transaction: SqliteTransaction, leaving: Sequence[int], derived: Sequence[int]) -> None:

@@ -15,9 +15,9 @@ import numpy as np
 from loom.errors import EmbeddingError, IdConflict, InvalidInput, NotFound, VersionConflictError, WrongDimension
 from loom.steps import step
 from loom.storage.contract import HEARD, Draft, Entry, Job, Record, Resident, Usage, Vector, Written
+from loom.storage.identity import entry_guard, guard, id_hash, session_hash
 from loom.storage.sqlite.archive import CONTENT, DATA
 from loom.storage.sqlite.engine import from_micros, to_micros
-from loom.storage.sqlite.identity import entry_guard, guard, id_hash, same_id, session_hash
 from loom.storage.sqlite.projections import active_space, advance, read_state
 from loom.storage.sqlite.residency import (
     WINDOW,
@@ -31,11 +31,13 @@ from loom.storage.sqlite.residency import (
     window,
 )
 from loom.storage.sqlite.rows import (
+    FORGOTTEN_NAME,
     dump_json,
     first_number,
     read_newest,
     read_records,
     read_settings,
+    same_id,
     to_job,
 )
 from loom.text.entities import NAMES
@@ -109,13 +111,16 @@ class SqliteTransaction:
         self._totals = TierTotals(connection, namespace)
         # Records carry their own numbers; `store` is written only when others are given out: one page less.
         self._next: int
-        self._next, committed_at, self._space, self.revision = connection.execute(
+        self._next, committed_at, self._space, self.revision, name = connection.execute(
             "SELECT max(seq, ifnull((SELECT max(seq) FROM records), 0)), "
             "max(committed_at, ifnull((SELECT committed_at FROM records ORDER BY seq DESC LIMIT 1), 0)), "
             "(SELECT value FROM settings WHERE namespace = ?1 AND node = '' AND key = 'space'), "
-            "(SELECT value FROM settings WHERE namespace = ?1 AND node = '' AND key = 'revision') FROM store",
+            "(SELECT value FROM settings WHERE namespace = ?1 AND node = '' AND key = 'revision'), "
+            "(SELECT name FROM namespaces WHERE number = ?1) FROM store",
             (namespace,),
         ).fetchone()
+        if name is None or name.startswith(FORGOTTEN_NAME):
+            raise NotFound("the namespace of this memory was forgotten; open it again to begin a new one")
         # Never goes back, whatever the clock does: `known_at` relies on the order.
         self.now = max(clock, committed_at + 1)
         self._counts = False

@@ -458,6 +458,16 @@ class Memory:
         self._manager.tiers.clear_cache()
         return self._store.forget(wanted, timeout_s)
 
+    def forget_entries(
+        self, scope: str, *, owner: str | None = None, key: str | None = None, timeout_s: float = 10.0
+    ) -> int:
+        """Forget the values of a scope (`local`, `shared`, `global`) or of pools (`pool`) for good, with history.
+
+        Of all owners, or of one: a node, or the id of a pool. With `key`, only that one. Returns the number of keys
+        that had a value. A key itself stays, without a value, until its namespace is forgotten.
+        """
+        return self._store.forget_entries(scope, owner=owner, key=key, timeout_s=timeout_s)
+
     def namespaces(self) -> tuple[str, ...]:
         """The names of the namespaces in the file. For a memory opened with `all_namespaces=True`."""
         return tuple(self._store.namespaces())
@@ -593,6 +603,7 @@ class AsyncMemory:
     pin = _in_thread(Memory.pin)
     unpin = _in_thread(Memory.unpin)
     forget = _in_thread(Memory.forget)
+    forget_entries = _in_thread(Memory.forget_entries)
     namespaces = _in_thread(Memory.namespaces)
     forget_namespace = _in_thread(Memory.forget_namespace)
     keep = _in_thread(Memory.keep)

@@ -40,7 +40,7 @@ from loom.snapshots.taking import (
     read_start,
 )
 from loom.steps import step
-from loom.storage.contract import MAX_TEXT_BYTES, Dimensions, Retention
+from loom.storage.contract import LAYOUTS, MAX_TEXT_BYTES, Dimensions, Retention
 from loom.storage.identity import entry_guard, entry_guard_4, guard, id_hash, session_hash
 from loom.storage.sqlite import schema
 from loom.storage.sqlite.engine import translate
@@ -318,6 +318,10 @@ INSERT_ENTRY = (
 )
 
 
+# The scope of layouts until format 4, whose keys were digests without salt.
+_OLD_LAYOUTS = "context"
+
+
 class Stage:
     """A new database that a chain of snapshots is read into."""
 
@@ -519,6 +523,8 @@ class Stage:
         for row in rows:
             seq, namespace, scope, owner, key, version, deleted = row[:7]
             self._place_of(seq, namespace)
+            if scope == _OLD_LAYOUTS:
+                continue
             place = (namespace, scope, owner, key)
             (newest,) = execute(
                 "SELECT max(version) FROM entries WHERE namespace = ? AND scope = ? AND owner = ? AND key = ?", place
@@ -710,6 +716,8 @@ class Stage:
     def _complete(self) -> None:
         """What follows from the rest: totals, the identity of the store, and how far its sequence has come."""
         execute, start = self.connection.execute, self.start
+        if execute("SELECT 1 FROM temp.gone LIMIT 1").fetchone():  # their layouts went with them
+            self._emptied |= execute("DELETE FROM entries WHERE scope = ?", (LAYOUTS,)).rowcount > 0
         for number in start.namespaces:
             TierTotals(self.connection, number).recount()
             space = start.active.get(number, 0)

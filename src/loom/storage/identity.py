@@ -24,6 +24,7 @@ __all__ = [
     "id_hash",
     "id_hash_4",
     "session_hash",
+    "session_key",
 ]
 
 DAMAGED = 1 << 34
@@ -69,6 +70,11 @@ _BASE_32 = str.maketrans("ABCDEFGHJKMNPQRSTVWXYZ", "ABCDEFGHIJKLMNOPQRSTUV")
 
 session_hash = functools.lru_cache(maxsize=256)(id_hash)
 """The same for sessions, of which one writes many records in a row."""
+
+
+def session_key(store_id: str, session_id: str) -> str:
+    """A name for a session that differs from store to store, for values that are kept about it."""
+    return hashlib.blake2b(session_id.encode(), key=store_id.encode()[:64], digest_size=16).hexdigest()
 
 
 # -- checksums ---------------------------------------------------------------------------------------

@@ -26,7 +26,17 @@ from loom.storage.sqlite.projections import count_up, index_folder
 from loom.storage.sqlite.transactions import EMBED
 from loom.storage.sqlite.worker import LeaseLost
 
-__all__ = ["archive_before", "back_up", "expired", "flush", "forget", "forget_namespace", "unfinished", "vacuum"]
+__all__ = [
+    "archive_before",
+    "back_up",
+    "expired",
+    "flush",
+    "forget",
+    "forget_entries",
+    "forget_namespace",
+    "unfinished",
+    "vacuum",
+]
 
 # How long a verb waits for the lease: our own worker may be merging large segments.
 _LEASE_WAIT_S = 60.0
@@ -105,7 +115,20 @@ def forget_namespace(own: Maintenance, timeout_s: float) -> ForgetReceipt:
     _shrink(own.engine)  # rows of entries are deleted, which leaves copies between pages; see `schema`
     with own.engine.write() as connection:
         forgetting.remove_name(connection, own.namespace)
-    while not own.engine.truncate_wal():
+    _truncate_log(own.engine, deadline)
+    return replace(receipt, segments=rewritten)
+
+
+def forget_entries(own: Maintenance, scope: str, owner: str | None, key: str | None, timeout_s: float) -> int:
+    """Empty entries with their history, then clean away the copies in the log; the number of keys."""
+    with own.transaction() as transaction:
+        forgotten = forgetting.forget_entries(transaction, scope, owner, key)
+    _truncate_log(own.engine, time.monotonic() + timeout_s)
+    return forgotten
+
+
+def _truncate_log(engine: Engine, deadline: float) -> None:
+    while not engine.truncate_wal():
         if time.monotonic() >= deadline:
             raise ForgetPending(
                 "forgotten, but a reader still holds an older state of the file, so the write-ahead log keeps its "
@@ -113,7 +136,6 @@ def forget_namespace(own: Maintenance, timeout_s: float) -> ForgetReceipt:
                 ("a reader of an older state",),
             )
         time.sleep(0.01)
-    return replace(receipt, segments=rewritten)
 
 
 def expired(own: Maintenance) -> list[str]:
@@ -164,6 +186,7 @@ def _shrink(engine: Engine) -> None:
         connection.execute("DELETE FROM vectors WHERE record IS NULL")
         connection.execute("DELETE FROM blobs WHERE key IS NULL")
         connection.execute("DELETE FROM awaited WHERE id_hash IS NULL")
+        connection.execute("DELETE FROM entries WHERE namespace = -1")
         connection.execute("DELETE FROM blocks WHERE records = 0")
         connection.execute(
             "DELETE FROM dictionaries WHERE length(phrases) = 0 "

@@ -397,7 +397,8 @@ def _upgrade_to_5(connection: sqlite3.Connection) -> None:
     try:
         _copy(connection, "records", _READ_RECORDS, _COPY_RECORDS, _fresh_record)
         read, copied = _ENTRY.format(checksum="r.checksum"), _ENTRY.format(checksum="fresh(r.seq, 0)")
-        _copy(connection, "entries", read, copied, _fresh_entry)
+        # Layouts of prompts had keys without salt; the next prompt makes another one.
+        _copy(connection, "entries", read, copied, _fresh_entry, "AND r.scope != 'context'")
     finally:
         connection.text_factory = factory
     for statement in (*_CHANGE_PLACES, *_INDEXES):
@@ -411,6 +412,7 @@ def _copy(
     read: str,
     copied: str,
     freshen: Callable[[tuple[Any, ...]], tuple[int | None, ...]],
+    kept: str = "",
 ) -> None:
     """Copy a table, with some values made again. SQLite copies the others, so that damaged ones stay as they are."""
     if connection.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone() is None:
@@ -423,7 +425,8 @@ def _copy(
     ).fetchall():
         fresh = {row[0]: freshen(row) for row in rows}
         connection.execute(
-            f"INSERT INTO {table}_5 SELECT {copied} FROM {table} r WHERE r.seq > ? AND r.seq <= ? ORDER BY r.seq",
+            f"INSERT INTO {table}_5 SELECT {copied} FROM {table} r WHERE r.seq > ? AND r.seq <= ? {kept} "
+            "ORDER BY r.seq",
             (last, rows[-1][0]),
         )
         last = rows[-1][0]

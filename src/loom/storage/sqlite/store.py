@@ -509,6 +509,17 @@ class SqliteStore:
         self.flush_accesses()
         return administration.forget(self._maintenance, wanted, timeout_s)
 
+    def forget_entries(
+        self, scope: str, *, owner: str | None = None, key: str | None = None, timeout_s: float = 10.0
+    ) -> int:
+        """Forget the values of a scope for good, of all owners or of one, with their history; the number of keys.
+
+        What stays of an entry is its key and a version, so that other processes learn of it and versions grow.
+        Raises `ForgetPending` if the write-ahead log cannot be cleaned within `timeout_s`; call it again then.
+        """
+        self.check_open()
+        return administration.forget_entries(self._maintenance, scope, owner, key, timeout_s)
+
     def forget_namespace(self, name: str, timeout_s: float = 10.0) -> ForgetReceipt:
         """Remove a namespace for good: its records, entries, blobs, settings and its name.
 

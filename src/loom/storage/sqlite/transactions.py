@@ -75,6 +75,8 @@ INSERT_RECORD = (
 INSERT_EDGE = "INSERT OR IGNORE INTO edges (source, derived) VALUES (?, ?)"
 """Both ends are the sequence numbers of first versions."""
 
+_EMPTY_ENTRIES = "UPDATE entries SET deleted = 1, content = NULL, metadata = NULL, checksum = 0"
+
 EMPTY_AWAITED = "UPDATE awaited SET id_hash = NULL, id = '', derived = 0"
 """Names of sources are emptied where they stand; see `loom.storage.sqlite.schema`."""
 
@@ -508,8 +510,12 @@ class SqliteTransaction:
         owner: str = "",
         expected_version: int | None = None,
         metadata: Mapping[str, Any] | None = None,
+        history: bool = True,
     ) -> Entry:
-        """Write the next version of a key. With `expected_version` (0: must not exist) only if it matches."""
+        """Write the next version of a key. With `expected_version` (0: must not exist) only if it matches.
+
+        Without `history` the earlier versions are emptied.
+        """
         row = self._entry_row(key, scope, owner)
         exists = row is not None and not row[1]
         actual = row[0] if row is not None and exists else 0
@@ -540,6 +546,12 @@ class SqliteTransaction:
             "created_at, updated_at, metadata, content, checksum) VALUES (?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?, ?, ?, ?)",
             (self.next_seq(), self.namespace, *row_of_entry, guard),
         )
+        if not history and actual:
+            self.connection.execute(
+                f"{_EMPTY_ENTRIES} WHERE namespace = ? AND scope = ? AND owner = ? AND key = ? AND version < ? "
+                "AND NOT deleted",
+                (self.namespace, scope, owner, key, version),
+            )
         return Entry(
             key=key,
             content=json.loads(dump_json(content, "the content of an entry")),
@@ -575,9 +587,7 @@ class SqliteTransaction:
             return 0
         place = (self.namespace, scope, owner, key)
         self.connection.execute(
-            "UPDATE entries SET deleted = 1, content = NULL, metadata = NULL, checksum = 0 "
-            "WHERE namespace = ? AND scope = ? AND owner = ? AND key = ?",
-            place,
+            f"{_EMPTY_ENTRIES} WHERE namespace = ? AND scope = ? AND owner = ? AND key = ?", place
         )
         self.connection.execute(
             "INSERT INTO entries (seq, namespace, scope, owner, key, version, deleted, created_by, updated_by, "

@@ -21,6 +21,7 @@ import numpy.typing as npt
 from loom.errors import CorruptStore
 
 __all__ = [
+    "FILE_MODE",
     "Array",
     "Built",
     "DamagedSegment",
@@ -34,6 +35,9 @@ __all__ = [
 Array = npt.NDArray[Any]
 Built = tuple[dict[str, Any], dict[str, Array]]
 """Header and arrays of a segment, to be written or to be searched in memory."""
+
+FILE_MODE = 0o600
+"""The mode of new files: for their owner alone."""
 
 MAGIC = b"LOOMSEG1"
 _ALIGN = 64
@@ -63,8 +67,10 @@ class Segment(NamedTuple):
         return [name for name, array in self.arrays.items() if _checksum(array) != self.checksums[name]]
 
 
-def write_segment(path: Path, header: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
-    """Write and fsync a segment under a temporary name, then rename it.
+def write_segment(
+    path: Path, header: Mapping[str, Any], arrays: Mapping[str, Array], *, mode: int = FILE_MODE
+) -> None:
+    """Write and fsync a segment under a temporary name, then rename it. It has exactly this mode.
 
     Raises `OSError` if that fails, on a full disk for example, and leaves no file behind.
     """
@@ -85,7 +91,8 @@ def write_segment(path: Path, header: Mapping[str, Any], arrays: Mapping[str, Ar
     start = _aligned(len(prefix))
     temporary = path.with_name(path.name + ".tmp")
     try:
-        with open(temporary, "wb") as file:
+        with open(temporary, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+            os.fchmod(file.fileno(), mode)
             file.write(prefix)
             for name, array in solid.items():
                 file.seek(start + layout[name]["offset"])

@@ -692,6 +692,7 @@ def _open_store(path: str | Path | None, settings: Settings, clock: Clock, all_n
         archive_after_days=settings.archive_after_days or None,
         clock=clock,
         all_namespaces=all_namespaces,
+        file_mode=int(settings.file_mode, 8),
     )
 
 

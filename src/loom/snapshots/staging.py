@@ -41,6 +41,7 @@ from loom.snapshots.taking import (
 )
 from loom.steps import step
 from loom.storage.contract import LAYOUTS, MAX_TEXT_BYTES, Dimensions, Retention
+from loom.storage.files import FILE_MODE, create_file
 from loom.storage.identity import entry_guard, entry_guard_4, guard, id_hash, session_hash
 from loom.storage.sqlite import schema
 from loom.storage.sqlite.engine import translate
@@ -69,7 +70,9 @@ class Restored:
     vectors: int = 0
 
 
-def restore(snapshot: SnapshotPath | Sequence[SnapshotPath], path: SnapshotPath) -> Restored:
+def restore(
+    snapshot: SnapshotPath | Sequence[SnapshotPath], path: SnapshotPath, *, file_mode: int = FILE_MODE
+) -> Restored:
     """Make a new store of a snapshot, or of a full one and those that continue it, oldest first.
 
     The store appears under its path when it is complete; a kill leaves nothing there.
@@ -85,7 +88,7 @@ def restore(snapshot: SnapshotPath | Sequence[SnapshotPath], path: SnapshotPath)
             )
     temporary = target.with_name(f".{target.name}.{new_id()}.tmp")
     try:
-        with staged(as_chain(snapshot), temporary) as stage:
+        with staged(as_chain(snapshot), temporary, mode=file_mode) as stage:
             found = _counted(stage, target)
         _publish(temporary, target)
     finally:
@@ -95,8 +98,12 @@ def restore(snapshot: SnapshotPath | Sequence[SnapshotPath], path: SnapshotPath)
 
 
 @contextmanager
-def staged(chain: Sequence[Path], place: Path, unnamed: bool = False) -> Iterator[Stage]:
+def staged(chain: Sequence[Path], place: Path, unnamed: bool = False, mode: int = FILE_MODE) -> Iterator[Stage]:
     """A chain as a database of its own at a place, checked throughout; it stays there, unless it is `unnamed`."""
+    try:
+        create_file(place, mode)
+    except OSError as error:
+        raise StoreUnavailable(f"{place} cannot be created: {error.strerror}") from error
     connection = sqlite3.connect(place, isolation_level=None)
     try:
         with _as_ours(place):

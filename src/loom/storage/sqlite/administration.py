@@ -17,6 +17,7 @@ from loom.errors import ForgetPending, InvalidInput, StoreBusy, StoreUnavailable
 from loom.protocol import new_id
 from loom.steps import step
 from loom.storage.contract import Filter, FlushReport, ForgetReceipt
+from loom.storage.files import create_file, keep_mode
 from loom.storage.sqlite import archive, forgetting, reading
 from loom.storage.sqlite.archive import ArchiveStats
 from loom.storage.sqlite.engine import Engine, to_micros, translate
@@ -206,6 +207,7 @@ def back_up(engine: Engine, path: str | Path) -> None:
     _settle_target(target)
     temporary = target.with_name(f".{target.name}.{new_id()}.tmp")
     try:
+        create_file(temporary, engine.file_mode)
         copy = sqlite3.connect(temporary)
         try:
             if engine.path is None:
@@ -217,6 +219,7 @@ def back_up(engine: Engine, path: str | Path) -> None:
             copy.execute("PRAGMA journal_mode = DELETE")
         finally:
             copy.close()
+        keep_mode(temporary, target)
         os.replace(temporary, target)
     except sqlite3.Error as error:
         raise translate(error, target) or error from error

@@ -37,6 +37,7 @@ from loom.storage.contract import (
     Usage,
     Vector,
 )
+from loom.storage.files import FILE_MODE
 from loom.storage.sqlite import (
     administration,
     archive,
@@ -66,6 +67,7 @@ class SqliteStore:
     """One namespace of one SQLite file, or of a database in memory. See `loom.storage.contract.Store`.
 
     With `all_namespaces` it may also list, snapshot and forget the other namespaces of the file.
+    New files have the mode `file_mode`; those that exist keep theirs.
     All stores of one process on one namespace share their background work; `tail`, `lease_s` and `limits` are those
     of the first one.
     """
@@ -86,6 +88,7 @@ class SqliteStore:
         archive_after_days: float | None = None,
         clock: Clock = utc_now,
         all_namespaces: bool = False,
+        file_mode: int = FILE_MODE,
     ) -> None:
         if not namespace:
             raise InvalidInput("a namespace needs a name")
@@ -100,6 +103,7 @@ class SqliteStore:
             busy_timeout_s=busy_timeout_s,
             max_bytes=max_bytes,
             clock=clock,
+            file_mode=file_mode,
         )
         self._closed = False
         try:

@@ -462,6 +462,6 @@ def _opened(path: Path, namespace: str, *, read_only: bool) -> closing[SqliteSto
     from loom.storage.sqlite.store import SqliteStore
     from loom.text.tokens import counters_by_name
 
-    store = SqliteStore(path, namespace=namespace, read_only=read_only)
+    store = SqliteStore(path, namespace=namespace, read_only=read_only, all_namespaces=True)
     store.count_with({name: counter.count for name, counter in counters_by_name().items()})
     return closing(store)

@@ -74,6 +74,7 @@ def open_memory(
     reconfigure: bool = False,
     clock: Clock = utc_now,
     config: str | Path | None = None,
+    all_namespaces: bool = False,
     **settings: Any,
 ) -> Memory:
     """Open a memory; without a path it lives in this process only.
@@ -88,6 +89,9 @@ def open_memory(
     `llm` (a callable from prompt to answer) draws facts, names and summaries in the background; by default rules do,
     and with `derive=False` nobody.
     The entries of a `shared_pool` are offered to every prompt.
+
+    With `all_namespaces` the memory may also list, snapshot and forget the other namespaces of the file. It is given
+    here only: no variable and no settings file can give it.
     """
     return Memory(
         MemoryManager(
@@ -101,6 +105,7 @@ def open_memory(
             reconfigure=reconfigure,
             clock=clock,
             config=config,
+            all_namespaces=all_namespaces,
             **settings,
         )
     )
@@ -458,6 +463,28 @@ class Memory:
         self._manager.tiers.clear_cache()
         return self._store.forget(wanted, timeout_s)
 
+    def forget_entries(
+        self, scope: str, *, owner: str | None = None, key: str | None = None, timeout_s: float = 10.0
+    ) -> int:
+        """Forget the values of a scope (`local`, `shared`, `global`) or of pools (`pool`) for good, with history.
+
+        Of all owners, or of one: a node, or the id of a pool. With `key`, only that one. Returns the number of keys
+        that had a value. A key itself stays, without a value, until its namespace is forgotten.
+        """
+        return self._store.forget_entries(scope, owner=owner, key=key, timeout_s=timeout_s)
+
+    def namespaces(self) -> tuple[str, ...]:
+        """The names of the namespaces in the file. For a memory opened with `all_namespaces=True`."""
+        return tuple(self._store.namespaces())
+
+    def forget_namespace(self, name: str, timeout_s: float = 10.0) -> ForgetReceipt:
+        """Forget a namespace for good: its memories, entries, blobs, settings and its name.
+
+        For a memory opened with `all_namespaces=True`. A memory that is open on the namespace cannot write any more.
+        Raises `NotFound` if there is none of that name. It rewrites the whole file, as `vacuum` does.
+        """
+        return self._store.forget_namespace(name, timeout_s)
+
     def keep(self, retention: Retention | None) -> None:
         """State what may be forgotten by itself (off by default); None switches it off again."""
         self._store.keep(retention)
@@ -581,6 +608,9 @@ class AsyncMemory:
     pin = _in_thread(Memory.pin)
     unpin = _in_thread(Memory.unpin)
     forget = _in_thread(Memory.forget)
+    forget_entries = _in_thread(Memory.forget_entries)
+    namespaces = _in_thread(Memory.namespaces)
+    forget_namespace = _in_thread(Memory.forget_namespace)
     keep = _in_thread(Memory.keep)
     apply_retention = _in_thread(Memory.apply_retention)
     flush = _in_thread(Memory.flush)

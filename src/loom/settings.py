@@ -208,6 +208,7 @@ PROFILES: Mapping[str, Profile] = MappingProxyType(
 _MIB = 1024 * 1024
 _LARGEST = 2**53  # the largest whole number that JSON readers and SQLite both keep
 _LONGEST_TEXT = 255
+_FILE_MODES = ("600", "640", "644", "660", "664", "666")
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,6 +310,9 @@ SETTINGS: Mapping[str, SettingRule] = MappingProxyType(
             float, "days after which the words of a record are compressed; 0 for never", 0, 36_500
         ),
         "read_only": SettingRule(bool, "open for reading only"),
+        "file_mode": SettingRule(
+            str, "mode of new files, whatever the umask; existing ones keep theirs", choices=_FILE_MODES
+        ),
     }
 )
 
@@ -370,6 +374,7 @@ class Settings:
     preload: bool = False
     archive_after_days: float = 30.0
     read_only: bool = False
+    file_mode: str = _FILE_MODES[0]
     sources: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     notes: tuple[str, ...] = field(default=(), repr=False, compare=False)
 

@@ -237,7 +237,7 @@ def test_the_cache_of_anthropic_is_marked_where_the_prompt_may_change(memory: Me
 
 def test_a_layout_holds_numbers_and_no_words(memory: Memory) -> None:
     ask(memory, 0)
-    entries = memory.store.entries(scope="context", owner="default")
+    entries = memory.store.entries(scope="layout", owner="default")
     assert entries
     for entry in entries:
         assert "now" not in entry.key

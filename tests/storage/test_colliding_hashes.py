@@ -12,8 +12,8 @@ import pytest
 import loom
 from loom.errors import NotFound
 from loom.protocol import new_id
+from loom.storage import identity
 from loom.storage.contract import Draft, Filter, Retention
-from loom.storage.sqlite import identity
 from loom.storage.sqlite.store import SqliteStore
 
 MOMENT = datetime(2026, 5, 4, 3, 2, 1, tzinfo=UTC)

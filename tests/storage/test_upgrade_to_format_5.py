@@ -20,8 +20,8 @@ import loom
 from loom.errors import CorruptStore
 from loom.snapshots import merging, taking
 from loom.storage.contract import Filter
+from loom.storage.identity import DAMAGED, guard, guard_4, id_hash, id_hash_4
 from loom.storage.sqlite import schema
-from loom.storage.sqlite.identity import DAMAGED, guard, guard_4, id_hash, id_hash_4
 from loom.storage.sqlite.store import SqliteStore
 
 DATA = Path(__file__).parent.parent / "data"

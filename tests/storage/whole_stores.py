@@ -36,7 +36,7 @@ class Clock:
 
 @contextmanager
 def opened_store(path: Path | None, namespace: str = "default", **options: Any) -> Iterator[SqliteStore]:
-    store = SqliteStore(path, namespace=namespace, **{"clock": Clock(), **options})
+    store = SqliteStore(path, namespace=namespace, **{"clock": Clock(), "all_namespaces": True, **options})
     try:
         yield store
     finally:

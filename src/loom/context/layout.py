@@ -2,23 +2,24 @@
 
 A layout is numbers of records and the order in which they stand, never text: what is forgotten is gone from it as
 well. It is kept as a base and the parts appended since, each a small value under a key of its own, so that a prompt
-costs one small write. The keys hold a digest of the session and not its name.
+costs one small write. The keys hold a digest of the session, salted by the store, and not its name. Earlier versions
+are emptied, and the layout of a session goes when one of its records is forgotten.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from loom.errors import StoreError, VersionConflictError
-from loom.storage.contract import Entry, Record, Store
+from loom.storage.contract import LAYOUTS, Entry, Record, Store
+from loom.storage.identity import session_key
 
 __all__ = ["SCOPE", "Block", "BlockKind", "Layout", "LayoutStore"]
 
-SCOPE = "context"
+SCOPE = LAYOUTS
 """Where layouts are kept, among the entries of a store."""
 
 # A layout of more parts than this is rewritten as one, so that reading it takes a bounded number of look-ups.
@@ -135,8 +136,11 @@ class LayoutStore:
         """The version of a memory that holds now."""
         return self._store.get(id)
 
+    def _key(self, session_id: str, part: int) -> str:
+        return f"{session_key(self._store.store_id, session_id)}:{part}"
+
     def _entry(self, session_id: str, part: int) -> Entry | None:
-        return self._store.entry(_key(session_id, part), scope=SCOPE, owner=self._node)
+        return self._store.entry(self._key(session_id, part), scope=SCOPE, owner=self._node)
 
     def _put(self, session_id: str, part: int, generation: int, blocks: Sequence[Block], version: int) -> bool:
         if self._store.read_only:
@@ -146,20 +150,17 @@ class LayoutStore:
         try:
             with self._store.transaction() as transaction:
                 transaction.put_entry(
-                    _key(session_id, part),
+                    self._key(session_id, part),
                     content,
                     writer=self._node,
                     scope=SCOPE,
                     owner=self._node,
                     expected_version=version,
+                    history=False,
                 )
         except (VersionConflictError, StoreError):  # the prompt is right either way; only the next one may differ
             return False
         return True
-
-
-def _key(session_id: str, part: int) -> str:
-    return f"{hashlib.blake2b(session_id.encode(), digest_size=16).hexdigest()}:{part}"
 
 
 def _blocks(content: Any) -> list[Block]:

@@ -30,6 +30,7 @@ import numpy.typing as npt
 from loom.errors import CorruptStore, StoreUnavailable
 
 __all__ = [
+    "FILE_MODE",
     "IN_MEMORY_BYTES",
     "Array",
     "Built",
@@ -47,6 +48,9 @@ Built = tuple[dict[str, Any], dict[str, Array]]
 
 IN_MEMORY_BYTES = 1 << 20
 """Segments up to this size are read into memory and verified when they are opened. Larger ones are mapped."""
+
+FILE_MODE = 0o600
+"""The mode of new files: for their owner alone."""
 
 MAGIC = b"LOOMSEG2"
 _ALIGN = 64
@@ -138,8 +142,10 @@ class MappedFile:
         return found
 
 
-def write_segment(path: Path, header: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
-    """Write and fsync a segment under a temporary name, then rename it.
+def write_segment(
+    path: Path, header: Mapping[str, Any], arrays: Mapping[str, Array], *, mode: int = FILE_MODE
+) -> None:
+    """Write and fsync a segment under a temporary name, then rename it. It has exactly this mode.
 
     Raises `OSError` if that fails, on a full disk for example, and leaves no file behind.
     """
@@ -161,7 +167,8 @@ def write_segment(path: Path, header: Mapping[str, Any], arrays: Mapping[str, Ar
     start = _aligned(len(prefix))
     temporary = path.with_name(path.name + ".tmp")
     try:
-        with open(temporary, "wb") as file:
+        with open(temporary, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+            os.fchmod(file.fileno(), mode)
             file.write(prefix)
             for name, array in solid.items():
                 file.seek(start + layout[name]["offset"])

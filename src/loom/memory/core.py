@@ -112,6 +112,7 @@ class LoomMemory:
         reconfigure: bool = False,
         clock: Clock = utc_now,
         config: str | Path | None = None,
+        all_namespaces: bool = False,
         **settings: Any,
     ) -> None:
         given = embedding_provider if embedder is None else embedder
@@ -135,7 +136,7 @@ class LoomMemory:
             file=config,
         )
         self._owns_store = not isinstance(store, SqliteStore)
-        self._store = store if isinstance(store, SqliteStore) else _open_store(store, loaded, clock)
+        self._store = store if isinstance(store, SqliteStore) else _open_store(store, loaded, clock, all_namespaces)
         self._subscription: Subscription | None = None
         try:
             counters = counters_by_name() | ({} if token_counter is None else {token_counter.name: token_counter})
@@ -683,7 +684,7 @@ def _known_fact_type(fact_type: FactType | str) -> FactType:
         raise InvalidInput(f"there is no fact type {fact_type!r}; the types are {', '.join(FactType)}") from error
 
 
-def _open_store(path: str | Path | None, settings: Settings, clock: Clock) -> SqliteStore:
+def _open_store(path: str | Path | None, settings: Settings, clock: Clock, all_namespaces: bool) -> SqliteStore:
     return SqliteStore(
         path,
         namespace=settings.namespace,
@@ -695,6 +696,8 @@ def _open_store(path: str | Path | None, settings: Settings, clock: Clock) -> Sq
         lease_s=settings.lease_s,
         archive_after_days=settings.archive_after_days or None,
         clock=clock,
+        all_namespaces=all_namespaces,
+        file_mode=int(settings.file_mode, 8),
     )
 
 

@@ -41,10 +41,11 @@ from loom.snapshots.taking import (
     read_start,
 )
 from loom.steps import step
-from loom.storage.contract import MAX_TEXT_BYTES, Dimensions, Retention
+from loom.storage.contract import LAYOUTS, MAX_TEXT_BYTES, Dimensions, Retention
+from loom.storage.files import FILE_MODE, create_file
+from loom.storage.identity import entry_guard, entry_guard_4, guard, id_hash, session_hash
 from loom.storage.sqlite import schema
 from loom.storage.sqlite.engine import translate
-from loom.storage.sqlite.identity import entry_guard, entry_guard_4, guard, id_hash, session_hash
 from loom.storage.sqlite.projections import advance
 from loom.storage.sqlite.residency import TierTotals
 from loom.storage.sqlite.transactions import INSERT_EDGE, INSERT_RECORD
@@ -71,7 +72,9 @@ class Restored:
     vectors: int = 0
 
 
-def restore(snapshot: SnapshotPath | Sequence[SnapshotPath], path: SnapshotPath) -> Restored:
+def restore(
+    snapshot: SnapshotPath | Sequence[SnapshotPath], path: SnapshotPath, *, file_mode: int = FILE_MODE
+) -> Restored:
     """Make a new store of a snapshot, or of a full one and those that continue it, oldest first.
 
     The store appears under its path when it is complete; a kill leaves nothing there.
@@ -87,7 +90,7 @@ def restore(snapshot: SnapshotPath | Sequence[SnapshotPath], path: SnapshotPath)
             )
     temporary = target.with_name(f".{target.name}.{new_id()}.tmp")
     try:
-        with staged(as_chain(snapshot), temporary) as stage:
+        with staged(as_chain(snapshot), temporary, mode=file_mode) as stage:
             found = _counted(stage, target)
         _publish(temporary, target)
     finally:
@@ -97,8 +100,12 @@ def restore(snapshot: SnapshotPath | Sequence[SnapshotPath], path: SnapshotPath)
 
 
 @contextmanager
-def staged(chain: Sequence[Path], place: Path, unnamed: bool = False) -> Iterator[Stage]:
+def staged(chain: Sequence[Path], place: Path, unnamed: bool = False, mode: int = FILE_MODE) -> Iterator[Stage]:
     """A chain as a database of its own at a place, checked throughout; it stays there, unless it is `unnamed`."""
+    try:
+        create_file(place, mode)
+    except OSError as error:
+        raise StoreUnavailable(f"{place} cannot be created: {error.strerror}") from error
     connection = sqlite3.connect(place, isolation_level=None)
     try:
         with _as_ours(place):
@@ -321,6 +328,10 @@ INSERT_ENTRY = (
 )
 
 
+# The scope of layouts until format 4, whose keys were digests without salt.
+_OLD_LAYOUTS = "context"
+
+
 class Stage:
     """A new database that a chain of snapshots is read into."""
 
@@ -522,6 +533,8 @@ class Stage:
         for row in rows:
             seq, namespace, scope, owner, key, version, deleted = row[:7]
             self._place_of(seq, namespace)
+            if scope == _OLD_LAYOUTS:
+                continue
             place = (namespace, scope, owner, key)
             (newest,) = execute(
                 "SELECT max(version) FROM entries WHERE namespace = ? AND scope = ? AND owner = ? AND key = ?", place
@@ -713,6 +726,8 @@ class Stage:
     def _complete(self) -> None:
         """What follows from the rest: totals, the identity of the store, and how far its sequence has come."""
         execute, start = self.connection.execute, self.start
+        if execute("SELECT 1 FROM temp.gone LIMIT 1").fetchone():  # their layouts went with them
+            self._emptied |= execute("DELETE FROM entries WHERE scope = ?", (LAYOUTS,)).rowcount > 0
         for number in start.namespaces:
             TierTotals(self.connection, number).recount()
             space = start.active.get(number, 0)

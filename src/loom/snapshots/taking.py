@@ -26,9 +26,10 @@ from loom.index.segments import sync_folder
 from loom.protocol import new_id
 from loom.snapshots.format import LARGEST_ROW, MAGIC, NO_PARENT, Header, SnapshotReader, SnapshotWriter
 from loom.steps import step
+from loom.storage.files import create_file, keep_mode
+from loom.storage.identity import entry_guard_4
 from loom.storage.sqlite import archive, counting
 from loom.storage.sqlite.engine import Engine, from_micros, to_micros
-from loom.storage.sqlite.identity import entry_guard_4
 from loom.storage.sqlite.projections import SCRUB, TEXT, VECTORS, last_number
 from loom.storage.sqlite.rows import ENTRY_COLUMNS, RECORD_COLUMNS, check_row, counted_guard, was_guarded
 
@@ -190,8 +191,10 @@ def take(
     if namespaces is not None and (isinstance(namespaces, str) or not namespaces):
         raise InvalidInput("namespaces is a list of names, with at least one")
     names = [store.namespace] if namespaces is None else list(dict.fromkeys(namespaces))
+    if names != [store.namespace]:
+        store.check_namespaces(f"take a snapshot of {', '.join(map(repr, names))}")
     store.flush_accesses()
-    with _replacing(target) as file:
+    with _replacing(target, engine.file_mode) as file:
         with _reading(engine) as connection:
             start = _start(connection, names, None if before is None else before[1])
             moment = to_micros(engine.clock())
@@ -616,15 +619,17 @@ def _is_database(path: Path) -> bool:
 
 
 @contextmanager
-def _replacing(target: Path) -> Iterator[BinaryIO]:
+def _replacing(target: Path, mode: int) -> Iterator[BinaryIO]:
     """A file that takes the target's place when it is complete and on the disk; a kill leaves what was there."""
     temporary = target.with_name(f".{target.name}.{new_id()}.tmp")
     try:
-        with open(temporary, "xb") as file:
+        create_file(temporary, mode)
+        with open(temporary, "r+b") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
         _check_replaceable(target)  # once more: writing may have taken minutes
+        keep_mode(temporary, target)
         os.replace(temporary, target)
         sync_folder(target.parent)
     except OSError as error:

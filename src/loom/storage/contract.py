@@ -25,6 +25,7 @@ from loom.errors import InvalidInput, UnknownFilter
 __all__ = [
     "FOCUS",
     "HEARD",
+    "LAYOUTS",
     "MAX_TEXT_BYTES",
     "TIERS",
     "TRUSTS",
@@ -67,6 +68,9 @@ MAX_TEXT_BYTES = 16 * 1024 * 1024
 FOCUS = "focus"
 """The place, beside the tiers, for records that were brought back into a node's window. Their sizes there are counted
 before those of the newest records."""
+
+LAYOUTS = "layout"
+"""The scope of entries about a session's last prompt. They go when a record of the session is forgotten."""
 
 HEARD = "heard"
 """The place, beside the tiers, for records that another node of the namespace wrote before this one: they are its
@@ -621,6 +625,7 @@ class Transaction(Protocol):
         owner: str = "",
         expected_version: int | None = None,
         metadata: Mapping[str, Any] | None = None,
+        history: bool = True,
     ) -> Entry: ...
 
     def delete_entry(

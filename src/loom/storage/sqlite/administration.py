@@ -15,7 +15,9 @@ from pathlib import Path
 
 from loom.errors import ForgetPending, InvalidInput, StoreBusy, StoreUnavailable
 from loom.protocol import new_id
+from loom.steps import step
 from loom.storage.contract import Filter, FlushReport, ForgetReceipt
+from loom.storage.files import create_file, keep_mode
 from loom.storage.sqlite import archive, forgetting, reading
 from loom.storage.sqlite.archive import ArchiveStats
 from loom.storage.sqlite.engine import Engine, to_micros, translate
@@ -25,7 +27,17 @@ from loom.storage.sqlite.projections import count_up, index_folder
 from loom.storage.sqlite.transactions import EMBED
 from loom.storage.sqlite.worker import LeaseLost
 
-__all__ = ["archive_before", "back_up", "expired", "flush", "forget", "unfinished", "vacuum"]
+__all__ = [
+    "archive_before",
+    "back_up",
+    "expired",
+    "flush",
+    "forget",
+    "forget_entries",
+    "forget_namespace",
+    "unfinished",
+    "vacuum",
+]
 
 # How long a verb waits for the lease: our own worker may be merging large segments.
 _LEASE_WAIT_S = 60.0
@@ -92,6 +104,42 @@ def forget(own: Maintenance, wanted: Filter, timeout_s: float) -> ForgetReceipt:
     return replace(receipt, segments=rewritten)
 
 
+def forget_namespace(own: Maintenance, timeout_s: float) -> ForgetReceipt:
+    """Remove a namespace with everything in it, then its name, and clean away the last copies.
+
+    Until the name is gone it can be called again: after a kill, or after `ForgetPending`.
+    """
+    deadline = time.monotonic() + timeout_s
+    with own.transaction() as transaction:
+        own.accesses.write(transaction.connection)
+        receipt = forgetting.remove_all(transaction, own.engine.archive)
+    rewritten = forgetting.scrub(own.engine, own.namespace, own.worker, own.projector, deadline)
+    _shrink(own.engine)  # rows of entries are deleted, which leaves copies between pages; see `schema`
+    with own.engine.write() as connection:
+        forgetting.remove_name(connection, own.namespace)
+    _truncate_log(own.engine, deadline)
+    return replace(receipt, segments=rewritten)
+
+
+def forget_entries(own: Maintenance, scope: str, owner: str | None, key: str | None, timeout_s: float) -> int:
+    """Empty entries with their history, then clean away the copies in the log; the number of keys."""
+    with own.transaction() as transaction:
+        forgotten = forgetting.forget_entries(transaction, scope, owner, key)
+    _truncate_log(own.engine, time.monotonic() + timeout_s)
+    return forgotten
+
+
+def _truncate_log(engine: Engine, deadline: float) -> None:
+    while not engine.truncate_wal():
+        if time.monotonic() >= deadline:
+            raise ForgetPending(
+                "forgotten, but a reader still holds an older state of the file, so the write-ahead log keeps its "
+                "copy; it goes when that reader is done",
+                ("a reader of an older state",),
+            )
+        time.sleep(0.01)
+
+
 def expired(own: Maintenance) -> list[str]:
     """The ids that the stated retention rule no longer keeps; none where there is no rule."""
     with own.engine.read() as connection:
@@ -126,12 +174,21 @@ def vacuum(own: Maintenance) -> int:
         while fence is not None and own.rest(fence):
             pass
     before = os.stat(engine.path).st_size
+    _shrink(engine)
+    engine.truncate_wal()
+    return before - os.stat(engine.path).st_size
+
+
+@step("vacuum.shrink")
+def _shrink(engine: Engine) -> None:
+    """Remove the empty rows and write the file again without them."""
     with engine.write() as connection:  # forgetting leaves empty rows; see `schema`
         count_up(connection)  # so that the numbers of the rows that go are not given out again
         connection.execute("DELETE FROM records WHERE version = 0")
         connection.execute("DELETE FROM vectors WHERE record IS NULL")
         connection.execute("DELETE FROM blobs WHERE key IS NULL")
         connection.execute("DELETE FROM awaited WHERE id_hash IS NULL")
+        connection.execute("DELETE FROM entries WHERE namespace = -1")
         connection.execute("DELETE FROM blocks WHERE records = 0")
         connection.execute(
             "DELETE FROM dictionaries WHERE length(phrases) = 0 "
@@ -139,8 +196,6 @@ def vacuum(own: Maintenance) -> int:
         )
     with engine.maintenance() as connection:
         connection.execute("VACUUM")
-    engine.truncate_wal()
-    return before - os.stat(engine.path).st_size
 
 
 def back_up(engine: Engine, path: str | Path) -> None:
@@ -153,6 +208,7 @@ def back_up(engine: Engine, path: str | Path) -> None:
     _settle_target(target)
     temporary = target.with_name(f".{target.name}.{new_id()}.tmp")
     try:
+        create_file(temporary, engine.file_mode)
         copy = sqlite3.connect(temporary)
         try:
             if engine.path is None:
@@ -164,6 +220,7 @@ def back_up(engine: Engine, path: str | Path) -> None:
             copy.execute("PRAGMA journal_mode = DELETE")
         finally:
             copy.close()
+        keep_mode(temporary, target)
         os.replace(temporary, target)
     except sqlite3.Error as error:
         raise translate(error, target) or error from error

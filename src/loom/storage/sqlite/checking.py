@@ -18,11 +18,11 @@ import numpy as np
 from loom.index import text_index, vector_index
 from loom.index.segments import DamagedSegment
 from loom.storage.contract import CheckReport
+from loom.storage.identity import entry_guard, guard
 from loom.storage.sqlite import reading
 from loom.storage.sqlite.archive import damaged
 from loom.storage.sqlite.candidates import Searcher
 from loom.storage.sqlite.engine import Engine
-from loom.storage.sqlite.identity import entry_guard, guard
 from loom.storage.sqlite.maintenance import MAX_ATTEMPTS, Maintenance
 from loom.storage.sqlite.projections import TEXT, VECTORS, active_space, index_folder, last_number, open_index
 from loom.storage.sqlite.residency import TierTotals

@@ -35,6 +35,7 @@ from loom.errors import (
 )
 from loom.protocol import new_id, utc_now
 from loom.steps import step
+from loom.storage.files import FILE_MODE, create_file
 from loom.storage.sqlite import schema
 from loom.storage.sqlite.archive import Reader
 from loom.storage.sqlite.counting import Counts
@@ -86,8 +87,10 @@ class Engine:
         busy_timeout_s: float = 30.0,
         max_bytes: int | None = None,
         clock: Clock = utc_now,
+        file_mode: int = FILE_MODE,
     ) -> None:
         self.path = path
+        self.file_mode = file_mode
         self.read_only = read_only
         self.clock = clock
         self._durability = durability
@@ -184,6 +187,8 @@ class Engine:
                 f"{'.'.join(map(str, _OLDEST_SQLITE))} or later"
             )
         with self.translated():
+            if self.path is not None and not self.read_only:
+                self._create_file(self.path)
             connection = self._connect(writer=not self.read_only)
             try:
                 if self.path is not None:
@@ -194,6 +199,15 @@ class Engine:
                     self._writer = connection
                 else:
                     connection.close()
+
+    def _create_file(self, path: Path) -> None:
+        """Create a file that does not exist with its mode, which SQLite gives to its log as well."""
+        try:
+            create_file(path, self.file_mode)
+        except OSError as error:
+            raise StoreUnavailable(
+                f"{path} cannot be created ({error.strerror}); check that its folder may be written"
+            ) from error
 
     def _prepare(self, connection: sqlite3.Connection) -> str:
         application = int(connection.execute("PRAGMA application_id").fetchone()[0])

@@ -15,16 +15,17 @@ from typing import Any
 
 from loom.errors import ForgetPending
 from loom.steps import step
-from loom.storage.contract import ForgetReceipt, Retention
+from loom.storage.contract import LAYOUTS, ForgetReceipt, Retention
+from loom.storage.identity import session_key
 from loom.storage.sqlite.archive import Reader, Removal
 from loom.storage.sqlite.engine import Engine, to_micros
-from loom.storage.sqlite.identity import first_version, same_id
 from loom.storage.sqlite.projections import SCRUB, TEXT, VECTORS, Projector, StaleProjection
 from loom.storage.sqlite.residency import TierTotals
+from loom.storage.sqlite.rows import FORGOTTEN_NAME, first_version, same_id
 from loom.storage.sqlite.transactions import DERIVE, EMPTY_AWAITED, EMPTY_VECTORS, RESTORE, SqliteTransaction
 from loom.storage.sqlite.worker import LeaseLost, Worker
 
-__all__ = ["expired", "remove", "resume", "retention", "scrub"]
+__all__ = ["expired", "forget_entries", "remove", "remove_all", "remove_name", "resume", "retention", "scrub"]
 
 _CHUNK = 500
 _MICROS_PER_DAY = 86_400_000_000
@@ -53,6 +54,7 @@ def remove(transaction: SqliteTransaction, archive: Reader, where: str, values: 
         )
         found.update(row[0] for row in versions)
     seqs = sorted(found)
+    _remove_layouts(connection, namespace, seqs)
     books = TierTotals(connection, namespace)
     Removal(connection, namespace, archive, transaction.next_seq).remove(seqs)
     counts = {"records": len(seqs), "moves": 0, "vectors": 0, "accesses": 0, "jobs": 0}
@@ -84,6 +86,94 @@ def remove(transaction: SqliteTransaction, archive: Reader, where: str, values: 
     connection.executemany("INSERT INTO forgotten (seq, namespace, record) VALUES (?, ?, ?)", tombstones)
     transaction.enqueue(SCRUB, data=[tombstones[0][0], tombstones[-1][0]])
     return ForgetReceipt(tuple(dict.fromkeys(id for _, id, _ in chosen)), derived=len(derived), **counts)
+
+
+def _remove_layouts(connection: sqlite3.Connection, namespace: int, seqs: Sequence[int]) -> None:
+    """Empty the layouts of the sessions that lose a record: they name its number, and their keys name the session."""
+    owners = [
+        owner
+        for (owner,) in connection.execute(_OWNERS, {"namespace": namespace, "scope": LAYOUTS})
+        if owner is not None
+    ]
+    if not owners:
+        return
+    (store,) = connection.execute("SELECT id FROM store").fetchone()
+    sessions = {
+        row[0]
+        for part in _parts(seqs)
+        for row in connection.execute(
+            f"SELECT DISTINCT session FROM records WHERE seq IN ({_marks(part)}) AND session IS NOT NULL", part
+        )
+    }
+    for session in sessions:
+        key = session_key(store, session)
+        connection.executemany(
+            f"{_EMPTY_LAYOUTS} WHERE namespace = ? AND scope = ? AND owner = ? AND key >= ? AND key < ?",
+            [(namespace, LAYOUTS, owner, f"{key}:", f"{key};") for owner in owners],
+        )
+
+
+# Each owner is found from the one before through the index.
+_OWNERS = (
+    "WITH RECURSIVE owners (name) AS (SELECT min(owner) FROM entries WHERE namespace = :namespace AND scope = :scope "
+    "UNION ALL SELECT (SELECT min(owner) FROM entries WHERE namespace = :namespace AND scope = :scope "
+    "AND owner > owners.name) FROM owners WHERE owners.name IS NOT NULL) SELECT name FROM owners"
+)
+# Not DELETE, as with records; `vacuum` removes the rows of this namespace.
+_EMPTY_LAYOUTS = (
+    "UPDATE entries SET namespace = -1, scope = '', owner = '', key = '', version = seq, deleted = 1, "
+    "created_by = '', updated_by = '', created_at = 0, updated_at = 0, metadata = NULL, content = NULL, checksum = 0"
+)
+
+
+def forget_entries(transaction: SqliteTransaction, scope: str, owner: str | None, key: str | None) -> int:
+    """Empty every version of entries and of who wrote them; the number of keys that had a value."""
+    connection, namespace = transaction.connection, transaction.namespace
+    where, values = "namespace = ? AND scope = ?", [namespace, scope]
+    for column, wanted in (("owner", owner), ("key", key)):
+        if wanted is not None:
+            where += f" AND {column} = ?"
+            values.append(wanted)
+    places = connection.execute(
+        f"SELECT DISTINCT owner, key FROM entries WHERE {where} AND NOT deleted", values
+    ).fetchall()
+    forgotten = sum(transaction.delete_entry(name, scope=scope, owner=whose) > 0 for whose, name in places)
+    connection.execute(f"UPDATE entries SET created_by = '', updated_by = '' WHERE {where} AND deleted", values)
+    return forgotten
+
+
+@step("forget.remove_all")
+def remove_all(transaction: SqliteTransaction, archive: Reader) -> ForgetReceipt:
+    """Empty every record of the transaction's namespace and delete everything else in it but its name."""
+    connection, namespace = transaction.connection, transaction.namespace
+    receipt = remove(transaction, archive, "r.namespace = ? AND r.version > 0", [namespace])
+    for table in _OF_A_NAMESPACE:
+        connection.execute(f"DELETE FROM {table} WHERE namespace = ?", (namespace,))
+    connection.execute("DELETE FROM jobs WHERE namespace = ? AND kind != ?", (namespace, SCRUB))
+    return receipt
+
+
+@step("forget.remove_name")
+def remove_name(connection: sqlite3.Connection, namespace: int) -> None:
+    """Take the name of a namespace that is empty. Its number stays, so that no other one gets it."""
+    for table in ("settings", "projections", "segments"):
+        connection.execute(f"DELETE FROM {table} WHERE namespace = ?", (namespace,))
+    connection.execute("UPDATE namespaces SET name = ? WHERE number = ?", (f"{FORGOTTEN_NAME}{namespace}", namespace))
+
+
+_OF_A_NAMESPACE = (
+    "entries",
+    "blobs",
+    "moves",
+    "residents",
+    "tiers",
+    "accesses",
+    "pins",
+    "derivations",
+    "awaited",
+    "blocks",
+    "dictionaries",
+)
 
 
 def _keep_what_remains(transaction: SqliteTransaction, leaving: Sequence[int], derived: Sequence[int]) -> None:

@@ -17,9 +17,8 @@ import numpy.typing as npt
 from loom.index.analysis import mapping
 from loom.storage.contract import Candidates, Filter
 from loom.storage.sqlite.engine import to_micros
-from loom.storage.sqlite.identity import first_version, same_id
 from loom.storage.sqlite.namespace_index import NamespaceIndex
-from loom.storage.sqlite.rows import is_names
+from loom.storage.sqlite.rows import first_version, is_names, same_id
 from loom.text.entities import UNNAMED_KINDS, named, names_in
 
 __all__ = ["NamesRead", "as_array", "has_names", "with_names"]

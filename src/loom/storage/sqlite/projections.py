@@ -27,6 +27,7 @@ from loom.index.doc_values import packed
 from loom.index.segments import DamagedSegment, Segment, open_segment, write_segment
 from loom.protocol import new_id
 from loom.steps import step
+from loom.storage.files import create_folder
 from loom.storage.sqlite.engine import Engine
 from loom.storage.sqlite.rows import INDEX_COLUMNS
 
@@ -406,7 +407,7 @@ class Projector:
         """
         rows: list[tuple[str, int, int, int]] = []
         try:
-            self._folder.mkdir(exist_ok=True)
+            create_folder(self._folder, self._engine.file_mode)
             for header, arrays in built:
                 name = f"{kind}-{self._namespace}-{new_id()}.seg"
                 keys = arrays["keys"]
@@ -436,7 +437,12 @@ class Projector:
 
     @step("projection.write_file")
     def _write_file(self, name: str, header: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-        write_segment(self._folder / name, {**header, "store": self._engine.store_id}, arrays)
+        write_segment(
+            self._folder / name,
+            {**header, "store": self._engine.store_id},
+            arrays,
+            mode=self._engine.file_mode,
+        )
 
     def _forgotten_since(self, connection: sqlite3.Connection, seen: int, built: list[Built]) -> bool:
         gone = [

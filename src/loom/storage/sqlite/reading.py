@@ -26,16 +26,19 @@ from loom.storage.contract import (
     Record,
     Usage,
 )
+from loom.storage.identity import id_hash
 from loom.storage.sqlite.counting import TOKENS
 from loom.storage.sqlite.engine import from_micros
 from loom.storage.sqlite.filters import conditions
-from loom.storage.sqlite.identity import first_version, id_hash, same_id
 from loom.storage.sqlite.residency import WINDOW, places_of, totals, window
 from loom.storage.sqlite.rows import (
     ENTRY_COLUMNS,
+    FORGOTTEN_NAME,
     RECORD_COLUMNS,
     first_number,
+    first_version,
     read_records,
+    same_id,
     to_entry,
     to_job,
     to_record,
@@ -58,6 +61,7 @@ __all__ = [
     "is_pinned",
     "jobs",
     "last_entry_change",
+    "namespace_number",
     "namespaces",
     "neighbours",
     "nodes",
@@ -125,7 +129,17 @@ def check_limit(limit: int) -> None:
 
 def namespaces(connection: sqlite3.Connection) -> list[str]:
     """The names of the namespaces in the file, in the order in which they were made."""
-    return [str(row[0]) for row in connection.execute("SELECT name FROM namespaces ORDER BY number")]
+    return [
+        str(row[0])
+        for row in connection.execute("SELECT name FROM namespaces ORDER BY number")
+        if not row[0].startswith(FORGOTTEN_NAME)
+    ]
+
+
+def namespace_number(connection: sqlite3.Connection, name: str) -> int | None:
+    """The number of a namespace, or None if there is none of that name."""
+    row = connection.execute("SELECT number FROM namespaces WHERE name = ?", (name,)).fetchone()
+    return None if row is None else int(row[0])
 
 
 def nodes(connection: sqlite3.Connection, namespace: int) -> list[str]:

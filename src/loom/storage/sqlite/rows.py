@@ -10,15 +10,16 @@ from typing import Any
 
 from loom.errors import CorruptStore, InvalidInput
 from loom.storage.contract import Dimensions, Entry, Job, Record
+from loom.storage.identity import entry_guard, guard, guard_4, id_hash, id_hash_4
 from loom.storage.sqlite.archive import CONTENT, DATA
 from loom.storage.sqlite.counting import TOKENS
 from loom.storage.sqlite.engine import from_micros
-from loom.storage.sqlite.identity import entry_guard, guard, guard_4, id_hash, id_hash_4
 from loom.text.entities import NAMES
 
 __all__ = [
     "DOC_VALUE_COLUMNS",
     "ENTRY_COLUMNS",
+    "FORGOTTEN_NAME",
     "INDEX_COLUMNS",
     "RECORD_COLUMNS",
     "ROW_COLUMNS",
@@ -26,10 +27,12 @@ __all__ = [
     "counted_guard",
     "dump_json",
     "first_number",
+    "first_version",
     "is_names",
     "read_newest",
     "read_records",
     "read_settings",
+    "same_id",
     "to_entry",
     "to_job",
     "to_record",
@@ -41,6 +44,26 @@ def is_names(row: str = "r") -> str:
     """SQL for whether a row of `records` is such a record: a caller's own may be of the same kind."""
     return f"({row}.kind = '{NAMES}' AND EXISTS (SELECT 1 FROM derivations v WHERE v.record = {row}.seq))"
 
+
+def same_id(row: str, other: str) -> str:
+    """SQL for whether two rows of `records` are versions of one id, found by the hash of the other one."""
+    # `+`: the index over namespaces must not be chosen instead of the one over hashes.
+    return (
+        f"{row}.id_hash = {other}.id_hash AND {row}.id = {other}.id AND +{row}.namespace = {other}.namespace "
+        f"AND {row}.version > 0"
+    )
+
+
+def first_version(row: str = "r") -> str:
+    """SQL for the sequence number of the first version of a row of `records`, by which other tables know its id."""
+    return (
+        f"CASE {row}.version WHEN 1 THEN {row}.seq ELSE (SELECT first.seq FROM records first "
+        f"WHERE {same_id('first', row)} AND first.version = 1) END"
+    )
+
+
+FORGOTTEN_NAME = "\x1f"
+"""What the name of a forgotten namespace begins with. Its number is never given out again."""
 
 # In the order of the table, up to the checksum, which covers all of them.
 ROW_COLUMNS = (

@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from loom.errors import Closed, InvalidInput, LoomError, ReadOnly, SettingsConflict
+from loom.errors import Closed, InvalidInput, LoomError, NotFound, ReadOnly, SettingsConflict
 from loom.protocol import utc_now
 from loom.steps import step
 from loom.storage.contract import (
@@ -38,6 +38,7 @@ from loom.storage.contract import (
     Usage,
     Vector,
 )
+from loom.storage.files import FILE_MODE
 from loom.storage.sqlite import (
     administration,
     archive,
@@ -72,6 +73,8 @@ _LAST_USES_S = 0.2
 class SqliteStore:
     """One namespace of one SQLite file, or of a database in memory. See `loom.storage.contract.Store`.
 
+    With `all_namespaces` it may also list, snapshot and forget the other namespaces of the file.
+    New files have the mode `file_mode`; those that exist keep theirs.
     All stores of one process on one namespace share their background work; `tail`, `lease_s` and `limits` are those
     of the first one.
     """
@@ -91,12 +94,16 @@ class SqliteStore:
         max_bytes: int | None = None,
         archive_after_days: float | None = None,
         clock: Clock = utc_now,
+        all_namespaces: bool = False,
+        file_mode: int = FILE_MODE,
     ) -> None:
         if not namespace:
             raise InvalidInput("a namespace needs a name")
         if path is not None:
             check_store(path)
         self._name = namespace
+        self._all_namespaces = all_namespaces
+        self._lease_s = lease_s
         self._close_timeout_s = close_timeout_s
         self._engine = Engine.acquire(
             path,
@@ -105,6 +112,7 @@ class SqliteStore:
             busy_timeout_s=busy_timeout_s,
             max_bytes=max_bytes,
             clock=clock,
+            file_mode=file_mode,
         )
         self._closed = False
         try:
@@ -152,9 +160,22 @@ class SqliteStore:
         return self._engine.store_id
 
     def namespaces(self) -> list[str]:
-        """The names of the namespaces in this file, in the order in which they were made."""
+        """The names of the namespaces in this file, in the order in which they were made.
+
+        For a store that was opened with `all_namespaces=True`; raises `InvalidInput` for another one.
+        """
+        self.check_namespaces("list the namespaces of the file")
         with self._reading() as connection:
             return reading.namespaces(connection)
+
+    def check_namespaces(self, wish: str) -> None:
+        """Raise `InvalidInput` unless the store was opened for all namespaces of its file."""
+        self.check_open()
+        if not self._all_namespaces:
+            raise InvalidInput(
+                f"asked to {wish} through a handle that was opened for the namespace {self._name!r} alone; "
+                "open it with all_namespaces=True"
+            )
 
     def nodes(self) -> list[str]:
         """The nodes that have settled their settings in this namespace."""
@@ -549,6 +570,38 @@ class SqliteStore:
         self.check_open()
         self.flush_accesses()
         return administration.forget(self._maintenance, wanted, timeout_s)
+
+    def forget_entries(
+        self, scope: str, *, owner: str | None = None, key: str | None = None, timeout_s: float = 10.0
+    ) -> int:
+        """Forget the values of a scope for good, of all owners or of one, with their history; the number of keys.
+
+        What stays of an entry is its key and a version, so that other processes learn of it and versions grow.
+        Raises `ForgetPending` if the write-ahead log cannot be cleaned within `timeout_s`; call it again then.
+        """
+        self.check_open()
+        return administration.forget_entries(self._maintenance, scope, owner, key, timeout_s)
+
+    def forget_namespace(self, name: str, timeout_s: float = 10.0) -> ForgetReceipt:
+        """Remove a namespace for good: its records, entries, blobs, settings and its name.
+
+        For a store that was opened with `all_namespaces=True`. Handles that are open on the namespace can no longer
+        write. Raises `NotFound` if there is none of that name, and `ForgetPending` if a copy cannot be cleaned away
+        within `timeout_s`; call it again then. It rewrites the whole file.
+        """
+        self.check_namespaces(f"forget the namespace {name!r}")
+        if self.read_only:
+            raise ReadOnly(f"{self.path} was opened read-only; open it without read_only=True to forget")
+        with self._reading() as connection:
+            number = reading.namespace_number(connection, name)
+        if number is None:
+            raise NotFound(f"there is no namespace {name!r} in this file; namespaces() lists them")
+        shared = maintenance.join(self._engine, number, _TAIL, self._lease_s, _LIMITS)
+        try:
+            return administration.forget_namespace(shared, timeout_s)
+        finally:
+            if maintenance.part(shared):
+                shared.worker.stop(self._close_timeout_s)
 
     def apply_retention(self) -> ForgetReceipt:
         """Forget what the stated rule no longer keeps; nothing where there is no rule."""

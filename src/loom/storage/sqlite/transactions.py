@@ -15,9 +15,9 @@ import numpy as np
 from loom.errors import EmbeddingError, IdConflict, InvalidInput, NotFound, VersionConflictError, WrongDimension
 from loom.steps import step
 from loom.storage.contract import HEARD, Draft, Entry, Job, Record, Resident, Usage, Vector, Written
+from loom.storage.identity import entry_guard, guard, id_hash, session_hash
 from loom.storage.sqlite.archive import CONTENT, DATA
 from loom.storage.sqlite.engine import from_micros, to_micros
-from loom.storage.sqlite.identity import entry_guard, guard, id_hash, same_id, session_hash
 from loom.storage.sqlite.projections import active_space, advance, read_state
 from loom.storage.sqlite.residency import (
     WINDOW,
@@ -31,11 +31,13 @@ from loom.storage.sqlite.residency import (
     window,
 )
 from loom.storage.sqlite.rows import (
+    FORGOTTEN_NAME,
     dump_json,
     first_number,
     read_newest,
     read_records,
     read_settings,
+    same_id,
     to_job,
 )
 from loom.text.entities import NAMES
@@ -77,6 +79,8 @@ INSERT_RECORD = (
 INSERT_EDGE = "INSERT OR IGNORE INTO edges (source, derived) VALUES (?, ?)"
 """Both ends are the sequence numbers of first versions."""
 
+_EMPTY_ENTRIES = "UPDATE entries SET deleted = 1, content = NULL, metadata = NULL, checksum = 0"
+
 EMPTY_AWAITED = "UPDATE awaited SET id_hash = NULL, id = '', derived = 0"
 """Names of sources are emptied where they stand; see `loom.storage.sqlite.schema`."""
 
@@ -113,13 +117,16 @@ class SqliteTransaction:
         self._totals = TierTotals(connection, namespace)
         # Records carry their own numbers; `store` is written only when others are given out: one page less.
         self._next: int
-        self._next, committed_at, self._space, self.revision = connection.execute(
+        self._next, committed_at, self._space, self.revision, name = connection.execute(
             "SELECT max(seq, ifnull((SELECT max(seq) FROM records), 0)), "
             "max(committed_at, ifnull((SELECT committed_at FROM records ORDER BY seq DESC LIMIT 1), 0)), "
             "(SELECT value FROM settings WHERE namespace = ?1 AND node = '' AND key = 'space'), "
-            "(SELECT value FROM settings WHERE namespace = ?1 AND node = '' AND key = 'revision') FROM store",
+            "(SELECT value FROM settings WHERE namespace = ?1 AND node = '' AND key = 'revision'), "
+            "(SELECT name FROM namespaces WHERE number = ?1) FROM store",
             (namespace,),
         ).fetchone()
+        if name is None or name.startswith(FORGOTTEN_NAME):
+            raise NotFound("the namespace of this memory was forgotten; open it again to begin a new one")
         # Never goes back, whatever the clock does: `known_at` relies on the order.
         self.now = max(clock, committed_at + 1)
         self._counts = False
@@ -507,8 +514,12 @@ class SqliteTransaction:
         owner: str = "",
         expected_version: int | None = None,
         metadata: Mapping[str, Any] | None = None,
+        history: bool = True,
     ) -> Entry:
-        """Write the next version of a key. With `expected_version` (0: must not exist) only if it matches."""
+        """Write the next version of a key. With `expected_version` (0: must not exist) only if it matches.
+
+        Without `history` the earlier versions are emptied.
+        """
         row = self._entry_row(key, scope, owner)
         exists = row is not None and not row[1]
         actual = row[0] if row is not None and exists else 0
@@ -539,6 +550,12 @@ class SqliteTransaction:
             "created_at, updated_at, metadata, content, checksum) VALUES (?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?, ?, ?, ?)",
             (self.next_seq(), self.namespace, *row_of_entry, guard),
         )
+        if not history and actual:
+            self.connection.execute(
+                f"{_EMPTY_ENTRIES} WHERE namespace = ? AND scope = ? AND owner = ? AND key = ? AND version < ? "
+                "AND NOT deleted",
+                (self.namespace, scope, owner, key, version),
+            )
         return Entry(
             key=key,
             content=json.loads(dump_json(content, "the content of an entry")),
@@ -574,9 +591,7 @@ class SqliteTransaction:
             return 0
         place = (self.namespace, scope, owner, key)
         self.connection.execute(
-            "UPDATE entries SET deleted = 1, content = NULL, metadata = NULL, checksum = 0 "
-            "WHERE namespace = ? AND scope = ? AND owner = ? AND key = ?",
-            place,
+            f"{_EMPTY_ENTRIES} WHERE namespace = ? AND scope = ? AND owner = ? AND key = ?", place
         )
         self.connection.execute(
             "INSERT INTO entries (seq, namespace, scope, owner, key, version, deleted, created_by, updated_by, "

@@ -18,22 +18,21 @@ __all__ = [
     "DAMAGED",
     "entry_guard",
     "entry_guard_4",
-    "first_version",
     "guard",
     "guard_4",
     "hash_bits",
     "id_hash",
     "id_hash_4",
-    "same_id",
     "session_hash",
+    "session_key",
 ]
 
 DAMAGED = 1 << 34
 """The checksum of a row that was found damaged while it was rewritten. No row matches it."""
 
 # A row must not grow when its count comes in: SQLite would move rows between full pages and leave copies of their
-# words behind, which forgetting could not reach (see `schema`). So until then `tokens` is as wide as the largest
-# count would be, and the checksum takes six bytes, which is the most that any takes, and not four.
+# words behind, which forgetting could not reach (see `loom.storage.sqlite.schema`). So until then `tokens` is as wide
+# as the largest count would be, and the checksum takes six bytes, which is the most that any takes, and not four.
 _WIDEST = 1 << 32
 
 
@@ -73,21 +72,9 @@ session_hash = functools.lru_cache(maxsize=256)(id_hash)
 """The same for sessions, of which one writes many records in a row."""
 
 
-def same_id(row: str, other: str) -> str:
-    """SQL for whether two rows of `records` are versions of one id, found by the hash of the other one."""
-    # `+`: the index over namespaces must not be chosen instead of the one over hashes.
-    return (
-        f"{row}.id_hash = {other}.id_hash AND {row}.id = {other}.id AND +{row}.namespace = {other}.namespace "
-        f"AND {row}.version > 0"
-    )
-
-
-def first_version(row: str = "r") -> str:
-    """SQL for the sequence number of the first version of a row of `records`, by which other tables know its id."""
-    return (
-        f"CASE {row}.version WHEN 1 THEN {row}.seq ELSE (SELECT first.seq FROM records first "
-        f"WHERE {same_id('first', row)} AND first.version = 1) END"
-    )
+def session_key(store_id: str, session_id: str) -> str:
+    """A name for a session that differs from store to store, for values that are kept about it."""
+    return hashlib.blake2b(session_id.encode(), key=store_id.encode()[:64], digest_size=16).hexdigest()
 
 
 # -- checksums ---------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loom.text.dates import NAMES_A_TIME, asked_times, spans, time_terms
+from loom.text.dates import NAMES_A_TIME, asked_times, date_mentions, spans, time_terms
 
 SAID = datetime(2024, 5, 15, 12, tzinfo=UTC)
 
@@ -50,7 +50,32 @@ def days(text: str) -> list[tuple[str, str]]:
         ("大前天", "2024-05-12", "2024-05-12"),
         ("上個月", "2024-04-01", "2024-04-30"),
         ("下周末", "2024-05-25", "2024-05-26"),
-        ("禮拜天見", "2024-05-12", "2024-05-12"),
+        ("禮拜天見", "2024-05-19", "2024-05-19"),
+        ("see you on Monday", "2024-05-20", "2024-05-20"),
+        ("I called him on Monday", "2024-05-13", "2024-05-13"),
+        ("he called me, and we meet on Monday", "2024-05-20", "2024-05-20"),
+        ("the demo was moved to Friday", "2024-05-17", "2024-05-17"),
+        ("call the vet Wednesday", "2024-05-22", "2024-05-22"),
+        ("it runs since Thursday", "2024-05-09", "2024-05-09"),
+        ("next Friday", "2024-05-24", "2024-05-24"),
+        ("two weeks from now", "2024-05-26", "2024-06-01"),
+        ("last quarter", "2024-01-01", "2024-03-31"),
+        ("Friday, 24 May 2024", "2024-05-24", "2024-05-24"),
+        ("周一开会", "2024-05-20", "2024-05-20"),
+        ("周一开了会", "2024-05-13", "2024-05-13"),
+        ("问好了，周一去", "2024-05-20", "2024-05-20"),
+        ("会议改到周一了", "2024-05-20", "2024-05-20"),
+        ("大后天", "2024-05-18", "2024-05-18"),
+        ("上上周三", "2024-05-01", "2024-05-01"),
+        ("三天前天气很好", "2024-05-12", "2024-05-12"),
+        ("3 天后", "2024-05-18", "2024-05-18"),
+        ("下季度", "2024-07-01", "2024-09-30"),
+        ("这个月28号", "2024-05-28", "2024-05-28"),
+        ("去年六月十三", "2023-06-13", "2023-06-13"),
+        ("20号交房租", "2024-05-20", "2024-05-20"),
+        ("10号交了房租", "2024-05-10", "2024-05-10"),
+        ("10号交房租", "2024-06-10", "2024-06-10"),
+        ("２０２３年５月８日", "2023-05-08", "2023-05-08"),
         ("十二天后", "2024-05-27", "2024-05-27"),
     ],
 )
@@ -60,10 +85,81 @@ def test_a_time_in_words_is_the_days_it_means(text: str, first: str, last: str) 
 
 @pytest.mark.parametrize(
     "text",
-    ["I may go", "we march on", "the second one", "2023-02-30", "page 20 of 30", "他说得对", "weekly", "一个月亮"],
+    [
+        "I may go",
+        "we march on",
+        "the second one",
+        "2023-02-30",
+        "page 20 of 30",
+        "他说得对",
+        "weekly",
+        "一个月亮",
+        "四周一次",
+        "以上周期",
+        "建设路 9 号",
+        "在线上看月饼",
+        "on Fridays",
+        "every other Monday",
+        "Tuesday evenings",
+        "the first Saturday of the month",
+        "每周一",
+        "第二个周五",
+    ],
 )
 def test_what_only_looks_like_a_time_is_none(text: str) -> None:
     assert days(text) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [
+        ("we met on 8 May", "2024-05-08"),
+        ("we meet on 8 May", "2025-05-08"),
+        ("we bought the van in November", "2023-11-01"),
+        ("the audit starts in November", "2024-11-01"),
+        ("nothing worked since June", "2023-06-01"),
+        ("the leap day was 29 February", "2024-02-29"),
+        ("the leap day is 29 February", "2028-02-29"),
+        ("合同六月到期", "2024-06-01"),
+        ("合同六月签了", "2023-06-01"),
+        ("合同是六月签的", "2023-06-01"),
+    ],
+)
+def test_the_tense_of_the_clause_tells_the_year_that_is_not_said(text: str, first: str) -> None:
+    (span,) = spans(text, SAID)
+    assert str(span.first) == first
+    assert not span.has_year
+
+
+def test_what_recurs_names_a_time_and_no_day() -> None:
+    for text in ("we meet on Fridays", "每周一开会", "the last Friday of the month"):
+        assert spans(text, SAID) == []
+        assert NAMES_A_TIME in time_terms(text, SAID)
+        assert [mention.span for mention in date_mentions(text, SAID)] == [None]
+
+
+def test_a_mention_says_where_it_stands_and_whether_it_depends_on_the_moment() -> None:
+    for text, phrase, relative, complete in (
+        ("ship it last week, please", "last week", True, False),
+        ("我们上个月发布的", "上个月", True, False),
+        ("我們上個月發佈的", "上個月", True, False),
+        ("signed on 8 May 2023", "8 May 2023", False, True),
+        ("in July we left", "in July", False, False),
+    ):
+        (mention,) = date_mentions(text, SAID)
+        assert text[mention.start : mention.end] == phrase
+        assert (mention.relative, mention.complete) == (relative, complete)
+
+
+@pytest.mark.parametrize("text", ["a few days ago", "a couple of weeks ago", "in two weeks", "几天前", "半年前"])
+def test_a_vague_time_is_marked_as_a_guess(text: str) -> None:
+    (mention,) = date_mentions(text, SAID)
+    assert mention.span is not None
+    assert not mention.span.exact
+
+
+def test_a_text_full_of_dates_is_not_resolved_without_end() -> None:
+    assert len(date_mentions("on Friday, 周五，" * 300, SAID)) <= 64
 
 
 def test_a_day_without_a_year_is_that_day_of_every_year() -> None:

@@ -7,12 +7,11 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 
 from loom.errors import InvalidInput
-from loom.text import tokens
 from loom.text.tokens import (
     IMAGE_TOKENS,
     LOW_DETAIL_IMAGE_TOKENS,
@@ -21,9 +20,11 @@ from loom.text.tokens import (
     TOKENS_PER_REPLY,
     TOKENS_PER_TOOL_CALL,
     AnthropicCounter,
+    CountCache,
     EstimateCounter,
     TiktokenCounter,
     TokenCounter,
+    countable_pieces,
     counter_by_name,
     default_counter,
 )
@@ -418,9 +419,18 @@ def test_a_megabyte_of_one_character_is_counted(encoding: str, unit: str) -> Non
 def test_a_long_text_counted_in_pieces_has_as_many_tokens_as_ids(encoding: str, text: str) -> None:
     counter = TiktokenCounter(encoding)
     long_text = text * 200
-    assert len(list(tokens._pieces(long_text))) > 1
-    assert "".join(tokens._pieces(long_text)) == long_text
+    assert len(list(countable_pieces(long_text))) > 1
+    assert "".join(countable_pieces(long_text)) == long_text
     assert counter.count(long_text) == len(counter.encode(long_text))
+
+
+@pytest.mark.parametrize("encoding", ["cl100k_base", "o200k_base"])
+@pytest.mark.parametrize("text", OUR_TEXTS.values(), ids=OUR_TEXTS)
+def test_the_tokens_of_small_pieces_add_up_to_those_of_the_text(encoding: str, text: str) -> None:
+    counter = TiktokenCounter(encoding)
+    pieces = list(countable_pieces(text, 40))
+    assert "".join(pieces) == text
+    assert sum(map(counter.count, pieces)) == counter.count(text)
 
 
 @pytest.mark.parametrize(
@@ -469,9 +479,14 @@ def test_neither_importing_nor_constructing_loads_the_tables() -> None:
 
 
 def test_all_instances_of_an_encoding_share_one_encoder() -> None:
-    first, second = TiktokenCounter("cl100k_base"), TiktokenCounter(model="gpt-4")
-    assert first.count("hello world") == second.count("hello world") == 2
-    assert first._count.__self__ is second._count.__self__  # type: ignore[attr-defined]
+    script = (
+        "from rs_bpe.bpe import openai; load, loads = openai.cl100k_base, [];"
+        "openai.cl100k_base = lambda: loads.append(1) or load();"
+        "from loom.text.tokens import TiktokenCounter;"
+        "assert TiktokenCounter('cl100k_base').count('hello world') == 2;"
+        "assert TiktokenCounter(model='gpt-4').count('hello world') == 2; assert loads == [1]"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
 
 
 def test_a_counter_survives_pickling_before_and_after_its_first_count() -> None:
@@ -486,65 +501,61 @@ def test_a_counter_survives_pickling_before_and_after_its_first_count() -> None:
 # --- what is remembered --------------------------------------------------------------------------------
 
 
-def calls_to_the_encoder(counter: TiktokenCounter, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The length of every text that reaches the encoder from now on."""
-    counter.count("loads the tables")
-    count: Callable[[str], int] = counter._count
-    lengths: list[int] = []
+class RecordingCache(CountCache):
+    """A cache that records the count of every text that was not in it."""
 
-    def recorded(text: str) -> int:
-        lengths.append(len(text))
-        return count(text)
+    def __init__(self, generation_entries: int = 4_096) -> None:
+        super().__init__(generation_entries)
+        self.counted: list[int] = []
 
-    monkeypatch.setattr(counter, "_count", recorded)
-    return lengths
+    def put(self, digest: bytes, tokens: int) -> None:
+        self.counted.append(tokens)
+        super().put(digest, tokens)
 
 
-def test_a_long_text_is_counted_once_and_a_different_one_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    counter = TiktokenCounter()
-    lengths = calls_to_the_encoder(counter, monkeypatch)
+def test_a_long_text_is_counted_once_and_a_different_one_again() -> None:
+    cache = RecordingCache()
+    counter = TiktokenCounter(cache=cache)
     text = "one two three " * 200
     assert counter.count(text) == counter.count("".join(text)) == 601
-    assert lengths == [2_800]
+    assert cache.counted == [601]
     assert counter.count(text[:-1] + "!") == 601
-    assert lengths == [2_800, 2_800]
+    assert cache.counted == [601, 601]
 
 
-def test_a_short_text_goes_straight_to_the_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
-    counter = TiktokenCounter()
-    lengths = calls_to_the_encoder(counter, monkeypatch)
+def test_a_short_text_is_not_cached() -> None:
+    cache = RecordingCache()
+    counter = TiktokenCounter(cache=cache)
     assert [counter.count("hello world") for _ in range(3)] == [2, 2, 2]
-    assert lengths == [11, 11, 11]
-    assert len(counter._remembered) == 0
+    assert len(cache) == 0
+    assert cache.counted == []
 
 
-def test_what_is_remembered_is_bounded_and_holds_no_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokens._RememberedCounts, "GENERATION_ENTRIES", 8)
-    counter = TiktokenCounter()
+def test_the_cache_is_bounded_and_holds_no_text() -> None:
+    cache = CountCache(generation_entries=8)
+    counter = TiktokenCounter(cache=cache)
     for number in range(100):
         counter.count(f"{number} " * 1_000)
-        assert len(counter._remembered) <= 16
-    kept = counter._remembered
-    assert {type(key) for key in (*kept._young, *kept._old)} == {bytes}
-    assert {len(key) for key in (*kept._young, *kept._old)} == {32}
+        assert len(cache) <= 16
+    assert {type(digest) for digest in cache} == {bytes}
+    assert {len(digest) for digest in cache} == {32}
 
 
-def test_what_is_used_again_outlives_what_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokens._RememberedCounts, "GENERATION_ENTRIES", 8)
-    counter = TiktokenCounter()
-    lengths = calls_to_the_encoder(counter, monkeypatch)
-    counter.count("used " * 1_000)
+def test_what_is_used_again_outlives_what_is_not() -> None:
+    cache = RecordingCache(generation_entries=8)
+    counter = TiktokenCounter(cache=cache)
+    used = counter.count("used " * 1_000)
     for number in range(100):
         counter.count(f"{number} " * 2_000)
-        counter.count("used " * 1_000)
-    assert lengths.count(5_000) == 1
+        assert counter.count("used " * 1_000) == used
+    assert cache.counted.count(used) == 1
 
 
-def test_threads_that_share_a_counter_all_get_the_right_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokens._RememberedCounts, "GENERATION_ENTRIES", 4)
+def test_threads_that_share_a_counter_all_get_the_right_counts() -> None:
     texts = [f"{number} 你好 " * (5 + 40 * number) for number in range(20)]
     expected = [len(TiktokenCounter().encode(text)) for text in texts]
-    counter = TiktokenCounter()
+    cache = CountCache(generation_entries=4)
+    counter = TiktokenCounter(cache=cache)
     start = threading.Barrier(8)
     wrong: list[str] = []
 
@@ -564,7 +575,7 @@ def test_threads_that_share_a_counter_all_get_the_right_counts(monkeypatch: pyte
         thread.join()
     assert wrong == []
     # Each thread may add one entry to a generation that another has just closed.
-    assert len(counter._remembered) <= 2 * (4 + 8)
+    assert len(cache) <= 2 * (4 + 8)
 
 
 # --- every counter -------------------------------------------------------------------------------------

@@ -6,13 +6,16 @@ Pure functions from a statement to the words of a fact, in English and Chinese.
 from __future__ import annotations
 
 import re
-from datetime import date, datetime, timedelta
+from calendar import monthrange
+from datetime import datetime
 from typing import Final
 
-from loom.text.date_phrases import DATE_CHINESE, DATE_ENGLISH
+from loom.text.date_phrases import CHINESE_TIME_OF_DAY, HOUR_CHINESE, SMALL_NUMBERS
+from loom.text.dates import Span, date_mentions
 from loom.text.scripts import HAN, is_chinese
 from loom.text.specifics import specifics
 from loom.text.statement_kinds import without_opening
+from loom.text.tense import PAST_VERBS
 
 __all__ = [
     "END_MARKS",
@@ -24,6 +27,7 @@ __all__ = [
     "without_connective",
     "word_decision",
     "word_reason",
+    "written_span",
 ]
 
 
@@ -141,11 +145,8 @@ def word_reason(said: str) -> str:
 
 # --- third person ------------------------------------------------------------------------------------------
 
-_PAST = _words(
-    "was went got made had did took ran bought paid sold met saw came left gave found wrote told said knew "
-    "began broke chose drove ate flew forgot grew kept lost put quit read sent set slept spent spoke stood "
-    "taught thought won wore built cut felt held heard hit led let meant fell rose drew lived"
-)
+# With verbs whose past form is the present one: after "I" they are more often past.
+_PAST = PAST_VERBS | _words("put quit read set cut hit let")
 _UNCHANGED = _words(
     "will would can could should must may might shall used cannot can't won't couldn't wouldn't shouldn't"
 )
@@ -208,209 +209,50 @@ def _verb_in_third_person(verb: str) -> str:
 
 # --- dates -------------------------------------------------------------------------------------------------
 
-_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-_DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
-_COUNTS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
-_NUMBER_WORDS = {"a": 1, "an": 1, **{word: number for number, word in enumerate(_COUNTS, 1)}}
-_HAN_DIGITS = {"一": 1, "二": 2, "两": 2, "三": 3, "四": 4, "五": 5, "六": 6, "七": 7, "八": 8, "九": 9}
-_PAST_TENSE = re.compile(
-    # "is repeated" and "will be moved" are no past.
-    r"\b(?:was|were|did|had|got|went|met|bought|paid|left|(?<!\bis )(?<!\bare )(?<!\bbe )\w+ed)\b|了|过",
-    re.IGNORECASE,
-)
-
-
-_SPAN_GOES_ON = re.compile(
+# The first day of a range is not separated from the last: "Monday to Thursday".
+_RANGE_CONTINUES = re.compile(
     r"\s?(?:[到至、~～–-](?=[周星礼上下\d一二三四五六七八九十])|(?:to|until|and) (?=\w+day\b))"
 )
-
-
-_WEEKDAY: Final = "(?:mon|tues|wednes|thurs|fri|satur|sun)day"
-_COUNTED = re.compile(
-    rf"\b(?:first|second|third|fourth|last|other) {_WEEKDAY} (?:of|in)\b|\b{_WEEKDAY} week\b"
-    "|(?:第[一二三四五]|每|隔|最后一)个?(?:周|星期|礼拜)[一二三四五六日天]",
-    re.IGNORECASE,
-)
-# A bracket does not tear the hour from its day.
-_HOUR_AFTER = re.compile(
+# A time of day stays with its day, and so does a possessive ending.
+_TIME_AFTER = re.compile(
+    r"['’]s\b| (?:morning|afternoon|evening|night)\b|"
     r" (?:at )?(?:noon|midnight|half past \w+|quarter (?:past|to) \w+)\b|"
-    r" at (?:\d{1,2}(?::\d\d)?(?: ?[ap]m)?|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve)\b"
-    r"(?![\d.:]\d)"
-    r"|[一二两三四五六七八九十\d]{1,3}点(?:半|[一二三四五六七八九十\d]{1,3}分?)?",
+    rf" at (?:\d{{1,2}}(?::\d\d)?(?: ?[ap]m)?|{'|'.join(SMALL_NUMBERS)})\b(?![\d.:]\d)"
+    rf"| ?{CHINESE_TIME_OF_DAY}(?:{HOUR_CHINESE})?|{HOUR_CHINESE}",
     re.IGNORECASE,
 )
 
 
 def with_dates(said: str, at: datetime) -> str:
-    """The text with the day, month or year in brackets after each relative or incomplete date in it."""
-    day = at.date()
-    past = _PAST_TENSE.search(said) is not None
+    """The text with the days in brackets after each date in it that says no year: "last Friday [2026-02-27]".
+
+    `at` is when it was said. Vague dates ("a few days ago") and recurring ones ("on Fridays") stay without.
+    """
     marks: list[tuple[int, str]] = []
-    for pattern, resolve in (*(() if said.isascii() else _CHINESE_DATES), *_ENGLISH_DATES):
-        for match in pattern.finditer(said):
-            # Which one "the first Saturday of October" is, the day of speaking does not say.
-            if not _COUNTED.search(said[max(0, match.start() - 16) : match.end() + 8]):
-                hour = _HOUR_AFTER.match(said, match.end())
-                marks.append((hour.end() if hour else match.end(), resolve(match.group(), day, past)))
-    taken = len(said) + 1
-    for end, resolved in sorted(marks, reverse=True):
-        # The first day of a span would be torn from the last: "Monday to Thursday".
-        if resolved and end < taken and not _SPAN_GOES_ON.match(said, end):
-            said = f"{said[:end]} [{resolved}]{said[end:]}"
-            taken = end
+    for mention in date_mentions(said, at):
+        if mention.span is not None and mention.span.exact and not mention.complete:
+            end = mention.end
+            while (time := _TIME_AFTER.match(said, end)) is not None:
+                end = time.end()
+            if not _RANGE_CONTINUES.match(said, end):
+                marks.append((end, written_span(mention.span)))
+    for end, days in sorted(marks, reverse=True):
+        said = f"{said[:end]} [{days}]{said[end:]}"
     return said
 
 
-def _english_date(phrase: str, day: date, past: bool) -> str:
-    words = phrase.lower().replace(",", " ").split()
-    if not words or (phrase[:1].isdigit() and "-" in phrase):
-        return ""
-    if words[0] in ("yesterday", "tomorrow"):
-        return str(day + timedelta(days=1 if words[0] == "tomorrow" else -1))
-    if any(re.fullmatch(r"(?:19|20)\d\d", word) for word in words):
-        return ""
-    month = next(
-        (
-            number
-            for number, name in enumerate(_MONTHS, 1)
-            for word in words
-            if (word[:3] == name and word.isalpha() and len(word) != 4)
-            or (word[:3] == name and word.rstrip(".") in ("june", "july", "sept"))
-        ),
-        0,
-    )
-    if month:
-        digits = next((re.match(r"\d{1,2}", word) for word in words if word[0].isdigit()), None)
-        return _nearest(day, month, int(digits.group()) if digits else None, past, words[0])
-    weekday = next(
-        (number for number, name in enumerate(_DAYS) for word in words if word.startswith(name) and "day" in word),
-        None,
-    )
-    if weekday is not None:
-        if words[0] in ("every", "each") or words[-1].endswith("days"):
-            return ""
-        back = (day.weekday() - weekday) % 7 or 7
-        ahead = (weekday - day.weekday()) % 7 or 7
-        if words[0] == "last" or (past and words[0] != "next"):
-            return str(day - timedelta(days=back))
-        # "Next Friday" is the one of the following week.
-        if words[0] == "next":
-            return str(day + timedelta(days=7 - day.weekday() + weekday))
-        return str(day + timedelta(days=ahead))
-    if words[0] in ("last", "next"):
-        return _neighbour(day, words[1], -1 if words[0] == "last" else 1)
-    if len(words) >= 3 and words[-1] in ("ago", "later", "earlier", "now"):
-        count = _NUMBER_WORDS.get(words[0]) or (int(words[0]) if words[0].isdigit() else 0)
-        return (
-            _moved(day, words[1].rstrip("s"), count * (-1 if words[-1] in ("ago", "earlier") else 1))
-            if words[-1] != "later"
-            else ""
-        )
-    return ""
-
-
-_ENGLISH_DATES: Final = ((DATE_ENGLISH, _english_date),)
-_HOUR_SUFFIX = re.compile("(?<=.) ?(?:凌晨|清晨|早上|上午|中午|下午|傍晚|晚上|半夜).*$")
-
-
-def _chinese_date(phrase: str, day: date, past: bool) -> str:
-    phrase = _HOUR_SUFFIX.sub("", phrase)
-    fixed = {"昨天": -1, "昨晚": -1, "前天": -2, "大前天": -3, "明天": 1, "后天": 2}
-    if phrase in fixed:
-        return str(day + timedelta(days=fixed[phrase]))
-    years = {"去年": -1, "明年": 1, "前年": -2, "后年": 2, "今年": 0}
-    months = re.search(r"(\d{1,2}|[一二三四五六七八九十]{1,2}) ?月", phrase)
-    if re.search(r"\d{4}", phrase):
-        return ""
-    if months:
-        days = re.search(r"月 ?(\d{1,2}|[一二三四五六七八九十廿]{1,3}) ?[日号]?", phrase)
-        month, number = _han_number(months[1]), _han_number(days[1]) if days else None
-        if not 1 <= month <= 12:
-            return ""
-        if phrase[:2] in years:
-            return _dated(day.year + years[phrase[:2]], month, number)
-        return _nearest(day, month, number, past, "")
-    if phrase[:2] in years:
-        return str(day.year + years[phrase[:2]])
-    alone = re.fullmatch(r"(\d{1,2}) ?[日号]", phrase)
-    if alone:
-        return _dated(day.year, day.month, int(alone[1]))
-    week = re.fullmatch(r"(上|下|这|本)?个?(?:周|星期|礼拜)([一二三四五六日天])", phrase)
-    if week:
-        weekday = "一二三四五六日".find(week[2].replace("天", "日"))
-        shift = {"上": -7, "下": 7}.get(week[1] or "", 0)
-        found = day + timedelta(days=weekday - day.weekday() + shift)
-        if not week[1]:
-            found += timedelta(days=-7 if past and found > day else 7 if not past and found < day else 0)
-        return str(found)
-    near = re.fullmatch(r"([上下])个?(月|周|星期|礼拜|季度)", phrase)
-    if near:
-        unit = {"月": "month", "季度": "quarter"}.get(near[2], "week")
-        return _neighbour(day, unit, -1 if near[1] == "上" else 1)
-    count = re.fullmatch(r"(\d{1,3}|[一二两三四五六七八九十]{1,3}) ?(天|周|个星期|个月|年)以?([前后])", phrase)
-    if count:
-        unit = {"天": "day", "个月": "month", "年": "year"}.get(count[2], "week")
-        return _moved(day, unit, _han_number(count[1]) * (-1 if count[3] == "前" else 1))
-    return ""
-
-
-_CHINESE_DATES: Final = ((DATE_CHINESE, _chinese_date),)
-
-
-def _han_number(text: str) -> int:
-    if text.isdigit():
-        return int(text)
-    if "十" in text or "廿" in text:
-        tens, _, ones = text.replace("廿", "二十").partition("十")
-        return _HAN_DIGITS.get(tens, 1) * 10 + _HAN_DIGITS.get(ones, 0)
-    return _HAN_DIGITS.get(text, 0)
-
-
-def _dated(year: int, month: int, day: int | None) -> str:
-    try:
-        return f"{year}-{month:02d}" if day is None else str(date(year, month, day))
-    except ValueError:
-        return ""
-
-
-def _nearest(day: date, month: int, number: int | None, past: bool, word: str) -> str:
-    """The month or day that is meant: the last one in the past tense, else the next, the present one included."""
-    before = (month, number or 1) <= (day.month, day.day if number else 31)
-    same = month == day.month and number is None
-    year = day.year
-    if (past or word in ("last", "since")) and not before:
-        year -= 1
-    elif (
-        not past
-        and word not in ("last", "since")
-        and before
-        and not same
-        and (month, number or 1) != (day.month, day.day)
-    ):
-        year += 1
-    return _dated(year, month, number)
-
-
-def _neighbour(day: date, unit: str, step: int) -> str:
-    if unit == "week":
-        monday = day - timedelta(days=day.weekday()) + timedelta(weeks=step)
-        return f"{monday} to {monday + timedelta(days=6)}"
-    if unit == "month":
-        months = day.year * 12 + day.month - 1 + step
-        return f"{months // 12}-{months % 12 + 1:02d}"
-    if unit == "quarter":
-        quarters = day.year * 4 + (day.month - 1) // 3 + step
-        return f"{quarters // 4}-Q{quarters % 4 + 1}"
-    if unit == "year":
-        return str(day.year + step)
-    if unit == "night":
-        return str(day + timedelta(days=step))
-    return ""
-
-
-def _moved(day: date, unit: str, count: int) -> str:
-    if not count or abs(count) > 1000:
-        return ""
-    if unit in ("day", "week"):
-        return str(day + timedelta(days=count * (7 if unit == "week" else 1)))
-    return _neighbour(day, unit, count)
+def written_span(span: Span) -> str:
+    """A span as a day, a month, a quarter or a year where it is one, else as its first and last: "2026-03-09"."""
+    first, last = span.first, span.last
+    if first == last:
+        return str(first)
+    if first.day == 1 and last.day == monthrange(last.year, last.month)[1]:  # whole months
+        months = 12 * (last.year - first.year) + last.month - first.month + 1
+        if months == 1:
+            return f"{first:%Y-%m}"
+        if months == 12 and first.month == 1:
+            return f"{first:%Y}"
+        if months == 3 and first.month % 3 == 1:
+            return f"{first:%Y}-Q{first.month // 3 + 1}"
+        return f"{first:%Y-%m} to {last:%Y-%m}"
+    return f"{first} to {last}"

@@ -1,50 +1,107 @@
-"""Times in words: which days a text speaks of, in English and in Chinese, seen from the moment it was said.
+"""The one resolver of dates: which days a text speaks of, in English and Chinese, seen from the moment it was said.
 
-`spans` resolves "yesterday", "last summer", "two weeks ago", "on 8 May", 上周五, 去年夏天. `time_terms` turns the
-days of a record into terms that the text index holds like any others, `asked_times` those of a question into the
-terms that answer it. So a memory is found by the time it speaks of, not only by the time it was made.
-Pure functions of text and moment; days are days of UTC.
+`date_mentions` finds "yesterday", "last summer", "two weeks ago", "on 8 May", 上周五, 去年夏天 and resolves each to
+a span of days. `time_terms` turns the days of a record into terms of the text index and `asked_times` those of a
+question into the terms that answer it, so that a memory is found by the time it speaks of. Facts write the days
+beside the words. Pure functions of text and moment; days are days of UTC.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from datetime import date, datetime, timedelta
+from collections.abc import Callable
+from datetime import MAXYEAR, MINYEAR, date, datetime, timedelta
 from functools import cache, lru_cache
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from loom.text.words import simplified
+from loom.text.date_phrases import (
+    CHINESE_DAYS,
+    CHINESE_SEASONS,
+    CHINESE_WEEK,
+    CHINESE_WEEKDAYS,
+    CHINESE_YEARS,
+    MONTH,
+    MONTHS,
+    NEAR_DAYS,
+    SEASONS,
+    SMALL_NUMBERS,
+    WEEKDAY,
+    WEEKDAY_NAMES,
+    WEEKDAYS,
+)
+from loom.text.numerals import chinese_number
+from loom.text.tense import is_past
+from loom.text.words import simplified_in_place
 
-__all__ = ["DATES_VERSION", "NAMES_A_TIME", "Span", "asked_times", "relative_words", "spans", "time_terms"]
+__all__ = [
+    "DATES_VERSION",
+    "NAMES_A_TIME",
+    "DateMention",
+    "Span",
+    "asked_times",
+    "date_mentions",
+    "relative_words",
+    "spans",
+    "time_terms",
+]
 
-# Anything that changes a term of a record changes this number.
-DATES_VERSION = 1
+DATES_VERSION = 2
+"""Grows with every change to the terms of a record."""
 
-# No word of a text begins with this character, so no text can pretend to be of another time.
+# No word of a text begins with this character, so no text can hold one of these terms.
 _MARK = "\x1f"
 
 NAMES_A_TIME = _MARK + "t"
 """The term of every text that speaks of a time: what a question "when" looks for."""
 
-# Only so much of a text is searched for times: a long document speaks of too many to mean any.
+# The part of a text that is searched: a long document speaks of too many times to be about any.
 _MOST_CHARS = 4_000
 _MOST_SPANS = 8
-# The longest stretch whose days are all named; longer ones are named by their months.
+# In each language; resolving one takes up to 0.1 ms.
+_MOST_MENTIONS = 32
+# The longest span whose days all become terms; a longer one has the terms of its months.
 _MOST_DAYS = 10
 _MOST_MONTHS = 6
 
 
 class Span(NamedTuple):
-    """From the first day to the last, both included. Without a year, the same days of every year are meant."""
+    """From the first day to the last, both included.
+
+    `has_year` is False where the year is not said but inferred ("on 8 May"). `slack` is the number of days by which
+    the phrase may be off to either side ("two weeks ago"). A span that is not `exact` is a guess ("a few days ago").
+    """
 
     first: date
     last: date
     has_year: bool = True
+    slack: int = 0
+    exact: bool = True
 
     @property
     def days(self) -> int:
         return (self.last - self.first).days + 1
+
+    def with_slack(self) -> Span:
+        """The span that includes the slack."""
+        if not self.slack:
+            return self
+        return self._replace(first=_day(self.first, -self.slack), last=_day(self.last, self.slack), slack=0)
+
+
+class DateMention(NamedTuple):
+    """A phrase of a text that names a time: `text[start:end]`.
+
+    `span` is None where it names no particular days ("on Fridays", "the first Saturday of October"). A `relative`
+    phrase means other days whenever it is said ("last week"). A `complete` one can be read without knowing when it
+    was said: it holds its year in digits, or is the weekday of a date beside it.
+    """
+
+    start: int
+    end: int
+    phrase: str
+    span: Span | None
+    relative: bool
+    complete: bool
 
 
 # --- Terms -------------------------------------------------------------------------------------------------
@@ -53,17 +110,16 @@ class Span(NamedTuple):
 def time_terms(text: str, said_at: datetime) -> list[str]:
     """The terms of the day a text was said on and of the times it speaks of, each once."""
     found = dict.fromkeys(_day_terms(said_at.date()))
-    named = spans(text, said_at)
-    for span in named:
+    mentions = date_mentions(text, said_at)
+    for span in _spans_of(mentions):
         found.update(dict.fromkeys(_span_terms(span)))
-    return [*found, NAMES_A_TIME] if named else list(found)
+    return [*found, NAMES_A_TIME] if mentions else list(found)
 
 
 def asked_times(question: str, now: datetime) -> dict[str, float]:
-    """The terms by which the times of a question are found, from 1 for a match to less for what is near.
+    """The terms by which the times of a question are found, with their weights: 1 for a match, less for a near one.
 
-    What happened on a day is often told on one of the next: those days count for a third. Empty where a question
-    names no time.
+    An event is often told on one of the following days: those count for a third. Empty where no time is named.
     """
     found: dict[str, float] = {}
     for span in spans(question, now):
@@ -82,13 +138,13 @@ _LATER_WEIGHT = 0.35
 
 @lru_cache(maxsize=256)
 def _day_terms(day: date) -> tuple[str, ...]:
-    """Those of one day; texts come many on a day."""
+    """The terms of one day, cached: many texts are of one day."""
     return tuple(_span_terms(Span(day, day)))
 
 
 def _span_terms(span: Span, exact: bool = False) -> list[str]:
     """Days, months and years of a span; with `exact`, only the narrowest that cover it."""
-    first, last, has_year = span
+    first, last, has_year = span.first, span.last, span.has_year
     names: dict[str, None] = {}
     months = _months(first, last)
     if span.days <= _MOST_DAYS:
@@ -108,7 +164,7 @@ def _span_terms(span: Span, exact: bool = False) -> list[str]:
 
 
 def _months(first: date, last: date) -> list[date]:
-    """The first day of each month of a span, at most one more than are ever named."""
+    """The first day of each month of a span, at most one more than become terms."""
     found: list[date] = []
     month = first.replace(day=1)
     while month <= last and len(found) <= _MOST_MONTHS:
@@ -119,147 +175,147 @@ def _months(first: date, last: date) -> list[date]:
     return found
 
 
-# --- Spans -------------------------------------------------------------------------------------------------
+# --- Mentions ----------------------------------------------------------------------------------------------
+
+
+def date_mentions(text: str, said_at: datetime) -> list[DateMention]:
+    """The phrases of a text that name a time within the calendar, the English ones before the Chinese ones."""
+    text = text[:_MOST_CHARS]
+    if text.isascii():
+        return _apply(_english(), text, said_at.date())
+    plain = simplified_in_place(text)
+    return [*_apply(_english(), plain, said_at.date()), *_apply(_chinese(), plain, said_at.date())]
 
 
 def spans(text: str, said_at: datetime) -> list[Span]:
-    """The times that a text speaks of, each once; none that lies beyond the calendar."""
-    return list(dict.fromkeys(span for span, _, _ in _found(text, said_at)))[:_MOST_SPANS]
+    """The days that a text speaks of, each span once, the slack included."""
+    return _spans_of(date_mentions(text, said_at))
+
+
+def _spans_of(mentions: list[DateMention]) -> list[Span]:
+    found = (mention.span.with_slack() for mention in mentions if mention.span is not None)
+    return list(dict.fromkeys(found))[:_MOST_SPANS]
 
 
 def relative_words(text: str, said_at: datetime) -> str:
     """The words of a text that mean another time whenever they are said: "last week", 昨天."""
-    return " ".join(words for _, words, is_relative in _found(text, said_at) if is_relative)
+    return " ".join(mention.phrase for mention in date_mentions(text, said_at) if mention.relative)
 
 
-def _found(text: str, said_at: datetime) -> Iterator[tuple[Span, str, bool]]:
-    text, said = text[:_MOST_CHARS], said_at.date()
-    yield from _apply(_english(), text, said)
-    if not text.isascii():
-        yield from _apply(_chinese(), simplified(text), said)
+class _View:
+    """The point of view a phrase is resolved from: the day it was said, and the tense of its clause."""
+
+    def __init__(self, said: date, match: re.Match[str]) -> None:
+        self.said = said
+        self._match = match
+
+    @property
+    def past(self) -> bool:
+        """Whether the clause of the phrase is in the past tense, or else its sentence, if the clause has no verb.
+
+        A date that something is moved to or planned for is not past.
+        """
+        text, (start, end) = self._match.string, self._match.span()
+        if _TARGET.search(text, max(0, start - 40), start):
+            return False
+        for ends in (_CLAUSE_END, _SENTENCE_END):
+            first, last = _around(ends, text, start, end)
+            past = is_past(f"{text[first:start]} {text[end:last]}")
+            if past is not None:
+                return past
+        return False
 
 
-_Make = Callable[["re.Match[str]", date], "Span | None"]
+# The characters on each side of a phrase that are read for its tense.
+_NEAR = 200
+_SENTENCE = r"[.!?](?=\s)|[。！？\n]"
+_SENTENCE_END: Final = re.compile(_SENTENCE)
+_CLAUSE_END: Final = re.compile(
+    rf"{_SENTENCE}|[,;:](?!\d)|[，；：]|\b(?:and|but|so|because|although|while|which)\b", re.IGNORECASE
+)
+_TARGET: Final = re.compile(
+    r"(?:\b(?:moved|postponed|delayed|rescheduled|scheduled|planned|booked|set|due)(?: it)? (?:to|for|until|till) "
+    r"(?:the )?(?:\w+day,? )?|(?:改|推迟|推|延期?|延后|提前|挪|调|定|约|排|安排)(?:到|至|在|于)了?\s?)$",
+    re.IGNORECASE,
+)
+
+
+def _around(end_of: re.Pattern[str], text: str, start: int, end: int) -> tuple[int, int]:
+    """The part of a text around a phrase, up to the nearest ends before and after it, or as far as is read."""
+    farthest = max(0, start - _NEAR)
+    before = max((found.end() for found in end_of.finditer(text, farthest, start)), default=farthest)
+    after = end_of.search(text, end, end + _NEAR)
+    return before, after.start() if after else min(len(text), end + _NEAR)
+
+
+_Resolve = Callable[["re.Match[str]", _View], "Span | None"]
 
 
 class _Rule(NamedTuple):
-    """A pattern and what it means. It is tried only where one of the signs is there: that is quick to see."""
+    """A pattern and what it means. It is tried only where one of its cues is in the text, which is quick to see.
 
-    signs: frozenset[str]
+    Without `resolve` the phrase names no particular days.
+    """
+
+    cues: frozenset[str]
     pattern: re.Pattern[str]
-    make: _Make
-
-    @property
-    def is_relative(self) -> bool:
-        """Whether its words mean another time whenever they are said."""
-        return self.make in _RELATIVE
+    resolve: _Resolve | None
+    relative: bool
 
 
-_SIGNS = re.compile("[a-z]+|(?:19|20)(?=[0-9]{2})|[年月日号天周星礼昨今明前后]")
+_CUES: Final = re.compile("[a-z]+|(?:19|20)(?=[0-9]{2})|[年月日号天周星礼昨今明前后季]")
 
 
-def _apply(rules: tuple[_Rule, ...], text: str, said: date) -> Iterator[tuple[Span, str, bool]]:
-    """What the rules find: the days, the words, and whether these are relative. An earlier rule takes its words away
-    from the later ones."""
-    present = set(_SIGNS.findall(text.lower()))
-    taken: list[tuple[int, int]] = []
+def _apply(rules: tuple[_Rule, ...], text: str, said: date) -> list[DateMention]:
+    """The mentions that the rules find. An earlier rule takes its words away from the later ones."""
+    present = set(_CUES.findall(text.lower()))
+    found: list[DateMention] = []
+    dates: list[DateMention] = []  # those without the weekdays
     for rule in rules:
-        if rule.signs.isdisjoint(present):
+        if rule.cues.isdisjoint(present):
             continue
         for match in rule.pattern.finditer(text):
             begin, end = match.span()
-            if any(begin < last and first < end for first, last in taken):
+            if any(begin < one.end and one.start < end for one in found):
                 continue
-            try:
-                span = rule.make(match, said)
-            except (ValueError, OverflowError):  # 31 February, the year 0, ten thousand years ago
-                continue
-            if span is not None:
-                taken.append((begin, end))
-                yield span, match[0], rule.is_relative
+            span = None
+            names_weekday = rule.resolve in _WEEKDAY_RESOLVERS
+            beside = _beside_date(match, dates) if names_weekday else None
+            if beside is not None:  # "Friday, 8 May": one day under two names
+                span = beside.span if beside.span is not None and beside.span.days == 1 else None
+            elif rule.resolve is not None:
+                try:
+                    span = rule.resolve(match, _View(said, match))
+                    if span is None:
+                        continue
+                    span.with_slack()
+                except (ValueError, OverflowError):  # 31 February, the year 0, ten thousand years ago
+                    continue
+            complete = match.groupdict().get("year") is not None
+            mention = DateMention(begin, end, match[0], span, rule.relative, complete or beside is not None)
+            found.append(mention)
+            if len(found) == _MOST_MENTIONS:
+                return found
+            if not names_weekday:
+                dates.append(mention)
+    return found
 
 
-_MONTH_NAMES = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
-_MONTH = (
-    "(?P<month>jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?"
-    r"|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)\b\.?"
-)
-_WEEKDAY_NAMES = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
-_WEEKDAY = "(?P<weekday>mon|tues?|wed(?:nes)?|thu(?:rs?)?|fri|sat(?:ur)?|sun)(?:day)?s?"
-_SEASONS = {"spring": 3, "summer": 6, "autumn": 9, "fall": 9, "winter": 12}
-_SMALL = {
-    "a": 1, "an": 1, "one": 1, "two": 2, "couple": 2, "three": 3, "few": 3, "several": 4, "four": 4, "five": 5,
-    "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10, "eleven": 11, "twelve": 12,
-}  # fmt: skip
-_COUNT = rf"(?P<count>\d{{1,3}}|{'|'.join(_SMALL)})(?:\s+(?:of|more))?"
-_UNIT = "(?P<unit>day|night|week|weekend|month|year)s?"
-_DAY = r"(?P<day>\d{1,2})(?:st|nd|rd|th)?"
-_YEAR = r"(?P<year>(?:19|20)\d\d)"
-_NEAR_DAYS = {"today": 0, "tonight": 0, "yesterday": -1, "tomorrow": 1}
+_BETWEEN: Final = re.compile(r"[\s,，(（]*(?:是|is|on|the)?\s*")
 
 
-_MONTH_SIGNS = (
-    "jan january feb february mar march apr april may jun june jul july aug august sep sept september oct october "
-    "nov november dec december st nd rd th"
-)
-_WEEKDAY_SIGNS = (
-    "mon tue tues wed thu thur thurs fri sat sun monday tuesday wednesday thursday friday saturday sunday mondays "
-    "tuesdays wednesdays thursdays fridays saturdays sundays"
-)
-_SEASON_SIGNS = " ".join(_SEASONS)
-_YEAR_SIGNS = "19 20"
+def _beside_date(match: re.Match[str], dates: list[DateMention]) -> DateMention | None:
+    """The date that a weekday without "last" or "next" stands directly before or after."""
+    if (match.groupdict().get("which") or "on").lower() != "on":
+        return None
+    text, (begin, end) = match.string, match.span()
+    for one in dates:
+        if _BETWEEN.fullmatch(text, one.end, begin) or _BETWEEN.fullmatch(text, end, one.start):
+            return one
+    return None
 
 
-@cache
-def _english() -> tuple[_Rule, ...]:
-    """The English rules; compiled at first use."""
-
-    def rule(signs: str, pattern: str, make: _Make) -> _Rule:
-        return _Rule(frozenset(signs.split()), re.compile(pattern, re.IGNORECASE), make)
-
-    other_order = rf"{_MONTH}\s+{_DAY}".replace("<month>", "<month_>").replace("<day>", "<day_>")
-    return (
-        rule(
-            _MONTH_SIGNS,
-            rf"\b(?P<unit>week|weekend|month|day)\s+(?P<side>before|after|of)\s+(?:the\s+)?"
-            rf"(?:{_DAY}(?:\s+of)?\s+{_MONTH}|{other_order})(?:,?\s+{_YEAR})?",
-            _beside_day,
-        ),
-        rule(_YEAR_SIGNS, r"\b(?P<year>(?:19|20)\d\d)[-/.](?P<number>\d{1,2})[-/.](?P<day>\d{1,2})\b", _iso_day),
-        rule(_MONTH_SIGNS, rf"\b{_DAY}(?:\s+of)?\s+{_MONTH}(?:,?\s+{_YEAR})?", _month_day),
-        rule(_MONTH_SIGNS, rf"\b{_MONTH}\s+{_DAY}\b(?!:)(?:,?\s+{_YEAR})?", _month_day),
-        rule(_MONTH_SIGNS, rf"\b{_MONTH},?\s+{_YEAR}", _whole_month),
-        rule(
-            _MONTH_SIGNS,
-            rf"\b(?P<which>in|since|during|by|until|till|early|late|mid|last|this|next)[\s-]{_MONTH}",
-            _named_month,
-        ),
-        rule(_SEASON_SIGNS, rf"\b(?P<season>spring|summer|autumn|fall|winter)(?:\s+of)?,?\s+{_YEAR}", _season),
-        rule(
-            _SEASON_SIGNS,
-            r"\b(?P<which>last|this|next|past)\s+(?P<season>spring|summer|autumn|fall|winter)\b",
-            _season,
-        ),
-        rule(_YEAR_SIGNS, rf"\b(?:in|since|during|year|of|by|until|from)\s+{_YEAR}\b", _whole_year),
-        rule(" ".join(_NEAR_DAYS), rf"\b(?P<near>{'|'.join(_NEAR_DAYS)})\b", _near_day),
-        rule(
-            "morning afternoon evening night",
-            r"\bthis\s+(?P<near>morning|afternoon|evening)\b|\b(?P<last>last\s+night)\b",
-            _near_day,
-        ),
-        rule("ago earlier back", rf"\b{_COUNT}\s+{_UNIT}\s+(?:ago|earlier|back)\b", _ago),
-        rule(
-            "day days night nights week weeks weekends month months year years",
-            rf"\bin\s+{_COUNT}\s+{_UNIT}\b",
-            _ahead,
-        ),
-        rule(
-            "week weekend month year",
-            r"\b(?P<which>last|past|previous|this|next|coming)\s+(?P<unit>week|weekend|month|year)\b",
-            _near_unit,
-        ),
-        rule(_WEEKDAY_SIGNS, rf"\b(?P<which>last|past|this|next|on)\s+{_WEEKDAY}\b", _weekday),
-    )
+# --- Calendar ----------------------------------------------------------------------------------------------
 
 
 def _day(day: date, days: int) -> date:
@@ -271,77 +327,81 @@ def _month(month: date, months: int) -> date:
     return date(month.year + years, number + 1, 1)
 
 
-def _whole(month: date, months: int = 1) -> Span:
-    first = month.replace(day=1)
-    return Span(first, _day(_month(first, months), -1))
-
-
-def _monday(day: date) -> date:
-    return _day(day, -day.weekday())
-
-
-def _month_number(match: re.Match[str], group: str = "month") -> int:
-    return _MONTH_NAMES.index(match[group][:3].lower()) + 1
-
-
-def _count(written: str) -> int:
-    return int(written) if written.isdigit() else _SMALL[written.lower()]
-
-
-# A year that has a 29 February, for days without a year.
-_LEAP_YEAR = 2000
-
-
 def _single(day: date) -> Span:
     return Span(day, day)
 
 
-def _iso_day(match: re.Match[str], said: date) -> Span:
-    return _single(date(int(match["year"]), int(match["number"]), int(match["day"])))
-
-
-def _month_day(match: re.Match[str], said: date) -> Span:
-    month, day, year = _month_number(match), int(match["day"]), match["year"]
-    if year is None:
-        only = date(_LEAP_YEAR, month, day)
-        return Span(only, only, has_year=False)
-    return _single(date(int(year), month, day))
-
-
-def _whole_month(match: re.Match[str], said: date) -> Span:
-    return _whole(date(int(match["year"]), _month_number(match), 1))
-
-
-def _named_month(match: re.Match[str], said: date) -> Span | None:
-    number, which = _month_number(match), match["which"].lower()
-    if which in ("last", "this", "next"):
-        year = said.year
-        if which == "last" and number >= said.month:
-            year -= 1
-        elif which == "next" and number <= said.month:
-            year += 1
-        return _whole(date(year, number, 1))
-    if match["month"].islower() and match["month"] in ("may", "march", "mar"):  # "in may ways"; months have capitals
-        return None
-    span = _whole(date(_LEAP_YEAR, number, 1))
-    return Span(span.first, span.last, has_year=False)
-
-
-def _whole_year(match: re.Match[str], said: date) -> Span:
-    return _of_year(int(match["year"]))
+def _whole(month: date, months: int = 1) -> Span:
+    first = month.replace(day=1)
+    return Span(first, _day(_month(first, months), -1))
 
 
 def _of_year(year: int) -> Span:
     return Span(date(year, 1, 1), date(year, 12, 31))
 
 
-def _season(match: re.Match[str], said: date) -> Span:
-    named = match.groupdict()
-    return _of_season(_SEASONS[match["season"].lower()], named.get("which"), named.get("year"), said)
+def _monday(day: date) -> date:
+    return _day(day, -day.weekday())
+
+
+def _by_tense(month: int, day: int | None, view: _View, past: bool | None = None) -> Span:
+    """That month or day without a year: the last one in the past tense, else the next, the present one included."""
+    date(_LEAP_YEAR, month, day or 1)  # raises ValueError where no year has this day
+    said, past = view.said, view.past if past is None else past
+    for years in range(8 + 1):  # until there is a 29 February
+        year = said.year - years if past else said.year + years
+        if not MINYEAR <= year <= MAXYEAR:
+            break
+        try:
+            span = _whole(date(year, month, 1)) if day is None else _single(date(year, month, day))
+        except (ValueError, OverflowError):
+            continue
+        if span.first <= said if past else span.last >= said:
+            return span._replace(has_year=False)
+    raise ValueError(f"the calendar ends before the next {month}-{day}")
+
+
+_LEAP_YEAR = 2000
+
+
+def _weekday_by_tense(number: int, view: _View, past: bool | None = None) -> Span:
+    """That weekday: the last one in the past tense, else the next. It is not today, which has a name of its own."""
+    days = number - view.said.weekday()
+    if view.past if past is None else past:
+        return _single(_day(view.said, days if days < 0 else days - 7))
+    return _single(_day(view.said, days if days > 0 else days + 7))
+
+
+def _away(said: date, count: int, unit: str, exact: bool = True) -> Span:
+    """The time that many units away; the unit tells how exactly it is meant."""
+    if unit in ("day", "night"):
+        span = _single(_day(said, count))
+    elif unit == "week":
+        span = _single(_day(said, 7 * count))._replace(slack=3)
+    elif unit == "month":
+        span = _whole(_month(said.replace(day=1), count))
+    elif unit == "year":
+        span = _of_year(said.year + count)
+    else:
+        span = _beside(said, count, unit)
+    return span._replace(exact=exact)
+
+
+def _beside(said: date, count: int, unit: str) -> Span:
+    """The calendar week, weekend, month, quarter or year that many away from the present one."""
+    if unit == "week":
+        monday = _day(_monday(said), 7 * count)
+        return Span(monday, _day(monday, 6))
+    if unit == "weekend":
+        saturday = _day(_monday(said), 5 + 7 * count)
+        return Span(saturday, _day(saturday, 1))
+    if unit == "quarter":
+        return _whole(_month(date(said.year, said.month - (said.month - 1) % 3, 1), 3 * count), 3)
+    return _away(said, count, unit)
 
 
 def _of_season(month: int, which: str | None, year: str | None, said: date) -> Span:
-    """Three months from this one on. The last winter is the one that began last, unless it goes on still."""
+    """Three months from this one on. The last winter is the one that ended last."""
     if year is not None:
         return _whole(date(int(year), month, 1), 3)
     first, named = date(said.year, month, 1), (which or "").lower()
@@ -352,65 +412,174 @@ def _of_season(month: int, which: str | None, year: str | None, said: date) -> S
     return _whole(first, 3)
 
 
-def _near_day(match: re.Match[str], said: date) -> Span:
+# --- English -----------------------------------------------------------------------------------------------
+
+_VAGUE_NUMBERS: Final = {"couple": 2, "few": 3, "several": 4}
+_MONTH = rf"(?P<month>{MONTH})\b\.?"
+_ABBREVIATED = "|".join(sorted(set(WEEKDAYS) - set(WEEKDAY_NAMES), key=len, reverse=True))
+_COUNT = rf"(?P<count>\d{{1,3}}|{'|'.join((*SMALL_NUMBERS, *_VAGUE_NUMBERS))})(?:\s+(?:of|more))?"
+_UNIT = "(?P<unit>day|night|week|weekend|month|year)s?"
+_DAY = r"(?P<day>\d{1,2})(?:st|nd|rd|th)?"
+_YEAR = r"(?P<year>(?:19|20)\d\d)"
+_DIRECTION: Final = {"last": -1, "past": -1, "previous": -1, "this": 0, "next": 1, "coming": 1}
+
+_MONTH_CUES = " ".join((*MONTHS, "st", "nd", "rd", "th"))
+_WEEKDAY_CUES = " ".join((*WEEKDAYS, *(f"{name}s" for name in WEEKDAY_NAMES)))
+_SEASON_CUES = " ".join(SEASONS)
+_YEAR_CUES = "19 20"
+
+
+@cache
+def _english() -> tuple[_Rule, ...]:
+    """The English rules; compiled at first use."""
+
+    def rule(cues: str, pattern: str, resolve: _Resolve | None, relative: bool = False) -> _Rule:
+        return _Rule(frozenset(cues.split()), re.compile(pattern, re.IGNORECASE), resolve, relative)
+
+    other_order = rf"{_MONTH}\s+{_DAY}".replace("<month>", "<month_>").replace("<day>", "<day_>")
+    season = f"(?P<season>{'|'.join(SEASONS)})"
+    return (
+        rule(
+            _WEEKDAY_CUES,
+            rf"\b(?:every|each)\s+(?:\w+\s+)?{WEEKDAY}\b|\b(?:on\s+)?{WEEKDAY}s\b|\b{WEEKDAY}\s+week\b"
+            rf"|\b(?:on\s+)?{WEEKDAY}\s+(?:morning|afternoon|evening|night)s\b"
+            rf"|\b(?:first|second|third|fourth|last|other)\s+{WEEKDAY}(?=\s+(?:of|in)\b)",
+            None,
+        ),
+        rule(
+            _MONTH_CUES,
+            rf"\b(?P<unit>week|weekend|month|day)\s+(?P<side>before|after|of)\s+(?:the\s+)?"
+            rf"(?:{_DAY}(?:\s+of)?\s+{_MONTH}|{other_order})(?:,?\s+{_YEAR})?",
+            _beside_day,
+        ),
+        rule(_YEAR_CUES, r"\b(?P<year>(?:19|20)\d\d)[-/.](?P<number>\d{1,2})[-/.](?P<day>\d{1,2})\b", _iso_day),
+        rule(_MONTH_CUES, rf"\b{_DAY}(?:\s+of)?\s+{_MONTH}(?:,?\s+{_YEAR})?", _month_day),
+        rule(_MONTH_CUES, rf"\b{_MONTH}\s+{_DAY}\b(?!:)(?:,?\s+{_YEAR})?", _month_day),
+        rule(_MONTH_CUES, rf"\b{_MONTH},?\s+{_YEAR}", _whole_month),
+        rule(
+            _MONTH_CUES,
+            r"\b(?P<which>in|since|during|by|until|till|from|of|for|starting|early|late|mid|last|this|next)[\s-]"
+            rf"{_MONTH}(?!\s+\d)",
+            _named_month,
+        ),
+        rule(_SEASON_CUES, rf"\b{season}(?:\s+of)?,?\s+{_YEAR}", _season),
+        rule(_SEASON_CUES, rf"\b(?P<which>last|this|next|past)\s+{season}\b", _season),
+        rule(_YEAR_CUES, rf"\b(?:in|since|during|year|of|by|until|from)\s+{_YEAR}\b", _whole_year),
+        rule(" ".join(NEAR_DAYS), rf"\b(?P<near>{'|'.join(NEAR_DAYS)})\b", _near_day, relative=True),
+        rule(
+            "morning afternoon evening night",
+            r"\bthis\s+(?P<near>morning|afternoon|evening)\b|\b(?P<last>last\s+night)\b",
+            _near_day,
+            relative=True,
+        ),
+        rule(
+            "ago earlier back now",
+            rf"\b{_COUNT}\s+{_UNIT}\s+(?P<side>ago|earlier|back|from\s+now)\b",
+            _counted,
+            relative=True,
+        ),
+        rule(
+            "day days night nights week weeks weekends month months year years",
+            rf"\bin\s+{_COUNT}\s+{_UNIT}\b",
+            _within,
+            relative=True,
+        ),
+        rule(
+            "week weekend month quarter year",
+            rf"\b(?P<which>{'|'.join(_DIRECTION)})\s+(?P<unit>week|weekend|month|quarter|year)\b",
+            _near_unit,
+            relative=True,
+        ),
+        rule(
+            _WEEKDAY_CUES,
+            rf"\b(?P<which>last|past|this|next|on)\s+(?P<weekday>{WEEKDAY}|{_ABBREVIATED})\b",
+            _weekday,
+            relative=True,
+        ),
+        rule(
+            _WEEKDAY_CUES,
+            rf"\b(?:(?P<which>by|until|till|since|from|the|coming|of|for)\s+)?(?P<weekday>{WEEKDAY})\b",
+            _weekday,
+            relative=True,
+        ),
+    )
+
+
+def _count(written: str) -> int:
+    word = written.lower()
+    return int(word) if word.isdigit() else SMALL_NUMBERS.get(word) or _VAGUE_NUMBERS[word]
+
+
+def _iso_day(match: re.Match[str], view: _View) -> Span:
+    return _single(date(int(match["year"]), int(match["number"]), int(match["day"])))
+
+
+def _month_day(match: re.Match[str], view: _View) -> Span:
+    month, day, year = MONTHS[match["month"].lower()], int(match["day"]), match["year"]
+    return _by_tense(month, day, view) if year is None else _single(date(int(year), month, day))
+
+
+def _whole_month(match: re.Match[str], view: _View) -> Span:
+    return _whole(date(int(match["year"]), MONTHS[match["month"].lower()], 1))
+
+
+def _named_month(match: re.Match[str], view: _View) -> Span | None:
+    number, which = MONTHS[match["month"].lower()], match["which"].lower()
+    if which in ("last", "this", "next"):
+        year = view.said.year
+        if which == "last" and number >= view.said.month:
+            year -= 1
+        elif which == "next" and number <= view.said.month:
+            year += 1
+        return _whole(date(year, number, 1))
+    if match["month"].islower() and match["month"] in ("may", "march", "mar"):  # "in may ways"; months have capitals
+        return None
+    return _by_tense(number, None, view, past=True if which == "since" else None)
+
+
+def _whole_year(match: re.Match[str], view: _View) -> Span:
+    return _of_year(int(match["year"]))
+
+
+def _season(match: re.Match[str], view: _View) -> Span:
     named = match.groupdict()
-    if named.get("last"):
-        return _single(_day(said, -1))
-    return _single(_day(said, _NEAR_DAYS.get(match["near"].lower(), 0)))
+    return _of_season(SEASONS[match["season"].lower()], named.get("which"), named.get("year"), view.said)
 
 
-def _ago(match: re.Match[str], said: date) -> Span | None:
-    return _away(said, -_count(match["count"]), match["unit"].lower())
+def _near_day(match: re.Match[str], view: _View) -> Span:
+    if match.groupdict().get("last"):
+        return _single(_day(view.said, -1))
+    return _single(_day(view.said, NEAR_DAYS.get(match["near"].lower(), 0)))
 
 
-def _ahead(match: re.Match[str], said: date) -> Span | None:
-    return _away(said, _count(match["count"]), match["unit"].lower())
+def _counted(match: re.Match[str], view: _View) -> Span:
+    count = _count(match["count"]) * (1 if match["side"].lower().endswith("now") else -1)
+    return _away(view.said, count, match["unit"].lower(), exact=match["count"].lower() not in _VAGUE_NUMBERS)
 
 
-def _away(said: date, count: int, unit: str) -> Span | None:
-    """So many units away; the unit tells how exactly that is meant."""
-    if unit in ("day", "night"):
-        return _single(_day(said, count))
-    if unit == "week":
-        middle = _day(said, 7 * count)
-        return Span(_day(middle, -3), _day(middle, 3))
-    if unit == "weekend":
-        saturday = _day(_monday(said), 5 + 7 * count)
-        return Span(saturday, _day(saturday, 1))
-    if unit == "month":
-        return _whole(_month(said.replace(day=1), count))
-    return _of_year(said.year + count)
+def _within(match: re.Match[str], view: _View) -> Span:
+    # "In two weeks" may be a duration as well.
+    return _away(view.said, _count(match["count"]), match["unit"].lower(), exact=False)
 
 
-_DIRECTION = {"last": -1, "past": -1, "previous": -1, "this": 0, "next": 1, "coming": 1}
+def _near_unit(match: re.Match[str], view: _View) -> Span:
+    which = match["which"].lower()
+    # "The past year" is often the twelve months up to today.
+    return _beside(view.said, _DIRECTION[which], match["unit"].lower())._replace(exact=which != "past")
 
 
-def _near_unit(match: re.Match[str], said: date) -> Span | None:
-    return _unit_beside(_DIRECTION[match["which"].lower()], match["unit"].lower(), said)
-
-
-def _unit_beside(direction: int, unit: str, said: date) -> Span | None:
-    if unit == "week":
-        monday = _day(_monday(said), 7 * direction)
-        return Span(monday, _day(monday, 6))
-    return _away(said, direction, unit)
-
-
-def _weekday(match: re.Match[str], said: date) -> Span:
-    number, which = _WEEKDAY_NAMES.index(match["weekday"][:3].lower()), match["which"].lower()
-    ahead = (number - said.weekday()) % 7
+def _weekday(match: re.Match[str], view: _View) -> Span:
+    number, which, said = WEEKDAYS[match["weekday"].lower()], (match["which"] or "").lower(), view.said
     if which in ("last", "past"):
-        return _single(_day(said, ahead - 7))
-    if which == "next":
-        return _single(_day(said, ahead or 7))
-    if which == "this":
-        return _single(_day(_monday(said), number))
-    return _single(_day(said, ahead - 7 if ahead > 3 else ahead))  # on Friday: the nearest
+        return _single(_day(said, (number - said.weekday()) % 7 - 7))
+    if which == "next":  # the one of the following week
+        return _single(_day(_monday(said), 7 + number))
+    return _weekday_by_tense(number, view, past=True if which == "since" else None)
 
 
-def _beside_day(match: re.Match[str], said: date) -> Span | None:
-    number = _month_number(match, "month" if match["month"] else "month_")
-    day, year = int(match["day"] or match["day_"]), int(match["year"] or said.year)
+def _beside_day(match: re.Match[str], view: _View) -> Span:
+    number = MONTHS[(match["month"] or match["month_"]).lower()]
+    day, year = int(match["day"] or match["day_"]), int(match["year"] or view.said.year)
     named, unit = date(year, number, day), match["unit"].lower()
     side = match["side"].lower()
     if unit == "day":
@@ -428,134 +597,152 @@ def _beside_day(match: re.Match[str], said: date) -> Span | None:
 
 # --- Chinese -----------------------------------------------------------------------------------------------
 
-_DIGITS = {sign: value for value, sign in enumerate("零一二三四五六七八九十")} | {"两": 2, "〇": 0, "几": 3, "半": 0}
 _NUMERAL = "[0-9]{1,3}|[一二两三四五六七八九]?十[一二三四五六七八九]?|[一二两三四五六七八九几半]"
-_CHINESE_YEARS = {"前年": -2, "去年": -1, "今年": 0, "明年": 1, "后年": 2}
-_CHINESE_DAYS = {
-    "大前天": -3, "前天": -2, "昨天": -1, "昨日": -1, "昨晚": -1, "昨夜": -1, "今天": 0, "今日": 0, "今晚": 0,
-    "今早": 0, "今晨": 0, "明天": 1, "明日": 1, "明早": 1, "明晚": 1, "后天": 2, "大后天": 3,
+_CHINESE_UNITS: Final = {
+    "天": "day", "日": "day", "周": "week", "星期": "week", "礼拜": "week", "月": "month", "季度": "quarter",
+    "年": "year",
 }  # fmt: skip
-_CHINESE_SEASONS = {"春": 3, "夏": 6, "秋": 9, "冬": 12}
-_CHINESE_UNITS = {"天": "day", "日": "day", "周": "week", "星期": "week", "礼拜": "week", "月": "month", "年": "year"}
-_CHINESE_SIDE = {"上上": -2, "上": -1, "这": 0, "本": 0, "下": 1, "下下": 2}
+_CHINESE_SIDE: Final = {"上上": -2, "上": -1, "这": 0, "本": 0, "下": 1, "下下": 2}
+_ANY_WEEKDAY = f"[{''.join(CHINESE_WEEKDAYS)}]"
 
 
 @cache
 def _chinese() -> tuple[_Rule, ...]:
     """The Chinese rules, for simplified characters; compiled at first use."""
 
-    def rule(signs: str, pattern: str, make: _Make) -> _Rule:
-        return _Rule(frozenset(signs), re.compile(pattern), make)
+    def rule(cues: str, pattern: str, resolve: _Resolve | None, relative: bool = False) -> _Rule:
+        return _Rule(frozenset(cues), re.compile(pattern), resolve, relative)
 
     number = "(?P<number>1[0-2]|0?[1-9]|十[一二]?|[一二三四五六七八九])"
-    day = "(?P<day>[12][0-9]|3[01]|0?[1-9]|[二三]?十[一二三四五六七八九]?|[一二三四五六七八九])"
-    year = rf"(?:(?P<year>(?:19|20)[0-9]{{2}})\s*年|(?P<which>{'|'.join(_CHINESE_YEARS)}))"
+    numeral = "[二三]?十[一二三四五六七八九]?|廿[一二三四五六七八九]?|[一二三四五六七八九]"
+    day = f"(?P<day>[12][0-9]|3[01]|0?[1-9]|{numeral})"
+    year = rf"(?:(?P<year>(?:19|20)[0-9]{{2}})\s*年|(?P<which>{'|'.join(CHINESE_YEARS)}))"
+    side = "(?P<side>上上|下下|上|这|本|下)个?"
     return (
+        rule("周星礼", f"(?:每个?|隔|逢|第[一二三四五]个?|最后一个?){CHINESE_WEEK}{_ANY_WEEKDAY}", None),
         rule("日号", rf"(?:{year})?\s*{number}\s*月\s*{day}\s*[日号]", _chinese_day),
-        rule("月", rf"{year}\s*的?\s*{number}\s*月", _chinese_month),
+        rule("月", rf"(?:{year})?{number}月(?P<day>{numeral})(?![个天年多岁位人次月])", _chinese_day),
+        rule("月", rf"{year}\s*的?\s*{number}\s*月(?:份?[上中下]旬|份?[初底末中]|份)?", _chinese_month),
         rule(
             "月",
-            rf"(?<![0-9年个一二三四五六七八九十]){number}\s*月(?:份|[初底中里]|(?=[的,.?，。？]))",
+            rf"(?<![0-9.年个第每一二三四五六七八九十]){number}\s?月(?!亮|份?内|度)(?:份?[上中下]旬|份?[初底末中里]|份)?",
             _chinese_month,
         ),
-        rule("年", rf"{year}\s*的?\s*(?P<season>[春夏秋冬])[天季]?", _chinese_season),
+        rule("年", rf"{year}\s*的?\s*(?P<season>[{''.join(CHINESE_SEASONS)}])[天季]?", _chinese_season),
         rule("年", year, _chinese_year),
         rule(
+            "前后",
+            rf"(?P<count>{_NUMERAL})\s?(?P<more>多?个?多?)(?P<unit>天|日|{CHINESE_WEEK}|月|年)"
+            "(?P<side>[以之]?前|[以之]?后)",
+            _chinese_away,
+            relative=True,
+        ),
+        rule(
             "天日昨今明",
-            "|".join(sorted(_CHINESE_DAYS, key=len, reverse=True)),
+            "|".join(sorted(CHINESE_DAYS, key=len, reverse=True)),
             _chinese_near_day,
+            relative=True,
         ),
         rule(
             "周星礼",
-            "(?P<side>上上|下下|上|这|本|下)个?(?:周|星期|礼拜)(?P<weekday>[一二三四五六日天末])?",
+            rf"{side}{CHINESE_WEEK}(?![期边围])(?P<weekday>{_ANY_WEEKDAY}|末)?",
             _chinese_week,
+            relative=True,
         ),
-        rule("月", "(?P<side>上上|上|这|本|下)个?月", _chinese_near_month),
+        rule("月", rf"{side}月\s?{day}\s?[日号]", _chinese_day_of_near_month, relative=True),
+        rule("月季", f"{side}(?P<unit>月(?!亮|饼)|季度)", _chinese_near_unit, relative=True),
         rule(
-            "前后",
-            f"(?P<count>{_NUMERAL})多?个?多?(?P<unit>天|日|周|星期|礼拜|月|年)(?P<side>[以之]?前|[以之]?后)",
-            _chinese_away,
+            "日号",
+            r"(?<![0-9.:/月第路街巷弄道楼栋座])(?<![路街巷弄道楼栋座] )(?<![0-9],)(?P<day>[0-9]{1,2})\s?[日号]"
+            "(?![楼线机院店门房桌车馆仓码])",
+            _chinese_day_of_month,
         ),
-        rule("周星礼", "(?:周|星期|礼拜)(?P<weekday>[一二三四五六日天])", _chinese_weekday),
+        rule(
+            "周星礼",
+            f"(?<![0-9一二两三四五六七八九十几]){CHINESE_WEEK}(?P<weekday>{_ANY_WEEKDAY})(?!期)",
+            _chinese_weekday,
+            relative=True,
+        ),
     )
 
 
-def _numeral(written: str) -> int:
-    if written.isdigit():
-        return int(written)
-    tens, ten, ones = written.partition("十")
-    if not ten:
-        return _DIGITS[written]
-    return (_DIGITS[tens] if tens else 1) * 10 + (_DIGITS[ones] if ones else 0)
-
-
-def _chinese_year_of(match: re.Match[str], said: date) -> int | None:
+def _chinese_year_of(match: re.Match[str], view: _View) -> int | None:
     named = match.groupdict()
     if named.get("year"):
         return int(named["year"])
-    return said.year + _CHINESE_YEARS[named["which"]] if named.get("which") else None
+    return view.said.year + CHINESE_YEARS[named["which"]] if named.get("which") else None
 
 
-def _chinese_day(match: re.Match[str], said: date) -> Span:
-    year = _chinese_year_of(match, said)
-    day = date(_LEAP_YEAR if year is None else year, _numeral(match["number"]), _numeral(match["day"]))
-    return Span(day, day, year is not None)
+def _chinese_day(match: re.Match[str], view: _View) -> Span:
+    year, month, day = _chinese_year_of(match, view), chinese_number(match["number"]), chinese_number(match["day"])
+    return _by_tense(month, day, view) if year is None else _single(date(year, month, day))
 
 
-def _chinese_month(match: re.Match[str], said: date) -> Span:
-    year = _chinese_year_of(match, said)
-    span = _whole(date(_LEAP_YEAR if year is None else year, _numeral(match["number"]), 1))
-    return Span(span.first, span.last, year is not None)
+def _chinese_month(match: re.Match[str], view: _View) -> Span:
+    year, month = _chinese_year_of(match, view), chinese_number(match["number"])
+    return _by_tense(month, None, view) if year is None else _whole(date(year, month, 1))
 
 
-def _chinese_season(match: re.Match[str], said: date) -> Span:
-    year = _chinese_year_of(match, said)
-    return _whole(date(said.year if year is None else year, _CHINESE_SEASONS[match["season"]], 1), 3)
+def _chinese_season(match: re.Match[str], view: _View) -> Span:
+    year = _chinese_year_of(match, view)
+    return _whole(date(view.said.year if year is None else year, CHINESE_SEASONS[match["season"]], 1), 3)
 
 
-def _chinese_year(match: re.Match[str], said: date) -> Span:
-    year = _chinese_year_of(match, said)
-    return _of_year(said.year if year is None else year)
+def _chinese_year(match: re.Match[str], view: _View) -> Span:
+    year = _chinese_year_of(match, view)
+    return _of_year(view.said.year if year is None else year)
 
 
-def _chinese_near_day(match: re.Match[str], said: date) -> Span:
-    return _single(_day(said, _CHINESE_DAYS[match[0]]))
+def _chinese_near_day(match: re.Match[str], view: _View) -> Span:
+    return _single(_day(view.said, CHINESE_DAYS[match[0]]))
 
 
-def _chinese_week(match: re.Match[str], said: date) -> Span:
-    monday = _day(_monday(said), 7 * _CHINESE_SIDE[match["side"]])
+def _chinese_week(match: re.Match[str], view: _View) -> Span:
+    monday = _day(_monday(view.said), 7 * _CHINESE_SIDE[match["side"]])
     weekday = match["weekday"]
     if weekday is None:
         return Span(monday, _day(monday, 6))
     if weekday == "末":
         return Span(_day(monday, 5), _day(monday, 6))
-    return _single(_day(monday, _chinese_weekday_number(weekday)))
+    return _single(_day(monday, CHINESE_WEEKDAYS[weekday]))
 
 
-def _chinese_weekday_number(sign: str) -> int:
-    return "一二三四五六日".index("日" if sign == "天" else sign)
+def _chinese_near_unit(match: re.Match[str], view: _View) -> Span:
+    return _beside(view.said, _CHINESE_SIDE[match["side"]], _CHINESE_UNITS[match["unit"]])
 
 
-def _chinese_near_month(match: re.Match[str], said: date) -> Span:
-    return _whole(_month(said.replace(day=1), _CHINESE_SIDE[match["side"]]))
-
-
-def _chinese_away(match: re.Match[str], said: date) -> Span | None:
-    count, unit = _numeral(match["count"]), _CHINESE_UNITS[match["unit"]]
+def _chinese_away(match: re.Match[str], view: _View) -> Span:
+    count, unit = match["count"], _CHINESE_UNITS[match["unit"]]
     direction = -1 if match["side"].endswith("前") else 1
-    if match["count"] == "半":  # half a year, half a month
-        return _away(said, direction * 6, "month") if unit == "year" else _away(said, direction * 2, "week")
-    return _away(said, direction * count, unit)
+    if count == "半":  # half a year, half a month
+        away = (6, "month") if unit == "year" else (2, "week")
+        return _away(view.said, direction * away[0], away[1], exact=False)
+    if count == "几":
+        return _away(view.said, direction * 3, unit, exact=False)
+    return _away(view.said, direction * chinese_number(count), unit, exact="多" not in match["more"])
 
 
-def _chinese_weekday(match: re.Match[str], said: date) -> Span:
-    ahead = (_chinese_weekday_number(match["weekday"]) - said.weekday()) % 7
-    return _single(_day(said, ahead - 7 if ahead > 3 else ahead))
+def _chinese_weekday(match: re.Match[str], view: _View) -> Span:
+    return _weekday_by_tense(CHINESE_WEEKDAYS[match["weekday"]], view)
 
 
-_RELATIVE = frozenset(
-    (
-        _near_day, _ago, _ahead, _near_unit, _weekday, _chinese_near_day, _chinese_week, _chinese_near_month,
-        _chinese_away, _chinese_weekday,
-    )
-)  # fmt: skip
+def _chinese_day_of_near_month(match: re.Match[str], view: _View) -> Span:
+    month = _beside(view.said, _CHINESE_SIDE[match["side"]], "month").first
+    return _single(month.replace(day=chinese_number(match["day"])))
+
+
+def _chinese_day_of_month(match: re.Match[str], view: _View) -> Span:
+    """A day without a month: the last one in the past tense, else the next, today included."""
+    day, month = int(match["day"]), view.said.replace(day=1)
+    if not 1 <= day <= 31:
+        raise ValueError(f"no month has a day {day}")
+    past = view.past
+    while True:
+        if day <= _whole(month).last.day:
+            found = month.replace(day=day)
+            if found <= view.said if past else found >= view.said:
+                return _single(found)
+        month = _month(month, -1 if past else 1)
+
+
+_WEEKDAY_RESOLVERS: Final = (_weekday, _chinese_weekday)

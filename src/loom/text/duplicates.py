@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
+from loom.text.date_phrases import CHINESE_DAYS, CHINESE_YEARS, MONTHS, NEAR_DAYS, SEASONS, WEEKDAY_NAMES, WEEKDAYS
 from loom.text.entities import COMPOUND_SURNAMES, NO_NAMES, PLACES, SURNAMES, TITLES
+from loom.text.numerals import CHINESE_NUMERALS, NUMBER_WORDS, ORDINAL_WORDS, chinese_digits, scale_of
 from loom.text.scripts import HAN, is_han
 
 __all__ = ["Protected", "may_merge", "normal_form", "protected"]
@@ -117,20 +119,7 @@ def _folded(text: str) -> str:
 
 # --- Chinese numerals ----------------------------------------------------------------------------------------
 
-_DIGITS = {
-    **{numeral: value for value, numeral in enumerate("零一二三四五六七八九")},
-    **{numeral: value for value, numeral in enumerate("壹贰叁肆伍陆柒捌玖", 1)},
-    "〇": 0,
-    "两": 2,
-    "兩": 2,
-    "貳": 2,
-    "參": 3,
-    "叁": 3,
-    "陸": 6,
-}
-_SCALES = {"十": 10, "拾": 10, "百": 100, "佰": 100, "千": 1000, "仟": 1000}
-_MYRIADS = {"万": 10**4, "萬": 10**4, "亿": 10**8, "億": 10**8}
-_NUMERAL = "〇零一二三四五六七八九十百千万亿两兩萬億"
+_NUMERAL = CHINESE_NUMERALS + "兩萬億"
 # What counts or dates things. A single numeral is a number only before one of these: 一直 and 统一 hold none.
 _MEASURES = "个個月日号號年天周点點次台条條张張位名人块塊元分秒小岁歲楼层層期版章节節页頁行列只本件份套种種倍米斤公"
 _CHINESE_NUMBER = re.compile(
@@ -153,18 +142,11 @@ def _digits(match: re.Match[str]) -> str:
     found = match.lastgroup
     if match["percent"]:
         number = match["percent"]
-        return (number if number[0].isdigit() and number.isascii() else str(_value(number))) + "%"
+        return (number if number[0].isdigit() and number.isascii() else chinese_digits(number)) + "%"
     if found == "myriad":
-        return _times(match["scaled"], match["myriad"])
+        return _scaled(match["scaled"], scale_of(match["myriad"]))
     numeral = match.group()
-    return numeral if numeral in _NO_NUMBERS else str(_value(numeral))
-
-
-def _times(number: str, scale: str) -> str:
-    factor = 1
-    for sign in scale:
-        factor *= _SCALES.get(sign, 1) * _MYRIADS.get(sign, 1)
-    return _scaled(number, factor)
+    return numeral if numeral in _NO_NUMBERS else chinese_digits(numeral)
 
 
 def _scaled(number: str, factor: int) -> str:
@@ -174,23 +156,6 @@ def _scaled(number: str, factor: int) -> str:
     shifted = whole + fraction[:places].ljust(places, "0")
     rest = fraction[places:].rstrip("0")
     return (shifted.lstrip("0") or "0") + (f".{rest}" if rest else "")
-
-
-def _value(numeral: str) -> str | int:
-    """What a numeral means; one without scales, such as 二〇二四, is read digit by digit."""
-    if all(sign in _DIGITS for sign in numeral):
-        return "".join(str(_DIGITS[sign]) for sign in numeral)
-    total = section = digit = 0
-    for sign in numeral:
-        if sign in _DIGITS:
-            digit = _DIGITS[sign]
-        elif sign in _SCALES:
-            section += (digit or 1) * _SCALES[sign]
-            digit = 0
-        else:
-            total = (total + section + digit or 1) * _MYRIADS[sign]
-            section = digit = 0
-    return total + section + digit
 
 
 # --- the words that carry meaning of their own ---------------------------------------------------------------
@@ -211,35 +176,29 @@ deleted delete deprecated optional sync synchronous private avoid avoids avoided
 cheaper earlier sell sold left lost allergic
 """
 _OPPOSITES = frozenset(_OPPOSITE_LIST.split())
-_MONTH_LIST = """
-january jan; february feb; march mar; april apr; may; june jun; july jul; august aug; september sep sept; october oct;
-november nov; december dec
-"""
-_MONTHS = {name: number for number, names in enumerate(_MONTH_LIST.split(";"), 1) for name in names.split()}
-_WEEKDAY_LIST = """
-monday mondays mon; tuesday tuesdays tue tues; wednesday wednesdays wed; thursday thursdays thu thur thurs;
-friday fridays fri; saturday saturdays sat; sunday sundays sun
-"""
-_WEEKDAYS = {name: f"w{number}" for number, names in enumerate(_WEEKDAY_LIST.split(";"), 1) for name in names.split()}
-# Abbreviations that are words too are dates in capitals only; so are May and March, with a sign that they are.
+_WEEKDAYS = {name: f"w{number + 1}" for name, number in WEEKDAYS.items()} | {
+    f"{name}s": f"w{number}" for number, name in enumerate(WEEKDAY_NAMES, 1)
+}
+# Abbreviations that are words too are dates in capitals only, and so are May and March where nothing else tells.
 _ONLY_CAPITALISED = frozenset(("mon", "sat", "sun", "wed", "fri", "mar", "jan", "dec", "sep", "may", "march"))
 _BEFORE_A_MONTH_LIST = """
 in since until till by of last next this every early late mid from before after to
 """
 _BEFORE_A_MONTH = frozenset(_BEFORE_A_MONTH_LIST.split())
 _MOMENT_LIST = """
-today tomorrow yesterday tonight morning mornings noon afternoon evening evenings midnight weekend weekends weekday
-weekdays next last previous spring summer autumn winter daily weekly monthly yearly annually hourly
+morning mornings noon afternoon evening evenings midnight weekend weekends weekday weekdays next last previous daily
+weekly monthly yearly annually hourly
 """
-_MOMENTS = frozenset(_MOMENT_LIST.split())
-# "one" is left out: this one, no one. Against any other number its absence is difference enough.
-_NUMBER_WORD_LIST = """
-zero 0 two 2 three 3 four 4 five 5 six 6 seven 7 eight 8 nine 9 ten 10 eleven 11 twelve 12 thirteen 13 fourteen 14
-fifteen 15 sixteen 16 seventeen 17 eighteen 18 nineteen 19 twenty 20 thirty 30 forty 40 fifty 50 sixty 60 seventy 70
-eighty 80 ninety 90 first 1 second 2 third 3 fourth 4 fifth 5 sixth 6 seventh 7 eighth 8 ninth 9 tenth 10 twice 2
-dozen 12
-"""
-_NUMBER_WORDS = {word: int(value) for word, value in re.findall("([a-z]+) ([0-9]+)", _NUMBER_WORD_LIST)}
+# "Fall" is a verb more often than a season.
+_MOMENTS = frozenset((*_MOMENT_LIST.split(), *NEAR_DAYS, *SEASONS)) - {"fall"}
+# "One" is left out: this one, no one. Against any other number its absence is difference enough.
+_NUMBER_WORDS = {
+    **{word: value for word, value in NUMBER_WORDS.items() if word != "one"},
+    **ORDINAL_WORDS,
+    "zero": 0,
+    "twice": 2,
+    "dozen": 12,
+}
 _NUMBER_SCALES = {"hundred": 100, "thousand": 1000, "million": 10**6, "billion": 10**9}
 # The unit as it is kept, then what else it is called.
 _UNIT_LIST = """
@@ -366,7 +325,7 @@ def _word_kind(token: str) -> _Kind:
     if plain in _NEGATIONS or lower.endswith("n't"):
         return _Kind("!", lower)
     capital = token[0].isupper()
-    if lower in _MONTHS and (capital or lower not in _ONLY_CAPITALISED):
+    if lower in MONTHS and (capital or lower not in _ONLY_CAPITALISED):
         return _Kind("m", lower)
     if lower in _WEEKDAYS and (capital or lower not in _ONLY_CAPITALISED):
         return _Kind("d", _WEEKDAYS[lower])
@@ -401,11 +360,11 @@ def _clock(hour: str, minute: str, half: str) -> str:
 
 # --- Chinese words -------------------------------------------------------------------------------------------
 
-_CHINESE_MOMENTS = """
-今天 明天 昨天 后天 前天 今年 明年 去年 前年 今晚 昨晚 明晚 上周 下周 本周 这周 上个月 下个月 上月 下月 本月 上次
-下次 上个星期 下个星期 上星期 下星期 上午 下午 早上 晚上 凌晨 中午 傍晚 周末 每天 每周 每月 每年 春天 夏天 秋天
-冬天
+_CHINESE_MOMENT_LIST = """
+上周 下周 本周 这周 上个月 下个月 上月 下月 本月 上次 下次 上个星期 下个星期 上星期 下星期 上午 下午 早上 晚上 凌晨
+中午 傍晚 周末 每天 每周 每月 每年 春天 夏天 秋天 冬天
 """
+_CHINESE_MOMENTS = " ".join((*CHINESE_DAYS, *CHINESE_YEARS, _CHINESE_MOMENT_LIST))
 # Where these stand, there is no negation: 不过, 非常, 特别. A question (是不是) denies nothing.
 _NO_NEGATION = """
 不过 不仅 不但 不管 不论 无论 不断 不久 不得不 不好意思 不客气 对不起 没关系 无线 无锡 未来 非常 非洲 除非 莫非
@@ -662,5 +621,5 @@ class _Reading:
             following += 1
         elif following > place + 1 and day is None:
             following = place + 1
-        self.dates.append(f"{year}-{_MONTHS[name]}-{day or ''}")
+        self.dates.append(f"{year}-{MONTHS[name]}-{day or ''}")
         return following

@@ -14,6 +14,8 @@ from functools import cache
 from itertools import islice
 from typing import Any
 
+from loom.text.date_phrases import MONTH_NAMES, WEEKDAY_NAMES
+from loom.text.numerals import NUMBER_WORDS
 from loom.text.scripts import HAN
 from loom.text.words import is_function_word, simplified, terms
 
@@ -109,11 +111,12 @@ def _person() -> re.Pattern[str]:
 # In English a capital inside a sentence: behind a small letter or a comma.
 _CAPITAL = re.compile("(?<=[a-z,;] )[A-Z][a-z]+")
 _CAPITAL_PLACE = re.compile(" (?:in|at|from|near|around)(?: the)? ([A-Z][a-z]+)")
-_NO_PLACE_LIST = """
-January February March April May June July August September October November December Monday Tuesday Wednesday
-Thursday Friday Saturday Sunday Christmas Easter English French German Spanish Italian Chinese Japanese
-"""
-_NO_PLACES = frozenset(_NO_PLACE_LIST.split())
+_NO_PLACES = frozenset(
+    (
+        *(name.capitalize() for name in (*MONTH_NAMES, *WEEKDAY_NAMES)), "Christmas", "Easter", "English", "French",
+        "German", "Spanish", "Italian", "Chinese", "Japanese",
+    )
+)  # fmt: skip
 _NUMBER = re.compile(
     "[0-9]|百分之|第[一二三四五六七八九十]"
     "|[零一二三四五六七八九十百千万亿两半几][十百千万亿个月日号年天周点次台条张位名人块元分秒小岁楼层期版章节页行列只本件份套种倍米斤公平毛角克升瓶杯碗盒箱包袋双对家间栋辆部首篇趟遍回顿级度]"
@@ -139,11 +142,12 @@ south east west upstairs downstairs behind opposite
 附近 旁边 对面 隔壁 门口 里面 外面 后面 前面 上面 下面 东边 西边 东侧 西侧 东门 西门 东面 西面 抽屉
 架子 桌上 床上 床下 包里 口袋
 """
-_NUMBER_WORDS = """
-one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen
-nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred thousand million dozen couple once twice half
-double triple several few both single pair
+_NUMBER_WORDS = (
+    " ".join(NUMBER_WORDS)
+    + """
+hundred thousand million dozen couple once twice half double triple several few both single pair
 """
+)
 
 
 @cache

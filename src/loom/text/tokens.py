@@ -14,7 +14,7 @@ import re
 import unicodedata
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, ClassVar, Final, Protocol, cast, runtime_checkable
+from typing import Any, Final, Protocol, cast, runtime_checkable
 
 from loom.errors import InvalidInput
 from loom.text.scripts import HAN_BASIC
@@ -27,9 +27,11 @@ __all__ = [
     "TOKENS_PER_REPLY",
     "TOKENS_PER_TOOL_CALL",
     "AnthropicCounter",
+    "CountCache",
     "EstimateCounter",
     "TiktokenCounter",
     "TokenCounter",
+    "countable_pieces",
     "counter_by_name",
     "counters_by_name",
     "default_counter",
@@ -132,9 +134,9 @@ _MODELS: Final = {
     ),
 }
 
-# From this many characters on, a count is remembered. Counting 1,024 characters of English takes about 19 us,
+# From this many characters on, a count is cached. Counting 1,024 characters of English takes about 19 us,
 # a look-up 2 us, and a look-up that fails adds 3 us; below it a cache would cost more than it can save.
-_REMEMBERED_FROM_CHARS: Final = 1_024
+_CACHED_FROM_CHARS: Final = 1_024
 # One call holds the interpreter lock all the way, 0.3 to 1 s for 16 MB, so long texts are counted in pieces.
 _PIECE_CHARS: Final = 65_536
 # Where a text may be cut without changing its count: both encodings split a text by a pattern before merging
@@ -144,17 +146,60 @@ _PIECE_CHARS: Final = 65_536
 _CUT: Final = re.compile(r"(?<=[0-9A-Za-z\u4e00-\u9fa5])(?=[ \t\r\n,.;:!?、。，；：！？])")
 
 
+class CountCache:
+    """Counts by content digest, in two generations: nearly least recently used, first out.
+
+    When the young generation is full it becomes the old one, and the entries that were old and unused are dropped.
+    Each step is one operation on one dict, so that threads need no lock and a fork can never inherit a held one; a
+    race can at worst lose entries, which are then counted again. It holds no text.
+    """
+
+    def __init__(self, generation_entries: int = 4_096) -> None:
+        # Two generations of 4,096 entries take at most about 1.5 MB, whatever the size of the texts.
+        self._generation_entries = generation_entries
+        self._young: dict[bytes, int] = {}
+        self._old: dict[bytes, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._young) + len(self._old)
+
+    def __iter__(self) -> Iterator[bytes]:
+        """The digests."""
+        return iter([*self._young, *self._old])
+
+    def get(self, digest: bytes) -> int | None:
+        """The count of the text with this digest, which counts as used then; or None."""
+        tokens = self._young.get(digest)
+        if tokens is None:
+            tokens = self._old.get(digest)
+            if tokens is not None:
+                self._keep(digest, tokens)
+        return tokens
+
+    def put(self, digest: bytes, tokens: int) -> None:
+        """Keep the count of a text."""
+        self._keep(digest, tokens)
+
+    def _keep(self, digest: bytes, tokens: int) -> None:
+        if len(self._young) >= self._generation_entries:
+            self._old, self._young = self._young, {}
+        self._young[digest] = tokens
+
+
 class TiktokenCounter(TokenCounter):
     """Exact counts in OpenAI's `cl100k_base` or `o200k_base`, with no network.
 
     Name the encoding, or a model that uses it; without either it is `cl100k_base`. The tables are loaded at
-    the first count (about 25 ms for cl100k_base, 50 ms for o200k_base) and shared by all instances.
+    the first count (about 25 ms for cl100k_base, 50 ms for o200k_base) and shared by all instances. The counts of
+    long texts are kept in `cache`, by default one of its own.
     """
 
     exact = True
     margin = 0.0
 
-    def __init__(self, encoding: str | None = None, *, model: str | None = None) -> None:
+    def __init__(
+        self, encoding: str | None = None, *, model: str | None = None, cache: CountCache | None = None
+    ) -> None:
         if encoding is not None and model is not None:
             raise InvalidInput("name an encoding or a model, not both")
         if model is not None:
@@ -162,7 +207,7 @@ class TiktokenCounter(TokenCounter):
         self.name = "cl100k_base" if encoding is None else encoding
         if self.name not in _ENCODINGS:
             raise InvalidInput(f"no encoding {encoding!r}; there are {', '.join(_ENCODINGS)}")
-        self._remembered = _RememberedCounts()
+        self._cache = CountCache() if cache is None else cache
         # Replaced by the encoder's own method at the first call: a short text then costs 0.1 us over the
         # bare count.
         self._count: Callable[[str], int] = self._load_and_count
@@ -175,7 +220,7 @@ class TiktokenCounter(TokenCounter):
 
     def count(self, text: str) -> int:
         try:
-            if len(text) < _REMEMBERED_FROM_CHARS:
+            if len(text) < _CACHED_FROM_CHARS:
                 return self._count(text)
             return self._count_long(text)
         except (TypeError, UnicodeEncodeError) as error:
@@ -195,43 +240,11 @@ class TiktokenCounter(TokenCounter):
     def _count_long(self, text: str) -> int:
         # A digest and not the text: nothing large is kept alive, and nothing forgotten stays in memory.
         digest = hashlib.sha256(text.encode()).digest()
-        tokens = self._remembered.get(digest)
+        tokens = self._cache.get(digest)
         if tokens is None:
-            tokens = sum(map(self._count, _pieces(text)))
-            self._remembered.put(digest, tokens)
+            tokens = sum(map(self._count, countable_pieces(text)))
+            self._cache.put(digest, tokens)
         return tokens
-
-
-class _RememberedCounts:
-    """Counts by content digest, in two generations: nearly least recently used, first out.
-
-    When the young generation is full it becomes the old one, and what was old and unused goes. Each step is
-    one operation on one dict, so that threads need no lock and a fork can never inherit a held one; the
-    worst a race can do is to lose entries, which are then counted again.
-    """
-
-    # 2 x 4,096 entries hold at most about 1.5 MB, whatever the size of the texts.
-    GENERATION_ENTRIES: ClassVar[int] = 4_096
-
-    def __init__(self) -> None:
-        self._young: dict[bytes, int] = {}
-        self._old: dict[bytes, int] = {}
-
-    def __len__(self) -> int:
-        return len(self._young) + len(self._old)
-
-    def get(self, digest: bytes) -> int | None:
-        tokens = self._young.get(digest)
-        if tokens is None:
-            tokens = self._old.get(digest)
-            if tokens is not None:
-                self.put(digest, tokens)
-        return tokens
-
-    def put(self, digest: bytes, tokens: int) -> None:
-        if len(self._young) >= self.GENERATION_ENTRIES:
-            self._old, self._young = self._young, {}
-        self._young[digest] = tokens
 
 
 @functools.cache
@@ -251,14 +264,14 @@ def _encoding_of_model(model: str) -> str:
     )
 
 
-def _pieces(text: str) -> Iterator[str]:
-    """Consecutive parts of the text whose counts add up to its own, most of them near 64 K characters.
+def countable_pieces(text: str, chars: int = _PIECE_CHARS) -> Iterator[str]:
+    """Consecutive parts of the text whose counts add up to its own, most of them of about `chars` characters.
 
-    Where no safe cut is in reach the part is as long as it must be.
+    A part is longer where no safe cut is in reach.
     """
     start = 0
-    while len(text) - start > _PIECE_CHARS:
-        cut = _CUT.search(text, start + _PIECE_CHARS)
+    while len(text) - start > chars:
+        cut = _CUT.search(text, start + chars)
         if cut is None:
             break
         yield text[start : cut.start()]

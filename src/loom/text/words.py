@@ -14,6 +14,7 @@ from functools import cache
 from hashlib import blake2b
 from itertools import chain
 from operator import add
+from string import ascii_letters, digits
 from typing import NamedTuple, TypeVar
 
 from loom.text.scripts import UNSPACED, is_han
@@ -27,6 +28,7 @@ __all__ = [
     "is_function_word",
     "query_terms",
     "simplified",
+    "simplified_in_place",
     "spoken",
     "terms",
     "tokens",
@@ -205,6 +207,11 @@ def simplified(text: str) -> str:
     """Full width to half width, and traditional characters to simplified ones."""
     text = _fold_width(text)
     return text if _TRADITIONAL.isdisjoint(text) else text.translate(_TO_SIMPLIFIED)
+
+
+def simplified_in_place(text: str) -> str:
+    """Full-width letters and digits to half width, and traditional characters to simplified ones: offsets stay."""
+    return text if _FOLDED_IN_PLACE.isdisjoint(text) else text.translate(_TO_PLAIN)
 
 
 def _fold_letters(word: str) -> str:
@@ -712,3 +719,6 @@ _CHARACTER_PAIRS = (
 )
 _TRADITIONAL = frozenset(_CHARACTER_PAIRS[::2])
 _TO_SIMPLIFIED = str.maketrans(_CHARACTER_PAIRS[::2], _CHARACTER_PAIRS[1::2])
+_HALF_WIDTH = {code + 0xFEE0: code for code in map(ord, ascii_letters + digits)}
+_TO_PLAIN = _TO_SIMPLIFIED | _HALF_WIDTH
+_FOLDED_IN_PLACE = _TRADITIONAL | {chr(code) for code in _HALF_WIDTH}

@@ -277,6 +277,11 @@ def _names_used(node: ast.AST) -> list[str]:
     return []
 
 
+def _is_script(text: str) -> bool:
+    """Whether a string is a program that uses the package."""
+    return "import loom" in text or "from loom" in text
+
+
 def _parsed(source: str) -> ast.Module:
     try:
         return ast.parse(source)
@@ -289,7 +294,7 @@ def _private_names(source: str) -> list[str]:
     found: list[str] = []
     for node in ast.walk(_parsed(source)):
         found += filter(_is_private, _names_used(node))
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and "\nimport " in node.value:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and _is_script(node.value):
             found += _private_names(node.value)
     return found
 

@@ -58,10 +58,12 @@ def broken_promises(fuzzer: str, numbers: Iterable[int]) -> Iterator[str]:
     """Run the cases of these numbers; one line or more for each that broke a promise."""
     left = list(numbers)
     while left:
-        with tempfile.TemporaryFile() as errors:
+        # The parent owns the folder, so that it goes also where the child is killed.
+        with tempfile.TemporaryDirectory(prefix="hostile-") as place, tempfile.TemporaryFile() as errors:
             process = subprocess.Popen(
                 [sys.executable, "-m", "tests.hostile.sandbox", fuzzer, *map(str, left[:500])],
                 cwd=ROOT,
+                env={**os.environ, "TMPDIR": place},
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,

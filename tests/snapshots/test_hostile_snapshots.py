@@ -5,12 +5,15 @@ from __future__ import annotations
 import io
 import json
 import random
+import shutil
 import struct
+import subprocess
 import sys
 import tracemalloc
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,9 +25,10 @@ from loom.errors import SnapshotError, StoreFull
 from loom.snapshots.format import FRAME_BYTES, LARGEST_ROW, Header, SnapshotReader, SnapshotWriter
 from loom.snapshots.merging import restore_into
 from loom.snapshots.staging import restore
-from loom.snapshots.taking import BLOB_PIECE, KNOWN_SECTIONS, VECTOR, Section, describe, take
+from loom.snapshots.taking import BLOB_PIECE, KNOWN_SECTIONS, VECTOR, Section, check_row_size, describe, take
+from loom.storage.contract import MAX_TEXT_BYTES, Draft
 from loom.storage.sqlite.store import SqliteStore
-from tests.storage.whole_stores import everything, forged, lived_in, opened_store
+from tests.storage.whole_stores import MOMENT, everything, forged, lived_in, opened_store, rows_of
 
 if TYPE_CHECKING or sys.version_info < (3, 14):
     from backports import zstd
@@ -174,7 +178,7 @@ def test_versions_and_flags_that_are_not_known_are_refused(snapshot: Path, tmp_p
         ([frame(4, ROW)], [[4, 1, 2, 7, 16]], "what the index says"),
         ([frame(4, ROW)], [[4, 1, 1, 7, 16], [5, 1, 1, 7, 16]], "missing|what the index says"),
         ([frame(4, ROW, nothing=1)], [[4, 1, 1, 7, 16]], "says it has"),
-        ([frame(4, ROW, raw_bytes=1 << 31)], [[4, 1, 1, 1 << 31, 16]], "says it has"),
+        ([frame(4, ROW, raw_bytes=1 << 31)], [[4, 1, 1, 7, 16]], "says it has"),
         ([frame(4, ROW, stored_bytes=(1 << 32) - 1)], [[4, 1, 1, 7, 16]], "says it has"),
         ([frame(4, ROW, stored_bytes=1 << 20)], [[4, 1, 1, 7, 16]], "cut short"),
         ([frame(4, ROW, raw_bytes=6)], [[4, 1, 1, 6, 16]], "as large as it says"),
@@ -183,7 +187,7 @@ def test_versions_and_flags_that_are_not_known_are_refused(snapshot: Path, tmp_p
         ([frame(4, ROW, stored=b"no zstd at all.")], [[4, 1, 1, 7, 15]], "decompressed"),
         ([frame(4, ROW, stored=zstd.compress(ROW) + b"x")], [[4, 1, 1, 7, 17]], "as large as it says"),
         ([frame(4, ROW[:-1])], [[4, 1, 1, 6, 15]], "cut short"),
-        ([frame(4, ROW[:2])], [[4, 1, 1, 2, 11]], "cut short"),
+        ([frame(4, ROW[:2])], [[4, 1, 0, 2, 11]], "cut short"),
         ([frame(4, struct.pack("<I", LARGEST_ROW + 1))], [[4, 1, 1, 4, 13]], "says it has"),
         ([], [[1]], "index"),
         ([], [[1, -1, 0, 0, 0]], "index"),
@@ -217,12 +221,61 @@ def test_a_frame_that_unpacks_to_gigabytes_is_refused_without_unpacking_it(tmp_p
         assert peak < 8 << 20
 
 
-def test_what_says_it_needs_more_room_than_the_disk_has_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+def test_what_says_it_needs_more_room_than_the_disk_has_is_refused_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "huge.hctx"
-    path.write_bytes(sealed([frame(1, ROW)], [[1, 1, 1, 1 << 49, 16]]))
+    path.write_bytes(sealed([frame(1, ROW)], [[1, 1, 1, FRAME_BYTES, 16]]))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=FRAME_BYTES - 1))
     with pytest.raises(StoreFull, match="nothing was changed"):
         restore(path, tmp_path / "new.loom")
     assert [path.name for path in tmp_path.iterdir()] == ["huge.hctx"]
+
+
+@pytest.mark.parametrize(
+    ("index", "match"),
+    [
+        ([[4, 1, 1, FRAME_BYTES + 1, 16]], "no room"),
+        ([[4, 5, 1, 7, 16]], "no room"),
+        ([[4, 1, 1 << 40, 7, 16]], "no room"),
+        ([[4, 1, 1, 7, 1 << 40]], "no room"),
+        ([[4, 1 << 40, 1, 1 << 41, 1 << 40]], "no room"),
+        ([[4, 1, 1, 7, 16], [5, 1, 1, 7, 16]], "no room"),
+    ],
+)
+def test_an_index_that_names_more_than_the_file_can_hold_is_refused_at_opening(
+    tmp_path: Path, index: Any, match: str
+) -> None:
+    path = tmp_path / "made.hctx"
+    path.write_bytes(sealed([frame(4, ROW)], index))
+    with open(path, "rb") as file, pytest.raises(SnapshotError, match=match):
+        SnapshotReader(file)
+
+
+def test_a_frame_that_declares_another_size_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
+    stored = zstd.compress(ROW * 2)
+    content = sealed([frame(4, ROW, stored=stored)], [[4, 1, 1, 7, len(stored)]])
+    with pytest.raises(SnapshotError, match="as large as it says"):
+        read_all(content, tmp_path)
+
+
+@pytest.mark.parametrize("piece", ["\x01", "[{,:", '"\\u0041', "\U0001f600", "港"])
+def test_a_row_with_the_largest_text_of_any_characters_may_be_read(snapshot: Path, piece: str) -> None:
+    row = json.loads(rows_of(snapshot)[Section.RECORDS][0])
+    row[21] = piece * (MAX_TEXT_BYTES // len(piece.encode()))
+    row[20] = json.dumps({"said": piece * 200_000})
+    for readable in (True, False):
+        check_row_size(Section.RECORDS, json.dumps(row, ensure_ascii=not readable, separators=(",", ":")).encode())
+        check_row_size(Section.RECORDS, json.dumps(row, ensure_ascii=not readable, indent=1).encode())
+
+
+def test_what_could_not_be_restored_is_not_taken(tmp_path: Path) -> None:
+    with opened_store(tmp_path / "a.loom") as store:
+        with store.transaction() as transaction:
+            transaction.append([Draft("one", "text", MOMENT, data=[[]] * 4_000_000)])
+        with pytest.raises(SnapshotError, match="bytes of memory"):
+            take(store, tmp_path / "a.hctx")
+    assert not (tmp_path / "a.hctx").exists()
 
 
 def test_a_row_of_many_frames_comes_back_whole(tmp_path: Path) -> None:
@@ -236,7 +289,7 @@ def test_a_row_of_many_frames_comes_back_whole(tmp_path: Path) -> None:
     path = tmp_path / "rows.hctx"
     path.write_bytes(file.getvalue())
     with open(path, "rb") as read:
-        assert [list(found) for _, found in SnapshotReader(read).sections(frozenset({7}))] == [rows]
+        assert [list(found) for _, found in SnapshotReader(read).sections({7: LARGEST_ROW})] == [rows]
 
 
 # --- contents behind right checksums ------------------------------------------------------------------------
@@ -355,6 +408,55 @@ FORGERIES: dict[str, Callable[[dict[int, list[Any]]], None]] = {
     "a space in the settings only": lambda rows: _setting(rows, "space", "5"),
     "earlier restores that make no sense": lambda rows: rows[3].append([1, "", "restored", '{"a":[["x",1]]}']),
 }
+
+
+SIZE = 48 << 20
+BOMBS: dict[str, Callable[[dict[int, list[Any]]], None]] = {
+    "a row of empty lists": lambda rows: rows[Section.RECORDS].__setitem__(0, b"[" + b"[]," * (SIZE // 3) + b"[]]"),
+    "a row of numbers": lambda rows: rows[Section.RECORDS].__setitem__(0, b"[" + b"1e9," * (SIZE // 4) + b"1]"),
+    "a first row of empty lists": lambda rows: rows[Section.START].__setitem__(0, b"[" + b"[]," * (5 << 20) + b"[]]"),
+    "metadata of empty objects": lambda rows: put(Section.RECORDS, 19, '{"a":[' + "{}," * (SIZE // 3) + "{}]}")(rows),
+    "data of short texts": lambda rows: put(Section.RECORDS, 20, "[" + '"ab",' * (SIZE // 5) + "1]")(rows),
+    "data with one wide character": lambda rows: put(
+        Section.RECORDS, 20, json.dumps("a" * SIZE + "\U0001f600", ensure_ascii=False)
+    )(rows),
+    "a long text with one wide character": lambda rows: put(Section.RECORDS, 21, "a" * SIZE + "\U0001f600")(rows),
+    "an id of 48 MB": lambda rows: put(Section.RECORDS, 2, "a" * SIZE)(rows),
+    "an entry of empty lists": lambda rows: put(Section.ENTRIES, 12, "[" + "[]," * (SIZE // 3) + "[]]")(rows),
+    "a setting of empty lists": lambda rows: put(Section.SETTINGS, 3, "[" + "[]," * (5 << 20) + "[]]")(rows),
+    "a job of many numbers": lambda rows: put(Section.JOBS, 4, "[" + "9," * (7 << 20) + "9]")(rows),
+    "a vector of 48 MB": binary(Section.VECTORS, lambda row: row + bytes(SIZE)),
+    "a piece of a blob of 48 MB": binary(Section.BLOB_BYTES, lambda row: row + bytes(SIZE)),
+    "an unknown section of large rows": lambda rows: rows.__setitem__(0x8001, [bytes(SIZE)] * 3),
+}
+
+_RESTORE_IN_LITTLE_MEMORY = """
+import resource, sys
+from pathlib import Path
+from loom.errors import SnapshotError
+from loom.snapshots.staging import restore
+used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+room = used + (640 << 20)
+resource.setrlimit(resource.RLIMIT_AS, (room, room))
+try:
+    restore(sys.argv[1], sys.argv[1] + ".loom")
+except SnapshotError as error:
+    print(error)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="measures the child by /proc")
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_small_file_that_unpacks_to_large_rows_is_refused_in_bounded_memory(
+    snapshot: Path, tmp_path: Path, name: str
+) -> None:
+    path = forged(snapshot, tmp_path / "bomb.hctx", BOMBS[name])
+    assert path.stat().st_size < 200_000
+    script = [sys.executable, "-c", _RESTORE_IN_LITTLE_MEMORY, str(path)]
+    done = subprocess.run(script, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    if name != "an unknown section of large rows":  # which is passed over
+        assert "nothing was changed" in done.stdout
 
 
 def _setting(rows: dict[int, list[Any]], key: str, value: str) -> None:

@@ -13,7 +13,7 @@ import os
 import struct
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
@@ -206,15 +206,18 @@ class SnapshotReader:
         section, raw, stored = self._frame(None)
         if section != _INDEX or self._index_at + _FRAME.size + stored != self.size - _FOOT.size:
             raise SnapshotError("its index is not where the file says: it is cut short or was damaged")
-        self._expected = _read_index(raw)
+        self._expected = _read_index(raw, self._index_at - _HEADER.size)
         self.raw_bytes = sum(tally.raw_bytes for tally in self._expected.values())
 
     def declared(self, section: int) -> int:
         """How large a section is before compression, by the index."""
         return self._expected[section].raw_bytes if section in self._expected else 0
 
-    def sections(self, known: frozenset[int]) -> Iterator[tuple[int, Iterator[bytes]]]:
-        """Each section that is known with its rows, in order. Rows that are not read are passed over."""
+    def sections(self, known: Mapping[int, int]) -> Iterator[tuple[int, Iterator[bytes]]]:
+        """Each section that is known with its rows, in order. Rows that are not read are passed over.
+
+        `known` gives the most bytes that a row of each section may have, at most `LARGEST_ROW`.
+        """
         digest = hashlib.sha256()
         self.file.seek(0)
         digest.update(self.file.read(_HEADER.size))
@@ -228,7 +231,7 @@ class SnapshotReader:
                 raise SnapshotError(f"section {section} is not in the index")
             before = section
             found[section] = tally = _Tally()
-            rows = _rows(frames, section, tally)
+            rows = _rows(frames, section, tally, known.get(section, LARGEST_ROW))
             if section in known:
                 yield section, rows
             elif section < _OPTIONAL:
@@ -267,6 +270,8 @@ class SnapshotReader:
 def _decompressed(stored: bytes, raw_bytes: int, checksum: int, section: int) -> bytes:
     decompressor = zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: _WINDOW_LOG})
     try:
+        if zstd.get_frame_info(stored).decompressed_size not in (None, raw_bytes):
+            raise SnapshotError(f"a frame of section {section} is not as large as it says")
         raw = decompressor.decompress(stored, max_length=raw_bytes + 1)
     except (zstd.ZstdError, EOFError) as error:
         raise SnapshotError(f"a frame of section {section} cannot be decompressed: the file was damaged") from error
@@ -307,7 +312,7 @@ class _Frames:
         self.section, self._raw, self._stored = self._reader._frame(self._digest)
 
 
-def _rows(frames: _Frames, section: int, tally: _Tally) -> Iterator[bytes]:
+def _rows(frames: _Frames, section: int, tally: _Tally, largest: int) -> Iterator[bytes]:
     """The rows of one section; a row may begin in one frame and end in another."""
     pending = bytearray()
     while frames.section == section:
@@ -315,20 +320,29 @@ def _rows(frames: _Frames, section: int, tally: _Tally) -> Iterator[bytes]:
         place = 0
         while len(pending) - place >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(pending, place)
-            if length > LARGEST_ROW:
-                raise SnapshotError(f"a row of section {section} says it has {length:,} bytes")
+            if length > largest:
+                raise SnapshotError(
+                    f"a row of section {section} says it has {length:,} bytes; the most is {largest:,}"
+                )
             end = place + _LENGTH.size + length
             if end > len(pending):
                 break
             tally.rows += 1
-            yield bytes(pending[place + _LENGTH.size : end])
+            with memoryview(pending) as held:
+                row = bytes(held[place + _LENGTH.size : end])
             place = end
+            if length > FRAME_BYTES:  # the reader may need as much again for what it makes of it
+                del pending[:place]
+                place = 0
+            yield row
+            del row
         del pending[:place]
     if pending:
         raise SnapshotError(f"the last row of section {section} is cut short")
 
 
-def _read_index(raw: bytes) -> dict[int, _Tally]:
+def _read_index(raw: bytes, room: int) -> dict[int, _Tally]:
+    """What the index says of each section. It can be true of the `room` bytes between the header and the index."""
     try:
         listed = json.loads(raw.decode())["sections"]
         found = {section: _Tally(*numbers) for section, *numbers in listed}
@@ -341,4 +355,13 @@ def _read_index(raw: bytes) -> dict[int, _Tally]:
         raise SnapshotError("its index cannot be read: the file was damaged") from error
     if not sound:
         raise SnapshotError("its index makes no sense")
+    for section, tally in found.items():
+        room -= tally.stored_bytes + tally.frames * _FRAME.size
+        if (
+            room < 0
+            or tally.frames > tally.stored_bytes
+            or not tally.frames <= tally.raw_bytes <= tally.frames * FRAME_BYTES
+            or tally.rows * _LENGTH.size > tally.raw_bytes
+        ):
+            raise SnapshotError(f"section {section} cannot be what the index says: the file has no room for it")
     return found

@@ -36,6 +36,7 @@ from loom.snapshots.taking import (
     SnapshotPath,
     Start,
     as_chain,
+    check_row_size,
     opened,
     read_start,
 )
@@ -292,6 +293,7 @@ def _unpacked(section: Section, rows: Iterator[bytes]) -> Iterator[list[Any]]:
     shape = _SHAPES[section]
     decode = json.JSONDecoder(parse_constant=_refused).decode
     for packed in rows:
+        check_row_size(section, packed)
         try:
             row = decode(packed.decode())
         except (ValueError, RecursionError) as error:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sqlite3
 import struct
 from collections.abc import Iterator, Sequence
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 from loom.errors import InvalidInput, NotFound, SnapshotError, StoreUnavailable
 from loom.index.segments import sync_folder
 from loom.protocol import new_id
-from loom.snapshots.format import MAGIC, NO_PARENT, Header, SnapshotReader, SnapshotWriter
+from loom.snapshots.format import LARGEST_ROW, MAGIC, NO_PARENT, Header, SnapshotReader, SnapshotWriter
 from loom.storage.sqlite import archive, counting
 from loom.storage.sqlite.engine import Engine, from_micros, to_micros
 from loom.storage.sqlite.projections import SCRUB, TEXT, VECTORS, last_number
@@ -42,6 +43,7 @@ __all__ = [
     "SnapshotPath",
     "Start",
     "as_chain",
+    "check_row_size",
     "descends",
     "describe",
     "opened",
@@ -87,7 +89,26 @@ class Section(IntEnum):
     JOBS = 18
 
 
-KNOWN_SECTIONS = frozenset(map(int, Section))
+_BINARY = {Section.BLOB_BYTES: 1 << 20, Section.VECTORS: VECTOR.size + 2 * 65_536}
+_LARGE = (Section.RECORDS, Section.ENTRIES)  # they carry texts and values of any size
+
+KNOWN_SECTIONS = {int(one): LARGEST_ROW if one in _LARGE else _BINARY.get(one, 16 << 20) for one in Section}
+"""The sections by number, and the most bytes that a row of each may have."""
+
+# The columns of a section that hold JSON as text, which is parsed when it is restored.
+_JSON_COLUMNS: dict[Section, tuple[int, ...]] = {
+    Section.SETTINGS: (3,),
+    Section.RECORDS: (19, 20),
+    Section.ENTRIES: (11, 12),
+    Section.JOBS: (4,),
+}
+_MOST_COLUMNS = 32
+_SMALL_ROW = 64 << 10
+_MOST_DECODED = 256 << 20
+# A value of a flat array, without the space that it takes to go back on it.
+_VALUE = re.compile(rb'\s*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"\s*+|[^"\[\]{},]{1,64})', re.DOTALL)
+# What a container, a number or a short text costs at most: 4 bytes of JSON may become 72 in memory.
+_VALUE_BYTES = 72
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +253,56 @@ def opened(path: Path) -> Iterator[SnapshotReader]:
         raise SnapshotError(f"{path} was refused and nothing was changed: {error}") from error
 
 
+def check_row_size(section: Section, row: bytes) -> None:
+    """Raise `SnapshotError` for a JSON row that would take more than 256 MiB when it is decoded.
+
+    Rows that are read are not believed: 128 MiB of empty lists are 15 KiB in a file and 3 GiB in memory.
+    """
+    if len(row) > KNOWN_SECTIONS[section]:
+        raise SnapshotError(
+            f"a row of section {section.name.lower()} has {len(row):,} bytes; the most is {KNOWN_SECTIONS[section]:,}"
+        )
+    if len(row) <= _SMALL_ROW:
+        return
+    cost = _parsed_bytes(row) if section is Section.START else _flat_bytes(row, _JSON_COLUMNS.get(section, ()))
+    if cost > _MOST_DECODED:
+        raise SnapshotError(
+            f"a row of section {section.name.lower()} would take about {cost:,} bytes of memory; "
+            f"the most is {_MOST_DECODED:,}"
+        )
+
+
+def _flat_bytes(row: bytes, json_columns: tuple[int, ...]) -> int:
+    """What the values of a row take when they are decoded, and those in JSON columns when they are parsed as well."""
+    place, column, cost = 1, 0, 0
+    while row[place - 1 : place] == (b"," if column else b"["):
+        found = _VALUE.match(row, place)
+        if found is None or column == _MOST_COLUMNS:
+            break
+        first, place = found.span()
+        value = row[first:place]
+        cost += _text_bytes(value) + (_parsed_bytes(value) if column in json_columns else 0)
+        column, place = column + 1, place + 1
+    if row[place - 1 : place + 1] != b"]":
+        raise SnapshotError("a row holds something else than texts and numbers, or is cut short")
+    return cost
+
+
+def _parsed_bytes(value: bytes) -> int:
+    return _text_bytes(value) + _VALUE_BYTES * sum(map(value.count, (b"[", b"{", b",", b":")))
+
+
+def _text_bytes(value: bytes) -> int:
+    """The size of a JSON string as a Python string: one, two or four bytes for each of its characters."""
+    escapes = max(0, value.count(b"\\u") - value.count(b"\\\\u"))
+    wide = _FOUR_BYTES.search(value) is not None
+    width = 4 if wide else 1 if value.isascii() and not escapes else 2
+    return width * (len(value) - 5 * escapes)
+
+
+_FOUR_BYTES = re.compile(rb"[\xf0-\xff]|\\u[dD][89abAB]")
+
+
 def as_chain(snapshot: SnapshotPath | Sequence[SnapshotPath]) -> list[Path]:
     """The files of a chain, oldest first."""
     given = [snapshot] if isinstance(snapshot, str | Path) else list(snapshot)
@@ -245,6 +316,7 @@ def read_start(rows: Iterator[bytes], header: Header) -> Start:
     found = list(zip(rows, range(2), strict=False))
     if len(found) != 1:
         raise SnapshotError("its first section must have one row")
+    check_row_size(Section.START, found[0][0])
     try:
         store, created, position, committed, since, names, last, spaces, active, anchors = json.loads(found[0][0])
         start = Start(
@@ -377,7 +449,7 @@ def _start(connection: sqlite3.Connection, names: Sequence[str], parent: Start |
 
 def _write(connection: sqlite3.Connection, writer: SnapshotWriter, start: Start) -> None:
     writer.begin(Section.START)
-    writer.add(start.pack())
+    _add(writer, Section.START, start.pack())
     values = {"chosen": json.dumps([*start.namespaces]), "since": start.since}
     for section in list(Section)[1:]:
         writer.begin(section)
@@ -389,7 +461,13 @@ def _write(connection: sqlite3.Connection, writer: SnapshotWriter, start: Start)
             _write_vectors(connection, writer, start)
         else:
             for row in connection.execute(_ROWS[section], values):
-                writer.add(_packed(row))
+                _add(writer, section, _packed(row))
+
+
+def _add(writer: SnapshotWriter, section: Section, row: bytes) -> None:
+    """Add a row that can be read again."""
+    check_row_size(section, row)
+    writer.add(row)
 
 
 def _write_records(connection: sqlite3.Connection, writer: SnapshotWriter, start: Start) -> None:
@@ -403,7 +481,7 @@ def _write_records(connection: sqlite3.Connection, writer: SnapshotWriter, start
         f"{columns} {where} AND r.seq > ? AND r.version > 0 ORDER BY r.seq", (chosen, start.since)
     ):
         check_row(row)
-        writer.add(_packed((*row[:2], *row[4:17], row[27], *row[18:24], row[28])))
+        _add(writer, Section.RECORDS, _packed((*row[:2], *row[4:17], row[27], *row[18:24], row[28])))
 
 
 def _write_blobs(connection: sqlite3.Connection, writer: SnapshotWriter, values: dict[str, Any]) -> None:

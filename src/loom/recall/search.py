@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from loom.recall.questions import Question, understand
 from loom.recall.relevance import Scored, Weights, score
 from loom.recall.reranking import MemoryReranker
 from loom.storage.contract import Candidates, Filter, Nominated, Probe, Record, Vector
-from loom.text.duplicates import may_merge, normal_form
+from loom.text.duplicates import Protected, may_merge, normal_form, protected
 from loom.text.words import query_terms
 
 __all__ = ["CandidateExplanation", "Explanation", "Reranker", "Searchable", "recall"]
@@ -53,6 +53,9 @@ _ALIKE = 0.1
 _ROUGHLY_ALIKE = 0.6
 # Of a long text the beginning is compared.
 _COMPARED = 2_000
+# A record is compared with at most this many others, and as many hits are kept apart from each other by `diversity`.
+_COMPARED_WITH = 32
+_KEPT_APART = 256
 
 Reranker = MemoryReranker | Callable[[str, Sequence[Hit]], Sequence[float]]
 """A second opinion on the order: the four signals of a `MemoryReranker`, or anything (a cross-encoder, an LLM) that
@@ -277,12 +280,20 @@ def _words_held(found: Candidates, places: Sequence[int]) -> list[bytes]:
     return [bits.tobytes() for bits in np.packbits(found.words[:, places] > 0.0, axis=0).T]
 
 
-class _Bucket(NamedTuple):
+@dataclass(slots=True)
+class _Bucket:
     """The chosen records of one speaker that hold the same words of the question: their places and numbers; and the
-    numbers by the normal forms of their texts and of their copies'."""
+    numbers by the normal forms of their texts and of their copies'. Where there are many, they are also kept by what
+    may not differ in a copy (`by_key`, of the first `keyed`)."""
 
-    chosen: list[tuple[int, Record, int]]
-    forms: dict[str, int]
+    chosen: list[_ChosenRecord]
+    forms: dict[str, int] = field(default_factory=dict)
+    by_key: dict[_CopyKey, list[_ChosenRecord]] = field(default_factory=dict)
+    keyed: int = 0
+
+
+_ChosenRecord = tuple[int, Record, int]
+_CopyKey = tuple[str | None, tuple[tuple[str, ...], ...]]
 
 
 class _Duplicates:
@@ -298,12 +309,13 @@ class _Duplicates:
         self._forms: dict[int, str] = {}
         self._rough: dict[int, frozenset[str]] = {}
         self._terms: dict[int, frozenset[str]] = {}
+        self._protected: dict[int, Protected] = {}
 
     def add(self, record: Record, place: int, words: bytes, number: int) -> None:
         """Choose a record that says the same as none before."""
         bucket = self._buckets.get((record.name, words))
         if bucket is None:
-            self._buckets[record.name, words] = _Bucket([(place, record, number)], {})
+            self._buckets[record.name, words] = _Bucket([(place, record, number)])
         else:
             bucket.forms[self._form(record, place)] = number
             bucket.chosen.append((place, record, number))
@@ -319,11 +331,33 @@ class _Duplicates:
         form = self._form(record, place)
         original = bucket.forms.get(form)
         if original is None:
-            alike = (number for at, other, number in bucket.chosen if self._are_alike(record, place, other, at))
+            near = self._comparable(bucket, record, place)
+            alike = (number for at, other, number in near if self._are_alike(record, place, other, at))
             original = next(alike, None)
             if original is not None:
                 bucket.forms[form] = original
         return original
+
+    def _comparable(self, bucket: _Bucket, record: Record, place: int) -> list[_ChosenRecord]:
+        """The chosen ones that may say the same: all of a few; of many, the last with the same numbers and names.
+
+        Records from one template fill a bucket and differ in a number. To compare each with each took three quarters
+        of a recall of 400.
+        """
+        if len(bucket.chosen) <= _COMPARED_WITH:
+            return bucket.chosen
+        for at, other, number in bucket.chosen[bucket.keyed :]:
+            bucket.by_key.setdefault(self._key(other, at), []).append((at, other, number))
+        bucket.keyed = len(bucket.chosen)
+        return bucket.by_key.get(self._key(record, place), [])[-_COMPARED_WITH:]
+
+    def _key(self, record: Record, place: int) -> _CopyKey:
+        return record.role, self._what_may_not_differ(record, place).key
+
+    def _what_may_not_differ(self, record: Record, place: int) -> Protected:
+        if place not in self._protected:
+            self._protected[place] = protected(record.content)
+        return self._protected[place]
 
     def _are_alike(self, record: Record, place: int, other: Record, at: int) -> bool:
         """Whether both say the same in nearly the same words, and nothing that counts differs.
@@ -337,7 +371,7 @@ class _Duplicates:
             and _jaccard(self._rough_terms(other, at), self._rough_terms(record, place)) >= _ROUGHLY_ALIKE
             and _jaccard(self._exact_terms(other, at), self._exact_terms(record, place)) >= 1.0 - _ALIKE
             and attached(other.metadata) == attached(record.metadata)
-            and may_merge(other.content, record.content)
+            and may_merge(self._what_may_not_differ(other, at), self._what_may_not_differ(record, place))
         )
 
     def _form(self, record: Record, place: int) -> str:
@@ -387,7 +421,11 @@ def _reranked(reranker: Callable[[str, Sequence[Hit]], Sequence[float]], questio
 
 
 def _diverse(hits: list[Hit], limit: int, diversity: float) -> list[Hit]:
-    """Greedily the best that is unlike those before it (maximal marginal relevance), by the terms of the texts."""
+    """Greedily the best that is unlike those before it (maximal marginal relevance), by the terms of the texts.
+
+    Only so many of the best are kept apart; the others follow in their order.
+    """
+    hits, others = hits[:_KEPT_APART], hits[_KEPT_APART:]
     terms = [frozenset(query_terms(hit.content[:_COMPARED])) for hit in hits]
     highest = max((hit.score for hit in hits), default=1.0) or 1.0
     likest = [0.0] * len(hits)
@@ -399,7 +437,7 @@ def _diverse(hits: list[Hit], limit: int, diversity: float) -> list[Hit]:
         chosen.append(hits[best])
         for i in left:
             likest[i] = max(likest[i], _jaccard(terms[i], terms[best]))
-    return chosen
+    return [*chosen, *others][:limit]
 
 
 def _jaccard(one: frozenset[str], other: frozenset[str]) -> float:

@@ -59,9 +59,14 @@ def may_merge(a: str | Protected, b: str | Protected) -> bool:
     return one.names == other.names or _same_names(one, other)
 
 
+_MOST_NAMES = 256
+
+
 def _same_names(one: Protected, other: Protected) -> bool:
     """Whether each text has the names of the other, capitalised or not, in the same order."""
     names = {*one.names, *other.names}
+    if len(names) > _MOST_NAMES:  # each is looked for in both texts
+        return False
     words, other_words = set(one.words), set(other.words)
     for name in names:
         if name not in words and name not in one.unspaced:

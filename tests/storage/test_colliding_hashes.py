@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from hashlib import blake2b
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import loom
 from loom.errors import NotFound
+from loom.index import doc_values, text_segments
 from loom.protocol import new_id
 from loom.storage import identity
 from loom.storage.contract import Draft, Filter, Retention
@@ -231,3 +233,55 @@ def test_a_snapshot_restores_what_collides(stores: tuple[SqliteStore, SqliteStor
 def test_what_is_not_stored_cannot_be_pinned(stores: tuple[SqliteStore, SqliteStore]) -> None:
     with pytest.raises(NotFound, match="write it first"), stores[0].transaction() as transaction:
         transaction.pin("nothing", True)
+
+
+class Weak:
+    """A `blake2b` of which four bits count."""
+
+    def __init__(self, text: bytes, digest_size: int) -> None:
+        self._bits = blake2b(text, digest_size=1).digest()[0] & 15
+        self._size = digest_size
+
+    def digest(self) -> bytes:
+        return (self._bits + 1).to_bytes(self._size, "little")
+
+
+def test_terms_speakers_and_roles_that_collide_cost_scores_and_never_choose_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caches = [text_segments.term_hash]
+    for module in (text_segments, doc_values):
+        monkeypatch.setattr(module, "blake2b", Weak)
+    for cache in caches:
+        cache.cache_clear()
+    try:
+        with loom.open(tmp_path / "a.loom", embedder="none", index_tail_records=10) as memory:
+            for number in range(80):
+                memory.remember(
+                    f"heron {number} flew over bridge {number}",
+                    id=f"n{number}",
+                    name=f"speaker{number % 20}",
+                    role=("user", "assistant", "tool")[number % 3],
+                    session_id=f"s{number % 10}",
+                )
+            memory.flush()
+            choices: list[dict[str, Any]] = [
+                {"name": "speaker3"},
+                {"role": "tool"},
+                {"session_id": "s4"},
+                {"name": "speaker3", "role": "user"},
+            ]
+            for filters in choices:
+                wanted = {record.seq for record in memory.list(limit=100, **filters).records}
+                matches = memory.store.search_text({"heron": 1.0}, 100, Filter(**filters))
+                assert {match.seq for match in matches} == wanted
+                hits = memory.recall("which heron flew over the bridge?", limit=100, **filters)
+                assert {hit.id for hit in hits} <= {record.id for record in memory.store.records(wanted).values()}
+            receipt = memory.forget(name="speaker3")
+            assert set(receipt.ids) == {"n3", "n23", "n43", "n63"}
+            left = {record.id for record in memory.list(limit=100).records}
+            assert left == {f"n{number}" for number in range(80) if number % 20 != 3}
+            assert memory.check().ok
+    finally:
+        for cache in caches:
+            cache.cache_clear()

@@ -544,7 +544,6 @@ class SqliteStore:
         the worker then goes on with it.
         """
         self.check_open()
-        self.flush_accesses()
         return administration.forget(self._maintenance, wanted, timeout_s)
 
     def apply_retention(self) -> ForgetReceipt:

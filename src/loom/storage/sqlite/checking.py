@@ -168,8 +168,8 @@ def find_lost(engine: Engine, namespace: int) -> tuple[int, int] | None:
     committed records only, so one that the file does not name and that knows later records proves that they are gone.
     """
     folder = index_folder(engine.path)
-    if folder is None or not folder.is_dir():
-        return None
+    if folder is None or engine.had_no_log or not folder.is_dir():
+        return None  # a backup beside a newer index is older on purpose
     found = {path.name for kind in (TEXT, VECTORS) for path in folder.glob(f"{kind}-{namespace}-*")}
     with engine.read() as connection:
         last = last_number(connection)

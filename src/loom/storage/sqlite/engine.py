@@ -102,6 +102,8 @@ class Engine:
         self._key: tuple[int, int] | None = None
         self._file: tuple[int, int] | None = None
         self._checked_at = 0.0
+        self.had_no_log = False
+        """Whether the file was new or a backup when it was opened: there was no log that could be damaged."""
         self._name = "" if path is None else str(path)
         self._writer: sqlite3.Connection | None = None
         self._idle: list[sqlite3.Connection] = []
@@ -275,6 +277,7 @@ class Engine:
         execute("PRAGMA cache_size = -8192")
         if writer and self.path is not None:
             if execute("PRAGMA journal_mode").fetchone()[0] != "wal" and _is_ours_or_empty(connection):
+                self.had_no_log = True
                 execute("PRAGMA journal_mode = WAL")
             execute(f"PRAGMA synchronous = {'FULL' if self._durability == 'fsync' else 'NORMAL'}")
         if writer:

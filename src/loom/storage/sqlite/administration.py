@@ -15,7 +15,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from loom.errors import ForgetPending, InvalidInput, StoreBusy, StoreFull, StoreUnavailable
-from loom.protocol import new_id
 from loom.storage.contract import Filter, FlushReport, ForgetReceipt
 from loom.storage.sqlite import archive, forgetting, reading
 from loom.storage.sqlite.archive import ArchiveStats
@@ -25,6 +24,7 @@ from loom.storage.sqlite.maintenance import MAX_ATTEMPTS, Maintenance
 from loom.storage.sqlite.projections import TEXT, VECTORS, count_up, index_folder
 from loom.storage.sqlite.transactions import EMBED
 from loom.storage.sqlite.worker import LeaseLost
+from loom.storage.temporary import temporary_beside
 
 __all__ = ["archive_before", "back_up", "expired", "flush", "forget", "unfinished", "vacuum"]
 
@@ -178,7 +178,7 @@ def back_up(engine: Engine, path: str | Path) -> None:
     if engine.path is not None and target == engine.path:
         raise InvalidInput("a backup cannot replace the store it is made from; choose another path")
     _settle_target(target)
-    temporary = target.with_name(f".{target.name}.{new_id()}.tmp")
+    temporary = temporary_beside(target)
     try:
         copy = sqlite3.connect(temporary)
         try:

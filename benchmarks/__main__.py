@@ -17,6 +17,7 @@ __all__ = ["QUICK", "main"]
 QUICK = {
     "starting": ("--records", "5000", "20000", "--runs", "20", "--questions", "5"),
     "writing": ("--rounds", "20"),
+    "forgetting": ("--records", "1000", "--forgets", "9", "--processes", "8"),
     "growing": ("--records", "20000", "--window", "2000"),
     "tiers": ("--records", "15000", "--window", "3000"),
     "working_tier": (),

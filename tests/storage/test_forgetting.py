@@ -669,7 +669,7 @@ def test_another_process_that_has_the_record_in_its_memory_no_longer_recalls_it(
         assert leftovers(tmp_path, ["quixotzebra"]) == []
 
 
-def test_forgetting_while_another_process_holds_the_background_work_says_so(tmp_path: Path) -> None:
+def test_forgetting_while_another_process_forgets_says_so(tmp_path: Path) -> None:
     path = tmp_path / "a.loom"
     _with_target(path)
     with loom.open(path, embedder="none") as memory:
@@ -677,7 +677,7 @@ def test_forgetting_while_another_process_holds_the_background_work_says_so(tmp_
         with closing(sqlite3.connect(path)) as connection, connection:
             connection.execute(
                 "INSERT OR REPLACE INTO leases (name, owner, number, expires_at) "
-                "SELECT 'worker-' || number, 'somebody else', 99, ? FROM namespaces",
+                "SELECT 'worker-' || number, 'urgent other', 99, ? FROM namespaces",
                 (far,),
             )
         with pytest.raises(ForgetPending) as raised:

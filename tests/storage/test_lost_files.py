@@ -22,7 +22,8 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def memory(path: Path) -> Iterator[loom.Memory]:
+def memory(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[loom.Memory]:
+    monkeypatch.setattr("loom.storage.sqlite.engine.CHECK_EVERY_S", 0.0)
     opened = loom.open(path, embedder="none", derive=False)
     opened.remember("Written while all was well.")
     opened.flush()
@@ -92,6 +93,16 @@ def test_another_store_in_its_place_is_left_alone(memory: loom.Memory, path: Pat
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         assert connection.execute("SELECT id FROM records").fetchall() == [("theirs",)]
+
+
+def test_a_write_right_after_the_last_look_is_not_acknowledged(
+    memory: loom.Memory, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("loom.storage.sqlite.engine.CHECK_EVERY_S", 3600.0)
+    memory.get("nothing")
+    path.unlink()
+    with pytest.raises(StoreUnavailable, match="last write"):
+        memory.remember("Into nothing.")
 
 
 def test_a_new_connection_never_makes_a_new_file(path: Path) -> None:

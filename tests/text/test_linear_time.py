@@ -19,7 +19,18 @@ from loom.memory import FidelityChecker
 from loom.models.endpoint import parsed_json
 from loom.recall.questions import understand
 from loom.terminal import visible
-from loom.text import dates, duplicates, entities, statements, thesaurus, words
+from loom.text import (
+    dates,
+    duplicates,
+    entities,
+    scripts,
+    sentences,
+    specifics,
+    statement_kinds,
+    statements,
+    thesaurus,
+    words,
+)
 from loom.text.sanitizer import ContentSanitizer
 from loom.text.tokens import default_counter
 
@@ -39,12 +50,12 @@ READERS: dict[str, Callable[[str], Any]] = {
     "name_nodes": lambda text: entities.name_nodes(text, {}),
     "only_asks": entities.only_asks,
     "sanitizer": ContentSanitizer().sanitize,
-    "clauses": lambda text: [statements.clauses(one) for one in statements.statements(text)],
-    "cuts": lambda text: [statements.cuts(one) for one in statements.statements(text)],
-    "is_chinese": statements.is_chinese,
+    "clauses": lambda text: [statements.clauses(one) for one in sentences.statements(text)],
+    "cuts": lambda text: [statements.cuts(one) for one in sentences.statements(text)],
+    "is_chinese": scripts.is_chinese,
     "kind_of": statements.kind_of,
-    "specifics": statements.specifics,
-    "without_opening": statements.without_opening,
+    "specifics": specifics.specifics,
+    "without_opening": statement_kinds.without_opening,
     "concepts": thesaurus.concepts,
     "tokens": default_counter().count,
     "content_terms": words.content_terms,

@@ -626,7 +626,8 @@ class LoomMemory:
         """Usage, budget and count of each tier, the backlog and the store's counts, as they are stored now.
 
         `backlog` counts queued work (embedding, that is, until L4 can be searched by meaning). `set_aside` names the
-        records that background work gave up, and why.
+        records that background work gave up, and why. `lost` is the range of sequence numbers that are known to have
+        been committed and are gone, or None.
         `l2_hit_rate` is None until something was asked for; it is counted where the profile is led by use.
         """
         usage, budgets = self._store.usage(self._node), self._tiers.rules().budgets
@@ -648,6 +649,7 @@ class LoomMemory:
             "backlog": counts["jobs"],
             **counts,
             "set_aside": self._store.set_aside(),
+            "lost": self._store.lost,
             "archived": archive.records,
             "archive_ratio": round(archive.ratio, 2) if archive.records else None,
             **self.monitor.as_dict(),

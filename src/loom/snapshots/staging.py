@@ -49,6 +49,7 @@ from loom.storage.sqlite.engine import translate
 from loom.storage.sqlite.projections import advance
 from loom.storage.sqlite.residency import TierTotals
 from loom.storage.sqlite.transactions import INSERT_EDGE, INSERT_RECORD
+from loom.storage.temporary import temporary_beside
 
 __all__ = ["INSERT_ENTRY", "Restored", "Stage", "restore", "staged", "staged_aside"]
 
@@ -88,7 +89,7 @@ def restore(
                 f"{target}{suffix} exists; a snapshot is restored to a new file, or into a namespace of a memory "
                 "that is open: memory.restore(snapshot)"
             )
-    temporary = target.with_name(f".{target.name}.{new_id()}.tmp")
+    temporary = temporary_beside(target)
     try:
         with staged(as_chain(snapshot), temporary, mode=file_mode) as stage:
             found = _counted(stage, target)

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from loom.errors import InvalidInput, NotFound, SnapshotError, StoreUnavailable
 from loom.index.segments import sync_folder
-from loom.protocol import new_id
 from loom.snapshots.format import LARGEST_ROW, MAGIC, NO_PARENT, Header, SnapshotReader, SnapshotWriter
 from loom.steps import step
 from loom.storage.files import create_file, keep_mode
@@ -32,6 +31,7 @@ from loom.storage.sqlite import archive, counting
 from loom.storage.sqlite.engine import Engine, from_micros, to_micros
 from loom.storage.sqlite.projections import SCRUB, TEXT, VECTORS, last_number
 from loom.storage.sqlite.rows import ENTRY_COLUMNS, RECORD_COLUMNS, check_row, counted_guard, was_guarded
+from loom.storage.temporary import temporary_beside
 
 if TYPE_CHECKING:
     from loom.storage.sqlite.store import SqliteStore
@@ -621,7 +621,7 @@ def _is_database(path: Path) -> bool:
 @contextmanager
 def _replacing(target: Path, mode: int) -> Iterator[BinaryIO]:
     """A file that takes the target's place when it is complete and on the disk; a kill leaves what was there."""
-    temporary = target.with_name(f".{target.name}.{new_id()}.tmp")
+    temporary = temporary_beside(target)
     try:
         create_file(temporary, mode)
         with open(temporary, "r+b") as file:

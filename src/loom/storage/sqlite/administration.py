@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from loom.errors import ForgetPending, InvalidInput, StoreBusy, StoreUnavailable
-from loom.protocol import new_id
+from loom.errors import ForgetPending, InvalidInput, StoreBusy, StoreFull, StoreUnavailable
 from loom.steps import step
 from loom.storage.contract import Filter, FlushReport, ForgetReceipt
 from loom.storage.files import create_file, keep_mode
@@ -23,9 +23,10 @@ from loom.storage.sqlite.archive import ArchiveStats
 from loom.storage.sqlite.engine import Engine, to_micros, translate
 from loom.storage.sqlite.filters import conditions
 from loom.storage.sqlite.maintenance import MAX_ATTEMPTS, Maintenance
-from loom.storage.sqlite.projections import count_up, index_folder
+from loom.storage.sqlite.projections import TEXT, VECTORS, count_up, index_folder
 from loom.storage.sqlite.transactions import EMBED
 from loom.storage.sqlite.worker import LeaseLost
+from loom.storage.temporary import temporary_beside
 
 __all__ = [
     "archive_before",
@@ -88,9 +89,11 @@ def forget(own: Maintenance, wanted: Filter, timeout_s: float) -> ForgetReceipt:
 
     Raises `ForgetPending` where a copy cannot be cleaned away within `timeout_s`; the worker then goes on with it.
     """
-    with own.transaction() as transaction:
-        where, values = conditions(wanted, own.namespace, transaction.connection)
-        receipt = forgetting.remove(transaction, own.engine.archive, where, values)
+    try:
+        receipt = _remove(own, wanted)
+    except StoreFull:
+        with _more_room(own):
+            receipt = _remove(own, wanted)
     if not receipt:
         return receipt
     try:
@@ -138,6 +141,31 @@ def _truncate_log(engine: Engine, deadline: float) -> None:
                 ("a reader of an older state",),
             )
         time.sleep(0.01)
+
+
+def _remove(own: Maintenance, wanted: Filter) -> ForgetReceipt:
+    with own.transaction() as transaction:
+        own.accesses.write(transaction.connection)  # so that no use of what is forgotten is noted later
+        where, values = conditions(wanted, own.namespace, transaction.connection)
+        return forgetting.remove(transaction, own.engine.archive, where, values)
+
+
+@contextmanager
+def _more_room(own: Maintenance) -> Iterator[None]:
+    """Room for the few pages that forgetting writes before it frees any, where the disk or the file is full.
+
+    The log is folded into the file, so that its space is used again, and the index files of the namespace are
+    deleted: answers are the same without them, and they are built again later. `max_bytes` is lifted meanwhile.
+    """
+    engine = own.engine
+    engine.truncate_wal()
+    folder = index_folder(engine.path)
+    if folder is not None and folder.is_dir():
+        for kind in (TEXT, VECTORS):
+            for segment in folder.glob(f"{kind}-{own.namespace}-*"):
+                segment.unlink(missing_ok=True)
+    with engine.without_limit():
+        yield
 
 
 def expired(own: Maintenance) -> list[str]:
@@ -206,7 +234,7 @@ def back_up(engine: Engine, path: str | Path) -> None:
     if engine.path is not None and target == engine.path:
         raise InvalidInput("a backup cannot replace the store it is made from; choose another path")
     _settle_target(target)
-    temporary = target.with_name(f".{target.name}.{new_id()}.tmp")
+    temporary = temporary_beside(target)
     try:
         create_file(temporary, engine.file_mode)
         copy = sqlite3.connect(temporary)

@@ -29,7 +29,7 @@ from loom.storage.sqlite.residency import TierTotals
 from loom.storage.sqlite.rows import ENTRY_COLUMNS, ROW_COLUMNS
 from loom.storage.sqlite.transactions import EMPTY_VECTORS
 
-__all__ = ["check"]
+__all__ = ["check", "find_lost", "lost_problem"]
 
 # Rows that mean nothing without the record they name.
 _POINTING = ("supersessions", "derivations", "moves", "residents", "vectors", "accesses", "jobs", "pins")
@@ -54,6 +54,7 @@ def check(own: Maintenance, searcher: Searcher, repair: bool) -> CheckReport:
     engine, namespace = own.engine, own.namespace
     problems: list[str] = []
     repaired: list[str] = []
+    lost: tuple[int, int] | None = None
     with engine.read() as connection:
         problems += _integrity(connection)
         records = 0
@@ -69,6 +70,8 @@ def check(own: Maintenance, searcher: Searcher, repair: bool) -> CheckReport:
             )
             problems += _damaged_blobs(connection, namespace)
             problems += _sequence(connection)
+            lost = reading.lost(connection, namespace)
+            problems += [lost_problem(lost)] if lost is not None else []
         dangling = [] if problems else list(_dangling(connection))
         wrong = {} if problems else TierTotals(connection, namespace).wrong()
     projections = [] if problems else _damaged_projections(engine, namespace)
@@ -93,6 +96,9 @@ def check(own: Maintenance, searcher: Searcher, repair: bool) -> CheckReport:
             swept = 0 if fence is None else own.projector(fence).sweep()
         if swept:
             repaired.append(f"{swept} index files that nothing refers to were removed")
+    if repair and lost is not None:  # told once; nothing here can bring them back
+        with engine.write() as connection:
+            connection.execute("DELETE FROM settings WHERE namespace = ? AND key = 'lost'", (namespace,))
     with engine.read() as connection:
         given_up = [] if problems else reading.set_aside(connection, namespace, MAX_ATTEMPTS)
     return CheckReport(records, tuple(problems), tuple(repaired), tuple(given_up))
@@ -176,6 +182,45 @@ def _sequence(connection: sqlite3.Connection) -> list[str]:
         if highest is not None and highest > seq:
             found.append(f"{table} holds number {highest}, above the sequence's {seq}")
     return found
+
+
+def find_lost(engine: Engine, namespace: int) -> tuple[int, int] | None:
+    """The first and last sequence number that an index file of this store has seen and the file has not.
+
+    SQLite drops every commit behind the first damaged frame of its log without an error. Index files are made of
+    committed records only, so one that the file does not name and that knows later records proves that they are gone.
+    """
+    folder = index_folder(engine.path)
+    if folder is None or engine.had_no_log or not folder.is_dir():
+        return None  # a backup beside a newer index is older on purpose
+    found = {path.name for kind in (TEXT, VECTORS) for path in folder.glob(f"{kind}-{namespace}-*")}
+    with engine.read() as connection:
+        last = last_number(connection)
+        unnamed = found - {name for _, name in _published(connection, namespace)}
+    highest = max((_last_key(folder / name, engine.store_id) for name in unnamed), default=0)
+    if highest <= last:
+        return None
+    with engine.read() as connection:  # another process may have published one meanwhile
+        last = last_number(connection)
+    return (last + 1, highest) if highest > last else None
+
+
+def _last_key(path: Path, store_id: str) -> int:
+    """The highest sequence number in an index file; 0 where it cannot be read or belongs to another store."""
+    try:
+        segment = open_index(TEXT if path.name.startswith(TEXT) else VECTORS, path)
+    except DamagedSegment:
+        return 0
+    keys = segment.arrays["keys"]
+    return int(keys[-1]) if segment.header.get("store") == store_id and len(keys) else 0
+
+
+def lost_problem(lost: tuple[int, int]) -> str:
+    """What to tell about sequence numbers that are gone."""
+    return (
+        f"commits that the index had seen are gone: sequence numbers {lost[0]} to {lost[1]}. The write-ahead log was "
+        "damaged or deleted, or an older copy of the file was put in its place. Restore the newest backup or snapshot"
+    )
 
 
 def _dangling(connection: sqlite3.Connection) -> Iterator[tuple[str, int]]:

@@ -40,7 +40,7 @@ from loom.storage.sqlite import schema
 from loom.storage.sqlite.archive import Reader
 from loom.storage.sqlite.counting import Counts
 
-__all__ = ["Clock", "Engine", "from_micros", "to_micros", "translate"]
+__all__ = ["CHECK_EVERY_S", "Clock", "Engine", "from_micros", "to_micros", "translate"]
 
 Clock = Callable[[], datetime]
 
@@ -50,6 +50,9 @@ _OLDEST_SQLITE = (3, 37, 0)  # RETURNING, and quick WAL recovery
 _NETWORK_FILE_SYSTEMS = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "glusterfs", "lustre", "fuse.sshfs", "davfs"}
 )
+
+CHECK_EVERY_S = 0.01
+"""Before a read or a write the file is compared with the one that was opened if that was longer ago than this."""
 
 # A wait for another writer is made of pieces of this length.
 _WAIT_PIECE_S = 0.25
@@ -101,6 +104,9 @@ class Engine:
         self._closed = False
         self._key: tuple[int, int] | None = None
         self._file: tuple[int, int] | None = None
+        self._checked_at = 0.0
+        self.had_no_log = False
+        """Whether the file was new or a backup when it was opened: there was no log that could be damaged."""
         self._name = "" if path is None else str(path)
         self._writer: sqlite3.Connection | None = None
         self._idle: list[sqlite3.Connection] = []
@@ -285,6 +291,7 @@ class Engine:
         execute("PRAGMA cache_size = -8192")
         if writer and self.path is not None:
             if execute("PRAGMA journal_mode").fetchone()[0] != "wal" and _is_ours_or_empty(connection):
+                self.had_no_log = True
                 execute("PRAGMA journal_mode = WAL")
             execute(f"PRAGMA synchronous = {'FULL' if self._durability == 'fsync' else 'NORMAL'}")
         if writer:
@@ -396,6 +403,21 @@ class Engine:
         piece_s = min(self._busy_timeout_s, _WAIT_PIECE_S)
         connection.execute(f"PRAGMA busy_timeout = {int(piece_s * 1000)}")
 
+    @contextmanager
+    def without_limit(self) -> Iterator[None]:
+        """Let the file grow past `max_bytes` in the block: forgetting writes some pages before it frees any."""
+        with self._write_lock, self.translated():
+            if self._max_bytes is None:
+                yield
+                return
+            connection = self.writing_connection()
+            limit = int(connection.execute("PRAGMA max_page_count").fetchone()[0])
+            connection.execute(f"PRAGMA max_page_count = {2 * limit}")
+            try:
+                yield
+            finally:
+                connection.execute(f"PRAGMA max_page_count = {limit}")
+
     def fold_wal(self) -> None:
         """Copy the write-ahead log into the file as far as readers allow, without waiting for them."""
         if self.path is not None:
@@ -455,6 +477,7 @@ class Engine:
             raise self._lost("deleted or moved", written) from None
         if (status.st_dev, status.st_ino) != self._file:
             raise self._lost("replaced by another file", written)
+        self._checked_at = time.monotonic()
 
     def _lost(self, how: str, written: bool = False) -> StoreUnavailable:
         last = " The last write is not in it." if written else " Nothing was written to what is there now."
@@ -479,7 +502,7 @@ class Engine:
                 f"this process was forked while {self.path} was in the middle of a transaction and cannot use it; "
                 "fork outside a transaction, or start the child with the 'spawn' method"
             )
-        if self._file is not None:
+        if self._file is not None and time.monotonic() - self._checked_at > CHECK_EVERY_S:
             self.check_file()
 
     # -- fork --------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from loom.errors import ForgetPending
+from loom.errors import ForgetPending, StoreFull
 from loom.steps import step
 from loom.storage.contract import LAYOUTS, ForgetReceipt, Retention
 from loom.storage.identity import session_key
@@ -261,11 +261,12 @@ def scrub(
     rewritten = 0
     while True:
         try:
-            with worker.lease(wait_s=max(0.0, deadline - time.monotonic())) as fence:
+            with worker.urgent_lease(wait_s=max(0.0, deadline - time.monotonic())) as fence:
                 if fence is None:
                     raise ForgetPending(
-                        "forgotten, but another process is working on the index; its copies go when it is done",
-                        ("another process holds the background work",),
+                        "forgotten, but other calls of forget() are at work on the index; the last copies go when "
+                        "they are done",
+                        ("another forget() is at work on the index",),
                     )
                 rewritten += resume(engine, namespace, projector(fence), deadline)
                 return rewritten
@@ -288,13 +289,16 @@ def resume(engine: Engine, namespace: int, projector: Projector, deadline: float
                 (*json.loads(job[2]), namespace),
             )
         }
+        retired = connection.execute(
+            "SELECT 1 FROM dictionaries WHERE namespace = ? AND trained_on < 0 LIMIT 1", (namespace,)
+        ).fetchone()
     if not jobs:
         return 0
     rewritten = 0
     for kind in (TEXT, VECTORS):
         rewritten += _remove_from_segments(projector, kind, records)
     projector.sweep()
-    while _move_blocks(engine, namespace):
+    while retired is not None and _move_blocks(engine, namespace):
         pass
     engine.archive.clear()
     while not engine.truncate_wal():
@@ -328,6 +332,10 @@ def _remove_from_segments(projector: Projector, kind: str, records: set[int]) ->
             return projector.remove(kind, records)
         except StaleProjection:
             continue  # another forget came in between, or a segment was replaced: look again
+        except StoreFull:
+            # Deleting files needs no room. Answers are the same without an index, and it is built again later.
+            projector.reset(kind, None)
+            return 1
 
 
 def retention(connection: sqlite3.Connection, namespace: int) -> Retention | None:

@@ -350,7 +350,7 @@ class Maintenance:
     @contextmanager
     def _publishing(self, fence: Fence) -> Iterator[SqliteTransaction]:
         with self.engine.write() as connection:
-            fence(connection)
+            self.worker.join_in(connection)
             now = to_micros(self.engine.clock())
             transaction = SqliteTransaction(connection, self.namespace, now, self.accesses.write)
             yield transaction
@@ -457,7 +457,7 @@ class Maintenance:
                     counted.append((*count, row[0]))
         if counted or bad or reached - noted >= _COUNTED_NOTE:
             with self.engine.write() as connection:
-                fence(connection)
+                self.worker.join_in(connection)
                 self._note_bad(connection, COUNT, bad)
                 if again:
                     _finish_jobs(connection, self.namespace, COUNT, [seq for *_, seq in counted])
@@ -645,7 +645,7 @@ class Maintenance:
         try:
             vectors = self._embedded([embedded_text(*row[3:]) for row in rows])
             with self.engine.write() as connection:
-                fence(connection)
+                self.worker.join_in(connection)
                 if not self._embeds_here(connection):
                     return False  # another process has changed the embedder in the meantime: never mix spaces
                 now = to_micros(self.engine.clock())
@@ -696,7 +696,7 @@ class Maintenance:
         self.embed_after = time.monotonic() + min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2**self.embed_failures)
         log.warning("embedding failed with %s; it will be tried again", type(error).__name__)
         with self.engine.write() as connection:
-            fence(connection)
+            self.worker.join_in(connection)
             connection.executemany(
                 "UPDATE jobs SET attempts = attempts + 1, error = ? "
                 "WHERE namespace = ? AND kind = ? AND record = ? AND seq = ?",

@@ -483,6 +483,15 @@ def unfinished(connection: sqlite3.Connection, namespace: int, max_attempts: int
     )
 
 
+def lost(connection: sqlite3.Connection, namespace: int) -> tuple[int, int] | None:
+    """The sequence numbers that are known to have been committed and are gone."""
+    row = connection.execute(
+        "SELECT value FROM settings WHERE namespace = ? AND node = '' AND key = 'lost'", (namespace,)
+    ).fetchone()
+    found = None if row is None else json.loads(row[0])
+    return None if found is None else (int(found[0]), int(found[1]))
+
+
 def set_aside(connection: sqlite3.Connection, namespace: int, max_attempts: int) -> list[str]:
     """Which records background work gave up, with the kind of work and the error; the first of them.
 

@@ -122,6 +122,7 @@ class SqliteStore:
                 self._maintenance.archive_after_s = archive_after_days * 86_400
             self._searcher = Searcher(self._engine, self._maintenance)
             namespace_settings.agree_on_analyzer(self._engine, self._number)
+            self._note_lost()
             if not read_only and self._is_to_be_scrubbed():
                 self._maintenance.worker.wake()
         except BaseException:
@@ -131,6 +132,24 @@ class SqliteStore:
     def _is_to_be_scrubbed(self) -> bool:
         with self._reading() as connection:
             return reading.has_jobs(connection, self._number, SCRUB)
+
+    def _note_lost(self) -> None:
+        """Tell once that commits are gone which an index file had seen, and note it in the file."""
+        self._lost = checking.find_lost(self._engine, self._number)
+        if self._lost is None:
+            return
+        log.warning("%s: %s", self._engine.path, checking.lost_problem(self._lost))
+        with self._engine.try_write() as connection:
+            if connection is not None:
+                namespace_settings.put_setting(connection, self._number, "", "lost", list(self._lost))
+                # A sequence number is never used twice.
+                connection.execute("UPDATE store SET seq = max(seq, ?)", (self._lost[1],))
+
+    @property
+    def lost(self) -> tuple[int, int] | None:
+        """The first and last sequence number that are known to have been committed and are gone."""
+        with self._reading() as connection:
+            return reading.lost(connection, self._number) or self._lost
 
     # -- identity ----------------------------------------------------------------------------------
 
@@ -568,7 +587,6 @@ class SqliteStore:
         the worker then goes on with it.
         """
         self.check_open()
-        self.flush_accesses()
         return administration.forget(self._maintenance, wanted, timeout_s)
 
     def forget_entries(

@@ -31,13 +31,56 @@ Piece = Callable[[Fence], bool]
 
 # How long the thread waits before it tries again after an error, or while another process has the lease.
 _PAUSE_S = 1.0
+# How long it waits after the lease was taken over: most often a forget has it, for some milliseconds.
+_SHORT_PAUSE_S = 0.05
 # How long the thread must be idle before it does the work that waits for that.
 _REST_S = 3.0
 _NEVER = float("inf")
+_URGENT = "urgent "
 
 
 class LeaseLost(Conflict):
     """Another process took over the background work; the piece under way here is dropped."""
+
+
+class _UrgentHolder:
+    """The lease in the hands of a verb that does not wait for background work."""
+
+    def __init__(self, engine: Engine, name: str, lease_s: float) -> None:
+        self._engine = engine
+        self._name = name
+        self._lease_s = lease_s
+        self._owner = _URGENT + new_id()
+        self._number = 0
+
+    @step("lease.take_over")
+    def take(self) -> bool:
+        """Take the lease, unless another urgent holder has it."""
+        with self._engine.write() as connection:
+            row = connection.execute(
+                "SELECT owner, number, expires_at FROM leases WHERE name = ?", (self._name,)
+            ).fetchone()
+            now = time.time_ns() // 1000
+            if row is not None and row[0].startswith(_URGENT) and row[0] != self._owner and row[2] > now:
+                return False
+            self._number = (row[1] if row is not None else 0) + 1
+            connection.execute(
+                "INSERT OR REPLACE INTO leases (name, owner, number, expires_at) VALUES (?, ?, ?, ?)",
+                (self._name, self._owner, self._number, now + int(self._lease_s * 1e6)),
+            )
+        return True
+
+    def fence(self, connection: sqlite3.Connection) -> None:
+        row = connection.execute("SELECT owner, number FROM leases WHERE name = ?", (self._name,)).fetchone()
+        if row != (self._owner, self._number):
+            raise LeaseLost("another process took the lease over")
+
+    def give_back(self) -> None:
+        with self._engine.write() as connection:
+            connection.execute(
+                "UPDATE leases SET expires_at = 0 WHERE name = ? AND owner = ? AND number = ?",
+                (self._name, self._owner, self._number),
+            )
 
 
 class Worker:
@@ -68,6 +111,7 @@ class Worker:
         self._number = 0
         self._renewed_at = 0.0
         self._turn = threading.RLock()
+        self._urgent = threading.Lock()
         self._wish = threading.Condition()
         self._due = _NEVER
         self._stopping = False
@@ -124,6 +168,31 @@ class Worker:
         finally:
             self._turn.release()
 
+    @contextmanager
+    def urgent_lease(self, wait_s: float) -> Iterator[Fence | None]:
+        """Take the lease over from background work, of this process too; yields the fence, or None if not had.
+
+        The piece of work that is under way is fenced off where it writes index files, and done again. Another urgent
+        holder is waited for up to `wait_s`.
+        """
+        deadline = time.monotonic() + wait_s
+        if not self._urgent.acquire(timeout=max(wait_s, 0.0)):
+            yield None
+            return
+        try:
+            holder = _UrgentHolder(self._engine, self._name, self._lease_s)
+            while not holder.take():
+                if time.monotonic() >= deadline:
+                    yield None
+                    return
+                time.sleep(0.005)
+            try:
+                yield holder.fence
+            finally:
+                holder.give_back()
+        finally:
+            self._urgent.release()
+
     def _run(self) -> None:
         pause_s: float | None = None
         restless = False  # work was done since the last rest
@@ -144,8 +213,8 @@ class Worker:
                 restless = not (done and resting)
                 pause_s = None if done and not self._unfinished else _PAUSE_S
             except LeaseLost:
-                log.info("another process has taken over the background work")
-                pause_s = _PAUSE_S
+                log.info("the background work was taken over")
+                pause_s = _SHORT_PAUSE_S
             except Closed:
                 # close() did not wait for this piece to end. It stays queued: nothing is lost.
                 log.info("the store was closed before a piece of background work was done")
@@ -207,6 +276,21 @@ class Worker:
             raise LeaseLost("another process took over the background work")
         if time.monotonic() - self._renewed_at > self._lease_s / 3:
             self._renew(connection)
+
+    def join_in(self, connection: sqlite3.Connection) -> None:
+        """Like the fence, for results that are no index files: an urgent holder does not invalidate them.
+
+        Takes the lease back where the urgent holder is done.
+        """
+        row = connection.execute(
+            "SELECT owner, number, expires_at FROM leases WHERE name = ?", (self._name,)
+        ).fetchone()
+        if row is not None and row[0].startswith(_URGENT):
+            if row[2] <= time.time_ns() // 1000:
+                self._number = row[1] + 1
+                self._renew(connection)
+            return
+        self._fence(connection)
 
     @step("lease.give_back")
     def _give_back(self) -> None:

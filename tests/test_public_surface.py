@@ -87,6 +87,7 @@ PUBLIC: dict[str, set[str]] = {
     "loom.storage.contract": {
         "FOCUS",
         "HEARD",
+        "LAYOUTS",
         "MAX_TEXT_BYTES",
         "TIERS",
         "TRUSTS",

@@ -19,7 +19,7 @@ from loom.storage.contract import FlushReport, Record
 from loom.storage.sqlite import maintenance, projections
 from loom.storage.sqlite.store import SqliteStore
 from loom.text.tokens import TiktokenCounter
-from loom.tiers.jobs import MigrationTrigger, _QueuedMove
+from loom.tiers.jobs import MigrationTrigger, QueuedMove
 from loom.tiers.migration import Tiers
 from loom.types import MemoryTier
 
@@ -89,14 +89,14 @@ class TestDerivation:
     def test_goes_on_after_a_record_whose_facts_cannot_be_kept(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        original = Derivation._learn
+        original = Derivation.learn
 
         def learn(self: Derivation, transaction: Any, fact: Any, source: Any, lenders: Sequence[str] = ()) -> Any:
             if source.content == AFTER:
                 raise RuntimeError("not this one")
             return original(self, transaction, fact, source, lenders)
 
-        monkeypatch.setattr(Derivation, "_learn", learn)
+        monkeypatch.setattr(Derivation, "learn", learn)
         with loom.open(tmp_path / "a.loom", embedder="none") as memory:
             bad = memory.remember(AFTER, role="user", name="Ana").id
             memory.remember(GOOD, role="user", name="Ana")
@@ -144,8 +144,8 @@ class TestMoves:
             with store.transaction() as transaction:
                 transaction.leave(seqs, "l2", node, "removed")
             with store.transaction() as transaction:
-                move = _QueuedMove(MemoryTier.L4, MemoryTier.L2, MigrationTrigger.EXPLICIT_ACCESS, 50, 0, 2**51)
-                migration._enqueue(transaction, seqs, move)
+                move = QueuedMove(MemoryTier.L4, MemoryTier.L2, MigrationTrigger.EXPLICIT_ACCESS, 50, 0, 2**51)
+                migration.enqueue_move(transaction, seqs, move)
             report = flushed(memory)
             assert sum(report.failed.values()) == 1
             assert repr(ids[1]) in report.set_aside[0]

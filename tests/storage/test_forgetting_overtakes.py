@@ -102,7 +102,7 @@ class TestWithoutRoom:
             def full(self: Projector, name: str, header: Any, arrays: Any) -> None:
                 raise OSError(errno.ENOSPC, "no space left on device")
 
-            monkeypatch.setattr(Projector, "_write_file", full)
+            monkeypatch.setattr(Projector, "write_file", full)
             assert memory.forget(ids[0]).records == 1
             assert not list((tmp_path / "a.loom-index").glob("*"))
             assert len(memory.recall("harbour", limit=20)) == 11

@@ -71,7 +71,7 @@ def test_close_closes_and_stops_the_worker(tmp_path: Path) -> None:
     with writer(tmp_path / "a.loom"):
         for id in ids:
             memory.get(id)
-        memory.store._maintenance.worker.wake()  # it waits for the lock
+        memory.store.wake_worker()  # it waits for the lock
         memory.close()
         memory.close()
         assert not [one for one in before if one.name == "loom-worker" and one.is_alive()]

@@ -347,15 +347,15 @@ def test_a_large_odd_text_is_analysed_in_bounded_time(name: str) -> None:
 
 
 def test_the_cache_is_bounded_and_never_changes_a_term() -> None:
-    numbers = [f"word{number}x" for number in range(words._CACHE_TOKENS + 100)]
+    numbers = [f"word{number}x" for number in range(words.CACHE_TOKENS + 100)]
     first = terms(" ".join(numbers))
-    assert len(words._TOKEN_TERMS) <= words._CACHE_TOKENS
-    words._TOKEN_TERMS.clear()
+    assert len(words.TOKEN_TERMS) <= words.CACHE_TOKENS
+    words.TOKEN_TERMS.clear()
     assert terms(" ".join(numbers)) == first
 
 
 def test_every_folded_character_is_a_traditional_one_with_one_simplified_form() -> None:
-    pairs = words._CHARACTER_PAIRS
+    pairs = words.CHARACTER_PAIRS
     traditional, simplified = pairs[::2], pairs[1::2]
     assert len(traditional) == len(simplified) == len(set(traditional))
     assert set(traditional).isdisjoint(simplified)

@@ -265,7 +265,7 @@ class Derivation:
                 continue
             for fact in extraction.facts:
                 said = content_terms(fact.content.partition(": ")[2]) if earlier else ()
-                seq = self._learn(transaction, fact, record, _lenders(said, record, earlier))
+                seq = self.learn(transaction, fact, record, _lenders(said, record, earlier))
                 if seq is not None:
                     learned.setdefault(record.node, []).append(seq)
             self._name(transaction, record, extraction.mentions, earlier)
@@ -359,7 +359,7 @@ class Derivation:
 
     # -- facts -----------------------------------------------------------------------------------------
 
-    def _learn(
+    def learn(
         self, transaction: Transaction, fact: ExtractedFact, source: Record, lenders: Sequence[str] = ()
     ) -> int | None:
         """Keep a fact; its number if it is new. One that is known has one more source then.

@@ -25,7 +25,16 @@ from loom.storage.contract import Candidates, Filter, Nominated, Probe, Record, 
 from loom.text.duplicates import Protected, may_merge, normal_form, protected
 from loom.text.words import query_terms
 
-__all__ = ["CandidateExplanation", "Explanation", "Reranker", "Searchable", "recall"]
+__all__ = [
+    "COMPARED_WITH",
+    "CandidateExplanation",
+    "DuplicateFinder",
+    "Explanation",
+    "Reranker",
+    "Searchable",
+    "jaccard",
+    "recall",
+]
 
 log = logging.getLogger("loom.recall")
 
@@ -54,7 +63,7 @@ _ROUGHLY_ALIKE = 0.6
 # Of a long text the beginning is compared.
 _COMPARED = 2_000
 # A record is compared with at most this many others, and as many hits are kept apart from each other by `diversity`.
-_COMPARED_WITH = 32
+COMPARED_WITH = 32
 _KEPT_APART = 256
 
 Reranker = MemoryReranker | Callable[[str, Sequence[Hit]], Sequence[float]]
@@ -220,7 +229,7 @@ def _distinct_hits(
     totals: list[float] = scored.total.tolist()
     chosen: list[tuple[int, Record]] = []
     same: list[list[str]] = []
-    duplicates = _Duplicates(totals)
+    duplicates = DuplicateFinder(totals)
     copies: dict[str, str] = {}
     for start in range(0, len(order), limit):
         part = order[start : start + limit]
@@ -296,7 +305,7 @@ _ChosenRecord = tuple[int, Record, int]
 _CopyKey = tuple[str | None, tuple[tuple[str, ...], ...]]
 
 
-class _Duplicates:
+class DuplicateFinder:
     """Finds the chosen record of which another one is a copy, in the same words or nearly so.
 
     Only records of one speaker that hold the same words of the question are compared: a difference in those words may
@@ -332,7 +341,7 @@ class _Duplicates:
         original = bucket.forms.get(form)
         if original is None:
             near = self._comparable(bucket, record, place)
-            alike = (number for at, other, number in near if self._are_alike(record, place, other, at))
+            alike = (number for at, other, number in near if self.are_alike(record, place, other, at))
             original = next(alike, None)
             if original is not None:
                 bucket.forms[form] = original
@@ -344,12 +353,12 @@ class _Duplicates:
         Records from one template fill a bucket and differ in a number. To compare each with each took three quarters
         of a recall of 400.
         """
-        if len(bucket.chosen) <= _COMPARED_WITH:
+        if len(bucket.chosen) <= COMPARED_WITH:
             return bucket.chosen
         for at, other, number in bucket.chosen[bucket.keyed :]:
             bucket.by_key.setdefault(self._key(other, at), []).append((at, other, number))
         bucket.keyed = len(bucket.chosen)
-        return bucket.by_key.get(self._key(record, place), [])[-_COMPARED_WITH:]
+        return bucket.by_key.get(self._key(record, place), [])[-COMPARED_WITH:]
 
     def _key(self, record: Record, place: int) -> _CopyKey:
         return record.role, self._what_may_not_differ(record, place).key
@@ -359,7 +368,7 @@ class _Duplicates:
             self._protected[place] = protected(record.content)
         return self._protected[place]
 
-    def _are_alike(self, record: Record, place: int, other: Record, at: int) -> bool:
+    def are_alike(self, record: Record, place: int, other: Record, at: int) -> bool:
         """Whether both say the same in nearly the same words, and nothing that counts differs.
 
         Texts so alike score alike and are equally long.
@@ -368,8 +377,8 @@ class _Duplicates:
             other.role == record.role
             and self._totals[at] <= self._totals[place] * (1.0 + _ALIKE)
             and abs(other.tokens - record.tokens) <= _ALIKE * record.tokens + 1
-            and _jaccard(self._rough_terms(other, at), self._rough_terms(record, place)) >= _ROUGHLY_ALIKE
-            and _jaccard(self._exact_terms(other, at), self._exact_terms(record, place)) >= 1.0 - _ALIKE
+            and jaccard(self._rough_terms(other, at), self._rough_terms(record, place)) >= _ROUGHLY_ALIKE
+            and jaccard(self._exact_terms(other, at), self._exact_terms(record, place)) >= 1.0 - _ALIKE
             and attached(other.metadata) == attached(record.metadata)
             and may_merge(self._what_may_not_differ(other, at), self._what_may_not_differ(record, place))
         )
@@ -436,11 +445,11 @@ def _diverse(hits: list[Hit], limit: int, diversity: float) -> list[Hit]:
         left.remove(best)
         chosen.append(hits[best])
         for i in left:
-            likest[i] = max(likest[i], _jaccard(terms[i], terms[best]))
+            likest[i] = max(likest[i], jaccard(terms[i], terms[best]))
     return [*chosen, *others][:limit]
 
 
-def _jaccard(one: frozenset[str], other: frozenset[str]) -> float:
+def jaccard(one: frozenset[str], other: frozenset[str]) -> float:
     both = len(one & other)
     return both / (len(one) + len(other) - both) if one or other else 1.0
 

@@ -50,7 +50,7 @@ _CHARACTER_WEIGHT = 0.5
 _CHARACTER_LIMIT = 16
 
 # Raw tokens are read once. Cleared when full: cheaper than any order of use, and refilled within milliseconds.
-_CACHE_TOKENS = 32_768
+CACHE_TOKENS = 32_768
 _CACHE_TOKEN_CHARS = 40
 
 
@@ -68,7 +68,7 @@ def terms(text: str) -> list[str]:
     """
     if text.isascii():
         if len(text) < _BLOB_CHARS:
-            found = list(chain.from_iterable(map(_TOKEN_TERMS.__getitem__, _ASCII_TOKEN.findall(text))))
+            found = list(chain.from_iterable(map(TOKEN_TERMS.__getitem__, _ASCII_TOKEN.findall(text))))
             if "." in text:
                 found += _dotted_names(text)
             return found
@@ -77,12 +77,12 @@ def terms(text: str) -> list[str]:
     found = []
     for piece, digest in _without_blobs(text):
         if piece.isascii():
-            found += chain.from_iterable(map(_TOKEN_TERMS.__getitem__, _ASCII_TOKEN.findall(piece)))
+            found += chain.from_iterable(map(TOKEN_TERMS.__getitem__, _ASCII_TOKEN.findall(piece)))
         else:
             tokens_of, is_unspaced = _beyond_ascii()
             for token in tokens_of(piece):
                 if token[0] < _FIRST_UNSPACED or not is_unspaced(token):
-                    found += _TOKEN_TERMS[token]
+                    found += TOKEN_TERMS[token]
                 else:
                     run = token if _TRADITIONAL.isdisjoint(token) else token.translate(_TO_SIMPLIFIED)
                     # Bigrams find words; the characters are there for a question of one character, which a
@@ -167,7 +167,7 @@ def query_terms(text: str) -> dict[str, float]:
                 characters += _add_unspaced(run, weights)
             elif not is_function_word(token, capitals_mean_names):
                 weight = 1.0
-                for term in _TOKEN_TERMS[token]:
+                for term in TOKEN_TERMS[token]:
                     weights[term] = weights.get(term, 0.0) + weight
                     weight = _PART_WEIGHT
         for name in _dotted_names(piece):
@@ -314,7 +314,7 @@ class _Known(dict[str, _Read]):
     def __missing__(self, token: str) -> _Read:
         found = self._read(token)
         if len(token) <= _CACHE_TOKEN_CHARS:
-            if len(self) >= _CACHE_TOKENS:
+            if len(self) >= CACHE_TOKENS:
                 self.clear()
             self[token] = found
         return found
@@ -349,8 +349,8 @@ def _analyse(token: str) -> tuple[str, ...]:
 
 
 # Terms alone are what the index needs, of every word of every text; the whole form comes first.
-_TOKEN_TERMS = _Known(_analyse)
-_TOKENS = _Known(lambda token: Token(token, _TOKEN_TERMS[token], False, is_function_word(token)))
+TOKEN_TERMS = _Known(_analyse)
+_TOKENS = _Known(lambda token: Token(token, TOKEN_TERMS[token], False, is_function_word(token)))
 
 
 def _distinct(found: list[str]) -> tuple[str, ...]:
@@ -677,7 +677,7 @@ def _add_unspaced(run: str, weights: dict[str, float]) -> str:
 # Traditional character, simplified character, and so on: the most frequent of those that differ. Both sides
 # are folded alike, so where one simplified character stands for several (后, 发, 里), nothing is lost but the
 # difference.
-_CHARACTER_PAIRS = (
+CHARACTER_PAIRS = (
     "們们個个為为來来時时會会說说這这國国過过對对學学後后發发經经與与現现開开還还無无長长從从動动機机關关"
     "種种進进實实樣样頭头間间電电問问題题業业點点話话應应當当義义產产氣气書书車车東东見见馬马門门員员聲声"
     "讓让給给樂乐嗎吗麼么誰谁請请謝谢認认識识記记憶忆訊讯號号碼码資资訂订單单雙双幾几師师帶带歲岁圖图寫写"
@@ -717,8 +717,8 @@ _CHARACTER_PAIRS = (
     "獵猎瑤瑶璽玺甌瓯瘡疮瘧疟癒愈癮瘾盞盏睜睁瞞瞒磚砖磯矶禦御秈籼稜棱窺窥竅窍筍笋簫箫籠笼粵粤絨绒絞绞綢绸"
     "綿绵緝缉緬缅縛缚縷缕罵骂聳耸聶聂膩腻臍脐"
 )
-_TRADITIONAL = frozenset(_CHARACTER_PAIRS[::2])
-_TO_SIMPLIFIED = str.maketrans(_CHARACTER_PAIRS[::2], _CHARACTER_PAIRS[1::2])
+_TRADITIONAL = frozenset(CHARACTER_PAIRS[::2])
+_TO_SIMPLIFIED = str.maketrans(CHARACTER_PAIRS[::2], CHARACTER_PAIRS[1::2])
 _HALF_WIDTH = {code + 0xFEE0: code for code in map(ord, ascii_letters + digits)}
 _TO_PLAIN = _TO_SIMPLIFIED | _HALF_WIDTH
 _FOLDED_IN_PLACE = _TRADITIONAL | {chr(code) for code in _HALF_WIDTH}

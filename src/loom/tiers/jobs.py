@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from loom.storage.sqlite.maintenance import Publish
     from loom.tiers.migration import PromotedRecords, RebalanceResult, Tiers
 
-__all__ = ["Migration", "MigrationJob", "MigrationTrigger", "Pressure", "Promotion"]
+__all__ = ["Migration", "MigrationJob", "MigrationTrigger", "Pressure", "Promotion", "QueuedMove"]
 
 L1, L2, L3, L4 = MemoryTier.L1, MemoryTier.L2, MemoryTier.L3, MemoryTier.L4
 
@@ -189,14 +189,14 @@ class Migration:
             hot = [one for one in numbers.values() if one not in refused]
             job = None
             if hot:
-                move = _QueuedMove(
+                move = QueuedMove(
                     self._nearest(transaction, hot[0]) or L4,
                     target,
                     trigger,
                     _priority(max(scores[one] for one in hot)),
                     *self._from_now(_PRELOAD_WITHIN if guessed else _DEADLINES[target]),
                 )
-                job = self._enqueue(transaction, hot, move)
+                job = self.enqueue_move(transaction, hot, move)
         if job is not None:
             self._store.wake_worker()
         return _promotion(target, numbers, refused, scores, job=job)
@@ -219,10 +219,8 @@ class Migration:
             if not archived:
                 return None
             priority = _priority(probabilities[archived[0]])
-            move = _QueuedMove(
-                L3, L2, MigrationTrigger.PREDICTIVE_PRELOAD, priority, *self._from_now(_PRELOAD_WITHIN)
-            )
-            job = self._enqueue(transaction, archived, move)
+            move = QueuedMove(L3, L2, MigrationTrigger.PREDICTIVE_PRELOAD, priority, *self._from_now(_PRELOAD_WITHIN))
+            job = self.enqueue_move(transaction, archived, move)
         self._store.wake_worker()
         return job
 
@@ -257,8 +255,8 @@ class Migration:
                 victims = [one for one in victims if scores.get(one, 0.0) < _COLD]
             if not victims:
                 return None
-            move = _QueuedMove(tier, _below(tier), trigger, pressure.priority, *self._from_now(pressure.within))
-            job = self._enqueue(transaction, victims, move)
+            move = QueuedMove(tier, _below(tier), trigger, pressure.priority, *self._from_now(pressure.within))
+            job = self.enqueue_move(transaction, victims, move)
         if pressure is Pressure.HARD:
             while self._step(self._store.transaction, only=int(job.id)):
                 pass
@@ -294,7 +292,7 @@ class Migration:
     def jobs(self) -> list[MigrationJob]:
         """What is queued, in the order in which it will be done."""
         return [
-            self._job(rows[0].seq, _QueuedMove.of(rows[0]), [row.record for row in rows]) for rows in self._queue()
+            self._job(rows[0].seq, QueuedMove.of(rows[0]), [row.record for row in rows]) for rows in self._queue()
         ]
 
     def work(self, publish: Publish, thorough: bool) -> bool:
@@ -329,7 +327,7 @@ class Migration:
 
     def _carry_out(self, begin: _Begin, batch: Sequence[Job]) -> None:
         """Make the moves of some rows of one job, in one transaction."""
-        move = _QueuedMove.of(batch[0])
+        move = QueuedMove.of(batch[0])
         guessed = move.trigger is MigrationTrigger.PREDICTIVE_PRELOAD
         started = time.perf_counter()
         promoted: PromotedRecords | None = None
@@ -364,19 +362,19 @@ class Migration:
         jobs: dict[int, list[Job]] = {}
         strange: list[Job] = []
         for row in self._store.jobs(self._kind, self._most_queued, failed=False):
-            (jobs.setdefault(row.seq, []) if _QueuedMove.is_one(row.data) else strange).append(row)
+            (jobs.setdefault(row.seq, []) if QueuedMove.is_one(row.data) else strange).append(row)
         if strange and not self._store.read_only:  # from a file that somebody has made, or a later version
             log.warning("%d queued moves make no sense here and are dropped; nothing is moved for them", len(strange))
             with self._store.transaction() as transaction:
                 transaction.take(strange)
-        return sorted(jobs.values(), key=lambda rows: (*_QueuedMove.of(rows[0]).urgency, rows[0].seq))
+        return sorted(jobs.values(), key=lambda rows: (*QueuedMove.of(rows[0]).urgency, rows[0].seq))
 
-    def _enqueue(self, transaction: Transaction, records: Sequence[int], move: _QueuedMove) -> MigrationJob:
+    def enqueue_move(self, transaction: Transaction, records: Sequence[int], move: QueuedMove) -> MigrationJob:
         """A row for each record, so that one that is forgotten leaves the queue with everything else."""
         number = transaction.enqueue_each(self._kind, records, move.numbers())
         return self._job(number, move, records)
 
-    def _job(self, number: int, move: _QueuedMove, records: Sequence[int]) -> MigrationJob:
+    def _job(self, number: int, move: QueuedMove, records: Sequence[int]) -> MigrationJob:
         found = self._store.records(records)
         return MigrationJob(
             str(number),
@@ -414,7 +412,7 @@ class Migration:
         return _micros(now), _micros(now + within)
 
 
-class _QueuedMove(NamedTuple):
+class QueuedMove(NamedTuple):
     """A move as the queue keeps it beside the number of each record. Times are microseconds."""
 
     source: MemoryTier

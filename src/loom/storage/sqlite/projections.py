@@ -411,7 +411,7 @@ class Projector:
             for header, arrays in built:
                 name = f"{kind}-{self._namespace}-{new_id()}.seg"
                 keys = arrays["keys"]
-                self._write_file(name, header, arrays)
+                self.write_file(name, header, arrays)
                 rows.append((name, int(keys[0]), int(keys[-1]), len(keys)))
         except FileNotFoundError as error:  # the folder was deleted meanwhile: look again
             raise StaleProjection(kind, state.generation) from error
@@ -436,7 +436,7 @@ class Projector:
         self._delete_files(replaced)
 
     @step("projection.write_file")
-    def _write_file(self, name: str, header: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+    def write_file(self, name: str, header: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> None:
         write_segment(
             self._folder / name,
             {**header, "store": self._engine.store_id},

@@ -23,6 +23,7 @@ from loom.types import MemoryType
 
 __all__ = [
     "NO_ROOM_FOR_TURN",
+    "OFFERED_ALREADY",
     "Exchange",
     "Offer",
     "Selection",
@@ -41,8 +42,10 @@ __all__ = [
 NO_ROOM_FOR_TURN = "no room for this part of the conversation"
 """Why a turn of the conversation is left out."""
 
+OFFERED_ALREADY = "the same memory is offered already"
+"""Why the second offer of a memory is left out."""
+
 _IS_THE_QUESTION = "it is the question"
-_IS_THERE = "the same memory is offered already"
 # Less room than this is not filled with a part of something.
 _LEAST_PART = 48
 # A long quotation waits until others have taken as much as this share of its size, and this share more for each that
@@ -163,7 +166,7 @@ def dedupe(offers: Sequence[Offer], question: str | None = None) -> tuple[list[O
             whole = not one.is_abridged
             is_turn = one.place is Place.TURN
             if (one.id, whole, is_turn) in seen:
-                dropped.append(one.dropped(_IS_THERE))
+                dropped.append(one.dropped(OFFERED_ALREADY))
             elif is_turn and one.id == asking:
                 dropped.append(one.dropped(_IS_THE_QUESTION))
             else:
@@ -379,7 +382,7 @@ class Selection:
     def _why_not(self, candidate: Candidate) -> str:
         """What makes a quotation redundant, if anything does."""
         if candidate.id in self.present and not candidate.is_abridged:
-            return _IS_THERE
+            return OFFERED_ALREADY
         if is_redundant(candidate, self.present):
             return _redundancy(candidate)
         twin = next((one for one in candidate.copies if one in self.present), None)
@@ -411,7 +414,7 @@ class Selection:
             if self.is_redundant(one):
                 continue
             if one.id in self.present and not one.is_abridged:
-                self._leave_out(one, _IS_THERE)
+                self._leave_out(one, OFFERED_ALREADY)
             else:
                 self._leave_out(one, _redundancy(one) if is_redundant(one, self.present) else reason)
 
@@ -438,7 +441,7 @@ class Selection:
         for one in [one for one in self.quotes if one.id in exchange.whole_ids and not one.is_abridged]:
             self.quotes.remove(one)
             self.room += self.costs.line(one)
-            self._leave_out(one, _IS_THERE)
+            self._leave_out(one, OFFERED_ALREADY)
         self.present |= exchange.whole_ids
         by_turn = exchange.tokens_by_turn()
         self.tokens |= {(turn.id, Place.TURN): by_turn[turn.id] for turn in exchange.turns}

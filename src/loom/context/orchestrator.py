@@ -16,6 +16,7 @@ from unicodedata import east_asian_width
 from loom.context.allocation import BudgetAllocation, BudgetConfig, ContextBudgeter, model_preset
 from loom.context.fitting import (
     NO_ROOM_FOR_TURN,
+    OFFERED_ALREADY,
     Exchange,
     Offer,
     Selection,
@@ -149,7 +150,11 @@ class Context(list[Message]):
         What a second source offered of the same memory is counted and not listed; `dropped` has it.
         """
         there = {item.id for item in self.items}
-        out = [one for one in self.dropped if one.id not in there]
+        left: dict[str, DroppedItem] = {}
+        for one in self.dropped:
+            if one.id not in there and (one.id not in left or left[one.id].reason == OFFERED_ALREADY):
+                left[one.id] = one
+        out = list(left.values())
         again = len(self.dropped) - len(out)
         short = sum(item.shortened for item in self.items)
         whole = f"{self.tokens:,} of {self.budget:,} tokens; {len(self.items)} items, {len(out)} left out"

@@ -182,6 +182,7 @@ def test_the_speaker_stands_in_for_i(text: str, expected: str) -> None:
         ("合同八月底到期。", "八月底 [2026-08]"),
         ("比赛定在六月十三。", "六月十三 [2026-06-13]"),
         ("The audit starts on Monday at 9:30.", "on Monday at 9:30 [2026-03-09]"),
+        ("The audit starts on Monday at a bank in Lisbon.", "on Monday [2026-03-09] at a bank"),
         ("The audit starts on Monday at noon.", "on Monday at noon [2026-03-09]"),
         ("审计下周一十一点开始。", "下周一十一点 [2026-03-09]"),
         ("The server went down this morning.", "this morning [2026-03-05]"),

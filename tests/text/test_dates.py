@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loom.text.dates import NAMES_A_TIME, asked_times, date_mentions, spans, time_terms
+from loom.text.dates import date_mentions, spans
+from loom.text.time_terms import NAMES_A_TIME, asked_times, time_terms
 
 SAID = datetime(2024, 5, 15, 12, tzinfo=UTC)
 

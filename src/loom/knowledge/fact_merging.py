@@ -33,7 +33,7 @@ __all__ = [
 
 # A merged fact is still something that a prompt can hold. What is longer by itself is never merged.
 _MOST_CHARS = 2_000
-# So many of the most similar facts are looked at as company for one: enough to fill a merged text several times.
+# The most similar facts that are compared with one: enough to fill a merged text several times.
 _MOST_NEIGHBOURS = 128
 # One block of the cosine matrix: 64 MB of float32, whatever the number of facts.
 _BLOCK_CELLS = 1 << 24

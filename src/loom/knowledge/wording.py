@@ -10,8 +10,9 @@ from calendar import monthrange
 from datetime import datetime
 from typing import Final
 
-from loom.text.date_phrases import CHINESE_TIME_OF_DAY, HOUR_CHINESE, SMALL_NUMBERS
+from loom.text.date_phrases import CHINESE_TIME_OF_DAY, HOUR_CHINESE
 from loom.text.dates import Span, date_mentions
+from loom.text.numerals import NUMBER_WORDS
 from loom.text.scripts import HAN, is_chinese
 from loom.text.specifics import specifics
 from loom.text.statement_kinds import without_opening
@@ -213,11 +214,12 @@ def _verb_in_third_person(verb: str) -> str:
 _RANGE_CONTINUES = re.compile(
     r"\s?(?:[到至、~～–-](?=[周星礼上下\d一二三四五六七八九十])|(?:to|until|and) (?=\w+day\b))"
 )
+_HOUR = "|".join(word for word, hour in NUMBER_WORDS.items() if hour <= 12)
 # A time of day stays with its day, and so does a possessive ending.
 _TIME_AFTER = re.compile(
     r"['’]s\b| (?:morning|afternoon|evening|night)\b|"
     r" (?:at )?(?:noon|midnight|half past \w+|quarter (?:past|to) \w+)\b|"
-    rf" at (?:\d{{1,2}}(?::\d\d)?(?: ?[ap]m)?|{'|'.join(SMALL_NUMBERS)})\b(?![\d.:]\d)"
+    rf" at (?:\d{{1,2}}(?::\d\d)?(?: ?[ap]m)?|{_HOUR})\b(?![\d.:]\d)"
     rf"| ?{CHINESE_TIME_OF_DAY}(?:{HOUR_CHINESE})?|{HOUR_CHINESE}",
     re.IGNORECASE,
 )

@@ -13,9 +13,10 @@ from datetime import datetime
 
 from loom.index.analysis import IS_QUESTION, ONLY_ASKS, role_mark, speaker_mark
 from loom.index.text_index import SILENT
-from loom.text.dates import NAMES_A_TIME, asked_times, relative_words
+from loom.text.dates import relative_words
 from loom.text.entities import AMOUNT, SOMEBODY, SOMEWHERE
 from loom.text.thesaurus import Concept, concepts
+from loom.text.time_terms import NAMES_A_TIME, asked_times
 from loom.text.words import query_terms, simplified, terms
 
 __all__ = ["Question", "understand"]

@@ -19,7 +19,7 @@ from loom.recall.propagation import spread
 from loom.recall.questions import Question
 from loom.storage.contract import Candidates, Nominated
 from loom.storage.sqlite.engine import to_micros
-from loom.text.dates import NAMES_A_TIME
+from loom.text.time_terms import NAMES_A_TIME
 
 __all__ = ["SIGNALS", "Scored", "Weights", "neighbours", "pooled", "score"]
 

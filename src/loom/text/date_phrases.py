@@ -85,7 +85,7 @@ WEEKDAY: Final = f"(?:{'|'.join(name[:-3] for name in WEEKDAY_NAMES)})day"
 _CLOCK: Final = r"(?:[01]?\d|2[0-3]):[0-5]\d(?::[0-5]\d)?(?: ?[ap]\.?m\b\.?)?"
 
 # What the patterns below find is counted among the features of `loom.knowledge.classifier`, whose weights were
-# learned with it: whoever widens them learns the weights again.
+# learned with it: to widen them, learn the weights again.
 DATE_ENGLISH: Final = re.compile(
     rf"\b(?:\d{{4}}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?)?"
     rf"|{MONTH}\.? \d{{1,2}}(?:st|nd|rd|th)?\b(?!:)(?:,? \d{{4}}\b)?"

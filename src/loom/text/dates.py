@@ -1,9 +1,8 @@
 """The one resolver of dates: which days a text speaks of, in English and Chinese, seen from the moment it was said.
 
 `date_mentions` finds "yesterday", "last summer", "two weeks ago", "on 8 May", 上周五, 去年夏天 and resolves each to
-a span of days. `time_terms` turns the days of a record into terms of the text index and `asked_times` those of a
-question into the terms that answer it, so that a memory is found by the time it speaks of. Facts write the days
-beside the words. Pure functions of text and moment; days are days of UTC.
+a span of days. The text index finds a memory by these days (`time_terms`), and facts write them beside the words.
+Pure functions of text and moment; days are days of UTC.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import MAXYEAR, MINYEAR, date, datetime, timedelta
-from functools import cache, lru_cache
+from functools import cache
 from typing import Final, NamedTuple
 
 from loom.text.date_phrases import (
@@ -34,34 +33,19 @@ from loom.text.tense import is_past
 from loom.text.words import simplified_in_place
 
 __all__ = [
-    "DATES_VERSION",
-    "NAMES_A_TIME",
     "DateMention",
     "Span",
-    "asked_times",
     "date_mentions",
+    "days_of",
     "relative_words",
     "spans",
-    "time_terms",
 ]
-
-DATES_VERSION = 2
-"""Grows with every change to the terms of a record."""
-
-# No word of a text begins with this character, so no text can hold one of these terms.
-_MARK = "\x1f"
-
-NAMES_A_TIME = _MARK + "t"
-"""The term of every text that speaks of a time: what a question "when" looks for."""
 
 # The part of a text that is searched: a long document speaks of too many times to be about any.
 _MOST_CHARS = 4_000
 _MOST_SPANS = 8
 # In each language; resolving one takes up to 0.1 ms.
 _MOST_MENTIONS = 32
-# The longest span whose days all become terms; a longer one has the terms of its months.
-_MOST_DAYS = 10
-_MOST_MONTHS = 6
 
 
 class Span(NamedTuple):
@@ -104,77 +88,6 @@ class DateMention(NamedTuple):
     complete: bool
 
 
-# --- Terms -------------------------------------------------------------------------------------------------
-
-
-def time_terms(text: str, said_at: datetime) -> list[str]:
-    """The terms of the day a text was said on and of the times it speaks of, each once."""
-    found = dict.fromkeys(_day_terms(said_at.date()))
-    mentions = date_mentions(text, said_at)
-    for span in _spans_of(mentions):
-        found.update(dict.fromkeys(_span_terms(span)))
-    return [*found, NAMES_A_TIME] if mentions else list(found)
-
-
-def asked_times(question: str, now: datetime) -> dict[str, float]:
-    """The terms by which the times of a question are found, with their weights: 1 for a match, less for a near one.
-
-    An event is often told on one of the following days: those count for a third. Empty where no time is named.
-    """
-    found: dict[str, float] = {}
-    for span in spans(question, now):
-        for term in _span_terms(span, exact=True):
-            found[term] = 1.0
-        if span.days == 1 and span.has_year:
-            for days in range(1, min(7, (date.max - span.last).days) + 1):
-                after = _day(span.last, days)
-                found.setdefault(f"{_MARK}d{after:%Y%m%d}", _LATER_WEIGHT)
-            found.setdefault(f"{_MARK}m{span.last:%Y%m}", _LATER_WEIGHT)
-    return found
-
-
-_LATER_WEIGHT = 0.35
-
-
-@lru_cache(maxsize=256)
-def _day_terms(day: date) -> tuple[str, ...]:
-    """The terms of one day, cached: many texts are of one day."""
-    return tuple(_span_terms(Span(day, day)))
-
-
-def _span_terms(span: Span, exact: bool = False) -> list[str]:
-    """Days, months and years of a span; with `exact`, only the narrowest that cover it."""
-    first, last, has_year = span.first, span.last, span.has_year
-    names: dict[str, None] = {}
-    months = _months(first, last)
-    if span.days <= _MOST_DAYS:
-        every = [_day(first, number) for number in range(span.days)]
-        if has_year:
-            names.update(dict.fromkeys(f"d{day:%Y%m%d}" for day in every))
-        if not has_year or span.days == 1:
-            names.update(dict.fromkeys(f"D{day:%m%d}" for day in every) if not (exact and has_year) else {})
-    if not (exact and span.days <= _MOST_DAYS) and len(months) <= _MOST_MONTHS:
-        if has_year:
-            names.update(dict.fromkeys(f"m{month:%Y%m}" for month in months))
-        if not (exact and has_year):
-            names.update(dict.fromkeys(f"M{month:%m}" for month in months))
-    if has_year and (not exact or len(months) > _MOST_MONTHS):
-        names.update(dict.fromkeys(f"y{year:04d}" for year in range(first.year, min(last.year, first.year + 9) + 1)))
-    return [_MARK + name for name in names]
-
-
-def _months(first: date, last: date) -> list[date]:
-    """The first day of each month of a span, at most one more than become terms."""
-    found: list[date] = []
-    month = first.replace(day=1)
-    while month <= last and len(found) <= _MOST_MONTHS:
-        found.append(month)
-        if (month.year, month.month) == (date.max.year, 12):
-            break
-        month = _month(month, 1)
-    return found
-
-
 # --- Mentions ----------------------------------------------------------------------------------------------
 
 
@@ -189,10 +102,11 @@ def date_mentions(text: str, said_at: datetime) -> list[DateMention]:
 
 def spans(text: str, said_at: datetime) -> list[Span]:
     """The days that a text speaks of, each span once, the slack included."""
-    return _spans_of(date_mentions(text, said_at))
+    return days_of(date_mentions(text, said_at))
 
 
-def _spans_of(mentions: list[DateMention]) -> list[Span]:
+def days_of(mentions: list[DateMention]) -> list[Span]:
+    """The spans of mentions, each once and at most eight, the slack included."""
     found = (mention.span.with_slack() for mention in mentions if mention.span is not None)
     return list(dict.fromkeys(found))[:_MOST_SPANS]
 

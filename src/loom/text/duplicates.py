@@ -446,10 +446,10 @@ def _any_token() -> re.Pattern[str]:
 
 # --- reading -------------------------------------------------------------------------------------------------
 
-# So many letters of a word name it beside a negation: "does not like" and "did not liked" deny the same.
+# The letters that name a word beside a negation: "does not like" and "did not liked" deny the same.
 _STEM_CHARS = 5
 _LARGEST_SPOKEN = 10**15
-# So many words away it is looked for.
+# The nearest word beside a negation is looked for among this many.
 _REACH = 8
 
 

@@ -53,7 +53,7 @@ AMOUNT = "\x1f@many"
 """The marks of texts that name a person, a place, a number: what "who", "where" and "how many" ask for."""
 
 _ENTITY = "\x1fe"
-# So much of a text is read for names.
+# The part of a text that is read for names.
 _MOST_CHARS = 2_000
 
 MOST_NAMES = 16
@@ -209,7 +209,7 @@ def entity_name(mark: str) -> str | None:
 def entity_marks(text: str, metadata: Mapping[str, Any]) -> list[str]:
     """The marks of a record's names of several words, each once. Names of one word are terms of their own.
 
-    Whoever knows better (a model that reads for names) gives them as `entities` in the metadata.
+    Names that are known otherwise, as from a model, are given as `entities` in the metadata.
     """
     found = dict.fromkeys(map(entity_mark, islice(_long_names(text[:_MOST_CHARS]), MOST_NAMES)))
     given = metadata.get("entities")

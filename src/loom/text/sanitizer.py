@@ -160,7 +160,7 @@ def _outermost(found: list[Finding]) -> tuple[Finding, ...]:
 
 # Terminal sequences as a whole, then what is left of the control characters; bidirectional embeddings,
 # overrides and isolates, which make a text read differently from what it says; the byte order mark and other
-# invisible signs; tag letters, which hide ASCII text, outside flags. Left alone: tabs, line breaks,
+# invisible characters; tag letters, which hide ASCII text, outside flags. Left alone: tabs, line breaks,
 # directional marks, and joiners where they join (see below).
 _CONTROL = re.compile(
     "(?P<keep>\r\n|\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{2,6}\U000e007f)"

@@ -21,7 +21,7 @@ from loom.text.words import Token, irregular_beginnings, tokens
 
 __all__ = ["Alternative", "Concept", "Thesaurus", "concepts", "shipped"]
 
-# A word of Chinese in a group; longer members are found by their pairs too, but nobody asks by them.
+# A word of Chinese in a group; longer members are found by their pairs too, but questions do not use them.
 _LONGEST_RUN = 6
 # A phrase of more words than this is an explanation.
 _LONGEST_PHRASE = 4
@@ -34,10 +34,10 @@ _MEMBER = 0.7
 _MEMBERS_FOLLOW = ": "
 # One character is mostly a part of some longer word, and what is left of "day off" is mostly some other day.
 _PART = 0.5
-# A Chinese word of so many characters is made of words that have others of their own.
+# A Chinese word of this many characters is made of words that have others of their own.
 _COMPOUND = 4
 _NEGATIONS = frozenset(("not", "no", "never", "without"))
-# Stems keep so many letters of a word, irregular forms apart.
+# The letters of a word that a stem keeps, irregular forms apart.
 _KEY_LETTERS = 2
 
 

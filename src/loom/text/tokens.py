@@ -43,7 +43,7 @@ Message = Mapping[str, Any]
 TOKENS_PER_MESSAGE: Final = 3
 TOKENS_PER_NAME: Final = 1
 TOKENS_PER_REPLY: Final = 3
-# Nobody publishes how tool calls and results are framed; they are counted as if each were a message.
+# How tool calls and results are framed is not published; they are counted as if each were a message.
 TOKENS_PER_TOOL_CALL: Final = 3
 # A picture costs by its size, which is rarely known here: at most 85 + 8 x 170 = 1,445 with gpt-4o, and
 # about 1,600 with Claude before 4.7. Other models charge more, and `image_tokens` can be set for them.
@@ -140,7 +140,7 @@ _CACHED_FROM_CHARS: Final = 1_024
 # One call holds the interpreter lock all the way, 0.3 to 1 s for 16 MB, so long texts are counted in pieces.
 _PIECE_CHARS: Final = 65_536
 # Where a text may be cut without changing its count: both encodings split a text by a pattern before merging
-# its bytes, and no match of either has one of the signs on the right directly after a letter or digit;
+# its bytes, and no match of either has one of the characters on the right directly after a letter or digit;
 # the patterns never look back, and look ahead only from white space. The Chinese range is narrower than `scripts.HAN`
 # on purpose: it holds only characters that are letters in every version of Unicode that a tokenizer may use.
 _CUT: Final = re.compile(r"(?<=[0-9A-Za-z\u4e00-\u9fa5])(?=[ \t\r\n,.;:!?、。，；：！？])")
@@ -281,7 +281,7 @@ def countable_pieces(text: str, chars: int = _PIECE_CHARS) -> Iterator[str]:
 
 # --- estimates -----------------------------------------------------------------------------------------
 
-# In ASCII one match is about one token: up to ten letters, up to three digits, up to three signs with the
+# In ASCII one match is about one token: up to ten letters, up to three digits, up to three marks with the
 # line breaks after them, line breaks, an indentation.
 _ASCII_UNITS: Final = re.compile(
     r"[A-Za-z]{1,10}|[0-9]{1,3}|[!-/:-@\[-`{-~]{1,3}[\r\n]*|[\r\n]+|[ \t]{2,}|[\0-\x08\x0b\x0c\x0e-\x1f\x7f]"

@@ -243,8 +243,8 @@ _MARKS = (
     "\u0a81-\u0aef\u0afa-\u0b6f\u0b82-\u0bf2\u0c00-\u0c6f\u0c80-\u0c83\u0c85-\u0cf3\u0d00-\u0d6f\u0d81-\u0df3"
 )
 
-# A word, then further words joined by one sign: memory-manager, a.b, src/loom, ana@example.com, don't, 12:30,
-# 1,000; the underscore is a word character. C++ and C# keep their signs.
+# A word, then further words joined by one character: memory-manager, a.b, src/loom, ana@example.com, don't, 12:30,
+# 1,000; the underscore is a word character. C++ and C# keep their endings.
 _JOINED = r"(?:[.\-/@']{word}|(?<=[0-9]):[0-9]++|(?<=[0-9]),[0-9]{{3}}(?![0-9]))*+(?:(?:\+\+|\#)(?![A-Za-z0-9_]))?"
 _ASCII_WORD = "[A-Za-z0-9_]++"
 _WORD = rf"[^\W{UNSPACED}]++(?:[{_MARKS}]++[^\W{UNSPACED}]*+)*+"
@@ -271,7 +271,7 @@ def _dotted_names(text: str) -> list[str]:
 
 
 # Encoded data (base64, hex) in one piece or in lines of at least 60 characters is one term: 1 MB of it would
-# otherwise leave ten thousands of terms that nobody ever asks for.
+# otherwise leave ten thousands of terms that no question ever holds.
 _BLOB_CHARS = 128
 _BLOB = re.compile(
     rf"(?<![A-Za-z0-9+/_\-])(?:[A-Za-z0-9+/_\-]{{{_BLOB_CHARS},}}+"

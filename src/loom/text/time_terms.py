@@ -1,0 +1,95 @@
+"""The terms of the text index that stand for times: the days a record was made on and speaks of.
+
+`time_terms` gives those of a record and `asked_times` those that answer a question, so that a memory is found by the
+time it speaks of, not only by the time it was made. `loom.text.dates` resolves the days.
+"""
+
+from __future__ import annotations
+
+from datetime import date, datetime, timedelta
+from functools import lru_cache
+
+from loom.text.dates import Span, date_mentions, days_of, spans
+
+__all__ = ["DATES_VERSION", "NAMES_A_TIME", "asked_times", "time_terms"]
+
+DATES_VERSION = 2
+"""Grows with every change to the terms of a record, and so with every change to the days that a text means."""
+
+# No word of a text begins with this character, so no text can hold one of these terms.
+_MARK = "\x1f"
+
+NAMES_A_TIME = _MARK + "t"
+"""The term of every text that speaks of a time: what a question "when" looks for."""
+
+# The longest span whose days all become terms; a longer one has the terms of its months.
+_MOST_DAYS = 10
+_MOST_MONTHS = 6
+
+
+def time_terms(text: str, said_at: datetime) -> list[str]:
+    """The terms of the day a text was said on and of the times it speaks of, each once."""
+    found = dict.fromkeys(_day_terms(said_at.date()))
+    mentions = date_mentions(text, said_at)
+    for span in days_of(mentions):
+        found.update(dict.fromkeys(_span_terms(span)))
+    return [*found, NAMES_A_TIME] if mentions else list(found)
+
+
+def asked_times(question: str, now: datetime) -> dict[str, float]:
+    """The terms by which the times of a question are found, with their weights: 1 for a match, less for a near one.
+
+    An event is often told on one of the following days: those count for a third. Empty where no time is named.
+    """
+    found: dict[str, float] = {}
+    for span in spans(question, now):
+        for term in _span_terms(span, exact=True):
+            found[term] = 1.0
+        if span.days == 1 and span.has_year:
+            for days in range(1, min(7, (date.max - span.last).days) + 1):
+                after = span.last + timedelta(days=days)
+                found.setdefault(f"{_MARK}d{after:%Y%m%d}", _LATER_WEIGHT)
+            found.setdefault(f"{_MARK}m{span.last:%Y%m}", _LATER_WEIGHT)
+    return found
+
+
+_LATER_WEIGHT = 0.35
+
+
+@lru_cache(maxsize=256)
+def _day_terms(day: date) -> tuple[str, ...]:
+    """The terms of one day, cached: many texts are of one day."""
+    return tuple(_span_terms(Span(day, day)))
+
+
+def _span_terms(span: Span, exact: bool = False) -> list[str]:
+    """Days, months and years of a span; with `exact`, only the narrowest that cover it."""
+    first, last, has_year = span.first, span.last, span.has_year
+    names: dict[str, None] = {}
+    months = _months(first, last)
+    if span.days <= _MOST_DAYS:
+        every = [first + timedelta(days=number) for number in range(span.days)]
+        if has_year:
+            names.update(dict.fromkeys(f"d{day:%Y%m%d}" for day in every))
+        if not has_year or span.days == 1:
+            names.update(dict.fromkeys(f"D{day:%m%d}" for day in every) if not (exact and has_year) else {})
+    if not (exact and span.days <= _MOST_DAYS) and len(months) <= _MOST_MONTHS:
+        if has_year:
+            names.update(dict.fromkeys(f"m{month:%Y%m}" for month in months))
+        if not (exact and has_year):
+            names.update(dict.fromkeys(f"M{month:%m}" for month in months))
+    if has_year and (not exact or len(months) > _MOST_MONTHS):
+        names.update(dict.fromkeys(f"y{year:04d}" for year in range(first.year, min(last.year, first.year + 9) + 1)))
+    return [_MARK + name for name in names]
+
+
+def _months(first: date, last: date) -> list[date]:
+    """The first day of each month of a span, at most one more than become terms."""
+    found: list[date] = []
+    month = first.replace(day=1)
+    while month <= last and len(found) <= _MOST_MONTHS:
+        found.append(month)
+        if (month.year, month.month) == (date.max.year, 12):
+            break
+        month = (month + timedelta(days=31)).replace(day=1)
+    return found

@@ -7,20 +7,20 @@ from typing import Any
 import pytest
 
 import loom
-from loom.recall import search
+from loom.recall import copies, search
 
 
 @pytest.fixture
 def compared(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How often two records were compared."""
     count = [0]
-    plain = search.DuplicateFinder.are_alike
+    plain = copies.Duplicates.are_alike
 
     def counted(self: Any, *given: Any) -> bool:
         count[0] += 1
         return plain(self, *given)
 
-    monkeypatch.setattr(search.DuplicateFinder, "are_alike", counted)
+    monkeypatch.setattr(copies.Duplicates, "are_alike", counted)
     return count
 
 
@@ -56,13 +56,13 @@ def test_the_same_copies_are_found_as_by_comparing_all_pairs(monkeypatch: pytest
 
         bounded = found()
         assert sum(len(copies) for _, copies in bounded) >= 300
-        monkeypatch.setattr(search, "COMPARED_WITH", 10**9)
+        monkeypatch.setattr(copies, "COMPARED_WITH", 10**9)
         assert bounded == found()
 
 
 def test_diverse_hits_are_chosen_among_a_bounded_number(monkeypatch: pytest.MonkeyPatch) -> None:
     count = [0]
-    plain = search.jaccard
+    plain = copies.jaccard
 
     def counted(one: frozenset[str], other: frozenset[str]) -> float:
         count[0] += 1

@@ -17,24 +17,15 @@ import numpy as np
 from loom.errors import InvalidInput
 from loom.index.analysis import attached
 from loom.models.embedders import EmbeddingProvider, embed_question
+from loom.recall.copies import COMPARED, Duplicates, jaccard
 from loom.recall.hits import Hit, Ranking
 from loom.recall.questions import Question, understand
 from loom.recall.relevance import Scored, Weights, score
 from loom.recall.reranking import MemoryReranker
 from loom.storage.contract import Candidates, Filter, Nominated, Probe, Record, Vector
-from loom.text.duplicates import Protected, may_merge, normal_form, protected
 from loom.text.words import query_terms
 
-__all__ = [
-    "COMPARED_WITH",
-    "CandidateExplanation",
-    "DuplicateFinder",
-    "Explanation",
-    "Reranker",
-    "Searchable",
-    "jaccard",
-    "recall",
-]
+__all__ = ["CandidateExplanation", "Explanation", "Reranker", "Searchable", "recall"]
 
 log = logging.getLogger("loom.recall")
 
@@ -57,13 +48,7 @@ _RERANKED = 3
 _PHRASE = 0.3
 # What a hit tells of these is what the indexes measured, not what it added.
 _MEASURED = frozenset(("words", "meaning"))
-# Two texts are nearly the same where no more than this part differs: of their score, their length and their terms.
-_ALIKE = 0.1
-_ROUGHLY_ALIKE = 0.6
-# Of a long text the beginning is compared.
-_COMPARED = 2_000
-# A record is compared with at most this many others, and as many hits are kept apart from each other by `diversity`.
-COMPARED_WITH = 32
+# As many hits are kept apart from each other by `diversity`.
 _KEPT_APART = 256
 
 Reranker = MemoryReranker | Callable[[str, Sequence[Hit]], Sequence[float]]
@@ -229,7 +214,7 @@ def _distinct_hits(
     totals: list[float] = scored.total.tolist()
     chosen: list[tuple[int, Record]] = []
     same: list[list[str]] = []
-    duplicates = DuplicateFinder(totals)
+    duplicates = Duplicates(totals)
     copies: dict[str, str] = {}
     for start in range(0, len(order), limit):
         part = order[start : start + limit]
@@ -289,118 +274,6 @@ def _words_held(found: Candidates, places: Sequence[int]) -> list[bytes]:
     return [bits.tobytes() for bits in np.packbits(found.words[:, places] > 0.0, axis=0).T]
 
 
-@dataclass(slots=True)
-class _Bucket:
-    """The chosen records of one speaker that hold the same words of the question: their places and numbers; and the
-    numbers by the normal forms of their texts and of their copies'. Where there are many, they are also kept by what
-    may not differ in a copy (`by_key`, of the first `keyed`)."""
-
-    chosen: list[_ChosenRecord]
-    forms: dict[str, int] = field(default_factory=dict)
-    by_key: dict[_CopyKey, list[_ChosenRecord]] = field(default_factory=dict)
-    keyed: int = 0
-
-
-_ChosenRecord = tuple[int, Record, int]
-_CopyKey = tuple[str | None, tuple[tuple[str, ...], ...]]
-
-
-class DuplicateFinder:
-    """Finds the chosen record of which another one is a copy, in the same words or nearly so.
-
-    Only records of one speaker that hold the same words of the question are compared: a difference in those words may
-    be the answer. Few records share a bucket, and each text is analysed once.
-    """
-
-    def __init__(self, totals: Sequence[float]) -> None:
-        self._totals = totals
-        self._buckets: dict[tuple[str | None, bytes], _Bucket] = {}
-        self._forms: dict[int, str] = {}
-        self._rough: dict[int, frozenset[str]] = {}
-        self._terms: dict[int, frozenset[str]] = {}
-        self._protected: dict[int, Protected] = {}
-
-    def add(self, record: Record, place: int, words: bytes, number: int) -> None:
-        """Choose a record that says the same as none before."""
-        bucket = self._buckets.get((record.name, words))
-        if bucket is None:
-            self._buckets[record.name, words] = _Bucket([(place, record, number)])
-        else:
-            bucket.forms[self._form(record, place)] = number
-            bucket.chosen.append((place, record, number))
-
-    def find(self, record: Record, place: int, words: bytes) -> int | None:
-        """The number of the chosen one that says the same."""
-        bucket = self._buckets.get((record.name, words))
-        if bucket is None:
-            return None
-        if not bucket.forms:  # most buckets hold one record
-            at, other, number = bucket.chosen[0]
-            bucket.forms[self._form(other, at)] = number
-        form = self._form(record, place)
-        original = bucket.forms.get(form)
-        if original is None:
-            near = self._comparable(bucket, record, place)
-            alike = (number for at, other, number in near if self.are_alike(record, place, other, at))
-            original = next(alike, None)
-            if original is not None:
-                bucket.forms[form] = original
-        return original
-
-    def _comparable(self, bucket: _Bucket, record: Record, place: int) -> list[_ChosenRecord]:
-        """The chosen ones that may say the same: all of a few; of many, the last with the same numbers and names.
-
-        Records from one template fill a bucket and differ in a number. To compare each with each took three quarters
-        of a recall of 400.
-        """
-        if len(bucket.chosen) <= COMPARED_WITH:
-            return bucket.chosen
-        for at, other, number in bucket.chosen[bucket.keyed :]:
-            bucket.by_key.setdefault(self._key(other, at), []).append((at, other, number))
-        bucket.keyed = len(bucket.chosen)
-        return bucket.by_key.get(self._key(record, place), [])[-COMPARED_WITH:]
-
-    def _key(self, record: Record, place: int) -> _CopyKey:
-        return record.role, self._what_may_not_differ(record, place).key
-
-    def _what_may_not_differ(self, record: Record, place: int) -> Protected:
-        if place not in self._protected:
-            self._protected[place] = protected(record.content)
-        return self._protected[place]
-
-    def are_alike(self, record: Record, place: int, other: Record, at: int) -> bool:
-        """Whether both say the same in nearly the same words, and nothing that counts differs.
-
-        Texts so alike score alike and are equally long.
-        """
-        return (
-            other.role == record.role
-            and self._totals[at] <= self._totals[place] * (1.0 + _ALIKE)
-            and abs(other.tokens - record.tokens) <= _ALIKE * record.tokens + 1
-            and jaccard(self._rough_terms(other, at), self._rough_terms(record, place)) >= _ROUGHLY_ALIKE
-            and jaccard(self._exact_terms(other, at), self._exact_terms(record, place)) >= 1.0 - _ALIKE
-            and attached(other.metadata) == attached(record.metadata)
-            and may_merge(self._what_may_not_differ(other, at), self._what_may_not_differ(record, place))
-        )
-
-    def _form(self, record: Record, place: int) -> str:
-        if place not in self._forms:
-            self._forms[place] = f"{normal_form(record.content)}\n{attached(record.metadata)}"
-        return self._forms[place]
-
-    def _rough_terms(self, record: Record, place: int) -> frozenset[str]:
-        """Words, or characters where words are not spaced: a hundredth of the time of an analysis."""
-        if place not in self._rough:
-            text = record.content[:_COMPARED].casefold()
-            self._rough[place] = frozenset(text.split() if text.isascii() else text)
-        return self._rough[place]
-
-    def _exact_terms(self, record: Record, place: int) -> frozenset[str]:
-        if place not in self._terms:
-            self._terms[place] = frozenset(query_terms(record.content[:_COMPARED]))
-        return self._terms[place]
-
-
 def _signals(scored: Scored, found: Candidates, places: Sequence[int]) -> list[dict[str, float]]:
     """For each place what spoke for it: words and meaning as they were measured, of the others what they added."""
     said, meaning = found.words[:, places].sum(axis=0).tolist(), found.meaning[places].tolist()
@@ -435,7 +308,7 @@ def _diverse(hits: list[Hit], limit: int, diversity: float) -> list[Hit]:
     Only so many of the best are kept apart; the others follow in their order.
     """
     hits, others = hits[:_KEPT_APART], hits[_KEPT_APART:]
-    terms = [frozenset(query_terms(hit.content[:_COMPARED])) for hit in hits]
+    terms = [frozenset(query_terms(hit.content[:COMPARED])) for hit in hits]
     highest = max((hit.score for hit in hits), default=1.0) or 1.0
     likest = [0.0] * len(hits)
     left = list(range(len(hits)))
@@ -447,11 +320,6 @@ def _diverse(hits: list[Hit], limit: int, diversity: float) -> list[Hit]:
         for i in left:
             likest[i] = max(likest[i], jaccard(terms[i], terms[best]))
     return [*chosen, *others][:limit]
-
-
-def jaccard(one: frozenset[str], other: frozenset[str]) -> float:
-    both = len(one & other)
-    return both / (len(one) + len(other) - both) if one or other else 1.0
 
 
 def _explained(

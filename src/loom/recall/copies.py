@@ -1,0 +1,144 @@
+"""Which of the records that answer a question say the same: each text appears once among the hits.
+
+What may differ in a copy and what may not is `loom.text.duplicates`'; this decides what is compared, and how alike is
+alike enough. The work is bounded however many records are of one template.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from loom.index.analysis import attached
+from loom.storage.contract import Record
+from loom.text.duplicates import Protected, may_merge, normal_form, protected
+from loom.text.words import query_terms
+
+__all__ = ["COMPARED", "COMPARED_WITH", "Duplicates", "jaccard"]
+
+# Two texts are nearly the same where no more than this part differs: of their score, their length and their terms.
+_ALIKE = 0.1
+_ROUGHLY_ALIKE = 0.6
+
+COMPARED = 2_000
+"""Of a long text this many characters are compared, from its beginning."""
+
+COMPARED_WITH = 32
+"""A record is compared with at most this many others."""
+
+_ChosenRecord = tuple[int, Record, int]
+_CopyKey = tuple[str | None, tuple[tuple[str, ...], ...]]
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """The chosen records of one speaker that hold the same words of the question: their places and numbers; and the
+    numbers by the normal forms of their texts and of their copies'. Where there are many, they are also kept by what
+    may not differ in a copy (`by_key`, of the first `keyed`)."""
+
+    chosen: list[_ChosenRecord]
+    forms: dict[str, int] = field(default_factory=dict)
+    by_key: dict[_CopyKey, list[_ChosenRecord]] = field(default_factory=dict)
+    keyed: int = 0
+
+
+class Duplicates:
+    """Finds the chosen record of which another one is a copy, in the same words or nearly so.
+
+    Only records of one speaker that hold the same words of the question are compared: a difference in those words may
+    be the answer. Few records share a bucket, and each text is analysed once.
+    """
+
+    def __init__(self, totals: Sequence[float]) -> None:
+        self._totals = totals
+        self._buckets: dict[tuple[str | None, bytes], _Bucket] = {}
+        self._forms: dict[int, str] = {}
+        self._rough: dict[int, frozenset[str]] = {}
+        self._terms: dict[int, frozenset[str]] = {}
+        self._protected: dict[int, Protected] = {}
+
+    def add(self, record: Record, place: int, words: bytes, number: int) -> None:
+        """Choose a record that says the same as none before."""
+        bucket = self._buckets.get((record.name, words))
+        if bucket is None:
+            self._buckets[record.name, words] = _Bucket([(place, record, number)])
+        else:
+            bucket.forms[self._form(record, place)] = number
+            bucket.chosen.append((place, record, number))
+
+    def find(self, record: Record, place: int, words: bytes) -> int | None:
+        """The number of the chosen one that says the same."""
+        bucket = self._buckets.get((record.name, words))
+        if bucket is None:
+            return None
+        if not bucket.forms:  # most buckets hold one record
+            at, other, number = bucket.chosen[0]
+            bucket.forms[self._form(other, at)] = number
+        form = self._form(record, place)
+        original = bucket.forms.get(form)
+        if original is None:
+            near = self._comparable(bucket, record, place)
+            alike = (number for at, other, number in near if self.are_alike(record, place, other, at))
+            original = next(alike, None)
+            if original is not None:
+                bucket.forms[form] = original
+        return original
+
+    def _comparable(self, bucket: _Bucket, record: Record, place: int) -> list[_ChosenRecord]:
+        """The chosen ones that may say the same: all of a few; of many, the last with the same numbers and names.
+
+        Records from one template fill a bucket and differ in a number. To compare each with each took three quarters
+        of a recall of 400.
+        """
+        if len(bucket.chosen) <= COMPARED_WITH:
+            return bucket.chosen
+        for at, other, number in bucket.chosen[bucket.keyed :]:
+            bucket.by_key.setdefault(self._key(other, at), []).append((at, other, number))
+        bucket.keyed = len(bucket.chosen)
+        return bucket.by_key.get(self._key(record, place), [])[-COMPARED_WITH:]
+
+    def _key(self, record: Record, place: int) -> _CopyKey:
+        return record.role, self._what_may_not_differ(record, place).key
+
+    def _what_may_not_differ(self, record: Record, place: int) -> Protected:
+        if place not in self._protected:
+            self._protected[place] = protected(record.content)
+        return self._protected[place]
+
+    def are_alike(self, record: Record, place: int, other: Record, at: int) -> bool:
+        """Whether both say the same in nearly the same words, and nothing that counts differs.
+
+        Texts so alike score alike and are equally long.
+        """
+        return (
+            other.role == record.role
+            and self._totals[at] <= self._totals[place] * (1.0 + _ALIKE)
+            and abs(other.tokens - record.tokens) <= _ALIKE * record.tokens + 1
+            and jaccard(self._rough_terms(other, at), self._rough_terms(record, place)) >= _ROUGHLY_ALIKE
+            and jaccard(self._exact_terms(other, at), self._exact_terms(record, place)) >= 1.0 - _ALIKE
+            and attached(other.metadata) == attached(record.metadata)
+            and may_merge(self._what_may_not_differ(other, at), self._what_may_not_differ(record, place))
+        )
+
+    def _form(self, record: Record, place: int) -> str:
+        if place not in self._forms:
+            self._forms[place] = f"{normal_form(record.content)}\n{attached(record.metadata)}"
+        return self._forms[place]
+
+    def _rough_terms(self, record: Record, place: int) -> frozenset[str]:
+        """Words, or characters where words are not spaced: a hundredth of the time of an analysis."""
+        if place not in self._rough:
+            text = record.content[:COMPARED].casefold()
+            self._rough[place] = frozenset(text.split() if text.isascii() else text)
+        return self._rough[place]
+
+    def _exact_terms(self, record: Record, place: int) -> frozenset[str]:
+        if place not in self._terms:
+            self._terms[place] = frozenset(query_terms(record.content[:COMPARED]))
+        return self._terms[place]
+
+
+def jaccard(one: frozenset[str], other: frozenset[str]) -> float:
+    """The share of what both hold in what either holds."""
+    both = len(one & other)
+    return both / (len(one) + len(other) - both) if one or other else 1.0

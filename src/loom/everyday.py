@@ -356,6 +356,8 @@ class Memory:
 
     def history(self, id: str) -> builtins.list[Record]:
         """Every version of a memory, oldest first; empty where there is none."""
+        if not isinstance(id, str):
+            raise InvalidInput(f"an id is a text, not {id!r}")
         return self._store.history(id)
 
     def list(

@@ -29,6 +29,7 @@ from loom.text import (
     statement_kinds,
     statements,
     thesaurus,
+    time_terms,
     words,
 )
 from loom.text.sanitizer import ContentSanitizer
@@ -38,10 +39,10 @@ NOW = datetime(2026, 3, 1, tzinfo=UTC)
 MICROS = 1_772_000_000_000_000
 
 READERS: dict[str, Callable[[str], Any]] = {
-    "asked_times": lambda text: dates.asked_times(text, NOW),
+    "asked_times": lambda text: time_terms.asked_times(text, NOW),
     "relative_words": lambda text: dates.relative_words(text, NOW),
     "spans": lambda text: dates.spans(text, NOW),
-    "time_terms": lambda text: dates.time_terms(text, NOW),
+    "time_terms": lambda text: time_terms.time_terms(text, NOW),
     "may_merge": lambda text: duplicates.may_merge(text, text.lower() + " x"),
     "normal_form": duplicates.normal_form,
     "protected": duplicates.protected,

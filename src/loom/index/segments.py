@@ -113,7 +113,10 @@ class MappedFile:
 
     @property
     def is_unchanged(self) -> bool:
-        found = os.fstat(self._descriptor)
+        try:
+            found = os.fstat(self._descriptor)
+        except OSError:  # what cannot be looked at is not known to be unchanged
+            return False
         return found.st_size == self._size and found.st_mtime_ns == self._modified_ns
 
     def is_marked(self, written: int) -> bool:

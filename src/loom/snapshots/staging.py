@@ -15,7 +15,7 @@ import sqlite3
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ from loom.snapshots.taking import (
 )
 from loom.steps import step
 from loom.storage.contract import LAYOUTS, MAX_TEXT_BYTES, Dimensions, Retention
-from loom.storage.files import FILE_MODE, create_file
+from loom.storage.files import FILE_MODE, create_file, disk_errors, remove_database
 from loom.storage.identity import entry_guard, entry_guard_4, guard, id_hash, session_hash
 from loom.storage.sqlite import schema
 from loom.storage.sqlite.engine import translate
@@ -81,10 +81,11 @@ def restore(
     The store appears under its path when it is complete; a kill leaves nothing there.
     """
     target = Path(path).expanduser().absolute()
-    if not target.parent.is_dir():
-        raise StoreUnavailable(f"the folder {target.parent} does not exist; create it first")
+    with disk_errors(f"{target} was not made"):
+        if not target.parent.is_dir():
+            raise StoreUnavailable(f"the folder {target.parent} does not exist; create it first")
     for suffix in ("", "-wal", "-journal"):  # a log that was left behind would be played over the new file
-        if os.path.lexists(f"{target}{suffix}"):
+        if _is_there(f"{target}{suffix}"):
             raise StoreUnavailable(
                 f"{target}{suffix} exists; a snapshot is restored to a new file, or into a namespace of a memory "
                 "that is open: memory.restore(snapshot)"
@@ -95,25 +96,33 @@ def restore(
             found = _counted(stage, target)
         _publish(temporary, target)
     finally:
-        with suppress(OSError):  # a folder that cannot be written: the error says so
-            temporary.unlink(missing_ok=True)
+        remove_database(temporary)
     return found
+
+
+def _is_there(path: str) -> bool:
+    with disk_errors(f"{path} cannot be looked at"):
+        try:
+            os.lstat(path)
+        except FileNotFoundError:
+            return False
+    return True
 
 
 @contextmanager
 def staged(chain: Sequence[Path], place: Path, unnamed: bool = False, mode: int = FILE_MODE) -> Iterator[Stage]:
     """A chain as a database of its own at a place, checked throughout; it stays there, unless it is `unnamed`."""
-    try:
+    with disk_errors(f"{place} cannot be created"):
         create_file(place, mode)
-    except OSError as error:
-        raise StoreUnavailable(f"{place} cannot be created: {error.strerror}") from error
-    connection = sqlite3.connect(place, isolation_level=None)
+    with _as_ours(place):
+        connection = sqlite3.connect(place, isolation_level=None)
     try:
         with _as_ours(place):
             stage = Stage(connection, place)
             stage.prepare()
             if unnamed:
-                place.unlink()
+                with disk_errors(f"{place} cannot be given up"):
+                    place.unlink()
             stage.read(chain)
         yield stage
     finally:
@@ -132,7 +141,7 @@ def staged_aside(chain: Sequence[Path], beside: Path | None) -> Iterator[Stage]:
         with staged(chain, place, unnamed=True) as stage:
             yield stage
     finally:
-        place.unlink(missing_ok=True)
+        remove_database(place)
 
 
 @step("restore.publish")
@@ -380,7 +389,9 @@ class Stage:
         for file in chain:
             with opened(file) as reader:
                 needed += reader.raw_bytes
-        if needed > shutil.disk_usage(self._place.parent).free:
+        with disk_errors(f"the room in {self._place.parent} is not known"):
+            free = shutil.disk_usage(self._place.parent).free
+        if needed > free:
             raise StoreFull(
                 f"restoring needs about {needed:,} bytes, by what the snapshot says, and {self._place.parent} has "
                 "fewer; nothing was changed"

@@ -25,7 +25,7 @@ from loom.errors import InvalidInput, NotFound, SnapshotError, StoreUnavailable
 from loom.index.segments import sync_folder
 from loom.snapshots.format import LARGEST_ROW, MAGIC, NO_PARENT, Header, SnapshotReader, SnapshotWriter
 from loom.steps import step
-from loom.storage.files import create_file, keep_mode
+from loom.storage.files import create_file, disk_errors, keep_mode
 from loom.storage.identity import entry_guard_4
 from loom.storage.sqlite import archive, counting
 from loom.storage.sqlite.engine import Engine, from_micros, to_micros
@@ -178,15 +178,8 @@ def take(
     store.check_open()
     engine = store.engine
     target = Path(path).expanduser().absolute()
-    if not target.parent.is_dir():
-        raise StoreUnavailable(f"the folder {target.parent} does not exist; create it first")
-    if target.is_dir():
-        raise StoreUnavailable(f"{target} is a folder; name a file in it, e.g. {target / 'agent.hctx'}")
-    if engine.path is not None and (target == engine.path or (target.exists() and target.samefile(engine.path))):
-        raise InvalidInput("a snapshot cannot replace the store it is made from; choose another path")
-    if parent is not None and target.exists() and target.samefile(parent):
-        raise InvalidInput("a snapshot cannot replace its parent, which restoring it needs; choose another path")
-    _check_replaceable(target)
+    with disk_errors(f"the snapshot {target} was not made"):
+        _check_target(target, engine, parent)
     before = None if parent is None else _parent(Path(parent).expanduser())
     if namespaces is not None and (isinstance(namespaces, str) or not namespaces):
         raise InvalidInput("namespaces is a list of names, with at least one")
@@ -245,9 +238,9 @@ def describe(path: SnapshotPath) -> Snapshot:
 @contextmanager
 def opened(path: Path) -> Iterator[SnapshotReader]:
     """A snapshot file to read; errors say which file it was."""
-    if _is_database(path):
-        raise SnapshotError(f"{path} was refused and nothing was changed: it is a database and not a snapshot")
     try:
+        if _is_database(path):
+            raise SnapshotError(f"{path} was refused and nothing was changed: it is a database and not a snapshot")
         with open(path, "rb") as file:
             yield SnapshotReader(file)
     except OSError as error:
@@ -579,6 +572,19 @@ def _reading(engine: Engine) -> Iterator[sqlite3.Connection]:
     with engine.private_connection() as connection, engine.translated():
         connection.execute("BEGIN")
         yield connection
+
+
+def _check_target(target: Path, engine: Engine, parent: SnapshotPath | None) -> None:
+    """Raise an error unless a snapshot may be written to this path."""
+    if not target.parent.is_dir():
+        raise StoreUnavailable(f"the folder {target.parent} does not exist; create it first")
+    if target.is_dir():
+        raise StoreUnavailable(f"{target} is a folder; name a file in it, e.g. {target / 'agent.hctx'}")
+    if engine.path is not None and (target == engine.path or (target.exists() and target.samefile(engine.path))):
+        raise InvalidInput("a snapshot cannot replace the store it is made from; choose another path")
+    if parent is not None and target.exists() and target.samefile(parent):
+        raise InvalidInput("a snapshot cannot replace its parent, which restoring it needs; choose another path")
+    _check_replaceable(target)
 
 
 def _check_replaceable(target: Path) -> None:

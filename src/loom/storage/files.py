@@ -5,12 +5,26 @@ A file that exists keeps its mode, also where a complete new file takes its plac
 
 from __future__ import annotations
 
+import errno
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from loom.errors import StoreFull, StoreUnavailable
 from loom.index.segments import FILE_MODE
 
-__all__ = ["FILE_MODE", "create_file", "create_folder", "keep_mode"]
+__all__ = ["FILE_MODE", "create_file", "create_folder", "disk_errors", "keep_mode", "remove_database"]
+
+
+@contextmanager
+def disk_errors(what: str) -> Iterator[None]:
+    """Raise `StoreFull` or `StoreUnavailable`, with what could not be done and why, for an error of the system."""
+    try:
+        yield
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        raise (StoreFull if full else StoreUnavailable)(f"{what}: {error.strerror or error}") from error
 
 
 def create_file(path: Path, mode: int = FILE_MODE) -> None:
@@ -41,3 +55,10 @@ def keep_mode(temporary: Path, target: Path) -> None:
     """Give a file that is about to replace another one the mode of that one."""
     if target.exists():
         temporary.chmod(target.stat().st_mode & 0o777)
+
+
+def remove_database(path: Path) -> None:
+    """Remove an unfinished database and its logs. What cannot be removed stays: the error that led here says why."""
+    for suffix in ("", "-journal", "-wal", "-shm"):
+        with suppress(OSError):
+            os.unlink(f"{path}{suffix}")

@@ -10,14 +10,14 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from loom.errors import ForgetPending, InvalidInput, StoreBusy, StoreFull, StoreUnavailable
 from loom.steps import step
 from loom.storage.contract import Filter, FlushReport, ForgetReceipt
-from loom.storage.files import create_file, keep_mode
+from loom.storage.files import create_file, disk_errors, keep_mode, remove_database
 from loom.storage.sqlite import archive, forgetting, reading
 from loom.storage.sqlite.archive import ArchiveStats
 from loom.storage.sqlite.engine import Engine, to_micros, translate
@@ -201,10 +201,11 @@ def vacuum(own: Maintenance) -> int:
     with own.worker.lease(wait_s=10.0) as fence:
         while fence is not None and own.rest(fence):
             pass
-    before = os.stat(engine.path).st_size
-    _shrink(engine)
-    engine.truncate_wal()
-    return before - os.stat(engine.path).st_size
+    with disk_errors(f"{engine.path} cannot be vacuumed"):
+        before = os.stat(engine.path).st_size
+        _shrink(engine)
+        engine.truncate_wal()
+        return before - os.stat(engine.path).st_size
 
 
 @step("vacuum.shrink")
@@ -217,10 +218,13 @@ def _shrink(engine: Engine) -> None:
         connection.execute("DELETE FROM blobs WHERE key IS NULL")
         connection.execute("DELETE FROM awaited WHERE id_hash IS NULL")
         connection.execute("DELETE FROM entries WHERE namespace = -1")
-        connection.execute("DELETE FROM blocks WHERE records = 0")
+        # What the records name counts, and no number in the row of the block.
         connection.execute(
-            "DELETE FROM dictionaries WHERE length(phrases) = 0 "
-            "AND number NOT IN (SELECT dictionary FROM blocks WHERE records > 0)"
+            "DELETE FROM blocks WHERE records = 0 "
+            "AND number NOT IN (SELECT block FROM records WHERE block IS NOT NULL AND version > 0)"
+        )
+        connection.execute(
+            "DELETE FROM dictionaries WHERE length(phrases) = 0 AND number NOT IN (SELECT dictionary FROM blocks)"
         )
     with engine.maintenance() as connection:
         connection.execute("VACUUM")
@@ -229,34 +233,36 @@ def _shrink(engine: Engine) -> None:
 def back_up(engine: Engine, path: str | Path) -> None:
     """Copy the whole database to a path while others write; the copy replaces that file when it is complete."""
     target = Path(path).expanduser().absolute()
-    if not target.parent.is_dir():
-        raise StoreUnavailable(f"the folder {target.parent} does not exist; create it first")
-    if engine.path is not None and target == engine.path:
-        raise InvalidInput("a backup cannot replace the store it is made from; choose another path")
-    _settle_target(target)
-    temporary = temporary_beside(target)
-    try:
-        create_file(temporary, engine.file_mode)
-        copy = sqlite3.connect(temporary)
+    with disk_errors(f"the backup to {target} was not made"):
+        if not target.parent.is_dir():
+            raise StoreUnavailable(f"the folder {target.parent} does not exist; create it first")
+        if engine.path is not None and target == engine.path:
+            raise InvalidInput("a backup cannot replace the store it is made from; choose another path")
+        _settle_target(target)
+        temporary = temporary_beside(target)
         try:
-            if engine.path is None:
-                with engine.read() as connection:
-                    connection.backup(copy)
-            else:
-                with engine.private_connection() as source:
-                    source.backup(copy, pages=4096, sleep=0.001)
-            copy.execute("PRAGMA journal_mode = DELETE")
+            create_file(temporary, engine.file_mode)
+            _copy(engine, temporary)
+            keep_mode(temporary, target)
+            os.replace(temporary, target)
+        except sqlite3.Error as error:
+            raise translate(error, target) or error from error
         finally:
-            copy.close()
-        keep_mode(temporary, target)
-        os.replace(temporary, target)
-    except sqlite3.Error as error:
-        raise translate(error, target) or error from error
-    except OSError as error:
-        raise StoreUnavailable(f"the backup to {target} was not made: {error.strerror}") from error
+            remove_database(temporary)
+
+
+def _copy(engine: Engine, place: Path) -> None:
+    copy = sqlite3.connect(place)
+    try:
+        if engine.path is None:
+            with engine.read() as connection:
+                connection.backup(copy)
+        else:
+            with engine.private_connection() as source:
+                source.backup(copy, pages=4096, sleep=0.001)
+        copy.execute("PRAGMA journal_mode = DELETE")
     finally:
-        with suppress(OSError):  # a folder that cannot be written: the error above says so
-            temporary.unlink(missing_ok=True)
+        copy.close()
 
 
 def _settle_target(target: Path) -> None:

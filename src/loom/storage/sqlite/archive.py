@@ -536,9 +536,13 @@ def damaged(connection: sqlite3.Connection, namespace: int, reader: Reader) -> l
     """A line for every block that cannot be read, or does not hold the records that name it."""
     problems: list[str] = []
     reader.clear()
-    for number, records in connection.execute(
-        "SELECT number, records FROM blocks WHERE namespace = ? AND records > 0", (namespace,)
+    for number, records, owner in connection.execute(
+        "SELECT number, records, namespace FROM blocks WHERE records > 0 AND (namespace = ?1 OR number IN "
+        "(SELECT block FROM records WHERE namespace = ?1 AND block IS NOT NULL AND version > 0))",
+        (namespace,),
     ).fetchall():
+        if owner != namespace:
+            problems.append(f"archive block {number} is not marked as one of the namespace whose records name it")
         try:
             block = reader.block(connection, number)
         except DamagedBlock as error:

@@ -35,7 +35,7 @@ from loom.errors import (
 )
 from loom.protocol import new_id, utc_now
 from loom.steps import step
-from loom.storage.files import FILE_MODE, create_file
+from loom.storage.files import FILE_MODE, create_file, disk_errors
 from loom.storage.sqlite import schema
 from loom.storage.sqlite.archive import Reader
 from loom.storage.sqlite.counting import Counts
@@ -133,8 +133,8 @@ class Engine:
             engine._references = 1
             return engine
         location = Path(os.path.realpath(Path(path).expanduser()))
-        _check_location(location, read_only)
-        with _registry_lock:
+        with disk_errors(f"{location} cannot be opened"), _registry_lock:
+            _check_location(location, read_only)
             known = _registry.get(_inode(location)) if location.exists() else None
             if known is not None and known.read_only == read_only:
                 if options.get("durability", known._durability) != known._durability:
@@ -177,6 +177,17 @@ class Engine:
         connection, self._writer = self._writer, None
         if connection is not None:
             connection.close()
+
+    def drop_if_read_only(self, error: sqlite3.Error) -> None:
+        """Close connections that may only read, so that the next write opens others.
+
+        For the holder of the write lock. SQLite opens a file for reading where it cannot open it for writing at that
+        moment, and says so at a write.
+        """
+        if self.path is not None and _code(error) == sqlite3.SQLITE_READONLY:
+            self.close_writer()
+            while self._idle:  # they share the index of the log with it
+                self._idle.pop().close()
 
     def stop_waiting(self, thread: threading.Thread) -> None:
         """Let a thread that waits for the write lock of the file give up soon, with `Closed`."""
@@ -310,7 +321,13 @@ class Engine:
         if not self.read_only or self._immutable or self.path is None:
             return False
         wal = self.path.with_name(self.path.name + "-wal")
-        return _code(error) == sqlite3.SQLITE_CANTOPEN and not (wal.exists() and wal.stat().st_size)
+        try:
+            log_bytes = os.stat(wal).st_size
+        except FileNotFoundError:
+            log_bytes = 0
+        except OSError:
+            return False
+        return _code(error) == sqlite3.SQLITE_CANTOPEN and not log_bytes
 
     # -- transactions ----------------------------------------------------------------------------
 
@@ -396,8 +413,12 @@ class Engine:
             connection.execute(f"PRAGMA busy_timeout = {int(self._busy_timeout_s * 1000)}")
             try:
                 yield connection
+            except sqlite3.OperationalError as error:
+                self.drop_if_read_only(error)
+                raise
             finally:
-                self._wait_in_pieces(connection)
+                if self._writer is connection:
+                    self._wait_in_pieces(connection)
 
     def _wait_in_pieces(self, connection: sqlite3.Connection) -> None:
         piece_s = min(self._busy_timeout_s, _WAIT_PIECE_S)
@@ -473,8 +494,12 @@ class Engine:
         """Raise `StoreUnavailable` unless the path still leads to the file that was opened (about 1 us)."""
         try:
             status = os.stat(self._name)
-        except OSError:
+        except (FileNotFoundError, NotADirectoryError):
             raise self._lost("deleted or moved", written) from None
+        except OSError as error:
+            if written:  # nothing says that the file is another one; the next operation looks again
+                return
+            raise StoreUnavailable(f"{self.path} cannot be looked at: {error.strerror}") from error
         if (status.st_dev, status.st_ino) != self._file:
             raise self._lost("replaced by another file", written)
         self._checked_at = time.monotonic()
@@ -640,6 +665,8 @@ class _Writing:
             self._engine.counts.forget()
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
+            if isinstance(error, sqlite3.Error):
+                self._engine.drop_if_read_only(error)
         finally:
             if self._engine._closed:  # while this was under way
                 self._engine.close_writer()

@@ -298,6 +298,13 @@ def resume(engine: Engine, namespace: int, projector: Projector, deadline: float
     for kind in (TEXT, VECTORS):
         rewritten += _remove_from_segments(projector, kind, records)
     projector.sweep()
+    if projector.kept:
+        name, reason = next(iter(projector.kept.items()))
+        raise ForgetPending(
+            f"forgotten, but index files that may hold hashes of the words cannot be deleted ({name}: {reason}); "
+            "they go as soon as that is possible",
+            tuple(projector.kept),
+        )
     while retired is not None and _move_blocks(engine, namespace):
         pass
     engine.archive.clear()

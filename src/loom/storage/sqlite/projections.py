@@ -9,6 +9,7 @@ hashes and vectors, no text. What a process holds of the indexes in memory is in
 from __future__ import annotations
 
 import errno
+import os
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,7 +28,7 @@ from loom.index.doc_values import packed
 from loom.index.segments import DamagedSegment, Segment, open_segment, write_segment
 from loom.protocol import new_id
 from loom.steps import step
-from loom.storage.files import create_folder
+from loom.storage.files import create_folder, disk_errors
 from loom.storage.sqlite.engine import Engine
 from loom.storage.sqlite.rows import INDEX_COLUMNS
 
@@ -213,6 +214,8 @@ class Projector:
         """The records of the last `extend` whose words could not be analysed, with the name of the error."""
         self.covered = (0, 0)
         """The first and the last number of the last `extend`."""
+        self.kept: dict[str, str] = {}
+        """The files that the last `sweep` could not delete, with the reason."""
 
     def due(self, kind: str, at_rest: bool = False) -> bool:
         """Whether the tail is longer than a process should hold in memory; at rest, than it should find there."""
@@ -367,19 +370,20 @@ class Projector:
 
         Under the lease no other process makes files for this namespace, and a holder that lost it cannot publish.
         """
-        if not self._folder.is_dir():
-            return 0
         with self._engine.read() as connection:
             known = {
                 row[0]
                 for row in connection.execute("SELECT file FROM segments WHERE namespace = ?", (self._namespace,))
             }
         own = tuple(f"{kind}-{self._namespace}-" for kind in (TEXT, VECTORS))
-        orphans = [
-            path.name for path in self._folder.iterdir() if path.name.startswith(own) and path.name not in known
-        ]
-        self._delete_files(orphans)
-        return len(orphans)
+        with disk_errors(f"the index files in {self._folder} cannot be listed"):
+            try:
+                names = os.listdir(self._folder)
+            except (FileNotFoundError, NotADirectoryError):
+                return 0
+        orphans = [name for name in names if name.startswith(own) and name not in known]
+        self.kept = self._delete_files(orphans)
+        return len(orphans) - len(self.kept)
 
     def reset(self, kind: str, generation: int | None) -> bool:
         """Start over a projection whose files are damaged; False where its generation has changed since."""
@@ -478,9 +482,15 @@ class Projector:
         count_up(connection)
 
     @step("projection.delete_files")
-    def _delete_files(self, names: Iterable[str]) -> None:
+    def _delete_files(self, names: Iterable[str]) -> dict[str, str]:
+        """Delete files. What cannot be deleted is left for the next sweep and returned, with the reason."""
+        kept: dict[str, str] = {}
         for name in names:
-            (self._folder / name).unlink(missing_ok=True)
+            try:
+                (self._folder / name).unlink(missing_ok=True)
+            except OSError as error:
+                kept[name] = error.strerror or str(error)
+        return kept
 
 
 def open_index(kind: str, path: Path, *, verified: bool = False, in_memory_up_to: int | None = None) -> Segment:

@@ -17,7 +17,7 @@ from _pytest.mark.structures import ParameterSet
 from tests.faults.injection import ACTIONS, Fault, Nursery, what_is_wrong
 from tests.faults.operations import OPERATIONS
 
-SAMPLE = 16
+SAMPLE = 12
 LASTING = 40  # faults that last begin at no more than this many of the calls of a kind
 PAIRS = [(kind, action) for kind, actions in ACTIONS.items() for action in actions]
 

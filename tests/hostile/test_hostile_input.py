@@ -14,16 +14,16 @@ from _pytest.mark.structures import ParameterSet
 from tests.hostile.sandbox import FUZZERS, broken_promises
 
 CASES = {
-    "segments": 40,
-    "snapshots": 100,
-    "forged snapshots": 50,
-    "archive blocks": 50,
-    "texts": 40,
-    "growth": 40,
+    "segments": 24,
+    "snapshots": 60,
+    "forged snapshots": 30,
+    "archive blocks": 30,
+    "texts": 24,
+    "growth": 30,
     "questions": 150,
-    "filters": 200,
+    "filters": 150,
     "settings": 150,
-    "replies": 100,
+    "replies": 60,
 }
 """How many cases `make test` runs: less than a minute on two cores."""
 

@@ -891,3 +891,10 @@ def test_awaited_verbs_run_side_by_side_and_leave_the_loop_free(tmp_path: Path) 
             return len(page.records), sum(len(each) for each in hits)
 
     assert asyncio.run(use()) == (40, 40)
+
+
+@pytest.mark.parametrize("id", [7, None, b"x", ["x"]])
+def test_an_id_that_is_no_text_is_refused(memory: Memory, id: Any) -> None:
+    for ask in (memory.get, memory.history):
+        with pytest.raises(InvalidInput, match="an id is a text"):
+            ask(id)

@@ -56,7 +56,7 @@ ACTIONS: Mapping[str, tuple[str, ...]] = {
 _HALVES = {"short": -1, "torn": -2}
 
 # SQLite does not tell why a file failed, only what failed.
-_SQLITE_WORDS = "disk I/O error|unable to open|readonly database|malformed|busy_timeout_s"
+_SQLITE_WORDS = "disk I/O error|unable to open|readonly database|malformed|busy_timeout_s|locked like one"
 _FULL = f"no room|{os.strerror(errno.ENOSPC)}"
 _WORDS = {"short": _FULL, "torn": f"{_FULL}|{os.strerror(errno.EIO)}"}
 

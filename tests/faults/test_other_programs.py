@@ -19,17 +19,7 @@ from tests.faults.operations import HARMS, OPERATIONS
 
 OFTEN = ("remember", "flush", "forget", "snapshot")  # the others wait for `make soak`
 
-BROKEN = {
-    ("store removed", operation): "a file that was removed is written on, and nobody is told"
-    for operation in OPERATIONS
-    if operation != "close and open"
-} | {
-    ("store replaced", "snapshot"): "a file that was replaced is written on, and nobody is told",
-    ("store replaced", "backup"): "a file that was replaced is written on, and nobody is told",
-    ("segments emptied", "recall"): "a mapped segment that was cut ends the process by SIGBUS",
-    ("folder moved away", "restore into a namespace"): "sqlite3.OperationalError",
-    ("folder moved away", "vacuum"): "FileNotFoundError",
-}
+BROKEN: dict[tuple[str, str], str] = {}
 """Promises that are not kept yet."""
 
 

@@ -1092,3 +1092,33 @@ TestAnyHistory = AnyHistory.TestCase
 TestAnyHistory.settings = settings(
     max_examples=8, stateful_step_count=14, deadline=None, suppress_health_check=list(HealthCheck)
 )
+
+
+def test_vacuum_keeps_a_block_that_records_name_whatever_its_count_says(
+    archived: tuple[Path, list[tuple[int, list[str]]]],
+) -> None:
+    path, blocks = archived
+    number, ids = blocks[1]
+    outside(path, ("UPDATE blocks SET records = 0 WHERE number = ?", (number,)))
+    store = opened(path)
+    try:
+        store.vacuum()
+        assert all(store.get(id) is not None for id in ids)
+    finally:
+        store.close()
+
+
+def test_check_reads_a_block_that_is_marked_as_one_of_another_namespace(
+    archived: tuple[Path, list[tuple[int, list[str]]]],
+) -> None:
+    path, blocks = archived
+    number = blocks[1][0]
+    outside(path, ("UPDATE blocks SET namespace = 77 WHERE number = ?", (number,)))
+    flip(path, number)
+    store = opened(path)
+    try:
+        problems = [problem for problem in store.check().problems if f"block {number} " in problem]
+        assert any("namespace" in problem for problem in problems)
+        assert any("damaged" in problem for problem in problems)
+    finally:
+        store.close()

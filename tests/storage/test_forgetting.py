@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import random
 import signal
 import sqlite3
@@ -779,3 +781,26 @@ def test_no_row_grows_when_its_count_comes_in(tmp_path: Path) -> None:
             *(n // 4 for n in lengths),
         ]
         assert store.check().ok
+
+
+def test_an_index_file_that_cannot_be_deleted_holds_the_cleaning_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.loom"
+    seq = _with_target(path)
+    unlink = Path.unlink
+
+    def refused(self: Path, missing_ok: bool = False) -> None:
+        if self.suffix == ".seg":
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        unlink(self, missing_ok)
+
+    with loom.open(path, embedder="none", index_tail_records=4) as memory:
+        target = next(record.id for record in memory.list(limit=1000).records if record.seq == seq)
+        with monkeypatch.context() as patched:
+            patched.setattr(Path, "unlink", refused)
+            with pytest.raises(ForgetPending, match=os.strerror(errno.EIO)) as raised:
+                memory.forget(target)
+        assert all(name.endswith(".seg") for name in raised.value.holding)
+        assert memory.flush().complete
+        assert leftovers(tmp_path, ["quixotzebra"]) == []

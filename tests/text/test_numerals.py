@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from loom.errors import InvalidInput
 from loom.text.numerals import NUMBER_WORDS, ORDINAL_WORDS, chinese_digits, chinese_number, scale_of
 
 
@@ -38,3 +39,9 @@ def test_the_words_come_in_the_order_of_their_values() -> None:
     assert [*NUMBER_WORDS.values()] == sorted(NUMBER_WORDS.values())
     assert NUMBER_WORDS["nineteen"] == 19
     assert ORDINAL_WORDS["tenth"] == 10
+
+
+@pytest.mark.parametrize("text", ["十x", "二*", "亿" * 65, "7" * 5000])
+def test_what_is_no_numeral_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInput):
+        chinese_number(text)

@@ -541,6 +541,6 @@ def _anthropic_blocks(message: Message, ids: _CallIds) -> tuple[str, list[dict[s
 def _input(arguments: str) -> dict[str, Any]:
     try:
         value = json.loads(arguments or "{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         value = arguments
     return value if isinstance(value, dict) else {"arguments": value}

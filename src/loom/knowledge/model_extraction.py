@@ -97,7 +97,7 @@ def ask_model(llm: LanguageModel, source: Source, earlier: Sequence[str] | None)
     for line in lines[:_MOST_ANSWERED]:
         try:
             entry = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             _logger.warning("a line of the language model's facts was not JSON; using rules")
             return None
         if isinstance(entry, dict) and "name" in entry and "content" not in entry:

@@ -28,7 +28,7 @@ from loom.steps import step
 from loom.storage.files import create_file, disk_errors, keep_mode
 from loom.storage.identity import entry_guard_4
 from loom.storage.sqlite import archive, counting
-from loom.storage.sqlite.engine import Engine, from_micros, to_micros
+from loom.storage.sqlite.engine import Engine, from_micros, to_micros, translate
 from loom.storage.sqlite.projections import SCRUB, TEXT, VECTORS, last_number
 from loom.storage.sqlite.rows import ENTRY_COLUMNS, RECORD_COLUMNS, check_row, counted_guard, was_guarded
 from loom.storage.temporary import temporary_beside
@@ -240,7 +240,7 @@ def opened(path: Path) -> Iterator[SnapshotReader]:
     """A snapshot file to read; errors say which file it was."""
     try:
         if _is_database(path):
-            raise SnapshotError(f"{path} was refused and nothing was changed: it is a database and not a snapshot")
+            raise SnapshotError(f"{path} was refused and nothing was changed: it is a database, or locked like one")
         with open(path, "rb") as file:
             yield SnapshotReader(file)
     except OSError as error:
@@ -619,8 +619,11 @@ def _is_database(path: Path) -> bool:
         finally:
             connection.close()
     except sqlite3.Error as error:
-        # Busy, or in need of recovery: a database. A file that cannot be opened at all is reported by who opens it.
-        return getattr(error, "sqlite_errorcode", None) not in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CANTOPEN)
+        code = (getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
+        if code == sqlite3.SQLITE_IOERR:
+            raise translate(error, path) or error from error
+        # Locked, or in need of recovery: a database. A file that cannot be opened at all is reported by who opens it.
+        return code not in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CANTOPEN)
     return True
 
 

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from loom.errors import InvalidInput
+
 __all__ = ["CHINESE_NUMERALS", "NUMBER_WORDS", "ORDINAL_WORDS", "chinese_digits", "chinese_number", "scale_of"]
 
 _UNITS: Final = (
@@ -37,10 +39,17 @@ _DIGITS: Final = (
 )
 _SCALES: Final = {"十": 10, "拾": 10, "百": 100, "佰": 100, "千": 1000, "仟": 1000}
 _MYRIADS: Final = {"万": 10**4, "萬": 10**4, "亿": 10**8, "億": 10**8}
+_IN_NUMERALS: Final = frozenset((*_DIGITS, *_SCALES, *_MYRIADS, "廿"))
+_LONGEST: Final = 64
 
 
 def chinese_digits(numeral: str) -> str:
-    """A Chinese numeral in digits; one without scales, such as 二〇二四, is read digit by digit."""
+    """A Chinese numeral in digits; one without scales, such as 二〇二四, is read digit by digit.
+
+    Raises `InvalidInput` for what is not a numeral, or has more than 64 characters.
+    """
+    if len(numeral) > _LONGEST or not _IN_NUMERALS.issuperset(numeral):
+        raise InvalidInput(f"a numeral has Chinese number characters alone, at most {_LONGEST} of them")
     if all(character in _DIGITS for character in numeral):
         return "".join(str(_DIGITS[character]) for character in numeral)
     total = section = digit = 0
@@ -57,13 +66,15 @@ def chinese_digits(numeral: str) -> str:
 
 
 def chinese_number(numeral: str) -> int:
-    """The value of a numeral in digits or in Chinese characters."""
-    return int(numeral) if numeral.isdecimal() else int(chinese_digits(numeral))
+    """The value of a numeral in digits or in Chinese characters; raises `InvalidInput` as `chinese_digits` does."""
+    if numeral.isdecimal() and len(numeral) <= _LONGEST:
+        return int(numeral)
+    return int(chinese_digits(numeral) or 0)
 
 
 def scale_of(characters: str) -> int:
     """The factor that the scale characters after a number multiply it by: 10,000 for 万, 10,000,000 for 千万."""
     factor = 1
-    for character in characters:
+    for character in characters[:_LONGEST]:
         factor *= _SCALES.get(character, 1) * _MYRIADS.get(character, 1)
     return factor

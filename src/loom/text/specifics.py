@@ -45,7 +45,7 @@ _PIECE = re.compile(
     r"|\d++(?:,\d{3})*+(?:\.\d++)*+(?:e-?\d++)?+(?: ?%|‰)?+(?![A-Za-z_\d])"
     r"|[~./]?[A-Za-z0-9_]+(?:(?:[-./@:+=#]|::)[A-Za-z0-9_]+)*(?:\+\+|\#|\(\))?"
 )
-_HAN_NUMBER = re.compile(f"[{CHINESE_NUMERALS}半\\d][{CHINESE_NUMERALS}半\\d.,]*(?= ?(?:{_UNITS_CHINESE}))")
+_HAN_NUMBER = re.compile(f"[{CHINESE_NUMERALS}半\\d][{CHINESE_NUMERALS}半\\d.,]{{0,31}}(?= ?(?:{_UNITS_CHINESE}))")
 _TITLE = re.compile(r"《[^》\n]{1,60}》|「[^」\n]{1,40}」")
 _HAN_NAME = re.compile(
     r"(?:叫做?|名叫|姓名是|名字是|我是|导师是|同事|经理|老师|医生)\s?"

@@ -294,11 +294,11 @@ def test_a_record_that_the_indexing_process_could_not_count_is_counted_by_anothe
 
 
 def set_lease_of_another_process(path: Path, expires_at: int) -> None:
-    """The background work belongs to another process until then, in microseconds."""
+    """Another process is forgetting until then, in microseconds, and is not to be overtaken."""
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute(
             "INSERT OR REPLACE INTO leases (name, owner, number, expires_at) "
-            "SELECT 'worker-' || number, 'another process', 99, ? FROM namespaces",
+            "SELECT 'worker-' || number, 'urgent another process', 99, ? FROM namespaces",
             (expires_at,),
         )
 

@@ -53,7 +53,6 @@ class _UrgentHolder:
         self._owner = _URGENT + new_id()
         self._number = 0
 
-    @step("lease.take_over")
     def take(self) -> bool:
         """Take the lease, unless another urgent holder has it."""
         with self._engine.write() as connection:

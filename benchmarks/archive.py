@@ -188,8 +188,8 @@ def measure_size(corpus: Corpus, tokens: int, folder: Path) -> bool:
 
 def stored_blocks(store: SqliteStore) -> list[tuple[bytes, int, zstd.ZstdDict | None, list[int]]]:
     """The blocks as they are stored, with their dictionaries and the numbers of their records."""
-    reader = store._engine.archive
-    with store._engine.read() as connection:
+    reader = store.engine.archive
+    with store.engine.read() as connection:
         rows = connection.execute(
             "SELECT number, data, raw_bytes, dictionary FROM blocks WHERE records > 0 ORDER BY number"
         ).fetchall()
@@ -254,7 +254,7 @@ def measure_speed(corpus: Corpus, folder: Path) -> bool:
     for name, speed in speeds.items():
         print(f"  {name:<38}{speed:>9,.0f} MB/s")
     ids = [f"r{number}" for number in np.random.default_rng(1).permutation(len(corpus.items))[:200]]
-    reader = store._engine.archive
+    reader = store.engine.archive
 
     def cold(id: str) -> object:
         reader.clear()

@@ -98,7 +98,7 @@ def measure(memory: Memory, count: int, asked: Sequence[str], rounds: int) -> li
     far = _ids(memory, numbers)[: 2 * rounds]
     rounds = min(rounds, len(far) // 2, len(working))
     reads, lifted = far[:rounds], far[rounds:]
-    reader = store._engine.archive
+    reader = store.engine.archive
     rows = [
         timed("focus: reading the window", 99, 1.0, lambda _: store.window(manager.node_id), rounds),
         timed("focus: the newest ten, as tasks", 99, 1.0, lambda _: manager.get_l1_tasks(10), rounds),

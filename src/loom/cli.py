@@ -223,7 +223,7 @@ def parser() -> argparse.ArgumentParser:
         "use a folder's loom.toml and memories although somebody else may have written them",
         "Notes the folder and the digest of its loom.toml in your configuration folder. Read the file before: it is "
         "shown. A loom.toml that changes has to be trusted again.",
-        "loom trust ~/work/project",
+        "loom trust ~/project",
     )
     trust.add_argument("folder", type=Path, nargs="?", default=Path("."), help="the folder (this one)")
     trust.add_argument("--withdraw", action="store_true", help="trust it no longer")

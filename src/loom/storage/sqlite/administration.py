@@ -18,7 +18,7 @@ from loom.errors import ForgetPending, InvalidInput, StoreBusy, StoreFull, Store
 from loom.steps import step
 from loom.storage.contract import Filter, FlushReport, ForgetReceipt
 from loom.storage.files import create_file, disk_errors, keep_mode, remove_database
-from loom.storage.sqlite import archive, forgetting, reading
+from loom.storage.sqlite import archive, forgetting, queries
 from loom.storage.sqlite.archive import ArchiveStats
 from loom.storage.sqlite.engine import Engine, to_micros, translate
 from loom.storage.sqlite.filters import conditions
@@ -72,7 +72,7 @@ def flush(own: Maintenance, timeout_s: float | None) -> FlushReport:
 def unfinished(own: Maintenance) -> FlushReport:
     """The jobs of the namespace that wait or have failed."""
     with own.engine.read() as connection:
-        found = reading.unfinished(connection, own.namespace, MAX_ATTEMPTS)
+        found = queries.unfinished(connection, own.namespace, MAX_ATTEMPTS)
     return replace(found, errors=tuple(own.errors.values()))
 
 
@@ -81,7 +81,7 @@ def _will_retry(own: Maintenance) -> bool:
     if own.embed is None or own.embedder_is_down:
         return False
     with own.engine.read() as connection:
-        return reading.has_jobs(connection, own.namespace, EMBED, MAX_ATTEMPTS)
+        return queries.has_jobs(connection, own.namespace, EMBED, MAX_ATTEMPTS)
 
 
 def forget(own: Maintenance, wanted: Filter, timeout_s: float) -> ForgetReceipt:

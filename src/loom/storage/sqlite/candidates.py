@@ -31,7 +31,7 @@ from loom.storage.sqlite.model_names import NamesRead, as_array, has_names, with
 from loom.storage.sqlite.namespace_index import NamespaceIndex
 from loom.storage.sqlite.neighbours import Conversation, conversations_of, speakers_of
 from loom.storage.sqlite.projections import TEXT, VECTORS, StaleProjection, read_state
-from loom.storage.sqlite.reading import check_limit
+from loom.storage.sqlite.queries import check_limit
 from loom.storage.sqlite.worker import LeaseLost
 from loom.text.entities import named, nodes_of_name
 

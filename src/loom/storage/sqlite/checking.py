@@ -19,7 +19,7 @@ from loom.index import text_index, vector_index
 from loom.index.segments import DamagedSegment
 from loom.storage.contract import CheckReport
 from loom.storage.identity import entry_guard, guard
-from loom.storage.sqlite import reading
+from loom.storage.sqlite import queries
 from loom.storage.sqlite.archive import damaged
 from loom.storage.sqlite.candidates import Searcher
 from loom.storage.sqlite.engine import Engine
@@ -70,7 +70,7 @@ def check(own: Maintenance, searcher: Searcher, repair: bool) -> CheckReport:
             )
             problems += _damaged_blobs(connection, namespace)
             problems += _sequence(connection)
-            lost = reading.lost(connection, namespace)
+            lost = queries.lost(connection, namespace)
             problems += [lost_problem(lost)] if lost is not None else []
         dangling = [] if problems else list(_dangling(connection))
         wrong = {} if problems else TierTotals(connection, namespace).wrong()
@@ -100,7 +100,7 @@ def check(own: Maintenance, searcher: Searcher, repair: bool) -> CheckReport:
         with engine.write() as connection:
             connection.execute("DELETE FROM settings WHERE namespace = ? AND key = 'lost'", (namespace,))
     with engine.read() as connection:
-        given_up = [] if problems else reading.set_aside(connection, namespace, MAX_ATTEMPTS)
+        given_up = [] if problems else queries.set_aside(connection, namespace, MAX_ATTEMPTS)
     return CheckReport(records, tuple(problems), tuple(repaired), tuple(given_up))
 
 

@@ -28,7 +28,7 @@ from loom.steps import step
 from loom.storage.blocks import LEVEL
 from loom.storage.contract import Filter
 from loom.storage.identity import guard, id_hash
-from loom.storage.sqlite import archive, counting, forgetting, reading
+from loom.storage.sqlite import archive, counting, forgetting, queries
 from loom.storage.sqlite.archive import CONTENT, ArchiveLimits
 from loom.storage.sqlite.counting import COUNT
 from loom.storage.sqlite.engine import Engine, to_micros
@@ -438,7 +438,7 @@ class Maintenance:
             waiting = [] if after >= last else self._waiting(connection, after)
             again = [
                 job.record
-                for job in reading.jobs(connection, self.namespace, COUNT, self._limits.count_batch, MAX_ATTEMPTS)
+                for job in queries.jobs(connection, self.namespace, COUNT, self._limits.count_batch, MAX_ATTEMPTS)
             ]
             rows = _rows_of(connection, [*waiting, *again])
         more = len(waiting) == self._limits.count_batch
@@ -525,7 +525,7 @@ class Maintenance:
         if kind == TEXT:
             first, last = projector.covered
             with self.engine.read() as connection:
-                known = reading.jobs(connection, self.namespace, INDEX, _MOST_NAMED)
+                known = queries.jobs(connection, self.namespace, INDEX, _MOST_NAMED)
             if projector.bad or any(first <= job.record <= last for job in known):
                 with self.engine.write() as connection:
                     connection.execute(

@@ -46,7 +46,7 @@ from loom.storage.sqlite import (
     forgetting,
     maintenance,
     namespace_settings,
-    reading,
+    queries,
     residency,
 )
 from loom.storage.sqlite.archive import ArchiveStats
@@ -131,7 +131,7 @@ class SqliteStore:
 
     def _is_to_be_scrubbed(self) -> bool:
         with self._reading() as connection:
-            return reading.has_jobs(connection, self._number, SCRUB)
+            return queries.has_jobs(connection, self._number, SCRUB)
 
     def _note_lost(self) -> None:
         """Tell once that commits are gone which an index file had seen, and note it in the file."""
@@ -149,7 +149,7 @@ class SqliteStore:
     def lost(self) -> tuple[int, int] | None:
         """The first and last sequence number that are known to have been committed and are gone."""
         with self._reading() as connection:
-            return reading.lost(connection, self._number) or self._lost
+            return queries.lost(connection, self._number) or self._lost
 
     # -- identity ----------------------------------------------------------------------------------
 
@@ -185,7 +185,7 @@ class SqliteStore:
         """
         self.check_namespaces("list the namespaces of the file")
         with self._reading() as connection:
-            return reading.namespaces(connection)
+            return queries.namespaces(connection)
 
     def check_namespaces(self, wish: str) -> None:
         """Raise `InvalidInput` unless the store was opened for all namespaces of its file."""
@@ -199,7 +199,7 @@ class SqliteStore:
     def nodes(self) -> list[str]:
         """The nodes that have settled their settings in this namespace."""
         with self._reading() as connection:
-            return reading.nodes(connection, self._number)
+            return queries.nodes(connection, self._number)
 
     # -- settings that must agree --------------------------------------------------------------------
 
@@ -323,7 +323,7 @@ class SqliteStore:
     def history(self, id: str) -> list[Record]:
         """Every version under an id, oldest first."""
         with self._reading() as connection:
-            return reading.history(connection, self._number, id)
+            return queries.history(connection, self._number, id)
 
     def records(self, seqs: Iterable[int]) -> dict[int, Record]:
         """Records by their numbers; those that do not exist are missing."""
@@ -333,27 +333,27 @@ class SqliteStore:
     def scan(self, wanted: Filter, *, limit: int = 100, after: int | None = None, newest_first: bool = True) -> Page:
         """A page of the records that a filter admits, in the order in which they were written."""
         with self._reading() as connection:
-            return reading.scan(connection, self._number, wanted, limit, after, newest_first)
+            return queries.scan(connection, self._number, wanted, limit, after, newest_first)
 
     def numbers(self, wanted: Filter, limit: int, after: int = 0) -> list[int]:
         """The sequence numbers of the next records that a filter admits, oldest first, damaged ones too."""
         with self._reading() as connection:
-            return reading.numbers(connection, self._number, wanted, limit, after)
+            return queries.numbers(connection, self._number, wanted, limit, after)
 
     def readable(self, seqs: Iterable[int]) -> tuple[dict[int, Record], dict[int, str]]:
         """Records by their numbers, and the names of the errors of those that are damaged."""
         with self._reading() as connection:
-            return reading.readable(connection, self._number, seqs)
+            return queries.readable(connection, self._number, seqs)
 
     def count(self, wanted: Filter) -> int:
         """The number of records that a filter admits."""
         with self._reading() as connection:
-            return reading.count(connection, self._number, wanted)
+            return queries.count(connection, self._number, wanted)
 
     def neighbours(self, id: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The ids that a record was derived from, and the ids that were derived from it."""
         with self._reading() as connection:
-            return reading.neighbours(connection, self._number, id)
+            return queries.neighbours(connection, self._number, id)
 
     def vectors(self, records: Iterable[int]) -> dict[int, Vector]:
         """The embeddings of records; those that have none yet are missing."""
@@ -363,41 +363,41 @@ class SqliteStore:
     def replaced(self, seqs: Iterable[int]) -> set[int]:
         """Those of these records that a derived record stands for in a tier, or stood for until that was undone."""
         with self._reading() as connection:
-            return reading.replaced(connection, seqs)
+            return queries.replaced(connection, seqs)
 
     def following(self, record: int, limit: int) -> list[int]:
         """The records that were written next in the session of one, the nearest first."""
         with self._reading() as connection:
-            return reading.following(connection, self._number, record, limit)
+            return queries.following(connection, self._number, record, limit)
 
     def pinned(self, id: str) -> bool:
         """Whether an id is kept from retention."""
         with self._reading() as connection:
-            return reading.is_pinned(connection, self._number, id)
+            return queries.is_pinned(connection, self._number, id)
 
     def changes(self, since: int, limit: int = 1000) -> list[Change]:
         """What happened after a sequence number, in order."""
         with self._reading() as connection:
-            return reading.changes(connection, self._number, since, limit)
+            return queries.changes(connection, self._number, since, limit)
 
     def stats(self) -> dict[str, int]:
         """Counts and sizes, as they are stored now."""
         with self._reading() as connection:
-            return reading.statistics(connection, self._number)
+            return queries.statistics(connection, self._number)
 
     # -- uses and tiers ------------------------------------------------------------------------------
 
     def uses(self, record: int, node: str) -> int:
         """How often a node used a record, with the uses that are buffered here."""
         with self._reading() as connection:
-            written = reading.uses(connection, self._number, record, node)
+            written = queries.uses(connection, self._number, record, node)
         return written + self._maintenance.accesses.uses(record, node)
 
     def accesses(self, records: Iterable[int], node: str) -> dict[int, Access]:
         """How often and when records were used by a node; those never used are missing."""
         wanted = [*records]
         with self._reading() as connection:
-            found = reading.accesses(connection, self._number, wanted, node)
+            found = queries.accesses(connection, self._number, wanted, node)
         for record in wanted:
             recent = self._maintenance.accesses.of(record, node)
             if recent is not None:
@@ -411,12 +411,12 @@ class SqliteStore:
     def tiers(self, record: int, node: str) -> tuple[str, ...]:
         """The tiers of a node that hold a record, nearest the prompt first."""
         with self._reading() as connection:
-            return reading.tiers(connection, self._number, record, node)
+            return queries.tiers(connection, self._number, record, node)
 
     def usage(self, node: str) -> dict[str, Usage]:
         """What each tier of a node holds; a tier that was never used is missing."""
         with self._reading() as connection:
-            found = reading.usage(connection, self._number, node)
+            found = queries.usage(connection, self._number, node)
         for tier, (hits, misses) in self._maintenance.accesses.lookups(node).items():
             known = found.get(tier, Usage())
             found[tier] = known._replace(hits=known.hits + hits, misses=known.misses + misses)
@@ -425,7 +425,7 @@ class SqliteStore:
     def original_tokens(self, node: str, tier: str) -> int:
         """The tokens of the records behind a tier other than the window, whatever stands for them there."""
         with self._reading() as connection:
-            return reading.original_tokens(connection, self._number, node, tier)
+            return queries.original_tokens(connection, self._number, node, tier)
 
     def window(self, node: str) -> list[tuple[int, int]]:
         """Number and tokens of each record in the node's window, newest first."""
@@ -455,24 +455,24 @@ class SqliteStore:
     def absent(self, records: Iterable[int], tier: str, node: str) -> list[tuple[int, float, str]]:
         """Number, importance and kind of those records that are not in a tier other than the window."""
         with self._reading() as connection:
-            return reading.absent(connection, self._number, records, tier, node)
+            return queries.absent(connection, self._number, records, tier, node)
 
     # -- entries and blobs ---------------------------------------------------------------------------
 
     def entry(self, key: str, *, scope: str = "local", owner: str | Sequence[str] = "") -> Entry | None:
         """The newest version of an entry, or None. Of several owners, that of the first who has one."""
         with self._reading() as connection:
-            return reading.entry(connection, self._number, key, scope, _owners(owner))
+            return queries.entry(connection, self._number, key, scope, _owners(owner))
 
     def entries(self, prefix: str = "", *, scope: str = "local", owner: str = "", limit: int = 100) -> list[Entry]:
         """The newest versions of the entries whose keys start with a prefix, last updated first."""
         with self._reading() as connection:
-            return reading.entries(connection, self._number, prefix, scope, owner, limit)
+            return queries.entries(connection, self._number, prefix, scope, owner, limit)
 
     def entry_history(self, key: str, *, scope: str = "local", owner: str = "") -> list[Entry]:
         """Every version of an entry since it was last deleted, oldest first."""
         with self._reading() as connection:
-            return reading.entry_history(connection, self._number, key, scope, owner)
+            return queries.entry_history(connection, self._number, key, scope, owner)
 
     def entry_changes(
         self,
@@ -485,17 +485,17 @@ class SqliteStore:
     ) -> list[EntryChange]:
         """The keys that changed after a sequence number, in the order of their last change, as they are now."""
         with self._reading() as connection:
-            return reading.entry_changes(connection, self._number, since, prefix, scope, _owners(owner), limit)
+            return queries.entry_changes(connection, self._number, since, prefix, scope, _owners(owner), limit)
 
     def last_entry_change(self) -> int:
         """The sequence number of the last change to an entry of any namespace; 0 where there was none."""
         with self._reading() as connection:
-            return reading.last_entry_change(connection)
+            return queries.last_entry_change(connection)
 
     def blob(self, key: str) -> bytes | None:
         """The bytes under a key, or None; damaged bytes raise `CorruptStore`."""
         with self._reading() as connection:
-            return reading.blob(connection, self._number, key)
+            return queries.blob(connection, self._number, key)
 
     # -- searching -----------------------------------------------------------------------------------
 
@@ -527,17 +527,17 @@ class SqliteStore:
     def jobs(self, kind: str | None = None, limit: int = 100, *, failed: bool = True) -> list[Job]:
         """Work that is queued or has failed, oldest first; without `failed`, no work that was given up."""
         with self._reading() as connection:
-            return reading.jobs(connection, self._number, kind, limit, None if failed else MAX_ATTEMPTS)
+            return queries.jobs(connection, self._number, kind, limit, None if failed else MAX_ATTEMPTS)
 
     def set_aside(self) -> list[str]:
         """Which records background work gave up, and why; the first of them."""
         with self._reading() as connection:
-            return reading.set_aside(connection, self._number, MAX_ATTEMPTS)
+            return queries.set_aside(connection, self._number, MAX_ATTEMPTS)
 
     def retry_jobs(self, *kinds: str) -> None:
         """Try work of these kinds that was given up once more: this process may succeed where another failed."""
         with self._reading() as connection:
-            given_up = not self.read_only and reading.has_failed_jobs(connection, self._number, kinds, MAX_ATTEMPTS)
+            given_up = not self.read_only and queries.has_failed_jobs(connection, self._number, kinds, MAX_ATTEMPTS)
         if given_up:
             with self._engine.try_write() as connection:
                 if connection is None:
@@ -611,7 +611,7 @@ class SqliteStore:
         if self.read_only:
             raise ReadOnly(f"{self.path} was opened read-only; open it without read_only=True to forget")
         with self._reading() as connection:
-            number = reading.namespace_number(connection, name)
+            number = queries.namespace_number(connection, name)
         if number is None:
             raise NotFound(f"there is no namespace {name!r} in this file; namespaces() lists them")
         shared = maintenance.join(self._engine, number, _TAIL, self._lease_s, _LIMITS)

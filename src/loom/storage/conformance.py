@@ -11,6 +11,7 @@ runner that finds such methods can run them, and this module imports none. Nothi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -37,6 +38,12 @@ HOUR = timedelta(hours=1)
 
 def _draft(record_id: str, content: str, **more: Any) -> Draft:
     return Draft(id=record_id, content=content, created_at=more.pop("created_at", NOON), **more)
+
+
+def _in_another_thread(work: Callable[[], object]) -> None:
+    """Do it in a thread of its own, and raise here what it raises there."""
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(work).result()
 
 
 @contextmanager
@@ -236,6 +243,21 @@ class StoreConformance:
             entry = store.entry("key")
             assert entry is not None
             assert entry.version == 2
+
+    def test_a_reading_block_sees_one_moment_and_its_own_writes(self, folder: Path) -> None:
+        with self.store(folder) as store:
+            self.write(store, _draft("before", "one"))
+            with store.reading(), store.reading():
+                assert store.get("before") is not None
+                _in_another_thread(lambda: self.write(store, _draft("meanwhile", "two")))
+                if self.durable:
+                    assert store.get("meanwhile") is None
+                    assert store.count(Filter()) == 1
+                    assert self.found(store, {"two": 1.0}) == []
+                self.write(store, _draft("own", "three"))
+                assert store.get("own") is not None
+                assert self.found(store, {"two": 1.0}) == ["meanwhile"]
+            assert store.count(Filter()) == 3
 
     def test_what_is_committed_is_there_after_reopening(self, folder: Path) -> None:
         if not self.durable:

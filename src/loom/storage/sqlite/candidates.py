@@ -313,6 +313,7 @@ class Searcher:
                     yield connection, own.index
                     return
             self._repair(damage)
+            self._engine.renew_reading()
         raise CorruptStore("the index of this store cannot be rebuilt; run check()")
 
     def _repair(self, damage: StaleProjection) -> None:

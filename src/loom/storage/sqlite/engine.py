@@ -112,6 +112,7 @@ class Engine:
         self._idle: list[sqlite3.Connection] = []
         self._write_lock = threading.RLock()
         self._lent = _Lent()
+        self._scope = _Scope()
         self._write_lock_held_for_fork = False
         self._quiet_at_fork = False
         self._severed = False
@@ -333,7 +334,13 @@ class Engine:
 
     @contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:
-        """A connection on one unchanging snapshot of the database."""
+        """A connection on one unchanging snapshot of the database: inside `reading`, on that of the scope."""
+        joined = self._scope.connection
+        if joined is not None:
+            self._check_usable()
+            with self.translated():
+                yield joined
+            return
         if self.path is None:
             with self._write_lock, self.translated():
                 yield self.writing_connection()
@@ -351,6 +358,27 @@ class Engine:
                     connection.close()
                 else:
                     self._idle.append(connection)
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """A block in which every read of this thread sees one snapshot. A commit of the same thread renews it."""
+        if self.path is None or self._scope.connection is not None:
+            yield
+            return
+        with self.read() as connection:
+            self._scope.connection = connection
+            try:
+                yield
+            finally:
+                self._scope.connection = None
+
+    def renew_reading(self) -> None:
+        """Go on with a newer snapshot in this thread's `reading` block, if it is in one."""
+        connection = self._scope.connection
+        if connection is not None:
+            with self.translated():
+                connection.execute("ROLLBACK")
+                connection.execute("BEGIN")
 
     def write(self) -> _Writing:
         """The writing connection inside BEGIN IMMEDIATE; commits at the end, or rolls everything back."""
@@ -562,6 +590,7 @@ class Engine:
     def _after_fork_in_child(self) -> None:
         self._write_lock = threading.RLock()
         self._lent = _Lent()
+        self._scope = _Scope()
         if self.path is not None and not self._quiet_at_fork:
             _inherited.extend([self._writer, *self._idle])
             self._writer, self._idle = None, []
@@ -571,6 +600,12 @@ class Engine:
     def translated(self) -> _Translating:
         """A block in which SQLite's errors become ours."""
         return _Translating(self.path)
+
+
+class _Scope(threading.local):
+    """The connection of this thread's `reading` block, if it is in one."""
+
+    connection: sqlite3.Connection | None = None
 
 
 class _Lent:
@@ -659,6 +694,7 @@ class _Writing:
                     self._connection.execute("COMMIT")
                     if self._engine._file is not None:
                         self._engine.check_file(written=True)
+                    self._engine.renew_reading()
                     return
                 except sqlite3.Error as failure:
                     error = failure

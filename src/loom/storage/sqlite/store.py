@@ -292,6 +292,13 @@ class SqliteStore:
         with self._reading() as connection:
             return forgetting.retention(connection, self._number)
 
+    # -- scopes --------------------------------------------------------------------------------------
+
+    def reading(self) -> AbstractContextManager[None]:
+        """A block in which all that this thread reads is of one moment. What it writes there itself, it sees."""
+        self.check_open()
+        return self._engine.reading()
+
     # -- writing -------------------------------------------------------------------------------------
 
     def transaction(self) -> TransactionScope:

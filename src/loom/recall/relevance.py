@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from loom.index.analysis import IS_QUESTION, ONLY_ASKS
+from loom.protocol import to_micros
 from loom.recall.propagation import spread
 from loom.recall.questions import Question
 from loom.storage.contract import Candidates, Nominated
-from loom.storage.sqlite.engine import to_micros
 from loom.text.time_terms import NAMES_A_TIME
 
 __all__ = ["SIGNALS", "Scored", "Weights", "neighbours", "pooled", "score"]

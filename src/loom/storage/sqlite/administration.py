@@ -15,12 +15,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from loom.errors import ForgetPending, InvalidInput, StoreBusy, StoreFull, StoreUnavailable
+from loom.protocol import to_micros
 from loom.steps import step
 from loom.storage.contract import Filter, FlushReport, ForgetReceipt
 from loom.storage.files import create_file, disk_errors, keep_mode, remove_database
 from loom.storage.sqlite import archive, forgetting, queries
 from loom.storage.sqlite.archive import ArchiveStats
-from loom.storage.sqlite.engine import Engine, to_micros, translate
+from loom.storage.sqlite.engine import Engine, translate
 from loom.storage.sqlite.filters import conditions
 from loom.storage.sqlite.maintenance import MAX_ATTEMPTS, Maintenance
 from loom.storage.sqlite.projections import TEXT, VECTORS, count_up, index_folder

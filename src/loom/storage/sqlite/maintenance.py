@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from loom.errors import Closed, CorruptStore, ForgetPending, StoreError
 from loom.index.analysis import embedded_text
+from loom.protocol import to_micros
 from loom.steps import step
 from loom.storage.blocks import LEVEL
 from loom.storage.contract import Filter
@@ -31,7 +32,7 @@ from loom.storage.identity import guard, id_hash
 from loom.storage.sqlite import archive, counting, forgetting, queries
 from loom.storage.sqlite.archive import CONTENT, ArchiveLimits
 from loom.storage.sqlite.counting import COUNT
-from loom.storage.sqlite.engine import Engine, to_micros
+from loom.storage.sqlite.engine import Engine
 from loom.storage.sqlite.filters import conditions
 from loom.storage.sqlite.namespace_index import NamespaceIndex
 from loom.storage.sqlite.projections import (

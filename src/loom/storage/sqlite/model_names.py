@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from loom.index.analysis import mapping
+from loom.protocol import to_micros
 from loom.storage.contract import Candidates, Filter
-from loom.storage.sqlite.engine import to_micros
 from loom.storage.sqlite.namespace_index import NamespaceIndex
 from loom.storage.sqlite.rows import first_version, is_names, same_id
 from loom.text.entities import UNNAMED_KINDS, named, names_in

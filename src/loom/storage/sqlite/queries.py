@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Iterable, Sequence
 
 from loom.errors import CorruptStore, InvalidInput
+from loom.protocol import from_micros
 from loom.storage.contract import (
     FOCUS,
     HEARD,
@@ -28,7 +29,6 @@ from loom.storage.contract import (
 )
 from loom.storage.identity import id_hash
 from loom.storage.sqlite.counting import TOKENS
-from loom.storage.sqlite.engine import from_micros
 from loom.storage.sqlite.filters import conditions
 from loom.storage.sqlite.residency import WINDOW, places_of, totals, window
 from loom.storage.sqlite.rows import (

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from loom.errors import Closed, InvalidInput, LoomError, NotFound, ReadOnly, SettingsConflict
-from loom.protocol import utc_now
+from loom.protocol import Clock, from_micros, to_micros, utc_now
 from loom.steps import step
 from loom.storage.contract import (
     Access,
@@ -52,7 +52,7 @@ from loom.storage.sqlite import (
 from loom.storage.sqlite.archive import ArchiveStats
 from loom.storage.sqlite.candidates import Searcher
 from loom.storage.sqlite.counting import Count
-from loom.storage.sqlite.engine import Clock, Engine, from_micros, to_micros
+from loom.storage.sqlite.engine import Engine
 from loom.storage.sqlite.maintenance import MAX_ATTEMPTS, Chore, Embed, TransactionScope, WorkLimits
 from loom.storage.sqlite.projections import SCRUB, TailLimit, active_space, last_number, read_state
 from loom.storage.sqlite.rows import read_newest, read_records, read_settings

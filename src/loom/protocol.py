@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from enum import StrEnum
 from itertools import count
 from threading import RLock
@@ -26,9 +26,7 @@ __all__ = [
     "NodeProtocol",
     "Task",
     "TaskStatus",
-    "from_micros",
     "new_id",
-    "to_micros",
     "utc_now",
 ]
 
@@ -39,24 +37,6 @@ Clock = Callable[[], datetime]
 def utc_now() -> datetime:
     """The present moment, aware and in UTC."""
     return datetime.now(UTC)
-
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
-
-
-def to_micros(moment: datetime) -> int:
-    """Microseconds since 1970; refuses a datetime without a time zone."""
-    if moment.tzinfo is None:
-        raise InvalidInput(
-            f"{moment.isoformat()} has no time zone; pass an aware datetime, e.g. datetime.now(timezone.utc)"
-        )
-    return (moment - _EPOCH) // _MICROSECOND
-
-
-def from_micros(micros: int) -> datetime:
-    """The moment this many microseconds after the beginning of 1970, aware and in UTC."""
-    return _EPOCH + timedelta(0, 0, micros)
 
 
 # --- ids -----------------------------------------------------------------------------------------------

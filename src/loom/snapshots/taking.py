@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from loom.errors import InvalidInput, NotFound, SnapshotError, StoreUnavailable
 from loom.index.segments import sync_folder
-from loom.protocol import from_micros, to_micros
 from loom.snapshots.format import LARGEST_ROW, MAGIC, NO_PARENT, Header, SnapshotReader, SnapshotWriter
 from loom.steps import step
 from loom.storage.files import create_file, disk_errors, keep_mode
 from loom.storage.identity import entry_guard_4
+from loom.storage.moments import from_micros, to_micros
 from loom.storage.sqlite import archive, counting
 from loom.storage.sqlite.engine import Engine, translate
 from loom.storage.sqlite.projections import SCRUB, TEXT, VECTORS, last_number

@@ -15,10 +15,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from loom.errors import ForgetPending, InvalidInput, StoreBusy, StoreFull, StoreUnavailable
-from loom.protocol import to_micros
 from loom.steps import step
 from loom.storage.contract import Filter, FlushReport, ForgetReceipt
 from loom.storage.files import create_file, disk_errors, keep_mode, remove_database
+from loom.storage.moments import to_micros
 from loom.storage.sqlite import archive, forgetting, queries
 from loom.storage.sqlite.archive import ArchiveStats
 from loom.storage.sqlite.engine import Engine, translate

@@ -32,9 +32,10 @@ from loom.errors import (
     StoreUnavailable,
     UnsupportedStore,
 )
-from loom.protocol import Clock, new_id, to_micros, utc_now
+from loom.protocol import Clock, new_id, utc_now
 from loom.steps import step
 from loom.storage.files import FILE_MODE, create_file, disk_errors
+from loom.storage.moments import to_micros
 from loom.storage.sqlite import schema
 from loom.storage.sqlite.archive import Reader
 from loom.storage.sqlite.counting import Counts

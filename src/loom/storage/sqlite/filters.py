@@ -10,9 +10,9 @@ from datetime import datetime
 from typing import Any
 
 from loom.errors import InvalidInput
-from loom.protocol import to_micros
 from loom.storage.contract import HEARD, Filter
 from loom.storage.identity import id_hash
+from loom.storage.moments import to_micros
 from loom.storage.sqlite.residency import tier_condition
 from loom.storage.sqlite.rows import first_version
 

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from loom.errors import ForgetPending, StoreFull
-from loom.protocol import to_micros
 from loom.steps import step
 from loom.storage.contract import LAYOUTS, ForgetReceipt, Retention
 from loom.storage.identity import session_key
+from loom.storage.moments import to_micros
 from loom.storage.sqlite.archive import Reader, Removal
 from loom.storage.sqlite.engine import Engine
 from loom.storage.sqlite.projections import SCRUB, TEXT, VECTORS, Projector, StaleProjection

@@ -24,11 +24,11 @@ import numpy.typing as npt
 
 from loom.errors import Closed, CorruptStore, ForgetPending, StoreError
 from loom.index.analysis import embedded_text
-from loom.protocol import to_micros
 from loom.steps import step
 from loom.storage.blocks import LEVEL
 from loom.storage.contract import Filter
 from loom.storage.identity import guard, id_hash
+from loom.storage.moments import to_micros
 from loom.storage.sqlite import archive, counting, forgetting, queries
 from loom.storage.sqlite.archive import CONTENT, ArchiveLimits
 from loom.storage.sqlite.counting import COUNT

@@ -27,6 +27,7 @@ from loom.everyday import Memory
 from loom.models.embedders import FakeEmbedder
 from loom.storage.blocks import shipped
 from loom.storage.contract import MAX_TEXT_BYTES, Draft, Filter, Record, Retention
+from loom.storage.search_view import search_text
 from loom.storage.sqlite.archive import ArchiveStats
 from loom.storage.sqlite.store import SqliteStore
 from tests.small_archive import SMALL
@@ -794,7 +795,7 @@ def test_forgotten_texts_leave_the_memory_of_another_reader(store: SqliteStore, 
     assert reader.get("n7") is not None
     mark = notes(200)[7].content.split()[-1]
     store.forget(Filter(ids=["n7"]))
-    reader.search_text({"index": 1.0}, 5, Filter())
+    search_text(reader, {"index": 1.0}, 5, Filter())
     for one in (reader, store):
         held = [text.content for block in one.engine.archive.cached() for text in block.texts()]
         assert not any(mark in content for content in held)

@@ -18,9 +18,10 @@ from loom.errors import ForgetPending, InvalidInput, StoreBusy, StoreFull, Store
 from loom.steps import step
 from loom.storage.contract import Filter, FlushReport, ForgetReceipt
 from loom.storage.files import create_file, disk_errors, keep_mode, remove_database
+from loom.storage.moments import to_micros
 from loom.storage.sqlite import archive, forgetting, queries
 from loom.storage.sqlite.archive import ArchiveStats
-from loom.storage.sqlite.engine import Engine, to_micros, translate
+from loom.storage.sqlite.engine import Engine, translate
 from loom.storage.sqlite.filters import conditions
 from loom.storage.sqlite.maintenance import MAX_ATTEMPTS, Maintenance
 from loom.storage.sqlite.namespace_settings import retry_jobs

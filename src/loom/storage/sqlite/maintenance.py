@@ -28,10 +28,11 @@ from loom.steps import step
 from loom.storage.blocks import LEVEL
 from loom.storage.contract import Filter
 from loom.storage.identity import guard, id_hash
+from loom.storage.moments import to_micros
 from loom.storage.sqlite import archive, counting, forgetting, queries
 from loom.storage.sqlite.archive import CONTENT, ArchiveLimits
 from loom.storage.sqlite.counting import COUNT
-from loom.storage.sqlite.engine import Engine, to_micros
+from loom.storage.sqlite.engine import Engine
 from loom.storage.sqlite.filters import conditions
 from loom.storage.sqlite.namespace_index import NamespaceIndex
 from loom.storage.sqlite.projections import (

@@ -933,7 +933,9 @@ def test_the_tiers_of_a_stored_file_are_as_they_were_left(tmp_path: Path) -> Non
             assert [task.task_id for task in second.get_l1_tasks()] == ["t29"]
 
 
-@pytest.mark.parametrize(("name", "read_only"), [("v3.loom", False), ("v4.loom", False), ("v5.loom", True)])
+@pytest.mark.parametrize(
+    ("name", "read_only"), [("v3.loom", False), ("v4.loom", False), ("v5.loom", False), ("v6.loom", True)]
+)
 def test_archive_and_knowledge_of_a_stored_file_are_as_they_were_left(
     tmp_path: Path, name: str, read_only: bool
 ) -> None:
@@ -963,7 +965,9 @@ def test_archive_and_knowledge_of_a_stored_file_are_as_they_were_left(
     store.close()
 
 
-@pytest.mark.parametrize(("name", "read_only"), [("v4.loom", False), ("v5.loom", False), ("v5.loom", True)])
+@pytest.mark.parametrize(
+    ("name", "read_only"), [("v4.loom", False), ("v5.loom", False), ("v6.loom", False), ("v6.loom", True)]
+)
 def test_what_waits_in_a_stored_file_for_its_count_has_it_for_every_reader(
     tmp_path: Path, name: str, read_only: bool
 ) -> None:

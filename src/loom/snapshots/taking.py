@@ -3,7 +3,7 @@
 A full snapshot holds everything that a namespace has. An incremental one holds what was appended since its parent
 (records, versions, entries, vectors, moves, tombstones), and all of the small tables that change in place. Indexes
 are left out: they are made again from the records. Archived words are written out, because a block refers to numbers
-and a dictionary of its own store; the store that they are restored into archives them by its own rule.
+of its own store; the store that they are restored into archives them by its own rule.
 """
 
 from __future__ import annotations

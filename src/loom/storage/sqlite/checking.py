@@ -45,7 +45,6 @@ _SEQUENCES = (
     ("jobs", "seq"),
     ("blobs", "seq"),
     ("blocks", "number"),
-    ("dictionaries", "number"),
 )
 
 

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from loom.errors import InvalidInput, WrongDimension
 from loom.models.embedders import Matrix, Vector
 from loom.text.scripts import HAN, is_han
+from loom.text.words import word_set
 
 __all__ = [
     "EMBEDDING_WEIGHT",
@@ -148,7 +149,7 @@ _LETTER = rf"[^\W\d{HAN}]"
 _WORD = rf"{_LETTER}(?:{_LETTER}|\d)*+"
 _NAME = re.compile(rf"{_WORD}(?:\.{_WORD})*+|[{HAN}]++")
 # Words that begin a sentence with a capital and name nothing.
-_STOP_WORD_LIST = """
+_STOP_WORDS = word_set("""
 a about after all also although always an and another any are as at be because been before being both but by can
 could did do does during each either every few first for from had has have he hello hence her here hers hi his how
 however i if in instead into is it its last let many may maybe me might more most much must my neither next no nor
@@ -156,8 +157,7 @@ not now of often on once one only or other our out over perhaps please several s
 soon still such than that the their them then there therefore these they this those though thus to too under unless
 until up use used uses using very was we were what when where whether which while who whom whose why will with
 without would yes yet you your
-"""
-_STOP_WORDS = frozenset(_STOP_WORD_LIST.split())
+""")
 # Words that contain a stop character and are no stop words.
 _CHINESE_WORDS = """
 目的 的确 了解 和平 和谐 总和 饱和 共和 温和 和解 参与 与会 普及 涉及 及时 及格 存在 现在 在线 在职 内在 所在 潜在

@@ -190,7 +190,7 @@ class Migration:
             job = None
             if hot:
                 move = QueuedMove(
-                    self._nearest(transaction, hot[0]) or L4,
+                    self._tiers.nearest(transaction, hot[:1]).get(hot[0], L4),
                     target,
                     trigger,
                     _priority(max(scores[one] for one in hot)),
@@ -279,10 +279,11 @@ class Migration:
         with self._store.transaction() as transaction:
             focused = dict(transaction.arrivals(self._tiers.node, FOCUS))
             for one in numbers.values():
-                tier = L1 if one in focused else self._nearest(transaction, one)
+                tier = L1 if one in focused else self._tiers.nearest(transaction, [one]).get(one)
                 if tier is not None:
                     rooms.append(self._tiers.demote_records(transaction, [one], tier, "demoted"))
-            places = {id: self._nearest(transaction, one) for id, one in numbers.items()}
+            nearest = self._tiers.nearest(transaction, [*numbers.values()])
+            places = {id: nearest.get(one) for id, one in numbers.items()}
         for room in rooms:
             self._tiers.notify_rebalanced(room)
         return places
@@ -401,11 +402,6 @@ class Migration:
                 raise NotFound(f"there is no memory {id!r}")
             numbers[id] = record.seq
         return numbers
-
-    def _nearest(self, transaction: Transaction, record: int) -> MemoryTier | None:
-        """The tier nearest the prompt that holds a record, the window aside."""
-        places = (tier for tier in (L2, L3, L4) if transaction.resides(record, tier, self._tiers.node))
-        return next(places, None)
 
     def _from_now(self, within: timedelta) -> tuple[int, int]:
         now = self._store.clock()

@@ -16,20 +16,20 @@ __all__ = ["checked_member", "checked_number", "checked_text", "checked_whole"]
 _Member = TypeVar("_Member", bound=StrEnum)
 
 
-def checked_whole(value: Any, name: str, least: int = 0) -> int:
+def checked_whole(value: int, name: str, least: int = 0) -> int:
     """A whole number of at least `least`; True and False are none."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise InvalidInput(f"{name} must be a whole number of at least {least}, not {value!r}")
     return value
 
 
-def checked_number(value: Any, name: str, least: float = -math.inf, most: float = math.inf) -> float:
+def checked_number(value: float, name: str, least: float = -math.inf, most: float = math.inf) -> float:
     """A finite number from `least` to `most`; True and False are none."""
     number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     if not number or not least <= value <= most:
         limits = f" from {least:g}" * (least > -math.inf) + f" to {most:g}" * (most < math.inf)
         raise InvalidInput(f"{name} must be a number{limits}, not {value!r}")
-    return float(value)
+    return value
 
 
 def checked_text(value: Any, name: str) -> str:

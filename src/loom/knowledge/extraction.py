@@ -327,7 +327,7 @@ def _fact(
         said = f"{said[: _LONGEST_REPORT - 1].rstrip()}…"
     if len(said) > LONGEST_FACT or (alone and not _says_something(said, kind, machine)):
         return None
-    correction = correction_in(said)
+    replacing, replaced = correction_in(said) or (None, None)
     key, value = (None, None) if machine else key_and_value(said, kind, source.speaker, chinese)
     if source.speaker and not machine:
         said = third_person(said, source.speaker)
@@ -335,8 +335,6 @@ def _fact(
         said = with_dates(said, source.at)
     form = FORMS[kind]
     label = form.chinese if chinese else form.english
-    if correction is not None:
-        value = value or correction[0]
     return ExtractedFact(
         content=f"{label}: {said}",
         fact_type=form.fact_type,
@@ -345,8 +343,8 @@ def _fact(
         kind=kind,
         span=(offset + start, offset + end),
         key=key,
-        value=value,
-        replaces=None if correction is None else correction[1],
+        value=value if replacing is None else value or replacing,
+        replaces=replaced,
         machine=machine,
     )
 

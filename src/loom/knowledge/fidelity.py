@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from loom.checks import checked_number
 from loom.errors import InvalidInput, WrongDimension
 from loom.models.embedders import Matrix, Vector
 from loom.text.scripts import HAN, is_han
@@ -26,7 +27,6 @@ __all__ = [
     "Fidelity",
     "FidelityChecker",
     "keywords",
-    "share",
     "unit_vector",
 ]
 
@@ -72,8 +72,8 @@ class FidelityChecker:
     """Decides whether a text may stand for others, by its vector and by the keywords it keeps."""
 
     def __init__(self, threshold: float = 0.5, keyword_threshold: float = KEYWORD_THRESHOLD) -> None:
-        self.threshold = share("threshold", threshold)
-        self.keyword_threshold = share("keyword_threshold", keyword_threshold)
+        self.threshold = checked_number(threshold, "threshold", 0, 1)
+        self.keyword_threshold = checked_number(keyword_threshold, "keyword_threshold", 0, 1)
 
     def check(
         self,
@@ -101,13 +101,6 @@ class FidelityChecker:
     def _extract_keywords(text: str) -> set[str]:
         """`keywords` as a set, under the name of the design document."""
         return set(keywords(text))
-
-
-def share(name: str, value: float) -> float:
-    """The value, or `InvalidInput` with the name where it is not from 0 to 1."""
-    if not 0.0 <= value <= 1.0:
-        raise InvalidInput(f"{name} is {value}; it must be from 0 to 1")
-    return value
 
 
 def _mean_cosine(

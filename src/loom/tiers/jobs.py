@@ -18,6 +18,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, Self
 
+from loom.checks import checked_member
 from loom.errors import InvalidInput, NotFound
 from loom.steps import step
 from loom.storage.contract import FOCUS, Job, Transaction, Usage
@@ -239,7 +240,7 @@ class Migration:
         Hard pressure is relieved before this returns, the others in the background. `tokens` are to be freed instead
         of the pressure's share. Under `HOTNESS_DECAY` only what is cold leaves.
         """
-        tier, pressure = known_tier(tier), _known_pressure(pressure)
+        tier, pressure = known_tier(tier), checked_member(Pressure, pressure, "pressure")
         if trigger.is_up:
             raise InvalidInput(f"{trigger} leads towards the prompt: use trigger_promotion")
         if tier is L1:
@@ -460,13 +461,6 @@ def _promotion(
 def _below(tier: MemoryTier) -> MemoryTier:
     """Where what leaves a tier goes; what leaves the last one stays in the log, which that one searches."""
     return _TIERS[min(_TIERS.index(tier) + 1, len(_TIERS) - 1)]
-
-
-def _known_pressure(pressure: Pressure | str) -> Pressure:
-    try:
-        return Pressure(pressure)
-    except ValueError as error:
-        raise InvalidInput(f"there is no pressure {pressure!r}; it is {', '.join(Pressure)}") from error
 
 
 def _priority(score: float) -> int:

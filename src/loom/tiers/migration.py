@@ -801,18 +801,15 @@ class Tiers:
         tier: MemoryTier,
         reason: str,
         rules: TierRules,
-    ) -> int:
+    ) -> None:
         """Let stand-ins enter the first tier from `tier` down that is large enough for them."""
-        entered = 0
-        rest = list(arrivals)
+        rest = dict(arrivals)
         for target in (L3, L4):
             if target >= tier and rest:
-                fitting = [one for one in rest if one[1] <= rules.largest[target]]
-                rest = [one for one in rest if one[1] > rules.largest[target]]
+                fitting = {record: size for record, size in rest.items() if size <= rules.largest[target]}
+                rest = {record: size for record, size in rest.items() if record not in fitting}
                 if fitting:
-                    records, sizes = zip(*fitting, strict=True)
-                    entered += transaction.enter(records, target, self.node, reason, sizes)
-        return entered
+                    transaction.enter([*fitting], target, self.node, reason, [*fitting.values()])
 
     @step("tiers.notify_promoted")
     def notify_promoted(self, promoted: PromotedRecords, started: float) -> None:

@@ -182,13 +182,14 @@ class Monitor:
     def __init__(self, node: str, publish: Callable[[Task], object] | None = None) -> None:
         self._node = node
         self._publish = publish
-        self._renew_lock()
-        renew_after_fork(self._renew_lock)
+        self.after_fork()
+        renew_after_fork(self)
         self._latencies = {measure: _Latencies(goal) for measure, goal in GOALS.items() if goal.percent is not None}
         self._shares: dict[Measure, tuple[float, int]] = {}
         self._held = dict.fromkeys(Measure, 0)
 
-    def _renew_lock(self) -> None:
+    def after_fork(self) -> None:
+        """In a child: a thread of the parent may have held the lock."""
         self._lock = threading.Lock()
 
     def observe(self, measure: Measure, value: float) -> None:

@@ -321,6 +321,11 @@ class Maintenance:
                 with self._at_chores:
                     worked |= owner in self.chores and chore(lambda: self._publishing(fence), thorough)
                 self.errors.pop(name, None)
+            except Closed:  # the store of a memory that is still there, while other handles go on
+                if self.engine.closed:
+                    raise
+                self.chores.pop(owner, None)
+                log.info("%s ended: its store was closed", name)
             except Exception as error:  # a model that does not answer must not hold up the other chores
                 if concerns_everything(error):
                     raise

@@ -39,6 +39,7 @@ from loom.storage.files import FILE_MODE, create_file, disk_errors
 from loom.storage.sqlite import schema
 from loom.storage.sqlite.archive import Reader
 from loom.storage.sqlite.counting import Counts
+from loom.storage.temporary import sweep
 
 __all__ = ["CHECK_EVERY_S", "Clock", "Engine", "from_micros", "to_micros", "translate"]
 
@@ -251,6 +252,7 @@ class Engine:
         """Create a file that does not exist with its mode, which SQLite gives to its log as well."""
         try:
             create_file(path, self.file_mode)
+            sweep(path.parent)
         except OSError as error:
             raise StoreUnavailable(
                 f"{path} cannot be created ({error.strerror}); check that its folder may be written"

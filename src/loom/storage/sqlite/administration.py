@@ -174,7 +174,8 @@ def expired(own: Maintenance) -> list[str]:
         rule = forgetting.retention(connection, own.namespace)
         if rule is None:
             return []
-        return forgetting.expired(connection, own.namespace, rule, to_micros(own.engine.clock()))
+        found = forgetting.expired(connection, own.namespace, rule, to_micros(own.engine.clock()))
+    return [id for id in found if isinstance(id, str)]  # the worker sets the others aside and names them
 
 
 def archive_before(own: Maintenance, moment: int) -> ArchiveStats:

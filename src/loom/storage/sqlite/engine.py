@@ -836,6 +836,11 @@ def translate(error: BaseException, path: Path | None, read_only: bool = False) 
         return StoreUnavailable(f"{place} may not be written ({error}); open it with read_only=True to read it")
     if code in unopened:
         return StoreUnavailable(f"{place} cannot be opened ({error}); check that its folder may be written")
+    if code == sqlite3.SQLITE_IOERR:  # says nothing about the bytes on the disk
+        return StoreUnavailable(
+            f"the system could not read or write {place} ({error}). Try again; if it goes on, check the disk and the "
+            "system log"
+        )
     if code == sqlite3.SQLITE_TOOBIG:
         return InvalidInput(f"a value is larger than {place} can hold")
     if code == sqlite3.SQLITE_ERROR and "user-defined function" in str(error):  # ours answer, or have no counter

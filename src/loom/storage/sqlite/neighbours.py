@@ -16,7 +16,7 @@ from loom.index.doc_values import DocValues, of_row
 from loom.storage.contract import Filter
 from loom.storage.sqlite.filters import admitted, conditions, kept_out
 from loom.storage.sqlite.namespace_index import NamespaceIndex
-from loom.storage.sqlite.rows import DOC_VALUE_COLUMNS
+from loom.storage.sqlite.rows import DOC_VALUE_COLUMNS, fetch_readable
 
 __all__ = ["Conversation", "conversations_of", "speakers_of"]
 
@@ -123,7 +123,7 @@ class Conversation:
             del known[key]
         if left:
             where, values = self._admits
-            rows = self._connection.execute(f"{_READ_ALL} WHERE {where}", (str(left), *values))
+            rows = fetch_readable(self._connection, f"{_READ_ALL} WHERE {where}", (str(left), *values))
             known |= {row[0]: of_row(row) for row in rows}
         return known
 
@@ -137,7 +137,7 @@ class Conversation:
         """The records before a seed, or after it, nearest first, as the database has them in a row."""
         where, values = self._admits
         side = f"< ?2 AND {where} ORDER BY r.seq DESC" if before else f"> ?2 AND {where} ORDER BY r.seq"
-        rows = self._connection.execute(f"{query} {side} LIMIT ?", (of, seed.seq, *values, most))
+        rows = fetch_readable(self._connection, f"{query} {side} LIMIT ?", (of, seed.seq, *values, most))
         return [of_row(row) for row in rows]
 
     def of_sessions(self, seeds: Sequence[int], most: int) -> dict[int, DocValues]:

@@ -112,7 +112,7 @@ def beside_embedding(memory: Memory, embedder: SlowEmbedder, ids: Sequence[str],
         memory.flush()
         idle += forget_each(memory, first)
         embedder.slow = True
-        memory.remember(texts[-_BACKLOG:])
+        memory.remember([*texts[-_BACKLOG:]])
         took += forget_each(memory, second)
         embedder.slow = False
     memory.flush()

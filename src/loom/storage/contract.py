@@ -12,15 +12,17 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields
 from datetime import datetime
-from enum import IntFlag
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, NoReturn, Protocol, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, Protocol, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from loom.errors import InvalidInput, UnknownFilter
+
+if TYPE_CHECKING:
+    from loom.storage.search_view import SearchView
 
 __all__ = [
     "FOCUS",
@@ -30,7 +32,6 @@ __all__ = [
     "TIERS",
     "TRUSTS",
     "Access",
-    "Candidates",
     "Change",
     "CheckReport",
     "Dimensions",
@@ -43,9 +44,7 @@ __all__ = [
     "Job",
     "Lease",
     "Match",
-    "Nominated",
     "Page",
-    "Probe",
     "Record",
     "Resident",
     "Retention",
@@ -77,6 +76,7 @@ HEARD = "heard"
 own too. Their size there is what they take in its window; 0 keeps them out of that."""
 
 Vector = npt.NDArray[np.float32]
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,77 +311,6 @@ class Match:
 
     seq: int
     score: float
-
-
-@dataclass(frozen=True, slots=True)
-class Probe:
-    """What is asked of the indexes: words with their weights, other words for them, marks (speakers, times), and a
-    vector.
-
-    A mark's weight is what it counts for in nominating. The best `seeds` are looked at in their conversation,
-    `reach` records before and after each, and for the terms that tie them to others, at most `links`.
-    """
-
-    words: Mapping[str, float]
-    marks: Mapping[str, float] = field(default_factory=dict)
-    vector: Vector | None = None
-    synonyms: Mapping[str, float] = field(default_factory=dict)
-    seeds: int = 32
-    reach: int = 0
-    links: int = 0
-
-
-class Nominated(IntFlag):
-    """What brought a candidate: each may bring what none of the others found."""
-
-    WORDS = 1
-    MEANING = 2
-    CONTEXT = 4
-    LINKS = 8
-    NAMES = 16
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Candidates:
-    """What the indexes nominate, with everything that is known about it, in columns; rows are terms.
-
-    `keys` are ascending numbers of records. A record with no bit in `nominated` is only the context of others.
-    `words` and `marks` hold what each term adds to a record's score, `weights` what a word adds to a record of
-    average length that holds it once; `frequencies` tell in how many records of the store each word stands, `spread`
-    the same for each mark. `synonyms` and `synonym_weights` are like `words` and `weights`, at full weight, for the
-    terms of other words that some record holds. `meaning` is the cosine, NaN where there is no vector. `links` is
-    like `words`, for terms that the best records have in common with others.
-    `following` is the place of the next record of the same conversation, -1 where it is not here, and `closeness`
-    (0 to 1) says how much that one has to do with this. `sessions` and `speakers` number the sessions and speakers
-    that several of these are of, -1 for a record that has none or shares it with no other. Times are microseconds
-    since 1970. `excluded` is what the words found and no filter but the one for derived and older versions left
-    out, with its score, best first. `named` is like `words`, for the names that a model read in a record, None where
-    it read none; in `links` they count too. `names` are these, by record, each with the words that it stands for.
-    """
-
-    keys: npt.NDArray[np.int64]
-    nominated: npt.NDArray[np.uint8]
-    words: npt.NDArray[np.float64]
-    weights: npt.NDArray[np.float64]
-    frequencies: npt.NDArray[np.intp]
-    marks: npt.NDArray[np.float64]
-    spread: npt.NDArray[np.intp]
-    synonym_terms: tuple[str, ...]
-    synonyms: npt.NDArray[np.float64]
-    synonym_weights: npt.NDArray[np.float64]
-    meaning: npt.NDArray[np.float64]
-    link_terms: tuple[str, ...]
-    links: npt.NDArray[np.float64]
-    following: npt.NDArray[np.intp]
-    closeness: npt.NDArray[np.float64]
-    sessions: npt.NDArray[np.intp]
-    speakers: npt.NDArray[np.intp]
-    created_at: npt.NDArray[np.int64]
-    tokens: npt.NDArray[np.int64]
-    importance: npt.NDArray[np.float64]
-    excluded: Mapping[int, float] = field(default_factory=dict)
-    named: npt.NDArray[np.float64] | None = None
-    names: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -683,11 +612,7 @@ class Store(Protocol):
 
     def count(self, wanted: Filter) -> int: ...
 
-    def search_text(self, query: Mapping[str, float], limit: int, wanted: Filter) -> list[Match]: ...
-
-    def search_vectors(self, query: Vector, limit: int, wanted: Filter) -> list[Match]: ...
-
-    def candidates(self, probe: Probe, limit: int, vector_limit: int, wanted: Filter) -> Candidates: ...
+    def search(self, ask: Callable[[SearchView], Answer]) -> Answer: ...
 
     def settings(self, node: str = "") -> dict[str, Any]: ...
 

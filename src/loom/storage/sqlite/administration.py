@@ -18,11 +18,13 @@ from loom.errors import ForgetPending, InvalidInput, StoreBusy, StoreFull, Store
 from loom.steps import step
 from loom.storage.contract import Filter, FlushReport, ForgetReceipt
 from loom.storage.files import disk_errors, keep_mode
+from loom.storage.moments import to_micros
 from loom.storage.sqlite import archive, forgetting, queries
 from loom.storage.sqlite.archive import ArchiveStats
-from loom.storage.sqlite.engine import Engine, to_micros, translate
+from loom.storage.sqlite.engine import Engine, translate
 from loom.storage.sqlite.filters import conditions
 from loom.storage.sqlite.maintenance import MAX_ATTEMPTS, Maintenance
+from loom.storage.sqlite.namespace_settings import retry_jobs
 from loom.storage.sqlite.projections import TEXT, VECTORS, count_up, index_folder
 from loom.storage.sqlite.transactions import EMBED
 from loom.storage.sqlite.worker import LeaseLost
@@ -180,6 +182,7 @@ def expired(own: Maintenance) -> list[str]:
 
 def archive_before(own: Maintenance, moment: int) -> ArchiveStats:
     """Archive every record committed before a moment; what the archive then holds."""
+    retry_jobs(own.engine, own.namespace, archive.ARCHIVE)
     while True:
         try:
             with own.worker.lease(wait_s=_LEASE_WAIT_S) as fence:
@@ -223,9 +226,6 @@ def _shrink(engine: Engine) -> None:
         connection.execute(
             "DELETE FROM blocks WHERE records = 0 "
             "AND number NOT IN (SELECT block FROM records WHERE block IS NOT NULL AND version > 0)"
-        )
-        connection.execute(
-            "DELETE FROM dictionaries WHERE length(phrases) = 0 AND number NOT IN (SELECT dictionary FROM blocks)"
         )
     with engine.maintenance() as connection:
         connection.execute("VACUUM")

@@ -16,8 +16,8 @@ from loom.errors import EmbeddingError, IdConflict, InvalidInput, NotFound, Vers
 from loom.steps import step
 from loom.storage.contract import HEARD, Draft, Entry, Job, Record, Resident, Usage, Vector, Written
 from loom.storage.identity import entry_guard, guard, id_hash, session_hash
+from loom.storage.moments import from_micros, to_micros
 from loom.storage.sqlite.archive import CONTENT, DATA
-from loom.storage.sqlite.engine import from_micros, to_micros
 from loom.storage.sqlite.projections import active_space, advance, read_state
 from loom.storage.sqlite.residency import (
     WINDOW,

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from loom.index.doc_values import DocValues, of_row
+from loom.index.doc_values import DocValues, of_rows
 from loom.storage.contract import Filter
 from loom.storage.sqlite.filters import admitted, conditions, kept_out
 from loom.storage.sqlite.namespace_index import NamespaceIndex
@@ -124,7 +124,7 @@ class Conversation:
         if left:
             where, values = self._admits
             rows = self._connection.execute(f"{_READ_ALL} WHERE {where}", (str(left), *values))
-            known |= {row[0]: of_row(row) for row in rows}
+            known |= {one.seq: one for one in of_rows(rows)}
         return known
 
     def _read(self, seed: DocValues, before: bool) -> Iterable[DocValues]:
@@ -138,7 +138,7 @@ class Conversation:
         where, values = self._admits
         side = f"< ?2 AND {where} ORDER BY r.seq DESC" if before else f"> ?2 AND {where} ORDER BY r.seq"
         rows = self._connection.execute(f"{query} {side} LIMIT ?", (of, seed.seq, *values, most))
-        return [of_row(row) for row in rows]
+        return of_rows(rows)
 
     def of_sessions(self, seeds: Sequence[int], most: int) -> dict[int, DocValues]:
         """What else was said in the conversations of these, the nearest first, no more than `most` of each."""

@@ -41,13 +41,12 @@ def default_orchestrator(
     few = None if session else _FEW
     if prefix_policy is None:
         prefix_policy = PrefixPolicy(low=manager.settings.rules.prompt_watermark.low)
-    recalled = RecallSource(manager)
     return ContextOrchestrator(
         manager.counter,
         [
-            recalled,
+            RecallSource(manager),
             *sources,
-            L4FactSource(manager, recalled=recalled),
+            L4FactSource(manager),
             ScopeSource(manager),
             L1RecentSource(manager, most=few),
             L2ImportantSource(manager, most=few),

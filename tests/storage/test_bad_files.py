@@ -500,7 +500,7 @@ def test_in_a_read_only_folder_reading_works_and_writing_says_why_not(tmp_path: 
         (sqlite3.SQLITE_CANTOPEN, StoreUnavailable),
         (sqlite3.SQLITE_PERM, StoreUnavailable),
         (sqlite3.SQLITE_FULL, StoreFull),
-        (sqlite3.SQLITE_IOERR, StoreError),
+        (sqlite3.SQLITE_IOERR, StoreUnavailable),
         (sqlite3.SQLITE_CORRUPT, CorruptStore),
         (sqlite3.SQLITE_NOTADB, NotAStore),
     ],

@@ -8,6 +8,7 @@ memory.get_l2_tasks(limit=10)
 from __future__ import annotations
 
 import functools
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from loom.drafts import NO_ATTRIBUTES, Attributes, Drafter, checked_text
-from loom.errors import InvalidInput, SettingsConflict
+from loom.errors import Closed, InvalidInput, SettingsConflict
 from loom.memory.layers import KnowledgeLayer, MemoryLayer, PriorityTokenLayer, SummaryLayer, TokenBudgetLayer
 from loom.models.embedders import EmbeddingProvider, embed_texts, embedder_from_name
 from loom.protocol import Clock, Closing, Task, utc_now
@@ -74,6 +75,8 @@ if TYPE_CHECKING:
     from loom.snapshots.staging import Restored
 
 __all__ = ["LoomMemory"]
+
+log = logging.getLogger("loom.memory")
 
 _ANYTHING = Filter()
 _NOT_DERIVED = Filter(derived=False)
@@ -330,9 +333,15 @@ class LoomMemory(Closing):
         if task.action.startswith((ALARM_ACTION, MONITOR_ACTION)):
             return
         named = {task.source_agent, task.target_agent} - {""}
-        # Asked for by name: a tree may have a thousand nodes, and each of them hears every task.
-        if self._node in named or not any(self._store.settings(name) for name in named):
-            self.add_task(task)
+        try:
+            # Asked for by name: a tree may have a thousand nodes, and each of them hears every task.
+            if self._node in named or not any(self._store.settings(name) for name in named):
+                self.add_task(task)
+        except Closed:
+            subscription, self._subscription = self._subscription, None
+            if subscription is not None:
+                subscription.cancel()
+                log.warning("node %s stops listening to its bus: its store was closed", self._node)
 
     # -- reading the tiers -----------------------------------------------------------------------------
 
@@ -489,7 +498,7 @@ class LoomMemory(Closing):
             limit=limit,
             wanted=wanted,
             embedder=self._embedder,
-            weights=weights or self.feedback.weights(),
+            weights=weights or self.feedback.weights,
             diversity=diversity,
             reranker=reranker,
             node=self._node,

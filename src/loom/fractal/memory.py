@@ -194,7 +194,7 @@ class Scopes:
         first = (self.parent.store, (self.parent.node_id,))
         if not self.policies[MemoryScope.INHERITED].propagates_down:
             return (first,)
-        beyond = self.parent._above
+        beyond = self.parent.above
         if beyond and beyond[0][0] is first[0]:
             return ((first[0], first[1] + beyond[0][1]), *beyond[1:])
         return (first, *beyond)

@@ -21,7 +21,7 @@ from loom.errors import InvalidInput, NotFound
 from loom.events import EventBus
 from loom.memory.manager import MemoryManager
 from loom.models.embedders import EmbeddingProvider
-from loom.protocol import Clock, Task, utc_now
+from loom.protocol import Clock, Closing, Task, utc_now
 from loom.recall.hits import Hit
 from loom.recall.search import Explanation, Reranker
 from loom.settings import Settings
@@ -111,7 +111,7 @@ def open_memory(
     )
 
 
-class Memory:
+class Memory(Closing):
     """Everything an agent saw and did, durably, and found again. Thread-safe; many processes may share a file.
 
     Use it as a context manager, or call `close()`.
@@ -561,14 +561,6 @@ class Memory:
     def close(self) -> None:
         """Let go of the file; waits a bounded time for background work. Safe to call twice."""
         self._manager.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         place = self._store.path or "in memory"

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from itertools import count
 from threading import RLock
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 from loom.checks import checked_member, checked_text
 from loom.errors import InvalidInput
@@ -24,6 +24,7 @@ __all__ = [
     "AgentCapability",
     "AgentCard",
     "Clock",
+    "Closing",
     "IdMaker",
     "NodeProtocol",
     "Task",
@@ -306,6 +307,19 @@ class NodeProtocol(Protocol):
         """Carry out `task` and return it with its status, result or error filled in."""
 
     def get_capabilities(self) -> AgentCard: ...
+
+
+class Closing:
+    """Something that is closed by `close`, or at the end of a `with` block."""
+
+    def close(self) -> None:
+        """Release everything. Safe to call twice."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
 
 
 # --- checks --------------------------------------------------------------------------------------------

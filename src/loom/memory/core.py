@@ -14,14 +14,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from loom.drafts import NO_ATTRIBUTES, Attributes, Drafter, checked_text
 from loom.errors import Closed, InvalidInput, SettingsConflict
 from loom.memory.layers import KnowledgeLayer, MemoryLayer, PriorityTokenLayer, SummaryLayer, TokenBudgetLayer
 from loom.models.embedders import EmbeddingProvider, embed_texts, embedder_from_name
-from loom.protocol import Clock, Task, utc_now
+from loom.protocol import Clock, Closing, Task, utc_now
 from loom.recall.feedback import Feedback
 from loom.recall.hits import Hit
 from loom.recall.relevance import Weights
@@ -83,7 +82,7 @@ _ANYTHING = Filter()
 _NOT_DERIVED = Filter(derived=False)
 
 
-class LoomMemory:
+class LoomMemory(Closing):
     """The tiers of one node over a store. Thread-safe; many processes may share a file.
 
     `store` is a store to share (it stays open when this memory closes), or a path, or nothing for a memory that
@@ -675,14 +674,6 @@ class LoomMemory:
         self._store.remove_chores(self, self._migration, self._controller)
         if self._owns_store:
             self._store.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._node!r} in {self._store.path or 'memory'}>"

@@ -200,14 +200,7 @@ class Task:
         A missing field takes its default (a new id, the present time). An unknown field, a value of
         another type or a time without an offset raises `InvalidInput`.
         """
-        values = _known_fields(data, _TASK_FIELDS, "a task")
-        for name in ("parameters", "result", "metadata"):
-            if name in values:
-                values[name] = _json_copy(values[name], name)
-        for name in ("created_at", "updated_at"):
-            if name in values:
-                values[name] = _parsed_time(values[name], name)
-        return cls(**values)
+        return cls(**_known_fields(data, _TASK_FIELDS, "a task"))
 
 
 _TEXT: tuple[type, ...] = (str,)
@@ -280,8 +273,6 @@ class AgentCard:
         values = _known_fields(data, _CARD_FIELDS, "an agent card")
         if "agent_id" not in values:
             raise InvalidInput("an agent card needs an agent_id")
-        if "metadata" in values:
-            values["metadata"] = _json_copy(values["metadata"], "metadata")
         return cls(**values)
 
 
@@ -370,7 +361,7 @@ def _known_fields(data: Mapping[str, Any], fields: Mapping[str, tuple[type, ...]
         if not isinstance(value, fields[name]):
             accepted = " or ".join("null" if kind is type(None) else kind.__name__ for kind in fields[name])
             raise InvalidInput(f"{name} of {what} must be {accepted}, not {type(value).__name__}")
-    return dict(data)
+    return {name: _READERS[name](value, name) if name in _READERS else value for name, value in data.items()}
 
 
 def _json_copy(value: Any, place: str, depth: int = 0) -> Any:
@@ -400,3 +391,9 @@ def _json_copy(value: Any, place: str, depth: int = 0) -> Any:
     raise InvalidInput(
         f"{place} is of type {kind.__name__}, which JSON cannot carry; turn it into text, numbers, lists or dicts"
     )
+
+
+_READERS: dict[str, Callable[[Any, str], Any]] = {
+    **dict.fromkeys(("parameters", "result", "metadata"), _json_copy),
+    **dict.fromkeys(("created_at", "updated_at"), _parsed_time),
+}

@@ -225,8 +225,7 @@ def test_a_snapshot_taken_in_format_4_is_continued_after_the_upgrade(tmp_path: P
     store = SqliteStore(path)
     taken = taking.take(store, tmp_path / "a.hctx")
     with taking.opened(taken.path) as reader:
-        _, first = next(reader.sections(KNOWN_SECTIONS))
-        start = taking.read_start(first, reader.header)
+        start = taking.read_start(reader.sections(KNOWN_SECTIONS), reader.header)
     old = start._replace(anchors={"records": [(row[0], row[24]) for row in rows], "entries": entries})
     with store.engine.read() as connection:
         assert taking.descends(connection, old)

@@ -29,7 +29,6 @@ from loom.snapshots.tables import (
     BLOB_PIECE,
     KNOWN_SECTIONS,
     TABLES,
-    VECTOR,
     Row,
     Section,
     Table,
@@ -274,29 +273,21 @@ class Stage:
     @step("stage.apply")
     def _apply(self, reader: SnapshotReader, before: Start | None, last: bool) -> None:
         """Add what one file holds. The tables that change in place count as the last file has them."""
-        begun = blobs = False
-        for number, rows in reader.sections(KNOWN_SECTIONS):
+        sections = reader.sections(KNOWN_SECTIONS)
+        self.start = read_start(sections, reader.header)
+        self._begin(before)
+        blobs = False
+        for number, rows in sections:
             section = Section(number)
-            if section is Section.START:
-                self.start = read_start(rows, reader.header)
-                self._begin(before)
-                begun = True
-                continue
-            if not begun:
-                raise SnapshotError("it does not say which store it is of")
             if section is Section.BLOBS:
                 self._blobs(_unpacked(section, rows), reader.declared(Section.BLOB_BYTES))
                 blobs = True
             elif section is Section.BLOB_BYTES:
                 self._blob_bytes(rows)
-            elif section is Section.VECTORS:
-                self._rows(section, self._vectors(rows))
             elif section is Section.RECORDS:
-                self._records(_unpacked(section, rows))
+                self._records(rows)
             elif TABLES[section].appended or last:
-                self._rows(section, _unpacked(section, rows))
-        if not begun:
-            raise SnapshotError("it does not say which store it is of")
+                self._rows(section, rows)
         self._check_blobs(blobs)
 
     def _begin(self, before: Start | None) -> None:
@@ -317,19 +308,19 @@ class Stage:
 
     # -- rows ------------------------------------------------------------------------------------------
 
-    def _rows(self, section: Section, rows: Iterable[Row]) -> None:
+    def _rows(self, section: Section, rows: Iterator[bytes]) -> None:
         """Store the rows of a section by its description. A table may have a method for what else its rows need.
 
         It says whether a row is still to be stored, and may change it.
         """
         table = TABLES[section]
         prepare: Callable[[Row], bool] = getattr(self, f"_prepare_{table.name}", lambda row: True)
-        for row in rows:
+        for row in _unpacked(section, rows):
             if self._admits(table, row) and prepare(row):
                 self.connection.execute(table.insert, row)
 
     @step("stage.records")
-    def _records(self, rows: Iterable[Row]) -> None:
+    def _records(self, rows: Iterator[bytes]) -> None:
         self._rows(Section.RECORDS, rows)
 
     def _admits(self, table: Table, row: Row) -> bool:
@@ -433,17 +424,9 @@ class Stage:
             raise SnapshotError("a pin is on a record of another namespace")
         return row["record"] is not None  # else a hash of format 4, of an id that was not stored
 
-    def _vectors(self, rows: Iterator[bytes]) -> Iterator[Row]:
-        for packed in rows:
-            if len(packed) < VECTOR.size:
-                raise SnapshotError("a vector is cut short")
-            seq, record, namespace = VECTOR.unpack_from(packed)
-            space = self.start.active.get(namespace)
-            data = packed[VECTOR.size :]
-            yield {"seq": seq, "record": record, "namespace": namespace, "space": space, "data": data}
-
     def _prepare_vectors(self, row: Row) -> bool:
-        space, data = row["space"], row["data"]
+        row["space"] = space = self.start.active.get(row["namespace"])
+        data = row["data"]
         if space is None or len(data) != 2 * self.start.spaces[space][1]:
             raise SnapshotError("a vector has another length than its space")
         if not np.isfinite(np.frombuffer(data, dtype="<f2")).all():

@@ -229,6 +229,10 @@ class Table:
 
     def unpacked(self, section: Section, packed: bytes) -> Row:
         """A row of a file by the names of its columns, each value of the kind that stands in its place."""
+        if section is Section.VECTORS:
+            if len(packed) < VECTOR.size:
+                raise SnapshotError("a vector is cut short")
+            return dict(zip(self.kinds, VECTOR.unpack_from(packed), strict=True)) | {"data": packed[VECTOR.size :]}
         check_row_size(section, packed)
         try:
             values = _decode(packed.decode())

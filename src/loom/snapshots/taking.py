@@ -8,6 +8,7 @@ of its own store; the store that they are restored into archives them by its own
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import sqlite3
@@ -108,7 +109,10 @@ def take(
     target = Path(path).expanduser().absolute()
     with disk_errors(f"the snapshot {target} was not made"):
         _check_target(target, engine, parent)
-    before = None if parent is None else _parent(Path(parent).expanduser())
+    before, digest = None, NO_PARENT
+    if parent is not None:
+        with opened(Path(parent).expanduser()) as reader:  # the rest of it is verified when it is restored
+            before, digest = read_start(reader.sections(KNOWN_SECTIONS), reader.header), reader.sha256
     if namespaces is not None and (isinstance(namespaces, str) or not namespaces):
         raise InvalidInput("namespaces is a list of names, with at least one")
     names = [store.namespace] if namespaces is None else list(dict.fromkeys(namespaces))
@@ -117,16 +121,15 @@ def take(
     store.flush_accesses()
     with _replacing(target, engine.file_mode) as file:
         with _reading(engine) as connection:
-            start = _start(connection, names, None if before is None else before[1])
+            start = _start(connection, names, before)
             moment = to_micros(engine.clock())
-            digest = NO_PARENT if before is None else before[0]
             writer = SnapshotWriter(file, Header(moment, start.position, digest))
             _write(connection, writer, start)
         sha256 = writer.finish()
     return Snapshot(
         target,
         sha256.hex(),
-        None if before is None else before[0].hex(),
+        None if before is None else digest.hex(),
         start.store,
         tuple(start.namespaces.values()),
         start.position,
@@ -140,16 +143,9 @@ def describe(path: SnapshotPath) -> Snapshot:
     """What a snapshot says of itself. Its frames and its SHA-256 are verified, its contents are not."""
     location = Path(path).expanduser().absolute()
     with opened(location) as reader:
-        start: Start | None = None
-        records = 0
-        for section, rows in reader.sections(KNOWN_SECTIONS):
-            if section == Section.START:
-                start = read_start(rows, reader.header)
-            elif section == Section.RECORDS:
-                records = sum(1 for _ in rows)
-        if start is None:
-            raise SnapshotError(f"{location} is no snapshot that can be used: it does not say which store it is of")
-        header = reader.header
+        header, sections = reader.header, reader.sections(KNOWN_SECTIONS)
+        start = read_start(sections, header)
+        records = sum(sum(1 for _ in rows) for section, rows in sections if section == Section.RECORDS)
         return Snapshot(
             location,
             reader.sha256.hex(),
@@ -187,14 +183,18 @@ def as_chain(snapshot: SnapshotPath | Sequence[SnapshotPath]) -> list[Path]:
     return [Path(one).expanduser().absolute() for one in given]
 
 
-def read_start(rows: Iterator[bytes], header: Header) -> Start:
-    """The first row, checked."""
-    found = list(zip(rows, range(2), strict=False))
+def read_start(sections: Iterator[tuple[int, Iterator[bytes]]], header: Header) -> Start:
+    """The row of the first section, checked; the other sections follow."""
+    section, rows = next(sections, (0, iter(())))
+    if section != Section.START:
+        raise SnapshotError("it does not say which store it is of")
+    found = list(itertools.islice(rows, 2))
     if len(found) != 1:
         raise SnapshotError("its first section must have one row")
-    check_row_size(Section.START, found[0][0])
+    (first,) = found
+    check_row_size(Section.START, first)
     try:
-        store, created, position, committed, since, names, last, spaces, active, anchors = json.loads(found[0][0])
+        store, created, position, committed, since, names, last, spaces, active, anchors = json.loads(first)
         start = Start(
             store,
             created,
@@ -257,16 +257,6 @@ def descends(connection: sqlite3.Connection, start: Start) -> bool:
 
 
 # -- what is written ---------------------------------------------------------------------------------
-
-
-def _parent(path: Path) -> tuple[bytes, Start]:
-    """The name of a parent and what it begins with. The rest is verified when it is restored."""
-    with opened(path) as reader:
-        for section, rows in reader.sections(KNOWN_SECTIONS):
-            if section == Section.START:
-                return reader.sha256, read_start(rows, reader.header)
-            break
-        raise SnapshotError("it does not say which store it is of")
 
 
 @step("snapshot.start")

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from loom.errors import InvalidInput, TextTooLarge
-from loom.protocol import Clock, Task, new_id
+from loom.protocol import Clock, Task, new_id, value_text
 from loom.storage.contract import MAX_TEXT_BYTES, Dimensions, Draft
 from loom.text.sanitizer import ContentSanitizer
 from loom.text.tokens import TokenCounter, counters_by_name
@@ -381,13 +381,9 @@ _KIND = re.compile("[a-z][a-z_]{0,30}")
 def task_text(task: Task) -> str:
     """What a task says, for people and for search: its action, parameters, result and error."""
     lines = [task.action or MemoryType.TASK]
-    lines += [f"{key}: {_plain(value)}" for key, value in task.parameters.items()]
+    lines += [f"{key}: {value_text(value)}" for key, value in task.parameters.items()]
     if task.result is not None:
-        lines.append(f"result: {_plain(task.result)}")
+        lines.append(f"result: {value_text(task.result)}")
     if task.error:
         lines.append(f"error: {task.error}")
     return "\n".join(lines)
-
-
-def _plain(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

@@ -18,6 +18,7 @@ from itertools import count
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
+from loom.checks import checked_whole
 from loom.errors import InvalidInput
 from loom.forks import renew_after_fork
 from loom.protocol import Task
@@ -141,15 +142,15 @@ class EventBus:
         self._lock = RLock()
         self._order = count()
         self._handlers: dict[str, tuple[Subscription, ...]] = {}
-        self._recent: deque[Task] = deque(maxlen=_not_negative(history, "history"))
-        self._failures: deque[HandlerFailure] = deque(maxlen=_not_negative(failure_history, "failure_history"))
+        self._recent: deque[Task] = deque(maxlen=checked_whole(history, "history"))
+        self._failures: deque[HandlerFailure] = deque(maxlen=checked_whole(failure_history, "failure_history"))
         self._on_error = on_error
         # Strong references: a loop holds its tasks weakly, and one that nobody holds may vanish half done.
         self._background: dict[Any, asyncio.AbstractEventLoop] = {}
-        renew_after_fork(self._after_fork)
+        renew_after_fork(self)
 
-    def _after_fork(self) -> None:
-        """In a child, the loops are its parent's."""
+    def after_fork(self) -> None:
+        """In a child: the lock may be held, and the loops are the parent's."""
         self._lock = RLock()
         self._background = {}
 
@@ -270,7 +271,7 @@ class EventBus:
 
     def recent_events(self, limit: int = 20, action: str | None = None) -> list[Task]:
         """The latest `limit` events, of one action or of all, oldest first: the Tasks themselves."""
-        _not_negative(limit, "limit")
+        checked_whole(limit, "limit")
         with self._lock:
             events = list(self._recent)
         if action is not None:
@@ -471,9 +472,3 @@ def _name_of(handler: Handler) -> str:
     function: Any = handler.func if isinstance(handler, partial) else handler
     name = getattr(function, "__qualname__", None) or type(function).__qualname__
     return f"{getattr(function, '__module__', None) or type(function).__module__}.{name}"
-
-
-def _not_negative(value: int, name: str) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise InvalidInput(f"{name} must be a whole number of at least 0, not {value!r}")
-    return value

@@ -6,6 +6,7 @@ they were made, and times are aware and in UTC. How a task is stored or routed i
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -14,8 +15,9 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from itertools import count
 from threading import RLock
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
+from loom.checks import checked_member, checked_text
 from loom.errors import InvalidInput
 
 __all__ = [
@@ -28,6 +30,7 @@ __all__ = [
     "TaskStatus",
     "new_id",
     "utc_now",
+    "value_text",
 ]
 
 Clock = Callable[[], datetime]
@@ -37,6 +40,11 @@ Clock = Callable[[], datetime]
 def utc_now() -> datetime:
     """The present moment, aware and in UTC."""
     return datetime.now(UTC)
+
+
+def value_text(value: object) -> str:
+    """A value of a task or of an entry as text: a text as it is, anything else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 # --- ids -----------------------------------------------------------------------------------------------
@@ -153,12 +161,9 @@ class Task:
     metadata: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.task_id, str) or not self.task_id:
-            raise InvalidInput(
-                f"task_id must be a text that is not empty, not {self.task_id!r}; leave it out for a new id"
-            )
+        checked_text(self.task_id, "task_id (leave it out for a new id)")
         if type(self.status) is not TaskStatus:
-            self.status = _member(TaskStatus, self.status, "status")
+            self.status = checked_member(TaskStatus, self.status, "status")
         self.created_at = _in_utc(self.created_at, "created_at")
         if self.updated_at is _AS_CREATED:
             self.updated_at = self.created_at
@@ -250,10 +255,9 @@ class AgentCard:
     metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.agent_id, str) or not self.agent_id:
-            raise InvalidInput(f"agent_id must be a text that is not empty, not {self.agent_id!r}")
+        checked_text(self.agent_id, "agent_id")
         capabilities = _several(self.capabilities, "capabilities")
-        named = tuple(_member(AgentCapability, capability, "capabilities") for capability in capabilities)
+        named = tuple(checked_member(AgentCapability, capability, "capabilities") for capability in capabilities)
         object.__setattr__(self, "capabilities", named)
         object.__setattr__(self, "skills", tuple(_several(self.skills, "skills")))
 
@@ -300,15 +304,11 @@ class NodeProtocol(Protocol):
 
     async def execute_task(self, task: Task) -> Task:
         """Carry out `task` and return it with its status, result or error filled in."""
-        ...
 
     def get_capabilities(self) -> AgentCard: ...
 
 
 # --- checks --------------------------------------------------------------------------------------------
-
-
-_Member = TypeVar("_Member", bound=StrEnum)
 
 
 def _in_utc(moment: datetime, name: str) -> datetime:
@@ -338,14 +338,6 @@ def _parsed_time(moment: str | datetime, name: str) -> datetime:
         raise InvalidInput(
             f"{name} is {moment[:40]!r}, not a time in ISO 8601 such as 2025-01-05T10:30:00+00:00"
         ) from None
-
-
-def _member(kind: type[_Member], value: Any, name: str) -> _Member:
-    try:
-        return kind(value)
-    except ValueError:
-        accepted = ", ".join(kind)
-        raise InvalidInput(f"{name} {value!r} does not exist; it is one of {accepted}") from None
 
 
 def _several(values: Iterable[Any], name: str) -> Iterable[Any]:

@@ -8,7 +8,6 @@ A source offers; what goes in is decided in `loom.context.fitting`.
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import re
 from collections import deque
@@ -25,7 +24,7 @@ from loom.fractal.memory import MemoryEntry, MemoryScope
 from loom.knowledge.stand_ins import stand_in
 from loom.memory.core import LoomMemory
 from loom.memory.manager import MemoryManager
-from loom.protocol import Clock, Task, utc_now
+from loom.protocol import Clock, Task, utc_now, value_text
 from loom.recall.hits import Hit
 from loom.recall.questions import understand
 from loom.storage.contract import FOCUS, Filter, Match, Record, Store, Usage
@@ -522,7 +521,7 @@ class ScopeSource(ContextSource):
     def _candidate(self, entry: MemoryEntry, rank: int) -> Candidate:
         return Candidate(
             id=f"scope:{entry.scope}:{entry.id}",
-            text=_plain(entry.content),
+            text=value_text(entry.content),
             source=self.name,
             score=1.0 / (1 + rank),
             reason=f"{entry.scope} value",
@@ -565,7 +564,7 @@ class SharedPoolSource(ContextSource):
         return [
             Candidate(
                 id=f"shared:{entry.key}",
-                text=_plain(entry.content),
+                text=value_text(entry.content),
                 source=self.name,
                 score=1.0 / (1 + rank),
                 reason="shared, newest first",
@@ -574,10 +573,6 @@ class SharedPoolSource(ContextSource):
             )
             for rank, entry in enumerate(newest)
         ]
-
-
-def _plain(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 # --- knowledge bases -------------------------------------------------------------------------------------

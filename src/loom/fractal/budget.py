@@ -10,16 +10,17 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from threading import RLock
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from loom.checks import checked_number, checked_whole
 from loom.errors import BudgetExceeded, Closed, InvalidInput
 from loom.fractal.model import Model, ask, find_object
-from loom.protocol import Task, TaskStatus
+from loom.protocol import Task, TaskStatus, value_text
 from loom.text.words import query_terms, terms
 
 __all__ = [
@@ -52,12 +53,10 @@ class RecursiveBudget:
     tool_budget: int = 50
 
     def __post_init__(self) -> None:
-        for one in fields(self):
-            value = getattr(self, one.name)
-            kinds = int | float if one.name == "time_budget" else int
-            if isinstance(value, bool) or not isinstance(value, kinds) or not value >= 0 or math.isnan(value):
-                what = "number" if one.name == "time_budget" else "whole number"
-                raise InvalidInput(f"{one.name} is {value!r}; it must be a {what} of 0 or more")
+        for name in ("max_depth", "max_children", "token_budget", "tool_budget"):
+            checked_whole(getattr(self, name), name)
+        if self.time_budget != math.inf:
+            checked_number(self.time_budget, "time_budget", 0)
 
 
 class BudgetKind(StrEnum):
@@ -265,8 +264,7 @@ class BudgetTracker:
             self._own[kind] += amount
 
     def _check(self, kind: BudgetKind, amount: int) -> BudgetViolation | None:
-        if isinstance(amount, bool) or not isinstance(amount, int) or amount < 0:
-            raise InvalidInput(f"{amount!r} {kind} cannot be spent: it must be a whole number of 0 or more")
+        checked_whole(amount, f"the number of {kind} to spend")
         with self._lock:
             left = self._left(kind)
             return None if amount <= left else self._violation(kind, amount, left, self._limit(kind))
@@ -386,9 +384,7 @@ class QualityMetrics:
 
     def __post_init__(self) -> None:
         for name in ("confidence", "coverage", "novelty"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-                raise InvalidInput(f"{name} is {value!r}; it must be a number from 0 to 1")
+            checked_number(getattr(self, name), name, 0, 1)
 
     @property
     def overall(self) -> float:
@@ -483,9 +479,7 @@ def task_description(task: Task | str) -> str:
 def _said(result: Any) -> str:
     if isinstance(result, Task):
         result = result.error if result.result is None else result.result
-    if result is None:
-        return ""
-    return result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, default=str)
+    return "" if result is None else value_text(result)
 
 
 def _failed(result: Any) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from loom.checks import checked_text, checked_whole
 from loom.errors import InvalidInput
 from loom.protocol import AgentCard, NodeProtocol, Task, TaskStatus
 
@@ -37,13 +38,9 @@ class NodeContainer:
         max_depth: int = 100,
         budget: BudgetTracker | None = None,
     ) -> None:
-        if not isinstance(node_id, str) or not node_id:
-            raise InvalidInput(f"node_id must be a text that is not empty, not {node_id!r}")
-        if isinstance(max_depth, bool) or not isinstance(max_depth, int) or max_depth < 1:
-            raise InvalidInput(f"max_depth is {max_depth!r}; it must be a whole number of 1 or more")
-        self._node_id = node_id
+        self._node_id = checked_text(node_id, "node_id")
         self._card = agent_card
-        self._max_depth = max_depth
+        self._max_depth = checked_whole(max_depth, "max_depth", 1)
         self._budget = budget
         self._child: NodeProtocol | None = None
         if child is not None:

@@ -490,7 +490,7 @@ class LoomMemory:
             limit=limit,
             wanted=wanted,
             embedder=self._embedder,
-            weights=weights or self.feedback.weights(),
+            weights=weights or self.feedback.weights,
             diversity=diversity,
             reranker=reranker,
             node=self._node,

@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 from weakref import WeakSet
 
+from loom.checks import checked_whole
 from loom.errors import Closed, InvalidInput, VersionConflictError
 from loom.fractal.memory import checked_key, checked_limit, checked_version, in_thread
 from loom.protocol import Task
@@ -175,8 +176,7 @@ class SharedMemoryPool:
         `async with pool.watch("research:") as changes:` watches from its first line on, `async for` alone from the
         first step; with `since`, from behind that `PoolChange.number`.
         """
-        if since is not None and (isinstance(since, bool) or not isinstance(since, int) or since < 0):
-            raise InvalidInput(f"since is the number of a change, not {since!r}")
+        checked_whole(0 if since is None else since, "since, the number of a change,")
         return PoolWatch(self._backend, _checked_prefix(prefix), since)
 
     # -- life ------------------------------------------------------------------------------------------

@@ -41,6 +41,7 @@ class Conversation:
         self._reach = reach
         anybody = wanted.role is None and wanted.name is None and wanted.kind is None
         self.filter = wanted if anybody else replace(wanted, role=None, name=None, kind=None)
+        self._mixed: set[tuple[int, int]] = set()
         self.turns: dict[int, DocValues] = {}
         self.following: dict[int, tuple[int, float]] = {}
 
@@ -54,6 +55,8 @@ class Conversation:
         around = range(-_NEARBY, _NEARBY + 1) if self._reach else ()
         near = {seed + step for seed in seeds for step in around}
         known = self._view.doc_values(sorted(near.union(seeds, also)), self.filter, also)
+        if self._reach:
+            self._mixed = self._view.mixed(seeds, _NEARBY)
         for seed in seeds if self._reach else ():
             if seed in known:
                 self._chain(known[seed], known)
@@ -78,7 +81,7 @@ class Conversation:
         found: list[DocValues] = []
         for other in range(seed.seq + step, seed.seq + step * (_NEARBY + 1), step):
             one = known.get(other)
-            if one is not None and one.session == seed.session:
+            if one is not None and one.session == seed.session and (seed.seq, other) not in self._mixed:
                 found.append(one)
                 if len(found) == self._reach:
                     return found
@@ -117,7 +120,10 @@ def _closeness(one: DocValues, after: DocValues) -> float:
 
 
 def conversations_of(sessions: Sequence[int], created_at: Sequence[int]) -> list[int]:
-    """The numbers of the conversations of records in the order of the log; -1 for one that is alone in its own."""
+    """The numbers of the conversations of records in the order of the log; -1 for one that is alone in its own.
+
+    Sessions whose hashes collide count as one here, which may raise a score and chooses no record.
+    """
     numbers = [-1] * len(sessions)
     latest: dict[int, int] = {}  # the place of the record that came last in each session
     for place, session in enumerate(sessions):

@@ -110,7 +110,7 @@ def recall(
     limit: int,
     wanted: Filter,
     embedder: EmbeddingProvider | None = None,
-    weights: Weights = Weights(),  # noqa: B008
+    weights: Weights | Callable[[], Weights] = Weights,
     diversity: float = 0.0,
     reranker: Reranker | None = None,
     node: str = "",
@@ -121,7 +121,8 @@ def recall(
 
     `diversity` (0 to 1) trades likeness to the question for unlikeness to the hits before. With `explain`, the
     explanation lists every candidate. `node` is the one whose uses a `MemoryReranker` counts. The conversation is
-    read around at least `seeds` of the best; by default around as many as suits the limit.
+    read around at least `seeds` of the best; by default around as many as suits the limit. What is read of the store,
+    `weights` that are a function included, is of one snapshot.
     """
     if not isinstance(question, str):
         raise InvalidInput(f"a question is a text, not {type(question).__name__}")
@@ -133,23 +134,25 @@ def recall(
         raise InvalidInput(f"diversity is {diversity!r}; it must be a number from 0 to 1")
     now = store.clock()
     asked = understand(question, now)
-    vector = None if embedder is None or not weights.meaning else _question_vector(embedder, question)
-    probe = Probe(
-        asked.words,
-        asked.marks,
-        vector,
-        asked.synonyms if weights.synonyms else {},
-        seeds=max(seeds, _FEWEST_SEEDS + limit // 5),
-        reach=_REACH if weights.context else 0,
-        links=_LINKS if weights.links else 0,
-    )
+    is_worded = isinstance(weights, Weights) and not weights.meaning
+    vector = None if embedder is None or is_worded else _question_vector(embedder, question)
     pool = limit * _RERANKED if diversity or reranker is not None else limit
 
     def ask(view: SearchView) -> _Answer:
+        counted = weights if isinstance(weights, Weights) else weights()
+        probe = Probe(
+            asked.words,
+            asked.marks,
+            vector,
+            asked.synonyms if counted.synonyms else {},
+            seeds=max(seeds, _FEWEST_SEEDS + limit // 5),
+            reach=_REACH if counted.context else 0,
+            links=_LINKS if counted.links else 0,
+        )
         count = max(pool * _CANDIDATES, _FEWEST_CANDIDATES)
         for _ in range(_ROUNDS):
             found = find_candidates(view, probe, count, count // _MEANT_SHARE, wanted)
-            scored = _with_phrases(view, found, asked, score(found, asked, weights, now))
+            scored = _with_phrases(view, found, asked, score(found, asked, counted, now))
             hits, copies = _distinct_hits(view, found, asked, scored, pool)
             if len(hits) >= pool or not copies or len(found.keys) < count:
                 break

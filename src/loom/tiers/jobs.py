@@ -18,6 +18,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, Self
 
+from loom.checks import checked_member
 from loom.errors import InvalidInput, NotFound
 from loom.steps import step
 from loom.storage.contract import FOCUS, Job, Transaction, Usage
@@ -190,7 +191,7 @@ class Migration:
             job = None
             if hot:
                 move = QueuedMove(
-                    self._nearest(transaction, hot[0]) or L4,
+                    self._tiers.nearest(transaction, hot[:1]).get(hot[0], L4),
                     target,
                     trigger,
                     _priority(max(scores[one] for one in hot)),
@@ -239,7 +240,7 @@ class Migration:
         Hard pressure is relieved before this returns, the others in the background. `tokens` are to be freed instead
         of the pressure's share. Under `HOTNESS_DECAY` only what is cold leaves.
         """
-        tier, pressure = known_tier(tier), _known_pressure(pressure)
+        tier, pressure = known_tier(tier), checked_member(Pressure, pressure, "pressure")
         if trigger.is_up:
             raise InvalidInput(f"{trigger} leads towards the prompt: use trigger_promotion")
         if tier is L1:
@@ -279,10 +280,11 @@ class Migration:
         with self._store.transaction() as transaction:
             focused = dict(transaction.arrivals(self._tiers.node, FOCUS))
             for one in numbers.values():
-                tier = L1 if one in focused else self._nearest(transaction, one)
+                tier = L1 if one in focused else self._tiers.nearest(transaction, [one]).get(one)
                 if tier is not None:
                     rooms.append(self._tiers.demote_records(transaction, [one], tier, "demoted"))
-            places = {id: self._nearest(transaction, one) for id, one in numbers.items()}
+            nearest = self._tiers.nearest(transaction, [*numbers.values()])
+            places = {id: nearest.get(one) for id, one in numbers.items()}
         for room in rooms:
             self._tiers.notify_rebalanced(room)
         return places
@@ -402,11 +404,6 @@ class Migration:
             numbers[id] = record.seq
         return numbers
 
-    def _nearest(self, transaction: Transaction, record: int) -> MemoryTier | None:
-        """The tier nearest the prompt that holds a record, the window aside."""
-        places = (tier for tier in (L2, L3, L4) if transaction.resides(record, tier, self._tiers.node))
-        return next(places, None)
-
     def _from_now(self, within: timedelta) -> tuple[int, int]:
         now = self._store.clock()
         return _micros(now), _micros(now + within)
@@ -464,13 +461,6 @@ def _promotion(
 def _below(tier: MemoryTier) -> MemoryTier:
     """Where what leaves a tier goes; what leaves the last one stays in the log, which that one searches."""
     return _TIERS[min(_TIERS.index(tier) + 1, len(_TIERS) - 1)]
-
-
-def _known_pressure(pressure: Pressure | str) -> Pressure:
-    try:
-        return Pressure(pressure)
-    except ValueError as error:
-        raise InvalidInput(f"there is no pressure {pressure!r}; it is {', '.join(Pressure)}") from error
 
 
 def _priority(score: float) -> int:

@@ -508,7 +508,7 @@ class SqliteStore:
     # -- searching -----------------------------------------------------------------------------------
 
     def search(self, ask: Callable[[SearchView], Answer]) -> Answer:
-        """The answer to a question that reads the indexes and the records of one snapshot.
+        """The answer to a question that reads one snapshot, through the view or through this store.
 
         The question is asked again, from the start, where an index turned out to be damaged and was rebuilt.
         """

@@ -194,15 +194,15 @@ class _Merge:
         """Bring the rows of a section about records that came, mapped by the kinds of their columns; how many."""
         table = TABLES[section]
         (about,) = table.records
-        brought = 0
-        for row in self._staged(section):
-            if (new := self._came(row[about])) is None:
-                continue
-            row |= {column: self._new(row[column]) for column in table.numbers}
-            row |= {about: new, "namespace": self._number, **fixed}
-            self._connection.execute(table.insert, row)
-            brought += 1
-        return brought
+
+        def mapped() -> Iterator[Row]:
+            for row in self._staged(section):
+                if (new := self._came(row[about])) is not None:
+                    row.update(fixed, namespace=self._number)
+                    row |= {about: new} | {column: self._new(row[column]) for column in table.numbers}
+                    yield row
+
+        return table.insert(self._connection, mapped())
 
     # -- records -----------------------------------------------------------------------------------------
 
@@ -279,7 +279,7 @@ class _Merge:
     def _insert(self, row: Row) -> None:
         row |= {"seq": self._new(row["seq"]), "namespace": self._number}
         row |= guarded(row)
-        self._connection.execute(TABLES[Section.RECORDS].insert, row)
+        TABLES[Section.RECORDS].insert(self._connection, [row])
         if row["version"] == 1:
             self._first.append((row["id_hash"], row["id"]))
         self._transaction.appended_bytes += len(row["content"])
@@ -292,7 +292,7 @@ class _Merge:
             old, successor = self._came(row["record"]), self._mapped(row["by"])
             if old is not None and self._lives(successor):
                 row |= {"record": old, "by": successor, "seq": self._new(row["seq"])}
-                self._connection.execute(TABLES[Section.SUPERSESSIONS].insert, row)
+                TABLES[Section.SUPERSESSIONS].insert(self._connection, [row])
             elif old is None and successor > self._base:
                 self._transaction.supersede(self._mapped(row["record"]), successor, from_micros(row["at"]))
 
@@ -326,7 +326,11 @@ class _Merge:
         for row in self._staged(Section.TIERS):
             begins = row["tier"] == WINDOW and row["since"] and self._was_empty
             row |= {"namespace": self._number, "since": self._new(row["since"]) if begins else 0}
-            self._connection.execute(f"{TABLES[Section.TIERS].insert} ON CONFLICT DO NOTHING", row)
+            self._connection.execute(
+                "INSERT OR IGNORE INTO tiers (namespace, node, tier, hits, misses, since) "
+                "VALUES (:namespace, :node, :tier, :hits, :misses, :since)",
+                row,
+            )
         TierTotals(self._connection, self._number).recount()
 
     # -- entries, blobs, vectors, work -----------------------------------------------------------------------
@@ -362,7 +366,7 @@ class _Merge:
             if gone:
                 execute(EMPTY_ENTRIES, row)
             row["seq"] = self._new(row["seq"])
-            execute(TABLES[Section.ENTRIES].insert, row)
+            TABLES[Section.ENTRIES].insert(self._connection, [row])
             came += not gone
         return came
 
@@ -448,7 +452,7 @@ class _Merge:
                     continue
                 row["data"] = json.dumps(about)
             row |= {"namespace": self._number, "record": new, "seq": self._new(row["seq"])}
-            self._connection.execute(TABLES[Section.JOBS].insert, row)
+            TABLES[Section.JOBS].insert(self._connection, [row])
             self._transaction.queued += 1
 
     # -- settings ----------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -152,7 +153,8 @@ def _publish(temporary: Path, target: Path) -> None:
 
 def _counted(stage: Stage, target: Path) -> Restored:
     def count(table: str, where: str = "1") -> int:
-        return int(stage.connection.execute(f"SELECT count(*) FROM {table} WHERE {where}").fetchone()[0])
+        (found,) = stage.connection.execute(f"SELECT count(*) FROM {table} WHERE {where}").fetchone()
+        return int(found)
 
     return Restored(
         target,
@@ -315,9 +317,8 @@ class Stage:
         """
         table = TABLES[section]
         prepare: Callable[[Row], bool] = getattr(self, f"_prepare_{table.name}", lambda row: True)
-        for row in _unpacked(section, rows):
-            if self._admits(table, row) and prepare(row):
-                self.connection.execute(table.insert, row)
+        admitted = (row for row in _unpacked(section, rows) if self._admits(table, row) and prepare(row))
+        table.insert(self.connection, admitted)
 
     @step("stage.records")
     def _records(self, rows: Iterator[bytes]) -> None:
@@ -326,21 +327,23 @@ class Stage:
     def _admits(self, table: Table, row: Row) -> bool:
         """Whether a row is stored: not if its record is forgotten further on. What no store can hold is refused."""
         start, namespace = self.start, row.get("namespace")
-        if namespace is not None and namespace not in start.namespaces:
+        if namespace not in start.namespaces and namespace is not None:
             raise SnapshotError(f"a row is of namespace {namespace}, which is not in this snapshot")
         if table.appended and not start.since < row[table.appended] <= start.position:
             raise SnapshotError(f"number {row[table.appended]} is outside of what this snapshot covers")
-        if any(row[column] > start.position for column in table.numbers):
+        if table.late and any(row[column] > start.position for column in table.numbers):
             raise SnapshotError(table.late)
         for error, applies in table.rules.items():
             if applies(row):
                 raise SnapshotError(error)
-        records = [row[column] for column in table.records] + [row[column] or None for column in table.about]
-        if all(self._lives(record, namespace) for record in records if record is not None):
-            return True
-        if not table.appended:
-            raise SnapshotError(f"a row of {table.name} is about a record that is forgotten")
-        return False
+        for column in table.records:
+            record = row[column]
+            about_none = record is None or (column in table.about and record == 0)
+            if not about_none and not self._lives(record, namespace):
+                if table.appended:
+                    return False
+                raise SnapshotError(f"a row is about record {record}, which is forgotten")
+        return True
 
     def _lives(self, record: int, namespace: int | None = None) -> bool:
         """Whether a record is there; False for one that is forgotten further on. Any other number is refused."""
@@ -505,9 +508,13 @@ def _unpacked(section: Section, rows: Iterator[bytes]) -> Iterator[Row]:
     return (TABLES[section].unpacked(section, packed) for packed in rows)
 
 
+_record_values = itemgetter(*TABLES[Section.RECORDS].kinds)
+
+
 def guarded(row: Row) -> Row:
     """The hashes and the checksum of a row of records."""
-    seq, namespace, *values, _ = (row[column] for column in TABLES[Section.RECORDS].kinds)
+    seq, namespace, *values, _ = _record_values(row)
     session = None if row["session"] is None else session_hash(namespace, row["session"])
-    hashes = id_hash(namespace, row["id"]), session
-    return {"id_hash": hashes[0], "session_hash": session, "checksum": guard((seq, namespace, *hashes, *values))}
+    own = id_hash(namespace, row["id"])
+    checksum = guard((seq, namespace, own, session, *values))
+    return {"id_hash": own, "session_hash": session, "checksum": checksum}

@@ -19,9 +19,11 @@ from __future__ import annotations
 import json
 import math
 import re
+import sqlite3
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
+from operator import itemgetter
 from typing import Any, Final
 
 from loom.errors import InvalidInput, SnapshotError
@@ -95,7 +97,13 @@ _LONGEST_NAME = 1 << 20
 
 
 def _within(limits: range) -> Check:
-    return lambda value: type(value) is int and value in limits
+    least, most = limits[0], limits[-1]
+    return lambda value: type(value) is int and least <= value <= most
+
+
+def _optional(kind: str) -> Check:
+    check = _CHECKS[kind.rstrip("?")]
+    return lambda value: value is None or check(value)
 
 
 def _share(value: Any) -> bool:
@@ -200,15 +208,20 @@ class Table:
         self.name, self.appended, self.late, self.rules, self.largest = name, appended, late, rules or {}, largest
         given = dict(one.split(":") for one in columns.split())
         self.kinds = {column: kind.rstrip("?") for column, kind in given.items()}
-        self._checks = [(_CHECKS[kind.rstrip("?")], kind.endswith("?")) for kind in given.values()]
+        self._checks = [_optional(kind) if kind.endswith("?") else _CHECKS[kind] for kind in given.values()]
         self.parsed = tuple(place for place, kind in enumerate(self.kinds.values()) if kind in _PARSED)
         own = [column for column, kind in self.kinds.items() if kind not in ("old", "id")]
-        stored = {column: f":{column}" for column in own} | dict(fixed or {})
-        self.insert = f"INSERT INTO {name} ({', '.join(stored)}) VALUES ({', '.join(stored.values())})"
+        stored = dict.fromkeys(own, "?") | dict(fixed or {})
+        self._insert = f"INSERT INTO {name} ({', '.join(stored)}) VALUES ({', '.join(stored.values())})"
+        self._stored = itemgetter(*(column for column, value in stored.items() if value == "?"))
         self.staged = f"SELECT {', '.join(stored)} FROM {name} WHERE namespace = ?"
         self.numbers = self._named("seq", "until")
-        self.records, self.about = self._named("record"), self._named("about")
+        self.records, self.about = self._named("record", "about"), self._named("about")
         self.taken = taken or self._taken(own, only)
+
+    def insert(self, connection: sqlite3.Connection, rows: Iterable[Row]) -> int:
+        """Store rows, of which none is there yet; how many they were."""
+        return connection.executemany(self._insert, map(self._stored, rows)).rowcount
 
     def _named(self, *kinds: str) -> list[str]:
         """The columns of some kinds."""
@@ -222,7 +235,7 @@ class Table:
         # `+`: rows that are appended are read in the order of their numbers, through no index over namespaces.
         where += [f"{'+' if self.appended else ''}t.{_CHOSEN}"] if "namespace" in self.kinds else []
         where += [f"t.{self.appended} > :since"] if self.appended else []
-        where += [_LIVES.format(column, within) for column in self.records]
+        where += [_LIVES.format(column, within) for column in self.records if column not in self.about]
         where += [f"(t.{column} <= 0 OR {_LIVES.format(column, '')})" for column in self.about]
         order = f" ORDER BY t.{self.appended}" if self.appended else ""
         return f"SELECT {columns} FROM {self.name} t WHERE {' AND '.join(where)}{order}"
@@ -240,9 +253,10 @@ class Table:
             raise SnapshotError(f"a row of section {section.name.lower()} cannot be read") from error
         if type(values) is not list or len(values) != len(self._checks):
             raise SnapshotError(f"a row of section {section.name.lower()} has another shape than it should")
-        for place, ((check, optional), value) in enumerate(zip(self._checks, values, strict=True)):
-            if not (optional and value is None) and not check(value):
-                raise SnapshotError(f"value {place + 1} of a row of section {section.name.lower()} makes no sense")
+        sound = [check(value) for check, value in zip(self._checks, values, strict=True)]
+        if not all(sound):
+            place = sound.index(False) + 1
+            raise SnapshotError(f"value {place} of a row of section {section.name.lower()} makes no sense")
         return dict(zip(self.kinds, values, strict=True))
 
 
@@ -255,7 +269,7 @@ TABLES: Final[dict[Section, Table]] = {
         "name:text? trust:text subject:name flow:name layer:name importance:share tokens:count counter:text "
         "created_at:time committed_at:time metadata:object? data:json? content:content window_tokens:count?",
         appended="seq",
-        fixed={"id_hash": ":id_hash", "session_hash": ":session_hash", "checksum": ":checksum"},
+        fixed={"id_hash": "?", "session_hash": "?", "checksum": "?"},
         largest=LARGEST_ROW,
     ),
     Section.SUPERSESSIONS: Table(
@@ -320,7 +334,7 @@ TABLES: Final[dict[Section, Table]] = {
         "vectors",
         "seq:seq record:record namespace:namespace",
         appended="seq",
-        fixed={"space": ":space", "data": ":data"},
+        fixed={"space": "?", "data": "?"},
         largest=VECTOR.size + 2 * 65_536,
     ),
     # How far the indexes and the archive have come is not carried over: they are made again. Here all are counted.

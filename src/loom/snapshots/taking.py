@@ -295,7 +295,8 @@ def _start(connection: sqlite3.Connection, names: Sequence[str], parent: Start |
     entries = connection.execute(
         f"SELECT seq, checksum FROM entries NOT INDEXED WHERE NOT deleted {newest}", (chosen, _ANCHORS)
     )
-    anchors = {"records": [(row[0], counted_guard(row)) for row in records], "entries": entries.fetchall()}
+    guards = [(seq, counted_guard((seq, *rest))) for seq, *rest in records]
+    anchors = {"records": guards, "entries": entries.fetchall()}
     store, created_at, committed_at = connection.execute(
         "SELECT id, created_at, "
         "max(committed_at, ifnull((SELECT committed_at FROM records ORDER BY seq DESC LIMIT 1), 0)) FROM store"

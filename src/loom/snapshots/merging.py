@@ -9,6 +9,7 @@ caller's transaction: all of it is done, or nothing has changed.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -105,33 +106,23 @@ class _Merge:
     @step("merge.run")
     def run(self) -> Restored:
         """Bring everything over; what came and what did not."""
-        records, present, forgotten, left = self._records()
+        counts = self._records()
         self._supersessions()
         self._bring(Section.DERIVATIONS)
         self._edges()
         self._places()
         self._bring(Section.PINS)
         self._bring(Section.ACCESSES)
-        entries = self._entries()
-        blobs = self._blobs()
-        vectors = self._vectors()
+        counts["entries"] = self._entries()
+        counts["blobs"] = self._blobs()
+        counts["vectors"] = self._vectors()
         self._jobs()
         self._node_settings()
         if self._was_empty:
             self._follow()
         self._note()
-        self._transaction.appended += records
-        return Restored(
-            self._store.path,
-            (self._store.namespace,),
-            records,
-            present=present,
-            forgotten=forgotten,
-            left=left,
-            entries=entries,
-            blobs=blobs,
-            vectors=vectors,
-        )
+        self._transaction.appended += counts["records"]
+        return Restored(self._store.path, (self._store.namespace,), **counts)
 
     @property
     def nodes(self) -> list[str]:
@@ -207,28 +198,32 @@ class _Merge:
     # -- records -----------------------------------------------------------------------------------------
 
     @step("merge.records")
-    def _records(self) -> tuple[int, int, int, int]:
-        came = present = forgotten = left = 0
+    def _records(self) -> Counter[str]:
+        """Bring the records that come; how many came, were present, stay forgotten, and were left out."""
+        counts: Counter[str] = Counter()
+        counts["records"] = TABLES[Section.RECORDS].insert(self._connection, self._coming(counts))
+        return counts
+
+    def _coming(self, counts: Counter[str]) -> Iterator[Row]:
         for row in self._staged(Section.RECORDS, f"{TABLES[Section.RECORDS].staged} ORDER BY seq"):
             old = row["seq"]
             earlier = self._earlier(old)
             if earlier is not None and self._is_same(earlier, row):
-                present += 1
-                continue
-            if earlier is not None and self._is_forgotten(earlier) and not self._bring_back:
-                forgotten += 1
-                continue
-            there = self._under_same_id(row)
-            if there is not None:
+                counts["present"] += 1
+            elif earlier is not None and self._is_forgotten(earlier) and not self._bring_back:
+                counts["forgotten"] += 1
+            elif (there := self._under_same_id(row)) is not None:
                 self._moved[old] = there
-                present += there != _NOWHERE
-                left += there == _NOWHERE
-                continue
-            if earlier is not None:
-                self._moved[old] = self._new(old)
-            self._insert(row)
-            came += 1
-        return came, present, forgotten, left
+                counts["left" if there == _NOWHERE else "present"] += 1
+            else:
+                if earlier is not None:
+                    self._moved[old] = self._new(old)
+                row |= {"seq": self._new(old), "namespace": self._number}
+                row |= guarded(row)
+                if row["version"] == 1:
+                    self._first.append((row["id_hash"], row["id"]))
+                self._transaction.appended_bytes += len(row["content"])
+                yield row
 
     def _is_same(self, number: int, row: Row) -> bool:
         """Whether the record with a number is this version of this id, with the same words."""
@@ -275,14 +270,6 @@ class _Merge:
     def _is_derived(self, record: int) -> bool:
         query = "SELECT 1 FROM derivations WHERE record = ?"
         return self._stage.connection.execute(query, (record,)).fetchone() is not None
-
-    def _insert(self, row: Row) -> None:
-        row |= {"seq": self._new(row["seq"]), "namespace": self._number}
-        row |= guarded(row)
-        TABLES[Section.RECORDS].insert(self._connection, [row])
-        if row["version"] == 1:
-            self._first.append((row["id_hash"], row["id"]))
-        self._transaction.appended_bytes += len(row["content"])
 
     def _supersessions(self) -> None:
         for row in self._staged(

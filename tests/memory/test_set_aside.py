@@ -296,7 +296,7 @@ class TestRecordsWithBytesThatAreNoText:
         make_unreadable(path, "bad", "id")
         for _ in range(maintenance.MAX_ATTEMPTS):  # a process applies the rule once a minute
             with loom.open(path, embedder="none", derive=False) as memory:
-                memory.store.keep(Retention(max_records=2))
+                memory.store.set_retention(Retention(max_records=2))
                 report = memory.flush()
                 assert [memory.get(f"good {number}") is None for number in range(4)] == [True, True, False, False]
         assert report.failed["retain"] == 1

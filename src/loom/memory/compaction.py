@@ -27,7 +27,7 @@ from loom.text.tokens import TokenCounter
 from loom.types import MemoryTier, MemoryType, Trust
 
 if TYPE_CHECKING:
-    from loom.memory.core import LoomMemory
+    from loom.memory.verbs import MemoryVerbs
 
 __all__ = ["CompactionConfig", "CompactionResult", "MemoryCompactor"]
 
@@ -92,7 +92,7 @@ class MemoryCompactor:
     def __init__(
         self,
         config: CompactionConfig | None = None,
-        memory_manager: LoomMemory | None = None,
+        memory_manager: MemoryVerbs | None = None,
         token_counter: TokenCounter | None = None,
         segment_store: SegmentStore | None = None,
         *,

@@ -135,14 +135,12 @@ def forget_entries(own: Maintenance, scope: str, owner: str | None, key: str | N
 
 
 def _truncate_log(engine: Engine, deadline: float) -> None:
-    while not engine.truncate_wal():
-        if time.monotonic() >= deadline:
-            raise ForgetPending(
-                "forgotten, but a reader still holds an older state of the file, so the write-ahead log keeps its "
-                "copy; it goes when that reader is done",
-                ("a reader of an older state",),
-            )
-        time.sleep(0.01)
+    if not engine.truncate_wal_by(deadline):
+        raise ForgetPending(
+            "forgotten, but a reader still holds an older state of the file, so the write-ahead log keeps its "
+            "copy; it goes when that reader is done",
+            ("a reader of an older state",),
+        )
 
 
 def _remove(own: Maintenance, wanted: Filter) -> ForgetReceipt:

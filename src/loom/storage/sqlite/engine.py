@@ -53,6 +53,9 @@ CHECK_EVERY_S = 0.01
 
 # A wait for another writer is made of pieces of this length.
 _WAIT_PIECE_S = 0.25
+# How long folding the log away waits for readers, at first and at most.
+_TRUNCATE_WAIT_S = 0.2
+_LONGEST_TRUNCATE_WAIT_S = 1.6
 # How long a fork waits for the transactions of other threads to end.
 _FORK_WAIT_S = 10.0
 
@@ -567,14 +570,28 @@ class Engine:
                 connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
     @step("wal.truncate")
-    def truncate_wal(self) -> bool:
-        """Fold the write-ahead log into the file and truncate it; False while a reader still needs it."""
+    def truncate_wal(self, wait_s: float = _TRUNCATE_WAIT_S) -> bool:
+        """Fold the write-ahead log into the file and truncate it; False if a reader needs it for longer than that."""
         if self.path is None:
             return True
         with self.maintenance() as connection:
-            connection.execute("PRAGMA busy_timeout = 200")
+            connection.execute(f"PRAGMA busy_timeout = {int(wait_s * 1000)}")
             busy, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             return not busy
+
+    def truncate_wal_by(self, deadline: float) -> bool:
+        """Like `truncate_wal`, until a deadline.
+
+        A try holds back writers while it waits for the readers there are. Each may wait longer than the one before:
+        among many busy processes all readers are rarely done within a short time.
+        """
+        wait_s = _TRUNCATE_WAIT_S
+        while not self.truncate_wal(wait_s):
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(0.01)
+            wait_s = min(2 * wait_s, _LONGEST_TRUNCATE_WAIT_S)
+        return True
 
     @contextmanager
     def private_connection(self) -> Iterator[sqlite3.Connection]:

@@ -301,14 +301,12 @@ def resume(engine: Engine, namespace: int, projector: Projector, deadline: float
             tuple(projector.kept),
         )
     engine.archive.clear()
-    while not engine.truncate_wal():
-        if time.monotonic() >= deadline:
-            raise ForgetPending(
-                "forgotten, but a reader still holds an older state of the file, so the write-ahead log "
-                "keeps its copy; it goes when that reader is done",
-                ("a reader of an older state",),
-            )
-        time.sleep(0.01)
+    if not engine.truncate_wal_by(deadline):
+        raise ForgetPending(
+            "forgotten, but a reader still holds an older state of the file, so the write-ahead log "
+            "keeps its copy; it goes when that reader is done",
+            ("a reader of an older state",),
+        )
     with engine.write() as connection:
         connection.executemany(
             "DELETE FROM jobs WHERE namespace = ? AND kind = ? AND record = ? AND seq = ?",

@@ -181,13 +181,18 @@ class AccessBuffer:
         with self._lock:
             uses, self._uses = self._uses, {}
             lookups, self._lookups = self._lookups, {}
-        if uses:
-            connection.executemany(
+        by_node: dict[str, list[list[int | None]]] = {}
+        for (node, record), found in uses.items():
+            by_node.setdefault(node, []).append([record, *found])
+        for node, used in by_node.items():
+            connection.execute(
                 "INSERT INTO accesses (namespace, node, record, count, last_at, previous_at) "
-                "SELECT ?1, ?2, ?3, ?4, ?5, ?6 WHERE EXISTS (SELECT 1 FROM records WHERE seq = ?3 AND version > 0) "
-                "ON CONFLICT (namespace, record, node) DO UPDATE SET count = count + ?4, "
-                "previous_at = coalesce(?6, last_at), last_at = ?5",
-                [(self._namespace, node, record, *found) for (node, record), found in uses.items()],
+                "SELECT ?1, ?2, r.seq, json_extract(j.value, '$[1]'), json_extract(j.value, '$[2]'), "
+                "json_extract(j.value, '$[3]') FROM json_each(?3) j "
+                "CROSS JOIN records r ON r.seq = json_extract(j.value, '$[0]') WHERE r.version > 0 "
+                "ON CONFLICT (namespace, record, node) DO UPDATE SET count = count + excluded.count, "
+                "previous_at = coalesce(excluded.previous_at, last_at), last_at = excluded.last_at",
+                (self._namespace, node, json.dumps(used)),
             )
         if lookups:
             connection.executemany(

@@ -273,7 +273,7 @@ class SqliteStore:
         """Count the tokens of records that were written without a count, by the name of the counter of each."""
         self._engine.counts.use(counters)
 
-    def keep(self, retention: Retention | None) -> None:
+    def set_retention(self, retention: Retention | None) -> None:
         """State the retention rule of this namespace, for every process; None removes it."""
         if retention is not None and not isinstance(retention, Retention):
             raise InvalidInput(f"a retention rule is a Retention record, not {type(retention).__name__}")

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import ctypes
 import importlib
-import os
 import threading
 from collections.abc import Callable
 from functools import cache
 from types import TracebackType
 from typing import Final
 
-__all__ = ["one_thread", "thread_count"]
+from loom.forks import renew_after_fork
+
+__all__ = ["one_thread"]
 
 # The names of OpenBLAS in numpy's wheels, in those of conda and in distributions.
 _NAMES: Final = (
@@ -88,11 +89,5 @@ def _functions() -> tuple[Callable[[], int], Callable[[int], object]] | None:
 def one_thread() -> _Limit:
     """A context in which products have one thread; without OpenBLAS it changes nothing."""
     limit = _Limit(*(_functions() or (lambda: 1, lambda _: None)))
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=limit.after_fork)
+    renew_after_fork(limit)
     return limit
-
-
-def thread_count() -> int:
-    """How many threads a product has that begins now; 1 where that is not known."""
-    return one_thread().get()

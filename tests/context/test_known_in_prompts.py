@@ -79,7 +79,7 @@ def test_what_a_recall_passed_over_is_not_searched_for_again(memory: Memory, mon
     searched = [one.id for one in facts.get_context(task, 8)]
     assert searched
     assert facts.get_context(other, 8)
-    monkeypatch.setattr(memory.store, "search_text", lambda *given: pytest.fail("searched again"))
+    monkeypatch.setattr("loom.context.sources.search_text", lambda *given: pytest.fail("searched again"))
     for sources in ([RecallSource(memory), facts], [facts, RecallSource(memory)]):
         context = ContextOrchestrator(memory.counter, sources).build(query=task, budget=300)
         assert drawn(context) == searched

@@ -15,8 +15,10 @@ from loom.errors import LanguageModelError
 from loom.index.analysis import index_terms
 from loom.knowledge.extraction import FactExtractor
 from loom.memory.derivation import Derivation
-from loom.storage.contract import FlushReport, Record
-from loom.storage.sqlite import maintenance, projections
+from loom.models.embedders import FakeEmbedder
+from loom.storage import blocks
+from loom.storage.contract import FlushReport, Record, Retention
+from loom.storage.sqlite import archive, maintenance, projections
 from loom.storage.sqlite.store import SqliteStore
 from loom.text.tokens import TiktokenCounter
 from loom.tiers.jobs import MigrationTrigger, QueuedMove
@@ -111,7 +113,7 @@ class TestDerivation:
         damage(path, bad)
         with loom.open(path, embedder="none") as memory:
             report = flushed(memory)
-            assert report.failed == {"derive": 1}
+            assert report.failed == {"count": 1, "derive": 1}
             assert any("PostgreSQL" in fact.content for fact in memory.facts())
 
     def test_says_that_a_model_does_not_answer_and_sets_nothing_aside(self, tmp_path: Path) -> None:
@@ -192,3 +194,110 @@ class TestStoreWork:
             assert memory.get_stats()["indexed"] >= 3  # beyond the bad one; the last may be in the tail
             assert {hit.id for hit in memory.recall("PostgreSQL")} == {*good}
             assert memory.check().ok
+
+    @pytest.mark.parametrize("column", ["content", "data"])
+    def test_archiving_goes_on_after_bytes_that_are_no_text(self, tmp_path: Path, column: str) -> None:
+        path = tmp_path / "a.loom"
+        texts = {f"n{number}": f"{GOOD} {number}" for number in range(6)}
+        with loom.open(path, embedder="none", derive=False) as memory:
+            for id, text in texts.items():
+                memory.remember(text, id=id)
+            assert memory.flush().complete
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute(f"UPDATE records SET {column} = CAST(x'ff{'20' * 40}fe' AS TEXT) WHERE id = 'n2'")
+            connection.commit()
+        with loom.open(path, embedder="none", derive=False) as memory:
+            assert memory.store.archive().records == 5
+            report = memory.flush()
+            assert report.failed == {"archive": 1}
+            (named,) = report.set_aside
+            assert "'n2'" in named
+            assert "archive" in named
+            assert any("'n2'" in problem for problem in memory.check(repair=False).problems)
+            assert memory.get_stats()["set_aside"] == list(report.set_aside)
+            for id, text in texts.items():
+                if id != "n2":
+                    assert found(memory, id).content == text
+            memory.remember(f"{GOOD} later", id="later")
+            assert memory.store.archive().records == 6
+
+    def test_archiving_goes_on_after_a_text_that_cannot_be_compressed(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        original = blocks.compress
+
+        def compress(texts: Sequence[Any], *given: Any) -> Any:
+            if any(text.content.startswith(BAD) for text in texts):
+                raise RuntimeError("not this one")
+            return original(texts, *given)
+
+        monkeypatch.setattr(archive, "compress", compress)
+        with loom.open(tmp_path / "a.loom", embedder="none", derive=False) as memory:
+            for number in range(5):
+                memory.remember(f"{GOOD} {number}")
+            bad = memory.remember(f"{BAD} It has as many words as the others.").id
+            for number in range(5, 9):
+                memory.remember(f"{GOOD} {number}")
+            assert memory.store.archive().records == 9
+            assert_named(memory, bad, "archive")
+            monkeypatch.undo()
+            assert memory.store.archive().records == 10  # to ask for it is another attempt
+            assert memory.flush().complete
+            assert found(memory, bad).content.startswith(BAD)
+            assert memory.check().ok
+
+
+def make_unreadable(path: Path, id: str, column: str = "content") -> None:
+    """Give a record bytes that are no text, as damage of the file does. SQLite cannot give them as text."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"UPDATE records SET {column} = CAST(x'ff61' AS TEXT) WHERE id = ?", (id,))
+        connection.commit()
+
+
+class TestRecordsWithBytesThatAreNoText:
+    @pytest.fixture
+    def path(self, tmp_path: Path) -> Path:
+        with loom.open(tmp_path / "a.loom", embedder="none", derive=False) as memory:
+            memory.remember(BAD, id="bad")
+            for number in range(4):
+                memory.remember(f"{GOOD} {number}", id=f"good {number}")
+        return tmp_path / "a.loom"
+
+    @pytest.mark.parametrize("column", ["content", "name", "metadata", "role"])
+    def test_indexing_and_counting_go_on(self, path: Path, column: str) -> None:
+        make_unreadable(path, "bad", column)
+        limits = SqliteStore(path, tail=projections.TailLimit(records=2))
+        with closing(limits), loom.open(path, embedder="none", derive=False) as memory:
+            report = flushed(memory)
+            assert report.failed == {"count": 1, "index": 1}
+            assert all("'bad'" in named for named in report.set_aside)
+            assert memory.get_stats()["indexed"] == 5
+            assert memory.get_stats()["set_aside"] == list(report.set_aside)
+            assert memory.check(repair=False).set_aside == report.set_aside
+            assert found(memory, "good 1").tokens > 0
+            assert {hit.id for hit in memory.recall("PostgreSQL")} == {f"good {number}" for number in range(4)}
+
+    def test_a_tail_with_such_a_record_is_searched(self, path: Path) -> None:
+        make_unreadable(path, "bad")
+        with loom.open(path, embedder="none", read_only=True) as memory:
+            assert {hit.id for hit in memory.recall("PostgreSQL")} == {f"good {number}" for number in range(4)}
+
+    @pytest.mark.parametrize("column", ["content", "name", "metadata"])
+    def test_embedding_goes_on(self, path: Path, column: str) -> None:
+        make_unreadable(path, "bad", column)
+        with loom.open(path, embedder=FakeEmbedder(), derive=False) as memory:
+            report = flushed(memory)
+            assert report.failed == {"count": 1, "embed": 1}
+            assert all("'bad'" in named for named in report.set_aside)
+            assert memory.get_stats()["set_aside"] == list(report.set_aside)
+            assert len(memory.store.vectors([found(memory, "good 3").seq])) == 1
+
+    def test_retention_goes_on_after_an_id_that_is_no_text(self, path: Path) -> None:
+        make_unreadable(path, "bad", "id")
+        for _ in range(maintenance.MAX_ATTEMPTS):  # a process applies the rule once a minute
+            with loom.open(path, embedder="none", derive=False) as memory:
+                memory.store.set_retention(Retention(max_records=2))
+                report = memory.flush()
+                assert [memory.get(f"good {number}") is None for number in range(4)] == [True, True, False, False]
+        assert report.failed["retain"] == 1
+        assert any("(number" in named and "retain failed" in named for named in report.set_aside)

@@ -40,6 +40,7 @@ from loom.index.vector_index import CODE_VERSION
 from loom.memory import LoomMemory, MemoryTier
 from loom.models.embedders import FakeEmbedder
 from loom.storage.contract import MAX_TEXT_BYTES, Dimensions, Draft, Filter
+from loom.storage.search_view import search_text, search_vectors
 from loom.storage.sqlite import schema
 from loom.storage.sqlite.engine import Engine
 from loom.storage.sqlite.store import SqliteStore
@@ -499,7 +500,7 @@ def test_in_a_read_only_folder_reading_works_and_writing_says_why_not(tmp_path: 
         (sqlite3.SQLITE_CANTOPEN, StoreUnavailable),
         (sqlite3.SQLITE_PERM, StoreUnavailable),
         (sqlite3.SQLITE_FULL, StoreFull),
-        (sqlite3.SQLITE_IOERR, StoreError),
+        (sqlite3.SQLITE_IOERR, StoreUnavailable),
         (sqlite3.SQLITE_CORRUPT, CorruptStore),
         (sqlite3.SQLITE_NOTADB, NotAStore),
     ],
@@ -606,7 +607,7 @@ def test_a_size_limit_is_kept_and_nothing_is_half_written(tmp_path: Path) -> Non
             write(10_000, 50)
         assert store.count(Filter()) == kept
         assert store.get(f"id{kept - 1}") is not None
-        assert store.search_text({"note": 1.0}, 5, Filter())
+        assert search_text(store, {"note": 1.0}, 5, Filter())
         assert store.check().ok
         assert os.stat(path).st_size <= 600_000 + 4096
     with closing(SqliteStore(path)) as store:
@@ -709,12 +710,14 @@ def test_an_id_used_twice_with_another_text_is_refused(memory: Memory) -> None:
 
 
 def test_an_unknown_filter_is_refused_and_names_those_there_are(memory: Memory) -> None:
-    for use in (
-        lambda: memory.recall("text", colour="red"),
-        lambda: memory.list(colour="red"),
-        lambda: memory.forget(colour="red"),
-    ):
-        with pytest.raises(UnknownFilter, match=r"'colour'.*session_id"):
+    unknown: Any = {"colour": "red"}
+    uses: dict[str, Callable[[], object]] = {
+        "recall": lambda: memory.recall("text", **unknown),
+        "list": lambda: memory.list(**unknown),
+        "forget": lambda: memory.forget(**unknown),
+    }
+    for verb, use in uses.items():
+        with pytest.raises(UnknownFilter, match=rf"{verb}\(\) has no filter 'colour'.*session_id"):
             use()
 
 
@@ -727,8 +730,11 @@ def test_times_without_a_zone_are_refused(memory: Memory) -> None:
         lambda: memory.recall("text", as_of=naive),
         lambda: memory.recall("text", known_at=naive),
         lambda: memory.list(since=naive),
+        lambda: memory.forget(until=naive),
+        lambda: memory.facts(as_of=naive),
+        lambda: memory.archive(naive),
     ):
-        with pytest.raises(InvalidInput, match="time zone"):
+        with pytest.raises(InvalidInput, match=r"a time without a zone; add tzinfo=.*datetime.now\(timezone.utc\)"):
             use()
 
 
@@ -821,7 +827,7 @@ def test_a_vector_of_another_length_is_refused(tmp_path: Path) -> None:
         with pytest.raises(WrongDimension, match="NaN"), memory.store.transaction() as transaction:
             transaction.put_vectors([record.seq], np.full((1, 16), np.nan, np.float32))
         with pytest.raises(WrongDimension, match="16"):
-            memory.store.search_vectors(np.ones(15, np.float32), 5, Filter())
+            search_vectors(memory.store, np.ones(15, np.float32), 5, Filter())
         assert memory.get_stats()["vectors"] == 1
         assert memory.check().ok
 
@@ -843,7 +849,7 @@ def test_an_embedder_that_answers_with_another_length_harms_nothing(tmp_path: Pa
         assert [
             hit.id
             for hit in memory.store.records(
-                match.seq for match in memory.store.search_text({"harbour": 1.0}, 5, Filter())
+                match.seq for match in search_text(memory.store, {"harbour": 1.0}, 5, Filter())
             ).values()
         ] == ["x"]
 
@@ -932,7 +938,9 @@ def test_the_tiers_of_a_stored_file_are_as_they_were_left(tmp_path: Path) -> Non
             assert [task.task_id for task in second.get_l1_tasks()] == ["t29"]
 
 
-@pytest.mark.parametrize(("name", "read_only"), [("v3.loom", False), ("v4.loom", False), ("v5.loom", True)])
+@pytest.mark.parametrize(
+    ("name", "read_only"), [("v3.loom", False), ("v4.loom", False), ("v5.loom", False), ("v6.loom", True)]
+)
 def test_archive_and_knowledge_of_a_stored_file_are_as_they_were_left(
     tmp_path: Path, name: str, read_only: bool
 ) -> None:
@@ -962,7 +970,9 @@ def test_archive_and_knowledge_of_a_stored_file_are_as_they_were_left(
     store.close()
 
 
-@pytest.mark.parametrize(("name", "read_only"), [("v4.loom", False), ("v5.loom", False), ("v5.loom", True)])
+@pytest.mark.parametrize(
+    ("name", "read_only"), [("v4.loom", False), ("v5.loom", False), ("v6.loom", False), ("v6.loom", True)]
+)
 def test_what_waits_in_a_stored_file_for_its_count_has_it_for_every_reader(
     tmp_path: Path, name: str, read_only: bool
 ) -> None:

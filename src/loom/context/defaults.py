@@ -15,6 +15,7 @@ from loom.context.sources import (
     RecallSource,
     ScopeSource,
 )
+from loom.memory.core import LoomMemory
 from loom.memory.manager import MemoryManager
 
 __all__ = ["CONVERSATION", "QUESTION", "default_orchestrator"]
@@ -30,7 +31,7 @@ _FEW = 6
 
 
 def default_orchestrator(
-    manager: MemoryManager,
+    manager: LoomMemory,
     *,
     session: str | None,
     sources: Iterable[object] = (),
@@ -47,7 +48,7 @@ def default_orchestrator(
             RecallSource(manager),
             *sources,
             L4FactSource(manager),
-            ScopeSource(manager),
+            *([ScopeSource(manager)] if isinstance(manager, MemoryManager) else []),
             L1RecentSource(manager, most=few),
             L2ImportantSource(manager, most=few),
             *([L3SummarySource(manager)] if session else []),

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 from unicodedata import east_asian_width
 
 from loom.context.allocation import BudgetAllocation, BudgetConfig, ContextBudgeter, model_preset
@@ -37,7 +37,7 @@ from loom.context.source_queries import SourceAnswer, SourceQuery
 from loom.context.sources import LEAST_ITEM_TOKENS, ContextSource, SharedPool, SharedPoolSource, as_source
 from loom.context.truncation import SmartTruncator, TruncationStrategy
 from loom.errors import InvalidInput, LoomError, OverBudget, StoreError
-from loom.protocol import Task
+from loom.protocol import Task, as_plain, from_plain
 from loom.storage.contract import Record
 from loom.text.duplicates import normal_form
 from loom.text.tokens import TokenCounter, counter_by_name, default_counter
@@ -111,6 +111,20 @@ class PrefixPolicy:
         )
 
 
+class _Context(NamedTuple):
+    """The fields of a context, for `to_dict`."""
+
+    messages: tuple[Message, ...]
+    items: tuple[ContextItem, ...]
+    dropped: tuple[DroppedItem, ...]
+    tokens: int
+    budget: int
+    sources: tuple[SourceReport, ...] = ()
+    notes: tuple[str, ...] = ()
+    prefix: int = 0
+    breakpoints: tuple[int, ...] = ()
+
+
 class Context(list[Message]):
     """A built prompt: a list of its messages, with what is in it, what is not, and what it costs.
 
@@ -141,6 +155,15 @@ class Context(list[Message]):
         self.notes = tuple(notes)
         self.prefix = prefix
         self.breakpoints = tuple(breakpoints)
+
+    def to_dict(self) -> dict[str, Any]:
+        """This context in what JSON knows; `from_dict` makes an equal one of it."""
+        return as_plain(_Context(tuple(self), **vars(self)))
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Context:
+        """The context that `to_dict` made `data` of."""
+        return cls(**from_plain(_Context, data)._asdict())
 
     @property
     def messages(self) -> list[Message]:

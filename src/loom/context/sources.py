@@ -7,7 +7,6 @@ A source offers; what goes in is decided in `loom.context.fitting`.
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 from collections import deque
@@ -25,11 +24,12 @@ from loom.fractal.memory import MemoryEntry, MemoryScope
 from loom.knowledge.stand_ins import stand_in
 from loom.memory.core import LoomMemory
 from loom.memory.manager import MemoryManager
-from loom.protocol import Clock, Task, utc_now
+from loom.protocol import Clock, Task, utc_now, value_text
 from loom.recall.hits import Hit
 from loom.recall.questions import understand
 from loom.storage.contract import FOCUS, Filter, Match, Record, Store
 from loom.storage.identity import session_key
+from loom.storage.search_view import search_text
 from loom.types import MemoryTier, MemoryType, MemoryUnit, Trust
 
 __all__ = [
@@ -349,7 +349,7 @@ class L4FactSource(_TierSource):
         words = understand(findings.question, self._store.clock()).words
         if held is None or not held.items or not words:
             return []
-        return self._store.search_text(words, _FACTS_AMONG, Filter(kind=MemoryType.FACT, derived=True))
+        return search_text(self._store, words, _FACTS_AMONG, Filter(kind=MemoryType.FACT, derived=True))
 
     def _derived_facts(self, matches: Sequence[Match]) -> Iterator[tuple[Record, float]]:
         """The facts of this node among the matches, best first, with their part of the best score."""
@@ -524,7 +524,7 @@ class ScopeSource(ContextSource):
     def _candidate(self, entry: MemoryEntry, rank: int) -> Candidate:
         return Candidate(
             id=f"scope:{entry.scope}:{entry.id}",
-            text=_plain(entry.content),
+            text=value_text(entry.content),
             source=self.name,
             score=1.0 / (1 + rank),
             reason=f"{entry.scope} value",
@@ -567,7 +567,7 @@ class SharedPoolSource(ContextSource):
         return [
             Candidate(
                 id=f"shared:{entry.key}",
-                text=_plain(entry.content),
+                text=value_text(entry.content),
                 source=self.name,
                 score=1.0 / (1 + rank),
                 reason="shared, newest first",
@@ -576,10 +576,6 @@ class SharedPoolSource(ContextSource):
             )
             for rank, entry in enumerate(newest)
         ]
-
-
-def _plain(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 # --- knowledge bases -------------------------------------------------------------------------------------

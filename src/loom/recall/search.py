@@ -10,22 +10,26 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Protocol
+from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 
 from loom.errors import InvalidInput
 from loom.index.analysis import attached
 from loom.models.embedders import EmbeddingProvider, embed_question
+from loom.recall.candidates import Candidates, Nominated, Probe, find_candidates
+from loom.recall.conversation import WIDEST
 from loom.recall.copies import COMPARED, Duplicates, jaccard
 from loom.recall.hits import Hit, Ranking
 from loom.recall.questions import Question, understand
 from loom.recall.relevance import Scored, Weights, score
 from loom.recall.reranking import MemoryReranker
-from loom.storage.contract import Candidates, Filter, Nominated, Probe, Record, Vector
+from loom.storage.contract import Filter, Record, Store, Vector
+from loom.storage.search_view import SearchView
 from loom.text.words import query_terms
 
-__all__ = ["CandidateExplanation", "Explanation", "Reranker", "Searchable", "recall"]
+__all__ = ["CandidateExplanation", "Explanation", "Reranker", "recall"]
 
 log = logging.getLogger("loom.recall")
 
@@ -54,18 +58,6 @@ _KEPT_APART = 256
 Reranker = MemoryReranker | Callable[[str, Sequence[Hit]], Sequence[float]]
 """A second opinion on the order: the four signals of a `MemoryReranker`, or anything (a cross-encoder, an LLM) that
 gives a score for each hit, higher is better."""
-
-
-class Searchable(Protocol):
-    """What recall needs of a store."""
-
-    def candidates(self, probe: Probe, limit: int, vector_limit: int, wanted: Filter) -> Candidates: ...
-
-    def records(self, seqs: Sequence[int]) -> dict[int, Record]: ...
-
-    def uses(self, record: int, node: str) -> int: ...
-
-    def clock(self) -> datetime: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +107,13 @@ class Explanation:
 
 
 def recall(
-    store: Searchable,
+    store: Store,
     question: str,
     *,
     limit: int,
     wanted: Filter,
     embedder: EmbeddingProvider | None = None,
-    weights: Weights = Weights(),  # noqa: B008
+    weights: Weights | Callable[[], Weights] = Weights,
     diversity: float = 0.0,
     reranker: Reranker | None = None,
     node: str = "",
@@ -132,7 +124,8 @@ def recall(
 
     `diversity` (0 to 1) trades likeness to the question for unlikeness to the hits before. With `explain`, the
     explanation lists every candidate. `node` is the one whose uses a `MemoryReranker` counts. The conversation is
-    read around at least `seeds` of the best; by default around as many as suits the limit.
+    read around at least `seeds` of the best; by default around as many as suits the limit. What is read of the store,
+    `weights` that are a function included, is of one snapshot.
     """
     if not isinstance(question, str):
         raise InvalidInput(f"a question is a text, not {type(question).__name__}")
@@ -144,36 +137,94 @@ def recall(
         raise InvalidInput(f"diversity is {diversity!r}; it must be a number from 0 to 1")
     now = store.clock()
     asked = understand(question, now)
-    vector = None if embedder is None or not weights.meaning else _question_vector(embedder, question)
-    probe = Probe(
-        asked.words,
-        asked.marks,
+    is_worded = isinstance(weights, Weights) and not weights.meaning
+    vector = None if embedder is None or is_worded else _question_vector(embedder, question)
+    reading = _Reading(
+        asked,
         vector,
-        asked.synonyms if weights.synonyms else {},
+        weights,
+        wanted,
+        now,
         seeds=max(seeds, _FEWEST_SEEDS + limit // 5),
-        reach=_REACH if weights.context else 0,
-        links=_LINKS if weights.links else 0,
+        pool=limit * _RERANKED if diversity or reranker is not None else limit,
+        node=node if isinstance(reranker, MemoryReranker) else None,
+        explain=explain,
     )
-    pool = limit * _RERANKED if diversity or reranker is not None else limit
-    count = max(pool * _CANDIDATES, _FEWEST_CANDIDATES)
-    for _ in range(_ROUNDS):
-        found = store.candidates(probe, count, count // _MEANT_SHARE, wanted)
-        scored = _with_phrases(store, found, asked, score(found, asked, weights, now))
-        hits, copies = _distinct_hits(store, found, asked, scored, pool)
-        if len(hits) >= pool or not copies or len(found.keys) < count:
-            break
-        count *= _DEEPER
+    answer = store.search(reading.answer)
+    hits = answer.hits
     if isinstance(reranker, MemoryReranker):
-        used = [replace(hit, uses=store.uses(hit.seq, node)) for hit in hits]
-        ranked = reranker.rerank(question, used)
+        ranked = reranker.rerank(question, hits)
         hits = [replace(one.item, signals={**one.item.signals, "reranked": one.score}) for one in ranked]
     elif reranker is not None:
         hits = _reranked(reranker, question, hits)
     if diversity:
         hits = _diverse(hits, limit, diversity)
     hits = hits[:limit]
-    candidates = _explained(store, found, scored, hits, copies) if explain else ()
-    return Explanation(hits, asked, candidates, found.excluded)
+    candidates = _explained(answer, hits) if explain else ()
+    return Explanation(hits, asked, candidates, answer.found.excluded)
+
+
+class _Answer(NamedTuple):
+    """What one snapshot has to say: the hits in the order of their scores, and which ids are copies of which.
+
+    `records` are those of all candidates where they are to be explained.
+    """
+
+    found: Candidates
+    scored: Scored
+    hits: list[Hit]
+    copies: Mapping[str, str]
+    records: Mapping[int, Record] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """The part of a recall that reads the store: up to `pool` hits, with their uses by a node where one is given."""
+
+    asked: Question
+    vector: Vector | None
+    weights: Weights | Callable[[], Weights]
+    wanted: Filter
+    now: datetime
+    seeds: int
+    pool: int
+    node: str | None
+    explain: bool
+
+    def answer(self, view: SearchView) -> _Answer:
+        weights = self.weights if isinstance(self.weights, Weights) else self.weights()
+        probe = Probe(
+            self.asked.words,
+            self.asked.marks,
+            self.vector,
+            self.asked.synonyms if weights.synonyms else {},
+            seeds=self.seeds,
+            reach=_REACH if weights.context else 0,
+            links=_LINKS if weights.links else 0,
+        )
+        found = self._search(view, probe, weights)
+        # Doc values tell sessions apart by hashes. The rows beside those of the hits say whether two collide here:
+        # then all is done again, by their names.
+        if probe.reach and view.mixed([hit.seq for hit in found.hits], WIDEST):
+            found = self._search(view, replace(probe, exact=True), weights)
+        if self.node is not None:
+            uses = view.uses([hit.seq for hit in found.hits], self.node)
+            found = found._replace(hits=[replace(hit, uses=uses.get(hit.seq, 0)) for hit in found.hits])
+        if self.explain:
+            order = _best_first(found.found, found.scored)
+            found = found._replace(records=view.records(found.found.keys[order].tolist()))
+        return found
+
+    def _search(self, view: SearchView, probe: Probe, weights: Weights) -> _Answer:
+        count = max(self.pool * _CANDIDATES, _FEWEST_CANDIDATES)
+        for _ in range(_ROUNDS):
+            found = find_candidates(view, probe, count, count // _MEANT_SHARE, self.wanted)
+            scored = _with_phrases(view, found, self.asked, score(found, self.asked, weights, self.now))
+            hits, copies = _distinct_hits(view, found, self.asked, scored, self.pool)
+            if len(hits) >= self.pool or not copies or len(found.keys) < count:
+                break
+            count *= _DEEPER
+        return _Answer(found, scored, hits, copies)
 
 
 def _question_vector(embedder: EmbeddingProvider, question: str) -> Vector | None:
@@ -185,12 +236,12 @@ def _question_vector(embedder: EmbeddingProvider, question: str) -> Vector | Non
         return None
 
 
-def _with_phrases(store: Searchable, found: Candidates, asked: Question, scored: Scored) -> Scored:
+def _with_phrases(view: SearchView, found: Candidates, asked: Question, scored: Scored) -> Scored:
     """The scores with those raised that hold what the question puts in quotation marks, word for word."""
     if not asked.phrases or not len(found.keys):
         return scored
     wanted = [phrase.casefold() for phrase in asked.phrases]
-    records = store.records(found.keys.tolist())
+    records = view.records(found.keys.tolist())
     added = np.zeros(len(found.keys))
     for place, key in enumerate(found.keys.tolist()):
         if key in records:
@@ -207,7 +258,7 @@ def _best_first(found: Candidates, scored: Scored) -> list[int]:
 
 
 def _distinct_hits(
-    store: Searchable, found: Candidates, asked: Question, scored: Scored, limit: int
+    view: SearchView, found: Candidates, asked: Question, scored: Scored, limit: int
 ) -> tuple[list[Hit], dict[str, str]]:
     """The best hits, each text once; and which ids were left out as copies of which."""
     order = _best_first(found, scored)
@@ -219,7 +270,7 @@ def _distinct_hits(
     for start in range(0, len(order), limit):
         part = order[start : start + limit]
         seqs = found.keys[part].tolist()
-        records = store.records(seqs)
+        records = view.records(seqs)
         for place, seq, words in zip(part, seqs, _words_held(found, part), strict=True):
             record = records.get(seq)
             if record is None or not (record.content.strip() or attached(record.metadata)):
@@ -322,12 +373,10 @@ def _diverse(hits: list[Hit], limit: int, diversity: float) -> list[Hit]:
     return [*chosen, *others][:limit]
 
 
-def _explained(
-    store: Searchable, found: Candidates, scored: Scored, hits: Iterable[Hit], copies: Mapping[str, str]
-) -> tuple[CandidateExplanation, ...]:
+def _explained(answer: _Answer, hits: Iterable[Hit]) -> tuple[CandidateExplanation, ...]:
     """Every candidate, best first, and what became of it."""
+    found, scored, _, copies, records = answer
     order = _best_first(found, scored)
-    records = store.records(found.keys[order].tolist())
     returned = {hit.id for hit in hits}
     explained: list[CandidateExplanation] = []
     for place in order:

@@ -21,8 +21,8 @@ from loom.snapshots.staging import INSERT_ENTRY, Restored, Stage, staged_aside
 from loom.snapshots.taking import NOTED, SnapshotPath, as_chain, descends
 from loom.steps import step
 from loom.storage.identity import guard, id_hash, session_hash
+from loom.storage.moments import from_micros
 from loom.storage.sqlite.archive import CONTENT, DATA
-from loom.storage.sqlite.engine import from_micros
 from loom.storage.sqlite.namespace_settings import put_setting, read_space
 from loom.storage.sqlite.projections import VECTORS, active_space, last_number, start_over, vector_basis
 from loom.storage.sqlite.residency import WINDOW, TierTotals

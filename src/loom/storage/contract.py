@@ -8,19 +8,22 @@ whole story, in order. Nothing here knows SQLite; `loom.storage.conformance` is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields
 from datetime import datetime
-from enum import IntFlag
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, NoReturn, Protocol, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, Protocol, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from loom.errors import InvalidInput, UnknownFilter
+from loom.protocol import as_plain, checked_time, closest, from_plain
+
+if TYPE_CHECKING:
+    from loom.storage.search_view import SearchView
 
 __all__ = [
     "FOCUS",
@@ -30,7 +33,6 @@ __all__ = [
     "TIERS",
     "TRUSTS",
     "Access",
-    "Candidates",
     "Change",
     "CheckReport",
     "Dimensions",
@@ -43,9 +45,7 @@ __all__ = [
     "Job",
     "Lease",
     "Match",
-    "Nominated",
     "Page",
-    "Probe",
     "Record",
     "Resident",
     "Retention",
@@ -77,6 +77,7 @@ HEARD = "heard"
 own too. Their size there is what they take in its window; 0 keeps them out of that."""
 
 Vector = npt.NDArray[np.float32]
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +166,15 @@ class Record(NamedTuple):
     data: Any
     superseded_at: datetime | None = None
 
+    def to_dict(self) -> dict[str, Any]:
+        """This record in what JSON knows; `from_dict` makes an equal one of it."""
+        return as_plain(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Record:
+        """The record that `to_dict` made `data` of."""
+        return from_plain(cls, data)
+
 
 class Written(NamedTuple):
     """What became of a draft. `created` is False where the same content was there already.
@@ -184,11 +194,11 @@ class Written(NamedTuple):
 class Filter:
     """Which records are meant. Every field narrows; None means any.
 
-    `since` is inclusive and `until` exclusive, both on `created_at`. `as_of` asks what was valid at a
-    moment, `known_at` what had been committed by then. Without them, only the current version of each id
-    is meant, unless `history` is True. `derived` asks for what was derived from other records (facts,
-    summaries), or for what was not. `where` compares metadata: a value must be equal, or be in the stored
-    list; a list of values means any of them.
+    `since` is inclusive and `until` exclusive, both on `created_at`. A time is an aware datetime, or a text in ISO
+    8601 with an offset. `as_of` asks what was valid at a moment, `known_at` what had been
+    committed by then. Without them, only the current version of each id is meant, unless `history` is True.
+    `derived` asks for what was derived from other records (facts, summaries), or for what was not. `where` compares
+    metadata: a value must be equal, or be in the stored list; a list of values means any of them.
 
     `tier`, `trust`, `subject`, `flow` and `layer` take our own names, in any case; another name raises
     `InvalidInput` with the choices. A `kind` or `role` may be the caller's own: those of ours are found in any
@@ -230,17 +240,22 @@ class Filter:
             isinstance(least, bool) or not isinstance(least, int | float) or not 0.0 <= least <= 1.0
         ):
             raise InvalidInput(f"min_importance is a number from 0 to 1, not {least!r}")
-        if isinstance(self.since, datetime) and isinstance(self.until, datetime):
-            _check_range(self.since, self.until)
+        for name in _FILTER_TIMES:
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, checked_time(value, name))
+        if self.since is not None and self.until is not None and self.since > self.until:
+            raise InvalidInput(f"since ({self.since}) is after until ({self.until}); nothing can be between them")
 
     @classmethod
-    def of(cls, **given: Any) -> Self:
-        """A filter from keyword arguments; a key that does not exist is an error, never ignored."""
-        if unknown := given.keys() - _FILTERS:
-            raise UnknownFilter(
-                f"unknown filter {', '.join(map(repr, sorted(unknown)))}; the filters are "
-                f"{', '.join(sorted(_FILTERS))} (metadata goes into where={{...}})"
-            )
+    def of(cls, verb: str = "Filter.of", /, **given: Any) -> Self:
+        """A filter from keyword arguments of `verb`; a key that does not exist is an error, never ignored."""
+        for name in given:
+            if name not in _FILTERS:
+                raise UnknownFilter(
+                    f"{verb}() has no filter {name!r}; {closest(name, _FILTERS)}the filters are "
+                    f"{', '.join(sorted(_FILTERS))} (metadata goes into where={{...}})"
+                )
         return cls(**given)
 
     @property
@@ -250,6 +265,7 @@ class Filter:
 
 
 _FILTER_CHOICES: Mapping[str, tuple[str, ...]] = {"tier": TIERS, "trust": TRUSTS, **_DIMENSION_CHOICES}
+_FILTER_TIMES = ("since", "until", "as_of", "known_at")
 # Names that callers may add to. Ours are written in lower case.
 _OPEN_CHOICES: Mapping[str, frozenset[str]] = {
     "kind": frozenset(
@@ -288,21 +304,23 @@ def _in_any_case(value: object, ours: frozenset[str]) -> Any:
     return value
 
 
-def _check_range(since: datetime, until: datetime) -> None:
-    if (since.tzinfo is None) == (until.tzinfo is None) and since > until:
-        raise InvalidInput(f"since ({since}) is after until ({until}); nothing can be between them")
-
-
 _EVERYTHING = (Filter(), Filter(derived=False))
 _FILTERS = frozenset(entry.name for entry in fields(Filter))
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A slice of a listing. Pass `next` as `after` for the following one; None at the end."""
+    """A slice of a listing: iterating and `len` are over its records. Pass `next` as `after` for the following one;
+    None at the end."""
 
     records: tuple[Record, ...]
     next: int | None
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(self.records)
+
+    def __len__(self) -> int:
+        return len(self.records)
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,77 +329,6 @@ class Match:
 
     seq: int
     score: float
-
-
-@dataclass(frozen=True, slots=True)
-class Probe:
-    """What is asked of the indexes: words with their weights, other words for them, marks (speakers, times), and a
-    vector.
-
-    A mark's weight is what it counts for in nominating. The best `seeds` are looked at in their conversation,
-    `reach` records before and after each, and for the terms that tie them to others, at most `links`.
-    """
-
-    words: Mapping[str, float]
-    marks: Mapping[str, float] = field(default_factory=dict)
-    vector: Vector | None = None
-    synonyms: Mapping[str, float] = field(default_factory=dict)
-    seeds: int = 32
-    reach: int = 0
-    links: int = 0
-
-
-class Nominated(IntFlag):
-    """What brought a candidate: each may bring what none of the others found."""
-
-    WORDS = 1
-    MEANING = 2
-    CONTEXT = 4
-    LINKS = 8
-    NAMES = 16
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Candidates:
-    """What the indexes nominate, with everything that is known about it, in columns; rows are terms.
-
-    `keys` are ascending numbers of records. A record with no bit in `nominated` is only the context of others.
-    `words` and `marks` hold what each term adds to a record's score, `weights` what a word adds to a record of
-    average length that holds it once; `frequencies` tell in how many records of the store each word stands, `spread`
-    the same for each mark. `synonyms` and `synonym_weights` are like `words` and `weights`, at full weight, for the
-    terms of other words that some record holds. `meaning` is the cosine, NaN where there is no vector. `links` is
-    like `words`, for terms that the best records have in common with others.
-    `following` is the place of the next record of the same conversation, -1 where it is not here, and `closeness`
-    (0 to 1) says how much that one has to do with this. `sessions` and `speakers` number the sessions and speakers
-    that several of these are of, -1 for a record that has none or shares it with no other. Times are microseconds
-    since 1970. `excluded` is what the words found and no filter but the one for derived and older versions left
-    out, with its score, best first. `named` is like `words`, for the names that a model read in a record, None where
-    it read none; in `links` they count too. `names` are these, by record, each with the words that it stands for.
-    """
-
-    keys: npt.NDArray[np.int64]
-    nominated: npt.NDArray[np.uint8]
-    words: npt.NDArray[np.float64]
-    weights: npt.NDArray[np.float64]
-    frequencies: npt.NDArray[np.intp]
-    marks: npt.NDArray[np.float64]
-    spread: npt.NDArray[np.intp]
-    synonym_terms: tuple[str, ...]
-    synonyms: npt.NDArray[np.float64]
-    synonym_weights: npt.NDArray[np.float64]
-    meaning: npt.NDArray[np.float64]
-    link_terms: tuple[str, ...]
-    links: npt.NDArray[np.float64]
-    following: npt.NDArray[np.intp]
-    closeness: npt.NDArray[np.float64]
-    sessions: npt.NDArray[np.intp]
-    speakers: npt.NDArray[np.intp]
-    created_at: npt.NDArray[np.int64]
-    tokens: npt.NDArray[np.int64]
-    importance: npt.NDArray[np.float64]
-    excluded: Mapping[int, float] = field(default_factory=dict)
-    named: npt.NDArray[np.float64] | None = None
-    names: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -605,8 +552,6 @@ class Transaction(Protocol):
 
     def sizes(self, records: Sequence[int], tier: str, node: str) -> list[tuple[int, int]]: ...
 
-    def resides(self, record: int, tier: str, node: str) -> bool: ...
-
     def window(self, node: str) -> list[tuple[int, int]]: ...
 
     def vectors(self, records: Sequence[int]) -> dict[int, Vector]: ...
@@ -683,11 +628,7 @@ class Store(Protocol):
 
     def count(self, wanted: Filter) -> int: ...
 
-    def search_text(self, query: Mapping[str, float], limit: int, wanted: Filter) -> list[Match]: ...
-
-    def search_vectors(self, query: Vector, limit: int, wanted: Filter) -> list[Match]: ...
-
-    def candidates(self, probe: Probe, limit: int, vector_limit: int, wanted: Filter) -> Candidates: ...
+    def search(self, ask: Callable[[SearchView], Answer]) -> Answer: ...
 
     def settings(self, node: str = "") -> dict[str, Any]: ...
 

@@ -15,18 +15,19 @@ from typing import Any
 
 import numpy as np
 
+from loom.errors import CorruptStore
 from loom.index import text_index, vector_index
 from loom.index.segments import DamagedSegment
 from loom.storage.contract import CheckReport
 from loom.storage.identity import entry_guard, guard
 from loom.storage.sqlite import queries
 from loom.storage.sqlite.archive import damaged
-from loom.storage.sqlite.candidates import Searcher
 from loom.storage.sqlite.engine import Engine
 from loom.storage.sqlite.maintenance import MAX_ATTEMPTS, Maintenance
 from loom.storage.sqlite.projections import TEXT, VECTORS, active_space, index_folder, last_number, open_index
 from loom.storage.sqlite.residency import TierTotals
 from loom.storage.sqlite.rows import ENTRY_COLUMNS, ROW_COLUMNS
+from loom.storage.sqlite.searcher import Searcher
 from loom.storage.sqlite.transactions import EMPTY_VECTORS
 
 __all__ = ["check", "find_lost", "lost_problem"]
@@ -45,7 +46,6 @@ _SEQUENCES = (
     ("jobs", "seq"),
     ("blobs", "seq"),
     ("blocks", "number"),
-    ("dictionaries", "number"),
 )
 
 
@@ -99,8 +99,11 @@ def check(own: Maintenance, searcher: Searcher, repair: bool) -> CheckReport:
     if repair and lost is not None:  # told once; nothing here can bring them back
         with engine.write() as connection:
             connection.execute("DELETE FROM settings WHERE namespace = ? AND key = 'lost'", (namespace,))
-    with engine.read() as connection:
-        given_up = [] if problems else queries.set_aside(connection, namespace, MAX_ATTEMPTS)
+    try:
+        with engine.read() as connection:
+            given_up = queries.set_aside(connection, namespace, MAX_ATTEMPTS)
+    except CorruptStore:  # the problems say so
+        given_up = []
     return CheckReport(records, tuple(problems), tuple(repaired), tuple(given_up))
 
 

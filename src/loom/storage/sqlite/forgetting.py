@@ -17,11 +17,12 @@ from loom.errors import ForgetPending, StoreFull
 from loom.steps import step
 from loom.storage.contract import LAYOUTS, ForgetReceipt, Retention
 from loom.storage.identity import session_key
-from loom.storage.sqlite.archive import Reader, Removal
-from loom.storage.sqlite.engine import Engine, to_micros
+from loom.storage.sqlite import archive
+from loom.storage.sqlite.archive import Reader
+from loom.storage.sqlite.engine import Engine
 from loom.storage.sqlite.projections import SCRUB, TEXT, VECTORS, Projector, StaleProjection
 from loom.storage.sqlite.residency import TierTotals
-from loom.storage.sqlite.rows import FORGOTTEN_NAME, first_version, same_id
+from loom.storage.sqlite.rows import FORGOTTEN_NAME, fetch_readable, first_version, same_id
 from loom.storage.sqlite.transactions import DERIVE, EMPTY_AWAITED, EMPTY_VECTORS, RESTORE, SqliteTransaction
 from loom.storage.sqlite.worker import LeaseLost, Worker
 
@@ -32,7 +33,7 @@ _MICROS_PER_DAY = 86_400_000_000
 
 
 @step("forget.remove")
-def remove(transaction: SqliteTransaction, archive: Reader, where: str, values: Sequence[Any]) -> ForgetReceipt:
+def remove(transaction: SqliteTransaction, reader: Reader, where: str, values: Sequence[Any]) -> ForgetReceipt:
     """Empty the records a condition admits, with all versions and derivatives, and note what to scrub."""
     connection, namespace = transaction.connection, transaction.namespace
     chosen = connection.execute(
@@ -56,7 +57,7 @@ def remove(transaction: SqliteTransaction, archive: Reader, where: str, values: 
     seqs = sorted(found)
     _remove_layouts(connection, namespace, seqs)
     books = TierTotals(connection, namespace)
-    Removal(connection, namespace, archive, transaction.next_seq).remove(seqs)
+    archive.remove(connection, namespace, reader, seqs, transaction.next_seq)
     counts = {"records": len(seqs), "moves": 0, "vectors": 0, "accesses": 0, "jobs": 0}
     for part in _parts(seqs):
         marks = _marks(part)
@@ -143,10 +144,10 @@ def forget_entries(transaction: SqliteTransaction, scope: str, owner: str | None
 
 
 @step("forget.remove_all")
-def remove_all(transaction: SqliteTransaction, archive: Reader) -> ForgetReceipt:
+def remove_all(transaction: SqliteTransaction, reader: Reader) -> ForgetReceipt:
     """Empty every record of the transaction's namespace and delete everything else in it but its name."""
     connection, namespace = transaction.connection, transaction.namespace
-    receipt = remove(transaction, archive, "r.namespace = ? AND r.version > 0", [namespace])
+    receipt = remove(transaction, reader, "r.namespace = ? AND r.version > 0", [namespace])
     for table in _OF_A_NAMESPACE:
         connection.execute(f"DELETE FROM {table} WHERE namespace = ?", (namespace,))
     connection.execute("DELETE FROM jobs WHERE namespace = ? AND kind != ?", (namespace, SCRUB))
@@ -172,7 +173,6 @@ _OF_A_NAMESPACE = (
     "derivations",
     "awaited",
     "blocks",
-    "dictionaries",
 )
 
 
@@ -253,8 +253,6 @@ def scrub(
     Raises `ForgetPending` at the deadline; the job stays queued.
     """
     if engine.path is None:
-        while _move_blocks(engine, namespace):
-            pass
         with engine.write() as connection:
             connection.execute("DELETE FROM jobs WHERE namespace = ? AND kind = ?", (namespace, SCRUB))
         return 0
@@ -289,9 +287,6 @@ def resume(engine: Engine, namespace: int, projector: Projector, deadline: float
                 (*json.loads(job[2]), namespace),
             )
         }
-        retired = connection.execute(
-            "SELECT 1 FROM dictionaries WHERE namespace = ? AND trained_on < 0 LIMIT 1", (namespace,)
-        ).fetchone()
     if not jobs:
         return 0
     rewritten = 0
@@ -305,32 +300,19 @@ def resume(engine: Engine, namespace: int, projector: Projector, deadline: float
             "they go as soon as that is possible",
             tuple(projector.kept),
         )
-    while retired is not None and _move_blocks(engine, namespace):
-        pass
     engine.archive.clear()
-    while not engine.truncate_wal():
-        if time.monotonic() >= deadline:
-            raise ForgetPending(
-                "forgotten, but a reader still holds an older state of the file, so the write-ahead log "
-                "keeps its copy; it goes when that reader is done",
-                ("a reader of an older state",),
-            )
-        time.sleep(0.01)
+    if not engine.truncate_wal_by(deadline):
+        raise ForgetPending(
+            "forgotten, but a reader still holds an older state of the file, so the write-ahead log "
+            "keeps its copy; it goes when that reader is done",
+            ("a reader of an older state",),
+        )
     with engine.write() as connection:
         connection.executemany(
             "DELETE FROM jobs WHERE namespace = ? AND kind = ? AND record = ? AND seq = ?",
             [(namespace, SCRUB, job[0], job[1]) for job in jobs],
         )
     return rewritten
-
-
-def _move_blocks(engine: Engine, namespace: int) -> bool:
-    """Move archive blocks away from retired dictionaries, some at a time, so that writers get their turn."""
-    with engine.write() as connection:
-        transaction = SqliteTransaction(connection, namespace, to_micros(engine.clock()), lambda _: None)
-        moved = Removal(connection, namespace, engine.archive, transaction.next_seq).move_some()
-        transaction.finish()
-    return moved
 
 
 def _remove_from_segments(projector: Projector, kind: str, records: set[int]) -> int:
@@ -354,32 +336,28 @@ def retention(connection: sqlite3.Connection, namespace: int) -> Retention | Non
     return None if rule is None else Retention(**rule)
 
 
-def expired(connection: sqlite3.Connection, namespace: int, rule: Retention, now: int) -> list[str]:
-    """The ids that a rule no longer keeps; never a pinned one."""
+def expired(connection: sqlite3.Connection, namespace: int, rule: Retention, now: int) -> list[str | bytes]:
+    """The ids that a rule no longer keeps; never a pinned one. One that is not valid text is given as bytes."""
     current = (
         "records r WHERE r.namespace = ? AND r.version > 0 AND NOT EXISTS "
         "(SELECT 1 FROM supersessions s WHERE s.record = r.seq) "
         f"AND NOT EXISTS (SELECT 1 FROM pins p WHERE p.record = {first_version()}) "
         "AND NOT EXISTS (SELECT 1 FROM derivations d WHERE d.record = r.seq)"  # they go with their sources
     )
-    found: dict[str, None] = {}
+    queries: list[tuple[str, float]] = []
     if rule.max_age_days is not None:
         oldest = now - int(rule.max_age_days * _MICROS_PER_DAY)
-        for row in connection.execute(f"SELECT r.id FROM {current} AND r.created_at < ?", (namespace, oldest)):
-            found[row[0]] = None
+        queries.append((f"SELECT r.id FROM {current} AND r.created_at < ?", oldest))
     if rule.max_records is not None:
-        for row in connection.execute(
-            f"SELECT r.id FROM {current} ORDER BY r.seq DESC LIMIT -1 OFFSET ?", (namespace, rule.max_records)
-        ):
-            found[row[0]] = None
+        queries.append((f"SELECT r.id FROM {current} ORDER BY r.seq DESC LIMIT -1 OFFSET ?", rule.max_records))
     if rule.max_bytes is not None:
-        for row in connection.execute(
-            "SELECT id FROM (SELECT r.id AS id, sum(coalesce(r.archived_bytes, length(CAST(r.content AS BLOB)))) "
-            f"OVER (ORDER BY r.seq DESC) AS total FROM {current}) WHERE total > ?",
-            (namespace, rule.max_bytes),
-        ):
-            found[row[0]] = None
-    return list(found)
+        total = (
+            "SELECT r.id AS id, sum(coalesce(r.archived_bytes, length(CAST(r.content AS BLOB)))) "
+            f"OVER (ORDER BY r.seq DESC) AS total FROM {current}"
+        )
+        queries.append((f"SELECT id FROM ({total}) WHERE total > ?", rule.max_bytes))
+    rows = (row for query, limit in queries for row in fetch_readable(connection, query, (namespace, limit)))
+    return list(dict.fromkeys(id for (id,) in rows))
 
 
 def _parts(items: Sequence[Any]) -> Iterator[list[Any]]:

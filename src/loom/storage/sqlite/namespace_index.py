@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from loom.errors import UnsupportedStore
@@ -36,7 +36,7 @@ from loom.storage.sqlite.projections import (
     read_state,
     unpack_vectors,
 )
-from loom.storage.sqlite.rows import INDEX_COLUMNS
+from loom.storage.sqlite.rows import INDEX_COLUMNS, damaged_as_bytes, is_no_text
 
 __all__ = ["NEWEST_DERIVED", "NamespaceIndex"]
 
@@ -155,8 +155,17 @@ class NamespaceIndex:
                 self._tail.remove(key)
             self.text = text_index.TextIndex(segments, self._tail)
             self._states[TEXT] = state
-        unseen = (self._namespace, max(self._tail_seen, state.watermark))
-        for key, *columns in connection.execute(_FOUND_BY, unseen):
+        self._tail_seen = max(self._tail_seen, state.watermark)
+        try:
+            self._follow_tail(connection)
+        except sqlite3.OperationalError as error:
+            if not is_no_text(error):
+                raise
+            with damaged_as_bytes(connection):  # no word of such a record is found; reading it reports the damage
+                self._follow_tail(connection)
+
+    def _follow_tail(self, connection: sqlite3.Connection) -> None:
+        for key, *columns in connection.execute(_FOUND_BY, (self._namespace, self._tail_seen)):
             self._tail.add(key, analysed(key, columns, {}))
             self._tail_seen = key
 
@@ -253,13 +262,13 @@ class NamespaceIndex:
         if self._vector_tail is not None:
             self._vector_tail.remove(list(records))
 
-    def doc_values(self, keys: list[int]) -> tuple[dict[int, DocValues], list[int]]:
+    def doc_values(self, keys: Sequence[int]) -> tuple[dict[int, DocValues], list[int]]:
         """The values that segments hold of these ascending numbers, and the numbers that only the database has.
 
         While `holds_forgotten` is true, some of the first may be forgotten; ask the database.
         """
         known, left = self.text.doc_values(keys)
-        return known, left + keys[bisect_right(keys, self._states[TEXT].watermark) :]
+        return known, [*left, *keys[bisect_right(keys, self._states[TEXT].watermark) :]]
 
     @property
     def space(self) -> int | None:

@@ -1,7 +1,7 @@
 """Reading: the queries behind the store, as functions of a connection and the number of a namespace.
 
 Each runs in the caller's transaction and sees one state of the database. Rows become the records of the contract in
-`rows`, tiers are read in `residency`, and search is in `candidates`.
+`rows`, tiers are read in `residency`, and what a search reads is in `searcher`.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from loom.storage.contract import (
     Usage,
 )
 from loom.storage.identity import id_hash
+from loom.storage.moments import from_micros
 from loom.storage.sqlite.counting import TOKENS
-from loom.storage.sqlite.engine import from_micros
 from loom.storage.sqlite.filters import conditions
 from loom.storage.sqlite.residency import WINDOW, places_of, totals, window
 from loom.storage.sqlite.rows import (

@@ -1,8 +1,8 @@
 """The SQLite backend: one namespace of one file as a `Store`.
 
 This is the face. Writes are one `BEGIN IMMEDIATE` each and acknowledged when they are committed (`transactions`).
-Reads run on a snapshot (`reading`, `residency`). Search asks the projections for candidates and the database which of
-them the filter admits (`candidates`). The verbs of an operator are in `administration`.
+Reads run on a snapshot (`reading`, `residency`). A search reads the projections and the
+database on one snapshot (`searcher`). The verbs of an operator are in `administration`.
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from loom.errors import Closed, InvalidInput, LoomError, NotFound, ReadOnly, SettingsConflict
-from loom.protocol import utc_now
+from loom.protocol import Clock, utc_now
 from loom.steps import step
 from loom.storage.contract import (
     Access,
-    Candidates,
     Change,
     CheckReport,
     Entry,
@@ -29,9 +28,7 @@ from loom.storage.contract import (
     FlushReport,
     ForgetReceipt,
     Job,
-    Match,
     Page,
-    Probe,
     Record,
     Resident,
     Retention,
@@ -39,6 +36,8 @@ from loom.storage.contract import (
     Vector,
 )
 from loom.storage.files import FILE_MODE
+from loom.storage.moments import from_micros, to_micros
+from loom.storage.search_view import SearchView
 from loom.storage.sqlite import (
     administration,
     archive,
@@ -50,16 +49,18 @@ from loom.storage.sqlite import (
     residency,
 )
 from loom.storage.sqlite.archive import ArchiveStats
-from loom.storage.sqlite.candidates import Searcher
 from loom.storage.sqlite.counting import Count
-from loom.storage.sqlite.engine import Clock, Engine, from_micros, to_micros
+from loom.storage.sqlite.engine import Engine
 from loom.storage.sqlite.maintenance import MAX_ATTEMPTS, Chore, Embed, TransactionScope, WorkLimits
 from loom.storage.sqlite.projections import SCRUB, TailLimit, active_space, last_number, read_state
 from loom.storage.sqlite.rows import read_newest, read_records, read_settings
+from loom.storage.sqlite.searcher import Searcher
 from loom.storage.sqlite.transactions import EMBED, SqliteTransaction, read_vectors
 from loom.trust import check_store
 
 __all__ = ["SqliteStore"]
+
+Answer = TypeVar("Answer")
 
 _TAIL = TailLimit()
 _LIMITS = WorkLimits()
@@ -115,6 +116,7 @@ class SqliteStore:
             file_mode=file_mode,
         )
         self._closed = False
+        self._chore_owners: set[object] = set()
         try:
             self._number = namespace_settings.find_namespace(self._engine, namespace)
             self._maintenance = maintenance.join(self._engine, self._number, tail, lease_s, limits)
@@ -271,7 +273,7 @@ class SqliteStore:
         """Count the tokens of records that were written without a count, by the name of the counter of each."""
         self._engine.counts.use(counters)
 
-    def keep(self, retention: Retention | None) -> None:
+    def set_retention(self, retention: Retention | None) -> None:
         """State the retention rule of this namespace, for every process; None removes it."""
         if retention is not None and not isinstance(retention, Retention):
             raise InvalidInput(f"a retention rule is a Retention record, not {type(retention).__name__}")
@@ -506,23 +508,13 @@ class SqliteStore:
 
     # -- searching -----------------------------------------------------------------------------------
 
-    def search_text(self, query: Mapping[str, float], limit: int, wanted: Filter) -> list[Match]:
-        """The best records by their words (BM25), among those the filter admits."""
-        self.check_open()
-        return self._searcher.search_text(query, limit, wanted)
+    def search(self, ask: Callable[[SearchView], Answer]) -> Answer:
+        """The answer to a question that reads one snapshot, through the view or through this store.
 
-    def search_vectors(self, query: Vector, limit: int, wanted: Filter) -> list[Match]:
-        """The best records by cosine similarity, among those the filter admits and that are embedded."""
-        self.check_open()
-        return self._searcher.search_vectors(query, limit, wanted)
-
-    def candidates(self, probe: Probe, limit: int, vector_limit: int, wanted: Filter) -> Candidates:
-        """The best by words, meaning, conversation and shared terms, with all that is known of each.
-
-        Up to `limit` by words and `vector_limit` by meaning; the filter admits all of them.
+        The question is asked again, from the start, where an index turned out to be damaged and was rebuilt.
         """
         self.check_open()
-        return self._searcher.candidates(probe, limit, vector_limit, wanted)
+        return self._searcher.search(ask)
 
     def rebuild(self, kind: str) -> None:
         """Make a projection (`text` or `vectors`) again from the records."""
@@ -561,9 +553,10 @@ class SqliteStore:
             return read_state(connection, self._number, name).watermark, last_number(connection)
 
     def add_chore(self, owner: object, chore: Chore) -> None:
-        """Run a piece of background work of a layer above whenever there is time, until `remove_chores`."""
+        """Run a piece of background work of a layer above when there is time, until `remove_chores` or `close`."""
         self.check_open()
         if not self.read_only:
+            self._chore_owners.add(owner)
             self._maintenance.give_chore(owner, chore)
 
     def wake_worker(self) -> None:
@@ -572,6 +565,7 @@ class SqliteStore:
 
     def remove_chores(self, *owners: object) -> None:
         """Remove the chores of these owners; waits a bounded time for the piece under way."""
+        self._chore_owners.difference_update(owners)
         self._maintenance.take_chores(owners, self._close_timeout_s)
 
     def flush(self, timeout_s: float | None = None) -> FlushReport:
@@ -693,6 +687,7 @@ class SqliteStore:
             return
         self._closed = True
         try:
+            self.remove_chores(*self._chore_owners)  # of memories that outlive their store
             self._maintenance.write_accesses(min(_LAST_USES_S, self._close_timeout_s))
         except LoomError as error:
             log.info("the last uses were not noted: %s", error)

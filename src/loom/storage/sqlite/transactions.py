@@ -16,8 +16,8 @@ from loom.errors import EmbeddingError, IdConflict, InvalidInput, NotFound, Vers
 from loom.steps import step
 from loom.storage.contract import HEARD, Draft, Entry, Job, Record, Resident, Usage, Vector, Written
 from loom.storage.identity import entry_guard, guard, id_hash, session_hash
+from loom.storage.moments import from_micros, to_micros
 from loom.storage.sqlite.archive import CONTENT, DATA
-from loom.storage.sqlite.engine import from_micros, to_micros
 from loom.storage.sqlite.projections import active_space, advance, read_state
 from loom.storage.sqlite.residency import (
     WINDOW,
@@ -26,7 +26,6 @@ from loom.storage.sqlite.residency import (
     as_residents,
     places_of,
     residents,
-    resides,
     totals,
     window,
 )
@@ -451,10 +450,6 @@ class SqliteTransaction:
             "AND record IN (SELECT value FROM json_each(?)) ORDER BY record",
             (self.namespace, node, tier, dump_json([*records], "records")),
         ).fetchall()
-
-    def resides(self, record: int, tier: str, node: str) -> bool:
-        """Whether a record is in a tier other than the window."""
-        return resides(self.connection, self.namespace, record, tier, node)
 
     def residents(self, node: str, tier: str) -> list[Resident]:
         """Who is in a tier other than the window, with the uses noted so far, oldest arrival first."""

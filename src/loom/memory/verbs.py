@@ -18,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 
+from loom.checks import checked_member
 from loom.drafts import Attributes, AttributeValues, Drafter, Rememberable, attributes_of, checked_text
 from loom.errors import Closed, InvalidInput, NotFound, SettingsConflict
 from loom.models.embedders import EmbeddingProvider, embed_texts, embedder_from_name
@@ -504,7 +505,7 @@ class MemoryVerbs:
         They are derived in the background from what was remembered (`flush` waits for it). With `as_of`, what held at
         that moment; with `history`, also what no longer holds.
         """
-        kind = None if fact_type is None else _known_fact_type(fact_type)
+        kind = None if fact_type is None else checked_member(FactType, fact_type, "fact_type")
         wanted = Filter.of(
             "facts", node=self._node, kind=str(MemoryType.FACT), session_id=session_id, as_of=as_of, history=history
         )
@@ -798,13 +799,6 @@ def _check_options(name: str, given: Iterable[str]) -> None:
                 f"{name}() takes no option {option!r}; {closest(option, known)}the options are "
                 f"{', '.join(sorted(known))}"
             )
-
-
-def _known_fact_type(fact_type: FactType | str) -> FactType:
-    try:
-        return FactType(fact_type)
-    except ValueError as error:
-        raise InvalidInput(f"there is no fact type {fact_type!r}; the types are {', '.join(FactType)}") from error
 
 
 def _open_store(path: str | Path | None, settings: Settings, clock: Clock, all_namespaces: bool) -> SqliteStore:

@@ -16,7 +16,7 @@ from enum import StrEnum
 from functools import cache
 from itertools import count
 from threading import RLock
-from typing import Any, Literal, Protocol, TypeVar, get_args, get_origin, get_type_hints, runtime_checkable
+from typing import Any, Literal, Protocol, Self, TypeVar, get_args, get_origin, get_type_hints, runtime_checkable
 
 from loom.checks import checked_member, checked_text
 from loom.errors import InvalidInput
@@ -25,6 +25,7 @@ __all__ = [
     "AgentCapability",
     "AgentCard",
     "Clock",
+    "Closing",
     "IdMaker",
     "NodeProtocol",
     "Task",
@@ -269,6 +270,19 @@ class NodeProtocol(Protocol):
         """Carry out `task` and return it with its status, result or error filled in."""
 
     def get_capabilities(self) -> AgentCard: ...
+
+
+class Closing:
+    """Something that is closed by `close`, or at the end of a `with` block."""
+
+    def close(self) -> None:
+        """Release everything. Safe to call twice."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
 
 
 # --- checks --------------------------------------------------------------------------------------------

@@ -13,11 +13,12 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from os import PathLike
 from pathlib import Path
-from types import MappingProxyType, TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, Self, TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from loom.checks import checked_member, checked_whole
 from loom.errors import InvalidInput, SettingsConflict
+from loom.protocol import Closing
 
 if TYPE_CHECKING:
     from loom.storage.contract import Entry, Store
@@ -485,7 +486,7 @@ class TieredMemory(Protocol):
     def store(self) -> Store: ...
 
 
-class FractalMemory(ScopedMemory):
+class FractalMemory(ScopedMemory, Closing):
     """A node's place in a tree and the values it shares there, without tiers.
 
     memory = FractalMemory("worker", parent_memory=lead)
@@ -539,14 +540,6 @@ class FractalMemory(ScopedMemory):
         """Close the store if it was opened here. Safe to call twice."""
         if self._opened is not None:
             self._opened.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 async def in_thread(work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:

@@ -15,14 +15,13 @@ from dataclasses import replace
 from datetime import datetime
 from importlib import import_module
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from loom.checks import checked_member
 from loom.drafts import Attributes, AttributeValues, Drafter, Rememberable, attributes_of, checked_text
 from loom.errors import Closed, InvalidInput, NotFound, SettingsConflict
 from loom.models.embedders import EmbeddingProvider, embed_texts, embedder_from_name
-from loom.protocol import Clock, Task, checked_time, closest, utc_now
+from loom.protocol import Clock, Closing, Task, checked_time, closest, utc_now
 from loom.recall.feedback import Feedback, LearnedWeights
 from loom.recall.hits import Hit
 from loom.recall.relevance import Weights
@@ -112,7 +111,7 @@ class MemoryOptions(SettingValues, total=False):
     all_namespaces: bool
 
 
-class MemoryVerbs:
+class MemoryVerbs(Closing):
     """A memory over a store, and its verbs. Thread-safe; many processes may share a file.
 
     `store` is a store to share (it stays open when this memory closes), or a path, or nothing for a memory that
@@ -125,27 +124,28 @@ class MemoryVerbs:
         node_id: str | None = None,
         *,
         store: SqliteStore | str | Path | None = None,
-        **options: Unpack[MemoryOptions],
+        event_bus: EventBus | None = None,
+        embedder: EmbeddingProvider | str | None = None,
+        embedding_provider: EmbeddingProvider | None = None,
+        enable_l4_vectorization: bool = True,
+        token_counter: TokenCounter | None = None,
+        sanitizer: ContentSanitizer | None = None,
+        llm: LanguageModelLike | None = None,
+        compaction: CompactionConfig | None = None,
+        reconfigure: bool = False,
+        clock: Clock = utc_now,
+        config: str | Path | None = None,
+        all_namespaces: bool = False,
+        **values: Unpack[SettingValues],
     ) -> None:
-        settings: dict[str, Any] = {**options, "node_id": node_id}
-        take = settings.pop
-        given, other = take("embedder", None), take("embedding_provider", None)
-        given = other if given is None else given
-        if not take("enable_l4_vectorization", True):
+        settings: dict[str, Any] = {**values, "node_id": node_id}
+        given = embedding_provider if embedder is None else embedder
+        if not enable_l4_vectorization:
             given = "none"
         if isinstance(given, str):
             settings["embedder"] = given
-        token_counter: TokenCounter | None = take("token_counter", None)
         if token_counter is not None:
             settings["counter"] = token_counter.name
-        event_bus: EventBus | None = take("event_bus", None)
-        sanitizer: ContentSanitizer | None = take("sanitizer", None)
-        self._llm: LanguageModelLike | None = take("llm", None)
-        self._compaction: CompactionConfig | None = take("compaction", None)
-        reconfigure: bool = take("reconfigure", False)
-        clock: Clock = take("clock", utc_now)
-        all_namespaces: bool = take("all_namespaces", False)
-        config: str | Path | None = take("config", None)
         _check_options(type(self).__name__, settings)
         loaded = load_settings(settings, file=config)
         self._owns_store = not isinstance(store, SqliteStore)
@@ -176,6 +176,8 @@ class MemoryVerbs:
         self._controller.attach(self._tiers, self._migration)
         if self._controller.is_active:
             self._store.add_chore(self._controller, self._controller.work)
+        self._llm = llm
+        self._compaction = compaction
         if self._tiers.settings.derive:
             # What derives knowledge is loaded when there is time to: opening does not wait for it.
             self._store.add_chore(self, lambda publish, thorough: self.derivation.work(publish, thorough))
@@ -771,14 +773,6 @@ class MemoryVerbs:
         self._store.remove_chores(self, self._migration, self._controller)
         if self._owns_store:
             self._store.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         place = self._store.path or "in memory"

@@ -67,7 +67,7 @@ _FREE_PARTS = ("parameters", "result", "error", "metadata")
 
 _ANYWHERE = Dimensions()
 
-# Up to so many bytes a text may be counted after it is written: the worker holds hundreds of them at a time.
+# Up to this many bytes a text may be counted after it is written: the worker holds hundreds of them at a time.
 _LATER_BYTES = 4096
 
 _TRUST_OF_ROLE = {

@@ -189,7 +189,7 @@ class TaskSummary:
 
 @dataclass(slots=True)
 class Fact:
-    """One thing held to be true, with how sure that is, since when, and what it was drawn from.
+    """One thing held to be true, with how sure that is, since when, and what it was derived from.
 
     `created_at` is when it became true, `superseded_at` when another fact took its place; None while it holds.
     `metadata` tells how it came about: the label and key of an extracted fact, the fidelity of a merged one.

@@ -389,8 +389,9 @@ class MemoryVerbs(Closing):
             if wanted is not None:
                 raise InvalidInput("recall() takes wanted=Filter(...) or filters by their names, not both")
             wanted = Filter.of("recall", **filters)
+        asked = _checked("recall", question, "a question")
         found = self.search(
-            question, limit=limit, wanted=wanted, diversity=diversity, reranker=reranker, explain=explain
+            asked, limit=limit, wanted=wanted, diversity=diversity, reranker=reranker, explain=explain
         )
         return found if explain else found.hits
 
@@ -431,7 +432,8 @@ class MemoryVerbs(Closing):
     def feedback(self, question: str, id: str, *, helpful: bool) -> LearnedWeights:
         """Say whether a memory that a question recalls has helped: from then on, what brought it counts for more or
         less in every recall of this namespace. A little at a time and within bounds; what was said is not kept."""
-        return self.verdicts.judge(id, self.recall(question, limit=_JUDGED), helpful)
+        hits = self.recall(_checked("feedback", question, "a question"), limit=_JUDGED)
+        return self.verdicts.judge(_checked("feedback", id), hits, helpful)
 
     def context(
         self,
@@ -462,7 +464,7 @@ class MemoryVerbs(Closing):
 
     def get(self, id: str) -> Record | None:
         """The newest version of a memory, or None. Counts as a use of it."""
-        record = self._store.get(_checked_id("get", id))
+        record = self._store.get(_checked("get", id))
         if record is not None:
             self._tiers.use(record.seq)
             self._controller.used(record.seq, record.session_id)
@@ -470,7 +472,7 @@ class MemoryVerbs(Closing):
 
     def history(self, id: str) -> builtins.list[Record]:
         """Every version of a memory, oldest first; empty where there is none."""
-        return self._store.history(_checked_id("history", id))
+        return self._store.history(_checked("history", id))
 
     def list(
         self,
@@ -518,7 +520,8 @@ class MemoryVerbs(Closing):
                 page = self._store.scan(wanted, limit=limit, after=after)
                 records, after = list(page.records), page.next
             else:
-                records = self._records_of(self.recall(question, limit=asked, wanted=wanted))
+                hits = self.recall(_checked("facts", question, "a question"), limit=asked, wanted=wanted)
+                records = self._records_of(hits)
                 found, after = [], asked if len(records) == asked else None
                 asked *= 4
             found += [fact for fact in map(self._as_fact, records) if kind in (None, fact.fact_type)]
@@ -573,18 +576,18 @@ class MemoryVerbs(Closing):
 
         What it stood for has its place back. The originals were never touched.
         """
-        return self.derivation.undo(_checked_id("undo", id))
+        return self.derivation.undo(_checked("undo", id))
 
     # -- moving ----------------------------------------------------------------------------------------
 
     def promote(self, id: str, to: MemoryTier | str = MemoryTier.L2) -> Promotion:
         """Bring a memory back towards the prompt: to the working tier, or with `to="l1"` into the window of recent
         ones, where it stays until others are brought there. It says what moved, or why it did not."""
-        return self._migration.promote([_checked_id("promote", id)], known_tier(to))
+        return self._migration.promote([_checked("promote", id)], known_tier(to))
 
     def demote(self, id: str) -> MemoryTier | None:
         """Let a memory go one tier down, away from the prompt; the tier that has it then, or None: the log alone."""
-        return self._migration.demote([_checked_id("demote", id)])[id]
+        return self._migration.demote([_checked("demote", id)])[id]
 
     def pin(self, id: str) -> None:
         """Keep a memory out of the reach of retention rules."""
@@ -600,7 +603,7 @@ class MemoryVerbs(Closing):
             transaction.pin(id, verb == "pin")
 
     def _require(self, verb: str, id: str) -> Record:
-        record = self._store.get(_checked_id(verb, id))
+        record = self._store.get(_checked(verb, id))
         if record is None:
             raise NotFound(f"there is no memory with the id {id!r}")
         return record
@@ -779,10 +782,11 @@ class MemoryVerbs(Closing):
         return f"<{type(self).__name__} {self._node!r} {place} namespace={self._store.namespace!r}>"
 
 
-def _checked_id(verb: str, id: object) -> str:
-    if not isinstance(id, str):
-        raise InvalidInput(f"{verb}() takes an id, and an id is a text, not {id!r}")
-    return id
+def _checked(verb: str, given: object, what: str = "an id") -> str:
+    """A text that a verb was given as an id or a question."""
+    if not isinstance(given, str):
+        raise InvalidInput(f"{verb}() takes {what}, and {what} is a text, not {type(given).__name__}")
+    return given
 
 
 def _check_options(name: str, given: Iterable[str]) -> None:
@@ -833,7 +837,7 @@ def _agree(
 def _choose_embedder(
     store: SqliteStore, settings: Settings, given: EmbeddingProvider | str | None, reconfigure: bool
 ) -> EmbeddingProvider | None:
-    """The embedder of this process. One that nobody asked for by name gives way to what the file has."""
+    """The embedder of this process. One that was not asked for by name gives way to what the file has."""
     asked = (given is not None and given != "auto") or (
         settings.is_given("embedder") and settings.embedder not in ("auto", "none")
     )

@@ -26,6 +26,7 @@ from loom.recall.hits import Hit
 from loom.recall.search import Explanation, Reranker
 from loom.settings import Settings
 from loom.storage.contract import (
+    ArchiveStats,
     CheckReport,
     Dimensions,
     Filter,
@@ -34,8 +35,8 @@ from loom.storage.contract import (
     Page,
     Record,
     Retention,
+    Store,
 )
-from loom.storage.sqlite.store import SqliteStore
 from loom.text.sanitizer import ContentSanitizer
 from loom.text.tokens import TokenCounter
 from loom.types import Fact, MemoryTier, MemoryType, Receipt, StoredSummary
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     from loom.recall.feedback import LearnedWeights
     from loom.snapshots.staging import Restored
     from loom.snapshots.taking import Snapshot
-    from loom.storage.sqlite.archive import ArchiveStats
     from loom.tiers.jobs import Promotion
     from loom.tiers.monitor import Monitor
 
@@ -127,7 +127,7 @@ class Memory:
         return self._manager
 
     @property
-    def store(self) -> SqliteStore:
+    def store(self) -> Store:
         """The store underneath, to share with a pool or another node."""
         return self._store
 
@@ -571,7 +571,7 @@ class Memory:
         self.close()
 
     def __repr__(self) -> str:
-        place = self._store.path or "in memory"
+        place = self._store.location
         return f"<Memory {place} namespace={self._store.namespace!r}>"
 
 

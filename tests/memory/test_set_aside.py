@@ -15,8 +15,8 @@ from loom.errors import LanguageModelError
 from loom.index.analysis import index_terms
 from loom.knowledge.extraction import FactExtractor
 from loom.memory.derivation import Derivation
-from loom.storage.contract import FlushReport, Record
-from loom.storage.sqlite import maintenance, projections
+from loom.storage.contract import MAX_ATTEMPTS, FlushReport, Record
+from loom.storage.sqlite import projections
 from loom.storage.sqlite.store import SqliteStore
 from loom.text.tokens import TiktokenCounter
 from loom.tiers.jobs import MigrationTrigger, QueuedMove
@@ -30,7 +30,7 @@ BAD = "This one breaks the work."
 
 def flushed(memory: loom.Memory) -> FlushReport:
     """Flush until every retry was made: each flush is one attempt."""
-    for _ in range(maintenance.MAX_ATTEMPTS):
+    for _ in range(MAX_ATTEMPTS):
         report = memory.flush()
     return report
 

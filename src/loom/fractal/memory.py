@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from os import PathLike
-from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar
 
 from loom.errors import InvalidInput, SettingsConflict
+from loom.storage import open_store
 
 if TYPE_CHECKING:
     from loom.storage.contract import Entry, Store
@@ -524,9 +524,7 @@ class FractalMemory(ScopedMemory):
             store = parent.store
         self._opened: Store | None = None
         if store is None or isinstance(store, str | PathLike):
-            from loom.storage.sqlite.store import SqliteStore
-
-            store = self._opened = SqliteStore(store if store is None else Path(store))
+            store = self._opened = open_store(store)
         self.base_memory = base_memory
         self.parent_memory = parent_memory
         try:

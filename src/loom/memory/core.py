@@ -26,12 +26,8 @@ from loom.recall.hits import Hit
 from loom.recall.relevance import Weights
 from loom.recall.search import Explanation, Reranker, recall
 from loom.settings import Settings, load_settings
-from loom.storage.contract import Filter, Record, Transaction
-from loom.storage.sqlite.counting import COUNT
-from loom.storage.sqlite.maintenance import RETAIN
-from loom.storage.sqlite.projections import TailLimit
-from loom.storage.sqlite.store import SqliteStore
-from loom.storage.sqlite.transactions import COMPACT, DERIVE, RESTORE
+from loom.storage import open_store
+from loom.storage.contract import COMPACT, COUNT, DERIVE, RESTORE, RETAIN, Filter, Record, Store, Transaction
 from loom.text.sanitizer import ContentSanitizer
 from loom.text.tokens import TokenCounter, counter_by_name, counters_by_name
 from loom.tiers.controller import TierController
@@ -95,7 +91,7 @@ class LoomMemory:
         node_id: str | None = None,
         *,
         event_bus: EventBus | None = None,
-        store: SqliteStore | str | Path | None = None,
+        store: Store | str | Path | None = None,
         l1_token_budget: int | None = None,
         l2_token_budget: int | None = None,
         l3_token_budget: int | None = None,
@@ -135,8 +131,12 @@ class LoomMemory:
             },
             file=config,
         )
-        self._owns_store = not isinstance(store, SqliteStore)
-        self._store = store if isinstance(store, SqliteStore) else _open_store(store, loaded, clock, all_namespaces)
+        self._owns_store = store is None or isinstance(store, str | Path)
+        self._store: Store = (
+            _open_store(store, loaded, clock, all_namespaces)
+            if store is None or isinstance(store, str | Path)
+            else store
+        )
         self._subscription: Subscription | None = None
         try:
             counters = counters_by_name() | ({} if token_counter is None else {token_counter.name: token_counter})
@@ -180,7 +180,7 @@ class LoomMemory:
         return self._node
 
     @property
-    def store(self) -> SqliteStore:
+    def store(self) -> Store:
         """The store underneath, to share with a pool or another node."""
         return self._store
 
@@ -676,7 +676,7 @@ class LoomMemory:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._node!r} in {self._store.path or 'memory'}>"
+        return f"<{type(self).__name__} {self._node!r} in {self._store.location}>"
 
 
 def _known_fact_type(fact_type: FactType | str) -> FactType:
@@ -686,15 +686,15 @@ def _known_fact_type(fact_type: FactType | str) -> FactType:
         raise InvalidInput(f"there is no fact type {fact_type!r}; the types are {', '.join(FactType)}") from error
 
 
-def _open_store(path: str | Path | None, settings: Settings, clock: Clock, all_namespaces: bool) -> SqliteStore:
-    return SqliteStore(
+def _open_store(path: str | Path | None, settings: Settings, clock: Clock, all_namespaces: bool) -> Store:
+    return open_store(
         path,
         namespace=settings.namespace,
         read_only=settings.read_only,
         durability=settings.durability,
         busy_timeout_s=settings.busy_timeout_s,
         close_timeout_s=settings.close_timeout_s,
-        tail=TailLimit(settings.index_tail_records, settings.index_tail_bytes),
+        tail=(settings.index_tail_records, settings.index_tail_bytes),
         lease_s=settings.lease_s,
         archive_after_days=settings.archive_after_days or None,
         clock=clock,
@@ -703,9 +703,7 @@ def _open_store(path: str | Path | None, settings: Settings, clock: Clock, all_n
     )
 
 
-def _agree(
-    store: SqliteStore, wanted: Settings, reconfigure: bool, tiers_under: Callable[[Settings], Tiers]
-) -> Settings:
+def _agree(store: Store, wanted: Settings, reconfigure: bool, tiers_under: Callable[[Settings], Tiers]) -> Settings:
     """What holds for this node, settled with every other process that has the file open.
 
     Budgets may be smaller now than they were: who must leave does so in the transaction that changes them.
@@ -722,7 +720,7 @@ def _agree(
 
 
 def _choose_embedder(
-    store: SqliteStore, settings: Settings, given: EmbeddingProvider | str | None, reconfigure: bool
+    store: Store, settings: Settings, given: EmbeddingProvider | str | None, reconfigure: bool
 ) -> EmbeddingProvider | None:
     """The embedder of this process. One that nobody asked for by name gives way to what the file has."""
     asked = (given is not None and given != "auto") or (

@@ -31,10 +31,11 @@ from loom.storage.sqlite import archive, counting
 from loom.storage.sqlite.engine import Engine, from_micros, to_micros, translate
 from loom.storage.sqlite.projections import SCRUB, TEXT, VECTORS, last_number
 from loom.storage.sqlite.rows import ENTRY_COLUMNS, RECORD_COLUMNS, check_row, counted_guard, was_guarded
+from loom.storage.sqlite.store import as_sqlite
 from loom.storage.temporary import temporary_beside
 
 if TYPE_CHECKING:
-    from loom.storage.sqlite.store import SqliteStore
+    from loom.storage.contract import Store
 
 __all__ = [
     "BLOB_PIECE",
@@ -168,13 +169,14 @@ class Start(NamedTuple):
 
 
 def take(
-    store: SqliteStore,
+    store: Store,
     path: SnapshotPath,
     *,
     parent: SnapshotPath | None = None,
     namespaces: Sequence[str] | None = None,
 ) -> Snapshot:
     """Write a snapshot of some namespaces (by default the store's own) to a path; replaces it when complete."""
+    store = as_sqlite(store)
     store.check_open()
     engine = store.engine
     target = Path(path).expanduser().absolute()

@@ -221,7 +221,7 @@ class StoreConformance:
                 transaction.put_entry("key", 1, writer="w")
                 transaction.put_blob("blob", b"bytes")
                 transaction.pin("taken", True)
-                transaction.enqueue("later", written.seq)
+                transaction.enqueue("later", [written.seq])
                 raise RuntimeError
             with _raises(InvalidInput), store.transaction() as transaction:
                 transaction.append([_draft("d", "text")])

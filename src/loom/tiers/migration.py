@@ -537,7 +537,7 @@ class Tiers:
         if target is L1:
             recent = dict(transaction.window(self.node))
             return {one for one in records if one in recent}
-        return {one for one in records if transaction.resides(one, target, self.node)}
+        return {*transaction.sizes(self.node, target, records)}
 
     @step("tiers.load")
     def _load(self, transaction: Transaction, records: Sequence[int]) -> tuple[list[Record], dict[int, str]]:
@@ -609,8 +609,8 @@ class Tiers:
 
     def _free_focus(self, transaction: Transaction, incoming: int, rules: TierRules) -> None:
         """Let so much of what was brought back leave the window that a large newcomer has room in it."""
-        held = transaction.arrivals(self.node, FOCUS)
-        excess = sum(size for _, size in held) + incoming - rules.budgets[L1]
+        held = transaction.sizes(self.node, FOCUS)
+        excess = sum(held.values()) + incoming - rules.budgets[L1]
         victims = _oldest(held, excess, 0) if excess > 0 else []
         transaction.leave([record for record, _ in victims], FOCUS, self.node, "full")
 
@@ -661,7 +661,7 @@ class Tiers:
             elif tier is L2:
                 count = self._demote_working(transaction, tokens, rules)
             else:
-                victims = _oldest(transaction.arrivals(self.node, tier), tokens, 0)
+                victims = _oldest(transaction.sizes(self.node, tier), tokens, 0)
                 count = self._demote_stand_ins(transaction, victims, tier, rules)
             room = self._make_room(transaction, rules)
         self.notify_rebalanced(room)
@@ -673,7 +673,7 @@ class Tiers:
             if tier is L1:
                 count = self._shorten_window(transaction, sum(size for _, size in transaction.window(self.node)))
             else:
-                everyone = [record for record, _ in transaction.arrivals(self.node, tier)]
+                everyone = [*transaction.sizes(self.node, tier)]
                 count = transaction.leave(everyone, tier, self.node, "cleared")
             room = self._make_room(transaction, self._rules_in(transaction))
         self.notify_rebalanced(room)
@@ -682,7 +682,7 @@ class Tiers:
     def _shorten_window(self, transaction: Transaction, tokens: int) -> int:
         freed = count = 0
         last = 0
-        back = {record for record, _ in transaction.arrivals(self.node, FOCUS)}
+        back = transaction.sizes(self.node, FOCUS)
         leaving: list[int] = []
         for seq, size in reversed(transaction.window(self.node)):
             if freed >= tokens:
@@ -713,13 +713,13 @@ class Tiers:
                 moved = moved._replace(l2_to_l3=self._demote_working(transaction, excess, rules))
             elif tier is L3:
                 excess = peaks[L3] - math.ceil(rules.profile.l3_high * rules.budgets[L3]) + 1
-                arrivals = transaction.arrivals(self.node, L3)
-                share = math.ceil(rules.profile.l3_oldest_share * len(arrivals))
-                victims = _oldest(arrivals, excess, share)
+                held = transaction.sizes(self.node, L3)
+                share = math.ceil(rules.profile.l3_oldest_share * len(held))
+                victims = _oldest(held, excess, share)
                 moved = moved._replace(l3_to_l4=self._demote_stand_ins(transaction, victims, L3, rules))
             else:
                 excess = peaks[L4] - math.floor(_L4_LOW * rules.budgets[L4])
-                victims = _oldest(transaction.arrivals(self.node, L4), excess, 0)
+                victims = _oldest(transaction.sizes(self.node, L4), excess, 0)
                 moved = moved._replace(l4_to_log=self._demote_stand_ins(transaction, victims, L4, rules))
             totals = transaction.totals(self.node)  # the next tier may have taken something in
         return RebalanceResult(moved, peaks, totals, rules)
@@ -751,10 +751,11 @@ class Tiers:
         if tier is L1:
             transaction.leave(records, FOCUS, self.node, reason)
         elif tier is L2:
-            there = [one for one in records if transaction.resides(one, L2, self.node)]
-            self._archive(transaction, there, reason, rules)
+            held = transaction.sizes(self.node, L2, records)
+            self._archive(transaction, [one for one in records if one in held], reason, rules)
         else:
-            self._demote_stand_ins(transaction, transaction.sizes(records, tier, self.node), tier, rules, reason)
+            there = sorted(transaction.sizes(self.node, tier, records).items())
+            self._demote_stand_ins(transaction, there, tier, rules, reason)
         return self._make_room(transaction, rules)
 
     @step("tiers.next_victims")
@@ -765,7 +766,7 @@ class Tiers:
             profile = self._rules_in(transaction).profile
             return [one.record for one in self._choose(transaction, residents, tokens, profile)]
         place = FOCUS if tier is L1 else tier
-        return [record for record, _ in _oldest(transaction.arrivals(self.node, place), tokens, 0)]
+        return [record for record, _ in _oldest(transaction.sizes(self.node, place), tokens, 0)]
 
     def _choose(
         self, transaction: Transaction, residents: list[Resident], excess: int, profile: Profile
@@ -849,11 +850,11 @@ class Tiers:
             self._observer.changed(room.peaks, room.totals, room.rules)
 
 
-def _oldest(arrivals: Sequence[tuple[int, int]], tokens: int, count: int) -> list[tuple[int, int]]:
+def _oldest(arrivals: Mapping[int, int], tokens: int, count: int) -> list[tuple[int, int]]:
     """The first arrivals, until both so many tokens and so many records are reached."""
     chosen: list[tuple[int, int]] = []
     freed = 0
-    for record, size in arrivals:
+    for record, size in arrivals.items():
         if freed >= tokens and len(chosen) >= count:
             break
         chosen.append((record, size))

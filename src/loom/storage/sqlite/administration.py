@@ -16,15 +16,14 @@ from pathlib import Path
 
 from loom.errors import ForgetPending, InvalidInput, StoreBusy, StoreFull, StoreUnavailable
 from loom.steps import step
-from loom.storage.contract import Filter, FlushReport, ForgetReceipt
+from loom.storage.contract import EMBED, ArchiveStats, Filter, FlushReport, ForgetReceipt
 from loom.storage.files import create_file, disk_errors, keep_mode, remove_database
-from loom.storage.sqlite import archive, forgetting, queries
-from loom.storage.sqlite.archive import ArchiveStats
+from loom.storage.sqlite import archive, forgetting
 from loom.storage.sqlite.engine import Engine, to_micros, translate
+from loom.storage.sqlite.entries import Jobs
 from loom.storage.sqlite.filters import conditions
-from loom.storage.sqlite.maintenance import MAX_ATTEMPTS, Maintenance
+from loom.storage.sqlite.maintenance import Maintenance
 from loom.storage.sqlite.projections import TEXT, VECTORS, count_up, index_folder
-from loom.storage.sqlite.transactions import EMBED
 from loom.storage.sqlite.worker import LeaseLost
 from loom.storage.temporary import temporary_beside
 
@@ -72,7 +71,7 @@ def flush(own: Maintenance, timeout_s: float | None) -> FlushReport:
 def unfinished(own: Maintenance) -> FlushReport:
     """The jobs of the namespace that wait or have failed."""
     with own.engine.read() as connection:
-        found = queries.unfinished(connection, own.namespace, MAX_ATTEMPTS)
+        found = Jobs(connection, own.namespace).unfinished()
     return replace(found, errors=tuple(own.errors.values()))
 
 
@@ -81,7 +80,7 @@ def _will_retry(own: Maintenance) -> bool:
     if own.embed is None or own.embedder_is_down:
         return False
     with own.engine.read() as connection:
-        return queries.has_jobs(connection, own.namespace, EMBED, MAX_ATTEMPTS)
+        return bool(Jobs(connection, own.namespace).jobs(EMBED, 1, failed=False))
 
 
 def forget(own: Maintenance, wanted: Filter, timeout_s: float) -> ForgetReceipt:

@@ -29,6 +29,7 @@ from loom.storage.blocks import (
     compress,
     train,
 )
+from loom.storage.contract import ArchiveStats
 
 if TYPE_CHECKING:
     from backports.zstd import ZstdDict
@@ -38,7 +39,6 @@ __all__ = [
     "DATA",
     "PROGRESS",
     "ArchiveLimits",
-    "ArchiveStats",
     "Packed",
     "Reader",
     "Removal",
@@ -86,19 +86,6 @@ class ArchiveLimits:
     block_bytes: int = BLOCK_BYTES
     dictionary_from: int = 16 * BLOCK_BYTES
     dictionary_share: int = 64
-
-
-class ArchiveStats(NamedTuple):
-    """What the archive holds: records, blocks, and bytes before and after compression (dictionaries included)."""
-
-    records: int = 0
-    blocks: int = 0
-    raw_bytes: int = 0
-    stored_bytes: int = 0
-
-    @property
-    def ratio(self) -> float:
-        return self.raw_bytes / self.stored_bytes if self.stored_bytes else 1.0
 
 
 class Reader:

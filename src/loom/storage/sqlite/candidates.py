@@ -22,7 +22,7 @@ from loom.index.doc_values import DocValues
 from loom.index.segments import DamagedSegment
 from loom.index.text_index import SILENT
 from loom.index.vector_index import VectorIndex
-from loom.storage.contract import Candidates, Filter, Match, Nominated, Probe, Vector
+from loom.storage.contract import Candidates, Filter, Match, Nominated, Probe, Vector, check_limit
 from loom.storage.sqlite.archive import CONTENT
 from loom.storage.sqlite.engine import Engine
 from loom.storage.sqlite.filters import admitted, conditions, kept_out
@@ -31,7 +31,6 @@ from loom.storage.sqlite.model_names import NamesRead, as_array, has_names, with
 from loom.storage.sqlite.namespace_index import NamespaceIndex
 from loom.storage.sqlite.neighbours import Conversation, conversations_of, speakers_of
 from loom.storage.sqlite.projections import TEXT, VECTORS, StaleProjection, read_state
-from loom.storage.sqlite.queries import check_limit
 from loom.storage.sqlite.worker import LeaseLost
 from loom.text.entities import named, nodes_of_name
 

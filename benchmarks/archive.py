@@ -4,15 +4,13 @@
 
 Without `--data` the dialogue is ours: the marked dialogues of `benchmarks/dialogues`, and messages from word lists up
 to the wanted number of tokens, half of them Chinese. Tasks with structured data and Chinese talk are measured apart.
-Sizes are of texts and data in UTF-8; what the archive takes includes its dictionaries. Times are CPU of the thread,
-the sides in turn. It ends with 1 if a target is missed: an exact return, no loss in recall, decompression over 500
-MB/s without a dictionary and with one, vectors at 32:1 with less than 2 % loss.
+Sizes are of texts and data in UTF-8. Times are CPU of the thread, the sides in turn. It ends with 1 if a target is
+missed: an exact return, no loss in recall, decompression over 500 MB/s, vectors at 32:1 with less than 2 % loss.
 """
 
 from __future__ import annotations
 
 import argparse
-import functools
 import itertools
 import json
 import sys
@@ -33,7 +31,7 @@ from benchmarks.measuring import Side, messages, print_table, questions, ratio, 
 from benchmarks.vector_recall import clustered, of_loom, of_numpy
 from loom.index.vector_index import build
 from loom.models.embedders import OfflineEmbedder, embed_texts, offline_embedder_installed
-from loom.storage.blocks import BLOCK_BYTES, Block, Text, compress, train
+from loom.storage.blocks import BLOCK_BYTES, Block, Text, compress, shipped
 from loom.storage.contract import Draft, Filter
 from loom.storage.sqlite.store import SqliteStore
 from loom.text.tokens import default_counter
@@ -49,7 +47,6 @@ _START = datetime(2025, 1, 1, tzinfo=UTC)
 _LEVEL = 9
 _LEAST_MB_S = 500.0
 _LARGEST_LOSS = 0.02
-_DICTIONARIES = (16 * 1024, 32 * 1024)  # as an archive of one megabyte has them, and the largest
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,21 +183,18 @@ def measure_size(corpus: Corpus, tokens: int, folder: Path) -> bool:
 # --- speed ----------------------------------------------------------------------------------------------------
 
 
-def stored_blocks(store: SqliteStore) -> list[tuple[bytes, int, zstd.ZstdDict | None, list[int]]]:
-    """The blocks as they are stored, with their dictionaries and the numbers of their records."""
+def stored_blocks(store: SqliteStore) -> list[tuple[bytes, int, list[int]]]:
+    """The blocks as they are stored, with their sizes before compression and the numbers of their records."""
     reader = store.engine.archive
     with store.engine.read() as connection:
         rows = connection.execute(
-            "SELECT number, data, raw_bytes, dictionary FROM blocks WHERE records > 0 ORDER BY number"
+            "SELECT number, data, raw_bytes FROM blocks WHERE records > 0 ORDER BY number"
         ).fetchall()
-        return [
-            (data, raw_bytes, reader.dictionary(connection, dictionary), reader.block(connection, number).numbers)
-            for number, data, raw_bytes, dictionary in rows
-        ]
+        return [(data, raw_bytes, reader.block(connection, number).numbers) for number, data, raw_bytes in rows]
 
 
-def decompressed(held: Sequence[tuple[bytes, int]], dictionary: zstd.ZstdDict | None) -> list[bytes]:
-    return [zstd.ZstdDecompressor(zstd_dict=dictionary).decompress(data, max_length=size + 1) for data, size in held]
+def decompressed(data: bytes, size: int) -> bytes:
+    return zstd.ZstdDecompressor(zstd_dict=shipped()).decompress(data, max_length=size + 1)
 
 
 def measure_speed(corpus: Corpus, folder: Path) -> bool:
@@ -209,17 +203,12 @@ def measure_speed(corpus: Corpus, folder: Path) -> bool:
     plain = filled(folder / "plain.loom", corpus)
     store.archive()
     blocks = stored_blocks(store)
-    total = sum(raw_bytes for _, raw_bytes, _, _ in blocks)
-    payloads = [
-        zstd.ZstdDecompressor(zstd_dict=made).decompress(data, max_length=raw_bytes)
-        for data, raw_bytes, made, _ in blocks
-    ]
+    total = sum(raw_bytes for _, raw_bytes, _ in blocks)
+    payloads = [decompressed(data, size) for data, size, _ in blocks]
     bare = [zstd.compress(payload, level=_LEVEL) for payload in payloads]
     deflated = [zlib.compress(payload) for payload in payloads]
     frame = zstd.compress(b"".join(payloads), level=_LEVEL)
     megabytes = total / 1e6
-    trained = [train((text for text, _ in corpus.items), most).for_zstd() for most in _DICTIONARIES]
-    with_dictionary = [[compress(group, made) for group in grouped(corpus)] for made in trained]
 
     def repeated(run: Callable[[], object], times: int = 20) -> Callable[[], object]:
         return lambda: [run() for _ in range(times)]
@@ -227,21 +216,13 @@ def measure_speed(corpus: Corpus, folder: Path) -> bool:
     sides = [
         Side(
             "our blocks, zstd alone",
-            repeated(lambda: [decompressed([(data, size)], made) for data, size, made, _ in blocks]),
+            repeated(lambda: [decompressed(data, size) for data, size, _ in blocks]),
             20,
         ),
         Side(
             "our blocks, opened, one text read",
-            repeated(lambda: [Block(data, size, made).content(seqs[0]) for data, size, made, seqs in blocks]),
+            repeated(lambda: [Block(data, size, shipped()).content(seqs[0]) for data, size, seqs in blocks]),
             20,
-        ),
-        *(
-            Side(
-                f"with a dictionary of {most // 1024} KB",
-                repeated(functools.partial(decompressed, held, made)),
-                20,
-            )
-            for most, made, held in zip(_DICTIONARIES, trained, with_dictionary, strict=True)
         ),
         Side("zstd 9, the same blocks bare", repeated(lambda: [zstd.decompress(one) for one in bare]), 20),
         Side("zstd 9, one frame", repeated(lambda: zstd.decompress(frame)), 20),
@@ -272,9 +253,8 @@ def measure_speed(corpus: Corpus, folder: Path) -> bool:
         print(f"  {side.name}: {ratio(side, reads[0]):.2f} times")
     plain.close()
     store.close()
-    ours = [side for side in sides if side.name.startswith(("our blocks, zstd", "with a dictionary"))]
-    fast = all(speeds[side.name] > _LEAST_MB_S for side in ours)
-    print(f"  decompression over {_LEAST_MB_S:.0f} MB/s, without and with a dictionary: {'yes' if fast else 'NO'}")
+    fast = speeds["our blocks, zstd alone"] > _LEAST_MB_S
+    print(f"  decompression over {_LEAST_MB_S:.0f} MB/s: {'yes' if fast else 'NO'}")
     return fast
 
 

@@ -30,6 +30,7 @@ from benchmarks.measuring import best_by_query, messages, percentile, questions
 from benchmarks.vector_recall import clustered
 from loom.everyday import Memory, open_memory
 from loom.storage.contract import Filter
+from loom.storage.search_view import search_text, search_vectors
 from loom.text.words import query_terms, terms
 
 __all__ = ["main"]
@@ -136,11 +137,11 @@ def parts_of(memory: Memory, asked: Sequence[str], question_vectors: Floats) -> 
     store = memory.store
     words = [query_terms(question) for question in asked]
     everything = Filter()
-    found = [[match.seq for match in store.search_text(one, 18, everything)] for one in words]
+    found = [[match.seq for match in search_text(store, one, 18, everything)] for one in words]
     return {
         "analysing the question": lambda number: query_terms(asked[number]),
-        "searching words": lambda number: store.search_text(words[number], 64, everything),
-        "searching vectors": lambda number: store.search_vectors(question_vectors[number], 64, everything),
+        "searching words": lambda number: search_text(store, words[number], 64, everything),
+        "searching vectors": lambda number: search_vectors(store, question_vectors[number], 64, everything),
         "reading 18 records": lambda number: store.records(found[number]),
     }
 

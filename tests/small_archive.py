@@ -1,7 +1,7 @@
-"""An archive that a few hundred records fill: several blocks, and a dictionary for them.
+"""An archive that a few hundred records fill with several blocks.
 
-A real one has blocks of 64 KB and a dictionary from a megabyte on. What holds for blocks and dictionaries does not
-depend on their size, and stores of earlier releases have blocks of this one.
+A real one has blocks of 64 KB. What holds for blocks does not depend on their size, and stores of earlier releases
+have blocks of this one.
 """
 
 from __future__ import annotations
@@ -13,6 +13,4 @@ from loom.storage.sqlite.maintenance import WorkLimits
 
 __all__ = ["SMALL"]
 
-SMALL: Final = WorkLimits(
-    archive=ArchiveLimits(block_bytes=32 * 1024, dictionary_from=128 * 1024, dictionary_share=16)
-)
+SMALL: Final = WorkLimits(archive=ArchiveLimits(block_bytes=32 * 1024))

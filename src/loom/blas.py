@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import ctypes
 import importlib
-import os
 import threading
 from collections.abc import Callable
 from functools import cache
 from types import TracebackType
 from typing import Final
+
+from loom.forks import renew_after_fork
 
 __all__ = ["one_thread", "thread_count"]
 
@@ -88,8 +89,7 @@ def _functions() -> tuple[Callable[[], int], Callable[[int], object]] | None:
 def one_thread() -> _Limit:
     """A context in which products have one thread; without OpenBLAS it changes nothing."""
     limit = _Limit(*(_functions() or (lambda: 1, lambda _: None)))
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=limit.after_fork)
+    renew_after_fork(limit.after_fork)
     return limit
 
 

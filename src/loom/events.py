@@ -12,14 +12,14 @@ import sys
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from threading import RLock
 from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
 
 from loom.errors import InvalidInput
+from loom.forks import renew_after_fork
 from loom.protocol import Task
 
 if TYPE_CHECKING:
@@ -50,20 +50,19 @@ class HandlerFailure:
 class Subscription:
     """One registration of a handler. `cancel` ends it; as a context manager it ends with the block."""
 
-    __slots__ = ("_bus", "_home", "_process", "action", "blocking", "handler", "order")
+    __slots__ = ("_end", "_home", "_process", "action", "active", "blocking", "handler", "order")
 
-    def __init__(self, bus: EventBus, action: str, handler: Handler, blocking: bool, order: int) -> None:
-        self._bus = bus
+    def __init__(
+        self, end: Callable[[Subscription], bool], action: str, handler: Handler, blocking: bool, order: int
+    ) -> None:
+        self._end = end
         self._home = _running_loop()
         self._process = os.getpid()
         self.action = action
         self.handler = handler
         self.blocking = blocking
         self.order = order
-
-    @property
-    def active(self) -> bool:
-        return self._bus._holds(self)
+        self.active = True
 
     @property
     def handler_name(self) -> str:
@@ -71,7 +70,14 @@ class Subscription:
 
     def cancel(self) -> bool:
         """End this registration. False if it had ended before. A publish under way still calls it."""
-        return self._bus._remove(self)
+        return self._end(self)
+
+    def loop_elsewhere(self, here: asyncio.AbstractEventLoop | None) -> asyncio.AbstractEventLoop | None:
+        """The loop on which the handler was registered, if it is not `here` and runs in this process."""
+        home = self._home
+        if home is None or home is here or self._process != os.getpid():  # it runs on in the process that forked us
+            return None
+        return home if home.is_running() else None
 
     def __enter__(self) -> Subscription:
         return self
@@ -83,23 +89,19 @@ class Subscription:
         return f"Subscription(action={self.action!r}, handler={self.handler_name})"
 
 
+@dataclass(slots=True)
 class _Started:
     """What calling the handlers left behind: results in their places, and what is still to be awaited."""
 
-    __slots__ = ("results", "waiting")
-
-    def __init__(self) -> None:
-        self.results: list[Any] = []
-        self.waiting: list[tuple[int, Subscription, Any]] = []
+    results: list[Any] = field(default_factory=list)
+    waiting: list[tuple[int, Subscription, Any]] = field(default_factory=list)
 
 
+@dataclass(slots=True)
 class _Delivery:
     """A delivery that nobody waits for, as the code inside it sees it."""
 
-    __slots__ = ("ended",)
-
-    def __init__(self) -> None:
-        self.ended = False
+    ended: bool = False
 
     def end(self, _future: object) -> None:
         self.ended = True
@@ -144,7 +146,12 @@ class EventBus:
         self._on_error = on_error
         # Strong references: a loop holds its tasks weakly, and one that nobody holds may vanish half done.
         self._background: dict[Any, asyncio.AbstractEventLoop] = {}
-        _buses.add(self)
+        renew_after_fork(self._after_fork)
+
+    def _after_fork(self) -> None:
+        """In a child, the loops are its parent's."""
+        self._lock = RLock()
+        self._background = {}
 
     # --- registration ---
 
@@ -159,7 +166,7 @@ class EventBus:
         if not callable(handler):
             raise InvalidInput(f"a handler must be callable, and {type(handler).__name__} is not")
         with self._lock:
-            subscription = Subscription(self, action, handler, blocking, next(self._order))
+            subscription = Subscription(self._cancel, action, handler, blocking, next(self._order))
             # Tuples are replaced, never changed, so a publish under way keeps the ones it began with.
             self._handlers[action] = (*self._handlers.get(action, ()), subscription)
         return subscription
@@ -168,28 +175,21 @@ class EventBus:
 
     def unregister_handler(self, action: str, handler: Handler) -> int:
         """End every registration of `handler` for `action`; returns how many there were."""
+        return self._keep_only(action, lambda one: one.handler != handler)
+
+    def _cancel(self, subscription: Subscription) -> bool:
+        return self._keep_only(subscription.action, lambda one: one is not subscription) > 0
+
+    def _keep_only(self, action: str, kept: Callable[[Subscription], bool]) -> int:
+        """End the registrations for an action that are not to be kept; how many these were."""
         with self._lock:
             before = self._handlers.get(action, ())
-            after = tuple(kept for kept in before if kept.handler != handler)
-            self._replace(action, after)
+            after = self._handlers[action] = tuple(filter(kept, before))
+            if not after:
+                del self._handlers[action]
+            for ended in {*before} - {*after}:
+                ended.active = False
         return len(before) - len(after)
-
-    def _remove(self, subscription: Subscription) -> bool:
-        with self._lock:
-            before = self._handlers.get(subscription.action, ())
-            after = tuple(kept for kept in before if kept is not subscription)
-            self._replace(subscription.action, after)
-        return len(after) < len(before)
-
-    def _replace(self, action: str, subscriptions: tuple[Subscription, ...]) -> None:
-        if subscriptions:
-            self._handlers[action] = subscriptions
-        else:
-            self._handlers.pop(action, None)
-
-    def _holds(self, subscription: Subscription) -> bool:
-        with self._lock:
-            return subscription in self._handlers.get(subscription.action, ())
 
     # --- publishing ---
 
@@ -380,10 +380,8 @@ class EventBus:
         self, subscription: Subscription, task: Task, awaitable: Any, here: asyncio.AbstractEventLoop | None
     ) -> Future[Any] | None:
         """Give an async handler to the loop it was registered on. None: run it where we are."""
-        home = subscription._home
-        if home is None or home is here or not isinstance(awaitable, Coroutine) or not home.is_running():
-            return None
-        if subscription._process != os.getpid():  # the loop runs on in the process that forked us
+        home = subscription.loop_elsewhere(here)
+        if home is None or not isinstance(awaitable, Coroutine):
             return None
         import asyncio
 
@@ -435,19 +433,6 @@ class EventBus:
             except Exception as second:
                 logger.error("on_error failed on %r: %s", failure.action, type(second).__name__)
         return failure
-
-
-_buses: WeakSet[EventBus] = WeakSet()
-
-
-def _after_fork() -> None:
-    """In a child, locks may be held by threads it does not have, and the loops are its parent's."""
-    for bus in _buses:
-        bus._lock = RLock()
-        bus._background = {}
-
-
-os.register_at_fork(after_in_child=_after_fork)
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

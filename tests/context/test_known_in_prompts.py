@@ -79,7 +79,7 @@ def test_what_a_recall_passed_over_is_not_searched_for_again(memory: Memory, mon
     recalled.get_context(task, 8)
     facts = L4FactSource(memory, recalled=recalled)
     assert facts.get_context(other, 8)  # another question has a search of its own
-    monkeypatch.setattr(memory.store, "search_text", lambda *given: pytest.fail("searched again"))
+    monkeypatch.setattr(memory.store, "search", lambda *given: pytest.fail("searched again"))
     assert [one.id for one in facts.get_context(task, 8)] == searched
 
 

@@ -22,7 +22,9 @@ from loom.errors import ForgetPending
 from loom.index.doc_values import DocValues, DocValuesTable, of_row, packed
 from loom.index.segments import Segment, open_segment, write_segment
 from loom.index.text_index import TextIndex, build, merge, without
-from loom.storage.contract import Candidates, Draft, Filter, Probe
+from loom.recall.candidates import Candidates, Probe, find_candidates
+from loom.storage.contract import Draft, Filter
+from loom.storage.search_view import search_text
 from loom.storage.sqlite.projections import TailLimit, index_folder
 from loom.storage.sqlite.store import SqliteStore
 
@@ -101,7 +103,7 @@ def told(found: Candidates) -> dict[str, Any]:
 
 
 def ask(store: SqliteStore, wanted: Filter = EVERYTHING, probe: Probe = PROBE) -> dict[str, Any]:
-    found = told(store.candidates(probe, 30, 10, wanted))
+    found = told(store.search(lambda view: find_candidates(view, probe, 30, 10, wanted)))
     assert found.pop("meaning") is not None  # NaN is not equal to itself
     return found
 
@@ -166,7 +168,7 @@ def test_what_the_filter_does_not_admit_is_no_context(
     drafts = [saying(number, text, session_id="s") for number, text in enumerate(words)]
     drafts[2] = saying(2, "three", session_id="s", **beside)
     with indexed_at_once(tmp_path / "a.loom", [*drafts, *then]) as store:
-        (heron,) = store.search_text({"heron": 1.0}, 3, Filter())
+        (heron,) = search_text(store, {"heron": 1.0}, 3, Filter())
         assert ask(store, wanted)["keys"] == [heron.seq - 3, heron.seq - 2, heron.seq]
         assert ask(store, Filter(history=True))["keys"] == [heron.seq - 2, heron.seq - 1, heron.seq]
 
@@ -286,7 +288,7 @@ def test_a_record_that_the_indexing_process_could_not_count_is_counted_by_anothe
             drafts = [Draft(f"r{number}", "the heron", NOW, tokens=~50, counter="x") for number in range(3)]
             numbers = [one.seq for one in transaction.append(drafts)]
         store.flush()
-        assert store.search_text({"heron": 1.0}, 3, Filter())
+        assert search_text(store, {"heron": 1.0}, 3, Filter())
     assert TextIndex(text_segments(path)).doc_values(numbers) == ({}, numbers)
     with closing(SqliteStore(path, tail=IN_SEGMENTS)) as store:
         store.count_with({"x": len})

@@ -15,8 +15,9 @@ from loom.errors import LanguageModelError
 from loom.index.analysis import index_terms
 from loom.knowledge.extraction import FactExtractor
 from loom.memory.derivation import Derivation
+from loom.storage import blocks
 from loom.storage.contract import MAX_ATTEMPTS, FlushReport, Record
-from loom.storage.sqlite import projections
+from loom.storage.sqlite import archive, projections
 from loom.storage.sqlite.store import SqliteStore
 from loom.text.tokens import TiktokenCounter
 from loom.tiers.jobs import MigrationTrigger, QueuedMove
@@ -191,4 +192,55 @@ class TestStoreWork:
             assert repr(bad) in report.set_aside[0]
             assert memory.get_stats()["indexed"] >= 3  # beyond the bad one; the last may be in the tail
             assert {hit.id for hit in memory.recall("PostgreSQL")} == {*good}
+            assert memory.check().ok
+
+    @pytest.mark.parametrize("column", ["content", "data"])
+    def test_archiving_goes_on_after_bytes_that_are_no_text(self, tmp_path: Path, column: str) -> None:
+        path = tmp_path / "a.loom"
+        texts = {f"n{number}": f"{GOOD} {number}" for number in range(6)}
+        with loom.open(path, embedder="none", derive=False) as memory:
+            for id, text in texts.items():
+                memory.remember(text, id=id)
+            assert memory.flush().complete
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute(f"UPDATE records SET {column} = CAST(x'ff{'20' * 40}fe' AS TEXT) WHERE id = 'n2'")
+            connection.commit()
+        with loom.open(path, embedder="none", derive=False) as memory:
+            assert memory.store.archive().records == 5
+            report = memory.flush()
+            assert report.failed == {"archive": 1}
+            (named,) = report.set_aside
+            assert "'n2'" in named
+            assert "archive" in named
+            assert any("'n2'" in problem for problem in memory.check(repair=False).problems)
+            assert memory.get_stats()["set_aside"] == list(report.set_aside)
+            for id, text in texts.items():
+                if id != "n2":
+                    assert found(memory, id).content == text
+            memory.remember(f"{GOOD} later", id="later")
+            assert memory.store.archive().records == 6
+
+    def test_archiving_goes_on_after_a_text_that_cannot_be_compressed(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        original = blocks.compress
+
+        def compress(texts: Sequence[Any], *given: Any) -> Any:
+            if any(text.content.startswith(BAD) for text in texts):
+                raise RuntimeError("not this one")
+            return original(texts, *given)
+
+        monkeypatch.setattr(archive, "compress", compress)
+        with loom.open(tmp_path / "a.loom", embedder="none", derive=False) as memory:
+            for number in range(5):
+                memory.remember(f"{GOOD} {number}")
+            bad = memory.remember(f"{BAD} It has as many words as the others.").id
+            for number in range(5, 9):
+                memory.remember(f"{GOOD} {number}")
+            assert memory.store.archive().records == 9
+            assert_named(memory, bad, "archive")
+            monkeypatch.undo()
+            assert memory.store.archive().records == 10  # to ask for it is another attempt
+            assert memory.flush().complete
+            assert found(memory, bad).content.startswith(BAD)
             assert memory.check().ok

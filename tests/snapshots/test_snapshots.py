@@ -27,6 +27,7 @@ from loom.snapshots.merging import restore_into
 from loom.snapshots.staging import restore
 from loom.snapshots.taking import describe, take
 from loom.storage.contract import Draft, Filter
+from loom.storage.search_view import search_text
 from loom.storage.sqlite.store import SqliteStore
 from tests.storage.whole_stores import MOMENT, Clock, everything, lived_in, opened_store
 
@@ -85,10 +86,10 @@ def test_a_restored_store_is_searched_and_written_as_before(tmp_path: Path) -> N
         lived_in(store)
         take(store, tmp_path / "a.hctx")
         position = store.changes(0, limit=1000)[-1].seq
-        found = store.search_text({"harbour": 1.0}, 5, Filter())
+        found = search_text(store, {"harbour": 1.0}, 5, Filter())
     restore(tmp_path / "a.hctx", tmp_path / "b.loom")
     with opened_store(tmp_path / "b.loom") as store:
-        assert store.search_text({"harbour": 1.0}, 5, Filter()) == found
+        assert search_text(store, {"harbour": 1.0}, 5, Filter()) == found
         write(store, {"new": "later"})
         assert [change.detail for change in store.changes(position) if change.kind == "record"] == ["new"]
         assert store.flush().waiting.keys() <= {"embed", "derive", "later"}
@@ -480,7 +481,7 @@ def test_a_snapshot_comes_into_an_empty_namespace_with_all_that_it_has(tmp_path:
         assert (entry.version, entry.content) == (2, {"步骤": []})
         assert store.settings("agent")["l2_token_budget"] == 5000
         assert store.retention is not None
-        assert len(store.search_text({"harbour": 1.0}, 50, Filter())) > 20
+        assert len(search_text(store, {"harbour": 1.0}, 50, Filter())) > 20
 
 
 def by_number(rows: dict[str, list[tuple[object, ...]]]) -> list[tuple[object, ...]]:
@@ -667,7 +668,7 @@ def test_another_process_finds_what_was_restored_at_once(tmp_path: Path) -> None
         take(store, tmp_path / "a.hctx")
     with opened_store(tmp_path / "b.loom") as store:
         write(store, {"mine": "lighthouse"})
-        assert len(store.search_text({"harbour": 1.0}, 5, Filter())) == 0
+        assert len(search_text(store, {"harbour": 1.0}, 5, Filter())) == 0
         script = (
             "import sys\nfrom loom.snapshots.merging import restore_into\n"
             "from loom.storage.sqlite.store import SqliteStore\n"
@@ -675,7 +676,7 @@ def test_another_process_finds_what_was_restored_at_once(tmp_path: Path) -> None
         )
         arguments = [str(tmp_path / "b.loom"), str(tmp_path / "a.hctx")]
         subprocess.run([sys.executable, "-c", script, *arguments], check=True)
-        assert len(store.search_text({"harbour": 1.0}, 5, Filter())) == 5
+        assert len(search_text(store, {"harbour": 1.0}, 5, Filter())) == 5
 
 
 # --- files of earlier releases ------------------------------------------------------------------------------

@@ -40,6 +40,7 @@ from loom.index.vector_index import CODE_VERSION
 from loom.memory import LoomMemory, MemoryTier
 from loom.models.embedders import FakeEmbedder
 from loom.storage.contract import MAX_TEXT_BYTES, Dimensions, Draft, Filter
+from loom.storage.search_view import search_text, search_vectors
 from loom.storage.sqlite import schema
 from loom.storage.sqlite.engine import Engine
 from loom.storage.sqlite.store import SqliteStore
@@ -606,7 +607,7 @@ def test_a_size_limit_is_kept_and_nothing_is_half_written(tmp_path: Path) -> Non
             write(10_000, 50)
         assert store.count(Filter()) == kept
         assert store.get(f"id{kept - 1}") is not None
-        assert store.search_text({"note": 1.0}, 5, Filter())
+        assert search_text(store, {"note": 1.0}, 5, Filter())
         assert store.check().ok
         assert os.stat(path).st_size <= 600_000 + 4096
     with closing(SqliteStore(path)) as store:
@@ -821,7 +822,7 @@ def test_a_vector_of_another_length_is_refused(tmp_path: Path) -> None:
         with pytest.raises(WrongDimension, match="NaN"), memory.store.transaction() as transaction:
             transaction.put_vectors([record.seq], np.full((1, 16), np.nan, np.float32))
         with pytest.raises(WrongDimension, match="16"):
-            memory.store.search_vectors(np.ones(15, np.float32), 5, Filter())
+            search_vectors(memory.store, np.ones(15, np.float32), 5, Filter())
         assert memory.get_stats()["vectors"] == 1
         assert memory.check().ok
 
@@ -843,7 +844,7 @@ def test_an_embedder_that_answers_with_another_length_harms_nothing(tmp_path: Pa
         assert [
             hit.id
             for hit in memory.store.records(
-                match.seq for match in memory.store.search_text({"harbour": 1.0}, 5, Filter())
+                match.seq for match in search_text(memory.store, {"harbour": 1.0}, 5, Filter())
             ).values()
         ] == ["x"]
 
@@ -932,7 +933,9 @@ def test_the_tiers_of_a_stored_file_are_as_they_were_left(tmp_path: Path) -> Non
             assert [task.task_id for task in second.get_l1_tasks()] == ["t29"]
 
 
-@pytest.mark.parametrize(("name", "read_only"), [("v3.loom", False), ("v4.loom", False), ("v5.loom", True)])
+@pytest.mark.parametrize(
+    ("name", "read_only"), [("v3.loom", False), ("v4.loom", False), ("v5.loom", False), ("v6.loom", True)]
+)
 def test_archive_and_knowledge_of_a_stored_file_are_as_they_were_left(
     tmp_path: Path, name: str, read_only: bool
 ) -> None:
@@ -962,7 +965,9 @@ def test_archive_and_knowledge_of_a_stored_file_are_as_they_were_left(
     store.close()
 
 
-@pytest.mark.parametrize(("name", "read_only"), [("v4.loom", False), ("v5.loom", False), ("v5.loom", True)])
+@pytest.mark.parametrize(
+    ("name", "read_only"), [("v4.loom", False), ("v5.loom", False), ("v6.loom", False), ("v6.loom", True)]
+)
 def test_what_waits_in_a_stored_file_for_its_count_has_it_for_every_reader(
     tmp_path: Path, name: str, read_only: bool
 ) -> None:

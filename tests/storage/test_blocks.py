@@ -6,7 +6,7 @@ import json
 import random
 import subprocess
 import sys
-from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +14,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from loom.storage.blocks import NO_DICTIONARY, Block, DamagedBlock, Dictionary, Text, compress, train
+from loom.storage import blocks
+from loom.storage.blocks import Block, DamagedBlock, Text, compress, shipped
 
 if TYPE_CHECKING or sys.version_info < (3, 14):
     from backports import zstd
@@ -43,9 +44,9 @@ def several_texts(draw: st.DrawFn) -> list[Text]:
     return [Text(seq, draw(st.sampled_from(contents)), draw(st.sampled_from(values))) for seq in numbers]
 
 
-def read_back(texts: list[Text], dictionary: Dictionary = NO_DICTIONARY) -> list[Text]:
-    data, raw_bytes = compress(texts, dictionary.for_zstd())
-    return list(Block(data, raw_bytes, dictionary.for_zstd()).texts())
+def read_back(texts: list[Text], dictionary: zstd.ZstdDict | None = None) -> list[Text]:
+    data, raw_bytes = compress(texts, dictionary)
+    return list(Block(data, raw_bytes, dictionary).texts())
 
 
 # --- the way back -----------------------------------------------------------------------------------------
@@ -60,7 +61,7 @@ def read_back(texts: list[Text], dictionary: Dictionary = NO_DICTIONARY) -> list
 @example([Text(1, "", dumped({"b": 1, "a": 2})), Text(2, "", dumped({"a": 1, "b": 2}))])
 def test_every_text_and_every_data_comes_back_as_it_was(texts: list[Text]) -> None:
     assert read_back(texts) == texts
-    assert read_back(texts, Dictionary((b"some phrase ", "名字是".encode()), (3, 3))) == texts
+    assert read_back(texts, shipped()) == texts
 
 
 @pytest.mark.parametrize(
@@ -219,74 +220,37 @@ def test_a_frame_that_expands_to_gigabytes_is_refused_without_taking_them() -> N
 
 def test_another_dictionary_than_the_one_it_was_made_with_gives_no_texts() -> None:
     texts = [Text(n, f"the very same phrase of the harbour master {n}", None) for n in range(1, 50)]
-    own = Dictionary((b"the very same phrase of the harbour master ",), (3,))
-    data, raw_bytes = compress(texts, own.for_zstd())
-    for other in (NO_DICTIONARY, Dictionary((b"short",), (3,)), Dictionary((b"T" * 43,), (3,))):
+    data, raw_bytes = compress(texts, zstd.ZstdDict(b"the very same phrase of the harbour master ", is_raw=True))
+    for other in (None, shipped(), zstd.ZstdDict(b"T" * 43, is_raw=True)):
         try:
-            found = list(Block(data, raw_bytes, other.for_zstd()).texts())
+            found = list(Block(data, raw_bytes, other).texts())
         except DamagedBlock:
             continue
         assert found != texts  # the record's own checksum tells
 
 
-# --- dictionaries -----------------------------------------------------------------------------------------
-
-
-def dialogue(count: int, seed: int = 1) -> list[str]:
-    chance = random.Random(seed)
-    openings = ["We decided that ", "Please remember that ", "我们决定把", "The customer says that "]
-    words = [f"w{number:03}" for number in range(300)]
-    return [chance.choice(openings) + " ".join(chance.choices(words, k=12)) for _ in range(count)]
-
-
-def test_a_dictionary_holds_only_phrases_of_three_texts_or_more() -> None:
-    texts = [*dialogue(200), "the secret word of one", "the secret word of two"]
-    trained = train(texts, 4096)
-    assert trained.phrases
-    for phrase, support in zip(trained.phrases, trained.support, strict=True):
-        holders = sum(phrase in text.encode() for text in texts)
-        assert 3 <= support <= holders
-    assert len(trained.to_bytes()) <= 4096 + len(trained.phrases)
-    assert not any(b"secret" in phrase for phrase in trained.phrases)
-
-
-def test_a_phrase_that_one_text_repeats_does_not_come_into_the_dictionary() -> None:
-    texts = [*dialogue(100), "the hidden rendezvous " * 500]
-    assert not any(b"rendezvous" in phrase for phrase in train(texts, 65536).phrases)
-
-
-def test_texts_with_a_nul_are_learnt_from_without_it() -> None:
-    trained = train(["one two three\0four five six seven " + str(n) for n in range(50)], 4096)
-    assert trained.phrases
-    assert Dictionary.from_stored(*trained.to_stored()) == trained
-    assert not any(b"\0" in phrase for phrase in trained.phrases)
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.lists(st.integers(0, 59), unique=True), st.integers(0, 3))
-def test_a_phrase_that_still_counts_occurs_in_a_text_that_is_left(gone: list[int], seed: int) -> None:
-    texts = dialogue(60, seed)
-    trained = train(texts, 4096).without(texts[number] for number in gone)
-    left = [text.encode() for number, text in enumerate(texts) if number not in gone]
-    for phrase, support in zip(trained.phrases, trained.support, strict=True):
-        if support:
-            assert any(phrase in text for text in left)
-    assert trained.spent == (0 in trained.support)
-
-
-def test_a_dictionary_makes_small_blocks_of_like_texts_smaller() -> None:
-    texts = dialogue(2000)
-    trained = train(texts[:1000], 4096)
-    block = [Text(n + 1, text, None) for n, text in enumerate(texts[1000:1030])]
-    assert len(compress(block, trained.for_zstd())[0]) < len(compress(block, None)[0])
+# --- the dictionary of the package ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "damage", [lambda one: b"", lambda one: one[:-1], lambda one: one + one, lambda one: b"\1" + one[1:]]
+    "texts",
+    [
+        [f"Ana: I told you about the meeting on Monday. We could move it to {n} o'clock." for n in range(9)],
+        [f"我们下周开会讨论一下这个问题，时间是星期{n}下午三点。" for n in range(9)],
+    ],
+    ids=["English", "Chinese"],
 )
-def test_counts_that_are_damaged_count_nothing_and_the_phrases_stay(damage: Callable[[bytes], bytes]) -> None:
-    whole = Dictionary((b"first phrase", b"second phrase"), (3, 1000))
-    phrases, support = whole.to_stored()
-    assert Dictionary.from_stored(phrases, support) == whole
-    found = Dictionary.from_stored(phrases, damage(support))
-    assert (found.phrases, found.support, found.spent) == (whole.phrases, (0, 0), True)
+def test_the_dictionary_makes_small_blocks_smaller_in_both_languages(texts: list[str]) -> None:
+    block = [Text(number + 1, text, None) for number, text in enumerate(texts)]
+    assert len(compress(block, shipped())[0]) < len(compress(block, None)[0])
+
+
+def test_a_dictionary_that_was_changed_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "phrases.bin").write_bytes(Path(blocks.__file__).with_name("phrases.bin").read_bytes()[:-1] + b"?")
+    monkeypatch.setattr(blocks, "__file__", str(tmp_path / "blocks.py"))
+    shipped.cache_clear()
+    try:
+        with pytest.raises(DamagedBlock, match="install"):
+            shipped()
+    finally:
+        shipped.cache_clear()

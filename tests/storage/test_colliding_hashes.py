@@ -16,6 +16,7 @@ from loom.index import doc_values, text_segments
 from loom.protocol import new_id
 from loom.storage import identity
 from loom.storage.contract import Draft, Filter, Retention
+from loom.storage.search_view import search_text
 from loom.storage.sqlite.store import SqliteStore
 
 MOMENT = datetime(2026, 5, 4, 3, 2, 1, tzinfo=UTC)
@@ -273,7 +274,7 @@ def test_terms_speakers_and_roles_that_collide_cost_scores_and_never_choose_reco
             ]
             for filters in choices:
                 wanted = {record.seq for record in memory.list(limit=100, **filters).records}
-                matches = memory.store.search_text({"heron": 1.0}, 100, Filter(**filters))
+                matches = search_text(memory.store, {"heron": 1.0}, 100, Filter(**filters))
                 assert {match.seq for match in matches} == wanted
                 hits = memory.recall("which heron flew over the bridge?", limit=100, **filters)
                 assert {hit.id for hit in hits} <= {record.id for record in memory.store.records(wanted).values()}

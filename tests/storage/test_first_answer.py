@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from loom.storage.contract import Draft, Filter
+from loom.storage.search_view import search_text
 from loom.storage.sqlite.namespace_index import NEWEST_DERIVED, NamespaceIndex
 from loom.storage.sqlite.store import SqliteStore
 
@@ -80,9 +81,9 @@ def test_what_was_forgotten_before_is_not_looked_through(tmp_path: Path) -> None
     with closing(SqliteStore(path)) as store, closing(SqliteStore(path)) as other:
         with store.engine.read() as connection:
             connection.set_trace_callback(statements.append)
-        assert len(store.search_text({"heron": 1.0}, 50, EVERYTHING)) == 20
+        assert len(search_text(store, {"heron": 1.0}, 50, EVERYTHING)) == 20
         assert statements
         assert not [one for one in statements if "FROM forgotten" in one]
         other.forget(Filter(ids=["r30"]))
-        assert len(store.search_text({"heron": 1.0}, 50, EVERYTHING)) == 19
+        assert len(search_text(store, {"heron": 1.0}, 50, EVERYTHING)) == 19
         assert [one for one in statements if "FROM forgotten" in one]

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from loom.storage.contract import Draft, Filter
+from loom.storage.search_view import search_text
 from loom.storage.sqlite.projections import TailLimit
 from loom.storage.sqlite.store import SqliteStore
 
@@ -47,9 +48,9 @@ def test_a_process_that_only_asks_has_a_long_tail_indexed(tmp_path: Path) -> Non
     with closing(SqliteStore(path, tail=TailLimit(80))) as store, store.transaction() as transaction:
         transaction.append([Draft(f"r{number}", f"herons {number}", NOW) for number in range(10)])
     with closing(SqliteStore(path, tail=TailLimit(80))) as store:
-        assert len(store.search_text({"heron": 1.0}, 20, Filter())) == 10
+        assert len(search_text(store, {"heron": 1.0}, 20, Filter())) == 10
         deadline = time.monotonic() + 60
         while indexed(store) < 10 and time.monotonic() < deadline:
             time.sleep(0.05)  # for the condition, never for a time
         assert indexed(store) == 10, "the worker did not rest"
-        assert len(store.search_text({"heron": 1.0}, 20, Filter())) == 10
+        assert len(search_text(store, {"heron": 1.0}, 20, Filter())) == 10

@@ -11,9 +11,9 @@ import loom
 from loom.text.scripts import HAN, UNSPACED, han_characters, has_han, is_chinese, is_han
 
 SOURCE = Path(loom.__file__).parent
-# Their own ranges are explained beside them: where to cut a text for a tokenizer, units of stored dictionaries,
-# vectors that keep their name, and scripts that have no use for joiners.
-OTHER_RANGES = {"text/tokens.py", "storage/blocks.py", "models/embedders.py", "context/rendering.py"}
+# Their own ranges are explained beside them: where to cut a text for a tokenizer, vectors that keep their
+# name, and scripts that have no use for joiners.
+OTHER_RANGES = {"text/tokens.py", "models/embedders.py", "context/rendering.py"}
 
 
 @pytest.mark.parametrize("character", ["一", "龥", "鿿", "㐀", "䶿", "豈", "𠀀", "〇", "々", "〆"])

@@ -29,6 +29,7 @@ from loom.protocol import Clock, Task, utc_now
 from loom.recall.hits import Hit
 from loom.recall.questions import understand
 from loom.storage.contract import FOCUS, Filter, Match, Record, Store, Usage
+from loom.storage.search_view import search_text
 from loom.types import MemoryTier, MemoryType, MemoryUnit, Trust
 
 __all__ = [
@@ -341,7 +342,7 @@ class L4FactSource(_TierSource):
         if passed is not None:
             return [Match(seq, score) for seq, score in passed.items()][:_FACTS_AMONG]
         words = understand(question, self._store.clock()).words
-        return self._store.search_text(words, _FACTS_AMONG, Filter()) if words else []
+        return search_text(self._store, words, _FACTS_AMONG, Filter()) if words else []
 
     def _derived_facts(self, matches: Sequence[Match]) -> Iterator[tuple[Record, float]]:
         """The facts of this node among the matches, best first, with their part of the best score."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from functools import cache
@@ -322,12 +322,22 @@ class BudgetTracker:
     def close(self) -> None:
         """End this account and all below it; what they did not use goes back to the parent. Safe to call twice."""
         with self._lock:
-            # Whoever is below first: what comes back from them comes back from here.
-            for one in reversed([node for node in self.walk() if node._ended is None]):
-                one._ended = self._clock()
-                if one._parent is not None:
-                    for kind in one._own:
-                        one._parent._given[kind] -= one._left(kind)
+            # Those below first: what comes back from them comes back from here.
+            for account in reversed([*self.walk()]):
+                account.end()
+
+    def end(self) -> None:
+        """End this account alone. Those below it must have ended."""
+        with self._lock:
+            if self._ended is None:
+                self._ended = self._clock()
+                if self._parent is not None:
+                    self._parent.take_back({kind: self._left(kind) for kind in self._own})
+
+    def take_back(self, unused: Mapping[BudgetKind, int]) -> None:
+        """Add what a child did not use of its share to what is left here."""
+        for kind, amount in unused.items():
+            self._given[kind] -= amount
 
     def _check_open(self) -> None:
         if self._ended is not None:

@@ -66,7 +66,7 @@ class NodeContainer:
         while isinstance(inside, NodeContainer):
             if inside is self:
                 raise InvalidInput(f"node {self._node_id!r} cannot be put inside itself")
-            inside = inside._child
+            inside = inside.child
         self._child = child
 
     def get_capabilities(self) -> AgentCard:

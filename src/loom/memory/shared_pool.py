@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 from weakref import WeakSet
 
 from loom.errors import Closed, InvalidInput, VersionConflictError
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 __all__ = ["PoolChange", "PoolEntry", "PoolWatch", "SharedMemoryPool", "VersionConflictError"]
 
-P = ParamSpec("P")
 R = TypeVar("R")
 
 _SCOPE = "pool"
@@ -94,10 +93,7 @@ class SharedMemoryPool:
             store = self._opened = open_store(store)
         elif store is not None and not hasattr(store, "entry_changes"):
             raise InvalidInput(f"a pool lies in a store (memory.store) or a path, not in {type(store).__name__}")
-        self._backend: _PoolBackend = _ProcessBackend() if store is None else _StoreBackend(store, pool_id)
-        self._lock = Lock()
-        self._watches: WeakSet[PoolWatch] = WeakSet()
-        self._closed = False
+        self._backend: _AnyBackend = _ProcessBackend() if store is None else _StoreBackend(store, pool_id)
 
     # -- reading and writing ---------------------------------------------------------------------------
 
@@ -117,7 +113,7 @@ class SharedMemoryPool:
         checked_key(key)
         checked_version(expected_version)
         writer = _checked_writer(writer_id)
-        entry = await self._do(self._backend.put, key, content, writer, expected_version, metadata)
+        entry = await self._backend.run(lambda: self._backend.put(key, content, writer, expected_version, metadata))
         await self._tell("shared_pool.write", key, entry.version, writer)
         return entry
 
@@ -148,26 +144,29 @@ class SharedMemoryPool:
 
     async def read(self, key: str) -> PoolEntry | None:
         """The newest version of a key, or None."""
-        return await self._do(self._backend.get, checked_key(key))
+        checked_key(key)
+        return await self._backend.run(lambda: self._backend.get(key))
 
     async def list_entries(self, prefix: str = "", limit: int = 50) -> list[PoolEntry]:
         """The entries whose keys start with a prefix, last updated first."""
         checked_limit(limit)
-        return await self._do(self._backend.entries, _checked_prefix(prefix), limit)
+        _checked_prefix(prefix)
+        return await self._backend.run(lambda: self._backend.entries(prefix, limit))
 
     async def delete(self, key: str, writer_id: str = "", *, expected_version: int | None = None) -> bool:
         """Remove a key with all its versions; False where there is none. Should it come again, its versions go on."""
         checked_key(key)
         checked_version(expected_version)
         writer = _checked_writer(writer_id)
-        version = await self._do(self._backend.remove, key, writer, expected_version)
+        version = await self._backend.run(lambda: self._backend.remove(key, writer, expected_version))
         if version:
             await self._tell("shared_pool.delete", key, version, writer)
         return version > 0
 
     async def history(self, key: str) -> list[PoolEntry]:
         """The versions of a key since it was last deleted, oldest first; in this process, the last hundred."""
-        return await self._do(self._backend.history, checked_key(key))
+        checked_key(key)
+        return await self._backend.run(lambda: self._backend.history(key))
 
     def watch(self, prefix: str = "", *, since: int | None = None) -> PoolWatch:
         """The changes to keys that start with a prefix, by any process, as they come.
@@ -177,14 +176,14 @@ class SharedMemoryPool:
         """
         if since is not None and (isinstance(since, bool) or not isinstance(since, int) or since < 0):
             raise InvalidInput(f"since is the number of a change, not {since!r}")
-        return PoolWatch(self, _checked_prefix(prefix), since)
+        return PoolWatch(self._backend, _checked_prefix(prefix), since)
 
     # -- life ------------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """End every watch, and close the store if it was opened here. Safe to call twice."""
-        self._closed = True
-        self._wake()
+        self._backend.closed = True
+        self._backend.wake()
         if self._opened is not None:
             self._opened.close()
 
@@ -199,31 +198,11 @@ class SharedMemoryPool:
     def __repr__(self) -> str:
         return f"<SharedMemoryPool {self.pool_id!r} in {self._backend.name}>"
 
-    async def _do(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run a piece of work where it cannot block the event loop."""
-        if self._closed:
-            raise Closed("the pool is closed")
-        return await in_thread(work, *args, **kwargs) if self._backend.blocks else work(*args, **kwargs)
-
     async def _tell(self, action: str, key: str, version: int, writer: str) -> None:
-        self._wake()
+        self._backend.wake()
         if self._bus is not None:
             parameters = {"pool_id": self.pool_id, "key": key, "version": version, "writer": writer}
             await self._bus.publish(Task(action=action, parameters=parameters, source_agent=writer))
-
-    def _wake(self) -> None:
-        with self._lock:
-            watches = list(self._watches)
-        for watch in watches:
-            watch._wake()
-
-    def _add(self, watch: PoolWatch) -> None:
-        with self._lock:
-            self._watches.add(watch)
-
-    def _drop(self, watch: PoolWatch) -> None:
-        with self._lock:
-            self._watches.discard(watch)
 
 
 class PoolWatch:
@@ -233,8 +212,8 @@ class PoolWatch:
     given one by one: `history` has them.
     """
 
-    def __init__(self, pool: SharedMemoryPool, prefix: str, since: int | None) -> None:
-        self._pool = pool
+    def __init__(self, backend: _AnyBackend, prefix: str, since: int | None) -> None:
+        self._backend = backend
         self._prefix = prefix
         self._since = since
         self._pending: deque[PoolChange] = deque()
@@ -249,21 +228,20 @@ class PoolWatch:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._pool._drop(self)
+        self._backend.unwatch(self)
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> PoolChange:
         news = await self._begin()
-        pool = self._pool
         try:
             while not self._pending:
-                if pool._closed:
+                if self._backend.closed:
                     raise StopAsyncIteration
                 news.clear()
                 await self._look()
-                if not self._pending and not pool._closed:
+                if not self._pending and not self._backend.closed:
                     await self._sleep(news)
         except Closed:
             raise StopAsyncIteration from None
@@ -275,17 +253,17 @@ class PoolWatch:
 
         if self._news is None:
             self._news, self._loop = asyncio.Event(), asyncio.get_running_loop()
-            self._pool._add(self)
+            self._backend.watch(self)
         if self._since is None:
-            self._since = await self._pool._do(self._pool._backend.newest)
+            self._since = await self._backend.run(self._backend.newest)
         return self._news
 
     async def _look(self) -> None:
-        backend, since = self._pool._backend, self._since or 0
+        backend, since = self._backend, self._since or 0
         # Its own number first: what comes in between is found the next time.
-        newest = await self._pool._do(backend.newest)
+        newest = await backend.run(backend.newest)
         if newest > since:
-            found = await self._pool._do(backend.changes, since, self._prefix, _PAGE)
+            found = await backend.run(lambda: backend.changes(since, self._prefix, _PAGE))
             self._pending.extend(found)
             self._since = found[-1].number if len(found) == _PAGE else max([newest, *(one.number for one in found)])
 
@@ -294,12 +272,12 @@ class PoolWatch:
         import asyncio
 
         try:
-            await asyncio.wait_for(news.wait(), self._wait_s if self._pool._backend.blocks else None)
+            await asyncio.wait_for(news.wait(), self._wait_s if self._backend.blocks else None)
         except TimeoutError:
             self._wait_s = min(self._wait_s * 1.5, _LATEST_S)
 
-    def _wake(self) -> None:
-        """From any thread."""
+    def wake(self) -> None:
+        """Look for changes now; from any thread."""
         if self._news is not None and self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._news.set)
 
@@ -307,38 +285,45 @@ class PoolWatch:
 # --- backends ------------------------------------------------------------------------------------------
 
 
-class _PoolBackend(Protocol):
-    """Where the entries of a pool are kept. `blocks` tells whether its calls belong in a thread."""
+class _Backend:
+    """Where the entries of a pool are kept, and who watches them."""
 
-    @property
-    def name(self) -> str: ...
+    blocks = False
+    """Whether its calls belong in a thread."""
 
-    @property
-    def blocks(self) -> bool: ...
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._watches: WeakSet[PoolWatch] = WeakSet()
+        self.closed = False
 
-    def put(
-        self, key: str, content: Any, writer: str, expected: int | None, metadata: Mapping[str, Any] | None
-    ) -> PoolEntry: ...
+    async def run(self, work: Callable[[], R]) -> R:
+        """Do a piece of work where it cannot block the event loop."""
+        if self.closed:
+            raise Closed("the pool is closed")
+        return await in_thread(work) if self.blocks else work()
 
-    def get(self, key: str) -> PoolEntry | None: ...
+    def watch(self, watch: PoolWatch) -> None:
+        with self._lock:
+            self._watches.add(watch)
 
-    def entries(self, prefix: str, limit: int) -> list[PoolEntry]: ...
+    def unwatch(self, watch: PoolWatch) -> None:
+        with self._lock:
+            self._watches.discard(watch)
 
-    def remove(self, key: str, writer: str, expected: int | None) -> int: ...
-
-    def history(self, key: str) -> list[PoolEntry]: ...
-
-    def changes(self, since: int, prefix: str, limit: int) -> list[PoolChange]: ...
-
-    def newest(self) -> int: ...
+    def wake(self) -> None:
+        with self._lock:
+            watches = list(self._watches)
+        for watch in watches:
+            watch.wake()
 
 
-class _StoreBackend:
+class _StoreBackend(_Backend):
     """Entries of a store, under the name of the pool."""
 
     blocks = True
 
     def __init__(self, store: Store, pool_id: str) -> None:
+        super().__init__()
         self._store = store
         self._place: dict[str, Any] = {"scope": _SCOPE, "owner": pool_id}
 
@@ -407,14 +392,13 @@ class _KeyVersions:
         self.writer = ""
 
 
-class _ProcessBackend:
+class _ProcessBackend(_Backend):
     """Entries in this process. Values are copied on the way in and out."""
 
-    blocks = False
     name = "this process"
 
     def __init__(self) -> None:
-        self._lock = Lock()
+        super().__init__()
         self._keys: dict[str, _KeyVersions] = {}
         self._number = 0
 
@@ -491,6 +475,9 @@ class _ProcessBackend:
         kept.number = self._number
         kept.version += 1
         kept.writer = writer
+
+
+_AnyBackend: TypeAlias = _StoreBackend | _ProcessBackend
 
 
 def _expected(key: str, kept: _KeyVersions, expected: int | None) -> PoolEntry | None:

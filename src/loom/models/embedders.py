@@ -12,7 +12,6 @@ import importlib
 import importlib.util
 import json
 import math
-import os
 import re
 import threading
 import time
@@ -28,6 +27,7 @@ import numpy.typing as npt
 
 from loom.blas import one_thread
 from loom.errors import EmbeddingError, InvalidInput, WrongDimension
+from loom.forks import renew_after_fork
 from loom.models.endpoint import Endpoint, parsed_json
 
 __all__ = [
@@ -377,7 +377,8 @@ class SharedModel:
     def __init__(self, load: Callable[[], OfflineModel] = load_offline_model) -> None:
         self._load = load
         self._model: OfflineModel | None = None
-        self._lock = threading.Lock()
+        self.new_lock()
+        renew_after_fork(self.new_lock)
 
     def get(self) -> OfflineModel:
         """The model. A load that fails is tried again by the next caller."""
@@ -393,9 +394,6 @@ class SharedModel:
 
 
 _SHARED_MODEL = SharedModel()
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_SHARED_MODEL.new_lock)
 
 
 # --- over HTTP --------------------------------------------------------------------------------------------

@@ -177,48 +177,46 @@ class _TimedReader(io.RawIOBase):
         super().close()
 
 
-def _timed(make: Callable[..., Any], deadline: float) -> Callable[..., Any]:
-    """Connections as `make` makes them, whose every step ends at the deadline."""
+def _connected(address: tuple[str, int], deadline: float, source: tuple[str, int] | None) -> socket.socket:
+    """A socket to the first address of a host that answers before the deadline."""
+    failure: OSError | None = None
+    for *_, (ip, *_) in socket.getaddrinfo(*address, type=socket.SOCK_STREAM):
+        try:
+            sock = socket.create_connection((str(ip), address[1]), _left(deadline), source)
+        except TimeoutError:
+            raise
+        except OSError as error:
+            failure = error
+            continue
+        sock.settimeout(_left(deadline))
+        return sock
+    raise failure or OSError("the host has no address")
+
+
+def _opener(url: str, deadline: float) -> urllib.request.OpenerDirector:
+    """Opens the URL by connections whose every step ends at the deadline."""
     import http.client
+    import urllib.request
 
     class TimedResponse(http.client.HTTPResponse):
         def __init__(self, sock: socket.socket, *args: Any, **options: Any) -> None:
             super().__init__(sock, *args, **options)
             self.fp = io.BufferedReader(_TimedReader(sock, self.fp.detach(), deadline))
 
-    def connected(address: tuple[str, int], _: object, source: tuple[str, int] | None) -> socket.socket:
-        failure: OSError | None = None
-        for found in socket.getaddrinfo(*address, type=socket.SOCK_STREAM):
-            try:
-                sock = socket.create_connection((str(found[4][0]), address[1]), _left(deadline), source)
-            except TimeoutError:
-                raise
-            except OSError as error:
-                failure = error
-                continue
-            sock.settimeout(_left(deadline))
-            return sock
-        raise failure or OSError("the host has no address")
+    class Timed(http.client.HTTPConnection):
+        response_class = TimedResponse
 
-    def made(host: str, **options: Any) -> Any:
-        connection = make(host, **options)
-        connection.response_class = TimedResponse
-        connection._create_connection = connected
-        return connection
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            self._create_connection = lambda address, _, source: _connected(address, deadline, source)
 
-    return made
+    class TimedTls(Timed, http.client.HTTPSConnection):
+        """The same, encrypted."""
 
-
-def _opener(url: str, deadline: float) -> urllib.request.OpenerDirector:
-    import urllib.request
-
-    class Http(urllib.request.HTTPHandler):
+    class Handler(urllib.request.HTTPSHandler, urllib.request.HTTPHandler):
         def do_open(self, http_class: Any, req: Any, **options: Any) -> Any:
-            return super().do_open(_timed(http_class, deadline), req, **options)
-
-    class Https(urllib.request.HTTPSHandler):
-        def do_open(self, http_class: Any, req: Any, **options: Any) -> Any:
-            return super().do_open(_timed(http_class, deadline), req, **options)
+            timed = TimedTls if http_class is http.client.HTTPSConnection else Timed
+            return super().do_open(timed, req, **options)
 
     class NoRedirect(urllib.request.HTTPRedirectHandler):
         """urllib would send the Authorization header on to whatever host the answer names."""
@@ -229,7 +227,7 @@ def _opener(url: str, deadline: float) -> urllib.request.OpenerDirector:
     # A proxy for the outside world has no way to this machine's own servers.
     loopback = is_loopback(urllib.parse.urlsplit(url).hostname or "")
     proxies = urllib.request.ProxyHandler({}) if loopback else urllib.request.ProxyHandler()
-    return urllib.request.build_opener(proxies, NoRedirect(), Http(), Https())
+    return urllib.request.build_opener(proxies, NoRedirect(), Handler())
 
 
 def is_loopback(host: str) -> bool:

@@ -116,13 +116,13 @@ class Duplicates:
             and abs(other.tokens - record.tokens) <= _ALIKE * record.tokens + 1
             and jaccard(self._rough_terms(other, at), self._rough_terms(record, place)) >= _ROUGHLY_ALIKE
             and jaccard(self._exact_terms(other, at), self._exact_terms(record, place)) >= 1.0 - _ALIKE
-            and attached(other.metadata) == attached(record.metadata)
+            and _attached(other) == _attached(record)
             and may_merge(self._what_may_not_differ(other, at), self._what_may_not_differ(record, place))
         )
 
     def _form(self, record: Record, place: int) -> str:
         if place not in self._forms:
-            self._forms[place] = f"{normal_form(record.content)}\n{attached(record.metadata)}"
+            self._forms[place] = f"{normal_form(record.content)}\n{_attached(record)}"
         return self._forms[place]
 
     def _rough_terms(self, record: Record, place: int) -> frozenset[str]:
@@ -136,6 +136,10 @@ class Duplicates:
         if place not in self._terms:
             self._terms[place] = frozenset(query_terms(record.content[:COMPARED]))
         return self._terms[place]
+
+
+def _attached(record: Record) -> str:
+    return attached(record.metadata) if record.metadata else ""
 
 
 def jaccard(one: frozenset[str], other: frozenset[str]) -> float:

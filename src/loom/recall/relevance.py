@@ -1,6 +1,6 @@
 """Relevance: from what is known about the candidates to one score for each, signal by signal.
 
-Pure functions over the columns that the store gives. Each signal lies between 0 and 1, and its weight says how much
+Pure functions over the columns of `candidates`. Each signal lies between 0 and 1, and its weight says how much
 it may add; the score is their weighted sum. What each of them brought is in docs/recall.md, with the measurement.
 """
 
@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from loom.index.analysis import IS_QUESTION, ONLY_ASKS
+from loom.recall.candidates import Candidates, Nominated
 from loom.recall.propagation import spread
 from loom.recall.questions import Question
-from loom.storage.contract import Candidates, Nominated
-from loom.storage.sqlite.engine import to_micros
+from loom.storage.moments import to_micros
 from loom.text.time_terms import NAMES_A_TIME
 
 __all__ = ["SIGNALS", "Scored", "Weights", "neighbours", "pooled", "score"]

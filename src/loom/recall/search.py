@@ -9,23 +9,24 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
-from typing import Protocol
+from typing import NamedTuple
 
 import numpy as np
 
 from loom.errors import InvalidInput
 from loom.index.analysis import attached
 from loom.models.embedders import EmbeddingProvider, embed_question
+from loom.recall.candidates import Candidates, Nominated, Probe, find_candidates
 from loom.recall.copies import COMPARED, Duplicates, jaccard
 from loom.recall.hits import Hit, Ranking
 from loom.recall.questions import Question, understand
 from loom.recall.relevance import Scored, Weights, score
 from loom.recall.reranking import MemoryReranker
-from loom.storage.contract import Candidates, Filter, Nominated, Probe, Record, Vector
+from loom.storage.contract import Filter, Record, Store, Vector
+from loom.storage.search_view import SearchView
 from loom.text.words import query_terms
 
-__all__ = ["CandidateExplanation", "Explanation", "Reranker", "Searchable", "recall"]
+__all__ = ["CandidateExplanation", "Explanation", "Reranker", "recall"]
 
 log = logging.getLogger("loom.recall")
 
@@ -54,18 +55,6 @@ _KEPT_APART = 256
 Reranker = MemoryReranker | Callable[[str, Sequence[Hit]], Sequence[float]]
 """A second opinion on the order: the four signals of a `MemoryReranker`, or anything (a cross-encoder, an LLM) that
 gives a score for each hit, higher is better."""
-
-
-class Searchable(Protocol):
-    """What recall needs of a store."""
-
-    def candidates(self, probe: Probe, limit: int, vector_limit: int, wanted: Filter) -> Candidates: ...
-
-    def records(self, seqs: Sequence[int]) -> dict[int, Record]: ...
-
-    def uses(self, record: int, node: str) -> int: ...
-
-    def clock(self) -> datetime: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +104,7 @@ class Explanation:
 
 
 def recall(
-    store: Searchable,
+    store: Store,
     question: str,
     *,
     limit: int,
@@ -155,25 +144,47 @@ def recall(
         links=_LINKS if weights.links else 0,
     )
     pool = limit * _RERANKED if diversity or reranker is not None else limit
-    count = max(pool * _CANDIDATES, _FEWEST_CANDIDATES)
-    for _ in range(_ROUNDS):
-        found = store.candidates(probe, count, count // _MEANT_SHARE, wanted)
-        scored = _with_phrases(store, found, asked, score(found, asked, weights, now))
-        hits, copies = _distinct_hits(store, found, asked, scored, pool)
-        if len(hits) >= pool or not copies or len(found.keys) < count:
-            break
-        count *= _DEEPER
+
+    def ask(view: SearchView) -> _Answer:
+        count = max(pool * _CANDIDATES, _FEWEST_CANDIDATES)
+        for _ in range(_ROUNDS):
+            found = find_candidates(view, probe, count, count // _MEANT_SHARE, wanted)
+            scored = _with_phrases(view, found, asked, score(found, asked, weights, now))
+            hits, copies = _distinct_hits(view, found, asked, scored, pool)
+            if len(hits) >= pool or not copies or len(found.keys) < count:
+                break
+            count *= _DEEPER
+        if isinstance(reranker, MemoryReranker):
+            uses = view.uses([hit.seq for hit in hits], node)
+            hits = [replace(hit, uses=uses.get(hit.seq, 0)) for hit in hits]
+        records = view.records(found.keys[_best_first(found, scored)].tolist()) if explain else {}
+        return _Answer(hits, copies, found, scored, records)
+
+    answer = store.search(ask)
+    hits = answer.hits
     if isinstance(reranker, MemoryReranker):
-        used = [replace(hit, uses=store.uses(hit.seq, node)) for hit in hits]
-        ranked = reranker.rerank(question, used)
+        ranked = reranker.rerank(question, hits)
         hits = [replace(one.item, signals={**one.item.signals, "reranked": one.score}) for one in ranked]
     elif reranker is not None:
         hits = _reranked(reranker, question, hits)
     if diversity:
         hits = _diverse(hits, limit, diversity)
     hits = hits[:limit]
-    candidates = _explained(store, found, scored, hits, copies) if explain else ()
-    return Explanation(hits, asked, candidates, found.excluded)
+    candidates = _explained(answer, hits) if explain else ()
+    return Explanation(hits, asked, candidates, answer.found.excluded)
+
+
+class _Answer(NamedTuple):
+    """What one snapshot has to say: the hits in the order of their scores, and which ids are copies of which.
+
+    `records` are those of all candidates where they are to be explained.
+    """
+
+    hits: list[Hit]
+    copies: Mapping[str, str]
+    found: Candidates
+    scored: Scored
+    records: Mapping[int, Record]
 
 
 def _question_vector(embedder: EmbeddingProvider, question: str) -> Vector | None:
@@ -185,12 +196,12 @@ def _question_vector(embedder: EmbeddingProvider, question: str) -> Vector | Non
         return None
 
 
-def _with_phrases(store: Searchable, found: Candidates, asked: Question, scored: Scored) -> Scored:
+def _with_phrases(view: SearchView, found: Candidates, asked: Question, scored: Scored) -> Scored:
     """The scores with those raised that hold what the question puts in quotation marks, word for word."""
     if not asked.phrases or not len(found.keys):
         return scored
     wanted = [phrase.casefold() for phrase in asked.phrases]
-    records = store.records(found.keys.tolist())
+    records = view.records(found.keys.tolist())
     added = np.zeros(len(found.keys))
     for place, key in enumerate(found.keys.tolist()):
         if key in records:
@@ -207,7 +218,7 @@ def _best_first(found: Candidates, scored: Scored) -> list[int]:
 
 
 def _distinct_hits(
-    store: Searchable, found: Candidates, asked: Question, scored: Scored, limit: int
+    view: SearchView, found: Candidates, asked: Question, scored: Scored, limit: int
 ) -> tuple[list[Hit], dict[str, str]]:
     """The best hits, each text once; and which ids were left out as copies of which."""
     order = _best_first(found, scored)
@@ -219,7 +230,7 @@ def _distinct_hits(
     for start in range(0, len(order), limit):
         part = order[start : start + limit]
         seqs = found.keys[part].tolist()
-        records = store.records(seqs)
+        records = view.records(seqs)
         for place, seq, words in zip(part, seqs, _words_held(found, part), strict=True):
             record = records.get(seq)
             if record is None or not (record.content.strip() or attached(record.metadata)):
@@ -322,12 +333,10 @@ def _diverse(hits: list[Hit], limit: int, diversity: float) -> list[Hit]:
     return [*chosen, *others][:limit]
 
 
-def _explained(
-    store: Searchable, found: Candidates, scored: Scored, hits: Iterable[Hit], copies: Mapping[str, str]
-) -> tuple[CandidateExplanation, ...]:
+def _explained(answer: _Answer, hits: Iterable[Hit]) -> tuple[CandidateExplanation, ...]:
     """Every candidate, best first, and what became of it."""
+    _, copies, found, scored, records = answer
     order = _best_first(found, scored)
-    records = store.records(found.keys[order].tolist())
     returned = {hit.id for hit in hits}
     explained: list[CandidateExplanation] = []
     for place in order:

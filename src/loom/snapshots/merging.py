@@ -22,8 +22,8 @@ from loom.snapshots.taking import NOTED, SnapshotPath, as_chain, descends
 from loom.steps import step
 from loom.storage.contract import EMBED, Store
 from loom.storage.identity import guard, id_hash, session_hash
+from loom.storage.moments import from_micros
 from loom.storage.sqlite.archive import CONTENT, DATA
-from loom.storage.sqlite.engine import from_micros
 from loom.storage.sqlite.projections import VECTORS, active_space, last_number, start_over, vector_basis
 from loom.storage.sqlite.residency import WINDOW, TierTotals
 from loom.storage.sqlite.rows import first_number, is_names, read_settings

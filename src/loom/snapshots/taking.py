@@ -3,7 +3,7 @@
 A full snapshot holds everything that a namespace has. An incremental one holds what was appended since its parent
 (records, versions, entries, vectors, moves, tombstones), and all of the small tables that change in place. Indexes
 are left out: they are made again from the records. Archived words are written out, because a block refers to numbers
-and a dictionary of its own store; the store that they are restored into archives them by its own rule.
+of its own store; the store that they are restored into archives them by its own rule.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ from loom.snapshots.format import LARGEST_ROW, MAGIC, NO_PARENT, Header, Snapsho
 from loom.steps import step
 from loom.storage.files import create_file, disk_errors, keep_mode
 from loom.storage.identity import entry_guard_4
+from loom.storage.moments import from_micros, to_micros
 from loom.storage.sqlite import archive, counting
-from loom.storage.sqlite.engine import Engine, from_micros, to_micros, translate
+from loom.storage.sqlite.engine import Engine, translate
 from loom.storage.sqlite.projections import SCRUB, TEXT, VECTORS, last_number
 from loom.storage.sqlite.rows import ENTRY_COLUMNS, RECORD_COLUMNS, check_row, counted_guard, was_guarded
 from loom.storage.sqlite.store import as_sqlite

@@ -1,23 +1,22 @@
 """The form of an archive block: the texts and data of many records, compressed together.
 
 A block is one zstd frame of up to 64 KB before compression: large enough that the words of neighbours help each
-other, small enough that reading one record costs a fraction of a millisecond. The dictionary that blocks share holds
-only phrases that several records have in common, with the number of records each was found in: what zstd's own
-trainer picks are whole passages of single records, and a passage that was forgotten must not live on in one.
+other, small enough that reading one record costs a fraction of a millisecond. All blocks share the dictionary that
+the package brings, which was made of texts of this project: nothing of a record is in it, so forgetting never
+concerns it. `benchmarks.dictionary` makes and measures it.
 """
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import json
-import re
 import struct
 import sys
-import zlib
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from functools import cached_property
-from itertools import accumulate, pairwise
+from itertools import accumulate
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -30,13 +29,11 @@ else:
 __all__ = [
     "BLOCK_BYTES",
     "LEVEL",
-    "NO_DICTIONARY",
     "Block",
     "DamagedBlock",
-    "Dictionary",
     "Text",
     "compress",
-    "train",
+    "shipped",
 ]
 
 BLOCK_BYTES = 64 * 1024
@@ -49,18 +46,10 @@ Setting zstd up takes as long as decompressing some 20 KB: 32 KB come back at 62
 LEVEL = 9
 """The level of compression, unless another is asked for."""
 _LARGEST = 1 << 30
-_LARGEST_DICTIONARY = 1 << 20
+_SHA256 = "9a182a86bb5c631b166f0f011ddd122c8f76a9156ce65e35f8fd841cbccdac94"
 _HEAD = struct.Struct("<II")  # how many records, bytes of the table of shapes
 _NONE = 0xFFFFFFFF
 _PLAIN, _SHAPED = b"p", b"s"
-
-_FEWEST_RECORDS = 3
-_PHRASE_LENGTHS = (2, 3, 4, 6, 8)
-_FEWEST_BYTES, _MOST_BYTES = 6, 120
-_TRAINED_CHARACTERS = 32 * 1024
-# A word with what follows it, or one character of a script that is written without spaces. Not the ranges of
-# `loom.text.scripts`: stored dictionaries were counted by these units, and forgetting counts them down.
-_UNIT = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+\W?|\W")
 
 
 class DamagedBlock(Exception):
@@ -75,123 +64,13 @@ class Text(NamedTuple):
     data: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Dictionary:
-    """Phrases that blocks share, and in how many records at least each still occurs."""
-
-    phrases: tuple[bytes, ...]
-    support: tuple[int, ...]
-
-    def to_bytes(self) -> bytes:
-        return b"\0".join(self.phrases)
-
-    def without(self, texts: Iterable[str]) -> Dictionary:
-        """The counts after these texts are gone; a phrase may stand at 0 then."""
-        finder = _Finder(self._words())
-        gone = Counter(phrase for text in texts for phrase in finder.held(text))
-        support = [max(0, count - gone[phrase]) for phrase, count in zip(self._words(), self.support, strict=True)]
-        return Dictionary(self.phrases, tuple(support))
-
-    def surviving(self, texts: Iterable[str]) -> Dictionary:
-        """What is left when every phrase at 0 is looked for in texts that live.
-
-        Where one is found in none of them it goes, and all that few texts share go with it, so that the next forget
-        does not ask again.
-        """
-        lost = [word for word, count in zip(self._words(), self.support, strict=True) if not count]
-        finder = _Finder(lost)
-        found: Counter[str] = Counter()
-        for text in texts:
-            if any(word in text for word in lost):  # much quicker to see than where it is
-                found.update(finder.held(text))
-            if len(found) == len(lost) and min(found.values()) >= _FEWEST_RECORDS:
-                break
-        support = [count or found[word] for word, count in zip(self._words(), self.support, strict=True)]
-        if all(support):
-            return Dictionary(self.phrases, tuple(support))
-        kept = [position for position, count in enumerate(support) if count >= _FEWEST_RECORDS]
-        return Dictionary(tuple(self.phrases[one] for one in kept), tuple(support[one] for one in kept))
-
-    def _words(self) -> Iterator[str]:
-        return (phrase.decode() for phrase in self.phrases)
-
-    @property
-    def spent(self) -> bool:
-        """Whether some phrase may occur in no record any more."""
-        return 0 in self.support
-
-    def to_stored(self) -> tuple[bytes, bytes]:
-        """Phrases and counts as they are stored: the phrases compressed, the counts with a checksum of their own."""
-        counts = np.array(self.support, dtype="<u4").tobytes()
-        return zstd.compress(self.to_bytes(), level=LEVEL), zlib.crc32(counts).to_bytes(4, "little") + counts
-
-    @classmethod
-    def from_stored(cls, phrases: bytes, support: bytes) -> Dictionary:
-        """Counts that are damaged are 0: then the phrases are looked for again at the next forget."""
-        try:
-            plain = zstd.ZstdDecompressor().decompress(phrases, max_length=_LARGEST_DICTIONARY) if phrases else b""
-        except (zstd.ZstdError, EOFError) as error:
-            raise DamagedBlock("its dictionary cannot be decompressed") from error
-        found = tuple(plain.split(b"\0")) if plain else ()
-        sound = len(support) == 4 * (len(found) + 1) and zlib.crc32(support[4:]).to_bytes(4, "little") == support[:4]
-        counts = np.frombuffer(support, dtype="<u4")[1:].tolist() if sound else [0] * len(found)
-        return cls(found, tuple(counts))
-
-    def for_zstd(self) -> zstd.ZstdDict | None:
-        return zstd.ZstdDict(self.to_bytes(), is_raw=True) if len(self.to_bytes()) >= 8 else None
-
-
-NO_DICTIONARY = Dictionary((), ())
-
-
-def train(texts: Iterable[str], most_bytes: int) -> Dictionary:
-    """The phrases that save most in texts like these: each in at least three of them, up to `most_bytes` in all."""
-    records: Counter[str] = Counter()
-    for text in texts:
-        records.update(_phrases(text))
-    worth = [
-        (count * (len(encoded) - 3), encoded, count)
-        for phrase, count in records.items()
-        if count >= _FEWEST_RECORDS and _FEWEST_BYTES <= len(encoded := phrase.encode()) <= _MOST_BYTES
-    ]
-    worth.sort(reverse=True)
-    chosen: list[tuple[bytes, int]] = []
-    together = bytearray()
-    for _, encoded, count in worth:
-        if len(together) + len(encoded) > most_bytes:
-            break
-        if encoded not in together:
-            chosen.append((encoded, count))
-            together += encoded + b"\0"
-    chosen.reverse()  # zstd reaches what stands last with the fewest bits
-    return Dictionary(tuple(encoded for encoded, _ in chosen), tuple(count for _, count in chosen))
-
-
-def _phrases(text: str) -> set[str]:
-    """What a dictionary can have of a text. Of a long one only the beginning, which costs memory enough."""
-    units = _UNIT.findall(text[:_TRAINED_CHARACTERS])
-    return {
-        phrase
-        for length in _PHRASE_LENGTHS
-        for start in range(len(units) - length + 1)
-        if "\0" not in (phrase := "".join(units[start : start + length]))
-    }
-
-
-class _Finder:
-    """Finds which of some phrases a text holds, where it holds them as `_phrases` would cut it."""
-
-    def __init__(self, phrases: Iterable[str]) -> None:
-        self._phrases = frozenset(phrases)
-        self._beginnings = {"".join(_UNIT.findall(phrase)[:2]) for phrase in self._phrases}
-
-    def held(self, text: str) -> set[str]:
-        units = _UNIT.findall(text[:_TRAINED_CHARACTERS])
-        found: set[str] = set()
-        for start, (one, next_one) in enumerate(pairwise(units)):
-            if one + next_one in self._beginnings:
-                found.update("".join(units[start : start + length]) for length in _PHRASE_LENGTHS)
-        return found & self._phrases
+@functools.cache
+def shipped() -> zstd.ZstdDict:
+    """The dictionary of the package. No block that was made with it can be read without it."""
+    content = Path(__file__).with_name("phrases.bin").read_bytes()
+    if hashlib.sha256(content).hexdigest() != _SHA256:
+        raise DamagedBlock("the dictionary of the package was changed; install loomkeep again")
+    return zstd.ZstdDict(content, is_raw=True)
 
 
 def compress(texts: Sequence[Text], dictionary: zstd.ZstdDict | None, level: int = LEVEL) -> tuple[bytes, int]:

@@ -29,6 +29,7 @@ from loom.errors import (
     WrongDimension,
 )
 from loom.storage.contract import Dimensions, Draft, Filter, Page, Record, Store, Written
+from loom.storage.search_view import search_text, search_vectors
 
 __all__ = ["StoreConformance"]
 
@@ -73,9 +74,6 @@ class StoreConformance:
     durable = True
     """Whether `make_store` on the same folder finds what was written, and namespaces share a database."""
 
-    def prepare_vectors(self, store: Store) -> None:
-        """Make the store ready for vectors of `dimensions` numbers; by default it is."""
-
     @contextmanager
     def store(self, folder: Path, namespace: str = "default") -> Iterator[Store]:
         opened = self.make_store(folder, namespace)
@@ -103,7 +101,7 @@ class StoreConformance:
 
     @staticmethod
     def found(store: Store, words: dict[str, float], limit: int = 100, **filters: Any) -> list[str]:
-        matches = store.search_text(words, limit, Filter.of(**filters))
+        matches = search_text(store, words, limit, Filter.of(**filters))
         assert [match.score for match in matches] == sorted((match.score for match in matches), reverse=True)
         records = store.records(match.seq for match in matches)
         return [records[match.seq].id for match in matches]
@@ -402,12 +400,12 @@ class StoreConformance:
                 with _raises(InvalidInput):
                     store.scan(Filter.of(**filters))
                 with _raises(InvalidInput):
-                    store.search_text({"word": 1.0}, 5, Filter.of(**filters))
+                    search_text(store, {"word": 1.0}, 5, Filter.of(**filters))
             for limit in (0, -1):
                 with _raises(InvalidInput, "limit"):
                     store.scan(Filter(), limit=limit)
                 with _raises(InvalidInput, "limit"):
-                    store.search_text({"word": 1.0}, limit, Filter())
+                    search_text(store, {"word": 1.0}, limit, Filter())
 
     def test_pages_hold_everything_once_in_order(self, folder: Path) -> None:
         with self.store(folder) as store:
@@ -515,7 +513,7 @@ class StoreConformance:
             assert len(self.found(store, {"harbour": 1.0})) == 37
 
     def _vectors(self, store: Store, count: int) -> np.ndarray[Any, np.dtype[np.float32]]:
-        self.prepare_vectors(store)
+        store.use_embedder("given", self.dimensions, None)
         numbers = np.random.default_rng(3).normal(size=(count, self.dimensions)).astype(np.float32)
         written = self.write(
             store, *(_draft(f"v{number:03}", "text", session_id=str(number % 7)) for number in range(count))
@@ -529,17 +527,17 @@ class StoreConformance:
             numbers = self._vectors(store, 60)
             unit = numbers / np.linalg.norm(numbers, axis=1, keepdims=True)
             for place in (0, 17, 59):
-                matches = store.search_vectors(numbers[place], 10, Filter())
+                matches = search_vectors(store, numbers[place], 10, Filter())
                 records = store.records(match.seq for match in matches)
                 exact = np.argsort(-(unit @ unit[place]), kind="stable")[:10]
                 assert [records[match.seq].id for match in matches] == [f"v{number:03}" for number in exact]
                 assert abs(matches[0].score - 1.0) < 0.01
-                narrowed = store.search_vectors(numbers[place], 5, Filter(session_id="3"))
+                narrowed = search_vectors(store, numbers[place], 5, Filter(session_id="3"))
                 best = [number for number in np.argsort(-(unit @ unit[place]), kind="stable") if number % 7 == 3][:5]
                 names = store.records(match.seq for match in narrowed)
                 assert [names[match.seq].id for match in narrowed] == [f"v{number:03}" for number in best]
             store.forget(Filter(ids=["v017"]))
-            gone = store.search_vectors(numbers[17], 60, Filter())
+            gone = search_vectors(store, numbers[17], 60, Filter())
             assert len(gone) == 59
 
     def test_vectors_of_another_length_are_refused(self, folder: Path) -> None:
@@ -550,13 +548,13 @@ class StoreConformance:
             with _raises(WrongDimension), store.transaction() as transaction:
                 transaction.put_vectors([seq], wrong)
             with _raises(WrongDimension):
-                store.search_vectors(wrong[0], 3, Filter())
+                search_vectors(store, wrong[0], 3, Filter())
             with _raises(WrongDimension), store.transaction() as transaction:
                 transaction.put_vectors([seq], np.full((1, self.dimensions), np.nan, dtype=np.float32))
             with store.transaction() as transaction:
                 transaction.put_vectors([seq], numbers[1:2])
                 transaction.put_vectors([10**9], numbers[:1])
-            matches = store.search_vectors(numbers[1], 3, Filter())
+            matches = search_vectors(store, numbers[1], 3, Filter())
             assert len(matches) == 3
             assert {match.seq for match in matches[:2]} == {seq, self.need(store, "v001").seq}
 
@@ -814,7 +812,7 @@ class StoreConformance:
             assert two.count(Filter(history=True)) == 2
             for store in (one, two):
                 own = self.need(store, "x")
-                matches = store.search_text({"harbour": 1.0}, 10, Filter())
+                matches = search_text(store, {"harbour": 1.0}, 10, Filter())
                 assert [match.seq for match in matches] == [own.seq]
                 assert store.blob("blob") == store.namespace.encode()
                 entry = store.entry("key")
@@ -858,7 +856,7 @@ class StoreConformance:
             lambda: store.scan(Filter()),
             lambda: store.count(Filter()),
             lambda: store.records([1]),
-            lambda: store.search_text({"text": 1.0}, 5, Filter()),
+            lambda: search_text(store, {"text": 1.0}, 5, Filter()),
             lambda: store.neighbours("x"),
             lambda: store.entry("key"),
             lambda: store.entries(),

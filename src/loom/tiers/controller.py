@@ -8,13 +8,12 @@ brings.
 from __future__ import annotations
 
 import logging
-import os
 import threading
-import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from loom.errors import InvalidInput
+from loom.forks import renew_after_fork
 from loom.storage.contract import Usage
 from loom.tiers.jobs import Migration, MigrationTrigger, Pressure
 from loom.tiers.migration import Move, TierRules
@@ -50,18 +49,6 @@ _STATE = "loom.tuning"
 _COMPACTED_FROM = 0.8
 
 
-_alive: weakref.WeakSet[TierController] = weakref.WeakSet()
-
-
-def _after_fork_in_child() -> None:
-    """A thread that is not in the child may have held a lock."""
-    for controller in list(_alive):
-        controller._lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_after_fork_in_child)
-
-
 class TierController:
     """The watch over one node's tiers, and what follows from it."""
 
@@ -69,8 +56,8 @@ class TierController:
         self.monitor = Monitor(node, None if bus is None else bus.publish_nowait)
         self._node = node
         self._quotas = None if bus is None else QuotaWatch(node, bus)
-        self._lock = threading.Lock()
-        _alive.add(self)
+        self._renew_lock()
+        renew_after_fork(self._renew_lock)
         self._tiers: Tiers | None = None
         self._migration: Migration | None = None
         self._tuner: AdaptiveTuner | None = None
@@ -78,6 +65,9 @@ class TierController:
         self._pattern: AccessPattern | None = None
         self._looked_at = (0, 0)
         self._foresee = False
+
+    def _renew_lock(self) -> None:
+        self._lock = threading.Lock()
 
     def attach(self, tiers: Tiers, migration: Migration) -> None:
         """Watch these tiers, and tune, predict and preload as their settings say."""

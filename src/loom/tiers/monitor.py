@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import threading
-import weakref
 from array import array
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -20,6 +18,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from loom.errors import InvalidInput
+from loom.forks import renew_after_fork
 from loom.protocol import Task
 
 __all__ = ["GOALS", "MONITOR_ACTION", "WINDOW", "Goal", "Level", "Measure", "Monitor", "Reading"]
@@ -79,9 +78,9 @@ class Goal:
 
     def level(self, value: float) -> Level:
         """The level of a value by itself, whatever it was before."""
-        return _LEVELS[_NOW[self._zone(value)]]
+        return _LEVELS[_NOW[self.zone(value)]]
 
-    def _zone(self, value: float) -> int:
+    def zone(self, value: float) -> int:
         """How bad a value is, from 0 to 4; 1 and 3 are better than a mark, and not clearly."""
         target, alarm = (-self.target, -self.alarm) if self.higher_is_better else (self.target, self.alarm)
         bad = -value if self.higher_is_better else value
@@ -145,7 +144,7 @@ class _Latencies:
         self.total = 0
 
     def add(self, value: float) -> None:
-        zone = 0 if value < self.good else self.goal._zone(value)
+        zone = 0 if value < self.good else self.goal.zone(value)
         place = self.next
         if self.total < WINDOW:
             self.values.append(value)
@@ -179,18 +178,6 @@ class _Latencies:
         return ordered[_nearest_rank(len(ordered), self.goal.percent or 100) - 1]
 
 
-_monitors: weakref.WeakSet[Monitor] = weakref.WeakSet()
-
-
-def _after_fork_in_child() -> None:
-    """A thread that is not in the child may have held a lock."""
-    for monitor in list(_monitors):
-        monitor._lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_after_fork_in_child)
-
-
 class Monitor:
     """Collects the measures of one node and tells when one gets worse. Thread-safe.
 
@@ -202,11 +189,14 @@ class Monitor:
     def __init__(self, node: str, publish: Callable[[Task], object] | None = None) -> None:
         self._node = node
         self._publish = publish
-        self._lock = threading.Lock()
-        _monitors.add(self)
+        self._renew_lock()
+        renew_after_fork(self._renew_lock)
         self._latencies = {measure: _Latencies(goal) for measure, goal in GOALS.items() if goal.percent is not None}
         self._shares: dict[Measure, tuple[float, int]] = {}
         self._held = dict.fromkeys(Measure, 0)
+
+    def _renew_lock(self) -> None:
+        self._lock = threading.Lock()
 
     def observe(self, measure: Measure, value: float) -> None:
         """Add one latency, in milliseconds. Takes about a microsecond, however many there were."""
@@ -238,7 +228,7 @@ class Monitor:
             if observations < goal.judged_from:
                 return
             before = self._held[measure]
-            after = self._held[measure] = _follow(before, goal._zone(value))
+            after = self._held[measure] = _follow(before, goal.zone(value))
             reading = self._reading(measure)
         if after != before:
             self._tell(reading, before, after)

@@ -6,10 +6,11 @@ What the background work does by itself is in `maintenance`; which rows a forgot
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -18,8 +19,9 @@ from loom.errors import ForgetPending, InvalidInput, StoreBusy, StoreFull, Store
 from loom.steps import step
 from loom.storage.contract import EMBED, ArchiveStats, Filter, FlushReport, ForgetReceipt
 from loom.storage.files import create_file, disk_errors, keep_mode, remove_database
+from loom.storage.moments import to_micros
 from loom.storage.sqlite import archive, forgetting
-from loom.storage.sqlite.engine import Engine, to_micros, translate
+from loom.storage.sqlite.engine import Engine, translate
 from loom.storage.sqlite.entries import Jobs
 from loom.storage.sqlite.filters import conditions
 from loom.storage.sqlite.maintenance import Maintenance
@@ -35,6 +37,7 @@ __all__ = [
     "forget",
     "forget_entries",
     "forget_namespace",
+    "retry_jobs",
     "unfinished",
     "vacuum",
 ]
@@ -81,6 +84,24 @@ def _will_retry(own: Maintenance) -> bool:
         return False
     with own.engine.read() as connection:
         return bool(Jobs(connection, own.namespace).jobs(EMBED, 1, failed=False))
+
+
+def retry_jobs(own: Maintenance, kinds: Sequence[str], failed: int, attempts: int) -> bool:
+    """Set the attempts of jobs that failed this often back; False where there are none, or another writer is at work.
+
+    This process may succeed where another one gave up.
+    """
+    where = "namespace = ? AND kind IN (SELECT value FROM json_each(?)) AND attempts >= ?"
+    values = (own.namespace, json.dumps(kinds), failed)
+    with own.engine.read() as connection:
+        if connection.execute(f"SELECT 1 FROM jobs WHERE {where} LIMIT 1", values).fetchone() is None:
+            return False
+    with own.engine.try_write() as writing:  # opening does not wait for another writer
+        if writing is None:
+            return False
+        error = "error" if attempts else "NULL"
+        writing.execute(f"UPDATE jobs SET attempts = ?, error = {error} WHERE {where}", (attempts, *values))
+        return True
 
 
 def forget(own: Maintenance, wanted: Filter, timeout_s: float) -> ForgetReceipt:
@@ -178,6 +199,7 @@ def expired(own: Maintenance) -> list[str]:
 
 def archive_before(own: Maintenance, moment: int) -> ArchiveStats:
     """Archive every record committed before a moment; what the archive then holds."""
+    retry_jobs(own, [archive.ARCHIVE], 1, 0)
     while True:
         try:
             with own.worker.lease(wait_s=_LEASE_WAIT_S) as fence:
@@ -221,9 +243,6 @@ def _shrink(engine: Engine) -> None:
         connection.execute(
             "DELETE FROM blocks WHERE records = 0 "
             "AND number NOT IN (SELECT block FROM records WHERE block IS NOT NULL AND version > 0)"
-        )
-        connection.execute(
-            "DELETE FROM dictionaries WHERE length(phrases) = 0 AND number NOT IN (SELECT dictionary FROM blocks)"
         )
     with engine.maintenance() as connection:
         connection.execute("VACUUM")

@@ -2,51 +2,44 @@
 
 A record that is archived keeps its row, so every filter and index works on it as before; its text and its data are
 in the block that the row names, and come back byte for byte. The row's checksum covers them there too. A block is
-never changed. Forgetting one of its records writes another block without it and empties the old one. A phrase that no
-record may hold any more leaves the dictionary, and every block that used that dictionary is compressed again.
+never changed. Forgetting one of its records writes another block without it and empties the old one.
 """
 
 from __future__ import annotations
 
 import sqlite3
+import sys
 import threading
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from loom.errors import CorruptStore
 from loom.steps import step
-from loom.storage.blocks import (
-    BLOCK_BYTES,
-    LEVEL,
-    NO_DICTIONARY,
-    Block,
-    DamagedBlock,
-    Dictionary,
-    Text,
-    compress,
-    train,
-)
+from loom.storage.blocks import BLOCK_BYTES, LEVEL, Block, DamagedBlock, Text, compress, shipped
 from loom.storage.contract import ArchiveStats
 
-if TYPE_CHECKING:
-    from backports.zstd import ZstdDict
+if TYPE_CHECKING or sys.version_info < (3, 14):
+    from backports import zstd
+else:
+    from compression import zstd
 
 __all__ = [
+    "ARCHIVE",
     "CONTENT",
     "DATA",
     "PROGRESS",
+    "SHIPPED",
     "ArchiveLimits",
     "Packed",
+    "PackedBlock",
     "Reader",
-    "Removal",
     "damaged",
     "pack",
     "publish",
-    "read_dictionary",
-    "sample",
+    "remove",
     "statistics",
 ]
 
@@ -59,33 +52,26 @@ DATA = "CASE WHEN r.block IS NULL THEN r.data ELSE archived(r.block, r.seq, 'dat
 PROGRESS = "archive"
 """The name of the watermark: the last record that was archived."""
 
+ARCHIVE = "archive"
+"""The kind of job that says that a record could not be archived; its words stay in its row."""
+
+SHIPPED = -1
+"""What a block names as its dictionary: the package's. 0 is none; other numbers are of format 5 and earlier."""
+
 _CACHED_BLOCKS = 16
-# A new dictionary is trained when the archive has grown by this factor.
-_DICTIONARY_GROWTH = 4
-_LARGEST_DICTIONARY = 32 * 1024
-_SAMPLE_BYTES = 4 * BLOCK_BYTES
 # A block of very short texts holds at most this many, and one call of `pack` reads no more.
 _MOST_RECORDS = 2000
 # A row must not grow when its words leave it: SQLite would move rows between full pages and leave copies behind.
 _FEWEST_BYTES = 32
-# How much of the log is searched for a phrase that may occur in no record any more.
-_SEARCHED_BYTES = 1024 * 1024
+_LARGEST_DICTIONARY = 1 << 20
 _CHUNK = 500
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveLimits:
-    """The sizes of blocks and dictionaries, in bytes before compression.
-
-    Below `dictionary_from` a dictionary saves less than it takes: at 0.5 MB it cost 1 % of dialogue, at 1 MB it saved
-    2 to 3 %, at 4 MB 5 to 10 %. A dictionary is at most the `dictionary_share`-th part of the archive. It is stored
-    too, in half its size: 16 KB for the first megabyte, and the largest, 32 KB, from 2 MB on. A larger one makes
-    reading slower: 683 MB/s without, 534 with 16 KB, 479 with 64.
-    """
+    """The sizes of blocks, in bytes before compression."""
 
     block_bytes: int = BLOCK_BYTES
-    dictionary_from: int = 16 * BLOCK_BYTES
-    dictionary_share: int = 64
 
 
 class Reader:
@@ -94,7 +80,6 @@ class Reader:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._blocks: OrderedDict[int, Block] = OrderedDict()
-        self._dictionaries: dict[int, ZstdDict | None] = {}
 
     def serve(self, connection: sqlite3.Connection) -> None:
         """Define the SQL function `archived(block, seq, 'content' or 'data')` on a connection."""
@@ -118,30 +103,22 @@ class Reader:
         row = connection.execute(
             "SELECT CAST(data AS BLOB), raw_bytes, checksum, dictionary FROM blocks WHERE number = ?", (number,)
         ).fetchone()
-        if row is None or zlib.crc32(row[0]) != row[2] or not isinstance(row[1], int):
-            raise DamagedBlock("it does not match its checksum" if row else "it is missing")
-        block = Block(row[0], row[1], self.dictionary(connection, row[3]))
+        if row is None:
+            raise DamagedBlock("it is missing")
+        data, raw_bytes, checksum, dictionary = row
+        if zlib.crc32(data) != checksum or not isinstance(raw_bytes, int):
+            raise DamagedBlock("it does not match its checksum")
+        block = Block(data, raw_bytes, _dictionary(connection, dictionary))
         with self._lock:
             self._blocks[number] = block
             while len(self._blocks) > _CACHED_BLOCKS:
                 self._blocks.popitem(last=False)
         return block
 
-    def dictionary(self, connection: sqlite3.Connection, number: int) -> ZstdDict | None:
-        """A dictionary by its number; number 0 is none."""
-        with self._lock:
-            if number in self._dictionaries:
-                return self._dictionaries[number]
-        made = read_dictionary(connection, number).for_zstd()
-        with self._lock:
-            self._dictionaries[number] = made
-        return made
-
     def clear(self) -> None:
         """Drop every text that is held in memory."""
         with self._lock:
             self._blocks.clear()
-            self._dictionaries.clear()
 
     def cached(self) -> list[Block]:
         """The blocks that are held in memory, least recently used first."""
@@ -149,374 +126,217 @@ class Reader:
             return list(self._blocks.values())
 
 
-def read_dictionary(connection: sqlite3.Connection, number: int) -> Dictionary:
-    """A stored dictionary; raises `DamagedBlock` where it is missing or damaged."""
-    if number == 0:
-        return NO_DICTIONARY
-    row = connection.execute(
-        "SELECT CAST(phrases AS BLOB), CAST(support AS BLOB), checksum FROM dictionaries WHERE number = ?", (number,)
-    ).fetchone()
-    if row is None or zlib.crc32(row[0]) != row[2]:
-        raise DamagedBlock("its dictionary does not match its checksum" if row else "its dictionary is missing")
-    return Dictionary.from_stored(row[0], row[1])
-
-
-def _readable(connection: sqlite3.Connection, number: int) -> bool:
+def _dictionary(connection: sqlite3.Connection, number: int) -> zstd.ZstdDict | None:
+    """The dictionary that a block names."""
+    if number in (0, SHIPPED):
+        return shipped() if number else None
+    # Until format 5 a store trained dictionaries on its own texts; the upgrade to format 6 reads with them once.
+    row = None
+    if connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'dictionaries'").fetchone():
+        row = connection.execute(
+            "SELECT CAST(phrases AS BLOB), checksum FROM dictionaries WHERE number = ?", (number,)
+        ).fetchone()
+    if row is None:
+        raise DamagedBlock("its dictionary is missing")
+    phrases, checksum = row
+    if zlib.crc32(phrases) != checksum:
+        raise DamagedBlock("its dictionary does not match its checksum")
     try:
-        return bool(read_dictionary(connection, number).phrases)
-    except DamagedBlock:
-        return False
+        content = zstd.ZstdDecompressor().decompress(phrases, max_length=_LARGEST_DICTIONARY)
+    except (zstd.ZstdError, EOFError) as error:
+        raise DamagedBlock("its dictionary cannot be decompressed") from error
+    return zstd.ZstdDict(content, is_raw=True) if len(content) >= 8 else None
+
+
+class PackedBlock(NamedTuple):
+    """A block that waits to be published: the records in it, its bytes, and its size before compression."""
+
+    seqs: list[int]
+    data: bytes
+    raw_bytes: int
 
 
 class Packed(NamedTuple):
-    """Blocks that were made of records and wait to be published. `trained` is a new dictionary they use.
+    """What was made of records and waits to be published: blocks, and the records that cannot be in one.
 
-    `seen` is the last tombstone at that time: a record that was forgotten since may have been trained on.
+    `bad` are these records with the names of their errors, `again` those that had failed before and were tried again.
+    `reached` is the last record that was looked at.
     """
 
-    blocks: list[tuple[list[int], bytes, int]]
-    dictionary: int
-    trained: Dictionary | None
-    trained_on: int
-    seen: int
+    blocks: list[PackedBlock]
+    bad: dict[int, str]
+    again: list[int]
+    reached: int
 
 
 @step("archive.pack")
 def pack(
     connection: sqlite3.Connection,
     namespace: int,
-    reader: Reader,
     after: int,
     before: int,
     whole: bool,
+    again: Sequence[int] = (),
     level: int = LEVEL,
     limits: ArchiveLimits | None = None,
 ) -> Packed | None:
     """Make blocks of the next records committed before a moment; None where they do not fill one.
 
-    With `whole`, the last block need not be full.
+    With `whole`, the last block need not be full. Records `again` failed before and are tried once more.
     """
-    limits = limits or ArchiveLimits()
-    rows = connection.execute(
-        "SELECT r.seq, r.committed_at, r.content, r.data FROM records r WHERE r.namespace = ? AND r.seq > ? "
-        "AND r.version > 0 AND r.block IS NULL "
-        "AND length(CAST(r.content AS BLOB)) + ifnull(length(CAST(r.data AS BLOB)), 0) >= ? ORDER BY r.seq LIMIT ?",
-        (namespace, after, _FEWEST_BYTES, _MOST_RECORDS),
+    most = (limits or ArchiveLimits()).block_bytes
+    try:
+        dictionary = shipped()
+    except DamagedBlock as error:
+        raise CorruptStore(f"nothing can be archived: {error}") from error
+    bad: dict[int, str] = {}
+    tried = connection.execute(
+        f"{_WAITING} AND r.seq IN (SELECT value FROM json_each(?))", (namespace, _FEWEST_BYTES, str([*again]))
     )
-    groups: list[list[Text]] = []
+    groups = [[text] for seq, _, content, data in tried for text in _decoded(seq, content, data, bad)]
     group: list[Text] = []
-    size = seen = 0
-    for seq, committed_at, content, data in rows:
+    size = seen = reached = 0
+    for seq, committed_at, content, data in connection.execute(
+        f"{_WAITING} AND r.seq > ? ORDER BY r.seq LIMIT ?", (namespace, _FEWEST_BYTES, after, _MOST_RECORDS)
+    ):
         if committed_at >= before:  # and so do all that follow
             break
-        seen += 1
-        added = len(content.encode()) + (len(data.encode()) if data else 0)
-        if group and size + added > limits.block_bytes:
+        seen, reached = seen + 1, seq
+        added = len(content) + len(data or b"")
+        if group and size + added > most:
             groups.append(group)
             group, size = [], 0
-        group.append(Text(seq, content, data))
+        group += _decoded(seq, content, data, bad)
         size += added
     if group and (whole or (not groups and seen == _MOST_RECORDS)):
         groups.append(group)
-    if not groups:
-        return None
-    number, trained, trained_on = _dictionary_for(connection, namespace, groups, limits)
-    dictionary = trained.for_zstd() if trained is not None else reader.dictionary(connection, number)
-    blocks = []
-    for group in groups:
+    elif group:
+        reached = group[0].seq - 1
+    bad = {seq: error for seq, error in bad.items() if seq <= reached or seq in again}
+    blocks = [block for group in groups for block in _compressed(group, dictionary, level, bad)]
+    return Packed(blocks, bad, list(again), max(after, reached)) if blocks or bad else None
+
+
+# As bytes: one text that cannot be decoded must not keep the others from being read.
+_WAITING = (
+    "SELECT r.seq, r.committed_at, CAST(r.content AS BLOB), CAST(r.data AS BLOB) FROM records r "
+    "WHERE r.namespace = ? AND r.version > 0 AND r.block IS NULL "
+    "AND length(CAST(r.content AS BLOB)) + ifnull(length(CAST(r.data AS BLOB)), 0) >= ?"
+)
+
+
+def _decoded(seq: int, content: bytes, data: bytes | None, bad: dict[int, str]) -> list[Text]:
+    """The words of a row; none, and a note in `bad`, where they are no text."""
+    try:
+        return [Text(seq, content.decode(), None if data is None else data.decode())]
+    except UnicodeDecodeError as error:
+        bad[seq] = type(error).__name__
+        return []
+
+
+def _compressed(group: list[Text], dictionary: zstd.ZstdDict, level: int, bad: dict[int, str]) -> list[PackedBlock]:
+    """A block of some texts. Where that fails, of half of them at a time, so that only the bad ones stay out."""
+    try:
         data, raw_bytes = compress(group, dictionary, level)
         if list(Block(data, raw_bytes, dictionary).texts()) != group:  # costs a twentieth of compressing
-            raise CorruptStore(f"records from number {group[0].seq} do not come back from compression as they were")
-        blocks.append(([text.seq for text in group], data, raw_bytes))
-    (seen,) = connection.execute("SELECT ifnull(max(seq), 0) FROM forgotten").fetchone()
-    return Packed(blocks, number, trained, trained_on, seen)
-
-
-def _dictionary_for(
-    connection: sqlite3.Connection, namespace: int, groups: Sequence[Sequence[Text]], limits: ArchiveLimits
-) -> tuple[int, Dictionary | None, int]:
-    """The dictionary in use, or a new one where the archive has outgrown it."""
-    size = sum(len(text.content) + len(text.data or "") for group in groups for text in group)
-    (archived,) = connection.execute(
-        "SELECT total(raw_bytes) FROM blocks WHERE namespace = ? AND records > 0", (namespace,)
-    ).fetchone()
-    row = connection.execute(
-        "SELECT number, trained_on FROM dictionaries WHERE namespace = ? AND trained_on > 0 "
-        "ORDER BY number DESC LIMIT 1",
-        (namespace,),
-    ).fetchone()
-    grown = int(archived) + size
-    if row is not None and grown < row[1] * _DICTIONARY_GROWTH and _readable(connection, row[0]):
-        return int(row[0]), None, 0
-    if row is None and grown < limits.dictionary_from:
-        return 0, None, 0
-    size = min(_LARGEST_DICTIONARY, grown // limits.dictionary_share)
-    trained = _trained(connection, namespace, size)
-    return 0, trained if trained.phrases else None, grown
-
-
-@step("archive.train")
-def _trained(connection: sqlite3.Connection, namespace: int, size: int) -> Dictionary:
-    return train(_words(sample(connection, namespace)), size)
-
-
-def sample(connection: sqlite3.Connection, namespace: int) -> list[Text]:
-    """Texts from all over the log, the same ones for the same log."""
-    first, last = connection.execute(
-        "SELECT min(seq), max(seq) FROM records WHERE namespace = ? AND version > 0", (namespace,)
-    ).fetchone()
-    found: dict[int, Text] = {}
-    if first is None:
-        return []
-    size = 0
-    pieces = 64
-    step = max(1, (last - first + 1) // pieces)
-    for start in range(first, last + 1, step):
-        for seq, content, data in connection.execute(
-            f"SELECT r.seq, {CONTENT}, {DATA} FROM records r WHERE r.namespace = ? AND r.seq >= ? AND r.seq < ? "
-            "AND r.version > 0 ORDER BY r.seq LIMIT ?",
-            (namespace, start, start + step, _CHUNK),
-        ):
-            if content is not None:
-                found[seq] = Text(seq, content, data)
-                size += len(content) + len(data or "")
-            if size > _SAMPLE_BYTES * (start - first + step) / (last - first + 1):
-                break
-    return list(found.values())
-
-
-def _words(texts: Iterable[Text]) -> Iterator[str]:
-    """The texts and data that a dictionary is trained on."""
-    return (f"{text.content}\0{text.data or ''}" for text in texts)
+            raise DamagedBlock("texts do not come back from compression as they were")
+    except Exception as error:  # whatever a text can cause; its record is named, and the others are archived
+        if len(group) == 1:
+            bad[group[0].seq] = type(error).__name__
+            return []
+        middle = len(group) // 2
+        halves = group[:middle], group[middle:]
+        return [block for half in halves for block in _compressed(half, dictionary, level, bad)]
+    return [PackedBlock([text.seq for text in group], data, raw_bytes)]
 
 
 @step("archive.publish")
 def publish(connection: sqlite3.Connection, namespace: int, packed: Packed, next_number: Callable[[], int]) -> bool:
     """Inside a write transaction: move the words of the records into the blocks.
 
-    False, and nothing is changed, where a record or the dictionary has gone since `pack`.
+    False, and nothing is changed, where a record has gone since `pack`.
     """
-    numbers = [seq for seqs, _, _ in packed.blocks for seq in seqs]
-    found = 0
-    for start in range(0, len(numbers), _CHUNK):
-        part = numbers[start : start + _CHUNK]
-        marks = ", ".join("?" * len(part))
-        found += connection.execute(
-            f"SELECT count(*) FROM records WHERE seq IN ({marks}) AND version > 0 AND block IS NULL", part
-        ).fetchone()[0]
-    dictionary = packed.dictionary
-    if found != len(numbers) or (dictionary and not _usable(connection, dictionary)):
+    numbers = [*packed.bad, *(seq for block in packed.blocks for seq in block.seqs)]
+    (found,) = connection.execute(
+        "SELECT count(*) FROM json_each(?) j CROSS JOIN records r ON r.seq = j.value "
+        "WHERE r.version > 0 AND r.block IS NULL",
+        (str(numbers),),
+    ).fetchone()
+    if found != len(numbers):
         return False
-    if packed.trained is not None and _forgotten_since(connection, packed.seen):
-        return False
-    if packed.trained is not None:
-        dictionary = next_number()
-        _insert_dictionary(connection, namespace, dictionary, packed.trained, packed.trained_on)
-    for seqs, data, raw_bytes in packed.blocks:
+    for block in packed.blocks:
         number = next_number()
-        _insert_block(connection, namespace, number, dictionary, seqs, data, raw_bytes)
+        _insert_block(connection, namespace, number, block)
         connection.executemany(
             "UPDATE records SET archived_bytes = length(CAST(content AS BLOB)), content = '', data = NULL, block = ? "
             "WHERE seq = ?",
-            [(number, seq) for seq in seqs],
+            [(number, seq) for seq in block.seqs],
         )
+    connection.executemany(
+        "DELETE FROM jobs WHERE namespace = ? AND kind = ? AND record = ?",
+        [(namespace, ARCHIVE, seq) for seq in packed.again if seq not in packed.bad],
+    )
     return True
 
 
-@step("archive.insert_dictionary")
-def _insert_dictionary(
-    connection: sqlite3.Connection, namespace: int, number: int, dictionary: Dictionary, trained_on: int
-) -> None:
-    phrases, support = dictionary.to_stored()
-    connection.execute(
-        "INSERT INTO dictionaries (number, namespace, trained_on, checksum, support, phrases) "
-        "VALUES (?, ?, ?, ?, ?, ?)",
-        (number, namespace, trained_on, zlib.crc32(phrases), support, phrases),
-    )
-
-
-def _usable(connection: sqlite3.Connection, number: int) -> bool:
-    row = connection.execute("SELECT trained_on > 0 FROM dictionaries WHERE number = ?", (number,)).fetchone()
-    return row is not None and bool(row[0]) and _readable(connection, number)
-
-
-def _forgotten_since(connection: sqlite3.Connection, seen: int) -> bool:
-    return connection.execute("SELECT 1 FROM forgotten WHERE seq > ? LIMIT 1", (seen,)).fetchone() is not None
-
-
 @step("archive.insert_block")
-def _insert_block(
-    connection: sqlite3.Connection,
-    namespace: int,
-    number: int,
-    dictionary: int,
-    seqs: Sequence[int],
-    data: bytes,
-    raw_bytes: int,
-) -> None:
+def _insert_block(connection: sqlite3.Connection, namespace: int, number: int, block: PackedBlock) -> None:
     connection.execute(
         "INSERT INTO blocks (number, namespace, dictionary, records, raw_bytes, checksum, data) "
         "VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (number, namespace, dictionary, len(seqs), raw_bytes, zlib.crc32(data), data),
+        (number, namespace, SHIPPED, len(block.seqs), block.raw_bytes, zlib.crc32(block.data), block.data),
     )
 
 
-class Removal:
-    """Takes records out of the archive, inside the transaction that forgets them.
+@step("archive.remove")
+def remove(
+    connection: sqlite3.Connection,
+    namespace: int,
+    reader: Reader,
+    seqs: Iterable[int],
+    next_number: Callable[[], int],
+) -> None:
+    """Take records out of their blocks, inside the transaction that forgets them and while their rows name these."""
+    leaving: dict[int, set[int]] = {}
+    for number, seq in connection.execute(
+        "SELECT r.block, r.seq FROM json_each(?) j CROSS JOIN records r ON r.seq = j.value WHERE r.block IS NOT NULL",
+        (str([*seqs]),),
+    ):
+        leaving.setdefault(number, set()).add(seq)
+    try:
+        for number, gone in leaving.items():
+            _rewrite(connection, namespace, reader, number, gone, next_number)
+    finally:
+        reader.clear()  # a rollback gives the numbers of the blocks that were made here to others
 
-    A dictionary is retired where one of its phrases may occur in no record any more. Another takes its place at once,
-    and `move_some` compresses the blocks that were made with it again, until none is left and it is emptied.
-    """
 
-    def __init__(
-        self, connection: sqlite3.Connection, namespace: int, reader: Reader, next_number: Callable[[], int]
-    ) -> None:
-        self._connection = connection
-        self._namespace = namespace
-        self._reader = reader
-        self._next_number = next_number
+@step("archive.rewrite_block")
+def _rewrite(
+    connection: sqlite3.Connection,
+    namespace: int,
+    reader: Reader,
+    number: int,
+    gone: set[int],
+    next_number: Callable[[], int],
+) -> None:
+    """Replace a block by one without some records. Of a damaged one everything goes: what stays cannot be told."""
+    try:
+        kept = [text for text in reader.block(connection, number).texts() if text.seq not in gone]
+    except DamagedBlock:
+        kept = []
+    _empty(connection, number)
+    if kept:
+        new = next_number()
+        seqs = [text.seq for text in kept]
+        _insert_block(connection, namespace, new, PackedBlock(seqs, *compress(kept, shipped())))
+        connection.executemany("UPDATE records SET block = ? WHERE seq = ?", [(new, seq) for seq in seqs])
 
-    @step("archive.remove")
-    def remove(self, seqs: Sequence[int]) -> int:
-        """Remove records whose rows still hold their words or name their blocks; how many blocks were rewritten."""
-        if not self._any():
-            return 0
-        gone: list[Text] = []
-        unread = False
-        touched: dict[int, set[int]] = {}
-        for start in range(0, len(seqs), _CHUNK):
-            part = list(seqs[start : start + _CHUNK])
-            marks = ", ".join("?" * len(part))
-            for seq, block, content, data in self._connection.execute(
-                f"SELECT r.seq, r.block, {CONTENT}, {DATA} FROM records r WHERE r.seq IN ({marks})", part
-            ):
-                unread |= content is None
-                gone.append(Text(seq, content or "", data))
-                if block is not None:
-                    touched.setdefault(block, set()).add(seq)
-        try:
-            for number, leaving in touched.items():
-                self._rewrite(number, leaving)
-            self._forget_phrases(gone, unread)
-        finally:
-            self._reader.clear()  # a rollback gives the numbers of the blocks that were made here to others
-        return len(touched)
 
-    @step("archive.move_blocks")
-    def move_some(self, most: int = 32) -> bool:
-        """Move blocks away from retired dictionaries, and empty those without blocks; whether any was retired."""
-        retired = [
-            row[0]
-            for row in self._connection.execute(
-                "SELECT number FROM dictionaries WHERE namespace = ? AND trained_on < 0", (self._namespace,)
-            )
-        ]
-        for number in retired:
-            users = self._connection.execute(
-                "SELECT number FROM blocks WHERE dictionary = ? AND records > 0", (number,)
-            ).fetchall()
-            target = self._current()
-            moved = 0
-            try:
-                for (block,) in users:
-                    moved += self._rewrite(block, set(), target)
-                    if moved == most:
-                        break
-            finally:
-                self._reader.clear()
-            if not moved:  # none is left, or only damaged ones, which stay damaged
-                self._connection.execute(
-                    "UPDATE dictionaries SET trained_on = 0, checksum = 0, support = x'', phrases = x'' "
-                    "WHERE number = ?",
-                    (number,),
-                )
-        return bool(retired)
-
-    def _current(self) -> int:
-        row = self._connection.execute(
-            "SELECT number FROM dictionaries WHERE namespace = ? AND trained_on > 0 ORDER BY number DESC LIMIT 1",
-            (self._namespace,),
-        ).fetchone()
-        return row[0] if row is not None and _readable(self._connection, row[0]) else 0
-
-    def _any(self) -> bool:
-        row = self._connection.execute(
-            "SELECT 1 FROM dictionaries WHERE namespace = ?1 UNION ALL SELECT 1 FROM blocks WHERE namespace = ?1 "
-            "LIMIT 1",
-            (self._namespace,),
-        ).fetchone()
-        return row is not None
-
-    @step("archive.rewrite_block")
-    def _rewrite(self, number: int, leaving: set[int], dictionary: int | None = None) -> bool:
-        """Replace a block by one without some records or with another dictionary; False where it is damaged."""
-        row = self._connection.execute("SELECT dictionary FROM blocks WHERE number = ?", (number,)).fetchone()
-        try:
-            block = self._reader.block(self._connection, number)
-            kept = [text for text in block.texts() if text.seq not in leaving]
-        except DamagedBlock:
-            if leaving:  # what stays cannot be told from what is to be forgotten: all of it goes
-                self._empty(number)
-            return False
-        dictionary = row[0] if dictionary is None else dictionary
-        self._empty(number)
-        if kept:
-            compressed = compress(kept, self._reader.dictionary(self._connection, dictionary))
-            new = self._next_number()
-            _insert_block(self._connection, self._namespace, new, dictionary, [one.seq for one in kept], *compressed)
-            self._connection.executemany(
-                "UPDATE records SET block = ? WHERE seq = ?", [(new, one.seq) for one in kept]
-            )
-        return True
-
-    @step("archive.empty_block")
-    def _empty(self, number: int) -> None:
-        self._connection.execute(
-            "UPDATE blocks SET records = 0, raw_bytes = 0, checksum = 0, data = x'' WHERE number = ?", (number,)
-        )
-
-    @step("archive.forget_phrases")
-    def _forget_phrases(self, gone: Sequence[Text], unread: bool) -> None:
-        """Subtract these texts from the counts of the dictionaries; retire one with a phrase that may be gone."""
-        rows = self._connection.execute(
-            "SELECT number, trained_on FROM dictionaries WHERE namespace = ? AND trained_on > 0", (self._namespace,)
-        ).fetchall()
-        leaving = {text.seq for text in gone}
-        words = list(_words(gone))
-        for number, trained_on in rows:
-            try:
-                dictionary = read_dictionary(self._connection, number).without(words)
-            except DamagedBlock:
-                continue  # check() reports its blocks, and no text can be read with it
-            if unread:  # a text that could not be read may have been the last with any of the phrases
-                dictionary = Dictionary(dictionary.phrases, (0,) * len(dictionary.phrases))
-            if dictionary.spent:
-                left = dictionary.surviving(_words(self._living(leaving)))
-                if left.phrases != dictionary.phrases:
-                    self._retire(number, left, trained_on)
-                    continue
-                dictionary = left
-            self._connection.execute(
-                "UPDATE dictionaries SET support = ? WHERE number = ?", (dictionary.to_stored()[1], number)
-            )
-
-    def _living(self, leaving: set[int]) -> Iterator[Text]:
-        """Texts that stay, from a bounded part of the log."""
-        read = 0
-        for seq, content, data in self._connection.execute(
-            f"SELECT r.seq, {CONTENT}, {DATA} FROM records r WHERE r.namespace = ? AND r.version > 0 ORDER BY r.seq",
-            (self._namespace,),
-        ):
-            if content is not None and seq not in leaving:
-                yield Text(seq, content, data)
-                read += len(content) + len(data or "")
-                if read >= _SEARCHED_BYTES:
-                    return
-
-    def _retire(self, number: int, successor: Dictionary, trained_on: int) -> None:
-        if successor.phrases:
-            _insert_dictionary(self._connection, self._namespace, self._next_number(), successor, trained_on)
-        self._connection.execute("UPDATE dictionaries SET trained_on = -1 WHERE number = ?", (number,))
+@step("archive.empty_block")
+def _empty(connection: sqlite3.Connection, number: int) -> None:
+    connection.execute(
+        "UPDATE blocks SET records = 0, raw_bytes = 0, checksum = 0, data = x'' WHERE number = ?", (number,)
+    )
 
 
 def damaged(connection: sqlite3.Connection, namespace: int, reader: Reader) -> list[str]:
@@ -535,10 +355,8 @@ def damaged(connection: sqlite3.Connection, namespace: int, reader: Reader) -> l
         except DamagedBlock as error:
             problems.append(f"archive block {number} is damaged, with its {records} records: {error}")
             continue
-        named = {
-            row[0] for row in connection.execute("SELECT seq FROM records WHERE block = ? AND version > 0", (number,))
-        }
-        if named != set(block.numbers):
+        named = connection.execute("SELECT seq FROM records WHERE block = ? AND version > 0", (number,))
+        if {seq for (seq,) in named} != set(block.numbers):
             problems.append(f"archive block {number} does not hold the records that name it")
     problems += [
         f"archive block {number} is missing, with its {records} records"
@@ -559,7 +377,4 @@ def statistics(connection: sqlite3.Connection, namespace: int) -> ArchiveStats:
         "WHERE namespace = ? AND records > 0",
         (namespace,),
     ).fetchone()
-    (phrases,) = connection.execute(
-        "SELECT total(length(phrases) + length(support)) FROM dictionaries WHERE namespace = ?", (namespace,)
-    ).fetchone()
-    return ArchiveStats(int(records), blocks, int(raw), int(stored + phrases))
+    return ArchiveStats(int(records), blocks, int(raw), int(stored))

@@ -20,13 +20,13 @@ from loom.index.segments import DamagedSegment
 from loom.storage.contract import CheckReport
 from loom.storage.identity import entry_guard, guard
 from loom.storage.sqlite.archive import damaged
-from loom.storage.sqlite.candidates import Searcher
 from loom.storage.sqlite.engine import Engine
 from loom.storage.sqlite.entries import Jobs
 from loom.storage.sqlite.maintenance import Maintenance
 from loom.storage.sqlite.projections import TEXT, VECTORS, active_space, index_folder, last_number, open_index
 from loom.storage.sqlite.residency import TierTotals
 from loom.storage.sqlite.rows import ENTRY_COLUMNS, ROW_COLUMNS, read_settings
+from loom.storage.sqlite.searcher import Searcher
 from loom.storage.sqlite.transactions import EMPTY_VECTORS
 
 __all__ = ["check", "find_lost", "lost_problem"]
@@ -45,7 +45,6 @@ _SEQUENCES = (
     ("jobs", "seq"),
     ("blobs", "seq"),
     ("blocks", "number"),
-    ("dictionaries", "number"),
 )
 
 

@@ -12,9 +12,8 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -33,19 +32,16 @@ from loom.errors import (
     StoreUnavailable,
     UnsupportedStore,
 )
-from loom.protocol import new_id, utc_now
+from loom.protocol import Clock, new_id, utc_now
 from loom.steps import step
 from loom.storage.files import FILE_MODE, create_file, disk_errors
+from loom.storage.moments import to_micros
 from loom.storage.sqlite import schema
 from loom.storage.sqlite.archive import Reader
 from loom.storage.sqlite.counting import Counts
 
-__all__ = ["CHECK_EVERY_S", "Clock", "Engine", "from_micros", "to_micros", "translate"]
+__all__ = ["CHECK_EVERY_S", "Engine", "translate"]
 
-Clock = Callable[[], datetime]
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 _OLDEST_SQLITE = (3, 37, 0)  # RETURNING, and quick WAL recovery
 _NETWORK_FILE_SYSTEMS = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "glusterfs", "lustre", "fuse.sshfs", "davfs"}
@@ -63,19 +59,6 @@ _registry: dict[tuple[int, int], Engine] = {}
 _registry_lock = threading.Lock()
 _living: weakref.WeakSet[Engine] = weakref.WeakSet()
 _inherited: list[object] = []  # connections of a parent process: kept, so that nothing closes them here
-
-
-def to_micros(moment: datetime) -> int:
-    """Microseconds since 1970; refuses a datetime without a time zone."""
-    if moment.tzinfo is None:
-        raise InvalidInput(
-            f"{moment.isoformat()} has no time zone; pass an aware datetime, e.g. datetime.now(timezone.utc)"
-        )
-    return (moment - _EPOCH) // _MICROSECOND
-
-
-def from_micros(micros: int) -> datetime:
-    return _EPOCH + timedelta(0, 0, micros)
 
 
 class Engine:

@@ -13,7 +13,7 @@ from loom.steps import step
 from loom.storage import contract
 from loom.storage.contract import MAX_ATTEMPTS, Entry, EntryChange, FlushReport, Job, check_limit
 from loom.storage.identity import entry_guard
-from loom.storage.sqlite.engine import from_micros
+from loom.storage.moments import from_micros
 from loom.storage.sqlite.rows import ENTRY_COLUMNS, Reader, Writer, dump_json
 
 __all__ = ["BlobWrites", "Blobs", "Entries", "EntryWrites", "JobWrites", "Jobs", "StoredEntry"]

@@ -12,7 +12,7 @@ from typing import Any
 from loom.errors import InvalidInput
 from loom.storage.contract import HEARD, Filter
 from loom.storage.identity import id_hash
-from loom.storage.sqlite.engine import to_micros
+from loom.storage.moments import to_micros
 from loom.storage.sqlite.residency import tier_condition
 from loom.storage.sqlite.rows import first_version
 

@@ -17,8 +17,9 @@ from loom.errors import ForgetPending, StoreFull
 from loom.steps import step
 from loom.storage.contract import DERIVE, LAYOUTS, RESTORE, ForgetReceipt, Retention
 from loom.storage.identity import session_key
-from loom.storage.sqlite.archive import Reader, Removal
-from loom.storage.sqlite.engine import Engine, to_micros
+from loom.storage.sqlite import archive
+from loom.storage.sqlite.archive import Reader
+from loom.storage.sqlite.engine import Engine
 from loom.storage.sqlite.projections import SCRUB, TEXT, VECTORS, Projector, StaleProjection
 from loom.storage.sqlite.residency import TierTotals
 from loom.storage.sqlite.rows import FORGOTTEN_NAME, first_version, same_id
@@ -32,7 +33,7 @@ _MICROS_PER_DAY = 86_400_000_000
 
 
 @step("forget.remove")
-def remove(transaction: SqliteTransaction, archive: Reader, where: str, values: Sequence[Any]) -> ForgetReceipt:
+def remove(transaction: SqliteTransaction, reader: Reader, where: str, values: Sequence[Any]) -> ForgetReceipt:
     """Empty the records a condition admits, with all versions and derivatives, and note what to scrub."""
     connection, namespace = transaction.connection, transaction.namespace
     chosen = connection.execute(
@@ -56,7 +57,7 @@ def remove(transaction: SqliteTransaction, archive: Reader, where: str, values: 
     seqs = sorted(found)
     _remove_layouts(connection, namespace, seqs)
     books = TierTotals(connection, namespace)
-    Removal(connection, namespace, archive, transaction.next_seq).remove(seqs)
+    archive.remove(connection, namespace, reader, seqs, transaction.next_seq)
     counts = {"records": len(seqs), "moves": 0, "vectors": 0, "accesses": 0, "jobs": 0}
     for part in _parts(seqs):
         marks = _marks(part)
@@ -143,10 +144,10 @@ def forget_entries(transaction: SqliteTransaction, scope: str, owner: str | None
 
 
 @step("forget.remove_all")
-def remove_all(transaction: SqliteTransaction, archive: Reader) -> ForgetReceipt:
+def remove_all(transaction: SqliteTransaction, reader: Reader) -> ForgetReceipt:
     """Empty every record of the transaction's namespace and delete everything else in it but its name."""
     connection, namespace = transaction.connection, transaction.namespace
-    receipt = remove(transaction, archive, "r.namespace = ? AND r.version > 0", [namespace])
+    receipt = remove(transaction, reader, "r.namespace = ? AND r.version > 0", [namespace])
     for table in _OF_A_NAMESPACE:
         connection.execute(f"DELETE FROM {table} WHERE namespace = ?", (namespace,))
     connection.execute("DELETE FROM jobs WHERE namespace = ? AND kind != ?", (namespace, SCRUB))
@@ -172,7 +173,6 @@ _OF_A_NAMESPACE = (
     "derivations",
     "awaited",
     "blocks",
-    "dictionaries",
 )
 
 
@@ -253,8 +253,6 @@ def scrub(
     Raises `ForgetPending` at the deadline; the job stays queued.
     """
     if engine.path is None:
-        while _move_blocks(engine, namespace):
-            pass
         with engine.write() as connection:
             connection.execute("DELETE FROM jobs WHERE namespace = ? AND kind = ?", (namespace, SCRUB))
         return 0
@@ -289,9 +287,6 @@ def resume(engine: Engine, namespace: int, projector: Projector, deadline: float
                 (*json.loads(job[2]), namespace),
             )
         }
-        retired = connection.execute(
-            "SELECT 1 FROM dictionaries WHERE namespace = ? AND trained_on < 0 LIMIT 1", (namespace,)
-        ).fetchone()
     if not jobs:
         return 0
     rewritten = 0
@@ -305,8 +300,6 @@ def resume(engine: Engine, namespace: int, projector: Projector, deadline: float
             "they go as soon as that is possible",
             tuple(projector.kept),
         )
-    while retired is not None and _move_blocks(engine, namespace):
-        pass
     engine.archive.clear()
     while not engine.truncate_wal():
         if time.monotonic() >= deadline:
@@ -322,15 +315,6 @@ def resume(engine: Engine, namespace: int, projector: Projector, deadline: float
             [(namespace, SCRUB, job[0], job[1]) for job in jobs],
         )
     return rewritten
-
-
-def _move_blocks(engine: Engine, namespace: int) -> bool:
-    """Move archive blocks away from retired dictionaries, some at a time, so that writers get their turn."""
-    with engine.write() as connection:
-        transaction = SqliteTransaction(connection, namespace, to_micros(engine.clock()), lambda _: None)
-        moved = Removal(connection, namespace, engine.archive, transaction.next_seq).move_some()
-        transaction.finish()
-    return moved
 
 
 def _remove_from_segments(projector: Projector, kind: str, records: set[int]) -> int:

@@ -29,9 +29,10 @@ from loom.storage.blocks import LEVEL
 from loom.storage.contract import COUNT, EMBED, MAX_ATTEMPTS, RETAIN, Chore, Embed, Filter
 from loom.storage.contract import concerns_everything as concerns_the_store
 from loom.storage.identity import guard, id_hash
+from loom.storage.moments import to_micros
 from loom.storage.sqlite import archive, counting, forgetting
 from loom.storage.sqlite.archive import CONTENT, ArchiveLimits
-from loom.storage.sqlite.engine import Engine, to_micros
+from loom.storage.sqlite.engine import Engine
 from loom.storage.sqlite.entries import Jobs
 from loom.storage.sqlite.filters import conditions
 from loom.storage.sqlite.namespace_index import NamespaceIndex
@@ -550,22 +551,19 @@ class Maintenance:
         """Archive the next records that were committed before a moment; whether there were any."""
         with self.engine.read() as connection:
             after = read_state(connection, self.namespace, archive.PROGRESS).watermark
+            failed = Jobs(connection, self.namespace).jobs(archive.ARCHIVE, _MOST_NAMED, failed=False)
+            again = [job.record for job in failed]
             packed = archive.pack(
-                connection,
-                self.namespace,
-                self.engine.archive,
-                after,
-                before,
-                whole,
-                self.archive_level,
-                self._limits.archive,
+                connection, self.namespace, after, before, whole, again, self.archive_level, self._limits.archive
             )
         if packed is None:
             return False
         with self._publishing(fence) as transaction:
             if archive.publish(transaction.connection, self.namespace, packed, transaction.next_seq):
-                transaction.advance(archive.PROGRESS, packed.blocks[-1][0][-1])
-        self.log_pages += sum(len(data) for _, data, _ in packed.blocks) // _PAGE_BYTES * 4
+                for record, error in packed.bad.items():
+                    transaction.retry(archive.ARCHIVE, record, error)
+                transaction.advance(archive.PROGRESS, packed.reached)
+        self.log_pages += sum(len(block.data) for block in packed.blocks) // _PAGE_BYTES * 4
         return True
 
     def _retain(self) -> bool:

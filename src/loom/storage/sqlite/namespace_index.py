@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from loom.errors import UnsupportedStore
@@ -253,13 +253,13 @@ class NamespaceIndex:
         if self._vector_tail is not None:
             self._vector_tail.remove(list(records))
 
-    def doc_values(self, keys: list[int]) -> tuple[dict[int, DocValues], list[int]]:
+    def doc_values(self, keys: Sequence[int]) -> tuple[dict[int, DocValues], list[int]]:
         """The values that segments hold of these ascending numbers, and the numbers that only the database has.
 
         While `holds_forgotten` is true, some of the first may be forgotten; ask the database.
         """
         known, left = self.text.doc_values(keys)
-        return known, left + keys[bisect_right(keys, self._states[TEXT].watermark) :]
+        return known, [*left, *keys[bisect_right(keys, self._states[TEXT].watermark) :]]
 
     @property
     def space(self) -> int | None:

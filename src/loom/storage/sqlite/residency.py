@@ -19,8 +19,8 @@ from loom.errors import InvalidInput
 from loom.steps import step
 from loom.storage import contract
 from loom.storage.contract import FOCUS, HEARD, WINDOW, Access, Resident, Usage, fit_window
+from loom.storage.moments import from_micros
 from loom.storage.sqlite.counting import TOKENS
-from loom.storage.sqlite.engine import from_micros
 from loom.storage.sqlite.projections import last_number
 from loom.storage.sqlite.rows import Reader, Writer
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from loom.errors import CorruptStore, InvalidInput
 from loom.storage.contract import Dimensions, Record
 from loom.storage.identity import guard, guard_4, id_hash, id_hash_4
+from loom.storage.moments import from_micros
 from loom.storage.sqlite.archive import CONTENT, DATA
 from loom.storage.sqlite.counting import TOKENS
-from loom.storage.sqlite.engine import from_micros
 from loom.text.entities import NAMES
 
 if TYPE_CHECKING:

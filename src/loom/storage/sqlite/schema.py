@@ -14,13 +14,16 @@ such rows are never deleted outside VACUUM, and the indexes over them hold hashe
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from loom.errors import InvalidInput, UnsupportedStore
 from loom.steps import step
+from loom.storage.blocks import DamagedBlock, compress, shipped
 from loom.storage.identity import DAMAGED, entry_guard, entry_guard_4, guard, guard_4, id_hash
-from loom.storage.sqlite.archive import CONTENT, DATA
+from loom.storage.sqlite.archive import CONTENT, DATA, SHIPPED, Reader
 
 __all__ = ["APPLICATION_ID", "UPGRADES", "check_known", "current_version", "upgrade"]
 
@@ -224,6 +227,7 @@ UPGRADES: list[Upgrade] = [
         FROM namespaces n;
     """,
     lambda connection: _upgrade_to_5(connection),
+    lambda connection: _upgrade_to_6(connection),
 ]
 
 
@@ -276,63 +280,7 @@ def _statements(script: str) -> list[str]:
 # rows that grow where they stand leave copies of their words between pages. The file needs room for both until its
 # free pages are used again.
 
-_TABLES = (
-    """
-    CREATE TABLE records_5 (
-        seq INTEGER PRIMARY KEY,
-        namespace INTEGER NOT NULL,
-        id_hash INTEGER,
-        session_hash INTEGER,
-        id TEXT NOT NULL,
-        version INTEGER NOT NULL,
-        tier TEXT,
-        kind TEXT NOT NULL,
-        node TEXT NOT NULL,
-        session TEXT,
-        role TEXT,
-        name TEXT,
-        trust TEXT NOT NULL,
-        subject TEXT NOT NULL,
-        flow TEXT NOT NULL,
-        layer TEXT NOT NULL,
-        importance REAL NOT NULL,
-        tokens INTEGER NOT NULL,
-        counter TEXT NOT NULL,
-        created_at INTEGER NOT NULL,
-        committed_at INTEGER NOT NULL,
-        metadata TEXT,
-        data TEXT,
-        content TEXT NOT NULL,
-        checksum INTEGER NOT NULL,
-        window_tokens INTEGER,
-        block INTEGER,
-        archived_bytes INTEGER
-    )
-    """,
-    """
-    CREATE TABLE entries_5 (
-        seq INTEGER PRIMARY KEY,
-        namespace INTEGER NOT NULL,
-        scope TEXT NOT NULL,
-        owner TEXT NOT NULL,
-        key TEXT NOT NULL,
-        version INTEGER NOT NULL,
-        deleted INTEGER NOT NULL,
-        created_by TEXT NOT NULL,
-        updated_by TEXT NOT NULL,
-        created_at INTEGER NOT NULL,
-        updated_at INTEGER NOT NULL,
-        metadata TEXT,
-        content TEXT,
-        checksum INTEGER NOT NULL DEFAULT 0
-    )
-    """,
-    # Both ends are the numbers of first versions.
-    """
-    CREATE TABLE edges_5 (
-        source INTEGER NOT NULL, derived INTEGER NOT NULL, PRIMARY KEY (source, derived)
-    ) WITHOUT ROWID
-    """,
+_NEW_TABLES = (
     "CREATE TABLE pins_5 (record INTEGER PRIMARY KEY, namespace INTEGER NOT NULL, seq INTEGER NOT NULL)",
     # A source that a record names and that is not stored yet. Emptied where it stands, as records are.
     """
@@ -370,39 +318,44 @@ _ENTRY = (
     "r.updated_at, r.metadata, r.content, {checksum}"
 )
 
-_CHANGE_PLACES = tuple(
-    statement
-    for table in ("records", "entries", "edges", "pins")
-    for statement in (f"DROP TABLE {table}", f"ALTER TABLE {table}_5 RENAME TO {table}")
-)
-_INDEXES = (
-    "CREATE INDEX records_by_id ON records (id_hash)",
-    "CREATE INDEX records_by_session ON records (session_hash) WHERE session_hash IS NOT NULL",
-    "CREATE INDEX records_by_number ON records (namespace, seq, created_at)",
-    "CREATE INDEX records_by_node ON records (namespace, node, seq) WHERE tier = 'l1'",
-    "CREATE INDEX records_by_block ON records (block) WHERE block IS NOT NULL",
-    "CREATE UNIQUE INDEX entries_by_key ON entries (namespace, scope, owner, key, version)",
-    "CREATE INDEX edges_by_derived ON edges (derived)",
-)
-
 _ROWS_AT_ONCE = 500
 
 
 def _upgrade_to_5(connection: sqlite3.Connection) -> None:
     """Bring a database of format 4 to format 5, inside the caller's transaction."""
-    for statement in (*_TABLES, *_REFERENCES):
-        connection.execute(statement)
-    factory = connection.text_factory
-    connection.text_factory = _as_stored
-    try:
-        _copy(connection, "records", _READ_RECORDS, _COPY_RECORDS, _fresh_record)
-        read, copied = _ENTRY.format(checksum="r.checksum"), _ENTRY.format(checksum="fresh(r.seq, 0)")
-        # Layouts of prompts had keys without salt; the next prompt makes another one.
-        _copy(connection, "entries", read, copied, _fresh_entry, "AND r.scope != 'context'")
-    finally:
-        connection.text_factory = factory
-    for statement in (*_CHANGE_PLACES, *_INDEXES):
-        connection.execute(statement)
+    with _replaced(connection, "records", "entries", "edges"):  # both ends of an edge are numbers of first versions
+        for statement in (*_NEW_TABLES, *_REFERENCES):
+            connection.execute(statement)
+        factory = connection.text_factory
+        connection.text_factory = _as_stored
+        try:
+            _copy(connection, "records", _READ_RECORDS, _COPY_RECORDS, _fresh_record)
+            read, copied = _ENTRY.format(checksum="r.checksum"), _ENTRY.format(checksum="fresh(r.seq, 0)")
+            # Layouts of prompts had keys without salt; the next prompt makes another one.
+            _copy(connection, "entries", read, copied, _fresh_entry, "AND r.scope != 'context'")
+        finally:
+            connection.text_factory = factory
+    connection.execute("DROP TABLE pins")
+    connection.execute("ALTER TABLE pins_5 RENAME TO pins")
+
+
+@contextmanager
+def _replaced(connection: sqlite3.Connection, *tables: str) -> Iterator[None]:
+    """Make an empty table like each of these, named with `_5`; at the end it takes the place of the old one."""
+    indexes: list[str] = []
+    for table in tables:
+        rows = connection.execute("SELECT type, sql FROM sqlite_schema WHERE tbl_name = ? AND sql NOT NULL", (table,))
+        for kind, sql in rows.fetchall():
+            if kind == "index":
+                indexes.append(sql)
+            else:
+                connection.execute(f"CREATE TABLE {table}_5 {sql[sql.index('(') :]}")
+    yield
+    for table in tables:
+        connection.execute(f"DROP TABLE {table}")
+        connection.execute(f"ALTER TABLE {table}_5 RENAME TO {table}")
+    for sql in indexes:
+        connection.execute(sql)
 
 
 @step("upgrade.copy")
@@ -466,3 +419,33 @@ def _fresh_entry(row: tuple[Any, ...]) -> tuple[int | None, ...]:
 
 def _as_stored(text: bytes) -> str:
     return text.decode(errors="surrogateescape")
+
+
+# -- the upgrade to format 6 -------------------------------------------------------------------------
+
+
+def _upgrade_to_6(connection: sqlite3.Connection) -> None:
+    """Drop the dictionaries that a store trained on its own texts, inside the caller's transaction."""
+    if connection.execute("SELECT 1 FROM blocks WHERE dictionary != 0 LIMIT 1").fetchone():
+        with _replaced(connection, "blocks"):
+            for number, trained in connection.execute("SELECT number, dictionary FROM blocks ORDER BY 1").fetchall():
+                _copy_block(connection, number, _compressed_again(connection, number) if trained else None)
+    connection.execute("DROP TABLE dictionaries")
+
+
+def _compressed_again(connection: sqlite3.Connection, number: int) -> tuple[Any, ...] | None:
+    """What changes in a block that is compressed with the dictionary of the package; None where it is damaged."""
+    try:
+        data, raw_bytes = compress(list(Reader().block(connection, number).texts()), shipped())
+    except DamagedBlock:
+        return None  # it stays as it is, and `check` names it
+    return SHIPPED, raw_bytes, zlib.crc32(data), data
+
+
+@step("upgrade.copy_block")
+def _copy_block(connection: sqlite3.Connection, number: int, changed: tuple[Any, ...] | None) -> None:
+    columns = "dictionary, records, raw_bytes, checksum, data" if changed is None else "?, records, ?, ?, ?"
+    connection.execute(
+        f"INSERT INTO blocks_5 SELECT number, namespace, {columns} FROM blocks WHERE number = ?",
+        (*(changed or ()), number),
+    )

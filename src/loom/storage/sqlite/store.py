@@ -1,20 +1,20 @@
 """The SQLite backend: one namespace of one file as a `Store`.
 
 What it reads is in `records`, `residency` and `entries`, by role; each call sees one state of the database. Writes
-are one `BEGIN IMMEDIATE` each and acknowledged when they are committed (`transactions`). Search asks the projections
-for candidates and the database which of them the filter admits (`candidates`). The verbs of an operator are in
+are one `BEGIN IMMEDIATE` each and acknowledged when they are committed (`transactions`). A search reads the
+projections and the database on one snapshot (`searcher`). The verbs of an operator are in
 `administration`.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from datetime import datetime
 from pathlib import Path
+from typing import TypeVar
 
 from loom.errors import (
     Closed,
@@ -26,39 +26,39 @@ from loom.errors import (
     UnsupportedStore,
 )
 from loom.index.analysis import ANALYSIS_VERSION
-from loom.protocol import utc_now
+from loom.protocol import Clock, utc_now
 from loom.steps import step
 from loom.storage.contract import (
     EMBED,
     MAX_ATTEMPTS,
     ArchiveStats,
-    Candidates,
     CheckReport,
     Chore,
     Embed,
     Filter,
     FlushReport,
     ForgetReceipt,
-    Match,
-    Probe,
     Store,
     Usage,
-    Vector,
 )
 from loom.storage.files import FILE_MODE
+from loom.storage.moments import to_micros
+from loom.storage.search_view import SearchView
 from loom.storage.sqlite import administration, archive, checking, maintenance
-from loom.storage.sqlite.candidates import Searcher
-from loom.storage.sqlite.engine import Clock, Engine, to_micros
+from loom.storage.sqlite.engine import Engine
 from loom.storage.sqlite.entries import Blobs, Entries, Jobs
 from loom.storage.sqlite.maintenance import AccessBuffer, TransactionScope, WorkLimits
 from loom.storage.sqlite.projections import SCRUB, TEXT, TEXT_BASIS, TailLimit, active_space, start_over
 from loom.storage.sqlite.records import Records
 from loom.storage.sqlite.residency import Residency
 from loom.storage.sqlite.rows import FORGOTTEN_NAME
+from loom.storage.sqlite.searcher import Searcher
 from loom.storage.sqlite.transactions import put_setting
 from loom.trust import check_store
 
 __all__ = ["SqliteStore", "as_sqlite"]
+
+Answer = TypeVar("Answer")
 
 _TAIL = TailLimit()
 _LIMITS = WorkLimits()
@@ -259,17 +259,9 @@ class SqliteStore(Records, Residency, Entries, Blobs, Jobs, Store):
 
     # -- searching -----------------------------------------------------------------------------------
 
-    def search_text(self, query: Mapping[str, float], limit: int, wanted: Filter) -> list[Match]:
+    def search(self, ask: Callable[[SearchView], Answer]) -> Answer:
         self.check_open()
-        return self._searcher.search_text(query, limit, wanted)
-
-    def search_vectors(self, query: Vector, limit: int, wanted: Filter) -> list[Match]:
-        self.check_open()
-        return self._searcher.search_vectors(query, limit, wanted)
-
-    def candidates(self, probe: Probe, limit: int, vector_limit: int, wanted: Filter) -> Candidates:
-        self.check_open()
-        return self._searcher.candidates(probe, limit, vector_limit, wanted)
+        return self._searcher.search(ask)
 
     def rebuild(self, kind: str) -> None:
         """Make a projection (`text` or `vectors`) again from the records."""
@@ -296,7 +288,7 @@ class SqliteStore(Records, Residency, Entries, Blobs, Jobs, Store):
             active = active_space(connection, self.number)
         self._maintenance.use(active[0] if active is not None else None, embed)
         if embed is not None and not self.read_only:
-            self._try_again("attempts > 0", "attempts = 0, error = NULL", [EMBED])
+            administration.retry_jobs(self._maintenance, [EMBED], 1, 0)
             self._maintenance.worker.wake()
 
     @step("space.switch")
@@ -305,21 +297,9 @@ class SqliteStore(Records, Residency, Entries, Blobs, Jobs, Store):
             transaction.change_space(name, dimensions)
 
     def retry_jobs(self, *kinds: str) -> None:
-        given_up, once_more = f"attempts >= {MAX_ATTEMPTS}", f"attempts = {MAX_ATTEMPTS - 1}"
-        if not self.read_only and self._try_again(given_up, once_more, kinds):
+        self.check_open()
+        if administration.retry_jobs(self._maintenance, kinds, MAX_ATTEMPTS, MAX_ATTEMPTS - 1):
             self._maintenance.look_after = 0.0
-
-    def _try_again(self, which: str, change: str, kinds: Iterable[str]) -> bool:
-        """Change jobs of these kinds; False where there are none, or another writer holds the file."""
-        where = f"namespace = ? AND kind IN (SELECT value FROM json_each(?)) AND {which}"
-        values = (self.number, json.dumps([*kinds]))
-        with self.connected() as connection:
-            if connection.execute(f"SELECT 1 FROM jobs WHERE {where} LIMIT 1", values).fetchone() is None:
-                return False
-        with self._engine.try_write() as writing:  # opening does not wait for another writer
-            if writing is not None:
-                writing.execute(f"UPDATE jobs SET {change} WHERE {where}", values)
-        return writing is not None
 
     def add_chore(self, owner: object, chore: Chore) -> None:
         self.check_open()

@@ -15,8 +15,8 @@ from loom.steps import step
 from loom.storage import contract
 from loom.storage.contract import EMBED, HEARD, WINDOW, Draft, Vector, Written
 from loom.storage.identity import guard, id_hash, session_hash
+from loom.storage.moments import to_micros
 from loom.storage.sqlite.archive import CONTENT, DATA
-from loom.storage.sqlite.engine import to_micros
 from loom.storage.sqlite.entries import BlobWrites, EntryWrites, JobWrites
 from loom.storage.sqlite.projections import VECTORS, active_space, advance, count_up, start_over, vector_basis
 from loom.storage.sqlite.records import Records

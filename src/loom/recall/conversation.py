@@ -5,30 +5,15 @@ A turn is understood with its neighbours. Looked up when a question comes; nothi
 
 from __future__ import annotations
 
-import sqlite3
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
-from typing import Any
 
-from loom.index.doc_values import DocValues, of_row
+from loom.index.doc_values import DocValues
 from loom.storage.contract import Filter
-from loom.storage.sqlite.filters import admitted, conditions, kept_out
-from loom.storage.sqlite.namespace_index import NamespaceIndex
-from loom.storage.sqlite.rows import DOC_VALUE_COLUMNS
+from loom.storage.search_view import SearchView
 
 __all__ = ["Conversation", "conversations_of", "speakers_of"]
-
-_READ = f"SELECT {DOC_VALUE_COLUMNS} FROM records r"
-# CROSS: from the numbers to the rows. It takes two thirds of the time of IN, and is the same text for any number.
-_READ_ALL = f"SELECT {DOC_VALUE_COLUMNS} FROM json_each(?) j CROSS JOIN records r ON r.seq = j.value"
-# The hash finds them, and the name decides: the session of one record is that of the one after it.
-_IN_SESSION = (
-    f"{_READ} INDEXED BY records_by_session WHERE r.session_hash = ?1 "
-    "AND r.session = (SELECT o.session FROM records o WHERE o.seq = ?2) AND r.seq"
-)
-_IN_A_ROW = f"{_READ} INDEXED BY records_by_number WHERE r.namespace = ?1 AND r.seq"
 
 # Turns further apart than this are two conversations, also in one session.
 _LONGEST_PAUSE_US = 6 * 3_600 * 1_000_000
@@ -50,23 +35,14 @@ class Conversation:
     What a filter says about speaker and kind is about the answers: the question before an answer may be anybody's.
     """
 
-    def __init__(
-        self, connection: sqlite3.Connection, index: NamespaceIndex, wanted: Filter, namespace: int, reach: int
-    ) -> None:
-        self._connection = connection
-        self._index = index
-        self._namespace = namespace
+    def __init__(self, view: SearchView, wanted: Filter, reach: int) -> None:
+        self._view = view
+        self._wanted = wanted
         self._reach = reach
         anybody = wanted.role is None and wanted.name is None and wanted.kind is None
         self.filter = wanted if anybody else replace(wanted, role=None, name=None, kind=None)
-        self._strict = None if anybody else conditions(wanted, namespace, connection)
         self.turns: dict[int, DocValues] = {}
         self.following: dict[int, tuple[int, float]] = {}
-
-    @cached_property
-    def _admits(self) -> tuple[str, list[Any]]:
-        """The filter as SQL. Mostly nothing has to be asked of the database."""
-        return conditions(self.filter, self._namespace, self._connection)
 
     def look_around(self, seeds: Sequence[int], also: Collection[int]) -> dict[int, DocValues]:
         """Add what was said before and after the seeds; what is known of it, of them, and of the others given, which
@@ -77,7 +53,7 @@ class Conversation:
         """
         around = range(-_NEARBY, _NEARBY + 1) if self._reach else ()
         near = {seed + step for seed in seeds for step in around}
-        known = self._look_up(sorted(near.union(seeds, also)), also)
+        known = self._view.doc_values(sorted(near.union(seeds, also)), self.filter, also)
         for seed in seeds if self._reach else ():
             if seed in known:
                 self._chain(known[seed], known)
@@ -99,64 +75,31 @@ class Conversation:
 
     def _beside(self, seed: DocValues, known: Mapping[int, DocValues], step: int) -> Iterable[DocValues]:
         """The records before a seed, or after it, nearest first."""
-        number, session = seed.seq, seed.session
         found: list[DocValues] = []
-        for other in range(number + step, number + step * (_NEARBY + 1), step):
+        for other in range(seed.seq + step, seed.seq + step * (_NEARBY + 1), step):
             one = known.get(other)
-            if one is not None and one.session == session:
+            if one is not None and one.session == seed.session:
                 found.append(one)
                 if len(found) == self._reach:
                     return found
-        return self._read(seed, before=step < 0)
-
-    def _look_up(self, keys: list[int], known_admitted: Collection[int]) -> dict[int, DocValues]:
-        """Those of these ascending numbers that are records which the filter admits."""
-        known, left = self._index.doc_values(keys)
-        unsure = [key for key in known if key not in known_admitted]
-        if self._index.holds_forgotten:
-            gone = known.keys() - admitted(self._connection, [*known], *self._admits)
-        elif self.filter.narrows:
-            gone = set(unsure) - admitted(self._connection, unsure, *self._admits)
-        else:
-            gone = kept_out(self._connection, unsure, self.filter.derived is False)
-        for key in gone:
-            del known[key]
-        if left:
-            where, values = self._admits
-            rows = self._connection.execute(f"{_READ_ALL} WHERE {where}", (str(left), *values))
-            known |= {row[0]: of_row(row) for row in rows}
-        return known
-
-    def _read(self, seed: DocValues, before: bool) -> Iterable[DocValues]:
         if seed.session:
-            return self._read_on(_IN_SESSION, seed.session, seed, before, self._reach)
-        row = self._read_on(_IN_A_ROW, self._namespace, seed, before, _FURTHEST)
+            return self._view.beside(seed, self.filter, self._reach, before=step < 0)
+        row = self._view.beside(seed, self.filter, _FURTHEST, before=step < 0)
         return [one for one in row if not one.session][: self._reach]
-
-    def _read_on(self, query: str, of: int, seed: DocValues, before: bool, most: int) -> list[DocValues]:
-        """The records before a seed, or after it, nearest first, as the database has them in a row."""
-        where, values = self._admits
-        side = f"< ?2 AND {where} ORDER BY r.seq DESC" if before else f"> ?2 AND {where} ORDER BY r.seq"
-        rows = self._connection.execute(f"{query} {side} LIMIT ?", (of, seed.seq, *values, most))
-        return [of_row(row) for row in rows]
 
     def of_sessions(self, seeds: Sequence[int], most: int) -> dict[int, DocValues]:
         """What else was said in the conversations of these, the nearest first, no more than `most` of each."""
         found: dict[int, DocValues] = {}
         for seed in (self.turns[key] for key in seeds if key in self.turns):
-            if seed.session:
-                for before in (True, False):
-                    near = self._read_on(_IN_SESSION, seed.session, seed, before, most // 2 + 1)
-                    found |= {
-                        one.seq: one for one in near if abs(one.created_at - seed.created_at) <= _LONGEST_PAUSE_US
-                    }
+            for before in (True, False) if seed.session else ():
+                for one in self._view.beside(seed, self.filter, most // 2 + 1, before=before):
+                    if abs(one.created_at - seed.created_at) <= _LONGEST_PAUSE_US:
+                        found[one.seq] = one
         return found
 
-    def admitted(self, keys: Sequence[int]) -> set[int]:
+    def admitted(self, keys: Sequence[int]) -> Collection[int]:
         """Which of the records read are admitted as answers too."""
-        if self._strict is None:
-            return set(keys)
-        return admitted(self._connection, keys, *self._strict)
+        return keys if self.filter is self._wanted else self._view.admitted(keys, self._wanted)
 
 
 def _closeness(one: DocValues, after: DocValues) -> float:

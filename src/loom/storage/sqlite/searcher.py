@@ -1,0 +1,200 @@
+"""What a search reads: the indexes of this process, brought up to a snapshot, and the rows of that snapshot.
+
+An index whose files are missing or damaged is first rebuilt from the records.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Collection, Sequence
+from datetime import datetime
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from loom.errors import CorruptStore, LoomError
+from loom.index.analysis import mapping
+from loom.index.doc_values import DocValues, of_rows
+from loom.index.segments import DamagedSegment
+from loom.storage.contract import Filter, Record
+from loom.storage.moments import to_micros
+from loom.storage.search_view import NamesRead, SearchView
+from loom.storage.sqlite.engine import Engine
+from loom.storage.sqlite.filters import admitted, conditions, kept_out
+from loom.storage.sqlite.maintenance import Maintenance
+from loom.storage.sqlite.projections import TEXT, VECTORS, StaleProjection, read_state
+from loom.storage.sqlite.rows import DOC_VALUE_COLUMNS, first_version, is_names, read_records, same_id
+from loom.storage.sqlite.worker import LeaseLost
+from loom.text.entities import names_in
+
+__all__ = ["Searcher"]
+
+Answer = TypeVar("Answer")
+
+_READ = f"SELECT {DOC_VALUE_COLUMNS} FROM records r"
+# CROSS: from the numbers to the rows. It takes two thirds of the time of IN, and is the same text for any number.
+_READ_ALL = f"SELECT {DOC_VALUE_COLUMNS} FROM json_each(?) j CROSS JOIN records r ON r.seq = j.value"
+# The hash finds them, and the name decides: the session of one record is that of the one after it.
+_IN_SESSION = (
+    f"{_READ} INDEXED BY records_by_session WHERE r.session_hash = ?1 "
+    "AND r.session = (SELECT o.session FROM records o WHERE o.seq = ?2) AND r.seq"
+)
+_IN_A_ROW = f"{_READ} INDEXED BY records_by_number WHERE r.namespace = ?1 AND r.seq"
+
+# From records of names to what they were read in, and back, by the first versions of both. The other sources are
+# turns before it.
+_PAIR = "SELECT n.seq, n.metadata, r.seq, r.id, r.version FROM json_each(?) j"
+_WITHDRAWN = "EXISTS (SELECT 1 FROM supersessions s WHERE s.record = n.seq)"
+_HOLDS = f"WHERE {is_names('n')} AND n.committed_at <= ? AND NOT {_WITHDRAWN}"
+_SOURCES_OF = (
+    f"{_PAIR} CROSS JOIN records n ON n.seq = j.value CROSS JOIN edges e ON e.derived = {first_version('n')} "
+    f"CROSS JOIN records f ON f.seq = e.source CROSS JOIN records r ON {same_id('r', 'f')} {_HOLDS}"
+)
+_NAMES_OF = (
+    f"{_PAIR} CROSS JOIN records r ON r.seq = j.value CROSS JOIN edges e ON e.source = {first_version()} "
+    f"CROSS JOIN records f ON f.seq = e.derived CROSS JOIN records n ON {same_id('n', 'f')} {_HOLDS}"
+)
+_ALWAYS = 2**62
+
+_USES = (
+    "SELECT a.record, a.count FROM json_each(?) j CROSS JOIN accesses a "
+    "ON a.namespace = ? AND a.node = ? AND a.record = j.value"
+)
+
+
+class Searcher:
+    """Search over one namespace."""
+
+    def __init__(self, engine: Engine, maintenance: Maintenance) -> None:
+        self._engine = engine
+        self._maintenance = maintenance
+        self._number = maintenance.namespace
+
+    def search(self, ask: Callable[[SearchView], Answer]) -> Answer:
+        """Ask; where a segment turns out to be damaged inside, rebuild its index and ask once more."""
+        try:
+            return self._ask(ask)
+        except DamagedSegment:
+            damaged = self._maintenance.index.damaged_kinds() or [TEXT, VECTORS]
+        except (ArithmeticError, LookupError, MemoryError, TypeError, ValueError) as error:
+            # Damage that no header shows can lead to any of these. Without damage the error stands.
+            damaged = [] if isinstance(error, LoomError) else self._maintenance.index.damaged_kinds()
+            if not damaged:
+                raise
+        for kind in damaged:
+            with self._engine.read() as connection:
+                generation = read_state(connection, self._number, kind).generation
+            self._repair(StaleProjection(kind, generation))
+        return self._ask(ask)
+
+    def _ask(self, ask: Callable[[SearchView], Answer]) -> Answer:
+        """Ask on a snapshot that the index of this process has followed; repairs a projection that is damaged."""
+        own = self._maintenance
+        for _ in range(100):
+            with self._engine.read() as connection, own.index.lock:
+                try:
+                    own.index.refresh(connection)
+                except StaleProjection as stale:
+                    damage = stale
+                else:
+                    own.notice_tail()
+                    return ask(_View(connection, own))
+            self._repair(damage)
+            self._engine.renew_reading()
+        raise CorruptStore("the index of this store cannot be rebuilt; run check()")
+
+    def _repair(self, damage: StaleProjection) -> None:
+        """Rebuild a projection whose files are missing or damaged, unless it has changed meanwhile.
+
+        Mostly it has: another process merged some segments after this one looked.
+        """
+        with self._engine.read() as connection:
+            if read_state(connection, self._number, damage.kind).generation != damage.generation:
+                return
+        if self._engine.read_only:
+            self._maintenance.index.rely_on_records(damage.kind, damage.generation)
+        else:
+            self.rebuild(damage.kind, damage.generation)
+
+    def rebuild(self, kind: str, generation: int | None = None) -> None:
+        """Make a projection again from the records; with `generation`, only if it is still that one."""
+        own = self._maintenance
+        with own.worker.lease(wait_s=60.0) as fence:
+            if fence is None:
+                return
+            projector = own.projector(fence)
+            try:
+                if projector.reset(kind, generation):
+                    while projector.due(kind):
+                        projector.extend(kind)
+            except (LeaseLost, StaleProjection):
+                return  # another process rebuilds it: the caller looks again
+
+
+class _View:
+    """The index of this process on the snapshot of a connection. See `loom.storage.search_view.SearchView`."""
+
+    def __init__(self, connection: sqlite3.Connection, maintenance: Maintenance) -> None:
+        self._connection = connection
+        self._number = maintenance.namespace
+        self._index = index = maintenance.index
+        self._accesses = maintenance.accesses
+        self._filters: dict[int, tuple[Filter, str, list[Any]]] = {}
+        self.text = index.text
+        self.vectors = index.vectors if index.space == maintenance.space else None
+        self.derived = index.derived
+
+    def _conditions(self, wanted: Filter) -> tuple[str, list[Any]]:
+        """The filter as SQL. Mostly there is one filter, and nothing has to be asked of the database."""
+        known = self._filters.get(id(wanted))
+        if known is None:
+            known = self._filters[id(wanted)] = (wanted, *conditions(wanted, self._number, self._connection))
+        _, where, values = known
+        return where, values
+
+    def admitted(self, seqs: Sequence[int], wanted: Filter) -> set[int]:
+        if wanted.narrows or self._index.holds_forgotten:
+            return admitted(self._connection, seqs, *self._conditions(wanted))
+        return set(seqs) - kept_out(self._connection, seqs, wanted.derived is False)
+
+    def numbers(self, wanted: Filter, most: int) -> npt.NDArray[np.int64] | None:
+        where, values = self._conditions(wanted)
+        query = f"SELECT r.seq FROM records r WHERE {where} LIMIT ?"
+        found = [seq for (seq,) in self._connection.execute(query, (*values, most + 1))]
+        return np.array(sorted(found), dtype=np.int64) if len(found) <= most else None
+
+    def doc_values(self, seqs: Sequence[int], wanted: Filter, known: Collection[int] = ()) -> dict[int, DocValues]:
+        found, left = self._index.doc_values(seqs)
+        unsure = [seq for seq in found if seq not in known]
+        for seq in set(unsure) - self.admitted(unsure, wanted):
+            del found[seq]
+        if left:
+            where, values = self._conditions(wanted)
+            rows = self._connection.execute(f"{_READ_ALL} WHERE {where}", (str(left), *values))
+            found.update((one.seq, one) for one in of_rows(rows))
+        return found
+
+    def beside(self, one: DocValues, wanted: Filter, limit: int, *, before: bool) -> list[DocValues]:
+        where, values = self._conditions(wanted)
+        query, of = (_IN_SESSION, one.session) if one.session else (_IN_A_ROW, self._number)
+        side = f"< ?2 AND {where} ORDER BY r.seq DESC" if before else f"> ?2 AND {where} ORDER BY r.seq"
+        return of_rows(self._connection.execute(f"{query} {side} LIMIT ?", (of, one.seq, *values, limit)))
+
+    def names_read(self, seqs: Sequence[int], known_at: datetime | None, *, held: bool = False) -> list[NamesRead]:
+        until = _ALWAYS if known_at is None else to_micros(known_at)
+        found: list[NamesRead] = []
+        query = _SOURCES_OF if held else _NAMES_OF
+        for seq, metadata, source, id, version in self._connection.execute(query, (str([*seqs]), until)):
+            more = mapping(metadata)
+            if (more.get("of"), more.get("version")) == (id, version):
+                found.append(NamesRead(seq, names_in(more), source))
+        return found
+
+    def records(self, seqs: Sequence[int]) -> dict[int, Record]:
+        return read_records(self._connection, self._number, seqs)
+
+    def uses(self, seqs: Sequence[int], node: str) -> dict[int, int]:
+        found = dict(self._connection.execute(_USES, (str([*seqs]), self._number, node)).fetchall())
+        recent = ((seq, self._accesses.uses(seq, node)) for seq in seqs)
+        return found | {seq: found.get(seq, 0) + more for seq, more in recent if more}

@@ -563,8 +563,8 @@ class _Reads(Reads):
     def set_aside(self) -> list[str]:
         state = self.state()
         return [
-            f"record {state.kept[job.record].draft.id!r} (number {job.record}): {job.kind} failed {job.attempts} times "
-            f"with {job.error}"
+            f"record {state.kept[job.record].draft.id!r} (number {job.record}): {job.kind} failed {job.attempts} "
+            f"times with {job.error}"
             if job.record in state.kept
             else f"{job.kind} failed {job.attempts} times with {job.error}"
             for job in state.jobs.values()
@@ -691,7 +691,8 @@ class _Transaction(_Reads, Transaction):
             if draft.lasting:
                 draft = draft._replace(importance=max(old.importance, draft.importance))
         seq = self._next()
-        kept = _Kept(seq, len(versions) + 1, self.now, created_at, draft, metadata, data, draft.tokens)
+        own = draft._replace(metadata={}, data=None)
+        kept = _Kept(seq, len(versions) + 1, self.now, created_at, own, metadata, data, draft.tokens)
         state.kept[seq] = kept
         state.versions.setdefault(draft.id, []).append(seq)
         if known is not None:
@@ -1071,7 +1072,7 @@ class PlainStore(_Reads, Store):
 
     @property
     def location(self) -> str:
-        return "memory"
+        return "in memory"
 
     @property
     def read_only(self) -> bool:

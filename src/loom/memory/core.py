@@ -676,7 +676,7 @@ class LoomMemory:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._node!r} in {self._store.location}>"
+        return f"<{type(self).__name__} {self._node!r} in {self._store.location.removeprefix('in ')}>"
 
 
 def _known_fact_type(fact_type: FactType | str) -> FactType:

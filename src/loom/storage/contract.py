@@ -622,7 +622,7 @@ class Store(Reads, Searches, Uses, Background, Administration, Protocol):
 
     @property
     def location(self) -> str:
-        """The place of the database, for messages: a path, a URL without its password, or `memory`."""
+        """The place of the database, for messages: a path, a URL without its password, or `in memory`."""
 
     @property
     def read_only(self) -> bool:

@@ -187,7 +187,7 @@ class SqliteStore(Records, Residency, Entries, Blobs, Jobs, Store):
 
     @property
     def location(self) -> str:
-        return str(self.path or "memory")
+        return str(self.path or "in memory")
 
     @property
     def path(self) -> Path | None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
 from benchmarks.recall.__main__ import verdict
-from benchmarks.recall.data import OWN_SETS, load_own, parse
+from benchmarks.recall.data import OWN_SETS, SETS_OF_STORES, load_own, load_stores, parse
 from benchmarks.recall.measures import MEASURES, measure
 from benchmarks.recall.sides import SharedEmbedder, baselines, fill, outcomes, recall_side
 
@@ -37,6 +39,53 @@ def test_our_own_sets_ask_questions_of_both_kinds(name: str) -> None:
 def test_evidence_that_names_no_turn_is_an_error() -> None:
     with pytest.raises(ValueError, match=r"1\.2"):
         parse("x", "# 2024-01-01 10:00\nAna: hello\n== lexical\nWho? = 1.2\n")
+
+
+def test_a_turn_may_have_several_lines() -> None:
+    text = "# 2024-01-01 10:00\ntool: def f():\n|     return 1\n|\n| | a | b |\nuser: thanks\n== tool\nWhat? = 1.1\n"
+    dialogue = parse("x", text)
+    assert [turn.text for turn in dialogue.turns] == ["def f():\n    return 1\n\n| a | b |", "thanks"]
+    assert [turn.role for turn in dialogue.turns] == ["tool", "user"]
+
+
+KINDS_OF_QUESTIONS = [
+    "facts",
+    "information",
+    "tool",
+    "instructions",
+    "preferences",
+    "updates",
+    "temporal",
+    "several",
+    "order",
+    "summary",
+    "contradictions",
+    "paraphrase",
+    "English",
+]
+
+
+def test_the_set_of_conversations_with_an_assistant_is_what_was_committed() -> None:
+    (name,) = SETS_OF_STORES
+    dialogues = load_stores(name)
+    asked = [question for dialogue in dialogues for question in dialogue.questions]
+    kinds = Counter(question.kind for question in asked)
+    assert list(kinds) == KINDS_OF_QUESTIONS
+    assert min(kinds.values()) >= 20
+    assert len({question.text for question in asked}) == len(asked)
+    turns = [turn for dialogue in dialogues for turn in dialogue.turns]
+    assert 500 <= len(turns) <= 700
+    assert {turn.role for turn in turns} == {"user", "assistant", "tool"}
+    assert len(max((turn.text for turn in turns), key=len)) > 1000
+
+
+def test_a_set_that_was_changed_after_it_was_committed_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "x"
+    folder.mkdir()
+    (folder / "SHA256SUMS").write_text(f"{'0' * 64}  a.txt\n")
+    (folder / "a.txt").write_text("# 2024-01-01 10:00\nuser: hello\n")
+    with pytest.raises(ValueError, match="SHA256SUMS"):
+        load_stores("x", tmp_path)
 
 
 def test_recall_beats_plain_full_text_search_on_our_own_chinese_set() -> None:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.recall.data import OWN_SETS, Dialogue, load_locomo, load_own
+from benchmarks.recall.data import OWN_SETS, SETS_OF_STORES, Dialogue, load_locomo, load_own, load_stores
 from benchmarks.recall.measures import BUDGETS, MEASURES, Outcome, mean, table
 from benchmarks.recall.plotting import plot
 from benchmarks.recall.sides import SharedEmbedder, ablations, baselines, fill, outcomes, prompted, recall_side
@@ -34,7 +34,10 @@ _ABLATED_LIMIT = 100
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.recall", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--data", type=Path, help="a LoCoMo file; without it, our own sets run alone")
-    parser.add_argument("--sets", nargs="+", choices=("locomo", *OWN_SETS), help="which sets; all that are there")
+    choices = ("locomo", *OWN_SETS, *SETS_OF_STORES)
+    parser.add_argument(
+        "--sets", nargs="+", choices=choices, help="which sets; without it, locomo and the small ones"
+    )
     parser.add_argument("--embedder", nargs="+", default=["auto", "none"], help="auto (the offline one) and none")
     parser.add_argument("--ablation", action="store_true", help="each signal off in turn")
     parser.add_argument("--out", type=Path, help="where to write the curve as PNG and SVG")
@@ -44,7 +47,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sets["locomo"] = load_locomo(options.data)
     sets |= {name: [load_own(name)] for name in OWN_SETS}
     shared = {name: None if name == "none" else SharedEmbedder(_embedder(name)) for name in options.embedder}
-    for name in options.sets or sets:
+    chosen = options.sets or list(sets)
+    sets |= {name: load_stores(name) for name in SETS_OF_STORES if name in chosen}
+    for name in chosen:
         if name not in sets:
             parser.error("LoCoMo needs --data; it is at https://github.com/snap-research/locomo")
         rows: dict[str, list[Outcome]] = {}

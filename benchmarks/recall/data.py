@@ -2,22 +2,36 @@
 
 LoCoMo (Maharana et al. 2024, https://github.com/snap-research/locomo, CC BY-NC 4.0) is not part of the project.
 A set of our own is a text: `# DATE TIME` opens a session and `# note DATE TIME` a record without one, each turn is
- `speaker: words`, and after `== KIND` come questions, `question = session.turn, ...`, with what answers them.
+ `speaker: words`, and after `== KIND` come questions, `question = session.turn, ...`, with what answers them. A line
+ that starts with `|` and a space, or is `|` alone, is the next line of the turn before it, with its indentation.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-__all__ = ["OWN_SETS", "Dialogue", "Question", "Turn", "load_locomo", "load_own", "parse"]
+__all__ = [
+    "OWN_SETS",
+    "SETS_OF_STORES",
+    "Dialogue",
+    "Question",
+    "Turn",
+    "load_locomo",
+    "load_own",
+    "load_stores",
+    "parse",
+]
 
 OWN_SETS = ("chinese", "agent", "chinese-check")
 # No constant was ever chosen on the last one: it says what the others promise.
+SETS_OF_STORES = ("chinese-assistant",)
+# Folders of dialogues, each a store of its own. They run only where they are asked for.
 
 _FOLDER = Path(__file__).parent / "sets"
 _ROLES = ("user", "assistant", "tool")
@@ -96,6 +110,16 @@ def load_own(name: str) -> Dialogue:
     return parse(name, (_FOLDER / f"{name}.txt").read_text(encoding="utf-8"))
 
 
+def load_stores(name: str, sets: Path = _FOLDER) -> list[Dialogue]:
+    """The dialogues of one of `SETS_OF_STORES`, by file name. Raises ValueError if SHA256SUMS lists others."""
+    folder = sets / name
+    found = {path.name: path.read_bytes() for path in sorted(folder.glob("*.txt"))}
+    sums = "".join(f"{hashlib.sha256(content).hexdigest()}  {file}\n" for file, content in found.items())
+    if sums != (folder / "SHA256SUMS").read_text(encoding="utf-8"):
+        raise ValueError(f"the files of {name} are not those of its SHA256SUMS, these are:\n{sums}")
+    return [parse(Path(file).stem, content.decode()) for file, content in found.items()]
+
+
 def parse(name: str, text: str) -> Dialogue:
     """A dialogue from its text. Evidence that names no turn is an error."""
     turns: dict[str, Turn] = {}
@@ -104,7 +128,10 @@ def parse(name: str, text: str) -> Dialogue:
     said_at = datetime(2024, 1, 1, tzinfo=UTC)
     is_note = False
     for line in filter(None, map(str.strip, text.splitlines())):
-        if line.startswith("# "):
+        if place and not kind and (line == "|" or line.startswith("| ")):
+            key = f"{session}.{place}"
+            turns[key] = replace(turns[key], text=f"{turns[key].text}\n{line[2:]}")
+        elif line.startswith("# "):
             session, place = session + 1, 0
             is_note = line.startswith("# note ")
             said_at = datetime.strptime(line[-16:], "%Y-%m-%d %H:%M").replace(tzinfo=UTC)

@@ -16,7 +16,7 @@ from typing import Final
 
 from loom.forks import renew_after_fork
 
-__all__ = ["one_thread", "thread_count"]
+__all__ = ["one_thread"]
 
 # The names of OpenBLAS in numpy's wheels, in those of conda and in distributions.
 _NAMES: Final = (
@@ -89,10 +89,5 @@ def _functions() -> tuple[Callable[[], int], Callable[[int], object]] | None:
 def one_thread() -> _Limit:
     """A context in which products have one thread; without OpenBLAS it changes nothing."""
     limit = _Limit(*(_functions() or (lambda: 1, lambda _: None)))
-    renew_after_fork(limit.after_fork)
+    renew_after_fork(limit)
     return limit
-
-
-def thread_count() -> int:
-    """How many threads a product has that begins now; 1 where that is not known."""
-    return one_thread().get()

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from weakref import WeakMethod
+from typing import Protocol
+from weakref import WeakSet
 
-__all__ = ["renew_after_fork"]
-
-_renewals: set[WeakMethod[Callable[[], None]]] = set()
+__all__ = ["Renewable", "renew_after_fork"]
 
 
-def renew_after_fork(renew: Callable[[], None]) -> None:
-    """Call a bound method in every process that is forked from this one, as long as its object lives."""
-    _renewals.add(WeakMethod(renew, _renewals.discard))
+class Renewable(Protocol):
+    """An object with state that a forked child must renew."""
+
+    def after_fork(self) -> None:
+        """Called in the child, before anything else."""
+
+
+_renewable: WeakSet[Renewable] = WeakSet()
+
+
+def renew_after_fork(owner: Renewable) -> None:
+    """Call `owner.after_fork()` in every process that is forked from this one, as long as the owner lives."""
+    _renewable.add(owner)
 
 
 def _renew_all() -> None:
-    for reference in list(_renewals):
-        if (renew := reference()) is not None:
-            renew()
+    for owner in list(_renewable):
+        owner.after_fork()
 
 
 os.register_at_fork(after_in_child=_renew_all)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loom.errors import InvalidInput, WrongDimension
-from loom.memory.vector_store import InMemoryVectorStore, VectorStoreProvider, near_best
+from loom.memory.vector_store import InMemoryVectorStore, VectorStoreProvider
 from loom.models.embedders import FakeEmbedder
 
 
@@ -56,12 +56,6 @@ def test_ties_go_by_id_whatever_the_order_of_adding(source: random.Random, limit
     for name in order:
         store.add(name, direction)
     assert ids(store, direction, limit=limit) == names[:limit]
-
-
-def test_scores_that_rounding_cannot_tell_apart_all_stay_candidates() -> None:
-    scores = np.array([0.5, 0.9, 0.9 - 1e-6, 0.9 + 1e-6, 0.89], dtype=np.float32)
-    assert near_best(scores, 1).tolist() == [1, 2, 3]
-    assert near_best(scores, 4).tolist() == [1, 2, 3, 4]
 
 
 def test_adding_under_an_id_again_replaces_vector_and_metadata() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from loom.blas import one_thread, thread_count
+from loom.blas import one_thread
 from loom.models.embedders import Matrix, OfflineModel
 
 
@@ -27,20 +27,20 @@ def two_threads() -> Iterator[None]:
 
 def test_inside_there_is_one_thread_and_outside_what_was_before() -> None:
     with one_thread():
-        assert thread_count() == 1
+        assert one_thread().get() == 1
         with one_thread():
-            assert thread_count() == 1
-        assert thread_count() == 1
-    assert thread_count() == 2
+            assert one_thread().get() == 1
+        assert one_thread().get() == 1
+    assert one_thread().get() == 2
     with pytest.raises(ValueError, match="inside"), one_thread():
         raise ValueError("inside")
-    assert thread_count() == 2
+    assert one_thread().get() == 2
 
 
 def test_a_number_that_is_set_meanwhile_stays() -> None:
     with one_thread():
         one_thread().put(2)
-    assert thread_count() == 2
+    assert one_thread().get() == 2
 
 
 def test_the_last_of_several_threads_puts_it_back() -> None:
@@ -51,18 +51,18 @@ def test_the_last_of_several_threads_puts_it_back() -> None:
         with one_thread():
             first_in.set()
             second_out.wait(30)
-            seen.append(thread_count())
+            seen.append(one_thread().get())
 
     thread = threading.Thread(target=long)
     thread.start()
     first_in.wait(30)
     with one_thread():
         pass
-    assert thread_count() == 1
+    assert one_thread().get() == 1
     second_out.set()
     thread.join()
     assert seen == [1]
-    assert thread_count() == 2
+    assert one_thread().get() == 2
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -70,21 +70,21 @@ def test_a_child_that_was_forked_inside_has_the_number_of_before() -> None:
     with one_thread():
         child = os.fork()
         if child == 0:
-            outside = thread_count() == 2
+            outside = one_thread().get() == 2
             with one_thread():
-                inside = thread_count() == 1
-            os._exit(0 if inside and outside and thread_count() == 2 else 1)
+                inside = one_thread().get() == 1
+            os._exit(0 if inside and outside and one_thread().get() == 2 else 1)
         assert os.waitpid(child, 0)[1] == 0
-    assert thread_count() == 2
+    assert one_thread().get() == 2
 
 
 def test_embedding_has_one_thread() -> None:
     seen: list[int] = []
 
     def encode(texts: list[str]) -> Matrix:
-        seen.append(thread_count())
+        seen.append(one_thread().get())
         return np.ones((len(texts), 512), dtype=np.float32)
 
     OfflineModel(encode).raw(["a", "b"])
     assert set(seen) == {1}
-    assert thread_count() == 2
+    assert one_thread().get() == 2

@@ -28,7 +28,6 @@ from loom.models.embedders import (
     HttpEmbedder,
     OfflineEmbedder,
     OfflineModel,
-    QueryEmbedder,
     SharedModel,
     Vector,
     calibration_sentences,
@@ -119,7 +118,7 @@ def test_a_foreign_providers_vectors_are_checked_and_normalised() -> None:
 
 
 def test_a_question_goes_to_embed_query_where_there_is_one() -> None:
-    foreign: QueryEmbedder = ForeignWithQueries()
+    foreign = ForeignWithQueries()
     assert embed_question(foreign, "a").tolist() == [1, 0]
 
 
@@ -339,7 +338,7 @@ def test_the_offline_model_finds_the_answer_without_shared_words(question: str, 
         "部署在每周二凌晨两点进行。",
         "The rent rose to six thousand a month.",
     ]
-    embedder: QueryEmbedder = OfflineEmbedder()
+    embedder = OfflineEmbedder()
     scores = embed_texts(embedder, [answer, *others]) @ embed_question(embedder, question)
     assert int(np.argmax(scores)) == 0
 
@@ -504,7 +503,7 @@ def client(endpoint: Endpoint, **options: Any) -> HttpEmbedder:
 
 
 def test_the_request_is_what_openai_documents(endpoint: Endpoint) -> None:
-    embedder: QueryEmbedder = client(endpoint)
+    embedder = client(endpoint)
     assert embedder.embed(TEXT).shape == (8,)
     path, headers, body = endpoint.requests[0]
     assert path == "/v1/embeddings"

@@ -1012,6 +1012,16 @@ class _View:
         near = found[::-1][:limit] if before else found[:limit]
         return sorted(self._doc_values(near), key=lambda other: abs(other.seq - one.seq))
 
+    def mixed(self, seqs: Sequence[int], distance: int) -> set[tuple[int, int]]:
+        sessions = {seq: kept.draft.session_id for seq, kept in self._state.kept.items()}
+        near = {(seq, seq + step) for seq in seqs for step in range(-distance, distance + 1)}
+        both = ((one, other) for one, other in near if sessions.get(one) and sessions.get(other))
+        return {
+            (one, other)
+            for one, other in both
+            if sessions[one] != sessions[other] and hash_bits(str(sessions[one])) == hash_bits(str(sessions[other]))
+        }
+
     def names_read(self, seqs: Sequence[int], known_at: datetime | None, *, held: bool = False) -> list[NamesRead]:
         state, found = self._state, []
         for seq, kept in sorted(state.kept.items()):

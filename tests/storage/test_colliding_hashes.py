@@ -170,7 +170,7 @@ def test_retention_keeps_what_is_pinned_and_nothing_else(tmp_path: Path) -> None
                 memory.pin("n4")
     for name in NAMESPACES:
         with loom.open(tmp_path / "a.loom", namespace=name, embedder="none") as memory:
-            memory.keep(Retention(max_records=5))
+            memory.set_retention(Retention(max_records=5))
             memory.apply_retention()
             kept = {record.id for record in memory.list().records}
             assert kept == {f"n{number}" for number in range(35, 40)} | ({"n4"} if name == "one" else set())
@@ -199,6 +199,27 @@ def test_everyday_verbs_answer_right(tmp_path: Path) -> None:
     for memory in memories:
         assert memory.check().ok
         memory.close()
+
+
+@pytest.mark.parametrize("is_indexed", [False, True])
+def test_turns_of_two_sessions_are_no_conversation(tmp_path: Path, is_indexed: bool) -> None:
+    names = [f"talk{number}" for number in range(99)]
+    other = next(name for name in names[1:] if identity.id_hash(1, name) == identity.id_hash(1, names[0]))
+    told = [
+        ("heron", names[0], "ana", "Where does the heron nest?"),
+        ("noon", other, "cem", "We meet at noon."),
+        ("reply", names[0], "ben", "Behind the old mill."),
+        ("tea", other, "dora", "I bring the tea."),
+    ]
+    with loom.open(tmp_path / "a.loom", embedder="none", index_tail_records=10 if is_indexed else 2_000) as memory:
+        for id, session, name, text in told:
+            memory.remember(text, id=id, session_id=session, name=name)
+        for number in range(40):
+            memory.remember(f"note {number} about bridges", session_id=f"talk{number + 100}")
+        memory.flush()
+        found = {one.id: one for one in memory.recall("heron nest", limit=1, explain=True).candidates}
+        assert "context" in found["reply"].signals
+        assert found.keys().isdisjoint({"noon", "tea"})
 
 
 def test_a_snapshot_restores_what_collides(stores: tuple[SqliteStore, SqliteStore], tmp_path: Path) -> None:

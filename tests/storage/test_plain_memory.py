@@ -12,7 +12,6 @@ import pytest
 
 from loom.errors import NotFound, UnsupportedStore, VersionConflictError
 from loom.everyday import Memory
-from loom.memory.manager import MemoryManager
 from loom.memory.shared_pool import SharedMemoryPool
 from loom.models.embedders import FakeEmbedder
 from loom.storage import open_store
@@ -31,7 +30,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
 
 @pytest.fixture
 def memory(store: Store) -> Iterator[Memory]:
-    with Memory(MemoryManager("agent", store=store, embedder=FakeEmbedder())) as opened:
+    with Memory("agent", store=store, embedder=FakeEmbedder()) as opened:
         yield opened
 
 
@@ -73,7 +72,7 @@ def test_a_pin_keeps_from_retention(memory: Memory) -> None:
     for number in range(4):
         memory.remember(f"Note number {number}.", id=f"n{number}")
     memory.pin("n0")
-    memory.keep(Retention(max_records=2))
+    memory.set_retention(Retention(max_records=2))
     assert set(memory.apply_retention().ids) == {"n1"}
     assert memory.store.retention == Retention(max_records=2)
     with pytest.raises(NotFound):
@@ -92,13 +91,13 @@ def test_a_prompt_holds_the_recent_and_the_recalled(memory: Memory) -> None:
 
 
 def test_facts_are_derived_in_the_background_and_go_with_their_source(memory: Memory) -> None:
-    memory.remember("I live in Berlin.", role="user", id="home")
-    memory.remember("I work as a nurse.", role="user")
+    decision = "We decided to use PostgreSQL for the orders service because it has row-level security."
+    memory.remember(decision, role="user", id="choice")
     assert memory.flush().complete
-    assert any("Berlin" in fact.content for fact in memory.facts())
-    memory.forget(["home"])
+    assert any("PostgreSQL" in fact.content for fact in memory.facts())
+    memory.forget(["choice"])
     memory.flush()
-    assert not any("Berlin" in fact.content for fact in memory.facts())
+    assert not any("PostgreSQL" in fact.content for fact in memory.facts())
 
 
 def test_budgets_hold_and_what_is_promoted_comes_back(store: Store) -> None:
@@ -108,7 +107,7 @@ def test_budgets_hold_and_what_is_promoted_comes_back(store: Store) -> None:
         "l3_token_budget": 200,
         "l4_token_budget": 200,
     }
-    with Memory(MemoryManager("agent", store=store, embedder="none", derive=False, **budgets)) as memory:
+    with Memory("agent", store=store, embedder="none", derive=False, **budgets) as memory:
         for number in range(30):
             memory.remember(f"Note {number} says that the harbour is closed today.", id=f"n{number}", importance=0.9)
         usage = store.usage("agent")
@@ -139,8 +138,8 @@ async def _use_a_pool(store: Store) -> None:
 def test_two_handles_of_one_database_see_each_other() -> None:
     database = PlainDatabase()
     with (
-        Memory(MemoryManager("one", store=PlainStore(database), embedder="none", derive=False)) as one,
-        Memory(MemoryManager("two", store=PlainStore(database), embedder="none", derive=False)) as two,
+        Memory("one", store=PlainStore(database), embedder="none", derive=False) as one,
+        Memory("two", store=PlainStore(database), embedder="none", derive=False) as two,
     ):
         one.remember("Shared between the two.", id="x")
         assert two.get("x") is not None
@@ -150,7 +149,7 @@ def test_two_handles_of_one_database_see_each_other() -> None:
 
 
 def test_a_snapshot_of_another_backend_is_refused(tmp_path: Path) -> None:
-    with Memory(MemoryManager("agent", store=PlainStore(), embedder="none")) as memory:
+    with Memory("agent", store=PlainStore(), embedder="none") as memory:
         memory.remember("Kept in dicts.")
         with pytest.raises(UnsupportedStore, match="SQLite"):
             memory.snapshot(tmp_path / "a.hctx")

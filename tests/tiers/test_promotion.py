@@ -490,7 +490,7 @@ def test_bad_input_is_refused_with_what_to_do_and_moves_nothing(memory: LoomMemo
         memory.migration.trigger_promotion(["n3"], trigger=MigrationTrigger.GC_PRESSURE)
     with pytest.raises(InvalidInput, match="trigger_promotion"):
         memory.migration.trigger_demotion(L2, Pressure.SOFT, MigrationTrigger.FOCUS_REFERENCE)
-    with pytest.raises(InvalidInput, match="no pressure"):
+    with pytest.raises(InvalidInput, match="pressure 'enormous' does not exist"):
         memory.migration.trigger_demotion(L2, "enormous")
     with pytest.raises(InvalidInput, match="window"):
         memory.migration.trigger_demotion(L1, Pressure.SOFT)

@@ -151,14 +151,14 @@ def test_a_tuner_that_goes_on_after_a_restart_does_what_it_would_have_done(
     tuner = AdaptiveTuner(start)
     for metrics in before:
         tuner.tune_parameters(metrics)
-    again = AdaptiveTuner.from_state(json.loads(json.dumps(tuner.state())), start)
+    again = AdaptiveTuner(start, json.loads(json.dumps(tuner.state())))
     assert again.parameters == tuner.parameters
     for metrics in later:
         assert again.tune_parameters(metrics) == tuner.tune_parameters(metrics)
 
 
 def test_a_state_from_other_limits_is_cut_to_these() -> None:
-    tuner = AdaptiveTuner.from_state({"hit_rate": [99, 50], "latency": [-4, -99], "pressure": [2, 0]})
+    tuner = AdaptiveTuner(state={"hit_rate": [99, 50], "latency": [-4, -99], "pressure": [2, 0]})
     found = tuner.parameters
     assert (found.lru_weight, found.promotion_threshold, found.compression_level) == (0.8, 0.7, 15)
     assert after(tuner, GOOD, 120) == DEFAULT_TUNING
@@ -176,7 +176,7 @@ def test_a_state_from_other_limits_is_cut_to_these() -> None:
 )
 def test_what_is_no_state_is_refused(state: dict[str, object]) -> None:
     with pytest.raises(InvalidInput, match="no state of a tuner"):
-        AdaptiveTuner.from_state(state)
+        AdaptiveTuner(state=state)
 
 
 @pytest.mark.parametrize(

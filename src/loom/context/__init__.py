@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from loom.lazy import lazy_names
+
 # Not from typing: see `loom`.
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from loom.context.allocation import (
         BudgetAllocation,
         BudgetConfig,
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         reallocate_focus_space,
     )
     from loom.context.dialogue import CompactedMessages, compact_messages, original_messages, should_compact
+    from loom.context.findings import Findings
     from loom.context.items import Candidate, ContextItem, DroppedItem, Place, SourceReport
     from loom.context.layout import LayoutStore
     from loom.context.orchestrator import Context, ContextOrchestrator, PrefixPolicy
@@ -66,6 +67,7 @@ __all__ = [
     "DroppedItem",
     "EventCandidate",
     "EventWeights",
+    "Findings",
     "FocusAllocation",
     "ImportanceScore",
     "KnowledgeBaseProvider",
@@ -118,6 +120,7 @@ _HOMES = {
         "original_messages",
         "should_compact",
     ),
+    "findings": ("Findings",),
     "items": (
         "Candidate",
         "ContextItem",
@@ -168,17 +171,4 @@ _HOMES = {
     ),
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module 'loom.context' has no attribute {name!r}")
-    from importlib import import_module
-
-    home = next(module for module, names in _HOMES.items() if name in names)
-    value = getattr(import_module(f"loom.context.{home}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(__name__, {f"loom.context.{home}": names for home, names in _HOMES.items()})

@@ -6,12 +6,12 @@ The scopes in which nodes share memory are in `loom.fractal.memory`, with `resol
 
 from __future__ import annotations
 
+from loom.lazy import lazy_names
+
 # Not from typing: see `loom`.
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from loom.fractal.budget import (
         BudgetTracker,
         BudgetUsage,
@@ -38,22 +38,17 @@ __all__ = [
 ]
 
 _HOMES = {
-    "container": ("NodeContainer",),
-    "synthesizer": ("ResultSynthesizer",),
-    "utils": ("estimate_task_complexity", "should_use_fractal"),
+    "loom.fractal.budget": (
+        "BudgetTracker",
+        "BudgetUsage",
+        "BudgetViolation",
+        "QualityEvaluator",
+        "QualityMetrics",
+        "RecursiveBudget",
+    ),
+    "loom.fractal.container": ("NodeContainer",),
+    "loom.fractal.synthesizer": ("ResultSynthesizer",),
+    "loom.fractal.utils": ("estimate_task_complexity", "should_use_fractal"),
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module 'loom.fractal' has no attribute {name!r}")
-    from importlib import import_module
-
-    home = next((module for module, names in _HOMES.items() if name in names), "budget")
-    value = getattr(import_module(f"loom.fractal.{home}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -10,16 +10,16 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from threading import RLock
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
+from loom.checks import checked_number, checked_whole
 from loom.errors import BudgetExceeded, Closed, InvalidInput
 from loom.fractal.model import Model, ask, find_object
-from loom.protocol import Task, TaskStatus
+from loom.protocol import Closing, Task, TaskStatus, value_text
 from loom.text.words import query_terms, terms
 
 __all__ = [
@@ -52,12 +52,10 @@ class RecursiveBudget:
     tool_budget: int = 50
 
     def __post_init__(self) -> None:
-        for one in fields(self):
-            value = getattr(self, one.name)
-            kinds = int | float if one.name == "time_budget" else int
-            if isinstance(value, bool) or not isinstance(value, kinds) or not value >= 0 or math.isnan(value):
-                what = "number" if one.name == "time_budget" else "whole number"
-                raise InvalidInput(f"{one.name} is {value!r}; it must be a {what} of 0 or more")
+        for name in ("max_depth", "max_children", "token_budget", "tool_budget"):
+            checked_whole(getattr(self, name), name)
+        if self.time_budget != math.inf:
+            checked_number(self.time_budget, "time_budget", 0)
 
 
 class BudgetKind(StrEnum):
@@ -106,7 +104,7 @@ class BudgetUsage:
     time_s: float = 0.0
 
 
-class BudgetTracker:
+class BudgetTracker(Closing):
     """The account of one node in a tree. Thread-safe; the whole tree shares one lock.
 
     tracker = BudgetTracker(RecursiveBudget(token_budget=10_000))
@@ -115,7 +113,8 @@ class BudgetTracker:
 
     A child's share is taken from its parent when the child is made, and what it did not use comes back when it is
     closed. `record_*` books before the spending: what does not fit raises `BudgetExceeded` and books nothing;
-    `check_*` only tells. The clock must never go back.
+    `check_*` only tells. `parent` is the account that this one's share was taken from, `depth` how many levels there
+    are above. The clock must never go back.
     """
 
     def __init__(
@@ -128,8 +127,8 @@ class BudgetTracker:
         self.budget = RecursiveBudget() if budget is None else budget
         self.node_id = node_id
         self._clock = clock
-        self._parent: BudgetTracker | None = None
-        self._depth = 0
+        self.parent: BudgetTracker | None = None
+        self.depth = 0
         self._lock = RLock()
         self._started = clock()
         self._ended: float | None = None
@@ -142,20 +141,10 @@ class BudgetTracker:
     # -- the tree --------------------------------------------------------------------------------------
 
     @property
-    def parent(self) -> BudgetTracker | None:
-        """The account that this one's share was taken from."""
-        return self._parent
-
-    @property
     def children(self) -> tuple[BudgetTracker, ...]:
         """The accounts that were given a share of this one, closed ones included."""
         with self._lock:
             return tuple(self._children)
-
-    @property
-    def depth(self) -> int:
-        """How many levels above there are."""
-        return self._depth
 
     @property
     def closed(self) -> bool:
@@ -224,7 +213,7 @@ class BudgetTracker:
                 tool_budget=tools,
             )
             child = BudgetTracker(budget, node_id=node_id, clock=self._clock)
-            child._parent, child._depth, child._lock = self, self._depth + 1, self._lock
+            child.parent, child.depth, child._lock = self, self.depth + 1, self._lock
             child._deadline = min(child._deadline, self._deadline)
             self._children.append(child)
             self._given[BudgetKind.TOKENS] += tokens
@@ -265,8 +254,7 @@ class BudgetTracker:
             self._own[kind] += amount
 
     def _check(self, kind: BudgetKind, amount: int) -> BudgetViolation | None:
-        if isinstance(amount, bool) or not isinstance(amount, int) or amount < 0:
-            raise InvalidInput(f"{amount!r} {kind} cannot be spent: it must be a whole number of 0 or more")
+        checked_whole(amount, f"the number of {kind} to spend")
         with self._lock:
             left = self._left(kind)
             return None if amount <= left else self._violation(kind, amount, left, self._limit(kind))
@@ -331,8 +319,8 @@ class BudgetTracker:
         with self._lock:
             if self._ended is None:
                 self._ended = self._clock()
-                if self._parent is not None:
-                    self._parent.take_back({kind: self._left(kind) for kind in self._own})
+                if self.parent is not None:
+                    self.parent.take_back({kind: self._left(kind) for kind in self._own})
 
     def take_back(self, unused: Mapping[BudgetKind, int]) -> None:
         """Add what a child did not use of its share to what is left here."""
@@ -342,14 +330,6 @@ class BudgetTracker:
     def _check_open(self) -> None:
         if self._ended is not None:
             raise Closed(f"the account of node {self.node_id!r} is closed; its parent may make another one")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         left = self.get_remaining_budget()
@@ -386,9 +366,7 @@ class QualityMetrics:
 
     def __post_init__(self) -> None:
         for name in ("confidence", "coverage", "novelty"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-                raise InvalidInput(f"{name} is {value!r}; it must be a number from 0 to 1")
+            checked_number(getattr(self, name), name, 0, 1)
 
     @property
     def overall(self) -> float:
@@ -483,9 +461,7 @@ def task_description(task: Task | str) -> str:
 def _said(result: Any) -> str:
     if isinstance(result, Task):
         result = result.error if result.result is None else result.result
-    if result is None:
-        return ""
-    return result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, default=str)
+    return "" if result is None else value_text(result)
 
 
 def _failed(result: Any) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from loom.checks import checked_text, checked_whole
 from loom.errors import InvalidInput
 from loom.protocol import AgentCard, NodeProtocol, Task, TaskStatus
 
@@ -37,21 +38,13 @@ class NodeContainer:
         max_depth: int = 100,
         budget: BudgetTracker | None = None,
     ) -> None:
-        if not isinstance(node_id, str) or not node_id:
-            raise InvalidInput(f"node_id must be a text that is not empty, not {node_id!r}")
-        if isinstance(max_depth, bool) or not isinstance(max_depth, int) or max_depth < 1:
-            raise InvalidInput(f"max_depth is {max_depth!r}; it must be a whole number of 1 or more")
-        self._node_id = node_id
+        self.node_id = checked_text(node_id, "node_id")
         self._card = agent_card
-        self._max_depth = max_depth
+        self._max_depth = checked_whole(max_depth, "max_depth", 1)
         self._budget = budget
         self._child: NodeProtocol | None = None
         if child is not None:
             self.set_child(child)
-
-    @property
-    def node_id(self) -> str:
-        return self._node_id
 
     @property
     def child(self) -> NodeProtocol | None:
@@ -65,7 +58,7 @@ class NodeContainer:
         inside: object = child
         while isinstance(inside, NodeContainer):
             if inside is self:
-                raise InvalidInput(f"node {self._node_id!r} cannot be put inside itself")
+                raise InvalidInput(f"node {self.node_id!r} cannot be put inside itself")
             inside = inside.child
         self._child = child
 
@@ -79,10 +72,10 @@ class NodeContainer:
             return _failed(task, f"{CONTAINER_DEPTH} in the task's metadata is no depth: {outer!r}")
         if outer >= self._max_depth:
             return _failed(
-                task, f"the task is inside {outer} containers, and {self._node_id!r} allows {self._max_depth}"
+                task, f"the task is inside {outer} containers, and {self.node_id!r} allows {self._max_depth}"
             )
         if self._child is None:
-            return _failed(task, f"the container {self._node_id!r} has no child to carry out the task")
+            return _failed(task, f"the container {self.node_id!r} has no child to carry out the task")
         task.metadata[CONTAINER_DEPTH] = outer + 1
         try:
             return await self._delegate(self._child, task)
@@ -104,7 +97,7 @@ class NodeContainer:
                 return await child.execute_task(task)
         except TimeoutError as error:
             if limit.expired():
-                return _failed(task, f"node {self._node_id!r} had {left_s:g} seconds left, and they are over")
+                return _failed(task, f"node {self.node_id!r} had {left_s:g} seconds left, and they are over")
             return _failed(task, _reason(error))
         except Exception as error:  # whatever a node raises is the outcome of its task
             return _failed(task, _reason(error))

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
+from loom.checks import checked_member, checked_whole
 from loom.errors import InvalidInput
 from loom.fractal.budget import QualityEvaluator, QualityMetrics, task_description
 from loom.fractal.model import Model, ask
-from loom.protocol import Task, TaskStatus
+from loom.protocol import Task, TaskStatus, value_text
 
 __all__ = ["ResultSynthesizer", "Synthesis", "SynthesisStrategy", "cut", "fit_texts"]
 
@@ -121,14 +122,9 @@ class ResultSynthesizer:
         max_tokens: int | None,
         max_input_tokens: int | None,
     ) -> str:
-        try:
-            chosen = SynthesisStrategy(strategy)
-        except ValueError as error:
-            accepted = ", ".join(SynthesisStrategy)
-            raise InvalidInput(f"there is no strategy {strategy!r}; the strategies are {accepted}") from error
+        chosen = checked_member(SynthesisStrategy, strategy, "strategy")
         for name, limit in (("max_tokens", max_tokens), ("max_input_tokens", max_input_tokens)):
-            if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
-                raise InvalidInput(f"{name} is {limit!r}; it must be a whole number of 1 or more")
+            checked_whole(1 if limit is None else limit, name, 1)
         if chosen is SynthesisStrategy.LLM:
             return await self._written(task, parts, max_tokens, max_input_tokens)
         layout = _concatenated if chosen is SynthesisStrategy.CONCATENATE else _structured
@@ -241,9 +237,7 @@ def _title(words: str, number: int) -> str:
 
 
 def _text(value: Any) -> str:
-    if value is None:
-        return ""
-    return value.strip() if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return "" if value is None else value_text(value).strip()
 
 
 def _errors_beside(part: _Part) -> int:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from loom.blas import one_thread
 from loom.errors import InvalidInput, WrongDimension
 from loom.index import kernels
 from loom.index.segments import Array
@@ -200,7 +201,9 @@ def rotate(vectors: Floats) -> Floats:
         turned *= flip
         for start in sorted({0, width - size}):
             part = turned[:, start : start + size].reshape(count, len(left), len(right))
-            turned[:, start : start + size] = (left @ (part @ right)).reshape(count, size)
+            with one_thread():
+                rotated = left @ (part @ right)
+            turned[:, start : start + size] = rotated.reshape(count, size)
     return turned
 
 

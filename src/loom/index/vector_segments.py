@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from loom.blas import one_thread
 from loom.errors import InvalidInput
 from loom.index.segments import Array, Built, DamagedSegment, Segment
 from loom.index.vector_codes import (
@@ -195,7 +196,8 @@ def _chain(centroids: Floats) -> list[int]:
 
     Clusters that a search reads together are then near each other in the file.
     """
-    alike = centroids @ centroids.T
+    with one_thread():
+        alike = centroids @ centroids.T
     chain: list[int] = []
     at = 0
     for _ in range(len(centroids)):
@@ -206,7 +208,9 @@ def _chain(centroids: Floats) -> list[int]:
 
 
 def _nearest(vectors: Floats, centroids: Floats) -> Rows:
-    return np.asarray(np.argmax(vectors @ centroids.T, axis=1))
+    with one_thread():
+        alike = vectors @ centroids.T
+    return np.asarray(np.argmax(alike, axis=1))
 
 
 # --- Reading -----------------------------------------------------------------------------------------------

@@ -49,6 +49,7 @@ from loom.text.sentences import statements
 from loom.text.specifics import specifics
 from loom.text.statement_kinds import WEIGHTS, StatementKind, without_opening
 from loom.text.statements import Statement, clauses
+from loom.text.words import word_set
 from loom.types import Trust
 
 __all__ = ["CandidateFact", "FactExtractor", "candidate_facts"]
@@ -236,20 +237,14 @@ _ALONE: Final = frozenset({_K.PREFERENCE, _K.PRACTICE, _K.IDENTITY, _K.PLACE, _K
 
 
 def _groups(statement: Statement) -> Iterator[_Group]:
-    if statement.quoted:
-        return
-    if statement.machine:
-        if statement.asserted:
-            yield _Group(statement.kind, (statement,), "")
-        return
-    parts = clauses(statement)
+    """The clauses of a statement in groups that state one thing each."""
     group: list[Statement] = []
     kind = _K.THOUGHT
     before = ""
-    for clause in parts:
+    for clause in clauses(statement):
         reason = kind in FORMS and opens_reason(clause.text)
         if reason and kind is not _K.ERROR:
-            if clause.kind in _UNSAID or kind not in FORMS:
+            if clause.kind in _UNSAID:
                 continue
             yield _Group(kind, tuple(group), before)
             before = statement.text[: clause.start - statement.start]
@@ -300,15 +295,14 @@ _TIMESTAMP = re.compile(
     r"^\s*\[?(?:\d{4}-\d\d-\d\d[T ])?\d\d:\d\d(?::\d\d)?(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?\s*(?:\[?(?:ERROR|"
     r"FATAL|CRITICAL|WARN(?:ING)?)\]?:?\s*)?"
 )
-_LIGHT_WORD_LIST: Final = """
+_LIGHT_WORDS: Final = word_set("""
 i we you he she it they this that these those is are was were be been am do does did have has had a an the and or but
 so then now it's that's there here to of in on at for with by from as my your our his her their me us him them just
 also too very really all everything something thing things one ones fixed solved works worked working fine again good
 great okay error errors bug problem issue issues broken failed fails decided chose agreed because not no already will
 can up down out get got go going let's let use using make sure always never must should please i'm we're i've we've
 happened changed done some any much many lot more less what which who first last next time
-"""
-_LIGHT_WORDS: Final = frozenset(_LIGHT_WORD_LIST.split())
+""")
 
 
 def _fact(
@@ -333,7 +327,7 @@ def _fact(
         said = f"{said[: _LONGEST_REPORT - 1].rstrip()}…"
     if len(said) > LONGEST_FACT or (alone and not _says_something(said, kind, machine)):
         return None
-    correction = correction_in(said)
+    replacing, replaced = correction_in(said) or (None, None)
     key, value = (None, None) if machine else key_and_value(said, kind, source.speaker, chinese)
     if source.speaker and not machine:
         said = third_person(said, source.speaker)
@@ -341,8 +335,6 @@ def _fact(
         said = with_dates(said, source.at)
     form = FORMS[kind]
     label = form.chinese if chinese else form.english
-    if correction is not None:
-        value = value or correction[0]
     return ExtractedFact(
         content=f"{label}: {said}",
         fact_type=form.fact_type,
@@ -351,8 +343,8 @@ def _fact(
         kind=kind,
         span=(offset + start, offset + end),
         key=key,
-        value=value,
-        replaces=None if correction is None else correction[1],
+        value=value if replacing is None else value or replacing,
+        replaces=replaced,
         machine=machine,
     )
 

@@ -16,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from loom.blas import one_thread
+from loom.checks import checked_number, checked_whole
 from loom.errors import InvalidInput, WrongDimension
-from loom.knowledge.fidelity import Fidelity, FidelityChecker, share, unit_vector
+from loom.knowledge.fidelity import Fidelity, FidelityChecker, unit_vector
 from loom.models.embedders import Matrix, Vector
 from loom.text.duplicates import Protected, may_merge, normal_form, protected
 from loom.text.scripts import is_han
@@ -80,13 +81,9 @@ class L4Compressor:
         min_cluster_size: int = 3,
         fidelity_threshold: float = 0.5,
     ) -> None:
-        if threshold < 1:
-            raise InvalidInput(f"threshold is {threshold}; it is a number of facts of at least 1")
-        if min_cluster_size < 2:
-            raise InvalidInput(f"min_cluster_size is {min_cluster_size}; merging takes at least 2 facts")
-        self.threshold = threshold
-        self.similarity_threshold = share("similarity_threshold", similarity_threshold)
-        self.min_cluster_size = min_cluster_size
+        self.threshold = checked_whole(threshold, "threshold", 1)
+        self.similarity_threshold = checked_number(similarity_threshold, "similarity_threshold", 0, 1)
+        self.min_cluster_size = checked_whole(min_cluster_size, "min_cluster_size", 2)
         self.fidelity_threshold = fidelity_threshold
         self.checker = FidelityChecker(fidelity_threshold)
 
@@ -158,12 +155,13 @@ class L4Compressor:
             unit = units.get(fact.id)
             if unit is None or fact.superseded_at is not None or len(fact.content) > _MOST_CHARS:
                 continue
-            same = (_subject(fact), fact.content, unit.tobytes())
+            subject = _subject(fact)
+            same = (subject, fact.content, unit.tobytes())
             if same in seen:  # the same again: it goes wherever the first one goes
                 seen[same].facts.append(fact)
                 continue
             candidate = seen[same] = _Candidate([fact], protected(fact.content), unit)
-            groups.setdefault((same[0], candidate.protected.key), []).append(candidate)
+            groups.setdefault((subject, candidate.protected.key), []).append(candidate)
         for group in groups.values():
             if sum(len(candidate.facts) for candidate in group) >= self.min_cluster_size:
                 for cluster in _cluster(group, self.similarity_threshold, self.min_cluster_size):
@@ -231,7 +229,7 @@ def _joined(lists: Iterable[Sequence[str]]) -> list[str]:
 
 
 def _cluster(group: Sequence[_Candidate], threshold: float, least: int) -> Iterator[list[_Candidate]]:
-    """Clusters that hold pairwise. Candidates that are connected at all are proposed, the best connected first."""
+    """Clusters that hold pairwise, around the best connected candidates first."""
     units: Matrix = np.stack([candidate.unit for candidate in group])
     kinds: dict[tuple[str, ...], int] = {}
     names = np.array([kinds.setdefault(candidate.protected.names, len(kinds)) for candidate in group])
@@ -239,16 +237,13 @@ def _cluster(group: Sequence[_Candidate], threshold: float, least: int) -> Itera
     weights = np.array([len(candidate.facts) for candidate in group])
     degrees = [int(weights[neighbours].sum()) for neighbours in near]
     taken = np.zeros(len(group), dtype=np.bool_)
-    for component in _components(near):
-        if weights[component].sum() < least:
+    for seed in sorted(range(len(group)), key=lambda place: (-degrees[place], place)):
+        if taken[seed] or degrees[seed] + weights[seed] < least:
             continue
-        for seed in sorted(component.tolist(), key=lambda place: (-degrees[place], place)):
-            if taken[seed]:
-                continue
-            company = _company(seed, near[seed][~taken[near[seed]]].tolist(), group, units, names, threshold)
-            if weights[company].sum() >= least:
-                taken[company] = True
-                yield [group[place] for place in company]
+        company = _company(seed, near[seed][~taken[near[seed]]].tolist(), group, units, names, threshold)
+        if weights[company].sum() >= least:
+            taken[company] = True
+            yield [group[place] for place in company]
 
 
 def _company(
@@ -293,21 +288,6 @@ def _neighbours(units: Matrix, names: npt.NDArray[np.int64], threshold: float) -
                 least = np.partition(liking, -_MOST_NEIGHBOURS)[-_MOST_NEIGHBOURS]
                 similar = similar[liking >= least][:_MOST_NEIGHBOURS]
             yield similar[np.lexsort((similar, -row[similar]))]
-
-
-def _components(near: Sequence[npt.NDArray[np.intp]]) -> list[npt.NDArray[np.intp]]:
-    """Union-find over neighbours: the rows in connected sets, by their first row."""
-    parent = np.arange(len(near))
-    for place, neighbours in enumerate(near):
-        roots = parent[np.append(neighbours, place)]
-        while (parent[roots] != roots).any():
-            roots = parent[roots]
-        parent[roots] = roots.min()
-        parent[place] = roots.min()
-    while (parent[parent] != parent).any():
-        parent = parent[parent]
-    order = np.argsort(parent, kind="stable")
-    return np.split(order, np.flatnonzero(np.diff(parent[order])) + 1)
 
 
 # --- one text from many --------------------------------------------------------------------------------------

@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from loom.checks import checked_number
 from loom.errors import InvalidInput, WrongDimension
 from loom.models.embedders import Matrix, Vector
 from loom.text.scripts import HAN, is_han
+from loom.text.words import word_set
 
 __all__ = [
     "EMBEDDING_WEIGHT",
@@ -25,7 +27,6 @@ __all__ = [
     "Fidelity",
     "FidelityChecker",
     "keywords",
-    "share",
     "unit_vector",
 ]
 
@@ -71,8 +72,8 @@ class FidelityChecker:
     """Decides whether a text may stand for others, by its vector and by the keywords it keeps."""
 
     def __init__(self, threshold: float = 0.5, keyword_threshold: float = KEYWORD_THRESHOLD) -> None:
-        self.threshold = share("threshold", threshold)
-        self.keyword_threshold = share("keyword_threshold", keyword_threshold)
+        self.threshold = checked_number(threshold, "threshold", 0, 1)
+        self.keyword_threshold = checked_number(keyword_threshold, "keyword_threshold", 0, 1)
 
     def check(
         self,
@@ -100,13 +101,6 @@ class FidelityChecker:
     def _extract_keywords(text: str) -> set[str]:
         """`keywords` as a set, under the name of the design document."""
         return set(keywords(text))
-
-
-def share(name: str, value: float) -> float:
-    """The value, or `InvalidInput` with the name where it is not from 0 to 1."""
-    if not 0.0 <= value <= 1.0:
-        raise InvalidInput(f"{name} is {value}; it must be from 0 to 1")
-    return value
 
 
 def _mean_cosine(
@@ -148,7 +142,7 @@ _LETTER = rf"[^\W\d{HAN}]"
 _WORD = rf"{_LETTER}(?:{_LETTER}|\d)*+"
 _NAME = re.compile(rf"{_WORD}(?:\.{_WORD})*+|[{HAN}]++")
 # Words that begin a sentence with a capital and name nothing.
-_STOP_WORD_LIST = """
+_STOP_WORDS = word_set("""
 a about after all also although always an and another any are as at be because been before being both but by can
 could did do does during each either every few first for from had has have he hello hence her here hers hi his how
 however i if in instead into is it its last let many may maybe me might more most much must my neither next no nor
@@ -156,8 +150,7 @@ not now of often on once one only or other our out over perhaps please several s
 soon still such than that the their them then there therefore these they this those though thus to too under unless
 until up use used uses using very was we were what when where whether which while who whom whose why will with
 without would yes yet you your
-"""
-_STOP_WORDS = frozenset(_STOP_WORD_LIST.split())
+""")
 # Words that contain a stop character and are no stop words.
 _CHINESE_WORDS = """
 目的 的确 了解 和平 和谐 总和 饱和 共和 温和 和解 参与 与会 普及 涉及 及时 及格 存在 现在 在线 在职 内在 所在 潜在

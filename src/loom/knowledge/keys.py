@@ -15,6 +15,7 @@ from loom.text.date_phrases import DATE_CHINESE, DATE_ENGLISH, MONTH_NAMES, SEAS
 from loom.text.scripts import HAN, is_chinese
 from loom.text.specifics import specifics
 from loom.text.statement_kinds import StatementKind
+from loom.text.words import word_set
 
 __all__ = [
     "apply_correction",
@@ -243,11 +244,10 @@ def is_pronoun(word: str) -> bool:
     return _PRONOUN.fullmatch(word) is not None
 
 
-_FILLER_WORD_LIST: Final = """
+_FILLER_WORDS: Final = word_set("""
 the a an is are was were be been am has have had do does did will that which so very really just also now currently of
 to in on at for and it its it's this
-"""
-_FILLER_WORDS: Final = frozenset(_FILLER_WORD_LIST.split())
+""")
 _FILLER_CHINESE = re.compile("[的了吧啊呢嘛呀]|现在|目前|已经|一下")
 _BRACKETED_DATE = re.compile(r" \[\d{4}[\d\- toQ]*\]")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from typing import Final, NamedTuple
+from typing import Final
 
 from loom.text.numerals import CHINESE_NUMERALS, NUMBER_WORDS
 from loom.text.scripts import HAN, is_chinese
@@ -21,19 +21,6 @@ SHORTEST: Final = 3
 _LONGEST_MACHINE_LINE = 160
 
 
-class _Shortening(NamedTuple):
-    """What can be left out: asides, padding, tails, light words, and in a telegram more function words."""
-
-    aside: re.Pattern[str]
-    padding: re.Pattern[str]
-    light: re.Pattern[str]
-    padding_chinese: re.Pattern[str]
-    light_chinese: re.Pattern[str]
-    telegram: re.Pattern[str]
-    telegram_chinese: re.Pattern[str]
-    tail: re.Pattern[str]
-
-
 _RATE = " (?:second|minute|hour|day|night|week|month|quarter|year|person|head|piece)\\b"
 _COUNTED = rf"(?:{'|'.join(NUMBER_WORDS)}|half|a hundred)\b"
 _HAN = f"[{HAN}]"
@@ -41,11 +28,14 @@ _COUNTED_CHINESE = f"{CHINESE_NUMERALS}半第\\d"
 
 
 @cache
-def _shortening() -> _Shortening:
-    """Compiled at first use."""
-    return _Shortening(
-        aside=re.compile(r"\s?\((?![^()]{0,60}\d)[^()]{0,60}\)|（(?![^（）]{0,60}\d)[^（）]{0,60}）"),
-        padding=re.compile(
+def _shortening() -> dict[str, re.Pattern[str]]:
+    """What can be left out: asides, padding, tails, light words, and in a telegram more function words.
+
+    Compiled at first use.
+    """
+    return {
+        "aside": re.compile(r"\s?\((?![^()]{0,60}\d)[^()]{0,60}\)|（(?![^（）]{0,60}\d)[^（）]{0,60}）"),
+        "padding": re.compile(
             r",? ?\b(?:by the way|actually|basically|honestly|of course|you know|i mean|i'm afraid|as you know|"
             r"for the "
             r"record|in fact|to be honest|"
@@ -57,19 +47,19 @@ def _shortening() -> _Shortening:
             re.IGNORECASE,
         ),
         # "Nine a day" is no nine days, and "take it" no "take".
-        light=re.compile(
+        "light": re.compile(
             rf"\b(?:the|a(?! (?:half|quarter|third|dozen|few|couple|hundred|thousand|million)\b)(?!{_RATE})|"
             rf"an(?!{_RATE})|that|which|is|are|"
             r"was|were|am|we|our|there|have(?= \w+ed\b)|has(?= \w+ed\b)|had(?= \w+ed\b)|"
             r"will|it(?! ?$)|its|so|then|some|all|they|of the)\b(?!['’-])\s?",
             re.IGNORECASE,
         ),
-        padding_chinese=re.compile(
+        "padding_chinese": re.compile(
             "其实|基本上|实际上|总的来说|你知道|说实话|老实说|当然|顺便|一下子?|这个|那个|大家都?|应该说|可以说|"
             "比较而言|"
             "的时候|主要(?:还)?是|后来|然后|而且|不过|但是|所以"
         ),
-        light_chinese=re.compile(
+        "light_chinese": re.compile(
             "(?<![目有似])的(?!确|士)|(?<![为除不])了(?!解|不起|如|$)|"
             f"吧(?!{_HAN})|[啊呢嘛呀哦啦]|"
             "我们|咱们|已经|目前|"
@@ -77,13 +67,13 @@ def _shortening() -> _Shortening:
             f"(?<!不)是(?=\\s?[\\dA-Za-z])|(?<={_HAN})\\s(?=[\\dA-Za-z])"
         ),
         # Prepositions stay where a number or a name follows: "from 5 to 50", "moved to Lisbon".
-        telegram=re.compile(
+        "telegram": re.compile(
             rf"\b(?:(?:(?<!out )of|for|in|on(?! ?$)|at|to|into|onto)\b(?! (?-i:[\dA-Z])|-)(?! {_COUNTED})|"
             r"(?:this|these|those|his|her|their|my|he|she|you|i|do|does|did|be|about|please|itself|us(?! ?$)|"
             r"them(?! ?$)|him|okay)\b(?!['’-])|(?:it|there|that|he|she|they|we|you|i)['’](?:s|re|m)\b(?! been))\s?",
             re.IGNORECASE,
         ),
-        telegram_chinese=re.compile(
+        "telegram_chinese": re.compile(
             f"(?<!{_HAN})[就也还都会将](?={_HAN})|(?<=\\d) (?={_HAN})|我(?!们)|给?您|"
             "^那就(?!是)|"
             # "四十一个小时" must not become forty hours, nor "一个月" a month without its number.
@@ -98,13 +88,13 @@ def _shortening() -> _Shortening:
             "(?<![首成古京大丰于花武])都(?![市会江匀])|(?<![归偿退交奉])还(?![款原清钱给价贷债是有剩书车回])|也(?![许门])|"
             f"(?<={_HAN})(?<![附沉执穿衣胶])着(?![火急陆色手装落重想迷力眼凉])"
         ),
-        tail=re.compile(
+        "tail": re.compile(
             r"(?:, | )(?:so (?!that)|which means|meaning|but (?:that|it)'s|and that's|and it's|i think|haha|lol|"
             r"saves? me|"
             r"careful|did i).*$|[，,](?:你知道的?|对吧|哈哈.*|越.越.|挺.*|比.{2,8}(?:方便|好|快))$",
             re.IGNORECASE,
         ),
-    )
+    }
 
 
 def clause_forms(said: str, machine: bool, doer: str | None = None) -> tuple[str, str, str, str]:
@@ -116,21 +106,21 @@ def clause_forms(said: str, machine: bool, doer: str | None = None) -> tuple[str
     if machine:
         short = said if len(said) <= _LONGEST_MACHINE_LINE else said[: _LONGEST_MACHINE_LINE - 1].rstrip() + "…"
         return said, short, short, short
-    tail = parts.tail.search(said)
+    tail = parts["tail"].search(said)
     # A tail with a number in it carries something after all.
     body = said if tail is None or any(map(str.isdigit, tail.group())) else said[: tail.start()]
-    short = _tidy(parts.padding_chinese.sub("", parts.padding.sub("", parts.aside.sub("", body))))
+    short = _tidy(parts["padding_chinese"].sub("", parts["padding"].sub("", parts["aside"].sub("", body))))
     short = short if len(short) >= 4 else said
-    terse = parts.light.sub("", short)
+    terse = parts["light"].sub("", short)
     chinese = is_chinese(said)
     if chinese:
-        terse = parts.light_chinese.sub("", terse)
+        terse = parts["light_chinese"].sub("", terse)
     terse = _tidy(terse)
     terse = terse if len(terse) >= 4 else short
     bare = terse
     if doer is not None and terse.startswith(doer) and not terse.startswith(("'s", "’s", "的"), len(doer)):
         bare = terse[len(doer) :].lstrip(" ,，")
-    telegram = _tidy((parts.telegram_chinese if chinese else parts.telegram).sub("", bare))
+    telegram = _tidy((parts["telegram_chinese"] if chinese else parts["telegram"]).sub("", bare))
     return said, short, terse, telegram if len(telegram) >= 4 else terse
 
 

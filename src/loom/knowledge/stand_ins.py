@@ -5,10 +5,9 @@ It is computed from the record whenever it is read; the original stays in the lo
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-from loom.protocol import Task
+from loom.protocol import Task, value_text
 from loom.storage.contract import Draft, Record
 from loom.types import MemoryType, TaskSummary
 
@@ -37,21 +36,22 @@ def stand_in(record: Record | Draft) -> TaskSummary:
     if task is None:
         speaker = record.name or record.role
         kind, said, outcome = record.kind, f"{speaker}: {record.content}" if speaker else record.content, ""
-        weights = (_PARAMETER_WEIGHT + _RESULT_WEIGHT, 0.0)
+        said_weight, outcome_weight = _PARAMETER_WEIGHT + _RESULT_WEIGHT, 0.0
     else:
         kind = str(task.get("action") or MemoryType.TASK)
         said = "; ".join(f"{key}: {_plain(value)}" for key, value in (task.get("parameters") or {}).items())
         # The error comes first, so that it is not cut.
         outcomes = (f"error: {task['error']}" if task.get("error") else "", _plain(task.get("result")))
         outcome = "; ".join(part for part in outcomes if part)
-        weights = (_PARAMETER_WEIGHT, _RESULT_WEIGHT)
-    parts = (beginning(kind, _ACTION_WEIGHT), beginning(said, weights[0]), beginning(outcome, weights[1]))
-    cut = parts != (_one_line(kind), _one_line(said), _one_line(outcome))
+        said_weight, outcome_weight = _PARAMETER_WEIGHT, _RESULT_WEIGHT
+    action, parameters = beginning(kind, _ACTION_WEIGHT), beginning(said, said_weight)
+    result = beginning(outcome, outcome_weight)
+    cut = (action, parameters, result) != (_one_line(kind), _one_line(said), _one_line(outcome))
     return TaskSummary(
         task_id=record.id,
-        action=parts[0],
-        param_summary=parts[1],
-        result_summary=parts[2],
+        action=action,
+        param_summary=parameters,
+        result_summary=result,
         tags=[*_tags(record, task), *([f"{record.tokens} tokens in all"] if cut else [])],
         importance=record.importance,
         session_id=record.session_id,
@@ -112,6 +112,4 @@ def _one_line(text: str) -> str:
 
 
 def _plain(value: Any) -> str:
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return "" if value is None else value_text(value)

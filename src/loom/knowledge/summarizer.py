@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from loom.checks import checked_whole
 from loom.drafts import message_text
 from loom.errors import InvalidInput
 from loom.models.language_model import LanguageModel, LanguageModelLike, as_language_model
@@ -132,8 +133,7 @@ class Summarizer:
 
     def summarize(self, turns: Iterable[Turn], *, budget: int) -> Summary:
         """The turns, given in the order of time, in at most `budget` tokens."""
-        if budget < 0:
-            raise InvalidInput(f"a summary cannot have {budget} tokens")
+        checked_whole(budget, "the budget of a summary, in tokens,")
         told = [*turns]
         if self._llm is not None and told and budget:
             summary = self._asked(self._llm, told, budget)

@@ -17,6 +17,7 @@ from loom.text.scripts import HAN, is_chinese
 from loom.text.specifics import specifics
 from loom.text.statement_kinds import without_opening
 from loom.text.tense import PAST_VERBS
+from loom.text.words import word_set
 
 __all__ = [
     "END_MARKS",
@@ -30,10 +31,6 @@ __all__ = [
     "word_reason",
     "written_span",
 ]
-
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
 
 
 END_MARKS: Final = " \t\n。．.!！；;，,～~：:"
@@ -147,11 +144,11 @@ def word_reason(said: str) -> str:
 # --- third person ------------------------------------------------------------------------------------------
 
 # With verbs whose past form is the present one: after "I" they are more often past.
-_PAST = PAST_VERBS | _words("put quit read set cut hit let")
-_UNCHANGED = _words(
+_PAST = PAST_VERBS | word_set("put quit read set cut hit let")
+_UNCHANGED = word_set(
     "will would can could should must may might shall used cannot can't won't couldn't wouldn't shouldn't"
 )
-_ADVERB = _words(
+_ADVERB = word_set(
     "always usually never really also still now just only mostly normally generally often sometimes recently "
     "finally currently already personally actually definitely absolutely both even much then simply typically"
 )

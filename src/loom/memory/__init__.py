@@ -6,13 +6,12 @@ them; where the code belongs lower, they re-export it. Building prompts is the w
 
 from __future__ import annotations
 
+from loom.lazy import lazy_names
+
 # Not from typing: see `loom`.
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-    from typing import Any
-
     from loom.knowledge.extraction import FactExtractor
     from loom.knowledge.fact_merging import L4Compressor
     from loom.knowledge.fidelity import FidelityChecker
@@ -93,63 +92,50 @@ __all__ = [
 ]
 
 _HOMES = {
-    "knowledge.extraction": ("FactExtractor",),
-    "knowledge.fact_merging": ("FidelityChecker", "L4Compressor"),
-    "knowledge.summarizer": ("Summarizer",),
-    "memory.compaction": ("CompactionConfig", "CompactionResult", "MemoryCompactor"),
-    "memory.core": ("LoomMemory",),
-    "memory.factory": ("MemoryFactory",),
-    "memory.manager": ("MemoryManager",),
-    "memory.segment_store": ("InMemorySegmentStore", "LogSegmentStore", "MemorySegment", "SegmentStore"),
-    "memory.shared_pool": ("PoolChange", "PoolEntry", "SharedMemoryPool", "VersionConflictError"),
-    "memory.vector_store": ("InMemoryVectorStore", "VectorStoreProvider"),
-    "models.embedders": ("EmbeddingProvider",),
-    "models.language_model": ("HttpLanguageModel", "LanguageModel"),
-    "recall.hits": ("Hit",),
-    "recall.reranking": ("MemoryReranker", "RerankSignal"),
-    "text.sanitizer": ("ContentSanitizer",),
-    "text.tokens": ("AnthropicCounter", "EstimateCounter", "TiktokenCounter", "TokenCounter"),
-    "tiers.quotas": ("LayerCounters", "LayerQuota"),
+    "loom.knowledge.extraction": ("FactExtractor",),
+    "loom.knowledge.fact_merging": ("FidelityChecker", "L4Compressor"),
+    "loom.knowledge.summarizer": ("Summarizer",),
+    "loom.memory.compaction": ("CompactionConfig", "CompactionResult", "MemoryCompactor"),
+    "loom.memory.core": ("LoomMemory",),
+    "loom.memory.factory": ("MemoryFactory",),
+    "loom.memory.manager": ("MemoryManager",),
+    "loom.memory.segment_store": ("InMemorySegmentStore", "LogSegmentStore", "MemorySegment", "SegmentStore"),
+    "loom.memory.shared_pool": ("PoolChange", "PoolEntry", "SharedMemoryPool", "VersionConflictError"),
+    "loom.memory.vector_store": ("InMemoryVectorStore", "VectorStoreProvider"),
+    "loom.models.embedders": ("EmbeddingProvider",),
+    "loom.models.language_model": ("HttpLanguageModel", "LanguageModel"),
+    "loom.recall.hits": ("Hit",),
+    "loom.recall.reranking": ("MemoryReranker", "RerankSignal"),
+    "loom.text.sanitizer": ("ContentSanitizer",),
+    "loom.text.tokens": ("AnthropicCounter", "EstimateCounter", "TiktokenCounter", "TokenCounter"),
+    "loom.tiers.quotas": ("LayerCounters", "LayerQuota"),
+    "loom.types": (
+        "Fact",
+        "FactType",
+        "MemoryQuery",
+        "MemoryStrategyType",
+        "MemoryTier",
+        "MemoryType",
+        "MemoryUnit",
+        "Receipt",
+        "StoredSummary",
+        "TaskSummary",
+        "Trust",
+    ),
+    # The design documents look for these here too. They live above this package, and are found by their name alone.
+    "loom.context": (
+        "BudgetConfig",
+        "ContextBudgeter",
+        "ContextManager",
+        "ContextOrchestrator",
+        "ContextSource",
+        "ContextStrategy",
+        "EventCandidate",
+        "KnowledgeContextSource",
+        "MessageConverter",
+        "PriorityContextStrategy",
+        "SlidingWindowStrategy",
+    ),
 }
 
-# Names that the design documents also look for here. They live in `loom.context`, above this package, and are found
-# by their name alone, when they are asked for.
-_IN_CONTEXT = (
-    "BudgetConfig",
-    "ContextBudgeter",
-    "ContextManager",
-    "ContextOrchestrator",
-    "ContextSource",
-    "ContextStrategy",
-    "EventCandidate",
-    "KnowledgeContextSource",
-    "MessageConverter",
-    "PriorityContextStrategy",
-    "SlidingWindowStrategy",
-)
-
-
-def __getattr__(name: str) -> Any:
-    from importlib import import_module
-
-    if name in _IN_CONTEXT:
-        return from_context(__name__, name, _IN_CONTEXT)
-    if name not in __all__:
-        raise AttributeError(f"module 'loom.memory' has no attribute {name!r}")
-    home = next((module for module, names in _HOMES.items() if name in names), "types")
-    value = getattr(import_module(f"loom.{home}"), name)
-    globals()[name] = value
-    return value
-
-
-def from_context(module: str, name: str, names: Collection[str]) -> Any:
-    """One of these names of `loom.context`, for the module here that the documents look for it in."""
-    from importlib import import_module
-
-    if name not in names:
-        raise AttributeError(f"module {module!r} has no attribute {name!r}")
-    return getattr(import_module("loom.context"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -12,19 +12,22 @@ import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from loom.checks import checked_number
 from loom.errors import InvalidInput
 from loom.knowledge.fidelity import Fidelity, FidelityChecker
 from loom.knowledge.summarizer import Summarizer, Summary, Turn
 from loom.memory.segment_store import MemorySegment, SegmentStore
-from loom.models.embedders import EmbeddingProvider, embed_texts
+from loom.models.embedders import embed_texts
 from loom.protocol import new_id
-from loom.storage.contract import Draft, Record, Store, Transaction
+from loom.storage.contract import Draft, Record, Transaction
 from loom.text.sentences import statements
 from loom.text.tokens import TokenCounter
-from loom.tiers.migration import Tiers
 from loom.types import MemoryTier, MemoryType, Trust
+
+if TYPE_CHECKING:
+    from loom.memory.verbs import MemoryVerbs
 
 __all__ = ["CompactionConfig", "CompactionResult", "MemoryCompactor"]
 
@@ -66,10 +69,8 @@ class CompactionConfig:
                 f"target_ratio={self.target_ratio}; it needs 0 < target_ratio <= trigger_threshold <= 1"
             )
         for name in ("min_importance", "summary_ratio", "fidelity_threshold"):
-            if not 0.0 <= getattr(self, name) <= 1.0:
-                raise InvalidInput(f"{name} is {getattr(self, name)}; it must be from 0 to 1")
-        if self.cooldown_seconds < 0:
-            raise InvalidInput(f"cooldown_seconds is {self.cooldown_seconds}; it must be 0 or more")
+            checked_number(getattr(self, name), name, 0, 1)
+        checked_number(self.cooldown_seconds, "cooldown_seconds", 0)
 
 
 class CompactionResult(NamedTuple):
@@ -82,22 +83,6 @@ class CompactionResult(NamedTuple):
     tokens_after: int = 0
 
 
-class Compactable(Protocol):
-    """What a compactor needs of a memory; `LoomMemory` and `MemoryManager` have it."""
-
-    @property
-    def store(self) -> Store: ...
-
-    @property
-    def tiers(self) -> Tiers: ...
-
-    @property
-    def counter(self) -> TokenCounter: ...
-
-    @property
-    def embedder(self) -> EmbeddingProvider | None: ...
-
-
 class MemoryCompactor:
     """Compacts the archive tier of one memory. A memory has one of its own; another config makes another.
 
@@ -107,7 +92,7 @@ class MemoryCompactor:
     def __init__(
         self,
         config: CompactionConfig | None = None,
-        memory_manager: Compactable | None = None,
+        memory_manager: MemoryVerbs | None = None,
         token_counter: TokenCounter | None = None,
         segment_store: SegmentStore | None = None,
         *,
@@ -235,7 +220,7 @@ class MemoryCompactor:
         with publish() as transaction:
             tiers = self._memory.tiers
             replaced = [record.seq for record in stretch]
-            if faithful and not all(transaction.resides(seq, MemoryTier.L3, tiers.node) for seq in replaced):
+            if faithful and len(transaction.sizes(tiers.node, MemoryTier.L3, replaced)) < len(replaced):
                 return draft.id, False, 0  # somebody moved, changed or forgot one of them meanwhile
             if len(transaction.records(replaced)) < len(replaced):
                 return draft.id, False, 0

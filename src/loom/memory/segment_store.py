@@ -34,15 +34,12 @@ class SegmentStore(Protocol):
 
     def store(self, segment: MemorySegment) -> str:
         """Keep a segment; its id."""
-        ...
 
     def retrieve(self, ids: Sequence[str]) -> list[MemorySegment]:
         """Segments by their ids, in that order; those that are not there are missing."""
-        ...
 
     def cleanup(self, before_timestamp: datetime) -> int:
         """Drop the segments that are older; how many."""
-        ...
 
 
 class InMemorySegmentStore:

@@ -22,9 +22,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 from weakref import WeakSet
 
+from loom.checks import checked_whole
 from loom.errors import Closed, InvalidInput, VersionConflictError
 from loom.fractal.memory import checked_key, checked_limit, checked_version, in_thread
-from loom.protocol import Task
+from loom.protocol import Closing, Task
 from loom.storage import open_store
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class PoolChange:
     """Grows with every change; where a later watch may go on from (`since`)."""
 
 
-class SharedMemoryPool:
+class SharedMemoryPool(Closing):
     """Values under keys that several agents read and write, with versions. Safe in every thread and process.
 
     The last writer wins, unless `expected_version` is given. `store` is a store to share (`memory.store`), or the
@@ -174,8 +175,7 @@ class SharedMemoryPool:
         `async with pool.watch("research:") as changes:` watches from its first line on, `async for` alone from the
         first step; with `since`, from behind that `PoolChange.number`.
         """
-        if since is not None and (isinstance(since, bool) or not isinstance(since, int) or since < 0):
-            raise InvalidInput(f"since is the number of a change, not {since!r}")
+        checked_whole(0 if since is None else since, "since, the number of a change,")
         return PoolWatch(self._backend, _checked_prefix(prefix), since)
 
     # -- life ------------------------------------------------------------------------------------------
@@ -186,14 +186,6 @@ class SharedMemoryPool:
         self._backend.wake()
         if self._opened is not None:
             self._opened.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<SharedMemoryPool {self.pool_id!r} in {self._backend.name}>"

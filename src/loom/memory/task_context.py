@@ -5,15 +5,13 @@ Names are resolved when they are first used, so that importing `loom.memory` doe
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from loom.memory import from_context
+from loom.lazy import lazy_names
 
 if TYPE_CHECKING:
     from loom.context import BudgetConfig, ContextBudgeter, ContextSource, EventCandidate, MessageConverter
 
 __all__ = ["BudgetConfig", "ContextBudgeter", "ContextSource", "EventCandidate", "MessageConverter"]
 
-
-def __getattr__(name: str) -> Any:
-    return from_context(__name__, name, __all__)
+__getattr__, __dir__ = lazy_names(__name__, {"loom.context": __all__})

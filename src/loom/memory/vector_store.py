@@ -16,17 +16,13 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from loom.blas import one_thread
+from loom.checks import checked_whole
 from loom.errors import InvalidInput, WrongDimension
-from loom.models.embedders import EmbeddingProvider, Matrix, Vector
+from loom.models.embedders import EmbeddingProvider, Vector
 
-__all__ = ["EmbeddingProvider", "InMemoryVectorStore", "VectorHit", "VectorStoreProvider", "near_best"]
+__all__ = ["EmbeddingProvider", "InMemoryVectorStore", "VectorHit", "VectorStoreProvider"]
 
 _NO_METADATA: Mapping[str, Any] = MappingProxyType({})
-
-# Rows of one matrix product may differ in the last bits with their place in it. Whatever is this near the last
-# hit is scored again, row by row in float64, so that the order depends on the vectors and ids alone.
-_SCORE_NOISE = 1e-5
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,131 +60,78 @@ class VectorStoreProvider(Protocol):
 
 
 class InMemoryVectorStore:
-    """An exact store in memory, safe for several threads. The first vector sets the dimensions, unless given."""
+    """An exact store in memory, safe for several threads. The first vector sets the dimensions, unless given.
+
+    `dimensions` is the length of every vector; None while the store is empty and nothing was given.
+    """
 
     def __init__(self, dimensions: int | None = None) -> None:
-        if dimensions is not None and dimensions < 1:
-            raise InvalidInput(f"dimensions must be at least 1, not {dimensions}")
-        self._given_dimensions = dimensions
-        self._dimensions: int | None = None
+        self._given_dimensions = None if dimensions is None else checked_whole(dimensions, "dimensions", 1)
+        self.dimensions: int | None = None
         self._lock = threading.RLock()
         self.clear()
 
-    @property
-    def dimensions(self) -> int | None:
-        """The length of every vector; None while the store is empty and nothing was given."""
-        return self._dimensions
-
     def __len__(self) -> int:
-        return len(self._ids)
+        return len(self._held)
 
     def __contains__(self, record_id: object) -> bool:
-        return record_id in self._places
+        return record_id in self._held
 
     def add(self, record_id: str, vector: npt.ArrayLike, metadata: Mapping[str, Any] | None = None) -> None:
         unit = _unit(vector)
         with self._lock:
             self._check(unit)
-            place = self._places.get(record_id)
-            if place is None:
-                place = len(self._ids)
-                self._make_room(place + 1, len(unit))
-                self._ids.append(record_id)
-                self._metadata.append(_NO_METADATA)
-                self._places[record_id] = place
-            self._rows[place] = unit
-            self._metadata[place] = _frozen(metadata) if metadata else _NO_METADATA
-            self._dimensions = len(unit)
+            self._held[record_id] = (unit, _frozen(metadata or {}))
+            self.dimensions = len(unit)
 
     def search(
         self, vector: npt.ArrayLike, limit: int = 10, where: Mapping[str, Any] | None = None
     ) -> list[VectorHit]:
-        if limit < 1:
-            raise InvalidInput(f"limit must be at least 1, not {limit}")
+        checked_whole(limit, "limit", 1)
         unit = _unit(vector)
         with self._lock:
             self._check(unit)
-            places = self._matching(where) if where else np.arange(len(self._ids))
-            if not len(places):
-                return []
-            rows = self._rows[places] if where else self._rows[: len(places)]
-            with one_thread():
-                products = rows @ unit
-            near = near_best(products, limit)
-            exact = (rows[near].astype(np.float64) * unit).sum(axis=1)
-            found = [
-                VectorHit(self._ids[place], float(score), _frozen(self._metadata[place]))
-                for place, score in zip(places[near], np.clip(exact, -1.0, 1.0), strict=True)
-            ]
-        return sorted(found, key=lambda hit: (-hit.score, hit.id))[:limit]
+            ids = self._matching(where or {})
+            # Row by row in float64, so that the order depends on the vectors and ids alone.
+            rows = np.array([self._held[id][0] for id in ids], dtype=np.float64).reshape(len(ids), len(unit))
+            scores = np.clip((rows * unit).sum(axis=1), -1.0, 1.0).tolist()
+            best = sorted(zip(ids, scores, strict=True), key=lambda hit: (-hit[1], hit[0]))[:limit]
+            return [VectorHit(id, score, _frozen(self._held[id][1])) for id, score in best]
 
     def delete(self, record_id: str) -> bool:
         with self._lock:
-            place = self._places.pop(record_id, None)
-            if place is None:
-                return False
-            last_id, last_metadata = self._ids.pop(), self._metadata.pop()
-            last = len(self._ids)
-            if place != last:
-                self._ids[place] = last_id
-                self._metadata[place] = last_metadata
-                self._rows[place] = self._rows[last]
-                self._places[last_id] = place
-            self._rows[last] = 0  # what was deleted does not stay in memory
-            return True
+            return self._held.pop(record_id, None) is not None
 
     def delete_by_metadata(self, where: Mapping[str, Any]) -> int:
         if not where:
             raise InvalidInput("an empty filter would delete everything; clear() does that")
         with self._lock:
-            doomed = [self._ids[place] for place in self._matching(where)]
-            for record_id in doomed:
-                self.delete(record_id)
-        return len(doomed)
+            return sum(self.delete(id) for id in self._matching(where))
 
     def clear(self) -> None:
         with self._lock:
-            self._dimensions = self._given_dimensions
-            self._ids: list[str] = []
-            self._metadata: list[Mapping[str, Any]] = []
-            self._places: dict[str, int] = {}
-            self._rows: Matrix = np.zeros((0, self._dimensions or 0), dtype=np.float32)
+            self.dimensions = self._given_dimensions
+            self._held: dict[str, tuple[Vector, Mapping[str, Any]]] = {}
 
     def _check(self, unit: Vector) -> None:
-        if self._dimensions not in (None, len(unit)):
+        if self.dimensions not in (None, len(unit)):
             raise WrongDimension(
-                f"the vector has {len(unit)} dimensions and the store {self._dimensions}: "
+                f"the vector has {len(unit)} dimensions and the store {self.dimensions}: "
                 "they come from different models"
             )
 
-    def _make_room(self, rows: int, dimensions: int) -> None:
-        if rows > len(self._rows):
-            grown = np.zeros((max(64, 2 * len(self._rows)), dimensions), dtype=np.float32)
-            if len(self._rows):
-                grown[: len(self._rows)] = self._rows
-            self._rows = grown
-
-    def _matching(self, where: Mapping[str, Any]) -> npt.NDArray[np.intp]:
+    def _matching(self, where: Mapping[str, Any]) -> list[str]:
         missing = object()
-        kept = (
-            place
-            for place, metadata in enumerate(self._metadata)
+        return [
+            id
+            for id, (_, metadata) in self._held.items()
             if all(metadata.get(key, missing) == value for key, value in where.items())
-        )
-        return np.fromiter(kept, dtype=np.intp)
+        ]
 
 
 def _frozen(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
     """A copy all the way down: neither the caller's later changes nor a reader's reach the store."""
     return MappingProxyType(copy.deepcopy(dict(metadata)))
-
-
-def near_best(scores: Vector, limit: int) -> npt.NDArray[np.intp]:
-    """The places of the `limit` best scores and of all that rounding could not tell from the last of them."""
-    if len(scores) <= limit:
-        return np.arange(len(scores))
-    least = np.partition(scores, len(scores) - limit)[len(scores) - limit]
-    return np.flatnonzero(scores >= least - _SCORE_NOISE)
 
 
 def _unit(vector: npt.ArrayLike) -> Vector:

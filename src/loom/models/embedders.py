@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from loom.blas import one_thread
+from loom.checks import checked_whole
 from loom.errors import EmbeddingError, InvalidInput, WrongDimension
 from loom.forks import renew_after_fork
 from loom.models.endpoint import Endpoint, parsed_json
@@ -37,7 +38,6 @@ __all__ = [
     "Matrix",
     "OfflineEmbedder",
     "OfflineModel",
-    "QueryEmbedder",
     "SharedModel",
     "Vector",
     "calibration_sentences",
@@ -64,6 +64,8 @@ Matrix = npt.NDArray[np.float32]
 class EmbeddingProvider(Protocol):
     """What turns text into vectors. Blocking: call it from a thread, not on an event loop.
 
+    One whose model treats a question differently from the texts it is asked about has `embed_query(text)` too.
+
     Not for `isinstance`, which in Python 3.11 reads every property, and `dimensions` may cost a request.
     """
 
@@ -80,13 +82,6 @@ class EmbeddingProvider(Protocol):
 
     def embed_batch(self, texts: Sequence[str]) -> Matrix:
         """The unit vectors of several texts, in their order."""
-
-
-class QueryEmbedder(EmbeddingProvider, Protocol):
-    """A provider whose model treats a question differently from the texts it is asked about."""
-
-    def embed_query(self, text: str) -> Vector:
-        """The unit vector of a question."""
 
 
 def embed_texts(provider: EmbeddingProvider, texts: Sequence[str]) -> Matrix:
@@ -377,8 +372,8 @@ class SharedModel:
     def __init__(self, load: Callable[[], OfflineModel] = load_offline_model) -> None:
         self._load = load
         self._model: OfflineModel | None = None
-        self.new_lock()
-        renew_after_fork(self.new_lock)
+        self.after_fork()
+        renew_after_fork(self)
 
     def get(self) -> OfflineModel:
         """The model. A load that fails is tried again by the next caller."""
@@ -388,7 +383,7 @@ class SharedModel:
                     self._model = self._load()
         return self._model
 
-    def new_lock(self) -> None:
+    def after_fork(self) -> None:
         """After a fork, in the child: a thread that was loading does not exist there, and never lets go."""
         self._lock = threading.Lock()
 
@@ -437,13 +432,7 @@ class HttpEmbedder:
             raise InvalidInput("an HTTP embedder needs the name of a model")
         if shorten and dimensions is None:
             raise InvalidInput("shorten=True needs dimensions=")
-        for label, value, least in (
-            ("dimensions", 1 if dimensions is None else dimensions, 1),
-            ("batch_size", batch_size, 1),
-            ("max_characters", max_characters, 1),
-        ):
-            if value < least:
-                raise InvalidInput(f"{label} must be at least {least}, not {value}")
+        checked_whole(1 if dimensions is None else dimensions, "dimensions", 1)
         self._endpoint = Endpoint(
             base_url,
             "embeddings",
@@ -458,11 +447,11 @@ class HttpEmbedder:
         )
         self._model = model
         self._dimensions = dimensions
-        self._batch_size = batch_size
+        self._batch_size = checked_whole(batch_size, "batch_size", 1)
         self._shorten = shorten
         self._text_prefix = text_prefix
         self._query_prefix = query_prefix
-        self._max_characters = max_characters
+        self._max_characters = checked_whole(max_characters, "max_characters", 1)
 
     @property
     def name(self) -> str:
@@ -545,9 +534,7 @@ class FakeEmbedder:
     """
 
     def __init__(self, dimensions: int = 64, seed: int = 0) -> None:
-        if dimensions < 1:
-            raise InvalidInput(f"dimensions must be at least 1, not {dimensions}")
-        self.dimensions = dimensions
+        self.dimensions = checked_whole(dimensions, "dimensions", 1)
         self.seed = seed
         self.name = f"fake-{dimensions}-{seed}"
 

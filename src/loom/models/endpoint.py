@@ -20,6 +20,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from loom.checks import checked_number, checked_whole
 from loom.errors import InvalidInput, LoomError
 
 if TYPE_CHECKING:  # urllib.request costs 30 ms to import; only who asks over HTTP pays for it
@@ -65,14 +66,11 @@ class Endpoint:
     ) -> None:
         if api_key is not None and not re.fullmatch(r"[\x21-\x7e]+", api_key):
             raise InvalidInput("the api_key is empty or holds characters that no HTTP header can carry")
-        for label, value, least in (("timeout_s", timeout_s, 0.001), ("max_retries", max_retries, 0)):
-            if value < least:
-                raise InvalidInput(f"{label} must be at least {least}, not {value}")
         self.url = _address(base_url, path, whom)
         self._error = error
         self._api_key = api_key
-        self._timeout_s = timeout_s
-        self._max_retries = max_retries
+        self._timeout_s = checked_number(timeout_s, "timeout_s", 0.001)
+        self._max_retries = checked_whole(max_retries, "max_retries")
         self._largest_mb = largest_mb
         self._advice = {**_ADVICE, **advice}
         self._sleep = sleep

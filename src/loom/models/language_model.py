@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
+from loom.checks import checked_number, checked_whole
 from loom.errors import InvalidInput, LanguageModelError
 from loom.models.endpoint import Endpoint, parsed_json
 
@@ -81,12 +82,7 @@ class HttpLanguageModel:
     ) -> None:
         if not model:
             raise InvalidInput("a language model over HTTP needs the name of a model")
-        for label, value, least in (
-            ("temperature", temperature, 0),
-            ("max_tokens", 1 if max_tokens is None else max_tokens, 1),
-        ):
-            if value < least:
-                raise InvalidInput(f"{label} must be at least {least}, not {value}")
+        checked_whole(1 if max_tokens is None else max_tokens, "max_tokens", 1)
         self._endpoint = Endpoint(
             base_url,
             "chat/completions",
@@ -103,7 +99,7 @@ class HttpLanguageModel:
             sleep=sleep,
         )
         self._model = model
-        self._temperature = temperature
+        self._temperature = checked_number(temperature, "temperature", 0)
         self._max_tokens = max_tokens
 
     def complete(self, prompt: str) -> str:

@@ -49,7 +49,7 @@ from loom.storage.sqlite.engine import translate
 from loom.storage.sqlite.projections import advance
 from loom.storage.sqlite.residency import TierTotals
 from loom.storage.sqlite.transactions import INSERT_EDGE, INSERT_RECORD
-from loom.storage.temporary import temporary_beside
+from loom.storage.temporary import let_go, temporary_beside
 
 __all__ = ["INSERT_ENTRY", "Restored", "Stage", "restore", "staged", "staged_aside"]
 
@@ -90,13 +90,10 @@ def restore(
                 f"{target}{suffix} exists; a snapshot is restored to a new file, or into a namespace of a memory "
                 "that is open: memory.restore(snapshot)"
             )
-    temporary = temporary_beside(target)
-    try:
+    with temporary_beside(target, file_mode) as temporary:
         with staged(as_chain(snapshot), temporary, mode=file_mode) as stage:
             found = _counted(stage, target)
         _publish(temporary, target)
-    finally:
-        remove_database(temporary)
     return found
 
 
@@ -150,6 +147,7 @@ def _publish(temporary: Path, target: Path) -> None:
     try:
         with open(temporary, "rb+") as file:
             os.fsync(file.fileno())
+        let_go(temporary)
         os.rename(temporary, target)
         sync_folder(target.parent)
     except OSError as error:

@@ -14,7 +14,7 @@ import re
 import sqlite3
 import struct
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from enum import IntEnum
@@ -25,7 +25,7 @@ from loom.errors import InvalidInput, NotFound, SnapshotError, StoreUnavailable
 from loom.index.segments import sync_folder
 from loom.snapshots.format import LARGEST_ROW, MAGIC, NO_PARENT, Header, SnapshotReader, SnapshotWriter
 from loom.steps import step
-from loom.storage.files import create_file, disk_errors, keep_mode
+from loom.storage.files import disk_errors, keep_mode
 from loom.storage.identity import entry_guard_4
 from loom.storage.moments import from_micros, to_micros
 from loom.storage.sqlite import archive, counting
@@ -33,7 +33,7 @@ from loom.storage.sqlite.engine import Engine, translate
 from loom.storage.sqlite.projections import SCRUB, TEXT, VECTORS, last_number
 from loom.storage.sqlite.rows import ENTRY_COLUMNS, RECORD_COLUMNS, check_row, counted_guard, was_guarded
 from loom.storage.sqlite.store import as_sqlite
-from loom.storage.temporary import temporary_beside
+from loom.storage.temporary import let_go, temporary_beside
 
 if TYPE_CHECKING:
     from loom.storage.contract import Store
@@ -633,19 +633,16 @@ def _is_database(path: Path) -> bool:
 @contextmanager
 def _replacing(target: Path, mode: int) -> Iterator[BinaryIO]:
     """A file that takes the target's place when it is complete and on the disk; a kill leaves what was there."""
-    temporary = temporary_beside(target)
-    try:
-        create_file(temporary, mode)
-        with open(temporary, "r+b") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        _check_replaceable(target)  # once more: writing may have taken minutes
-        keep_mode(temporary, target)
-        os.replace(temporary, target)
-        sync_folder(target.parent)
-    except OSError as error:
-        raise StoreUnavailable(f"the snapshot {target} was not made: {error.strerror}") from error
-    finally:
-        with suppress(OSError):  # a folder that cannot be written: the error above says so
-            temporary.unlink(missing_ok=True)
+    with temporary_beside(target, mode) as temporary:
+        try:
+            with open(temporary, "r+b") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            _check_replaceable(target)  # once more: writing may have taken minutes
+            keep_mode(temporary, target)
+            let_go(temporary)
+            os.replace(temporary, target)
+            sync_folder(target.parent)
+        except OSError as error:
+            raise StoreUnavailable(f"the snapshot {target} was not made: {error.strerror}") from error

@@ -490,7 +490,7 @@ class Searches(Protocol):
     """What the indexes find. They follow every commit. `loom.storage.search_view` has the plain searches over it."""
 
     def search(self, ask: Callable[[SearchView], Answer]) -> Answer:
-        """The answer to a question that reads the indexes and the records of one snapshot.
+        """The answer to a question that reads one snapshot, through the view or through this store.
 
         The question is asked again, from the start, where an index turned out to be damaged and was rebuilt.
         """
@@ -524,7 +524,7 @@ class Background(Protocol):
         """
 
     def add_chore(self, owner: object, chore: Chore) -> None:
-        """Run a piece of background work of a layer above whenever there is time, until `remove_chores`."""
+        """Run a piece of background work of a layer above when there is time, until `remove_chores` or `close`."""
 
     def remove_chores(self, *owners: object) -> None:
         """Remove the chores of these owners; waits a bounded time for the piece under way."""
@@ -659,7 +659,7 @@ class Store(Reads, Searches, Uses, Background, Administration, Protocol):
             if then is not None:
                 then(transaction)
 
-    def keep(self, retention: Retention | None) -> None:
+    def set_retention(self, retention: Retention | None) -> None:
         """State the retention rule of this namespace, for every process; None removes it."""
         if retention is not None and not isinstance(retention, Retention):
             raise InvalidInput(f"a retention rule is a Retention record, not {type(retention).__name__}")

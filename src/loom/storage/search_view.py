@@ -73,6 +73,10 @@ class SearchView(Protocol):
         """The records that were written before one in its session, or after it, nearest first, as far as the filter
         admits them; where it is of no session, those of all sessions and of none."""
 
+    def mixed(self, seqs: Sequence[int], distance: int) -> set[tuple[int, int]]:
+        """Pairs of one of these numbers and one at most `distance` away that are of two sessions, though their doc
+        values have one hash for both. Nearly always none."""
+
     def names_read(self, seqs: Sequence[int], known_at: datetime | None, *, held: bool = False) -> list[NamesRead]:
         """The names that a model read in these records, or those that these hold, as far as known at a moment."""
 
@@ -87,7 +91,7 @@ class Searching(Protocol):
     """The part of a `Store` that searches."""
 
     def search(self, ask: Callable[[SearchView], Answer]) -> Answer:
-        """The answer to a question that reads one snapshot.
+        """The answer to a question that reads one snapshot, through the view or through this store.
 
         The question is asked again, from the start, where an index turned out to be damaged and was rebuilt.
         """

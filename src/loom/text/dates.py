@@ -193,7 +193,7 @@ def _apply(rules: tuple[_Rule, ...], text: str, said: date) -> list[DateMention]
             if any(begin < one.end and one.start < end for one in found):
                 continue
             span = None
-            names_weekday = rule.resolve in _WEEKDAY_RESOLVERS
+            names_weekday = rule.resolve is _weekday
             beside = _beside_date(match, dates) if names_weekday else None
             if beside is not None:  # "Friday, 8 May": one day under two names
                 span = beside.span if beside.span is not None and beside.span.days == 1 else None
@@ -366,7 +366,7 @@ def _english() -> tuple[_Rule, ...]:
             rf"(?:{_DAY}(?:\s+of)?\s+{_MONTH}|{other_order})(?:,?\s+{_YEAR})?",
             _beside_day,
         ),
-        rule(_YEAR_CUES, r"\b(?P<year>(?:19|20)\d\d)[-/.](?P<number>\d{1,2})[-/.](?P<day>\d{1,2})\b", _iso_day),
+        rule(_YEAR_CUES, r"\b(?P<year>(?:19|20)\d\d)[-/.](?P<month>\d{1,2})[-/.](?P<day>\d{1,2})\b", _month_day),
         rule(_MONTH_CUES, rf"\b{_DAY}(?:\s+of)?\s+{_MONTH}(?:,?\s+{_YEAR})?", _month_day),
         rule(_MONTH_CUES, rf"\b{_MONTH}\s+{_DAY}\b(?!:)(?:,?\s+{_YEAR})?", _month_day),
         rule(_MONTH_CUES, rf"\b{_MONTH},?\s+{_YEAR}", _whole_month),
@@ -379,10 +379,10 @@ def _english() -> tuple[_Rule, ...]:
         rule(_SEASON_CUES, rf"\b{season}(?:\s+of)?,?\s+{_YEAR}", _season),
         rule(_SEASON_CUES, rf"\b(?P<which>last|this|next|past)\s+{season}\b", _season),
         rule(_YEAR_CUES, rf"\b(?:in|since|during|year|of|by|until|from)\s+{_YEAR}\b", _whole_year),
-        rule(" ".join(NEAR_DAYS), rf"\b(?P<near>{'|'.join(NEAR_DAYS)})\b", _near_day, relative=True),
+        rule(" ".join(NEAR_DAYS), rf"\b(?:{'|'.join(NEAR_DAYS)})\b", _near_day, relative=True),
         rule(
             "morning afternoon evening night",
-            r"\bthis\s+(?P<near>morning|afternoon|evening)\b|\b(?P<last>last\s+night)\b",
+            r"\bthis\s+(?:morning|afternoon|evening)\b|\b(?P<last>last\s+night)\b",
             _near_day,
             relative=True,
         ),
@@ -424,17 +424,27 @@ def _count(written: str) -> int:
     return int(word) if word.isdigit() else SMALL_NUMBERS.get(word) or _VAGUE_NUMBERS[word]
 
 
-def _iso_day(match: re.Match[str], view: _View) -> Span:
-    return _single(date(int(match["year"]), int(match["number"]), int(match["day"])))
+def _month_number(match: re.Match[str]) -> int:
+    written = match["month"].lower()
+    return MONTHS[written] if written in MONTHS else chinese_number(written)
+
+
+def _year_of(match: re.Match[str], view: _View) -> int | None:
+    """The year that a phrase names, in digits or as one of the Chinese years (去年), if it names one."""
+    named = match.groupdict()
+    if named.get("year"):
+        return int(named["year"])
+    return view.said.year + CHINESE_YEARS[named["which"]] if named.get("which") else None
 
 
 def _month_day(match: re.Match[str], view: _View) -> Span:
-    month, day, year = MONTHS[match["month"].lower()], int(match["day"]), match["year"]
-    return _by_tense(month, day, view) if year is None else _single(date(int(year), month, day))
+    year, month, day = _year_of(match, view), _month_number(match), chinese_number(match["day"])
+    return _by_tense(month, day, view) if year is None else _single(date(year, month, day))
 
 
 def _whole_month(match: re.Match[str], view: _View) -> Span:
-    return _whole(date(int(match["year"]), MONTHS[match["month"].lower()], 1))
+    year, month = _year_of(match, view), _month_number(match)
+    return _by_tense(month, None, view) if year is None else _whole(date(year, month, 1))
 
 
 def _named_month(match: re.Match[str], view: _View) -> Span | None:
@@ -452,7 +462,8 @@ def _named_month(match: re.Match[str], view: _View) -> Span | None:
 
 
 def _whole_year(match: re.Match[str], view: _View) -> Span:
-    return _of_year(int(match["year"]))
+    year = _year_of(match, view)
+    return _of_year(view.said.year if year is None else year)
 
 
 def _season(match: re.Match[str], view: _View) -> Span:
@@ -461,9 +472,8 @@ def _season(match: re.Match[str], view: _View) -> Span:
 
 
 def _near_day(match: re.Match[str], view: _View) -> Span:
-    if match.groupdict().get("last"):
-        return _single(_day(view.said, -1))
-    return _single(_day(view.said, NEAR_DAYS.get(match["near"].lower(), 0)))
+    named = -1 if match.groupdict().get("last") else 0  # "last night", "this morning"
+    return _single(_day(view.said, _NEAR_DAYS.get(match[0].lower(), named)))
 
 
 def _counted(match: re.Match[str], view: _View) -> Span:
@@ -483,7 +493,8 @@ def _near_unit(match: re.Match[str], view: _View) -> Span:
 
 
 def _weekday(match: re.Match[str], view: _View) -> Span:
-    number, which, said = WEEKDAYS[match["weekday"].lower()], (match["which"] or "").lower(), view.said
+    number, said = _WEEKDAYS[match["weekday"].lower()], view.said
+    which = (match.groupdict().get("which") or "").lower()
     if which in ("last", "past"):
         return _single(_day(said, (number - said.weekday()) % 7 - 7))
     if which == "next":  # the one of the following week
@@ -516,6 +527,8 @@ _CHINESE_UNITS: Final = {
     "天": "day", "日": "day", "周": "week", "星期": "week", "礼拜": "week", "月": "month", "季度": "quarter",
     "年": "year",
 }  # fmt: skip
+_NEAR_DAYS: Final = {**NEAR_DAYS, **CHINESE_DAYS}
+_WEEKDAYS: Final = {**WEEKDAYS, **CHINESE_WEEKDAYS}
 _CHINESE_SIDE: Final = {"上上": -2, "上": -1, "这": 0, "本": 0, "下": 1, "下下": 2}
 _ANY_WEEKDAY = f"[{''.join(CHINESE_WEEKDAYS)}]"
 
@@ -527,23 +540,23 @@ def _chinese() -> tuple[_Rule, ...]:
     def rule(cues: str, pattern: str, resolve: _Resolve | None, relative: bool = False) -> _Rule:
         return _Rule(frozenset(cues), re.compile(pattern), resolve, relative)
 
-    number = "(?P<number>1[0-2]|0?[1-9]|十[一二]?|[一二三四五六七八九])"
+    month = "(?P<month>1[0-2]|0?[1-9]|十[一二]?|[一二三四五六七八九])"
     numeral = "[二三]?十[一二三四五六七八九]?|廿[一二三四五六七八九]?|[一二三四五六七八九]"
     day = f"(?P<day>[12][0-9]|3[01]|0?[1-9]|{numeral})"
     year = rf"(?:(?P<year>(?:19|20)[0-9]{{2}})\s*年|(?P<which>{'|'.join(CHINESE_YEARS)}))"
     side = "(?P<side>上上|下下|上|这|本|下)个?"
     return (
         rule("周星礼", f"(?:每个?|隔|逢|第[一二三四五]个?|最后一个?){CHINESE_WEEK}{_ANY_WEEKDAY}", None),
-        rule("日号", rf"(?:{year})?\s*{number}\s*月\s*{day}\s*[日号]", _chinese_day),
-        rule("月", rf"(?:{year})?{number}月(?P<day>{numeral})(?![个天年多岁位人次月])", _chinese_day),
-        rule("月", rf"{year}\s*的?\s*{number}\s*月(?:份?[上中下]旬|份?[初底末中]|份)?", _chinese_month),
+        rule("日号", rf"(?:{year})?\s*{month}\s*月\s*{day}\s*[日号]", _month_day),
+        rule("月", rf"(?:{year})?{month}月(?P<day>{numeral})(?![个天年多岁位人次月])", _month_day),
+        rule("月", rf"{year}\s*的?\s*{month}\s*月(?:份?[上中下]旬|份?[初底末中]|份)?", _whole_month),
         rule(
             "月",
-            rf"(?<![0-9.年个第每一二三四五六七八九十]){number}\s?月(?!亮|份?内|度)(?:份?[上中下]旬|份?[初底末中里]|份)?",
-            _chinese_month,
+            rf"(?<![0-9.年个第每一二三四五六七八九十]){month}\s?月(?!亮|份?内|度)(?:份?[上中下]旬|份?[初底末中里]|份)?",
+            _whole_month,
         ),
         rule("年", rf"{year}\s*的?\s*(?P<season>[{''.join(CHINESE_SEASONS)}])[天季]?", _chinese_season),
-        rule("年", year, _chinese_year),
+        rule("年", year, _whole_year),
         rule(
             "前后",
             rf"(?P<count>{_NUMERAL})\s?(?P<more>多?个?多?)(?P<unit>天|日|{CHINESE_WEEK}|月|年)"
@@ -554,7 +567,7 @@ def _chinese() -> tuple[_Rule, ...]:
         rule(
             "天日昨今明",
             "|".join(sorted(CHINESE_DAYS, key=len, reverse=True)),
-            _chinese_near_day,
+            _near_day,
             relative=True,
         ),
         rule(
@@ -574,41 +587,15 @@ def _chinese() -> tuple[_Rule, ...]:
         rule(
             "周星礼",
             f"(?<![0-9一二两三四五六七八九十几]){CHINESE_WEEK}(?P<weekday>{_ANY_WEEKDAY})(?!期)",
-            _chinese_weekday,
+            _weekday,
             relative=True,
         ),
     )
 
 
-def _chinese_year_of(match: re.Match[str], view: _View) -> int | None:
-    named = match.groupdict()
-    if named.get("year"):
-        return int(named["year"])
-    return view.said.year + CHINESE_YEARS[named["which"]] if named.get("which") else None
-
-
-def _chinese_day(match: re.Match[str], view: _View) -> Span:
-    year, month, day = _chinese_year_of(match, view), chinese_number(match["number"]), chinese_number(match["day"])
-    return _by_tense(month, day, view) if year is None else _single(date(year, month, day))
-
-
-def _chinese_month(match: re.Match[str], view: _View) -> Span:
-    year, month = _chinese_year_of(match, view), chinese_number(match["number"])
-    return _by_tense(month, None, view) if year is None else _whole(date(year, month, 1))
-
-
 def _chinese_season(match: re.Match[str], view: _View) -> Span:
-    year = _chinese_year_of(match, view)
+    year = _year_of(match, view)
     return _whole(date(view.said.year if year is None else year, CHINESE_SEASONS[match["season"]], 1), 3)
-
-
-def _chinese_year(match: re.Match[str], view: _View) -> Span:
-    year = _chinese_year_of(match, view)
-    return _of_year(view.said.year if year is None else year)
-
-
-def _chinese_near_day(match: re.Match[str], view: _View) -> Span:
-    return _single(_day(view.said, CHINESE_DAYS[match[0]]))
 
 
 def _chinese_week(match: re.Match[str], view: _View) -> Span:
@@ -636,10 +623,6 @@ def _chinese_away(match: re.Match[str], view: _View) -> Span:
     return _away(view.said, direction * chinese_number(count), unit, exact="多" not in match["more"])
 
 
-def _chinese_weekday(match: re.Match[str], view: _View) -> Span:
-    return _weekday_by_tense(CHINESE_WEEKDAYS[match["weekday"]], view)
-
-
 def _chinese_day_of_near_month(match: re.Match[str], view: _View) -> Span:
     month = _beside(view.said, _CHINESE_SIDE[match["side"]], "month").first
     return _single(month.replace(day=chinese_number(match["day"])))
@@ -657,6 +640,3 @@ def _chinese_day_of_month(match: re.Match[str], view: _View) -> Span:
             if found <= view.said if past else found >= view.said:
                 return _single(found)
         month = _month(month, -1 if past else 1)
-
-
-_WEEKDAY_RESOLVERS: Final = (_weekday, _chinese_weekday)

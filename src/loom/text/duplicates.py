@@ -8,7 +8,6 @@ doubt two texts are different: a duplicate shown twice costs a line, a memory ta
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -18,6 +17,7 @@ from loom.text.date_phrases import CHINESE_DAYS, CHINESE_YEARS, MONTHS, NEAR_DAY
 from loom.text.entities import COMPOUND_SURNAMES, NO_NAMES, PLACES, SURNAMES, TITLES
 from loom.text.numerals import CHINESE_NUMERALS, NUMBER_WORDS, ORDINAL_WORDS, chinese_digits, scale_of
 from loom.text.scripts import HAN, is_han
+from loom.text.words import Known, half_width, word_set
 
 __all__ = ["Protected", "may_merge", "normal_form", "protected"]
 
@@ -99,27 +99,15 @@ def protected(text: str) -> Protected:
     """What may not differ in a duplicate of this text. Linear in its length."""
     folded = _folded(text)
     if not folded.isascii():
-        folded = _with_digits(folded)
+        folded = _CHINESE_NUMBER.sub(_digits, folded)  # 十二月 and 12月 read the same
     return _Reading(folded).result()
 
 
 # --- folding -------------------------------------------------------------------------------------------------
 
-_LONG_MARK_RUN = re.compile(r"([^\w\s]{64})(?=[^\w\s])")
-
 
 def _folded(text: str) -> str:
-    """Compatibility forms as plain ones, one kind of apostrophe."""
-    if text.isascii():
-        return text
-    # With these as they would become, most Chinese text is in normal form: to see that takes a tenth of the time.
-    text = text.replace("’", "'").replace("，", ",").replace("：", ":").replace("？", "?").replace("！", "!")
-    if unicodedata.is_normalized("NFKC", text):
-        return text
-    if len(text) > 4096:
-        # Sorting a run of combining marks is quadratic in its length.
-        text = _LONG_MARK_RUN.sub(r"\1 ", text)
-    return unicodedata.normalize("NFKC", text)
+    return text if text.isascii() else half_width(text)
 
 
 # --- Chinese numerals ----------------------------------------------------------------------------------------
@@ -136,11 +124,6 @@ _CHINESE_NUMBER = re.compile(
 )
 # Numerals that are other words: very, by all means, in case, wholeheartedly (a few of the most frequent).
 _NO_NUMBERS = frozenset(("千万", "万一", "万千", "一一", "千百", "万万"))
-
-
-def _with_digits(text: str) -> str:
-    """The text with its Chinese numerals as digits, so that 十二月 and 12月 read the same."""
-    return _CHINESE_NUMBER.sub(_digits, text)
 
 
 def _digits(match: re.Match[str]) -> str:
@@ -165,13 +148,12 @@ def _scaled(number: str, factor: int) -> str:
 
 # --- the words that carry meaning of their own ---------------------------------------------------------------
 
-_NEGATION_LIST = """
+_NEGATIONS = word_set("""
 not no never none nobody nothing nowhere neither nor without cannot hardly scarcely dont doesnt didnt isnt arent
 wasnt werent hasnt havent hadnt wont wouldnt cant couldnt shouldnt mustnt
-"""
-_NEGATIONS = frozenset(_NEGATION_LIST.split())
+""")
 # The marked side of a pair: where one text has it and the other has not, one says the opposite of the other.
-_OPPOSITE_LIST = """
+_OPPOSITES = word_set("""
 disable disabled disables disabling off false closed closes close fail failed fails failing failure unsuccessful
 deny denied denies forbid forbids forbidden prohibited refuse refused refuses reject rejected rejects stop stopped
 stops hate hates dislike dislikes unable impossible invalid incorrect wrong missing absent lack lacks lacking
@@ -179,23 +161,18 @@ unsafe insecure inactive unavailable offline disconnected unsupported unknown un
 exclude excluded decrease decreased decreases less fewer least minimum min below down before removed remove removes
 deleted delete deprecated optional sync synchronous private avoid avoids avoided worse worst slower smaller lower
 cheaper earlier sell sold left lost allergic
-"""
-_OPPOSITES = frozenset(_OPPOSITE_LIST.split())
+""")
 _WEEKDAYS = {name: f"w{number + 1}" for name, number in WEEKDAYS.items()} | {
     f"{name}s": f"w{number}" for number, name in enumerate(WEEKDAY_NAMES, 1)
 }
 # Abbreviations that are words too are dates in capitals only, and so are May and March where nothing else tells.
 _ONLY_CAPITALISED = frozenset(("mon", "sat", "sun", "wed", "fri", "mar", "jan", "dec", "sep", "may", "march"))
-_BEFORE_A_MONTH_LIST = """
-in since until till by of last next this every early late mid from before after to
-"""
-_BEFORE_A_MONTH = frozenset(_BEFORE_A_MONTH_LIST.split())
-_MOMENT_LIST = """
+_BEFORE_A_MONTH = word_set("in since until till by of last next this every early late mid from before after to")
+# "Fall" is a verb more often than a season.
+_MOMENTS = (NEAR_DAYS.keys() | SEASONS.keys()) - {"fall"} | word_set("""
 morning mornings noon afternoon evening evenings midnight weekend weekends weekday weekdays next last previous daily
 weekly monthly yearly annually hourly
-"""
-# "Fall" is a verb more often than a season.
-_MOMENTS = frozenset((*_MOMENT_LIST.split(), *NEAR_DAYS, *SEASONS)) - {"fall"}
+""")
 # "One" is left out: this one, no one. Against any other number its absence is difference enough.
 _NUMBER_WORDS = {
     **{word: value for word, value in NUMBER_WORDS.items() if word != "one"},
@@ -218,7 +195,7 @@ kbps; mbps; gbps; qps; rps; fps
 """
 _UNITS = {alias: entry.split()[0] for entry in _UNIT_LIST.split(";") for alias in entry.split()}
 # Words that are capitalised because a sentence or a label begins with them. Any other word there may be a name.
-_COMMON_WORD_LIST = """
+_COMMON = word_set("""
 a about above according across actually add added adding additionally after again all allow allows almost also
 although always am among an and another any anyone anything api app application apply approach are around as ask
 asked assume at auth avoid back backup backups based basic be because been before begin being below best better
@@ -249,14 +226,12 @@ tokens too tool tools total traffic tried true try turn two type typically under
 updated updates upgrade use used user users uses using usually value values version very via view want wants
 warning was we web website well went were what when where whether which while who whole whose why will with work
 worked working works would write writes writing written yes yet you your yours
-"""
-_COMMON = frozenset(_COMMON_WORD_LIST.split())
-_FUNCTION_WORD_LIST = """
+""")
+_FUNCTION_WORDS = word_set("""
 a an the this that these those there here is are was were be been being am do does did have has had having can
 could would should will shall might must may and or but if so than then of at by for with to from in on i it its we
 us our you your he him his she her they them their any at all very really just also
-"""
-_FUNCTION_WORDS = frozenset(_FUNCTION_WORD_LIST.split())
+""")
 
 # --- English tokens ------------------------------------------------------------------------------------------
 
@@ -270,6 +245,12 @@ class _Kind(NamedTuple):
 
 # w word, f function word, n name, c capitalised common word, ! negation, o opposite, # number, d date, m month,
 # i identifier, x number word, s scale of a number
+_WORD_CODES = (
+    dict.fromkeys(_OPPOSITES, "o")
+    | dict.fromkeys(_NUMBER_WORDS, "x")
+    | dict.fromkeys(_NUMBER_SCALES, "s")
+    | dict.fromkeys(_MOMENTS, "d")
+)
 _PLAIN_NUMBER = re.compile(r"-?[0-9]++(?:,[0-9]{3})*+(?:\.[0-9]++)*+")
 _NUMBER = re.compile(r"([$€£¥]?)(-?[0-9]++(?:,[0-9]{3})*+(?:\.[0-9]++)?+)([A-Za-z%°µ]{0,4})")
 _ORDINAL = re.compile("([0-9]++)(?:st|nd|rd|th)")
@@ -277,23 +258,6 @@ _VERSION = re.compile(r"[vV]([0-9]++(?:\.[0-9]++)*+)")
 _ISO_DATE = re.compile(r"([0-9]{4})[-/.]([0-9]{1,2})(?:[-/.]([0-9]{1,2}))?(?:T([0-9:.]+)Z?)?")
 _CLOCK = re.compile("([0-9]{1,2}):([0-9]{2})(?::[0-9]{2})?([ap]m)?|([0-9]{1,2})([ap]m)", re.IGNORECASE)
 _PLAIN_WORD = re.compile(r"[^\W\d_]++(?:[-'][^\W\d_]++)*+")
-_CACHE_TOKENS = 32_768
-_CACHE_TOKEN_CHARS = 40
-
-
-class _Kinds(dict[str, _Kind]):
-    """Token -> what it is; filled on demand, bounded: most words of a text are old acquaintances."""
-
-    def __missing__(self, token: str) -> _Kind:
-        kind = _kind(token)
-        if len(token) <= _CACHE_TOKEN_CHARS:
-            if len(self) >= _CACHE_TOKENS:
-                self.clear()
-            self[token] = kind
-        return kind
-
-
-_KINDS = _Kinds()
 
 
 def _kind(token: str) -> _Kind:
@@ -322,6 +286,9 @@ def _kind(token: str) -> _Kind:
     return _Kind("i", token if re.search(r"[_/\\]|[^\W\d]\.[^\W\d]", token) else lower)
 
 
+_KINDS = Known(_kind)
+
+
 def _word_kind(token: str) -> _Kind:
     lower = token.casefold()
     if lower.endswith("'s"):
@@ -334,16 +301,10 @@ def _word_kind(token: str) -> _Kind:
         return _Kind("m", lower)
     if lower in _WEEKDAYS and (capital or lower not in _ONLY_CAPITALISED):
         return _Kind("d", _WEEKDAYS[lower])
-    if lower in _MOMENTS:
-        return _Kind("d", lower)
-    if lower in _NUMBER_SCALES:
-        return _Kind("s", lower)
-    if "-" in lower and all(part in _NUMBER_WORDS for part in lower.split("-")):
+    if lower in _WORD_CODES:
+        return _Kind(_WORD_CODES[lower], lower)
+    if all(part in _NUMBER_WORDS for part in lower.split("-")):
         return _Kind("x", lower)
-    if lower in _NUMBER_WORDS:
-        return _Kind("x", lower)
-    if lower in _OPPOSITES:
-        return _Kind("o", lower)
     if len(token) > 1 and not token.islower() and not token.istitle():
         # US, IT, PostgreSQL: capitals inside are no accident.
         return _Kind("n", lower)
@@ -466,6 +427,15 @@ class _Reading:
         self.names: list[str] = []
         self.words: list[str] = []
         self.tokens = [*self._tokens()]
+        self._into = {
+            "w": [self.words],
+            "f": [self.words],
+            "c": [self.words],
+            "n": [self.names, self.words],
+            "d": [self.dates],
+            "i": [self.identifiers],
+            "^": [self.negations],
+        }
 
     def result(self) -> Protected:
         place = 0
@@ -521,28 +491,19 @@ class _Reading:
     def _take(self, place: int) -> int:
         """Read the token at this place; where the next one is."""
         code, value = self.tokens[place]
-        if code in "wfc":
-            self.words.append(value)
-        elif code == "n":
-            self.names.append(value)
-            self.words.append(value)
-        elif code == "#":
+        for found in self._into.get(code, ()):
+            found.append(value)
+        if code == "#":
             return self._number(place, value)
-        elif code == "x" or code == "s":
+        if code == "x" or code == "s":
             return self._number_words(place)
-        elif code == "d":
-            self.dates.append(value)
-        elif code == "m":
+        if code == "m":
             return self._month(place, value)
-        elif code == "i":
-            self.identifiers.append(value)
-        elif code == "!":
+        if code == "!":
             self.negations.append(f"{self._content(place, -1)}!{self._content(place, 1)}")
         elif code == "o":
             self.negations.append(f"{self._content(place, -1)}!{value[:4]}")
             self.words.append(value)
-        elif code == "^":
-            self.negations.append(value)
         return place + 1
 
     def _content(self, place: int, step: int) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from loom.text.date_phrases import MONTH_NAMES, MONTHS
 from loom.text.scripts import HAN
 from loom.text.statement_kinds import StatementKind
-from loom.text.statements import Statement, kind_of
+from loom.text.statements import Statement, kind_of, trimmed
 
 __all__ = ["statements"]
 
@@ -66,29 +66,31 @@ def statements(text: str) -> list[Statement]:
     return [*_found(text)]
 
 
+def _lines(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Where each line of a part of a text starts and ends."""
+    while start < end:
+        line_end = text.find("\n", start, end)
+        line_end = end if line_end < 0 else line_end
+        yield start, line_end
+        start = line_end + 1
+
+
 def _found(text: str) -> Iterator[Statement]:
-    position = 0
     prose_start = -1
     prose_end = 0
     fence_start = -1
-    traceback_start = -1
-    length = len(text)
-    while position < length:
-        line_end = text.find("\n", position)
-        following = length if line_end < 0 else line_end + 1
-        line_end = length if line_end < 0 else line_end
+    in_traceback = False
+    for position, line_end in _lines(text, 0, len(text)):
         if fence_start >= 0:
             if _FENCE.match(text, position):
                 yield from _code(text, fence_start, position)
                 fence_start = -1
-            position = following
             continue
-        if traceback_start >= 0:
+        if in_traceback:
             # The frames are indented; the line that is not is the error itself.
             if position < line_end and not text[position].isspace():
                 yield Statement(text[position:line_end], position, line_end, StatementKind.ERROR, machine=True)
-                traceback_start = -1
-            position = following
+                in_traceback = False
             continue
         blank = not text[position:line_end].strip() if line_end - position < 200 else False
         mark = None if blank else _LIST_MARK.match(text, position, line_end)
@@ -100,31 +102,27 @@ def _found(text: str) -> Iterator[Statement]:
             yield from _prose(text, prose_start, prose_end)
             prose_start = -1
         if fence:
-            fence_start = following
+            fence_start = line_end + 1
         elif machine and _TRACEBACK.match(text, position, line_end):
-            traceback_start = position
+            in_traceback = True
         elif machine:
             yield from _machine_line(text, position, line_end)
-        elif mark or quote:
-            marked = mark or quote
-            yield from _prose(text, marked.end() if marked else position, line_end, quoted=quote is not None)
+        elif marked := mark or quote:
+            yield from _prose(text, marked.end(), line_end, quoted=quote is not None)
         elif plain and prose_start < 0:
             prose_start = position
         prose_end = line_end
-        position = following
     if fence_start >= 0:
-        yield from _code(text, fence_start, length)
+        yield from _code(text, fence_start, len(text))
     if prose_start >= 0:
         yield from _prose(text, prose_start, prose_end)
 
 
 def _machine_line(text: str, start: int, end: int) -> Iterator[Statement]:
     for cut in range(start, end, _LONGEST):
-        line = text[cut : min(end, cut + _LONGEST)]
-        stripped = line.strip()
-        if stripped:
-            begin = cut + line.index(stripped[0])
-            yield Statement(stripped, begin, begin + len(stripped), _machine_kind(stripped), machine=True)
+        line, begin, stop = trimmed(text, cut, min(end, cut + _LONGEST))
+        if line:
+            yield Statement(line, begin, stop, _machine_kind(line), machine=True)
 
 
 def _machine_kind(line: str) -> StatementKind:
@@ -140,22 +138,17 @@ def _machine_kind(line: str) -> StatementKind:
 def _code(text: str, start: int, end: int) -> Iterator[Statement]:
     """Each line of a block that reports something, and the lines between them as code."""
     code_start = -1
-    position = start
-    while position < end:
-        line_end = text.find("\n", position, end)
-        line_end = end if line_end < 0 else line_end
-        line = text[position : min(line_end, position + _LONGEST)].strip()
+    for position, line_end in _lines(text, start, end):
+        line, begin, stop = trimmed(text, position, min(line_end, position + _LONGEST))
         kind = _machine_kind(line) if line else StatementKind.CODE
         # In source code, words such as Error are names; only what reads as a report counts.
         if kind is not StatementKind.CODE and not _SOURCE_LINE.match(line):
             if code_start >= 0:
                 yield from _code_block(text, code_start, position)
                 code_start = -1
-            begin = text.index(line[0], position)
-            yield Statement(line, begin, begin + len(line), kind, machine=True)
+            yield Statement(line, begin, stop, kind, machine=True)
         elif line and code_start < 0:
             code_start = position
-        position = line_end + 1
     if code_start >= 0:
         yield from _code_block(text, code_start, end)
 
@@ -167,10 +160,7 @@ _SOURCE_LINE = re.compile(
 
 
 def _code_block(text: str, start: int, end: int) -> Iterator[Statement]:
-    block = text[start:end]
-    stripped = block.strip()
-    begin = start + block.index(stripped[0])
-    yield Statement(stripped, begin, begin + len(stripped), StatementKind.CODE, machine=True)
+    yield Statement(*trimmed(text, start, end), StatementKind.CODE, machine=True)
 
 
 def _prose(text: str, start: int, end: int, quoted: bool = False) -> Iterator[Statement]:
@@ -192,10 +182,7 @@ def _sentence(text: str, start: int, end: int, quoted: bool) -> Iterator[Stateme
         cut = cut + 1 if cut > 0 else start + _LONGEST
         yield from _sentence(text, start, cut, quoted)
         start = cut
-    sentence = text[start:end]
-    stripped = sentence.strip()
-    if not stripped:
-        return
-    begin = start + sentence.index(stripped[0])
-    quoted = quoted or (stripped[0] in "\"“「'" and stripped[-1] in "\"”」'" and len(stripped) > 2)
-    yield Statement(stripped, begin, begin + len(stripped), kind_of(stripped), quoted=quoted)
+    said, begin, stop = trimmed(text, start, end)
+    if said:
+        quoted = quoted or (said[0] in "\"“「'" and said[-1] in "\"”」'" and len(said) > 2)
+        yield Statement(said, begin, stop, kind_of(said), quoted=quoted)

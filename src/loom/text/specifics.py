@@ -12,12 +12,9 @@ from typing import Final, NamedTuple
 from loom.text.date_phrases import DATE_CHINESE, DATE_ENGLISH, MONTH_NAMES, WEEKDAY_NAMES, may_have_date
 from loom.text.numerals import CHINESE_NUMERALS
 from loom.text.scripts import HAN
+from loom.text.words import word_set
 
 __all__ = ["Specifics", "specifics"]
-
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
 
 
 _UNITS_CHINESE: Final = (
@@ -51,14 +48,14 @@ _HAN_NAME = re.compile(
     r"(?:叫做?|名叫|姓名是|名字是|我是|导师是|同事|经理|老师|医生)\s?"
     rf"([{HAN}]{{2,3}}?)(?=[，。,.！!；;、 教老先女在的和]|$)"
 )
-_NEGATION_WORDS: Final = _words(
+_NEGATION_WORDS: Final = word_set(
     "not no never none nothing nobody nowhere neither nor cannot without isn't aren't wasn't weren't don't "
     "doesn't didn't won't wouldn't can't couldn't shouldn't mustn't haven't hasn't hadn't ain't nope"
 )
 _NEGATION_CHINESE = re.compile(
     "不(?!错|过|仅|但|同|少|久|断|管|如|论)|没|无法|未(?!来)|别(?!的|人|墅)|勿|非(?!常)|莫"
 )
-_CAPITAL_WORDS: Final = _words("I I'm I've I'll I'd OK INFO DEBUG WARN WARNING ERROR FATAL AND OR NOT TODO") | {
+_CAPITAL_WORDS: Final = word_set("I I'm I've I'll I'd OK INFO DEBUG WARN WARNING ERROR FATAL AND OR NOT TODO") | {
     name.capitalize() for name in (*MONTH_NAMES, *WEEKDAY_NAMES)
 }
 
@@ -88,7 +85,8 @@ def specifics(text: str) -> Specifics:
         elif (
             first.isupper()
             and piece not in _CAPITAL_WORDS
-            and (_is_name_form(piece) or not _opens_sentence(text, previous_end, match.start()))
+            # An all-capitals word is a name wherever it stands.
+            and ((len(piece) > 1 and piece.isupper()) or not _opens_sentence(text, previous_end, match.start()))
         ):
             names.append(piece)
         elif piece.lower() in _NEGATION_WORDS:
@@ -129,8 +127,3 @@ def _is_identifier(piece: str) -> bool:
 
 _IDENTIFIER_FORM = re.compile(r"^http|[_/@=#\d]|::|[^.]\.+[^.]|\(\)$|\+\+$", re.ASCII)
 _CAMEL = re.compile(r"^(?=.*[a-z]).+[A-Z]", re.ASCII)
-
-
-def _is_name_form(piece: str) -> bool:
-    """An all-capitals word is a name wherever it stands."""
-    return len(piece) > 1 and piece.isupper()

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 from loom.text.date_phrases import DATE_CHARACTERS, DATE_CHINESE, DATE_ENGLISH, DATE_WORDS, MONTH, WEEKDAY
 from loom.text.numerals import CHINESE_NUMERALS
 from loom.text.scripts import HAN, has_han
+from loom.text.words import word_set
 
 __all__ = ["UNASSERTED", "WEIGHTS", "StatementKind", "is_question", "judge_clause", "without_opening"]
 
@@ -92,10 +93,6 @@ UNASSERTED: Final = frozenset(
     }
 )
 """The kinds that do not say that something is so: they ask, suppose, chat or are code."""
-
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
 
 
 # Words that open a sentence without saying anything. They are removed before the rest is judged.
@@ -688,7 +685,7 @@ _QUESTION_START = re.compile(
     r"much|many|long|if)\b",
     re.IGNORECASE,
 )
-_HEDGE_WORDS: Final = _words(
+_HEDGE_WORDS: Final = word_set(
     "if maybe perhaps might possibly probably suppose supposing wonder wondering wish hopefully unless "
     "whether imagine could would should think guess believe feel thinking considering seems seem looks "
     "apparently supposedly theory someday sure idea know assuming hope hoping were'd may likely doubt dream "
@@ -815,7 +812,7 @@ def _gate(body: str, words: set[str], ascii_only: bool) -> StatementKind | None:
     return None
 
 
-_PRACTICE_WORDS: Final = _words("always never make be remember avoid do don't should must")
+_PRACTICE_WORDS: Final = word_set("always never make be remember avoid do don't should must")
 _OPENS_PRACTICE = re.compile(
     r"(?:please )?(?:always|never(?! mind)|make sure|be sure to|remember to|avoid|do not|don't ever)\b|"
     r".{0,60}\b(?:should|must) (?:always|never|only)\b",

@@ -14,7 +14,7 @@ from loom.text.scripts import HAN
 from loom.text.specifics import Specifics, specifics
 from loom.text.statement_kinds import UNASSERTED, WEIGHTS, StatementKind, is_question, judge_clause, without_opening
 
-__all__ = ["Statement", "clauses", "cuts", "kind_of"]
+__all__ = ["Statement", "clauses", "cuts", "kind_of", "trimmed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,14 @@ class Statement:
     def specifics(self) -> Specifics:
         """What must not be changed or lost in it."""
         return specifics(self.text)
+
+
+def trimmed(text: str, start: int, end: int) -> tuple[str, int, int]:
+    """A part of a text without the white space around it, and where it starts and ends."""
+    part = text[start:end].lstrip()
+    start = min(end, len(text)) - len(part)
+    part = part.rstrip()
+    return part, start, start + len(part)
 
 
 # A longer sentence is judged by its beginning.
@@ -128,11 +136,10 @@ def clauses(statement: Statement) -> list[Statement]:
         return [statement]
     found = []
     for kind, (start, end) in _judged_clauses(statement.text, spans):
-        clause = statement.text[start:end]
-        stripped = clause.strip()
-        if stripped:
-            begin = statement.start + start + clause.index(stripped[0])
-            found.append(Statement(stripped, begin, begin + len(stripped), kind, quoted=statement.quoted))
+        clause, begin, stop = trimmed(statement.text, start, end)
+        if clause:
+            place = statement.start
+            found.append(Statement(clause, place + begin, place + stop, kind, quoted=statement.quoted))
     return found
 
 

@@ -9,15 +9,15 @@ import re
 from typing import Final
 
 from loom.text.scripts import has_han
+from loom.text.words import word_set
 
 __all__ = ["PAST_VERBS", "is_past"]
 
-_PAST_VERB_LIST: Final = """
+PAST_VERBS: Final = word_set("""
 was were went got made had did took ran bought paid sold met saw came left gave found wrote told said knew began broke
 chose drove ate flew forgot grew kept lost sent slept spent spoke stood taught thought won wore built felt held heard
 led meant fell rose drew
-"""
-PAST_VERBS: Final = frozenset(_PAST_VERB_LIST.split())
+""")
 """Irregular past forms that are no present forms."""
 
 # What was said, written or chosen may lie ahead: "we said 13 October".

@@ -22,8 +22,10 @@ from loom.text.scripts import UNSPACED, is_han
 __all__ = [
     "ANALYZER_VERSION",
     "MAX_TERM_CHARS",
+    "Known",
     "Token",
     "content_terms",
+    "half_width",
     "irregular_beginnings",
     "is_function_word",
     "query_terms",
@@ -32,6 +34,7 @@ __all__ = [
     "spoken",
     "terms",
     "tokens",
+    "word_set",
 ]
 
 # Anything that changes a term, on either side, changes this number.
@@ -52,6 +55,11 @@ _CHARACTER_LIMIT = 16
 # Raw tokens are read once. Cleared when full: cheaper than any order of use, and refilled within milliseconds.
 CACHE_TOKENS = 32_768
 _CACHE_TOKEN_CHARS = 40
+
+
+def word_set(words: str) -> frozenset[str]:
+    """The words of a list that is written as one text."""
+    return frozenset(words.split())
 
 
 def spoken(name: str | None, content: str) -> str:
@@ -188,13 +196,16 @@ _LONG_MARK_RUN = re.compile(r"([^\w\s]{64})(?=[^\w\s])")
 
 
 def _fold_width(text: str) -> str:
-    """Full width to half width, compatibility forms to plain ones; case and accents are folded by token."""
+    """Half width, without invisible characters; case and accents are folded by token."""
+    return half_width(_INVISIBLE.sub("", text))
+
+
+def half_width(text: str) -> str:
+    """Full width to half width, compatibility forms to plain ones, one kind of apostrophe."""
     # Nearly every Chinese text has these; without them it is usually in normal form already, and the check
     # costs 0.1 us where the normalisation of 46 characters costs 11.
     text = text.replace("，", ",").replace("：", ":").replace("？", "?").replace("！", "!").replace("；", ";")
     text = text.replace("（", "(").replace("）", ")").replace("’", "'")
-    if _INVISIBLE.search(text):
-        text = _INVISIBLE.sub("", text)
     if unicodedata.is_normalized("NFKC", text):
         return text
     if len(text) > 4096:
@@ -305,7 +316,7 @@ def _digest(value: str) -> str:
 _Read = TypeVar("_Read")
 
 
-class _Known(dict[str, _Read]):
+class Known(dict[str, _Read]):
     """Raw token -> what is read in it; filled on demand, bounded."""
 
     def __init__(self, read: Callable[[str], _Read]) -> None:
@@ -349,8 +360,8 @@ def _analyse(token: str) -> tuple[str, ...]:
 
 
 # Terms alone are what the index needs, of every word of every text; the whole form comes first.
-TOKEN_TERMS = _Known(_analyse)
-_TOKENS = _Known(lambda token: Token(token, TOKEN_TERMS[token], False, is_function_word(token)))
+TOKEN_TERMS = Known(_analyse)
+_TOKENS = Known(lambda token: Token(token, TOKEN_TERMS[token], False, is_function_word(token)))
 
 
 def _distinct(found: list[str]) -> tuple[str, ...]:
@@ -579,7 +590,7 @@ _IRREGULAR = {
 
 # Dropped from questions. Words that narrow a question down (before, after, only, same) stay, and so does may,
 # which is a month.
-_FUNCTION_WORD_LIST = """
+_FUNCTION_WORDS = word_set("""
 what when where which who whom whose why how much many
 a an the this that these those there here
 i me my mine myself we us our ours ourselves you your yours yourself yourselves
@@ -589,8 +600,7 @@ can could would should will shall might must cannot
 and or but if so nor than then because while as of at by for with about into to from in on off out up
 not no dont didnt doesnt isnt arent wasnt werent hasnt havent hadnt wont wouldnt cant couldnt shouldnt
 please
-"""
-_FUNCTION_WORDS = frozenset(_FUNCTION_WORD_LIST.split())
+""")
 # In capitals, inside a question that is not all in capitals, these are names: the IT team, the US, WHO.
 _FUNCTION_ACRONYMS = frozenset(("IT", "US", "WHO", "AM", "OR", "IN", "IS", "AS", "SO", "NO", "HIS", "CAN"))
 

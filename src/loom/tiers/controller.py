@@ -56,8 +56,8 @@ class TierController:
         self.monitor = Monitor(node, None if bus is None else bus.publish_nowait)
         self._node = node
         self._quotas = None if bus is None else QuotaWatch(node, bus)
-        self._renew_lock()
-        renew_after_fork(self._renew_lock)
+        self.after_fork()
+        renew_after_fork(self)
         self._tiers: Tiers | None = None
         self._migration: Migration | None = None
         self._tuner: AdaptiveTuner | None = None
@@ -66,7 +66,8 @@ class TierController:
         self._looked_at = (0, 0)
         self._foresee = False
 
-    def _renew_lock(self) -> None:
+    def after_fork(self) -> None:
+        """In a child: a thread of the parent may have held the lock."""
         self._lock = threading.Lock()
 
     def attach(self, tiers: Tiers, migration: Migration) -> None:
@@ -158,7 +159,8 @@ class TierController:
             return
         usage = self._tiers.store.usage(self._node)
         working, archive = usage.get(L2, Usage()), usage.get(L3, Usage())
-        hits, misses = working.hits - self._looked_at[0], working.misses - self._looked_at[1]
+        hits_then, misses_then = self._looked_at
+        hits, misses = working.hits - hits_then, working.misses - misses_then
         if hits + misses < _USES_A_LOOK:
             return
         self._looked_at = (working.hits, working.misses)

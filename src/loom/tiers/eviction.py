@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from loom.checks import checked_number
 from loom.errors import InvalidInput
 from loom.settings import EVICTION_WEIGHTS, Eviction, EvictionWeights
 from loom.storage.contract import Resident
@@ -58,8 +59,7 @@ def rank(
     most candidates is unknown. `candidates` are the records that may leave, all by default; only they are
     returned, while the others still tell what is recent and what is young.
     """
-    if not 0.0 <= grace <= 1.0:
-        raise InvalidInput(f"the grace is a share of the tier, from 0 to 1, not {grace}")
+    checked_number(grace, "the grace, a share of the tier,", 0, 1)
     if not residents:
         return []
     table = _Table(residents)

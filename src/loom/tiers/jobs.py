@@ -18,6 +18,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, Self
 
+from loom.checks import checked_member
 from loom.errors import InvalidInput, NotFound
 from loom.steps import step
 from loom.storage.contract import FOCUS, Job, Transaction, Usage, concerns_everything
@@ -138,19 +139,15 @@ class Promotion:
 class Migration:
     """Promotions and demotions of one node: asked for, queued, and carried out.
 
-    At most `most_queued` records wait. A caller that asks for more carries out some of the queue first.
+    At most `most_queued` records wait. A caller that asks for more carries out some of the queue first. `kind` is the
+    kind of the jobs that the moves wait as.
     """
 
     def __init__(self, tiers: Tiers, *, most_queued: int = 4096) -> None:
         self._tiers = tiers
         self._most_queued = most_queued
         self._store = tiers.store
-        self._kind = f"migrate {tiers.node}"
-
-    @property
-    def kind(self) -> str:
-        """The kind of the jobs that this node's moves wait as."""
-        return self._kind
+        self.kind = f"migrate {tiers.node}"
 
     # -- asking for promotions -------------------------------------------------------------------------
 
@@ -189,7 +186,7 @@ class Migration:
             job = None
             if hot:
                 move = QueuedMove(
-                    self._nearest(transaction, hot[0]) or L4,
+                    self._tiers.nearest(transaction, hot[:1]).get(hot[0], L4),
                     target,
                     trigger,
                     _priority(max(scores[one] for one in hot)),
@@ -209,10 +206,11 @@ class Migration:
         room = _PRELOADED_SHARE * self._tiers.rules().budgets[L2]
         with self._store.transaction() as transaction:
             likeliest = sorted(probabilities, key=lambda one: (-probabilities[one], one))
+            in_archive = transaction.sizes(self._tiers.node, L3, likeliest)
             sizes = {one.record: one.tokens for one in transaction.as_residents(likeliest, self._tiers.node)}
             archived: list[int] = []
             for one in likeliest:
-                if one in sizes and sizes[one] <= room and transaction.resides(one, L3, self._tiers.node):
+                if one in in_archive and one in sizes and sizes[one] <= room:
                     archived.append(one)
                     room -= sizes[one]
             if not archived:
@@ -238,7 +236,7 @@ class Migration:
         Hard pressure is relieved before this returns, the others in the background. `tokens` are to be freed instead
         of the pressure's share. Under `HOTNESS_DECAY` only what is cold leaves.
         """
-        tier, pressure = known_tier(tier), _known_pressure(pressure)
+        tier, pressure = known_tier(tier), checked_member(Pressure, pressure, "pressure")
         if trigger.is_up:
             raise InvalidInput(f"{trigger} leads towards the prompt: use trigger_promotion")
         if tier is L1:
@@ -254,7 +252,9 @@ class Migration:
                 victims = [one for one in victims if scores.get(one, 0.0) < _COLD]
             if not victims:
                 return None
-            move = QueuedMove(tier, _below(tier), trigger, pressure.priority, *self._from_now(pressure.within))
+            # What leaves the last tier stays in the log, which that one searches.
+            below = {L2: L3}.get(tier, L4)
+            move = QueuedMove(tier, below, trigger, pressure.priority, *self._from_now(pressure.within))
             job = self.enqueue_move(transaction, victims, move)
         if pressure is Pressure.HARD:
             while self._step(self._store.transaction, only=int(job.id)):
@@ -278,10 +278,11 @@ class Migration:
         with self._store.transaction() as transaction:
             focused = transaction.sizes(self._tiers.node, FOCUS)
             for one in numbers.values():
-                tier = L1 if one in focused else self._nearest(transaction, one)
+                tier = L1 if one in focused else self._tiers.nearest(transaction, [one]).get(one)
                 if tier is not None:
                     rooms.append(self._tiers.demote_records(transaction, [one], tier, "demoted"))
-            places = {id: self._nearest(transaction, one) for id, one in numbers.items()}
+            nearest = self._tiers.nearest(transaction, [*numbers.values()])
+            places = {id: nearest.get(one) for id, one in numbers.items()}
         for room in rooms:
             self._tiers.notify_rebalanced(room)
         return places
@@ -312,7 +313,7 @@ class Migration:
                 raise
             for row in batch:  # one by one: those that can be moved are
                 self._carry_out_alone(begin, row)
-        return bool(self._store.jobs(self._kind, 1, failed=False))
+        return bool(self._store.jobs(self.kind, 1, failed=False))
 
     def _carry_out_alone(self, begin: _Begin, row: Job) -> None:
         try:
@@ -322,7 +323,7 @@ class Migration:
                 raise
             log.warning("moving record %d failed with %s; the others go on", row.record, type(error).__name__)
             with begin() as transaction:
-                transaction.retry(self._kind, row.record, type(error).__name__)
+                transaction.retry(self.kind, row.record, type(error).__name__)
 
     def _carry_out(self, begin: _Begin, batch: Sequence[Job]) -> None:
         """Make the moves of some rows of one job, in one transaction."""
@@ -348,7 +349,7 @@ class Migration:
     def _shorten_queue(self, coming: int) -> None:
         """Carry out some of what waits, if there would be too much of it."""
         most = self._most_queued
-        while (waiting := len(self._store.jobs(self._kind, most, failed=False))) and waiting + coming > most:
+        while (waiting := len(self._store.jobs(self.kind, most, failed=False))) and waiting + coming > most:
             self._step(self._store.transaction)
 
     def _unused_since(self, transaction: Transaction, records: Sequence[int], moment: int) -> list[int]:
@@ -360,7 +361,7 @@ class Migration:
         """The rows of each job, the most urgent first."""
         jobs: dict[int, list[Job]] = {}
         strange: list[Job] = []
-        for row in self._store.jobs(self._kind, self._most_queued, failed=False):
+        for row in self._store.jobs(self.kind, self._most_queued, failed=False):
             (jobs.setdefault(row.seq, []) if QueuedMove.is_one(row.data) else strange).append(row)
         if strange and not self._store.read_only:  # from a file that somebody has made, or a later version
             log.warning("%d queued moves make no sense here and are dropped; nothing is moved for them", len(strange))
@@ -370,7 +371,7 @@ class Migration:
 
     def enqueue_move(self, transaction: Transaction, records: Sequence[int], move: QueuedMove) -> MigrationJob:
         """A row for each record, so that one that is forgotten leaves the queue with everything else."""
-        number = transaction.enqueue(self._kind, records, move.numbers())
+        number = transaction.enqueue(self.kind, records, move.numbers())
         return self._job(number, move, records)
 
     def _job(self, number: int, move: QueuedMove, records: Sequence[int]) -> MigrationJob:
@@ -400,11 +401,6 @@ class Migration:
                 raise NotFound(f"there is no memory {id!r}")
             numbers[id] = record.seq
         return numbers
-
-    def _nearest(self, transaction: Transaction, record: int) -> MemoryTier | None:
-        """The tier nearest the prompt that holds a record, the window aside."""
-        places = (tier for tier in (L2, L3, L4) if transaction.resides(record, tier, self._tiers.node))
-        return next(places, None)
 
     def _from_now(self, within: timedelta) -> tuple[int, int]:
         now = self._store.clock()
@@ -458,18 +454,6 @@ def _promotion(
         {id: scores[one] for id, one in numbers.items() if one in scores},
         job,
     )
-
-
-def _below(tier: MemoryTier) -> MemoryTier:
-    """Where what leaves a tier goes; what leaves the last one stays in the log, which that one searches."""
-    return _TIERS[min(_TIERS.index(tier) + 1, len(_TIERS) - 1)]
-
-
-def _known_pressure(pressure: Pressure | str) -> Pressure:
-    try:
-        return Pressure(pressure)
-    except ValueError as error:
-        raise InvalidInput(f"there is no pressure {pressure!r}; it is {', '.join(Pressure)}") from error
 
 
 def _priority(score: float) -> int:

@@ -113,15 +113,12 @@ class Observer(Protocol):
 
     def changed(self, peaks: Mapping[str, int], totals: Mapping[str, Usage], rules: TierRules) -> None:
         """After a commit that moved something: what each tier but the window held at most, and holds now."""
-        ...
 
     def took(self, move: Move, seconds: float) -> None:
         """How long a move took."""
-        ...
 
     def admitted(self, tokens: int) -> None:
         """So many tokens came to the working tier."""
-        ...
 
 
 class RebalanceResult(NamedTuple):
@@ -194,11 +191,8 @@ class Tiers:
 
     def _rules_of(self, settings: Settings) -> TierRules:
         rules = TierRules.of(settings)
-        return (
-            rules
-            if self._tuning is None
-            else rules._replace(profile=replace(rules.profile, **self._tuning._asdict()))
-        )
+        tuned = {} if self._tuning is None else self._tuning._asdict()
+        return rules._replace(profile=replace(rules.profile, **tuned)) if tuned else rules
 
     def _rules_in(self, transaction: Transaction) -> TierRules:
         """The rules as this transaction finds them."""
@@ -360,14 +354,16 @@ class Tiers:
         if len(written) == 1 and written[0].created and placed[0].tier == L1 and placed[0].window_tokens is None:
             return [L1]  # the newest of all, and not too large
         recent = dict(transaction.window(self.node))
-        places: list[MemoryTier] = []
-        for one, draft in zip(written, placed, strict=True):
-            if recent.get(one.seq) == draft.tokens:
-                places.append(L1)
-            else:
-                tiers = (tier for tier in (L2, L3, L4) if transaction.resides(one.seq, tier, self.node))
-                places.append(next(tiers, L4))  # at the least in the log, which the knowledge tier searches
-        return places
+        beside = self.nearest(transaction, [one.seq for one in written])
+        return [
+            # At the least in the log, which the knowledge tier searches.
+            L1 if recent.get(one.seq) == draft.tokens else beside.get(one.seq, L4)
+            for one, draft in zip(written, placed, strict=True)
+        ]
+
+    def nearest(self, transaction: Transaction, records: Sequence[int]) -> dict[int, MemoryTier]:
+        """The tier nearest the prompt that holds each record, the window aside; none for those in the log alone."""
+        return {one: tier for tier in (L4, L3, L2) for one in transaction.sizes(self.node, tier, records)}
 
     def _note(self, one: Written, draft: Draft, place: MemoryTier, tier: MemoryTier | None, rules: TierRules) -> str:
         """What the caller of a write should know about where the record is."""
@@ -418,10 +414,8 @@ class Tiers:
         """Admit records that are in no tier again: facts to the knowledge tier, all others to the archive."""
         for tier in (L3, L4):
             theirs = [record.seq for record in records if (record.kind == MemoryType.FACT) == (tier is L4)]
-            homeless = [
-                seq for seq in theirs if not any(transaction.resides(seq, place, self.node) for place in (L2, L3, L4))
-            ]
-            self.admit(transaction, homeless, tier, "restored")
+            held = self.nearest(transaction, theirs)
+            self.admit(transaction, [seq for seq in theirs if seq not in held], tier, "restored")
 
     # -- promotion -------------------------------------------------------------------------------------
 
@@ -535,8 +529,7 @@ class Tiers:
 
     def _already(self, transaction: Transaction, records: Iterable[int], target: MemoryTier) -> set[int]:
         if target is L1:
-            recent = dict(transaction.window(self.node))
-            return {one for one in records if one in recent}
+            return {*records} & dict(transaction.window(self.node)).keys()
         return {*transaction.sizes(self.node, target, records)}
 
     @step("tiers.load")
@@ -591,7 +584,7 @@ class Tiers:
         held_tokens = transaction.totals(self.node).get(L2, Usage()).tokens
         if rules.is_full(L2, held_tokens + tokens):
             low = math.floor(rules.profile.l2_watermark.low * rules.budgets[L2])
-            self._demote_working(transaction, held_tokens + tokens - low, rules)
+            self._relieve(transaction, L2, held_tokens + tokens - low, rules)
 
     @step("tiers.enter_promoted")
     def _enter_promoted(self, transaction: Transaction, sizes: Mapping[int, int], target: MemoryTier) -> None:
@@ -635,14 +628,12 @@ class Tiers:
 
     def _admit_from_window(self, transaction: Transaction, rules: TierRules) -> int:
         """Important records of the window that are in no other tier yet."""
-        recent = [
-            seq
-            for seq, _ in transaction.window(self.node)
-            if not any(transaction.resides(seq, tier, self.node) for tier in (L2, L3, L4))
-        ]
+        recent = [seq for seq, _ in transaction.window(self.node)]
+        held = self.nearest(transaction, recent)
+        absent = transaction.records(seq for seq in recent if seq not in held)
         chosen = [
             seq
-            for seq, record in sorted(transaction.records(recent).items())
+            for seq, record in sorted(absent.items())
             if rules.admits(record.importance) and record.tokens <= rules.largest[L2]
         ]
         return transaction.enter(chosen, L2, self.node, "admitted") if chosen else 0
@@ -658,11 +649,8 @@ class Tiers:
             rules = self._rules_in(transaction)
             if tier is L1:
                 count = self._shorten_window(transaction, tokens)
-            elif tier is L2:
-                count = self._demote_working(transaction, tokens, rules)
             else:
-                victims = _oldest(transaction.sizes(self.node, tier), tokens, 0)
-                count = self._demote_stand_ins(transaction, victims, tier, rules)
+                count = self._relieve(transaction, tier, tokens, rules)
             room = self._make_room(transaction, rules)
         self.notify_rebalanced(room)
         return count
@@ -699,7 +687,7 @@ class Tiers:
 
     def _make_room(self, transaction: Transaction, rules: TierRules) -> RebalanceResult:
         """Send on what is over the marks, from the working tier down; everything is within budget afterwards."""
-        moved = MoveCounts()
+        moved: dict[str, int] = {}
         totals = transaction.totals(self.node)
         peaks: dict[str, int] = {}
         if totals.get(FOCUS, Usage()).tokens > self._focus_room(rules):  # the budget was larger
@@ -708,38 +696,55 @@ class Tiers:
             peaks[tier] = totals.get(tier, Usage()).tokens
             if not rules.is_full(tier, peaks[tier]):
                 continue
-            if tier is L2:
-                excess = peaks[L2] - math.floor(rules.profile.l2_watermark.low * rules.budgets[L2])
-                moved = moved._replace(l2_to_l3=self._demote_working(transaction, excess, rules))
-            elif tier is L3:
+            excess, share = peaks[tier] - rules.largest[tier], 0.0
+            if tier is L3:  # below its mark, and the oldest part of it at the least
                 excess = peaks[L3] - math.ceil(rules.profile.l3_high * rules.budgets[L3]) + 1
-                held = transaction.sizes(self.node, L3)
-                share = math.ceil(rules.profile.l3_oldest_share * len(held))
-                victims = _oldest(held, excess, share)
-                moved = moved._replace(l3_to_l4=self._demote_stand_ins(transaction, victims, L3, rules))
-            else:
-                excess = peaks[L4] - math.floor(_L4_LOW * rules.budgets[L4])
-                victims = _oldest(transaction.sizes(self.node, L4), excess, 0)
-                moved = moved._replace(l4_to_log=self._demote_stand_ins(transaction, victims, L4, rules))
+                share = rules.profile.l3_oldest_share
+            moved[tier] = self._relieve(transaction, tier, excess, rules, share)
             totals = transaction.totals(self.node)  # the next tier may have taken something in
-        return RebalanceResult(moved, peaks, totals, rules)
+        counts = MoveCounts(0, *(moved.get(tier, 0) for tier in (L2, L3, L4)))
+        return RebalanceResult(counts, peaks, totals, rules)
 
-    def _demote_working(self, transaction: Transaction, excess: int, rules: TierRules) -> int:
-        """Working tier to archive: the least worthy leave, a stand-in takes the place of each."""
+    def _relieve(
+        self, transaction: Transaction, tier: MemoryTier, excess: int, rules: TierRules, share: float = 0.0
+    ) -> int:
+        """Let the least worthy leave a tier beside the window, until so many tokens are free; how many left."""
         started = time.perf_counter()
-        residents = transaction.residents(self.node, L2)
-        victims = [one.record for one in self._choose(transaction, residents, excess, rules.profile)]
-        count = self._archive(transaction, victims, "full", rules)
-        if self._observer is not None:
+        victims = self._victims(transaction, tier, excess, rules, share)
+        count = self._send_down(transaction, victims, tier, "full", rules)
+        if tier is L2 and self._observer is not None:
             self._observer.took(Move.DEMOTION, time.perf_counter() - started)
         return count
 
-    def _archive(self, transaction: Transaction, victims: Sequence[int], reason: str, rules: TierRules) -> int:
-        """Let records leave the working tier for their stand-ins; one that cannot be read leaves without."""
-        left = transaction.leave(victims, L2, self.node, reason)
-        records, _ = self._load(transaction, victims)
-        arrivals = [(record.seq, self._stand_in_tokens(record)) for record in records]
-        self._enter_stand_ins(transaction, arrivals, L3, "demoted", rules)
+    def _victims(
+        self, transaction: Transaction, tier: MemoryTier, tokens: int, rules: TierRules, share: float = 0.0
+    ) -> list[tuple[int, int]]:
+        """Number and size of the records that leave a tier first: until `tokens` are free, and a share of all."""
+        if tier is L2:
+            residents = transaction.residents(self.node, L2)
+            return [(one.record, one.tokens) for one in self._choose(transaction, residents, tokens, rules.profile)]
+        arrivals = transaction.sizes(self.node, FOCUS if tier is L1 else tier)
+        return _oldest(arrivals, tokens, math.ceil(share * len(arrivals)))
+
+    def _send_down(
+        self,
+        transaction: Transaction,
+        victims: Sequence[tuple[int, int]],
+        tier: MemoryTier,
+        reason: str,
+        rules: TierRules,
+    ) -> int:
+        """Let records leave a tier for the next one down, where a stand-in takes the place of each; how many left.
+
+        One that cannot be read leaves without. From the knowledge tier they leave to the log alone.
+        """
+        records = [record for record, _ in victims]
+        left = transaction.leave(records, FOCUS if tier is L1 else tier, self.node, reason)
+        if tier is L2:
+            loaded, _ = self._load(transaction, records)
+            victims = [(record.seq, self._stand_in_tokens(record)) for record in loaded]
+        if tier in (L2, L3):
+            self._enter_stand_ins(transaction, victims, L3 if tier is L2 else L4, "demoted", rules)
         return left
 
     @step("tiers.demote")
@@ -748,25 +753,14 @@ class Tiers:
     ) -> RebalanceResult:
         """Let those of the records that are in a tier leave it for the next one down."""
         rules = self._rules_in(transaction)
-        if tier is L1:
-            transaction.leave(records, FOCUS, self.node, reason)
-        elif tier is L2:
-            held = transaction.sizes(self.node, L2, records)
-            self._archive(transaction, [one for one in records if one in held], reason, rules)
-        else:
-            there = sorted(transaction.sizes(self.node, tier, records).items())
-            self._demote_stand_ins(transaction, there, tier, rules, reason)
+        there = sorted(transaction.sizes(self.node, FOCUS if tier is L1 else tier, records).items())
+        self._send_down(transaction, there, tier, reason, rules)
         return self._make_room(transaction, rules)
 
     @step("tiers.next_victims")
     def next_victims(self, transaction: Transaction, tier: MemoryTier, tokens: int) -> list[int]:
         """The records that would leave a tier first, until `tokens` are free."""
-        if tier is L2:
-            residents = transaction.residents(self.node, L2)
-            profile = self._rules_in(transaction).profile
-            return [one.record for one in self._choose(transaction, residents, tokens, profile)]
-        place = FOCUS if tier is L1 else tier
-        return [record for record, _ in _oldest(transaction.sizes(self.node, place), tokens, 0)]
+        return [record for record, _ in self._victims(transaction, tier, tokens, self._rules_in(transaction))]
 
     def _choose(
         self, transaction: Transaction, residents: list[Resident], excess: int, profile: Profile
@@ -807,32 +801,15 @@ class Tiers:
         tier: MemoryTier,
         reason: str,
         rules: TierRules,
-    ) -> int:
+    ) -> None:
         """Let stand-ins enter the first tier from `tier` down that is large enough for them."""
-        entered = 0
-        rest = list(arrivals)
+        rest = dict(arrivals)
         for target in (L3, L4):
             if target >= tier and rest:
-                fitting = [one for one in rest if one[1] <= rules.largest[target]]
-                rest = [one for one in rest if one[1] > rules.largest[target]]
+                fitting = {record: size for record, size in rest.items() if size <= rules.largest[target]}
+                rest = {record: size for record, size in rest.items() if record not in fitting}
                 if fitting:
-                    records, sizes = zip(*fitting, strict=True)
-                    entered += transaction.enter(records, target, self.node, reason, sizes)
-        return entered
-
-    def _demote_stand_ins(
-        self,
-        transaction: Transaction,
-        victims: Sequence[tuple[int, int]],
-        tier: MemoryTier,
-        rules: TierRules,
-        reason: str = "full",
-    ) -> int:
-        """Archive to knowledge, and from there to the log alone."""
-        transaction.leave([record for record, _ in victims], tier, self.node, reason)
-        if tier is L3:
-            self._enter_stand_ins(transaction, victims, L4, "demoted", rules)
-        return len(victims)
+                    transaction.enter([*fitting], target, self.node, reason, [*fitting.values()])
 
     @step("tiers.notify_promoted")
     def notify_promoted(self, promoted: PromotedRecords, started: float) -> None:

@@ -10,12 +10,12 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from array import array
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Literal
 
 from loom.errors import InvalidInput
 from loom.forks import renew_after_fork
@@ -131,32 +131,25 @@ class _Latencies:
     A percentile lies beyond a mark if and only if enough observations do, so following its level needs no sorting.
     """
 
-    __slots__ = ("counts", "goal", "good", "next", "slow", "total", "values", "zones")
+    __slots__ = ("counts", "goal", "good", "slow", "total", "values", "zones")
 
     def __init__(self, goal: Goal) -> None:
         self.goal = goal
         self.good = goal.target - _MARGIN * (goal.alarm - goal.target)
-        self.values = array("d")
-        self.zones = bytearray()
+        self.values: deque[float] = deque(maxlen=WINDOW)
+        self.zones: deque[int] = deque(maxlen=WINDOW)
         self.counts = [0] * len(_NOW)
         self.slow = 0  # how many are not in the best zone: none of them, nearly always
-        self.next = 0
         self.total = 0
 
     def add(self, value: float) -> None:
         zone = 0 if value < self.good else self.goal.zone(value)
-        place = self.next
-        if self.total < WINDOW:
-            self.values.append(value)
-            self.zones.append(zone)
-        else:
-            self.values[place] = value
-            if self.zones[place]:
-                self._count(self.zones[place], -1)
-            self.zones[place] = zone
+        if self.total >= WINDOW and self.zones[0]:
+            self._count(self.zones[0], -1)
+        self.values.append(value)
+        self.zones.append(zone)
         if zone:
             self._count(zone, 1)
-        self.next = place + 1 if place + 1 < WINDOW else 0
         self.total += 1
 
     def _count(self, zone: int, more: int) -> None:
@@ -189,13 +182,14 @@ class Monitor:
     def __init__(self, node: str, publish: Callable[[Task], object] | None = None) -> None:
         self._node = node
         self._publish = publish
-        self._renew_lock()
-        renew_after_fork(self._renew_lock)
+        self.after_fork()
+        renew_after_fork(self)
         self._latencies = {measure: _Latencies(goal) for measure, goal in GOALS.items() if goal.percent is not None}
         self._shares: dict[Measure, tuple[float, int]] = {}
         self._held = dict.fromkeys(Measure, 0)
 
-    def _renew_lock(self) -> None:
+    def after_fork(self) -> None:
+        """In a child: a thread of the parent may have held the lock."""
         self._lock = threading.Lock()
 
     def observe(self, measure: Measure, value: float) -> None:
@@ -207,14 +201,10 @@ class Monitor:
             raise InvalidInput(f"a latency is a number of milliseconds from 0, not {value!r}")
         with self._lock:
             latencies.add(value)
-            before = self._held[measure]
-            if not (latencies.slow or before) or latencies.total < latencies.goal.judged_from:
+            if not (latencies.slow or self._held[measure]) or latencies.total < latencies.goal.judged_from:
                 return
-            after = self._held[measure] = _follow(before, latencies.zone())
-            if after == before:
-                return
-            reading = self._reading(measure)
-        self._tell(reading, before, after)
+            change = self._follow(measure, latencies.zone())
+        self._tell(change)
 
     def gauge(self, measure: Measure, value: float, observations: int = 1) -> None:
         """Say what a share is now, and on how many observations it rests (uses, records)."""
@@ -227,11 +217,8 @@ class Monitor:
             self._shares[measure] = (value, observations)
             if observations < goal.judged_from:
                 return
-            before = self._held[measure]
-            after = self._held[measure] = _follow(before, goal.zone(value))
-            reading = self._reading(measure)
-        if after != before:
-            self._tell(reading, before, after)
+            change = self._follow(measure, goal.zone(value))
+        self._tell(change)
 
     def readings(self) -> tuple[Reading, ...]:
         """Every measure as it stands, in the order of `Measure`."""
@@ -277,41 +264,39 @@ class Monitor:
         if goal.percent is None:
             value, observations = self._shares.get(measure, (None, 0))
         else:
-            latencies = self._latencies[measure]
-            observations = latencies.total
-            value = latencies.percentile() if observations >= goal.judged_from else None
+            observations = self._latencies[measure].total
+            value = self._latencies[measure].percentile() if observations else None
         if observations < goal.judged_from:
             value = None
         return Reading(measure, value, Level.OK if value is None else goal.level(value), goal, observations)
 
-    def _tell(self, reading: Reading, before: int, after: int) -> None:
-        if after > before:
-            what = str(_LEVELS[after])
-        elif after == 0:
-            what = "clear"
-        else:
-            return  # better, and not yet good
+    def _follow(self, measure: Measure, zone: int) -> tuple[Reading, str] | None:
+        """The level that a measure goes on with: worse at once, better only as far as it is clearly better.
+
+        Returns what there is to tell: that it got worse, or that it is good again.
+        """
+        before = self._held[measure]
+        after = self._held[measure] = max(_NOW[zone], min(before, _BEST[zone]))
+        if after == before or 0 < after < before:
+            return None
+        return self._reading(measure), str(_LEVELS[after]) if after else "clear"
+
+    def _tell(self, change: tuple[Reading, str] | None) -> None:
+        if change is None:
+            return
+        reading, what = change
         log.info("%s of node %s is %s (%s)", reading.key, self._node, reading.value, what)
         if self._publish is not None:
-            self._publish(_event(self._node, reading, what))
-
-
-def _event(node: str, reading: Reading, what: str) -> Task:
-    parameters: dict[str, Any] = {
-        "measure": str(reading.measure),
-        "level": what,
-        "value": reading.value,
-        "target": reading.goal.target,
-        "alarm": reading.goal.alarm,
-        "unit": reading.goal.unit,
-        "observations": reading.observations,
-    }
-    return Task(action=f"{MONITOR_ACTION}.{what}", source_agent=node, parameters=parameters)
-
-
-def _follow(held: int, zone: int) -> int:
-    """The level that a measure goes on with: worse at once, better only as far as it is clearly better."""
-    return max(_NOW[zone], min(held, _BEST[zone]))
+            parameters = {
+                "measure": str(reading.measure),
+                "level": what,
+                "value": reading.value,
+                "target": reading.goal.target,
+                "alarm": reading.goal.alarm,
+                "unit": reading.goal.unit,
+                "observations": reading.observations,
+            }
+            self._publish(Task(action=f"{MONITOR_ACTION}.{what}", source_agent=self._node, parameters=parameters))
 
 
 def _nearest_rank(count: int, percent: int) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from loom.errors import InvalidInput
+from loom.checks import checked_whole
 
 __all__ = ["AccessPattern", "Prediction"]
 
@@ -53,10 +53,8 @@ class AccessPattern:
     """
 
     def __init__(self, following: Callable[[int], Sequence[int]] | None = None, *, records: int = 4096) -> None:
-        if records < 1:
-            raise InvalidInput(f"a pattern is of at least one record, not {records}")
         self._following = following
-        self._records = records
+        self._records = checked_whole(records, "records", 1)
         self._after: OrderedDict[int, _Successors] = OrderedDict()
         self._recent: OrderedDict[str | None, deque[int]] = OrderedDict()
         self._current: deque[int] | None = None
@@ -82,16 +80,15 @@ class AccessPattern:
 
     def predict(self, limit: int) -> list[Prediction]:
         """What the session of the last use will want next, the likeliest first; ties by record."""
-        if limit < 0:
-            raise InvalidInput(f"a limit is a whole number from 0, not {limit}")
+        checked_whole(limit, "limit")
         recent = self._current or ()
         unlikely: dict[int, float] = {}
         for earlier in dict.fromkeys(recent):
             for record, probability in self._expected_after(earlier):
                 if record not in recent:
                     unlikely[record] = unlikely.get(record, 1.0) * (1.0 - probability)
-        ordered = sorted((Prediction(record, 1.0 - rest) for record, rest in unlikely.items()), key=_likeliest)
-        return ordered[:limit]
+        foreseen = (Prediction(record, 1.0 - rest) for record, rest in unlikely.items())
+        return sorted(foreseen, key=lambda one: (-one.probability, one.record))[:limit]
 
     def _begin(self, record: int) -> None:
         """One more opportunity for the successors of a record."""
@@ -138,7 +135,3 @@ class AccessPattern:
                 (one, self._continued[place] / (self._uses + _FOLLOWS_DOUBT)) for place, one in enumerate(followed)
             ]
         return expected
-
-
-def _likeliest(foreseen: Prediction) -> tuple[float, int]:
-    return -foreseen.probability, foreseen.record

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Literal
 
+from loom.checks import checked_whole
 from loom.errors import InvalidInput
 from loom.protocol import Task
 from loom.storage.contract import Usage
@@ -102,17 +103,18 @@ class QuotaCheck:
 
 def level_of(tokens: int, quota: LayerQuota) -> QuotaLevel:
     """The highest mark that so many tokens reach."""
-    if tokens >= quota.hard_limit:
-        return QuotaLevel.HARD
-    if tokens >= quota.soft_limit:
-        return QuotaLevel.SOFT
-    return QuotaLevel.WARNING if tokens >= quota.warning_threshold * quota.hard_limit else QuotaLevel.OK
+    return max((level for level, mark in _marks(quota).items() if tokens >= mark), key=_LEVELS.index)
+
+
+def _marks(quota: LayerQuota) -> dict[QuotaLevel, float]:
+    """From how many tokens on a tier is at each level."""
+    warning = quota.warning_threshold * quota.hard_limit
+    return dict(zip(_LEVELS, (0, warning, quota.soft_limit, quota.hard_limit), strict=True))
 
 
 def check_quota(tier: MemoryTier, held: int, incoming: int, rules: TierRules) -> QuotaCheck:
     """What becomes of a request for `incoming` tokens of a tier that holds `held`."""
-    if isinstance(incoming, bool) or not isinstance(incoming, int) or incoming < 0:
-        raise InvalidInput(f"tokens are a whole number from 0, not {incoming!r}")
+    checked_whole(incoming, "the number of tokens")
     quota = quotas_of(rules)[tier]
     room = max(0, quota.hard_limit - held)
     level = level_of(min(held + incoming, quota.hard_limit), quota)
@@ -246,28 +248,21 @@ class QuotaWatch:
                 now = totals.get(tier, Usage()).tokens
                 alarm = self._look(tier, max(now, peaks.get(tier, 0)), quota)
                 if alarm is not None:
-                    self._raise(alarm)
+                    log.info(
+                        "%s of node %s is at %s of %s tokens (%s)",
+                        tier.upper(),
+                        self._node,
+                        alarm.tokens,
+                        quota.hard_limit,
+                        alarm.level,
+                    )
+                    self._bus.publish_nowait(alarm.to_task())
 
     def _look(self, tier: MemoryTier, peak: int, quota: LayerQuota) -> QuotaAlarm | None:
         """The highest mark newly passed, if any; marks that are clearly out of reach again are armed."""
-        marks = {
-            QuotaLevel.WARNING: quota.warning_threshold * quota.hard_limit,
-            QuotaLevel.SOFT: quota.soft_limit,
-            QuotaLevel.HARD: quota.hard_limit,
-        }
+        marks = {level: mark for level, mark in _marks(quota).items() if level is not QuotaLevel.OK}
         with self._lock:
             passed = [level for level, mark in marks.items() if peak >= mark and (tier, level) not in self._raised]
             self._raised |= {(tier, level) for level in passed}
             self._raised -= {(tier, level) for level, mark in marks.items() if peak < _REARM * mark}
         return QuotaAlarm(self._node, tier, passed[-1], peak, quota) if passed else None
-
-    def _raise(self, alarm: QuotaAlarm) -> None:
-        log.info(
-            "%s of node %s is at %s of %s tokens (%s)",
-            alarm.tier.upper(),
-            alarm.node,
-            alarm.tokens,
-            alarm.quota.hard_limit,
-            alarm.level,
-        )
-        self._bus.publish_nowait(alarm.to_task())

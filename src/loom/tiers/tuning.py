@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from loom.checks import checked_number, checked_whole
 from loom.errors import InvalidInput
 from loom.settings import EvictionWeights
 
@@ -34,6 +35,7 @@ _LEVEL_MAXIMUM, _LEVEL_STEP = 22, 3
 # moves back: it is quick to help and slow to take back, so that what has just helped is not undone at once.
 _LOOKS_TO_ACT = 3
 _LOOKS_TO_RETURN = 10
+_SHORTEST_S = 1e-9
 
 
 # --- the tuner -----------------------------------------------------------------------------------------
@@ -54,8 +56,7 @@ class SystemMetrics:
     def __post_init__(self) -> None:
         for name in self.__slots__:
             value = getattr(self, name)
-            if value is not None and not 0.0 <= value < math.inf:
-                raise InvalidInput(f"{name} is a number from 0, or None where it is not known, not {value!r}")
+            checked_number(0.0 if value is None else value, f"{name} (None where it is not known)", 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +71,9 @@ class TuningResult:
 
     def __post_init__(self) -> None:
         EvictionWeights(self.lru_weight, self.lfu_weight, self.semantic_weight)
-        if self.lru_weight > _LRU_MAXIMUM:
-            raise InvalidInput(f"the weight of recency is at most {_LRU_MAXIMUM}, not {self.lru_weight}")
-        if not 0.0 <= self.promotion_threshold <= _THRESHOLD_MAXIMUM:
-            raise InvalidInput(
-                f"a promotion threshold is from 0 to {_THRESHOLD_MAXIMUM}, not {self.promotion_threshold}"
-            )
-        if not 1 <= self.compression_level <= _LEVEL_MAXIMUM:
-            raise InvalidInput(f"a compression level is from 1 to {_LEVEL_MAXIMUM}, not {self.compression_level}")
+        checked_number(self.lru_weight, "the weight of recency", 0, _LRU_MAXIMUM)
+        checked_number(self.promotion_threshold, "the promotion threshold", 0, _THRESHOLD_MAXIMUM)
+        checked_number(self.compression_level, "the compression level", 1, _LEVEL_MAXIMUM)
 
     @property
     def weights(self) -> EvictionWeights:
@@ -126,7 +122,8 @@ class AdaptiveTuner:
     | `promotion_latency` | promotion threshold +0.1, to at most 0.9: fewer promotions | above 100 | below 50 |
     | `storage_pressure` | compression level +3, to at most 22 | above 0.8 | below 0.7 |
 
-    One step takes three looks in a row, one step back ten. Between the marks nothing moves. Not thread-safe: one
+    One step takes three looks in a row, one step back ten. Between the marks nothing moves. With a `state` it goes on
+    where the tuner that gave it stood; steps beyond a limit, which may have changed, are cut. Not thread-safe: one
     worker looks, and what it got is handed on.
     """
 
@@ -141,11 +138,6 @@ class AdaptiveTuner:
         }
         if state is not None:
             self._continue(state)
-
-    @classmethod
-    def from_state(cls, state: Mapping[str, Any], start: TuningResult = DEFAULT_TUNING) -> AdaptiveTuner:
-        """Go on where the tuner that gave this state stood. Steps beyond a limit, which may have changed, are cut."""
-        return cls(start, state)
 
     def state(self) -> dict[str, list[int]]:
         """Where it stands, for JSON."""
@@ -224,11 +216,9 @@ class TokenDemandPredictor(Protocol):
 
     def observe(self, tokens: int, at: float) -> None:
         """So many tokens were written at this moment, in seconds; none of them says that time has passed."""
-        ...
 
     def predict(self, horizon_s: float) -> float:
         """How many tokens to expect in so many seconds from the last observation on; never below 0."""
-        ...
 
 
 class _Intervals:
@@ -242,20 +232,15 @@ class _Intervals:
     __slots__ = ("_began_at", "_pending", "peak", "resolution_s")
 
     def __init__(self, resolution_s: float) -> None:
-        if not 0.0 < resolution_s < math.inf:
-            raise InvalidInput(f"a resolution is a number of seconds above 0, not {resolution_s!r}")
-        self.resolution_s = resolution_s
+        self.resolution_s = checked_number(resolution_s, "the resolution in seconds", _SHORTEST_S)
         self._began_at: float | None = None
         self._pending = 0
         self.peak = 0.0
 
     def add(self, tokens: int, at: float) -> tuple[float, float] | None:
         """The interval that this completes, as seconds and tokens per second; None where none is complete."""
-        if tokens < 0:
-            raise InvalidInput(f"tokens are a whole number from 0, not {tokens!r}")
-        if not -math.inf < at < math.inf:
-            raise InvalidInput(f"a moment is a finite number of seconds, not {at!r}")
-        self._pending += tokens
+        checked_number(at, "the moment in seconds")
+        self._pending += checked_whole(tokens, "tokens")
         if self._began_at is None or at < self._began_at:
             self._began_at = at
             return None
@@ -288,7 +273,7 @@ class EwmaPredictor:
         self._rate += (rate - self._rate) * min(1.0, share / self._weight)
 
     def predict(self, horizon_s: float) -> float:
-        return self._rate * _checked_horizon(horizon_s)
+        return self._rate * checked_number(horizon_s, "the horizon in seconds", 0)
 
 
 class HoltPredictor:
@@ -322,7 +307,7 @@ class HoltPredictor:
         self._trend += (slope - self._trend) * -math.expm1(-self._trend_decay * seconds)
 
     def predict(self, horizon_s: float) -> float:
-        horizon_s = _checked_horizon(horizon_s)
+        horizon_s = checked_number(horizon_s, "the horizon in seconds", 0)
         if self._level is None:
             return 0.0
         # The area under the level and its fading trend.
@@ -348,12 +333,4 @@ def demote_ahead(used: int, budget: int, low_watermark: float, expected: float, 
 
 
 def _decay_of(half_life_s: float) -> float:
-    if not 0.0 < half_life_s < math.inf:
-        raise InvalidInput(f"a half-life is a number of seconds above 0, not {half_life_s!r}")
-    return math.log(2.0) / half_life_s
-
-
-def _checked_horizon(horizon_s: float) -> float:
-    if not 0.0 <= horizon_s < math.inf:
-        raise InvalidInput(f"a horizon is a number of seconds from 0, not {horizon_s!r}")
-    return horizon_s
+    return math.log(2.0) / checked_number(half_life_s, "the half-life in seconds", _SHORTEST_S)

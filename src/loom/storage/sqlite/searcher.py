@@ -24,7 +24,7 @@ from loom.storage.sqlite.engine import Engine
 from loom.storage.sqlite.filters import admitted, conditions, kept_out
 from loom.storage.sqlite.maintenance import Maintenance
 from loom.storage.sqlite.projections import TEXT, VECTORS, StaleProjection, read_state
-from loom.storage.sqlite.rows import DOC_VALUE_COLUMNS, first_version, is_names, read_records, same_id
+from loom.storage.sqlite.rows import DOC_VALUE_COLUMNS, fetch_readable, first_version, is_names, read_records, same_id
 from loom.storage.sqlite.worker import LeaseLost
 from loom.text.entities import names_in
 
@@ -39,6 +39,10 @@ _READ_ALL = f"SELECT {DOC_VALUE_COLUMNS} FROM json_each(?) j CROSS JOIN records 
 _IN_SESSION = (
     f"{_READ} INDEXED BY records_by_session WHERE r.session_hash = ?1 "
     "AND r.session = (SELECT o.session FROM records o WHERE o.seq = ?2) AND r.seq"
+)
+_MIXED = (
+    "SELECT o.seq, r.seq FROM json_each(?) j CROSS JOIN records o ON o.seq = j.value CROSS JOIN records r "
+    "ON r.seq BETWEEN o.seq - ?2 AND o.seq + ?2 WHERE r.session_hash = o.session_hash AND r.session <> o.session"
 )
 _IN_A_ROW = f"{_READ} INDEXED BY records_by_number WHERE r.namespace = ?1 AND r.seq"
 
@@ -92,7 +96,7 @@ class Searcher:
         """Ask on a snapshot that the index of this process has followed; repairs a projection that is damaged."""
         own = self._maintenance
         for _ in range(100):
-            with self._engine.read() as connection, own.index.lock:
+            with self._engine.reading(), self._engine.read() as connection, own.index.lock:
                 try:
                     own.index.refresh(connection)
                 except StaleProjection as stale:
@@ -171,7 +175,7 @@ class _View:
             del found[seq]
         if left:
             where, values = self._conditions(wanted)
-            rows = self._connection.execute(f"{_READ_ALL} WHERE {where}", (str(left), *values))
+            rows = fetch_readable(self._connection, f"{_READ_ALL} WHERE {where}", (str(left), *values))
             found.update((one.seq, one) for one in of_rows(rows))
         return found
 
@@ -179,7 +183,10 @@ class _View:
         where, values = self._conditions(wanted)
         query, of = (_IN_SESSION, one.session) if one.session else (_IN_A_ROW, self._number)
         side = f"< ?2 AND {where} ORDER BY r.seq DESC" if before else f"> ?2 AND {where} ORDER BY r.seq"
-        return of_rows(self._connection.execute(f"{query} {side} LIMIT ?", (of, one.seq, *values, limit)))
+        return of_rows(fetch_readable(self._connection, f"{query} {side} LIMIT ?", (of, one.seq, *values, limit)))
+
+    def mixed(self, seqs: Sequence[int], distance: int) -> set[tuple[int, int]]:
+        return set(self._connection.execute(_MIXED, (str([*seqs]), distance)))
 
     def names_read(self, seqs: Sequence[int], known_at: datetime | None, *, held: bool = False) -> list[NamesRead]:
         until = _ALWAYS if known_at is None else to_micros(known_at)

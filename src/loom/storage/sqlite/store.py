@@ -114,6 +114,7 @@ class SqliteStore(Records, Residency, Entries, Blobs, Jobs, Store):
             file_mode=file_mode,
         )
         self._closed = False
+        self._chore_owners: set[object] = set()
         try:
             self.number = self._find_namespace()
             self._maintenance = maintenance.join(self._engine, self.number, tail, lease_s, limits)
@@ -304,12 +305,14 @@ class SqliteStore(Records, Residency, Entries, Blobs, Jobs, Store):
     def add_chore(self, owner: object, chore: Chore) -> None:
         self.check_open()
         if not self.read_only:
+            self._chore_owners.add(owner)
             self._maintenance.give_chore(owner, chore)
 
     def wake_worker(self) -> None:
         self._maintenance.wake_worker()
 
     def remove_chores(self, *owners: object) -> None:
+        self._chore_owners.difference_update(owners)
         self._maintenance.take_chores(owners, self._close_timeout_s)
 
     def flush(self, timeout_s: float | None = None) -> FlushReport:
@@ -392,6 +395,7 @@ class SqliteStore(Records, Residency, Entries, Blobs, Jobs, Store):
             return
         self._closed = True
         try:
+            self.remove_chores(*self._chore_owners)  # of memories that outlive their store
             self._maintenance.write_accesses(min(_LAST_USES_S, self._close_timeout_s))
         except LoomError as error:
             log.info("the last uses were not noted: %s", error)

@@ -38,9 +38,12 @@ bench: $(VENV)/.bench ## every benchmark, figures printed as ratios
 bench-recall: $(VENV)/.bench ## evidence recall in both languages; ARGS="--data locomo10.json" adds LoCoMo
 	$(BIN)/python -m benchmarks.recall --out build/recall $(ARGS)
 
+# 1 tries every system call, and takes several hours on two cores.
+SCALE ?= 0.3
+
 soak: $(READY) ## long crash, stress, fault and hostile runs; figures in build/soak.json
 	@mkdir -p build && rm -f build/soak.jsonl build/soak.xml
-	@SOAK_TALLY=$(CURDIR)/build/soak.jsonl HYPOTHESIS_PROFILE=random $(BIN)/python -m pytest -n 2 -m soak \
+	@SOAK_SCALE=$(SCALE) SOAK_TALLY=$(CURDIR)/build/soak.jsonl HYPOTHESIS_PROFILE=random $(BIN)/python -m pytest -n 2 -m soak \
 	  --timeout 14400 --junitxml build/soak.xml $(ARGS); \
 	  status=$$?; $(BIN)/python -m tests.tally build; exit $$status
 

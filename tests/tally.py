@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-__all__ = ["COUNTED", "count", "main", "summed", "updated"]
+__all__ = ["COUNTED", "count", "main", "scaled", "summed", "updated"]
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "reliability.md"
 
@@ -33,6 +33,11 @@ COUNTED = {
     "lost": "records lost",
 }
 """What is counted, and how the table calls it."""
+
+
+def scaled(number: int) -> int:
+    """How often a long test does something: `number` times SOAK_SCALE, which is 1 unless set, and at least once."""
+    return max(1, round(number * float(os.environ.get("SOAK_SCALE", "1"))))
 
 
 def count(**numbers: int) -> None:

@@ -79,7 +79,6 @@ def test_the_very_task_is_handed_on_unchanged() -> None:
     before = task.to_dict()
     bus.register_handler("*", lambda heard: heard)
     assert publish(bus, task)[0] is task
-    assert bus.recent_events()[0] is task
     assert task.to_dict() == before
 
 
@@ -173,40 +172,15 @@ def test_what_cannot_be_called_or_published_is_refused() -> None:
             publishing({"action": "execute"})  # type: ignore[arg-type]
         with pytest.raises(InvalidInput, match="cannot be published"):
             publishing(event("*"))
-    assert bus.recent_events() == []
 
 
 # --- what happened ---
 
 
-def test_recent_events_are_the_latest_oldest_first_and_bounded() -> None:
-    bus = EventBus(history=5)
-    for number in range(8):
-        bus.publish_sync(event("even" if number % 2 == 0 else "odd", parameters={"number": number}))
-
-    def numbers(*arguments: Any) -> list[int]:
-        return [task.parameters["number"] for task in bus.recent_events(*arguments)]
-
-    assert numbers() == [3, 4, 5, 6, 7]
-    assert numbers(2) == [6, 7]
-    assert numbers(1, "even") == [6]
-    assert numbers(20, "even") == [4, 6]
-    assert numbers(0) == []
-    assert numbers(20, "unheard of") == []
-
-
-def test_a_bus_without_history_keeps_no_task() -> None:
-    bus = EventBus(history=0)
-    bus.publish_sync(event())
-    assert bus.recent_events() == []
-
-
 @pytest.mark.parametrize("limit", [-1, True, 1.0])
 def test_a_limit_that_is_no_count_is_refused(limit: Any) -> None:
-    with pytest.raises(InvalidInput, match="limit must be a whole number"):
-        EventBus().recent_events(limit)
-    with pytest.raises(InvalidInput, match="history must be a whole number"):
-        EventBus(history=limit)
+    with pytest.raises(InvalidInput, match="failure_history must be a whole number"):
+        EventBus(failure_history=limit)
 
 
 # --- failures ---
@@ -602,7 +576,6 @@ def test_publish_sync_refuses_to_block_a_running_loop() -> None:
 
     asyncio.run(main())
     assert heard == []
-    assert bus.recent_events() == []
 
 
 def test_publish_nowait_on_a_loop_runs_plain_handlers_at_once_and_schedules_the_rest() -> None:

@@ -13,12 +13,17 @@ from typing import Any
 import pytest
 
 import loom
+from loom.drafts import AttributeValues
 from loom.errors import Closed, IdConflict, InvalidInput, LoomError, NotFound, ReadOnly, UnknownFilter
 from loom.everyday import AsyncMemory, Memory
+from loom.memory.core import LoomMemory
+from loom.memory.manager import MemoryManager
+from loom.memory.verbs import MemoryVerbs
 from loom.models.embedders import FakeEmbedder
 from loom.protocol import Task, TaskStatus
 from loom.storage.contract import Dimensions, Filter, Record
 from loom.text.sanitizer import ContentSanitizer
+from loom.types import Filters
 
 START = datetime(2026, 5, 4, 9, 0, tzinfo=UTC)
 
@@ -81,7 +86,9 @@ def existing(memory: Memory, id: str) -> Record:
 )
 def test_each_verb_takes_the_arguments_of_the_design(verb: str, arguments: list[str]) -> None:
     parameters = inspect.signature(getattr(Memory, verb)).parameters
-    assert set(arguments) <= parameters.keys()
+    filters = Filters.__optional_keys__
+    named = {"remember": AttributeValues.__optional_keys__, "recall": filters, "list": filters, "forget": filters}
+    assert set(arguments) <= parameters.keys() | named.get(verb, frozenset())
 
 
 def test_open_takes_the_arguments_of_the_design(tmp_path: Path) -> None:
@@ -102,8 +109,9 @@ def test_open_takes_the_arguments_of_the_design(tmp_path: Path) -> None:
 
 
 def test_an_unknown_setting_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="colour"):
-        loom.open(tmp_path / "a.loom", colour="red")
+    unknown: dict[str, Any] = {"colour": "red"}
+    with pytest.raises(InvalidInput, match=r"takes no option 'colour'.*the options are"):
+        loom.open(tmp_path / "a.loom", **unknown)
     assert not (tmp_path / "a.loom").exists()
 
 
@@ -197,6 +205,34 @@ def test_importance_is_from_zero_to_one(memory: Memory, importance: float) -> No
     with pytest.raises(InvalidInput, match="importance"):
         memory.remember("text", importance=importance)
     assert memory.get_stats()["records"] == 0
+
+
+def test_a_time_may_be_text_with_an_offset_in_every_verb(memory: Memory, clock: FakeClock) -> None:
+    memory.remember("harbour", id="x", created_at="2026-05-01T18:00:00+08:00")
+    memory.remember({"role": "user", "content": "harbour", "id": "y", "created_at": "2026-05-03T00:00:00Z"})
+    memory.add_fact("Porto has a harbour.", fact_type="domain_knowledge")
+    assert existing(memory, "x").created_at == datetime(2026, 5, 1, 10, tzinfo=UTC)
+    between = "2026-05-02T00:00:00+00:00"
+    assert [hit.id for hit in memory.recall("harbour", until=between, kind="message")] == ["x"]
+    assert [record.id for record in memory.list(since=between, kind="message")] == ["y"]
+    assert memory.facts(as_of=between) == []
+    assert memory.recall("harbour", known_at=between) == memory.recall("harbour", as_of="2026-04-01T00:00:00Z") == []
+    assert memory.archive("2026-05-02T00:00:00+00:00").records in (0, 1)
+    assert memory.forget(until=between).ids == ("x",)
+
+
+@pytest.mark.parametrize("moment", ["2026-05-01", "2026-05-01T18:00:00", "yesterday", 7])
+def test_a_text_without_an_offset_is_no_time(memory: Memory, moment: Any) -> None:
+    for use in (
+        lambda: memory.remember("text", created_at=moment),
+        lambda: memory.recall("text", since=moment),
+        lambda: memory.list(until=moment),
+        lambda: memory.forget(as_of=moment),
+        lambda: memory.facts(as_of=moment),
+        lambda: memory.archive(moment),
+    ):
+        with pytest.raises(InvalidInput, match=r"add its offset|ISO 8601"):
+            use()
 
 
 def test_times_keep_their_moment_whatever_their_zone(memory: Memory) -> None:
@@ -451,10 +487,12 @@ def test_recall_narrows_by_every_filter(memory: Memory, clock: FakeClock) -> Non
     assert ids(ids=["2", "3", "9"]) == ["2", "3"]
     memory.pin("3")
     assert ids(pinned=True) == ["3"]
-    with pytest.raises(UnknownFilter, match="sesion_id"):
-        memory.recall("harbour", sesion_id="s1")
+    misspelt: dict[str, Any] = {"sesion_id": "s1"}
+    with pytest.raises(UnknownFilter, match="recall\\(\\) has no filter 'sesion_id'; did you mean 'session_id'"):
+        memory.recall("harbour", **misspelt)
+    metadata: dict[str, Any] = {"port": "Porto"}
     with pytest.raises(UnknownFilter, match="where"):
-        memory.list(port="Porto")
+        memory.list(**metadata)
 
 
 def test_recall_by_meaning_finds_what_words_alone_rank_lower(tmp_path: Path) -> None:
@@ -574,6 +612,34 @@ def test_an_update_that_changes_only_the_metadata_is_a_new_version(memory: Memor
     assert existing(memory, "x").metadata == {"a": 2}
 
 
+def test_what_an_update_does_not_name_stays_as_it_was(memory: Memory) -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "fetch", "arguments": "{}"}}
+    memory.remember({"role": "assistant", "tool_calls": [call], "id": "x"}, metadata={"n": 1}, session_id="s1")
+    old = existing(memory, "x")
+    assert memory.update("x", importance=0.9).version == 2
+    assert memory.update("x", metadata={"n": 2}).version == 3
+    new = existing(memory, "x")
+    assert (new.importance, new.metadata) == (0.9, {"n": 2})
+    assert (new.content, new.data, new.session_id, new.role) == (old.content, old.data, "s1", "assistant")
+    assert [record.metadata for record in memory.history("x")] == [{"n": 1}, {"n": 1}, {"n": 2}]
+    memory.update("x", "other words")
+    assert existing(memory, "x").data is None  # the message says something else
+
+
+def test_an_update_of_nothing_is_refused_by_name(memory: Memory) -> None:
+    memory.remember("text", id="x")
+    with pytest.raises(InvalidInput, match=r"update\(\) needs a new text, new metadata or a new importance"):
+        memory.update("x")
+    with pytest.raises(InvalidInput, match=r"update\(\) needs"):
+        memory.update("x", None)
+    wrong: Any = 7
+    with pytest.raises(InvalidInput, match=r"update\(\) takes text, not int"):
+        memory.update("x", wrong)
+    with pytest.raises(InvalidInput, match=r"for update\(\) to keep"):
+        memory.update("x", "  ")
+    assert existing(memory, "x").version == 1
+
+
 def test_an_update_may_return_to_an_earlier_text(memory: Memory) -> None:
     memory.remember("red", id="x")
     memory.update("x", "blue")
@@ -689,7 +755,7 @@ _VERBS: dict[str, Callable[[Memory, Path], object]] = {
     "pin": lambda memory, _: memory.pin("x"),
     "unpin": lambda memory, _: memory.unpin("x"),
     "forget": lambda memory, _: memory.forget("x"),
-    "keep": lambda memory, _: memory.keep(loom.Retention(max_records=5)),
+    "set_retention": lambda memory, _: memory.set_retention(loom.Retention(max_records=5)),
     "apply_retention": lambda memory, _: memory.apply_retention(),
     "flush": lambda memory, _: memory.flush(),
     "check": lambda memory, _: memory.check(),
@@ -732,7 +798,7 @@ def test_leaving_the_with_block_closes_also_after_an_error(tmp_path: Path) -> No
         memory.get("x")
 
 
-_WRITING = ("remember", "update", "pin", "unpin", "forget", "keep", "vacuum")
+_WRITING = ("remember", "update", "pin", "unpin", "forget", "set_retention", "vacuum")
 
 
 @pytest.mark.parametrize("verb", _VERBS)
@@ -832,12 +898,21 @@ def test_check_is_clean_after_ordinary_use(memory: Memory) -> None:
 
 
 def _public(kind: type) -> set[str]:
-    return {name for name, value in vars(kind).items() if not name.startswith("_") and callable(value)}
+    return {name for name, value in vars(kind).items() if not name.startswith("_") and inspect.isfunction(value)}
+
+
+# What the verbs are made of, for the rooms above.
+_BEHIND_THE_VERBS = {"search", "sources_of"}
+
+
+def test_all_memories_have_the_same_verbs_under_the_same_names() -> None:
+    for name in _public(AsyncMemory):
+        assert getattr(LoomMemory, name) is getattr(MemoryManager, name) is getattr(Memory, name)
 
 
 def test_every_verb_can_be_awaited_with_the_same_arguments() -> None:
-    assert _public(AsyncMemory) == _public(Memory)
-    for name in _public(Memory):
+    assert _public(AsyncMemory) == _public(MemoryVerbs) - _BEHIND_THE_VERBS
+    for name in _public(AsyncMemory):
         sync, awaitable = getattr(Memory, name), getattr(AsyncMemory, name)
         assert inspect.iscoroutinefunction(awaitable)
         assert inspect.signature(sync) == inspect.signature(awaitable)
@@ -857,7 +932,7 @@ def test_awaited_verbs_do_what_the_others_do(tmp_path: Path) -> None:
             call("list", limit=1),
             call("unpin", "a"),
             call("forget", "b"),
-            call("keep", loom.Retention(max_records=5)),
+            call("set_retention", loom.Retention(max_records=5)),
             call("apply_retention"),
             call("flush"),
             call("check"),
@@ -894,7 +969,13 @@ def test_awaited_verbs_run_side_by_side_and_leave_the_loop_free(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("id", [7, None, b"x", ["x"]])
-def test_an_id_that_is_no_text_is_refused(memory: Memory, id: Any) -> None:
-    for ask in (memory.get, memory.history):
-        with pytest.raises(InvalidInput, match="an id is a text"):
-            ask(id)
+@pytest.mark.parametrize("verb", ["get", "history", "pin", "unpin", "promote", "demote", "undo"])
+def test_an_id_that_is_no_text_is_refused(memory: Memory, verb: str, id: Any) -> None:
+    with pytest.raises(InvalidInput, match=rf"{verb}\(\) takes an id, and an id is a text"):
+        getattr(memory, verb)(id)
+
+
+def test_an_unknown_attribute_is_refused_by_name(memory: Memory) -> None:
+    misspelt: dict[str, Any] = {"sesion_id": "s1"}
+    with pytest.raises(InvalidInput, match=r"remember\(\) takes no 'sesion_id'; did you mean 'session_id'"):
+        memory.remember("text", **misspelt)

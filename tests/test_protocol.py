@@ -268,12 +268,12 @@ def test_missing_fields_take_their_defaults() -> None:
     ("data", "message"),
     [
         ({"acton": "execute"}, "no field 'acton'; its fields are task_id, action"),
-        ({"parameters": None}, "parameters of a task must be dict, not NoneType"),
+        ({"parameters": None}, "parameters of Task must be dict, not NoneType"),
         ({"parameters": [1]}, "must be dict, not list"),
-        ({"session_id": 5}, "session_id of a task must be str or null, not int"),
+        ({"session_id": 5}, "session_id of Task must be str, not int"),
         ({"status": "done"}, "one of pending"),
         ({"created_at": "yesterday"}, "created_at is 'yesterday', not a time in ISO 8601"),
-        ({"created_at": 1736073000}, "must be str or datetime, not int"),
+        ({"created_at": 1736073000}, "must be a datetime or a text in ISO 8601, not int"),
         ({"task_id": ""}, "task_id"),
     ],
 )
@@ -359,7 +359,7 @@ def test_an_agent_card_takes_lists_and_names_of_capabilities() -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ({"name": "nobody"}, "needs an agent_id"),
+        ({"name": "nobody"}, "missing 1 required positional argument: 'agent_id'"),
         ({"agent_id": ""}, "agent_id must be a text"),
         ({"agent_id": "a", "capabilities": ["flying"]}, "'flying' does not exist"),
         ({"agent_id": "a", "capabilities": "planning"}, "must be list or tuple, not str"),

@@ -70,7 +70,7 @@ PUBLIC: dict[str, set[str]] = {
         "VersionConflictError",
         "WrongDimension",
     },
-    "loom.everyday": {"AsyncMemory", "Memory", "Rememberable", "open_memory"},
+    "loom.everyday": {"AsyncMemory", "Memory", "OpenOptions", "Rememberable", "open_memory"},
     "loom.fractal": {
         "BudgetTracker",
         "BudgetUsage",

@@ -48,3 +48,9 @@ def test_the_verbs_are_followed_through_the_rooms(tmp_path: Path) -> None:
     assert {"recall", "index", "text"} <= journeys["recall"].rooms.keys()
     assert "context" in journeys["context"].rooms
     assert "context" not in journeys["recall"].rooms
+
+
+def test_a_context_crosses_rooms_in_batches_and_reads_in_one_scope(tmp_path: Path) -> None:
+    context = next(journey for journey in measure(400, tmp_path) if journey.verb == "context")
+    assert context.crossings <= 712
+    assert context.statements <= 48

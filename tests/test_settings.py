@@ -180,8 +180,8 @@ def test_an_unknown_variable_is_named_once_and_ignored(caplog: pytest.LogCapture
     assert len(told) == 2
     assert "'LOOM_KEEPER_HOME'" in told[0]
     assert "'LOOM_L1_TOKEN_BUGDET'" in told[1]
-    assert "did you mean LOOM_L1_TOKEN_BUDGET?" in told[1]
-    assert "did you mean LOOM_L1_TOKEN_BUDGET?" in settings[2].explain()
+    assert "did you mean 'LOOM_L1_TOKEN_BUDGET'?" in told[1]
+    assert "did you mean 'LOOM_L1_TOKEN_BUDGET'?" in settings[2].explain()
 
 
 def test_a_memory_opens_whatever_other_programs_keep_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,10 +7,10 @@ import re
 from collections.abc import Mapping
 from datetime import datetime
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypedDict
 
 from loom.errors import InvalidInput, TextTooLarge
-from loom.protocol import Clock, Task, new_id, value_text
+from loom.protocol import Clock, Task, checked_time, closest, new_id, value_text
 from loom.storage.contract import MAX_TEXT_BYTES, Dimensions, Draft
 from loom.text.sanitizer import ContentSanitizer
 from loom.text.tokens import TokenCounter, counters_by_name
@@ -20,9 +20,12 @@ __all__ = [
     "ACTION_IMPORTANCE",
     "DEFAULT_IMPORTANCE",
     "NO_ATTRIBUTES",
+    "AttributeValues",
     "Attributes",
     "Drafter",
+    "MessageModel",
     "Rememberable",
+    "attributes_of",
     "check_attributes",
     "checked_text",
     "known_trust",
@@ -31,7 +34,14 @@ __all__ = [
     "trust_of_role",
 ]
 
-Rememberable = str | Task | Mapping[str, Any]
+
+class MessageModel(Protocol):
+    """A message of a provider's SDK, or anything else that tells its fields as pydantic does."""
+
+    def model_dump(self) -> dict[str, Any]: ...
+
+
+Rememberable = str | Task | Mapping[str, Any] | MessageModel
 
 ACTION_IMPORTANCE: Mapping[str, float] = MappingProxyType(
     {
@@ -72,18 +82,43 @@ _TRUST_OF_ROLE = {
 class Attributes(NamedTuple):
     """What a caller says about a text: who said it, where, when, and how far to trust it."""
 
+    role: str | None = None
+    name: str | None = None
+    session_id: str | None = None
+    created_at: datetime | str | None = None
+    importance: float | None = None
+    metadata: Mapping[str, Any] | None = None
+    trust: str | None = None
+    kind: str | None = None
+    dimensions: Dimensions | None = None
+
+
+class AttributeValues(TypedDict, total=False):
+    """The fields of `Attributes` as keyword arguments, for type checkers and editors."""
+
     role: str | None
     name: str | None
     session_id: str | None
-    created_at: datetime | None
+    created_at: datetime | str | None
     importance: float | None
-    metadata: Mapping[str, Any]
+    metadata: Mapping[str, Any] | None
     trust: str | None
     kind: str | None
     dimensions: Dimensions | None
 
 
-NO_ATTRIBUTES = Attributes(None, None, None, None, None, MappingProxyType({}), None, None, None)
+NO_ATTRIBUTES = Attributes()
+
+
+def attributes_of(verb: str, given: AttributeValues) -> Attributes:
+    """The attributes from the keyword arguments of a verb."""
+    if not given:
+        return NO_ATTRIBUTES
+    for name in given:
+        if name not in Attributes._fields:
+            known = ("id", *Attributes._fields)
+            raise InvalidInput(f"{verb}() takes no {name!r}; {closest(name, known)}it takes {', '.join(known)}")
+    return Attributes(**given)
 
 
 class Drafter:
@@ -114,8 +149,8 @@ class Drafter:
         if not isinstance(what, str):  # first, because it is the usual case and quick to see
             if isinstance(what, Task):
                 return self.task(what, id, attributes)
-            if isinstance(what, Mapping):
-                return self.message(what, id, attributes, count_later=count_later)
+            if isinstance(what, Mapping) or _is_model(what):
+                return self.message(_opened(what), id, attributes, count_later=count_later)
         return self.text(checked_text(what), id, attributes, count_later=count_later)
 
     def text(
@@ -131,7 +166,7 @@ class Drafter:
         count_later: bool = False,
     ) -> Draft:
         """A text. What it is made from (`data`) goes when the sanitizer changes it, unless that is clean itself."""
-        metadata = attributes.metadata
+        metadata = attributes.metadata or {}
         if self._sanitizer is not None and text.strip():
             cleaned = checked_text(self._sanitizer.sanitize(text))
             if cleaned != text:
@@ -145,7 +180,7 @@ class Drafter:
         return Draft(
             new_id() if id is None else id,
             text,
-            self._clock() if attributes.created_at is None else attributes.created_at,
+            self._clock() if attributes.created_at is None else checked_time(attributes.created_at, "created_at"),
             attributes.kind or MemoryType.MESSAGE,
             self.node,
             attributes.session_id,
@@ -187,6 +222,7 @@ class Drafter:
         One without words is kept too: a tool that answered nothing, an image. Its content is empty, or says what
         kind of thing it is; `data` has the message.
         """
+        message = _whole_message(message)
         if not message.keys() & _SAID_KEYS:
             held = ", ".join(map(repr, message)) or "nothing"
             raise InvalidInput(f"a chat message has content or tool_calls; this one has {held}")
@@ -196,7 +232,7 @@ class Drafter:
             name=message.get("name") or attributes.name,
             session_id=message.get("session_id") or attributes.session_id,
             created_at=message.get("created_at") or attributes.created_at,
-            metadata={**attributes.metadata, **_mapping(message.get("metadata") or {})},
+            metadata={**(attributes.metadata or {}), **_mapping(message.get("metadata") or {})},
         )
         data = None if plain else {key: value for key, value in message.items() if key != "created_at"}
         return self.text(
@@ -241,6 +277,50 @@ class Drafter:
         return [self._cleaned(part) for part in value] if isinstance(value, list) else value
 
 
+def _is_model(value: object) -> bool:
+    """Whether a value is an object of a provider's SDK: these are made with pydantic."""
+    return callable(getattr(value, "model_dump", None)) and not isinstance(value, type)
+
+
+def _opened(value: Any, depth: int = 0, is_dumped: bool = False) -> Any:
+    """A message with the objects in it as mappings, without what such an object leaves empty."""
+    if isinstance(value, str) or depth > _DEEPEST:
+        return value
+    if isinstance(value, Mapping):
+        return {
+            key: _opened(one, depth + 1, is_dumped) for key, one in value.items() if not (is_dumped and one is None)
+        }
+    if isinstance(value, list | tuple):
+        return [_opened(one, depth + 1, is_dumped) for one in value]
+    return _opened(value.model_dump(), depth + 1, True) if _is_model(value) else value
+
+
+# What a nested message may be; storing refuses what is deeper.
+_DEEPEST = 100
+
+
+def _whole_message(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A content block, a tool call or a tool result by itself as the message that it is a part of."""
+    kind = message.get("type")
+    if "role" in message or not isinstance(kind, str) or kind not in _ROLE_OF_PART:
+        return message
+    return {"role": _ROLE_OF_PART[kind], "tool_calls" if kind in ("function", "custom") else "content": [message]}
+
+
+# Parts that may be remembered by themselves, and who says them.
+_ROLE_OF_PART = {
+    "text": None,
+    "output_text": "assistant",
+    "thinking": "assistant",
+    "tool_use": "assistant",
+    "function": "assistant",
+    "custom": "assistant",
+    "function_call": "assistant",
+    "tool_result": "tool",
+    "function_call_output": "tool",
+}
+
+
 def _mapping(metadata: object) -> Mapping[str, Any]:
     if not isinstance(metadata, Mapping):
         raise InvalidInput(f"the metadata of a message is a mapping, not {type(metadata).__name__}")
@@ -253,8 +333,6 @@ def check_attributes(attributes: Attributes) -> None:
         value = getattr(attributes, field)
         if value is not None and not isinstance(value, str):
             raise InvalidInput(f"{field} is a text, not {value!r}")
-    if attributes.created_at is not None and not isinstance(attributes.created_at, datetime):
-        raise InvalidInput(f"created_at is a datetime with a time zone, not {attributes.created_at!r}")
     importance = attributes.importance
     known = importance is None or (isinstance(importance, int | float) and not isinstance(importance, bool))
     if not known or not (importance is None or 0.0 <= importance <= 1.0):
@@ -278,14 +356,13 @@ def known_trust(trust: str) -> Trust:
         raise InvalidInput(f"trust is {trust!r}; it must be one of {', '.join(Trust)}") from error
 
 
-def checked_text(text: object) -> str:
+def checked_text(text: object, verb: str = "remember") -> str:
     """The text itself, if it can be kept verbatim; otherwise an error that says why not."""
     if not isinstance(text, str):
-        raise InvalidInput(
-            f"remember() takes text, a Task, a chat message or a list of them, not {type(text).__name__}"
-        )
+        taken = "text, a Task, a chat message or a list of them" if verb == "remember" else "text"
+        raise InvalidInput(f"{verb}() takes {taken}, not {type(text).__name__}")
     if not text.strip():
-        raise InvalidInput("the text is empty; there is nothing to remember")
+        raise InvalidInput(f"the text is empty; there is nothing for {verb}() to keep")
     return _storable(text)
 
 
@@ -356,15 +433,19 @@ def _part_text(part: object) -> str:
     for key in ("text", "caption", "alt", "refusal"):
         if isinstance(part.get(key), str):
             return str(part[key])
-    if part.get("type") == "tool_result":
-        return _content_text(part.get("content"))
+    if part.get("type") in ("tool_result", "function_call_output"):
+        return _content_text(part.get("content", part.get("output")))
+    if part.get("type") == "function_call":
+        return _function_text(part, "arguments")
     if part.get("type") == "tool_use":
         return f"{part.get('name', '')}({json.dumps(part.get('input'), ensure_ascii=False)})"
     return ""
 
 
 # Parts that show nothing: words that are empty, and a model's thoughts, which are for itself.
-_WITHOUT_MARK = frozenset({"text", "input_text", "output_text", "tool_result", "thinking", "redacted_thinking"})
+_WITHOUT_MARK = frozenset(
+    {"text", "input_text", "output_text", "tool_result", "function_call_output", "thinking", "redacted_thinking"}
+)
 
 
 def _part_kind(part: object) -> str:

@@ -1,8 +1,7 @@
 """The event bus: every Task that agents exchange passes here, and whoever registered hears it.
 
 Handlers are plain or async functions of one Task. A failing handler is reported and stops nobody else.
-The bus hands on the very Task it was given and never changes or copies it; it keeps the latest ones in a
-bounded ring, in memory only.
+The bus hands on the very Task it was given; it never changes, copies or keeps it.
 """
 
 from __future__ import annotations
@@ -127,14 +126,13 @@ class EventBus:
 
     A failing handler has a `HandlerFailure` in its place in the results. The latest failures are in
     `failures`, each is logged under `loom.events` (names only, no content) and given to `on_error`.
-    Every method may be called from any thread. `history` and `failure_history` bound what is remembered;
-    the ring of recent events holds the Tasks themselves, out of reach of a store's `forget`.
+    Every method may be called from any thread. `failure_history` bounds the failures that are remembered. The bus
+    keeps no Task: what a store forgets is not left here.
     """
 
     def __init__(
         self,
         *,
-        history: int = 256,
         failure_history: int = 100,
         on_error: Callable[[HandlerFailure], None] | None = None,
     ) -> None:
@@ -142,7 +140,6 @@ class EventBus:
         self._lock = RLock()
         self._order = count()
         self._handlers: dict[str, tuple[Subscription, ...]] = {}
-        self._recent: deque[Task] = deque(maxlen=checked_whole(history, "history"))
         self._failures: deque[HandlerFailure] = deque(maxlen=checked_whole(failure_history, "failure_history"))
         self._on_error = on_error
         # Strong references: a loop holds its tasks weakly, and one that nobody holds may vanish half done.
@@ -269,15 +266,6 @@ class EventBus:
 
     # --- what happened ---
 
-    def recent_events(self, limit: int = 20, action: str | None = None) -> list[Task]:
-        """The latest `limit` events, of one action or of all, oldest first: the Tasks themselves."""
-        checked_whole(limit, "limit")
-        with self._lock:
-            events = list(self._recent)
-        if action is not None:
-            events = [task for task in events if task.action == action]
-        return events[len(events) - limit :] if limit < len(events) else events
-
     @property
     def pending(self) -> int:
         """How many deliveries that were published without waiting are under way, on any loop."""
@@ -293,13 +281,12 @@ class EventBus:
     # --- the way of one event ---
 
     def _begin(self, task: Task) -> tuple[Subscription, ...]:
-        """Note the event, and fix who will hear it."""
+        """Fix who will hear the event."""
         if not isinstance(task, Task):
             raise InvalidInput(f"events are Tasks; {type(task).__name__} cannot be published")
         if task.action == _EVERYTHING:
             raise InvalidInput('"*" stands for every action when registering and cannot be published')
         with self._lock:
-            self._recent.append(task)
             named = self._handlers.get(task.action, ())
             everything = self._handlers.get(_EVERYTHING, ())
         if named and everything:

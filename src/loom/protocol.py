@@ -10,12 +10,13 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import cache
 from itertools import count
 from threading import RLock
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, Self, TypeVar, get_args, get_origin, get_type_hints, runtime_checkable
 
 from loom.checks import checked_member, checked_text
 from loom.errors import InvalidInput
@@ -24,10 +25,15 @@ __all__ = [
     "AgentCapability",
     "AgentCard",
     "Clock",
+    "Closing",
     "IdMaker",
     "NodeProtocol",
     "Task",
     "TaskStatus",
+    "as_plain",
+    "checked_time",
+    "closest",
+    "from_plain",
     "new_id",
     "utc_now",
     "value_text",
@@ -164,11 +170,11 @@ class Task:
         checked_text(self.task_id, "task_id (leave it out for a new id)")
         if type(self.status) is not TaskStatus:
             self.status = checked_member(TaskStatus, self.status, "status")
-        self.created_at = _in_utc(self.created_at, "created_at")
+        self.created_at = checked_time(self.created_at, "created_at")
         if self.updated_at is _AS_CREATED:
             self.updated_at = self.created_at
         else:
-            self.updated_at = _in_utc(self.updated_at, "updated_at")
+            self.updated_at = checked_time(self.updated_at, "updated_at")
 
     def to_dict(self) -> dict[str, Any]:
         """A copy of this task in what JSON knows; `from_dict` makes an equal task of it.
@@ -187,8 +193,8 @@ class Task:
             "parent_task_id": self.parent_task_id,
             "source_agent": self.source_agent,
             "target_agent": self.target_agent,
-            "created_at": _in_utc(self.created_at, "created_at").isoformat(),
-            "updated_at": _in_utc(self.updated_at, "updated_at").isoformat(),
+            "created_at": checked_time(self.created_at, "created_at").isoformat(),
+            "updated_at": checked_time(self.updated_at, "updated_at").isoformat(),
             "metadata": _json_copy(self.metadata, "metadata"),
         }
 
@@ -199,33 +205,7 @@ class Task:
         A missing field takes its default (a new id, the present time). An unknown field, a value of
         another type or a time without an offset raises `InvalidInput`.
         """
-        values = _known_fields(data, _TASK_FIELDS, "a task")
-        for name in ("parameters", "result", "metadata"):
-            if name in values:
-                values[name] = _json_copy(values[name], name)
-        for name in ("created_at", "updated_at"):
-            if name in values:
-                values[name] = _parsed_time(values[name], name)
-        return cls(**values)
-
-
-_TEXT: tuple[type, ...] = (str,)
-_OPTIONAL_TEXT: tuple[type, ...] = (str, type(None))
-_TASK_FIELDS: dict[str, tuple[type, ...]] = {
-    "task_id": _TEXT,
-    "action": _TEXT,
-    "parameters": (dict,),
-    "result": (object,),
-    "error": _OPTIONAL_TEXT,
-    "status": _TEXT,
-    "session_id": _OPTIONAL_TEXT,
-    "parent_task_id": _OPTIONAL_TEXT,
-    "source_agent": _TEXT,
-    "target_agent": _TEXT,
-    "created_at": (str, datetime),
-    "updated_at": (str, datetime),
-    "metadata": (dict,),
-}
+        return from_plain(cls, data)
 
 
 # --- agents --------------------------------------------------------------------------------------------
@@ -276,23 +256,7 @@ class AgentCard:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> AgentCard:
         """The card that `data` describes; `agent_id` is the one field it must have."""
-        values = _known_fields(data, _CARD_FIELDS, "an agent card")
-        if "agent_id" not in values:
-            raise InvalidInput("an agent card needs an agent_id")
-        if "metadata" in values:
-            values["metadata"] = _json_copy(values["metadata"], "metadata")
-        return cls(**values)
-
-
-_CARD_FIELDS: dict[str, tuple[type, ...]] = {
-    "agent_id": _TEXT,
-    "name": _TEXT,
-    "description": _TEXT,
-    "version": _TEXT,
-    "capabilities": (list, tuple),
-    "skills": (list, tuple),
-    "metadata": (dict,),
-}
+        return from_plain(cls, data)
 
 
 @runtime_checkable
@@ -308,36 +272,51 @@ class NodeProtocol(Protocol):
     def get_capabilities(self) -> AgentCard: ...
 
 
+class Closing:
+    """Something that is closed by `close`, or at the end of a `with` block."""
+
+    def close(self) -> None:
+        """Release everything. Safe to call twice."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
 # --- checks --------------------------------------------------------------------------------------------
 
 
-def _in_utc(moment: datetime, name: str) -> datetime:
+def closest(name: object, known: Iterable[str], prefix: str = "") -> str:
+    """The beginning of a hint at the known name that may be meant; empty where none is like it."""
+    import difflib
+
+    close = difflib.get_close_matches(str(name), [*known], n=1)
+    return f"did you mean '{prefix}{close[0]}'? " if close else ""
+
+
+def checked_time(moment: object, name: str) -> datetime:
+    """A moment in UTC, of an aware datetime or a text in ISO 8601 with an offset. `name` is that of the argument."""
+    way_out = "add tzinfo=..., for example datetime.now(timezone.utc)"
+    if isinstance(moment, str):
+        text, way_out = moment, "add its offset, for example +00:00"
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError:
+            raise InvalidInput(
+                f"{name} is {text[:40]!r}, not a time in ISO 8601 such as 2025-01-05T10:30:00+00:00"
+            ) from None
     if not isinstance(moment, datetime):
-        raise InvalidInput(f"{name} must be a datetime, not {type(moment).__name__}")
+        raise InvalidInput(f"{name} must be a datetime or a text in ISO 8601, not {type(moment).__name__}")
     if moment.tzinfo is UTC:
         return moment
     if moment.utcoffset() is None:
-        raise InvalidInput(
-            f"{name} is {moment.isoformat()}, a time without a zone; give an aware datetime, "
-            "for example datetime.now(timezone.utc)"
-        )
+        raise InvalidInput(f"{name} is {moment.isoformat()}, a time without a zone; {way_out}")
     try:
         return moment.astimezone(UTC)
     except OverflowError:
         raise InvalidInput(f"{name} is {moment.isoformat()}, outside the years 1 to 9999 in UTC") from None
-
-
-def _parsed_time(moment: str | datetime, name: str) -> datetime:
-    if isinstance(moment, datetime):
-        return _in_utc(moment, name)
-    try:
-        return _in_utc(datetime.fromisoformat(moment), name)
-    except InvalidInput:
-        raise
-    except ValueError:
-        raise InvalidInput(
-            f"{name} is {moment[:40]!r}, not a time in ISO 8601 such as 2025-01-05T10:30:00+00:00"
-        ) from None
 
 
 def _several(values: Iterable[Any], name: str) -> Iterable[Any]:
@@ -345,18 +324,6 @@ def _several(values: Iterable[Any], name: str) -> Iterable[Any]:
     if isinstance(values, str):
         raise InvalidInput(f"{name} must be a list, not the text {values!r}")
     return values
-
-
-def _known_fields(data: Mapping[str, Any], fields: Mapping[str, tuple[type, ...]], what: str) -> dict[str, Any]:
-    if not isinstance(data, Mapping):
-        raise InvalidInput(f"{what} is made from a mapping of its fields, not from {type(data).__name__}")
-    for name, value in data.items():
-        if name not in fields:
-            raise InvalidInput(f"{what} has no field {name!r}; its fields are {', '.join(fields)}")
-        if not isinstance(value, fields[name]):
-            accepted = " or ".join("null" if kind is type(None) else kind.__name__ for kind in fields[name])
-            raise InvalidInput(f"{name} of {what} must be {accepted}, not {type(value).__name__}")
-    return dict(data)
 
 
 def _json_copy(value: Any, place: str, depth: int = 0) -> Any:
@@ -386,3 +353,83 @@ def _json_copy(value: Any, place: str, depth: int = 0) -> Any:
     raise InvalidInput(
         f"{place} is of type {kind.__name__}, which JSON cannot carry; turn it into text, numbers, lists or dicts"
     )
+
+
+# --- records as plain data -----------------------------------------------------------------------------
+
+_Kind = TypeVar("_Kind")
+
+
+def as_plain(record: Any) -> dict[str, Any]:
+    """The fields of a dataclass or a named tuple in what JSON knows, without those that do not compare.
+
+    Times become ISO 8601 text with an offset, tuples lists, records within it dicts. What JSON cannot carry raises
+    `InvalidInput` and names the place.
+    """
+    return {name: _plain(getattr(record, name), name) for name in _field_types(record.__class__)}
+
+
+def _plain(value: Any, place: str) -> Any:
+    if isinstance(value, datetime):
+        return checked_time(value, place).isoformat()
+    if is_dataclass(value) or hasattr(value, "_fields"):
+        return as_plain(value)
+    if isinstance(value, tuple):
+        return [_plain(one, place) for one in value]
+    return _json_copy(value, place)
+
+
+def from_plain(kind: type[_Kind], data: Mapping[str, Any]) -> _Kind:
+    """The record that `data` describes as `as_plain` does, sharing nothing with it.
+
+    A missing field takes its default. An unknown field, one that is missing and has no default, a value of another
+    type or a time without an offset raises `InvalidInput`.
+    """
+    made: Any = kind
+    what, types = kind.__name__.lstrip("_"), _field_types(made)
+    if not isinstance(data, Mapping):
+        raise InvalidInput(f"{what} is made from a mapping of its fields, not from {type(data).__name__}")
+    for name in data:
+        if name not in types:
+            raise InvalidInput(f"{what} has no field {name!r}; its fields are {', '.join(types)}")
+    values = {name: _typed(value, types[name], name, what) for name, value in data.items()}
+    try:
+        return kind(**values)
+    except TypeError as error:
+        raise InvalidInput(f"{what} cannot be made of these fields: {error}") from None
+
+
+@cache
+def _field_types(kind: type) -> dict[str, Any]:
+    types = get_type_hints(kind)
+    if not is_dataclass(kind):
+        return types
+    return {one.name: types[one.name] for one in fields(kind) if one.compare}
+
+
+def _typed(value: Any, hint: Any, name: str, what: str) -> Any:
+    """A value of plain data in the type of its field."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if type(None) in arguments:
+        return None if value is None else _typed(value, arguments[0], name, what)
+    if hint is datetime:
+        return checked_time(value, name)
+    if is_dataclass(hint) or hasattr(hint, "_fields"):
+        return from_plain(hint, value)
+    kind = origin or hint
+    is_choice = isinstance(kind, type) and issubclass(kind, StrEnum)
+    accepted = (str,) if is_choice else _PLAIN_KINDS.get(kind, (kind,))
+    if hint is not Any and not isinstance(value, accepted):
+        wanted = " or ".join(one.__name__ for one in accepted)
+        raise InvalidInput(f"{name} of {what} must be {wanted}, not {type(value).__name__}")
+    if kind in (tuple, list):
+        return kind(_typed(one, arguments[0], name, what) for one in value)
+    return checked_member(kind, value, name) if is_choice else _json_copy(value, name)
+
+
+_PLAIN_KINDS: dict[Any, tuple[type, ...]] = {
+    float: (int, float),
+    list: (list, tuple),
+    tuple: (list, tuple),
+    Literal: (str,),
+}

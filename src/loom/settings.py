@@ -12,9 +12,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypedDict
 
 from loom.errors import InvalidInput, SettingsConflict, UntrustedFolder
+from loom.protocol import closest
 from loom.trust import SETTINGS_FILE, TRUSTED_VARIABLE, config_folder, is_trusted, read_with_doubts
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "GrowthTrigger",
     "Profile",
     "SettingRule",
+    "SettingValues",
     "Settings",
     "Watermark",
     "load_settings",
@@ -213,13 +215,14 @@ _FILE_MODES = ("600", "640", "644", "660", "664", "666")
 
 @dataclass(frozen=True, slots=True)
 class SettingRule:
-    """What one setting accepts. `kind` is int, float, bool or str; bounds are inclusive."""
+    """What one setting accepts. `kind` is int, float, bool or str; bounds are inclusive. See `SHARED_SETTINGS`."""
 
     kind: type
     help: str
     minimum: float = 0
     maximum: float = _LARGEST
     choices: tuple[str, ...] = ()
+    shared: bool = False
 
     @property
     def accepts(self) -> str:
@@ -272,77 +275,17 @@ def _is_clean(text: str) -> bool:
     )
 
 
-SETTINGS: Mapping[str, SettingRule] = MappingProxyType(
-    {
-        "namespace": SettingRule(str, "whose memory this is; nothing crosses from one to another"),
-        "node_id": SettingRule(str, "the agent that remembers, within the namespace"),
-        "profile": SettingRule(str, "the named set of budgets and rules", choices=tuple(PROFILES)),
-        "strategy": SettingRule(
-            str,
-            "who comes to the working tier: by the profile's rule, or by how often it is used",
-            choices=("importance_based", "simple"),
-        ),
-        "prompt_token_budget": SettingRule(int, "tokens of a built prompt where the caller names none", 1),
-        "l1_token_budget": SettingRule(int, "tokens of the recent tier", 1),
-        "l2_token_budget": SettingRule(int, "tokens of the working tier", 1),
-        "l3_token_budget": SettingRule(int, "tokens of the archive tier's summaries", 1),
-        "l4_token_budget": SettingRule(int, "resident tokens of the knowledge tier", 1),
-        "l4_fact_limit": SettingRule(int, "resident facts of the knowledge tier", 1),
-        "counter": SettingRule(str, "the token counter behind every stored count"),
-        "durability": SettingRule(
-            str,
-            "what a write survives: the death of the process (commit) or power loss (fsync)",
-            choices=("commit", "fsync"),
-        ),
-        "busy_timeout_s": SettingRule(float, "seconds to wait for another writer", 0, 86_400),
-        "embedder": SettingRule(str, "an embedder's name, auto (whatever is installed) or none"),
-        "index_tail_records": SettingRule(int, "records that may await indexing before a writer helps", 1),
-        "index_tail_bytes": SettingRule(int, "bytes of text that may await indexing, likewise", 1024),
-        "lease_s": SettingRule(float, "seconds after which a silent worker loses its place", 0.1, 86_400),
-        "close_timeout_s": SettingRule(float, "seconds that close() waits for background work", 0, 86_400),
-        "derive": SettingRule(bool, "derive facts and summaries from what is remembered, in the background"),
-        "tune": SettingRule(bool, "let the weights of eviction and the promotion threshold follow what is measured"),
-        "predict_demand": SettingRule(bool, "make room in the working tier before it is needed, in the background"),
-        "preload": SettingRule(
-            bool, "bring archived records back that will probably be used next, in the background"
-        ),
-        "archive_after_days": SettingRule(
-            float, "days after which the words of a record are compressed; 0 for never", 0, 36_500
-        ),
-        "read_only": SettingRule(bool, "open for reading only"),
-        "file_mode": SettingRule(
-            str, "mode of new files, whatever the umask; existing ones keep theirs", choices=_FILE_MODES
-        ),
-    }
-)
-
-SHARED_SETTINGS: frozenset[str] = frozenset(
-    {
-        "profile",
-        "strategy",
-        "l1_token_budget",
-        "l2_token_budget",
-        "l3_token_budget",
-        "l4_token_budget",
-        "l4_fact_limit",
-        "counter",
-        "embedder",
-    }
-)
-"""Settings on which all processes that open a node of a store must agree. The file holds them.
-
-The embedders `auto` and `none` are the wish of one process and agree with any.
-"""
-
-# The file holds the embedder as its embedding space, which all nodes share, and the others for each node.
-_STORED_PER_NODE = SHARED_SETTINGS - {"embedder"}
-_FROM_PROFILE = frozenset(SETTINGS) & {one.name for one in fields(Profile)}
-_WISHES = frozenset({"auto", "none"})
+def _setting(default: str | float, meaning: str, *bounds: Any, **accepts: Any) -> Any:
+    """One setting of `Settings`: its default, whose type is the setting's, and the other fields of its rule."""
+    return field(default=default, metadata={"rule": SettingRule(type(default), meaning, *bounds, **accepts)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """Everything that opening a memory needs. `load_settings` builds one from all its sources.
+
+    This is the one list of the settings: their rules (`SETTINGS`), the `LOOM_*` variables, the keys of `loom.toml`
+    and the arguments of `loom.open` follow from it.
 
     Built directly, it takes the values as they are: the budgets of another profile come with
     `load_settings` only. `sources` tells where each value came from (argument, environment, file,
@@ -350,31 +293,46 @@ class Settings:
     read, what was refused and why, and which variables of the environment are not ours.
     """
 
-    namespace: str = "default"
-    node_id: str = "default"
-    profile: str = _LOOM.name
-    strategy: str = "importance_based"
-    prompt_token_budget: int = _LOOM.prompt_token_budget
-    l1_token_budget: int = _LOOM.l1_token_budget
-    l2_token_budget: int = _LOOM.l2_token_budget
-    l3_token_budget: int = _LOOM.l3_token_budget
-    l4_token_budget: int = _LOOM.l4_token_budget
-    l4_fact_limit: int = _LOOM.l4_fact_limit
-    counter: str = "cl100k_base"
-    durability: str = "commit"
-    busy_timeout_s: float = 30.0
-    embedder: str = "auto"
-    index_tail_records: int = 2_000
-    index_tail_bytes: int = 4 * _MIB
-    lease_s: float = 10.0
-    close_timeout_s: float = 5.0
-    derive: bool = True
-    tune: bool = False
-    predict_demand: bool = False
-    preload: bool = False
-    archive_after_days: float = 30.0
-    read_only: bool = False
-    file_mode: str = _FILE_MODES[0]
+    namespace: str = _setting("default", "whose memory this is; nothing crosses from one to another")
+    node_id: str = _setting("default", "the agent that remembers, within the namespace")
+    profile: str = _setting(_LOOM.name, "the named set of budgets and rules", choices=tuple(PROFILES), shared=True)
+    strategy: str = _setting(
+        "importance_based",
+        "who comes to the working tier: by the profile's rule, or by how often it is used",
+        choices=("importance_based", "simple"),
+        shared=True,
+    )
+    prompt_token_budget: int = _setting(
+        _LOOM.prompt_token_budget, "tokens of a built prompt where the caller names none", 1
+    )
+    l1_token_budget: int = _setting(_LOOM.l1_token_budget, "tokens of the recent tier", 1, shared=True)
+    l2_token_budget: int = _setting(_LOOM.l2_token_budget, "tokens of the working tier", 1, shared=True)
+    l3_token_budget: int = _setting(_LOOM.l3_token_budget, "tokens of the archive tier's summaries", 1, shared=True)
+    l4_token_budget: int = _setting(_LOOM.l4_token_budget, "resident tokens of the knowledge tier", 1, shared=True)
+    l4_fact_limit: int = _setting(_LOOM.l4_fact_limit, "resident facts of the knowledge tier", 1, shared=True)
+    counter: str = _setting("cl100k_base", "the token counter behind every stored count", shared=True)
+    durability: str = _setting(
+        "commit",
+        "what a write survives: the death of the process (commit) or power loss (fsync)",
+        choices=("commit", "fsync"),
+    )
+    busy_timeout_s: float = _setting(30.0, "seconds to wait for another writer", 0, 86_400)
+    embedder: str = _setting("auto", "an embedder's name, auto (whatever is installed) or none", shared=True)
+    index_tail_records: int = _setting(2_000, "records that may await indexing before a writer helps", 1)
+    index_tail_bytes: int = _setting(4 * _MIB, "bytes of text that may await indexing, likewise", 1024)
+    lease_s: float = _setting(10.0, "seconds after which a silent worker loses its place", 0.1, 86_400)
+    close_timeout_s: float = _setting(5.0, "seconds that close() waits for background work", 0, 86_400)
+    derive: bool = _setting(True, "derive facts and summaries from what is remembered, in the background")
+    tune: bool = _setting(False, "let the weights of eviction and the promotion threshold follow what is measured")
+    predict_demand: bool = _setting(False, "make room in the working tier before it is needed, in the background")
+    preload: bool = _setting(False, "bring archived records back that will probably be used next, in the background")
+    archive_after_days: float = _setting(
+        30.0, "days after which the words of a record are compressed; 0 for never", 0, 36_500
+    )
+    read_only: bool = _setting(False, "open for reading only")
+    file_mode: str = _setting(
+        _FILE_MODES[0], "mode of new files, whatever the umask; existing ones keep theirs", choices=_FILE_MODES
+    )
     sources: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     notes: tuple[str, ...] = field(default=(), repr=False, compare=False)
 
@@ -449,6 +407,53 @@ class Settings:
 
 
 _DEFAULTS = {one.name: one.default for one in fields(Settings)}
+
+SETTINGS: Mapping[str, SettingRule] = MappingProxyType(
+    {one.name: one.metadata["rule"] for one in fields(Settings) if one.metadata}
+)
+"""What each setting accepts, by its name."""
+
+SHARED_SETTINGS: frozenset[str] = frozenset(name for name, rule in SETTINGS.items() if rule.shared)
+"""Settings on which all processes that open a node of a store must agree. The file holds them.
+
+The embedders `auto` and `none` are the wish of one process and agree with any.
+"""
+
+# The file holds the embedder as its embedding space, which all nodes share, and the others for each node.
+_STORED_PER_NODE = SHARED_SETTINGS - {"embedder"}
+_FROM_PROFILE = frozenset(SETTINGS) & {one.name for one in fields(Profile)}
+_WISHES = frozenset({"auto", "none"})
+
+
+class SettingValues(TypedDict, total=False):
+    """The settings as keyword arguments, for type checkers and editors; None means not given.
+
+    Without `node_id`, which memories take as an argument of its own, and `embedder`, which may also be a provider.
+    """
+
+    namespace: str | None
+    profile: str | None
+    strategy: str | None
+    prompt_token_budget: int | None
+    l1_token_budget: int | None
+    l2_token_budget: int | None
+    l3_token_budget: int | None
+    l4_token_budget: int | None
+    l4_fact_limit: int | None
+    counter: str | None
+    durability: str | None
+    busy_timeout_s: float | None
+    index_tail_records: int | None
+    index_tail_bytes: int | None
+    lease_s: float | None
+    close_timeout_s: float | None
+    derive: bool | None
+    tune: bool | None
+    predict_demand: bool | None
+    preload: bool | None
+    archive_after_days: float | None
+    read_only: bool | None
+    file_mode: str | None
 
 
 # --- loading -------------------------------------------------------------------------------------------
@@ -582,11 +587,8 @@ def _from_environment(environ: Mapping[str, str], notes: list[str]) -> dict[str,
 
 def _unknown_variable(variable: str, name: str) -> str:
     """Say once in a process that a variable names no setting: other programs may use the same prefix."""
-    import difflib
-
-    close = difflib.get_close_matches(name, SETTINGS, n=1)
-    hint = f"; did you mean {_PREFIX}{close[0].upper()}?" if close else ""
-    note = f"the variable {variable!a} names no setting of loom and is ignored{hint}"
+    hint = closest(name.upper(), map(str.upper, SETTINGS), _PREFIX)
+    note = f"the variable {variable!a} names no setting of loom and is ignored; {hint}".rstrip("; ")
     if variable not in _warned:
         import logging
 
@@ -604,12 +606,9 @@ def _checked(name: str, value: object, source: str) -> Any:
     shown = repr(value) if len(repr(value)) <= 80 else f"{repr(value)[:77]}..."
     rule = SETTINGS.get(name)
     if rule is None:
-        import difflib
-
-        close = difflib.get_close_matches(str(name), SETTINGS, n=1)
-        hint = f"did you mean {close[0]!r}? " if close else ""
         raise InvalidInput(
-            f"unknown setting {name!r} (value {shown}, from {source}); {hint}The settings are {', '.join(SETTINGS)}."
+            f"unknown setting {name!r} (value {shown}, from {source}); {closest(name, SETTINGS)}The settings are "
+            f"{', '.join(SETTINGS)}."
         )
     if not rule.allows(value):
         raise InvalidInput(f"setting {name!r} must be {rule.accepts}, not {shown} (from {source})")

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypedDict, TypeVar
 
 from loom.errors import InvalidInput
-from loom.protocol import Task, new_id, utc_now
+from loom.protocol import Task, as_plain, from_plain, new_id, utc_now
 from loom.storage.contract import Record
 from loom.text.entities import NAMES
 
 __all__ = [
     "Fact",
     "FactType",
+    "Filters",
     "MemoryQuery",
     "MemoryStrategyType",
     "MemoryTier",
@@ -98,6 +99,34 @@ class Trust(StrEnum):
     @classmethod
     def _missing_(cls, value: object) -> Trust | None:
         return _in_any_case(cls, value)
+
+
+class Filters(TypedDict, total=False):
+    """The fields of `Filter` as keyword arguments of `recall`, `list` and `forget`, for type checkers and editors.
+
+    A time may be given as a text in ISO 8601 with an offset.
+    """
+
+    ids: Collection[str] | None
+    node: str | Collection[str] | None
+    session_id: str | Collection[str] | None
+    tier: str | Collection[str] | None
+    kind: str | Collection[str] | None
+    role: str | Collection[str] | None
+    name: str | Collection[str] | None
+    trust: str | Collection[str] | None
+    subject: str | None
+    flow: str | None
+    layer: str | None
+    min_importance: float | None
+    since: datetime | str | None
+    until: datetime | str | None
+    as_of: datetime | str | None
+    known_at: datetime | str | None
+    pinned: bool | None
+    derived: bool | None
+    history: bool
+    where: Mapping[str, Any] | None
 
 
 class MemoryStrategyType(StrEnum):
@@ -217,6 +246,15 @@ class Fact:
         if self.importance is not None:
             _checked_importance(self.importance)
 
+    def to_dict(self) -> dict[str, Any]:
+        """This fact in what JSON knows, without its embedding; `from_dict` makes an equal one of it."""
+        return as_plain(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Fact:
+        """The fact that `to_dict` made `data` of."""
+        return from_plain(cls, data)
+
 
 @dataclass(frozen=True, slots=True)
 class MemoryQuery:
@@ -238,6 +276,17 @@ class MemoryQuery:
             except ValueError:
                 raise InvalidInput(f"there is no {name} {value!r}; there are {', '.join(kind)}") from None
         _checked_importance(self.min_importance)
+
+
+class _Receipt(NamedTuple):
+    """What a receipt says, once its tokens are counted."""
+
+    id: str
+    tier: MemoryTier
+    tokens: int
+    version: int
+    created: bool
+    note: str
 
 
 class Receipt:
@@ -273,8 +322,17 @@ class Receipt:
             self._tokens = self._tokens()
         return self._tokens
 
-    def _values(self) -> tuple[str, MemoryTier, int, int, bool, str]:
-        return self.id, self.tier, self.tokens, self.version, self.created, self.note
+    def _values(self) -> _Receipt:
+        return _Receipt(self.id, self.tier, self.tokens, self.version, self.created, self.note)
+
+    def to_dict(self) -> dict[str, Any]:
+        """This receipt in what JSON knows; `from_dict` makes an equal one of it."""
+        return as_plain(self._values())
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Receipt:
+        """The receipt that `to_dict` made `data` of."""
+        return cls(*from_plain(_Receipt, data))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Receipt) and self._values() == other._values()
@@ -283,11 +341,9 @@ class Receipt:
         return hash((self.id, self.version))
 
     def __repr__(self) -> str:
-        names = ("id", "tier", "tokens", "version", "created", "note")
-        values = zip(names, self._values(), strict=True)
-        return f"Receipt({', '.join(f'{name}={value!r}' for name, value in values)})"
+        return repr(self._values()).removeprefix("_")
 
-    def __reduce__(self) -> tuple[type[Receipt], tuple[str, MemoryTier, int, int, bool, str]]:
+    def __reduce__(self) -> tuple[type[Receipt], _Receipt]:
         return Receipt, self._values()
 
     def __await__(self) -> Generator[Any, None, Receipt]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 import loom
 from loom.context import (
     ContextOrchestrator,
+    ContextSource,
     KnowledgeContextSource,
     KnowledgeItem,
     L2ImportantSource,
@@ -316,3 +318,63 @@ def test_facts_of_another_node_are_not_shown() -> None:
             other.add_fact("Ben lives at 3 Elbe Street.")
             assert other.store.usage("other")["l4"].items
             assert all("Paris" not in one.text for one in L4FactSource(other).get_context(task, 8))
+
+
+# --- one request ---------------------------------------------------------------------------------------------
+
+
+class _Meanwhile(ContextSource):
+    """Writes to the memory from another thread while the sources are asked."""
+
+    name = "meanwhile"
+    local = True
+
+    def __init__(self, memory: loom.Memory) -> None:
+        self._memory = memory
+
+    def get_context(self, task: Task, max_items: int) -> list[str]:
+        with ThreadPoolExecutor(1) as threads:
+            threads.submit(self._memory.remember, "The plan has changed.", id="later", role="user").result()
+        return []
+
+
+def test_all_sources_read_the_memory_as_of_one_moment(tmp_path: Path) -> None:
+    with loom.open(tmp_path / "a.loom", embedder="none", derive=False) as memory:
+        memory.remember("The plan has three steps.", id="before", role="user")
+        sources = [RecallSource(memory), _Meanwhile(memory), L1RecentSource(memory), L2ImportantSource(memory)]
+        first = ContextOrchestrator(sources=sources).build(query="What is the plan?", budget=600)
+        assert {item.id for item in first.items} == {"before"}
+        again = ContextOrchestrator(sources=sources[:1]).build(query="What is the plan?", budget=600)
+        assert {item.id for item in again.items} == {"before", "later"}
+
+
+def test_sources_of_one_memory_note_their_uses_in_one_batch(
+    manager: MemoryManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(30):
+        manager.add_task(Task(action="note", parameters={"content": f"Step {number} of the plan is step {number}."}))
+    noted: list[list[int]] = []
+    touch = manager.store.touch
+
+    def seen(records: Iterable[int], node: str) -> None:
+        noted.append([*records])
+        touch(noted[-1], node)
+
+    monkeypatch.setattr(manager.store, "touch", seen)
+    context = build(RecallSource(manager), L1RecentSource(manager, most=8), L2ImportantSource(manager), budget=500)
+    assert len({item.source for item in context.items}) > 1
+    (records,) = noted
+    assert sorted(records) == sorted(item.seq for item in context.items)
+    assert {one.count for one in manager.store.accesses(records, manager.node_id).values()} == {1}
+
+
+def test_a_key_of_the_knowledge_cache_tells_nothing_of_its_question(tmp_path: Path) -> None:
+    base = Base(KnowledgeItem("1", "Plans have steps."))
+    keys = []
+    for name in ("a", "b"):
+        with loom.open(tmp_path / f"{name}.loom", embedder="none") as memory:
+            build(KnowledgeContextSource(base, memory), session_id="s")
+            build(KnowledgeContextSource(base, memory), session_id="s")
+            keys += [entry.id for entry in memory.manager.scopes.entries(MemoryScope.SHARED)]
+    assert len(base.asked) == 2
+    assert len(set(keys)) == 2  # the same question has another key in each store

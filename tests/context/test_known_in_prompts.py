@@ -13,10 +13,12 @@ from loom.context import Context, ContextOrchestrator, L4FactSource, RecallSourc
 from loom.everyday import Memory
 from loom.memory import CompactionConfig
 from loom.protocol import Task
+from loom.storage.contract import Filter
 
 BEGAN = datetime(2026, 3, 2, 9, tzinfo=UTC)
 PARIS = "My address is 12 Rue Cler, Paris."
 BERLIN = "My address is 12 Elbe Street, Berlin."
+FROM_ANA = Filter(name="Ana")
 LONG = f"{PARIS} " + "The tide came in and the boats went out again. " * 60
 
 
@@ -73,14 +75,38 @@ def test_what_a_recall_passed_over_is_not_searched_for_again(memory: Memory, mon
     memory.flush()
     task = Task(action="context.query", parameters={"content": "What is the address of Ana?"})
     other = Task(action="context.query", parameters={"content": "Where does Ana live, at which address?"})
-    searched = [one.id for one in L4FactSource(memory).get_context(task, 8)]
+    facts = L4FactSource(memory)
+    searched = [one.id for one in facts.get_context(task, 8)]
     assert searched
-    recalled = RecallSource(memory)
-    recalled.get_context(task, 8)
-    facts = L4FactSource(memory, recalled=recalled)
-    assert facts.get_context(other, 8)  # another question has a search of its own
-    monkeypatch.setattr(memory.store, "search", lambda *given: pytest.fail("searched again"))
-    assert [one.id for one in facts.get_context(task, 8)] == searched
+    assert facts.get_context(other, 8)
+    monkeypatch.setattr("loom.context.sources.search_text", lambda *given: pytest.fail("searched again"))
+    for sources in ([RecallSource(memory), facts], [facts, RecallSource(memory)]):
+        context = ContextOrchestrator(memory.counter, sources).build(query=task, budget=300)
+        assert drawn(context) == searched
+
+
+def test_facts_are_found_with_and_without_a_recall_in_any_order(memory: Memory) -> None:
+    memory.remember(LONG, name="Ana", role="user", created_at=BEGAN, session_id="s1", id="long")
+    talk = [f"Ana, the address, the address of Ana: is address {number} her address?" for number in range(160)]
+    memory.remember([{"role": "assistant", "content": text} for text in talk], session_id="s2")
+    memory.flush()
+    facts, recalled = L4FactSource(memory), RecallSource(memory)
+    found = []
+    for sources in ([facts], [facts, recalled], [recalled, facts], [facts, RecallSource(memory, wanted=FROM_ANA)]):
+        context = ContextOrchestrator(memory.counter, sources).build(query="What is the address of Ana?", budget=900)
+        offered = [one.id for one in context.dropped if one.source == "l4"]
+        found.append(drawn(context) + offered)
+    assert found[0]
+    assert all(ids == found[0] for ids in found)
+
+
+def test_a_recall_tells_facts_of_this_request_and_of_no_other(memory: Memory) -> None:
+    question = "What is the address of Ana?"
+    orchestrator = ContextOrchestrator(memory.counter, [L4FactSource(memory), RecallSource(memory)])
+    assert not drawn(orchestrator.build(query=question, budget=300))
+    memory.remember(LONG, name="Ana", role="user", created_at=BEGAN, session_id="s1", id="long")
+    memory.flush()
+    assert "Paris" in content(orchestrator.build(query=question, budget=300))
 
 
 def test_a_fact_that_no_longer_holds_is_not_shown(memory: Memory) -> None:

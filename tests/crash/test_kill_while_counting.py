@@ -14,6 +14,7 @@ import loom
 from loom.memory import SharedMemoryPool
 from tests.crash.pool_children import PoolChild
 from tests.crash.processes import assert_sound
+from tests.tally import scaled
 
 
 def rounds_of_kills(path: Path, rounds: int, processes: int, seed: int) -> None:
@@ -56,4 +57,4 @@ def test_every_acknowledged_increment_survives_kills(tmp_path: Path) -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(3))
 def test_every_acknowledged_increment_survives_hundreds_of_kills(tmp_path: Path, seed: int) -> None:
-    rounds_of_kills(tmp_path / "pool.loom", 40, 8, seed)
+    rounds_of_kills(tmp_path / "pool.loom", scaled(40), 8, seed)

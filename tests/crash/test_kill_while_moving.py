@@ -16,7 +16,7 @@ import loom
 from loom.drafts import task_text
 from tests.crash.processes import assert_sound, point
 from tests.crash.tier_children import BUDGETS, TierChild, task_for, what_is_wrong
-from tests.tally import count
+from tests.tally import count, scaled
 
 NODE = "agent"
 # The lease of a killed process soon ends, so that nobody waits for it in the next round.
@@ -100,7 +100,7 @@ def test_tiers_led_by_use_survive_kills_at_random_moments(tmp_path: Path, nurser
 @pytest.mark.soak
 @pytest.mark.parametrize("profile", ["loom", "lcr", "chat", "task"])
 def test_tiers_survive_hundreds_of_kills(tmp_path: Path, nursery: TierChild, profile: str) -> None:
-    rounds_of_kills(tmp_path / "agent.loom", nursery, 250, 99, profile=profile, index_tail_records=5)
+    rounds_of_kills(tmp_path / "agent.loom", nursery, scaled(250), 99, profile=profile, index_tail_records=5)
 
 
 def rounds_of_kills(path: Path, nursery: TierChild, rounds: int, seed: int, **options: Any) -> None:

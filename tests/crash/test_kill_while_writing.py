@@ -13,6 +13,7 @@ import loom
 from loom.everyday import Memory
 from loom.models.embedders import FakeEmbedder
 from tests.crash.processes import Child, assert_found, assert_sound, unique_word
+from tests.tally import scaled
 
 BATCH = 12
 # The lease of a killed process soon ends, so that nobody waits for it in the next round.
@@ -122,6 +123,8 @@ def test_writes_with_fsync_survive_kills(tmp_path: Path) -> None:
 @pytest.mark.parametrize("seed", range(100, 112))
 def test_hundreds_of_kills_on_one_file_lose_nothing(tmp_path: Path, seed: int) -> None:
     """250 kills each, 3,000 in all."""
-    rounds_one_by_one(tmp_path / "alone.loom", rounds=100, seed=seed, index_tail_records=1 + seed % 7)
-    rounds_one_by_one(tmp_path / "embedded.loom", rounds=50, seed=seed, index_tail_records=5, seed_of_embedder=0)
-    rounds_in_batches(tmp_path / "together.loom", rounds=100, seed=seed, index_tail_records=1 + seed % 11)
+    rounds_one_by_one(tmp_path / "alone.loom", rounds=scaled(100), seed=seed, index_tail_records=1 + seed % 7)
+    rounds_one_by_one(
+        tmp_path / "embedded.loom", rounds=scaled(50), seed=seed, index_tail_records=5, seed_of_embedder=0
+    )
+    rounds_in_batches(tmp_path / "together.loom", rounds=scaled(100), seed=seed, index_tail_records=1 + seed % 11)

@@ -16,6 +16,7 @@ from _pytest.mark.structures import ParameterSet
 
 from tests.faults.injection import ACTIONS, Fault, Nursery, what_is_wrong
 from tests.faults.operations import OPERATIONS
+from tests.tally import scaled
 
 SAMPLE = 12
 LASTING = 40  # faults that last begin at no more than this many of the calls of a kind
@@ -73,7 +74,12 @@ def test_a_failing_call_leaves_the_old_or_the_new_state(
 
     assert broken(None) == []
     counted = nursery.ask("act", shutil.copytree(template, tmp_path / "counted"), operation)["counts"]
-    faults = list(islice((some_faults if most else every_fault)(counted, random.Random(operation)), most))
+    chance = random.Random(operation)
+    if most is not None:
+        faults = list(islice(some_faults(counted, chance), most))
+    else:
+        every = list(every_fault(counted, chance))
+        faults = chance.sample(every, min(len(every), scaled(len(every))))
     assert faults
     wrong = list(chain.from_iterable(map(broken, faults)))
     assert not wrong, f"{len(wrong)} broken promises with {len(faults)} faults:\n" + "\n".join(wrong)

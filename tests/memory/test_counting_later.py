@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 
 from loom.errors import CorruptStore, ForgetPending, IdConflict, OverBudget, StoreUnavailable
 from loom.everyday import Memory
-from loom.memory import MemoryManager
 from loom.protocol import Task
 from loom.snapshots.merging import restore_into
 from loom.snapshots.taking import take as take_snapshot
@@ -72,7 +71,7 @@ class OfMyOwn(TokenCounter):
 
 def opened(path: Path | SqliteStore | None = None, counter: TokenCounter | None = None, **options: Any) -> Memory:
     options = {"embedder": "none", "derive": False, **options}
-    return Memory(MemoryManager(store=path, token_counter=counter, **options))
+    return Memory(store=path, token_counter=counter, **options)
 
 
 @pytest.fixture(params=["file", "in memory"])

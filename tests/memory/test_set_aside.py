@@ -15,8 +15,9 @@ from loom.errors import LanguageModelError
 from loom.index.analysis import index_terms
 from loom.knowledge.extraction import FactExtractor
 from loom.memory.derivation import Derivation
+from loom.models.embedders import FakeEmbedder
 from loom.storage import blocks
-from loom.storage.contract import FlushReport, Record
+from loom.storage.contract import FlushReport, Record, Retention
 from loom.storage.sqlite import archive, maintenance, projections
 from loom.storage.sqlite.store import SqliteStore
 from loom.text.tokens import TiktokenCounter
@@ -112,7 +113,7 @@ class TestDerivation:
         damage(path, bad)
         with loom.open(path, embedder="none") as memory:
             report = flushed(memory)
-            assert report.failed == {"derive": 1}
+            assert report.failed == {"count": 1, "derive": 1}
             assert any("PostgreSQL" in fact.content for fact in memory.facts())
 
     def test_says_that_a_model_does_not_answer_and_sets_nothing_aside(self, tmp_path: Path) -> None:
@@ -244,3 +245,59 @@ class TestStoreWork:
             assert memory.flush().complete
             assert found(memory, bad).content.startswith(BAD)
             assert memory.check().ok
+
+
+def make_unreadable(path: Path, id: str, column: str = "content") -> None:
+    """Give a record bytes that are no text, as damage of the file does. SQLite cannot give them as text."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"UPDATE records SET {column} = CAST(x'ff61' AS TEXT) WHERE id = ?", (id,))
+        connection.commit()
+
+
+class TestRecordsWithBytesThatAreNoText:
+    @pytest.fixture
+    def path(self, tmp_path: Path) -> Path:
+        with loom.open(tmp_path / "a.loom", embedder="none", derive=False) as memory:
+            memory.remember(BAD, id="bad")
+            for number in range(4):
+                memory.remember(f"{GOOD} {number}", id=f"good {number}")
+        return tmp_path / "a.loom"
+
+    @pytest.mark.parametrize("column", ["content", "name", "metadata", "role"])
+    def test_indexing_and_counting_go_on(self, path: Path, column: str) -> None:
+        make_unreadable(path, "bad", column)
+        limits = SqliteStore(path, tail=projections.TailLimit(records=2))
+        with closing(limits), loom.open(path, embedder="none", derive=False) as memory:
+            report = flushed(memory)
+            assert report.failed == {"count": 1, "index": 1}
+            assert all("'bad'" in named for named in report.set_aside)
+            assert memory.get_stats()["indexed"] == 5
+            assert memory.get_stats()["set_aside"] == list(report.set_aside)
+            assert memory.check(repair=False).set_aside == report.set_aside
+            assert found(memory, "good 1").tokens > 0
+            assert {hit.id for hit in memory.recall("PostgreSQL")} == {f"good {number}" for number in range(4)}
+
+    def test_a_tail_with_such_a_record_is_searched(self, path: Path) -> None:
+        make_unreadable(path, "bad")
+        with loom.open(path, embedder="none", read_only=True) as memory:
+            assert {hit.id for hit in memory.recall("PostgreSQL")} == {f"good {number}" for number in range(4)}
+
+    @pytest.mark.parametrize("column", ["content", "name", "metadata"])
+    def test_embedding_goes_on(self, path: Path, column: str) -> None:
+        make_unreadable(path, "bad", column)
+        with loom.open(path, embedder=FakeEmbedder(), derive=False) as memory:
+            report = flushed(memory)
+            assert report.failed == {"count": 1, "embed": 1}
+            assert all("'bad'" in named for named in report.set_aside)
+            assert memory.get_stats()["set_aside"] == list(report.set_aside)
+            assert len(memory.store.vectors([found(memory, "good 3").seq])) == 1
+
+    def test_retention_goes_on_after_an_id_that_is_no_text(self, path: Path) -> None:
+        make_unreadable(path, "bad", "id")
+        for _ in range(maintenance.MAX_ATTEMPTS):  # a process applies the rule once a minute
+            with loom.open(path, embedder="none", derive=False) as memory:
+                memory.store.set_retention(Retention(max_records=2))
+                report = memory.flush()
+                assert [memory.get(f"good {number}") is None for number in range(4)] == [True, True, False, False]
+        assert report.failed["retain"] == 1
+        assert any("(number" in named and "retain failed" in named for named in report.set_aside)

@@ -134,12 +134,12 @@ class MemoryMachine(RuleBasedStateMachine):
 
     @rule(most=st.integers(1, 4))
     def retain(self, most: int) -> None:
-        self.memory.keep(loom.Retention(max_records=most))
+        self.memory.set_retention(loom.Retention(max_records=most))
         loose = [record_id for record_id in self.model.order if not self.model.kept[record_id].pinned]
         gone = loose[:-most]
         # The background worker may have been there first.
         assert set(self.memory.apply_retention().ids) <= set(gone)
-        self.memory.keep(None)
+        self.memory.set_retention(None)
         for record_id in gone:
             self.forgotten += self.model.kept.pop(record_id).words
             self.model.order.remove(record_id)

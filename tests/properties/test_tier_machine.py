@@ -33,6 +33,7 @@ from loom.memory.manager import MemoryManager
 from loom.protocol import Task
 from loom.types import Receipt
 from tests.crash.processes import assert_sound
+from tests.tally import scaled
 
 # -- the other process -------------------------------------------------------------------------------------
 
@@ -903,4 +904,4 @@ class TestTierMachine(TierMachine.TestCase):  # type: ignore[misc, valid-type]
 
 @pytest.mark.soak
 class TestTierMachineForLong(TierMachine.TestCase):  # type: ignore[misc, valid-type]
-    settings = settings(_EXAMPLES, max_examples=1000)
+    settings = settings(_EXAMPLES, max_examples=scaled(1000))

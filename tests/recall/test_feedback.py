@@ -95,9 +95,9 @@ def test_what_was_learned_is_kept_shared_and_can_be_reset(tmp_path: Path) -> Non
             assert stats["unhelpful"] == 1
             assert stats["trust_in_meaning"] < 1.0
     with misled(path) as memory:
-        assert memory.manager.feedback.learned().unhelpful == 1
-        memory.manager.feedback.reset()
-        assert memory.manager.feedback.learned() == LearnedWeights()
+        assert memory.verdicts.learned().unhelpful == 1
+        memory.verdicts.reset()
+        assert memory.verdicts.learned() == LearnedWeights()
 
 
 def test_verdicts_at_the_same_time_all_count(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_verdicts_at_the_same_time_all_count(tmp_path: Path) -> None:
             thread.start()
         for thread in threads:
             thread.join()
-        assert memory.manager.feedback.learned().helpful == 20
+        assert memory.verdicts.learned().helpful == 20
 
 
 def test_a_verdict_on_what_was_not_recalled_is_refused() -> None:
@@ -123,7 +123,7 @@ def test_a_verdict_on_what_was_not_recalled_is_refused() -> None:
             memory.feedback(QUESTION, "nobody", helpful=True)
         with pytest.raises(InvalidInput, match="True or False"):
             memory.feedback(QUESTION, id_of(memory, RIGHT), helpful="yes")  # type: ignore[arg-type]
-        assert memory.manager.feedback.learned() == LearnedWeights()
+        assert memory.verdicts.learned() == LearnedWeights()
 
 
 def test_a_memory_that_may_only_be_read_learns_nothing(tmp_path: Path) -> None:

@@ -345,7 +345,7 @@ def test_retention_by_bytes_counts_archived_texts_at_their_full_size(path: Path,
         put(store, [one])
         if number + 1 == archived:
             store.archive()
-    store.keep(Retention(max_bytes=sum(len(text.encode()) for text in texts[-30:])))
+    store.set_retention(Retention(max_bytes=sum(len(text.encode()) for text in texts[-30:])))
     store.apply_retention()
     assert [record.content for record in everything(store)] == texts[-30:]
     assert store.check().ok

@@ -170,7 +170,7 @@ def test_retention_keeps_what_is_pinned_and_nothing_else(tmp_path: Path) -> None
                 memory.pin("n4")
     for name in NAMESPACES:
         with loom.open(tmp_path / "a.loom", namespace=name, embedder="none") as memory:
-            memory.keep(Retention(max_records=5))
+            memory.set_retention(Retention(max_records=5))
             memory.apply_retention()
             kept = {record.id for record in memory.list().records}
             assert kept == {f"n{number}" for number in range(35, 40)} | ({"n4"} if name == "one" else set())

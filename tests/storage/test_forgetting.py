@@ -493,8 +493,9 @@ def test_forget_asks_for_something_and_says_when_nothing_matched(tmp_path: Path)
             memory.forget()
         with pytest.raises(InvalidInput, match="needs an id or a filter"):
             memory.forget(session_id=None)
+        unknown: Any = {"colour": "red"}
         with pytest.raises(UnknownFilter, match="colour"):
-            memory.forget(colour="red")
+            memory.forget(**unknown)
         assert not memory.forget("nobody")
         assert not memory.forget([])
         assert not memory.forget(session_id="s2")

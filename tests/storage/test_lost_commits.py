@@ -27,6 +27,35 @@ def lose_the_log(tmp_path: Path) -> Path:
     return lost
 
 
+@pytest.mark.parametrize("where", [0.0, 0.1, 0.25, 0.5, 0.75, 1.0])
+@pytest.mark.parametrize("offset", [4, 9, 17, 24 + 2000])  # the size of the commit, the salt, the checksum, the page
+def test_commits_behind_a_flipped_bit_are_named(tmp_path: Path, where: float, offset: int) -> None:
+    path, lost = tmp_path / "a.loom", tmp_path / "b.loom"
+    with loom.open(path, embedder="none", derive=False, index_tail_records=5) as memory:
+        memory.remember("Kept in the file.")
+        memory.flush()
+        memory.store.engine.truncate_wal()
+        for number in range(12):
+            memory.remember(f"In the log alone, number {number}.")
+        memory.flush()
+        shutil.copy(path, lost)
+        shutil.copytree(f"{path}-index", f"{lost}-index")
+        log = bytearray(Path(f"{path}-wal").read_bytes())
+    frame = 24 + int.from_bytes(log[8:12], "big")
+    frames = (len(log) - 32) // frame
+    log[32 + round(where * (frames - 1)) * frame + offset] ^= 16
+    Path(f"{lost}-wal").write_bytes(log)
+    with loom.open(lost, embedder="none", derive=False, index_tail_records=5) as memory:
+        stats = memory.get_stats()
+        named = 0 if stats["lost"] is None else stats["lost"][1] - stats["lost"][0] + 1
+        if where <= 0.5:
+            assert stats["records"] < 13
+            assert named
+        assert stats["records"] == 13 or named
+        assert memory.check().ok == (not named)
+        assert memory.remember("Afterwards.")
+
+
 def test_is_named_by_check_stats_and_opening(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = lose_the_log(tmp_path)
     with (

@@ -62,7 +62,7 @@ def test_what_is_too_old_leaves(tmp_path: Path, where: str) -> None:
         for days in (0, 5, 29, 30, 31, 400):
             memory.remember(f"made {days} days ago agedword", id=f"d{days}", created_at=START - timedelta(days=days))
         memory.pin("d400")
-        memory.keep(Retention(max_age_days=30))
+        memory.set_retention(Retention(max_age_days=30))
         gone = memory.apply_retention()
         assert gone.ids == ("d31",)
         assert ids(memory) == ["d0", "d5", "d29", "d30", "d400"]
@@ -77,7 +77,7 @@ def test_an_updated_memory_is_as_old_as_its_newest_version(tmp_path: Path) -> No
     with opened(tmp_path / "a.loom") as memory:
         memory.remember("old", id="x", created_at=START - timedelta(days=100))
         memory.update("x", "new")
-        memory.keep(Retention(max_age_days=30))
+        memory.set_retention(Retention(max_age_days=30))
         assert not memory.apply_retention()
         assert [record.content for record in memory.history("x")] == ["old", "new"]
 
@@ -88,7 +88,7 @@ def test_the_oldest_leave_where_there_are_too_many(tmp_path: Path) -> None:
             memory.remember(f"note {number}", id=f"n{number}")
         memory.pin("n0")
         memory.update("n1", "a newer version counts once, as the newest")
-        memory.keep(Retention(max_records=4))
+        memory.set_retention(Retention(max_records=4))
         gone = memory.apply_retention()
         assert set(gone.ids) == {"n2", "n3", "n4", "n5", "n6"}
         assert ids(memory) == ["n0", "n7", "n8", "n9", "n1"]
@@ -100,11 +100,11 @@ def test_the_oldest_leave_where_their_texts_are_too_large(tmp_path: Path) -> Non
         memory.remember("汉" * 100, id="han")  # 300 bytes
         for number in range(5):
             memory.remember("x" * 100, id=f"n{number}")
-        memory.keep(Retention(max_bytes=800))
+        memory.set_retention(Retention(max_bytes=800))
         assert not memory.apply_retention()
-        memory.keep(Retention(max_bytes=799))
+        memory.set_retention(Retention(max_bytes=799))
         assert memory.apply_retention().ids == ("han",)
-        memory.keep(Retention(max_bytes=250))
+        memory.set_retention(Retention(max_bytes=250))
         memory.apply_retention()
         assert ids(memory) == ["n3", "n4"]
 
@@ -114,13 +114,13 @@ def test_rules_add_up_and_can_be_switched_off_for_every_process(tmp_path: Path) 
     with opened(path) as memory:
         memory.remember("old", id="old", created_at=START - timedelta(days=50))
         memory.remember(["one", "two", "three"])
-        memory.keep(Retention(max_age_days=40, max_records=2, max_bytes=10_000))
+        memory.set_retention(Retention(max_age_days=40, max_records=2, max_bytes=10_000))
     with opened(path) as memory:
         assert memory.store.retention == Retention(max_age_days=40, max_records=2, max_bytes=10_000)
         gone = memory.apply_retention()
         assert gone.records == 2
         assert "old" in gone.ids
-        memory.keep(None)
+        memory.set_retention(None)
         memory.remember(["four", "five"])
         assert not memory.apply_retention()
         assert len(ids(memory)) == 4
@@ -135,7 +135,7 @@ def test_a_rule_that_makes_no_sense_is_refused(name: str, value: Any) -> None:
 
 def test_the_background_worker_applies_the_rule_by_itself(tmp_path: Path) -> None:
     with opened(tmp_path / "a.loom", index_tail_records=5) as memory:
-        memory.keep(Retention(max_records=3))
+        memory.set_retention(Retention(max_records=3))
         for number in range(20):
             memory.remember(f"note {number}")
         deadline = time.monotonic() + 30
@@ -150,7 +150,7 @@ def test_a_great_many_may_leave_at_once(tmp_path: Path) -> None:
             transaction.append(
                 [Draft(id=f"n{number}", content="short", created_at=START, named=False) for number in range(40_000)]
             )
-        store.keep(Retention(max_records=10))
+        store.set_retention(Retention(max_records=10))
         assert store.apply_retention().records == 39_990
         assert store.count(Filter()) == 10
 
@@ -165,7 +165,7 @@ def test_what_was_derived_from_what_leaves_goes_with_it(tmp_path: Path) -> None:
                     Draft(id="summary", content="new summary", created_at=new, sources=("source",)),
                 ]
             )
-        store.keep(Retention(max_age_days=5))
+        store.set_retention(Retention(max_age_days=5))
         gone = store.apply_retention()
         assert (gone.ids, gone.derived) == (("source",), 1)
         assert store.get("summary") is None

@@ -1,4 +1,4 @@
-"""Copies that a killed backup, snapshot or restore left: the next one for the same file removes them."""
+"""Copies that a killed backup, snapshot or restore left: opening a store beside them or the next copy sweeps them."""
 
 from __future__ import annotations
 
@@ -7,24 +7,103 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import loom
+from loom.protocol import new_id
+
+_COPY = """
+import os, signal, sys, loom
+from pathlib import Path
+folder, verb, end = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+def stop(*_):
+    if end == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    print("waiting", flush=True)
+    sys.stdin.readline()
+    return real(*_)
+def stop_at(name):
+    global real
+    real = getattr(os, name)
+    setattr(os, name, stop)
+with loom.open(folder / "source.loom", embedder="none", derive=False) as memory:
+    if verb == "backup":
+        stop_at("replace")
+        memory.backup(folder / "copy.loom")
+    elif verb == "snapshot":
+        stop_at("replace")
+        memory.snapshot(folder / "copy.snapshot")
+    else:
+        memory.snapshot(folder / "taken.snapshot")
+        stop_at("rename")
+        loom.restore(folder / "taken.snapshot", folder / "copy.loom")
+"""
 
 
-def test_only_old_files_of_dead_processes_are_swept(tmp_path: Path) -> None:
+def opened(path: Path) -> loom.Memory:
+    return loom.open(path, embedder="none", derive=False)
+
+
+def left(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if ".tmp" in path.name)
+
+
+def copying(folder: Path, verb: str, end: str) -> subprocess.Popen[str]:
+    with opened(folder / "source.loom") as memory:
+        memory.remember("To be copied.")
+    return subprocess.Popen(
+        [sys.executable, "-c", _COPY, str(folder), verb, end],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("verb", ["backup", "snapshot", "restore"])
+def test_opening_a_store_sweeps_what_a_killed_process_left_beside_it(tmp_path: Path, verb: str) -> None:
+    killed = copying(tmp_path, verb, "killed")
+    killed.communicate()
+    assert killed.returncode == -9
+    assert left(tmp_path)
+    with opened(tmp_path / "a.loom"):
+        assert left(tmp_path) == []
+
+
+@pytest.mark.parametrize("verb", ["backup", "snapshot", "restore"])
+def test_a_copy_that_is_being_made_is_left_alone(tmp_path: Path, verb: str) -> None:
+    living = copying(tmp_path, verb, "waits")
+    assert living.stdout is not None
+    assert living.stdout.readline() == "waiting\n"
+    before = left(tmp_path)
+    assert before
+    with opened(tmp_path / "a.loom") as memory:
+        memory.backup(tmp_path / "other.loom")
+        assert left(tmp_path) == before
+    living.communicate("go on\n")
+    assert living.returncode == 0
+    assert left(tmp_path) == []
+    assert any(path.name.startswith("copy.") for path in tmp_path.iterdir())
+
+
+def test_files_of_dead_processes_are_swept_with_their_logs_and_no_others(tmp_path: Path) -> None:
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
-    left = tmp_path / f".copy.loom.{dead.pid}-01ABC.tmp"
-    recent = tmp_path / f".copy.loom.{dead.pid}-01ABD.tmp"
-    living = tmp_path / f".copy.loom.{os.getpid()}-01ABE.tmp"
-    foreign = tmp_path / ".copy.loom.notes.tmp"
-    for path in (left, recent, living, foreign):
-        path.write_bytes(b"x")
-    for path in (left, living, foreign):
-        os.utime(path, (0, 0))
-    with loom.open(tmp_path / "a.loom", embedder="none", derive=False) as memory:
+    name = f".copy.loom.{dead.pid}-{new_id()}.tmp"
+    gone = [name, f"{name}-journal", f".other.{dead.pid}-{new_id()}.tmp-wal", f".mine.{os.getpid()}-{new_id()}.tmp"]
+    kept = [f".copy.loom.{os.getppid()}-{new_id()}.tmp", ".copy.loom.notes.tmp", f"copy.{dead.pid}-{new_id()}.tmp"]
+    for path in (*gone, *kept):
+        (tmp_path / path).write_bytes(b"x")
+    with opened(tmp_path / "a.loom") as memory:
         memory.remember("To be copied.")
-        memory.backup(tmp_path / "copy.loom")
-    assert not left.exists()
-    assert recent.exists()
-    assert living.exists()
-    assert foreign.exists()
+    assert left(tmp_path) == sorted(kept)
+
+
+def test_opening_read_only_sweeps_nothing(tmp_path: Path) -> None:
+    with opened(tmp_path / "a.loom") as memory:
+        memory.remember("To be read.")
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    (tmp_path / f".copy.loom.{dead.pid}-{new_id()}.tmp").write_bytes(b"x")
+    with loom.open(tmp_path / "a.loom", embedder="none", read_only=True) as memory:
+        assert len(memory.list().records) == 1
+    assert len(left(tmp_path)) == 1

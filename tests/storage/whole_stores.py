@@ -83,7 +83,7 @@ def lived_in(store: SqliteStore, count: int = 30, first: int = 0) -> None:
     store.touch(numbers[3:4], "agent")
     store.count_lookup("agent", "l2", True)
     store.update_settings("agent", lambda _: {"l2_token_budget": 5000, "profile": "loom"})
-    store.keep(Retention(max_age_days=10_000))
+    store.set_retention(Retention(max_age_days=10_000))
     store.forget(Filter(ids=[f"r{first + 12}", f"r{first + 13}"], history=True))
 
 

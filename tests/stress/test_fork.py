@@ -9,7 +9,7 @@ import pytest
 
 import loom
 from tests.crash.processes import Child, assert_sound
-from tests.tally import count
+from tests.tally import count, scaled
 
 
 def told(lines: list[str]) -> dict[str, str]:
@@ -61,9 +61,9 @@ def test_forks_while_threads_write_recall_and_index_lose_nothing(
 
 @pytest.mark.soak
 def test_many_forks_while_threads_write_recall_and_index_lose_nothing(tmp_path: Path) -> None:
-    for number in range(20):
+    for number in range(scaled(20)):
         path = tmp_path / f"agent-{number}.loom"
-        arguments = {"forks": 60, "count": 3, "index_tail_records": 25, "lease_s": 0.5}
+        arguments = {"forks": min(60, scaled(1200)), "count": 3, "index_tail_records": 25, "lease_s": 0.5}
         with Child("fork_while_busy", path=str(path), seed_of_embedder=0, **arguments) as child:
             written = told(child.finish())
         assert_all_there(path, written)

@@ -13,7 +13,6 @@ import pytest
 import loom
 from loom.errors import Closed
 from loom.everyday import Memory
-from loom.memory import MemoryManager
 from loom.models.embedders import FakeEmbedder
 from loom.storage.sqlite.engine import Engine
 from loom.storage.sqlite.maintenance import WorkLimits
@@ -35,7 +34,7 @@ def wait_for(condition: Callable[[], bool]) -> bool:
 def patient(tmp_path: Path) -> Iterator[Memory]:
     with (
         closing(SqliteStore(tmp_path / "agent.loom", limits=PATIENT)) as store,
-        Memory(MemoryManager(store=store, embedder=FakeEmbedder(dimensions=16), derive=False)) as memory,
+        Memory(store=store, embedder=FakeEmbedder(dimensions=16), derive=False) as memory,
     ):
         yield memory
 

@@ -12,6 +12,7 @@ import loom
 from loom.errors import ReadOnly
 from loom.models.embedders import FakeEmbedder
 from tests.crash.processes import Child, assert_found, assert_sound, unique_word
+from tests.tally import scaled
 
 WRITERS = READERS = 4
 SIZE = 6
@@ -68,8 +69,8 @@ def test_four_writers_and_four_readers_lose_nothing_and_see_no_half_batch(
 @pytest.mark.soak
 @pytest.mark.parametrize("seed_of_embedder", [None, 0])
 def test_writers_and_readers_for_minutes_lose_nothing(tmp_path: Path, seed_of_embedder: int | None) -> None:
-    for number in range(5):
-        four_writers_and_four_readers(tmp_path / f"agent-{number}.loom", 400, seed_of_embedder)
+    for number in range(scaled(5)):
+        four_writers_and_four_readers(tmp_path / f"agent-{number}.loom", min(400, scaled(2000)), seed_of_embedder)
 
 
 def test_compare_and_set_from_four_processes_counts_exactly(tmp_path: Path) -> None:

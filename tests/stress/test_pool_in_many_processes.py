@@ -12,6 +12,7 @@ import loom
 from loom.memory import SharedMemoryPool
 from tests.crash.pool_children import PoolChild
 from tests.crash.processes import assert_sound
+from tests.tally import scaled
 
 
 def counted(path: Path, processes: int, times: int) -> None:
@@ -51,4 +52,4 @@ def test_eight_processes_count_exactly(tmp_path: Path) -> None:
 
 @pytest.mark.soak
 def test_eight_processes_count_to_eight_thousand(tmp_path: Path) -> None:
-    counted(tmp_path / "pool.loom", 8, 1000)
+    counted(tmp_path / "pool.loom", 8, scaled(1000))

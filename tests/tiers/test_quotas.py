@@ -217,25 +217,30 @@ def test_the_parts_of_the_working_tier_are_a_quarter_a_half_and_a_quarter() -> N
 # --- alarms ------------------------------------------------------------------------------------------------
 
 
+class RecordingBus(EventBus):
+    """A bus that keeps its alarms."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.alarms: list[Task] = []
+        self.register_handler("*", lambda task: self.alarms.append(task) if task.action.startswith(ALARM) else None)
+
+
 @pytest.fixture
-def bus() -> EventBus:
-    return EventBus()
+def bus() -> RecordingBus:
+    return RecordingBus()
 
 
-def alarms(bus: EventBus, tier: str = "l2") -> list[str]:
-    return [
-        one.action.removeprefix(f"{ALARM}.")
-        for one in bus.recent_events(256)
-        if one.action.startswith(ALARM) and one.parameters["tier"] == tier
-    ]
+def alarms(bus: RecordingBus, tier: str = "l2") -> list[str]:
+    return [one.action.removeprefix(f"{ALARM}.") for one in bus.alarms if one.parameters["tier"] == tier]
 
 
-def test_an_alarm_says_who_where_how_much_and_of_how_much(bus: EventBus) -> None:
+def test_an_alarm_says_who_where_how_much_and_of_how_much(bus: RecordingBus) -> None:
     """Requirement 32, as an event."""
     with opened(event_bus=bus) as memory:
         for number in range(8):
             memory.add_task(task(number), importance=0.9)
-    (alarm,) = [one for one in bus.recent_events() if one.action.startswith(ALARM)]
+    (alarm,) = bus.alarms
     assert alarm.action == f"{ALARM}.warning"
     assert alarm.source_agent == "quotas"
     assert alarm.parameters == {
@@ -248,14 +253,14 @@ def test_an_alarm_says_who_where_how_much_and_of_how_much(bus: EventBus) -> None
     assert alarm.to_dict()
 
 
-def test_a_warning_comes_once_while_the_tier_stays_full(bus: EventBus) -> None:
+def test_a_warning_comes_once_while_the_tier_stays_full(bus: RecordingBus) -> None:
     with opened(event_bus=bus) as memory:
         for number in range(60):
             memory.add_task(task(number), importance=0.9)
         assert alarms(bus).count("warning") == 1
 
 
-def test_a_warning_comes_again_after_the_tier_has_fallen_clearly_below(bus: EventBus) -> None:
+def test_a_warning_comes_again_after_the_tier_has_fallen_clearly_below(bus: RecordingBus) -> None:
     with opened(event_bus=bus) as memory:
         for number in range(8):
             memory.add_task(task(number), importance=0.9)
@@ -269,7 +274,7 @@ def test_a_warning_comes_again_after_the_tier_has_fallen_clearly_below(bus: Even
         assert alarms(bus) == ["warning"] * 3
 
 
-def test_a_small_dip_is_no_reason_for_a_second_warning(bus: EventBus) -> None:
+def test_a_small_dip_is_no_reason_for_a_second_warning(bus: RecordingBus) -> None:
     with opened(event_bus=bus) as memory:
         for number in range(7):
             memory.add_task(task(number), importance=0.9)
@@ -282,7 +287,7 @@ def test_a_small_dip_is_no_reason_for_a_second_warning(bus: EventBus) -> None:
         assert alarms(bus) == ["warning"]
 
 
-def test_the_soft_limit_raises_an_alarm_where_work_begins(bus: EventBus) -> None:
+def test_the_soft_limit_raises_an_alarm_where_work_begins(bus: RecordingBus) -> None:
     """Requirement 32: softLimit (alert)."""
     with opened(event_bus=bus) as memory:
         for number in range(12):
@@ -291,7 +296,7 @@ def test_the_soft_limit_raises_an_alarm_where_work_begins(bus: EventBus) -> None
         assert alarms(bus).count("soft") == 1
 
 
-def test_the_archive_and_the_knowledge_tier_are_watched_too(bus: EventBus) -> None:
+def test_the_archive_and_the_knowledge_tier_are_watched_too(bus: RecordingBus) -> None:
     with opened(event_bus=bus) as memory:
         for number in range(8):
             memory.add_task(task(f"a{number}"), "l3")
@@ -300,15 +305,15 @@ def test_the_archive_and_the_knowledge_tier_are_watched_too(bus: EventBus) -> No
         assert alarms(bus, "l4")[:1] == ["warning"]
 
 
-def test_the_window_is_always_nearly_full_and_raises_no_alarm(bus: EventBus) -> None:
+def test_the_window_is_always_nearly_full_and_raises_no_alarm(bus: RecordingBus) -> None:
     with opened(event_bus=bus) as memory:
         for number in range(60):
             memory.add_task(task(number))
         assert memory.l1.token_usage == 100
-    assert [one for one in bus.recent_events() if one.action.startswith(ALARM)] == []
+    assert bus.alarms == []
 
 
-def test_eight_threads_that_fill_a_tier_raise_one_warning(bus: EventBus) -> None:
+def test_eight_threads_that_fill_a_tier_raise_one_warning(bus: RecordingBus) -> None:
     with opened(event_bus=bus, l2_token_budget=1000) as memory:
         threads = [
             threading.Thread(
@@ -326,7 +331,7 @@ def test_eight_threads_that_fill_a_tier_raise_one_warning(bus: EventBus) -> None
     assert bus.failures == []
 
 
-def test_an_alarm_reaches_async_and_plain_listeners_from_plain_code_and_on_a_loop(bus: EventBus) -> None:
+def test_an_alarm_reaches_async_and_plain_listeners_from_plain_code_and_on_a_loop(bus: RecordingBus) -> None:
     heard: list[str] = []
 
     async def listen(alarm: Task) -> None:
@@ -350,7 +355,7 @@ def test_an_alarm_reaches_async_and_plain_listeners_from_plain_code_and_on_a_loo
     assert bus.failures == []
 
 
-def test_a_listener_that_fails_does_not_harm_the_write(bus: EventBus) -> None:
+def test_a_listener_that_fails_does_not_harm_the_write(bus: RecordingBus) -> None:
     def fail(_: Task) -> None:
         raise RuntimeError("no")
 
@@ -362,7 +367,7 @@ def test_a_listener_that_fails_does_not_harm_the_write(bus: EventBus) -> None:
         assert memory.get_task("t7") is not None
 
 
-def test_a_listener_may_ask_the_memory_what_is_the_matter(bus: EventBus) -> None:
+def test_a_listener_may_ask_the_memory_what_is_the_matter(bus: RecordingBus) -> None:
     """The alarm is raised after the commit, outside every lock."""
     seen: list[int] = []
     with opened(event_bus=bus) as memory:

@@ -14,7 +14,6 @@ from typing import Any
 from loom.context.rendering import neutralised
 from loom.errors import InvalidInput, LoomError, NotFound
 from loom.everyday import Memory
-from loom.memory.core import LoomMemory
 from loom.memory.manager import MemoryManager
 from loom.protocol import Task
 from loom.recall.hits import Hit
@@ -71,8 +70,7 @@ class MemoryTools:
         read_only: bool = False,
         max_tokens: int = 2000,
     ) -> None:
-        self._memory = memory if isinstance(memory, Memory) else Memory(memory)
-        self._tiers: LoomMemory = self._memory.manager
+        self._memory = self._tiers = memory
         self._session = session_id
         self._max_tokens = max_tokens
         self._tools = {tool.name: tool for tool in self._all() if not (read_only and tool.writes)}

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         reallocate_focus_space,
     )
     from loom.context.dialogue import CompactedMessages, compact_messages, original_messages, should_compact
+    from loom.context.findings import Findings
     from loom.context.items import Candidate, ContextItem, DroppedItem, Place, SourceReport
     from loom.context.layout import LayoutStore
     from loom.context.orchestrator import Context, ContextOrchestrator, PrefixPolicy
@@ -66,6 +67,7 @@ __all__ = [
     "DroppedItem",
     "EventCandidate",
     "EventWeights",
+    "Findings",
     "FocusAllocation",
     "ImportanceScore",
     "KnowledgeBaseProvider",
@@ -118,6 +120,7 @@ _HOMES = {
         "original_messages",
         "should_compact",
     ),
+    "findings": ("Findings",),
     "items": (
         "Candidate",
         "ContextItem",

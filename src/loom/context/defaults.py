@@ -15,6 +15,7 @@ from loom.context.sources import (
     RecallSource,
     ScopeSource,
 )
+from loom.memory.core import LoomMemory
 from loom.memory.manager import MemoryManager
 
 __all__ = ["CONVERSATION", "QUESTION", "default_orchestrator"]
@@ -30,7 +31,7 @@ _FEW = 6
 
 
 def default_orchestrator(
-    manager: MemoryManager,
+    manager: LoomMemory,
     *,
     session: str | None,
     sources: Iterable[object] = (),
@@ -41,14 +42,13 @@ def default_orchestrator(
     few = None if session else _FEW
     if prefix_policy is None:
         prefix_policy = PrefixPolicy(low=manager.settings.rules.prompt_watermark.low)
-    recalled = RecallSource(manager)
     return ContextOrchestrator(
         manager.counter,
         [
-            recalled,
+            RecallSource(manager),
             *sources,
-            L4FactSource(manager, recalled=recalled),
-            ScopeSource(manager),
+            L4FactSource(manager),
+            *([ScopeSource(manager)] if isinstance(manager, MemoryManager) else []),
             L1RecentSource(manager, most=few),
             L2ImportantSource(manager, most=few),
             *([L3SummarySource(manager)] if session else []),

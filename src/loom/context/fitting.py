@@ -12,13 +12,13 @@ from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from itertools import pairwise
+from itertools import islice, pairwise
 
 from loom.context.items import Candidate, DroppedItem, Message, Place
 from loom.context.message_shortening import shorter_messages, shorter_text
 from loom.context.rendering import CUT_OFF, day_heading, gap_note, memory_block, paired_at, quoted_line, turn_messages
 from loom.text.duplicates import normal_form
-from loom.text.tokens import TOKENS_PER_REPLY, TokenCounter
+from loom.text.tokens import TokenCounter
 from loom.types import MemoryType
 
 __all__ = [
@@ -113,29 +113,50 @@ class TokenCosts:
     def __init__(self, counter: TokenCounter) -> None:
         self.counter = counter
         # By identity, with the candidate beside it so that no other can take its place.
-        self._lines: dict[int, tuple[Candidate, str, int]] = {}
+        self._texts: dict[int, tuple[Candidate, str]] = {}
+        self._lines: dict[int, int] = {}
         self._headings: dict[str, int] = {}
         self.frame = self.messages([{"role": "user", "content": memory_block([])}])
         self.cut_off = self.messages([{"role": "user", "content": CUT_OFF}])
 
     def messages(self, messages: Iterable[Message]) -> int:
         """The tokens of messages, without what primes the reply."""
-        return self.counter.safe_count_messages(messages) - TOKENS_PER_REPLY
+        return sum(self.each(messages))
+
+    def each(self, messages: Iterable[Message]) -> list[int]:
+        """The tokens of each message."""
+        return self.counter.safe_count_each(messages)
+
+    def prepare(self, candidates: Iterable[Candidate], room: int) -> None:
+        """Count the lines of the first of these that may fit into so many tokens, all in one call."""
+        missing: list[Candidate] = []
+        for one in candidates:
+            if room <= 0:
+                break
+            if id(one) not in self._lines and _size(one) <= room:
+                missing.append(one)
+                room -= _size(one)
+        lines = [f"{self.text(one)}\n" for one in missing]
+        count = self.counter.count_batch if self.counter.exact else self._upper_bounds
+        self._lines |= {id(one): tokens for one, tokens in zip(missing, count(lines), strict=True)}
+
+    def _upper_bounds(self, texts: Iterable[str]) -> list[int]:
+        return [self.counter.safe_count(text) for text in texts]
 
     def line(self, candidate: Candidate) -> int:
         """What a quotation takes with its line break, which is often one token with the character before it."""
-        return self._line(candidate)[2]
+        text = self.text(candidate)
+        known = self._lines.get(id(candidate))
+        if known is None:
+            known = self._lines[id(candidate)] = self.counter.safe_count(f"{text}\n")
+        return known
 
     def text(self, candidate: Candidate) -> str:
         """The line of a quotation."""
-        return self._line(candidate)[1]
-
-    def _line(self, candidate: Candidate) -> tuple[Candidate, str, int]:
-        known = self._lines.get(id(candidate))
+        known = self._texts.get(id(candidate))
         if known is None:
-            text = quoted_line(candidate)
-            known = self._lines[id(candidate)] = (candidate, text, self.counter.safe_count(f"{text}\n"))
-        return known
+            known = self._texts[id(candidate)] = (candidate, quoted_line(candidate))
+        return known[1]
 
     def heading(self, moment: datetime, year: int | None) -> int:
         """What the line of a day takes, after one of that year, or with its own."""
@@ -200,16 +221,17 @@ def exchanges_of(turns: Iterable[Candidate], costs: TokenCosts) -> list[Exchange
         if not groups or messages[0]["role"] == "user":
             groups.append([])
         groups[-1].append((one, messages))
+    shown = [paired_at([message for _, messages in group for message in messages]) for group in groups]
+    sizes = iter(costs.each(message for pairs in shown for _, message in pairs))
     found: list[Exchange] = []
-    for group in groups:
+    for group, pairs in zip(groups, shown, strict=True):
         owners = [at for at, (_, messages) in enumerate(group) for _ in messages]
-        shown = paired_at([message for _, messages in group for message in messages])
         found.append(
             Exchange(
                 tuple(one for one, _ in group),
-                tuple(message for _, message in shown),
-                tuple(costs.messages([message]) for _, message in shown),
-                tuple(owners[at] for at, _ in shown),
+                tuple(message for _, message in pairs),
+                tuple(islice(sizes, len(pairs))),
+                tuple(owners[at] for at, _ in pairs),
             )
         )
     return found
@@ -269,11 +291,9 @@ def fits_whole(exchanges: Sequence[Exchange], room: int, costs: TokenCosts) -> b
 
 def spoken_tokens(exchanges: Sequence[Exchange], costs: TokenCosts) -> int:
     """What exchanges take as messages, everything included."""
-    tokens = sum(exchange.tokens for exchange in exchanges)
-    for before, after in pairwise(exchanges):
-        note = gap_note(before.turns[-1].created_at, after.turns[0].created_at)
-        tokens += costs.messages([{"role": "user", "content": note}]) if note is not None else 0
-    return tokens
+    gaps = (gap_note(one.turns[-1].created_at, after.turns[0].created_at) for one, after in pairwise(exchanges))
+    notes: list[Message] = [{"role": "user", "content": note} for note in gaps if note is not None]
+    return sum(exchange.tokens for exchange in exchanges) + (costs.messages(notes) if notes else 0)
 
 
 # --- fitting ---------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Any
 
 from loom.errors import StoreError, VersionConflictError
-from loom.storage.contract import LAYOUTS, Entry, Record, Store
+from loom.storage.contract import LAYOUTS, Record, Store
 from loom.storage.identity import session_key
 
 __all__ = ["SCOPE", "Block", "BlockKind", "Layout", "LayoutStore"]
@@ -102,21 +102,19 @@ class LayoutStore:
 
     def load(self, session_id: str) -> Layout:
         """The layout of a session's last prompt; an empty one where there was none."""
-        base = self._entry(session_id, 0)
+        prefix = self._key(session_id, "")
+        kept = self._store.entries(prefix, scope=SCOPE, owner=self._node, limit=2 * _MOST_PARTS)
+        parts = {entry.key.removeprefix(prefix): entry for entry in kept}
+        base = parts.get("0")
         if base is None:
             return Layout()
         generation = int(base.content["generation"])
         blocks = _blocks(base.content)
         part = 1
-        version = 0
-        while part <= _MOST_PARTS:
-            entry = self._entry(session_id, part)
-            version = 0 if entry is None else entry.version
-            if entry is None or entry.content["generation"] != generation:
-                break
+        while (entry := parts.get(str(part))) is not None and entry.content["generation"] == generation:
             blocks += _blocks(entry.content)
             part += 1
-        return Layout(tuple(blocks), generation, part, version, base.version)
+        return Layout(tuple(blocks), generation, part, 0 if entry is None else entry.version, base.version)
 
     def append(self, session_id: str, layout: Layout, blocks: Sequence[Block]) -> bool:
         """Keep what was appended to a layout; False where another process was first, whose layout then counts."""
@@ -136,11 +134,8 @@ class LayoutStore:
         """The version of a memory that holds now."""
         return self._store.get(id)
 
-    def _key(self, session_id: str, part: int) -> str:
+    def _key(self, session_id: str, part: object) -> str:
         return f"{session_key(self._store.store_id, session_id)}:{part}"
-
-    def _entry(self, session_id: str, part: int) -> Entry | None:
-        return self._store.entry(self._key(session_id, part), scope=SCOPE, owner=self._node)
 
     def _put(self, session_id: str, part: int, generation: int, blocks: Sequence[Block], version: int) -> bool:
         if self._store.read_only:

@@ -8,9 +8,10 @@ next prompt begins with the same tokens.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 from unicodedata import east_asian_width
 
 from loom.context.allocation import BudgetAllocation, BudgetConfig, ContextBudgeter, model_preset
@@ -32,11 +33,11 @@ from loom.context.items import Candidate, ContextItem, DroppedItem, Message, Pla
 from loom.context.layout import Layout, LayoutStore
 from loom.context.parts import CutMark, Part, Prompt, QuotationPart, conversation_parts, part_of
 from loom.context.rendering import CUT_OFF, READING_RULE, is_question, neutralised, question_of, to_anthropic
-from loom.context.source_queries import SourceAnswer, query_sources, query_sources_async
+from loom.context.source_queries import SourceAnswer, SourceQuery
 from loom.context.sources import LEAST_ITEM_TOKENS, ContextSource, SharedPool, SharedPoolSource, as_source
 from loom.context.truncation import SmartTruncator, TruncationStrategy
-from loom.errors import InvalidInput, LoomError, OverBudget
-from loom.protocol import Task
+from loom.errors import InvalidInput, LoomError, OverBudget, StoreError
+from loom.protocol import Task, as_plain, from_plain
 from loom.storage.contract import Record
 from loom.text.duplicates import normal_form
 from loom.text.tokens import TokenCounter, counter_by_name, default_counter
@@ -100,6 +101,20 @@ class PrefixPolicy:
         )
 
 
+class _Context(NamedTuple):
+    """The fields of a context, for `to_dict`."""
+
+    messages: tuple[Message, ...]
+    items: tuple[ContextItem, ...]
+    dropped: tuple[DroppedItem, ...]
+    tokens: int
+    budget: int
+    sources: tuple[SourceReport, ...] = ()
+    notes: tuple[str, ...] = ()
+    prefix: int = 0
+    breakpoints: tuple[int, ...] = ()
+
+
 class Context(list[Message]):
     """A built prompt: a list of its messages, with what is in it, what is not, and what it costs.
 
@@ -130,6 +145,15 @@ class Context(list[Message]):
         self.notes = tuple(notes)
         self.prefix = prefix
         self.breakpoints = tuple(breakpoints)
+
+    def to_dict(self) -> dict[str, Any]:
+        """This context in what JSON knows; `from_dict` makes an equal one of it."""
+        return as_plain(_Context(tuple(self), **vars(self)))
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Context:
+        """The context that `to_dict` made `data` of."""
+        return cls(**from_plain(_Context, data)._asdict())
 
     @property
     def messages(self) -> list[Message]:
@@ -317,8 +341,9 @@ class ContextOrchestrator:
         import asyncio
 
         request = self._request(current_task, query, system, session_id, budget)
-        answers = await query_sources_async(self._sources, request.task, request.allocation.room, self._timeout_s)
-        return await asyncio.to_thread(self._assemble, request, answers)
+        asked = self._ask(request, on_loop=True)
+        await asked.run_coroutines()
+        return await asyncio.to_thread(self._assemble, request, asked)
 
     def build(
         self,
@@ -335,9 +360,7 @@ class ContextOrchestrator:
         fails or is late is named in the result and costs only its own part.
         """
         request = self._request(current_task, query, system, session_id, budget)
-        return self._assemble(
-            request, query_sources(self._sources, request.task, request.allocation.room, self._timeout_s)
-        )
+        return self._assemble(request, self._ask(request))
 
     def fit_to_token_limit(
         self,
@@ -379,12 +402,32 @@ class ContextOrchestrator:
         allocation = self._budgeter.allocate(fixed, budget, system=self._count([message]))
         return _Request(task, question, message, allocation, session, TokenCosts(self._counter))
 
+    def _ask(self, request: _Request, *, on_loop: bool = False) -> SourceQuery:
+        return SourceQuery(self._sources, request.task, request.allocation.room, self._timeout_s, on_loop=on_loop)
+
     def _count(self, messages: Iterable[Message]) -> int:
         return self._counter.safe_count_messages(messages)
 
     # -- assembling --------------------------------------------------------------------------------------
 
-    def _assemble(self, request: _Request, answers: Sequence[SourceAnswer]) -> Context:
+    def _assemble(self, request: _Request, asked: SourceQuery) -> Context:
+        asked.wait()
+        with self._snapshot():
+            return self._assembled(request, asked.ask_local())
+
+    @contextmanager
+    def _snapshot(self) -> Iterator[None]:
+        """A block in which the memories of the local sources are read as of one moment."""
+        memories = {id(one.memory): one.memory for one in self._sources if one.local and one.memory is not None}
+        with ExitStack() as scopes:
+            for memory in memories.values():
+                try:
+                    scopes.enter_context(memory.store.reading())
+                except StoreError as error:  # each source that needs it says so
+                    log.warning("a memory cannot be read as of one moment (%s)", type(error).__name__)
+            yield
+
+    def _assembled(self, request: _Request, answers: Sequence[SourceAnswer]) -> Context:
         offers = [Offer(answer.source.name, answer.source.share, answer.candidates) for answer in answers]
         kept, doubles = dedupe(offers, request.question)
         if self._layouts is not None and request.session_id is not None:
@@ -462,13 +505,18 @@ class ContextOrchestrator:
 
     @staticmethod
     def _count_uses(answers: Sequence[SourceAnswer], context: Context) -> None:
-        for answer in answers:
-            mine = [item.seq for item in context.items if item.source == answer.source.name and item.seq]
+        """Tell the sources which of their records are in the prompt: those of one memory in one call."""
+        used: dict[object, tuple[ContextSource, list[int]]] = {}
+        for source in (answer.source for answer in answers):
+            own = source if source.memory is None else (id(source.memory), type(source).mark_used)
+            mine = [item.seq for item in context.items if item.source == source.name and item.seq]
+            used.setdefault(own, (source, []))[1].extend(mine)
+        for source, records in used.values():
             try:
-                if mine:
-                    answer.source.mark_used(mine)
+                if records:
+                    source.mark_used(records)
             except LoomError as error:  # the prompt is right without it
-                log.warning("uses by the source %s were not noted (%s)", answer.source.name, type(error).__name__)
+                log.warning("uses by the source %s were not noted (%s)", source.name, type(error).__name__)
 
     # -- continuing a session ----------------------------------------------------------------------------
 
@@ -733,6 +781,7 @@ def _derived_facts(offers: Iterable[Offer]) -> list[Candidate]:
 def _take(selection: Selection, candidates: Sequence[Candidate], most: int) -> list[Candidate]:
     """Take the quotations that fit into so many tokens, in their order; those taken."""
     taken: list[Candidate] = []
+    selection.costs.prepare(candidates, min(most, selection.room))
     for one in candidates:
         cost = selection.add_quote(one, most)
         if cost:

@@ -1,6 +1,7 @@
-"""Asking the sources, all at once, each under the same time limit. One that fails or is late costs only its part.
+"""Asking the sources, each under the same time limit. One that fails or is late costs only its part.
 
-Local sources answer in the calling thread, others in daemon threads that nobody waits for beyond the limit.
+Sources outside the memory are asked first and all at once, in daemon threads or on the event loop, and are waited for
+within the limit. Local sources answer in the calling thread.
 """
 
 from __future__ import annotations
@@ -10,14 +11,16 @@ import threading
 import time
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from inspect import iscoroutinefunction
 from typing import Any
 
+from loom.context.findings import Findings
 from loom.context.items import Candidate
 from loom.context.sources import LEAST_ITEM_TOKENS, ContextSource, SourceItem, as_candidate
 from loom.errors import Closed
 from loom.protocol import Task
 
-__all__ = ["SourceAnswer", "query_sources", "query_sources_async"]
+__all__ = ["SourceAnswer", "SourceQuery"]
 
 log = logging.getLogger("loom.context")
 
@@ -35,70 +38,89 @@ class SourceAnswer:
     error: str = ""
 
 
-def query_sources(sources: Sequence[ContextSource], task: Task, room: int, timeout_s: float) -> list[SourceAnswer]:
-    """The answers of all sources, in their order. Each is asked for as many items as fit into so many tokens.
+class SourceQuery:
+    """One request to all sources. Those that are not local begin at once, each in a thread of its own.
 
-    Raises `Closed` where a local source reads from a closed memory; every other failure is in the answer.
+    First `wait` for them, then `ask_local`, which reads in the calling thread: no snapshot of a memory is held while
+    something outside is waited for. With `on_loop`, coroutines run on the event loop instead: await `run_coroutines`
+    before.
     """
-    deadline = time.monotonic() + timeout_s
-    waiting = {index: _InThread(source, task, room) for index, source in enumerate(sources) if not source.local}
-    answers = {index: _ask(source, task, room) for index, source in enumerate(sources) if source.local}
-    answers |= {index: thread.answer(deadline, timeout_s) for index, thread in waiting.items()}
-    return [answers[index] for index in range(len(sources))]
+
+    def __init__(
+        self, sources: Sequence[ContextSource], task: Task, room: int, timeout_s: float, *, on_loop: bool = False
+    ) -> None:
+        """Each source is asked for as many items as fit into so many tokens."""
+        self._sources = sources
+        self._room = room
+        self._timeout_s = timeout_s
+        self._deadline = time.monotonic() + timeout_s
+        self._findings = Findings(task)
+        self._answers: dict[int, SourceAnswer] = {}
+        self._coroutines = {at for at, one in enumerate(sources) if on_loop and iscoroutinefunction(one.get_context)}
+        self._threads = {
+            at: _InThread(source, self._findings, room)
+            for at, source in enumerate(sources)
+            if not source.local and at not in self._coroutines
+        }
+
+    async def run_coroutines(self) -> None:
+        """Await the sources whose `get_context` is a coroutine, within the time limit."""
+        import asyncio
+
+        running = {at: asyncio.ensure_future(self._awaited(self._sources[at])) for at in self._coroutines}
+        try:
+            if running:
+                await asyncio.wait(running.values(), timeout=self._time_left())
+        finally:
+            for future in running.values():
+                future.cancel()
+        for at, future in running.items():
+            done = future.done() and not future.cancelled()
+            self._answers[at] = future.result() if done else _late(self._sources[at], self._timeout_s)
+
+    async def _awaited(self, source: ContextSource) -> SourceAnswer:
+        try:
+            limit = _fitting(source, source.item_tokens(self._findings.task), self._room)
+            offered: Any = source.offer(self._findings, limit)
+            return _answer(source, await offered, limit)
+        except Exception as error:
+            return _failed(source, error)
+
+    def wait(self) -> None:
+        """Wait for the threads, within the time limit."""
+        for at, thread in self._threads.items():
+            self._answers[at] = thread.answer(self._time_left()) or _late(self._sources[at], self._timeout_s)
+
+    def _time_left(self) -> float:
+        return max(0.0, self._deadline - time.monotonic())
+
+    def ask_local(self) -> list[SourceAnswer]:
+        """Ask the local sources, and give the answers of all in their order.
+
+        Raises `Closed` where a local source reads from a closed memory; every other failure is in the answer.
+        """
+        waiting = [at for at in range(len(self._sources)) if at not in self._answers]
+        while waiting:
+            names = {self._sources[at].name for at in waiting}
+            ready = (at for at in waiting if names.isdisjoint(self._sources[at].after))
+            at = next(ready, waiting[0])
+            waiting.remove(at)
+            self._answers[at] = _ask(self._sources[at], self._findings, self._room)
+        return [self._answers[at] for at in range(len(self._sources))]
 
 
-async def query_sources_async(
-    sources: Sequence[ContextSource], task: Task, room: int, timeout_s: float
-) -> list[SourceAnswer]:
-    """The same without blocking the event loop: coroutines run on it, everything else in threads."""
-    import asyncio
-    import inspect
-
-    awaited = {
-        index: asyncio.ensure_future(_await_source(source, task, room))
-        for index, source in enumerate(sources)
-        if inspect.iscoroutinefunction(source.get_context)
-    }
-    others = [index for index in range(len(sources)) if index not in awaited]
-    answers: dict[int, SourceAnswer] = {}
-    deadline = time.monotonic() + timeout_s
-    try:
-        if others:
-            blocking = [sources[index] for index in others]
-            answered = await asyncio.to_thread(query_sources, blocking, task, room, timeout_s)
-            answers = dict(zip(others, answered, strict=True))
-        if awaited:
-            await asyncio.wait(awaited.values(), timeout=max(0.0, deadline - time.monotonic()))
-    finally:
-        for future in awaited.values():
-            future.cancel()
-    for index, future in awaited.items():
-        done = future.done() and not future.cancelled()
-        answers[index] = future.result() if done else _late(sources[index], timeout_s)
-    return [answers[index] for index in range(len(sources))]
-
-
-async def _await_source(source: ContextSource, task: Task, room: int) -> SourceAnswer:
-    try:
-        limit = _fitting(source, source.item_tokens(task), room)
-        offered: Any = source.get_context(task, limit)
-        return _answer(source, await offered, limit)
-    except Exception as error:
-        return _failed(source, error)
-
-
-def _ask(source: ContextSource, task: Task, room: int) -> SourceAnswer:
+def _ask(source: ContextSource, findings: Findings, room: int) -> SourceAnswer:
     """What a source offers; where it has more and its items are smaller than it thought, as many as fit of those."""
     try:
         most = _fitting(source, LEAST_ITEM_TOKENS, room)
-        limit = _fitting(source, source.item_tokens(task), room)
-        answer = _answer(source, _offered(source, task, limit), limit)
+        limit = _fitting(source, source.item_tokens(findings.task), room)
+        answer = _answer(source, _offered(source, findings, limit), limit)
         count, part = len(answer.candidates), room // _LARGEST_PART
         tokens = sum(min(one.tokens, part) for one in answer.candidates)
         if count < limit or limit >= most or tokens >= room:
             return answer
         limit = _fitting(source, max(LEAST_ITEM_TOKENS, tokens // count), room)
-        return _answer(source, _offered(source, task, limit), limit)
+        return _answer(source, _offered(source, findings, limit), limit)
     except Exception as error:
         if source.local and isinstance(error, Closed):
             raise  # the memory itself is closed: a prompt without it would look like one of an empty memory
@@ -110,8 +132,8 @@ def _fitting(source: ContextSource, tokens_each: int, room: int) -> int:
     return max(source.fewest_items, min(source.most_items, room // tokens_each))
 
 
-def _offered(source: ContextSource, task: Task, limit: int) -> Iterable[SourceItem]:
-    offered = source.get_context(task, limit)
+def _offered(source: ContextSource, findings: Findings, limit: int) -> Iterable[SourceItem]:
+    offered = source.offer(findings, limit)
     if isinstance(offered, Awaitable):
         import asyncio
 
@@ -150,17 +172,15 @@ def _late(source: ContextSource, timeout_s: float) -> SourceAnswer:
 class _InThread:
     """One source in a thread of its own. A daemon: one that never returns must not keep the process alive."""
 
-    def __init__(self, source: ContextSource, task: Task, room: int) -> None:
-        self._source = source
+    def __init__(self, source: ContextSource, findings: Findings, room: int) -> None:
         self._answer: SourceAnswer | None = None
-        self._done = threading.Event()
-        thread = threading.Thread(target=self._run, args=(task, room), name=f"loom-{source.name}", daemon=True)
-        thread.start()
+        self._work = (source, findings, room)
+        self._thread = threading.Thread(target=self._run, name=f"loom-{source.name}", daemon=True)
+        self._thread.start()
 
-    def _run(self, task: Task, room: int) -> None:
-        self._answer = _ask(self._source, task, room)
-        self._done.set()
+    def _run(self) -> None:
+        self._answer = _ask(*self._work)
 
-    def answer(self, deadline: float, timeout_s: float) -> SourceAnswer:
-        self._done.wait(max(0.0, deadline - time.monotonic()))
-        return self._answer or _late(self._source, timeout_s)
+    def answer(self, timeout_s: float) -> SourceAnswer | None:
+        self._thread.join(timeout_s)
+        return self._answer

@@ -7,7 +7,6 @@ A source offers; what goes in is decided in `loom.context.fitting`.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import re
 from collections import deque
@@ -16,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Protocol, cast
 
+from loom.context.findings import Findings
 from loom.context.items import Candidate, Place
 from loom.context.rendering import question_of
 from loom.drafts import message_text, task_text, trust_of_role
@@ -27,7 +27,8 @@ from loom.memory.manager import MemoryManager
 from loom.protocol import Clock, Task, utc_now, value_text
 from loom.recall.hits import Hit
 from loom.recall.questions import understand
-from loom.storage.contract import FOCUS, Filter, Match, Record, Store, Usage
+from loom.storage.contract import FOCUS, Filter, Match, Record, Store
+from loom.storage.identity import session_key
 from loom.storage.search_view import search_text
 from loom.types import MemoryTier, MemoryType, MemoryUnit, Trust
 
@@ -75,8 +76,8 @@ _MOST_STEPS = 16
 # How many records are read at once where a filter may pass over most of them.
 _CHUNK = 64
 # Few facts bear on a question, and only those that do so about as much as the best of them. They are looked for among
-# what a recall passed over, or else among so many of the best records of all kinds: one that so many turns outdo is
-# no help. A search of its own took half as long as the recall, over 95,000 facts and 100,000 memories.
+# what a recall passed over. Without one they have a search of their own, which took half as long as the recall over
+# 95,000 facts and 100,000 memories.
 _MOST_FACTS = 8
 _FACTS_AMONG = 64
 _WORTHY_FACT = 0.5
@@ -100,12 +101,16 @@ class ContextSource(Protocol):
     """Offers candidates for a prompt, the best first. `get_context` may be a coroutine.
 
     `share` names the part of the budget it may count on: l1, l2, l3_l4 or other. A `local` source reads what is at
-    hand and is asked in the calling thread; every other one has a thread of its own and a time limit.
+    hand and is asked in the calling thread; every other one has a thread of its own and a time limit. Local sources
+    of one `memory` read one snapshot of it and are told of their uses together. `after` names local sources that are
+    asked before, if they are there: their findings help.
     """
 
     name: str
     share: str = "other"
     local: bool = False
+    memory: LoomMemory | None = None
+    after: tuple[str, ...] = ()
     fewest_items: int = 8
     most_items: int = MOST_ITEMS
     """It is never asked for fewer items, nor for more."""
@@ -114,12 +119,16 @@ class ContextSource(Protocol):
         """What bears on a task, at most so many. A question is a task with its words as `content`."""
         ...
 
+    def offer(self, findings: Findings, max_items: int) -> Iterable[SourceItem] | Awaitable[Iterable[SourceItem]]:
+        """The same, for a source that reads what others have found for the same task, or adds to it."""
+        return self.get_context(findings.task, max_items)
+
     def item_tokens(self, task: Task) -> int:
         """About how many tokens one of its items takes in a prompt. It is asked for as many items as fit by that."""
         return LEAST_ITEM_TOKENS
 
     def mark_used(self, records: Sequence[int]) -> None:
-        """Told which of its records went into a prompt."""
+        """Told which of its records went into a prompt, and which of other sources of its memory that do the same."""
         return
 
 
@@ -143,7 +152,7 @@ class _TierSource(ContextSource):
     local = True
 
     def __init__(self, memory: LoomMemory | HasManager) -> None:
-        self._memory = _tiers_of(memory)
+        self._memory = self.memory = _tiers_of(memory)
         self._store = self._memory.store
         self._node = self._memory.node_id
 
@@ -244,9 +253,8 @@ class L1RecentSource(_TierSource):
 
     def _brought_back(self) -> list[Record]:
         """What the present work refers to: see `LoomMemory.promote`."""
-        if not self._store.usage(self._node).get(FOCUS, Usage()).items:
-            return []
-        found = self._store.records(one.record for one in self._store.residents(self._node, FOCUS))
+        focus = [one.record for one in self._store.residents(self._node, FOCUS)]
+        found = self._store.records(focus) if focus else {}
         return [found[seq] for seq in sorted(found, reverse=True)]
 
     def _candidate(self, record: Record, score: float, size: int, task: Task) -> Candidate:
@@ -316,32 +324,32 @@ class L4FactSource(_TierSource):
     """
 
     name = "l4"
-
-    def __init__(self, memory: LoomMemory | HasManager, *, recalled: RecallSource | None = None) -> None:
-        """With `recalled`, a source that is asked before, what its recall passed over needs no search of its own."""
-        super().__init__(memory)
-        self._recalled = recalled
+    after = ("recall",)
 
     def get_context(self, task: Task, max_items: int) -> list[Candidate]:
-        question = question_of(task)
-        held = self._store.usage(self._node).get(MemoryTier.L4)
-        if not question.strip() or held is None or not held.items:
+        return self.offer(Findings(task), max_items)
+
+    def offer(self, findings: Findings, max_items: int) -> list[Candidate]:
+        if not findings.question.strip():
             return []
         known: list[Candidate] = []
-        for record, score in self._derived_facts(self._matches(question)):
+        for record, score in self._derived_facts(self._matches(findings)):
             if len(known) == min(max_items, _MOST_FACTS) or (known and score < _WORTHY_FACT * known[0].score):
                 break
             how = {"source": self.name, "tier": "l4", "score": score, "reason": "known"}
             known.append(Candidate.of_record(record, stands_for=self._derived_from(record), **how))
         return known
 
-    def _matches(self, question: str) -> list[Match]:
-        """What the question's words find, best first; facts are among it."""
-        passed = None if self._recalled is None else self._recalled.excluded(question)
+    def _matches(self, findings: Findings) -> list[Match]:
+        """What the question's words find, best first; facts are among it. A recall has found it already."""
+        passed = findings.passed_over(self._memory)
         if passed is not None:
             return [Match(seq, score) for seq, score in passed.items()][:_FACTS_AMONG]
-        words = understand(question, self._store.clock()).words
-        return search_text(self._store, words, _FACTS_AMONG, Filter()) if words else []
+        held = self._store.usage(self._node).get(MemoryTier.L4)
+        words = understand(findings.question, self._store.clock()).words
+        if held is None or not held.items or not words:
+            return []
+        return search_text(self._store, words, _FACTS_AMONG, Filter(kind=MemoryType.FACT, derived=True))
 
     def _derived_facts(self, matches: Sequence[Match]) -> Iterator[tuple[Record, float]]:
         """The facts of this node among the matches, best first, with their part of the best score."""
@@ -379,7 +387,6 @@ class RecallSource(_TierSource):
         super().__init__(memory)
         self._wanted = wanted or Filter()
         self._neighbours = neighbours
-        self._excluded: tuple[str, Mapping[int, float]] | None = None
 
     def item_tokens(self, task: Task) -> int:
         """What the newest records take on average: what is recalled is read whole, and what is too much in vain.
@@ -395,13 +402,15 @@ class RecallSource(_TierSource):
         return max(LEAST_ITEM_TOKENS, int((mean + _FRAME_TOKENS) / _SPARE))
 
     def get_context(self, task: Task, max_items: int) -> list[Candidate]:
-        question = question_of(task)
-        if not question.strip():
+        return self.offer(Findings(task), max_items)
+
+    def offer(self, findings: Findings, max_items: int) -> list[Candidate]:
+        if not findings.question.strip():
             return []
-        self._excluded = None
-        explanation = self._memory.search(question, limit=max_items, wanted=self._wanted, seeds=_SEEDS)
+        explanation = self._memory.search(findings.question, limit=max_items, wanted=self._wanted, seeds=_SEEDS)
         hits = explanation.hits
-        self._excluded = (question, explanation.excluded)
+        if self._wanted == Filter():
+            findings.add_passed_over(self._memory, explanation.excluded)
         found: list[Candidate] = []
         most = min(self._neighbours, max_items // _HITS_FOR_A_NEIGHBOUR)
         brought = neighbours_of(self._store, hits[:most]) if most else {}
@@ -415,12 +424,6 @@ class RecallSource(_TierSource):
     def _neighbours_of(self, hit: Hit, brought: Mapping[str, Sequence[tuple[Record, str]]]) -> list[Candidate]:
         how: dict[str, Any] = {"source": self.name, "tier": "l4", "score": hit.score * 0.9}
         return [Candidate.of_record(record, reason=reason, **how) for record, reason in brought.get(hit.id, ())]
-
-    def excluded(self, question: str) -> Mapping[int, float] | None:
-        """What was derived from memories or has newer versions and was found by the words of a question, best first;
-        None where the last recall was of another question, or not of everything."""
-        last = self._excluded
-        return last[1] if self._wanted == Filter() and last is not None and last[0] == question else None
 
 
 def _of_hit(hit: Hit, source: str = "recall") -> Candidate:
@@ -502,7 +505,7 @@ class ScopeSource(ContextSource):
     def __init__(
         self, manager: MemoryManager | HasManager, scopes: Sequence[MemoryScope | str] | None = None
     ) -> None:
-        self._manager = manager if isinstance(manager, MemoryManager) else manager.manager
+        self._manager = self.memory = manager if isinstance(manager, MemoryManager) else manager.manager
         self._scopes = tuple(MemoryScope) if scopes is None else tuple(MemoryScope(scope) for scope in scopes)
 
     @property
@@ -650,10 +653,11 @@ class KnowledgeContextSource(ContextSource):
             for item in relevant[:limit]
         ]
 
-    @staticmethod
-    def _key(question: str, session_id: str | None) -> str:
-        digest = hashlib.blake2b(f"{session_id or ''}\0{question}".encode(), digest_size=16).hexdigest()
-        return f"{_KNOWLEDGE_PREFIX}{digest}"
+    def _key(self, question: str, session_id: str | None) -> str:
+        """Where an answer is kept. It stays when the answer is forgotten, so it tells nothing of the question."""
+        salt = "" if self._manager is None else self._manager.store.store_id
+        asked = f"{session_id or ''}\0{question}"
+        return f"{_KNOWLEDGE_PREFIX}{session_key(salt, asked)}"
 
     async def _cached(self, key: str) -> list[KnowledgeItem] | None:
         entry = None if self._manager is None else await self._manager.read(key, self._scope)

@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from threading import RLock
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from loom.checks import checked_number, checked_whole
 from loom.errors import BudgetExceeded, Closed, InvalidInput
 from loom.fractal.model import Model, ask, find_object
-from loom.protocol import Task, TaskStatus, value_text
+from loom.protocol import Closing, Task, TaskStatus, value_text
 from loom.text.words import query_terms, terms
 
 __all__ = [
@@ -105,7 +104,7 @@ class BudgetUsage:
     time_s: float = 0.0
 
 
-class BudgetTracker:
+class BudgetTracker(Closing):
     """The account of one node in a tree. Thread-safe; the whole tree shares one lock.
 
     tracker = BudgetTracker(RecursiveBudget(token_budget=10_000))
@@ -114,7 +113,8 @@ class BudgetTracker:
 
     A child's share is taken from its parent when the child is made, and what it did not use comes back when it is
     closed. `record_*` books before the spending: what does not fit raises `BudgetExceeded` and books nothing;
-    `check_*` only tells. The clock must never go back.
+    `check_*` only tells. `parent` is the account that this one's share was taken from, `depth` how many levels there
+    are above. The clock must never go back.
     """
 
     def __init__(
@@ -127,8 +127,8 @@ class BudgetTracker:
         self.budget = RecursiveBudget() if budget is None else budget
         self.node_id = node_id
         self._clock = clock
-        self._parent: BudgetTracker | None = None
-        self._depth = 0
+        self.parent: BudgetTracker | None = None
+        self.depth = 0
         self._lock = RLock()
         self._started = clock()
         self._ended: float | None = None
@@ -141,20 +141,10 @@ class BudgetTracker:
     # -- the tree --------------------------------------------------------------------------------------
 
     @property
-    def parent(self) -> BudgetTracker | None:
-        """The account that this one's share was taken from."""
-        return self._parent
-
-    @property
     def children(self) -> tuple[BudgetTracker, ...]:
         """The accounts that were given a share of this one, closed ones included."""
         with self._lock:
             return tuple(self._children)
-
-    @property
-    def depth(self) -> int:
-        """How many levels above there are."""
-        return self._depth
 
     @property
     def closed(self) -> bool:
@@ -223,7 +213,7 @@ class BudgetTracker:
                 tool_budget=tools,
             )
             child = BudgetTracker(budget, node_id=node_id, clock=self._clock)
-            child._parent, child._depth, child._lock = self, self._depth + 1, self._lock
+            child.parent, child.depth, child._lock = self, self.depth + 1, self._lock
             child._deadline = min(child._deadline, self._deadline)
             self._children.append(child)
             self._given[BudgetKind.TOKENS] += tokens
@@ -329,8 +319,8 @@ class BudgetTracker:
         with self._lock:
             if self._ended is None:
                 self._ended = self._clock()
-                if self._parent is not None:
-                    self._parent.take_back({kind: self._left(kind) for kind in self._own})
+                if self.parent is not None:
+                    self.parent.take_back({kind: self._left(kind) for kind in self._own})
 
     def take_back(self, unused: Mapping[BudgetKind, int]) -> None:
         """Add what a child did not use of its share to what is left here."""
@@ -340,14 +330,6 @@ class BudgetTracker:
     def _check_open(self) -> None:
         if self._ended is not None:
             raise Closed(f"the account of node {self.node_id!r} is closed; its parent may make another one")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         left = self.get_remaining_budget()

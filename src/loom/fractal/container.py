@@ -38,17 +38,13 @@ class NodeContainer:
         max_depth: int = 100,
         budget: BudgetTracker | None = None,
     ) -> None:
-        self._node_id = checked_text(node_id, "node_id")
+        self.node_id = checked_text(node_id, "node_id")
         self._card = agent_card
         self._max_depth = checked_whole(max_depth, "max_depth", 1)
         self._budget = budget
         self._child: NodeProtocol | None = None
         if child is not None:
             self.set_child(child)
-
-    @property
-    def node_id(self) -> str:
-        return self._node_id
 
     @property
     def child(self) -> NodeProtocol | None:
@@ -62,7 +58,7 @@ class NodeContainer:
         inside: object = child
         while isinstance(inside, NodeContainer):
             if inside is self:
-                raise InvalidInput(f"node {self._node_id!r} cannot be put inside itself")
+                raise InvalidInput(f"node {self.node_id!r} cannot be put inside itself")
             inside = inside.child
         self._child = child
 
@@ -76,10 +72,10 @@ class NodeContainer:
             return _failed(task, f"{CONTAINER_DEPTH} in the task's metadata is no depth: {outer!r}")
         if outer >= self._max_depth:
             return _failed(
-                task, f"the task is inside {outer} containers, and {self._node_id!r} allows {self._max_depth}"
+                task, f"the task is inside {outer} containers, and {self.node_id!r} allows {self._max_depth}"
             )
         if self._child is None:
-            return _failed(task, f"the container {self._node_id!r} has no child to carry out the task")
+            return _failed(task, f"the container {self.node_id!r} has no child to carry out the task")
         task.metadata[CONTAINER_DEPTH] = outer + 1
         try:
             return await self._delegate(self._child, task)
@@ -101,7 +97,7 @@ class NodeContainer:
                 return await child.execute_task(task)
         except TimeoutError as error:
             if limit.expired():
-                return _failed(task, f"node {self._node_id!r} had {left_s:g} seconds left, and they are over")
+                return _failed(task, f"node {self.node_id!r} had {left_s:g} seconds left, and they are over")
             return _failed(task, _reason(error))
         except Exception as error:  # whatever a node raises is the outcome of its task
             return _failed(task, _reason(error))

@@ -12,10 +12,11 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from os import PathLike
 from pathlib import Path
-from types import MappingProxyType, TracebackType
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from loom.errors import InvalidInput, SettingsConflict
+from loom.protocol import Closing
 
 if TYPE_CHECKING:
     from loom.storage.contract import Entry, Store
@@ -193,7 +194,7 @@ class Scopes:
         first = (self.parent.store, (self.parent.node_id,))
         if not self.policies[MemoryScope.INHERITED].propagates_down:
             return (first,)
-        beyond = self.parent._above
+        beyond = self.parent.above
         if beyond and beyond[0][0] is first[0]:
             return ((first[0], first[1] + beyond[0][1]), *beyond[1:])
         return (first, *beyond)
@@ -490,7 +491,7 @@ class TieredMemory(Protocol):
     def store(self) -> Store: ...
 
 
-class FractalMemory(ScopedMemory):
+class FractalMemory(ScopedMemory, Closing):
     """A node's place in a tree and the values it shares there, without tiers.
 
     memory = FractalMemory("worker", parent_memory=lead)
@@ -544,14 +545,6 @@ class FractalMemory(ScopedMemory):
         """Close the store if it was opened here. Safe to call twice."""
         if self._opened is not None:
             self._opened.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 async def in_thread(work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:

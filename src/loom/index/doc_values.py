@@ -53,13 +53,15 @@ _made = partial(tuple.__new__, DocValues)
 
 
 @lru_cache(maxsize=4_096)
-def _hash(text: str | None) -> int:
+def _hash(text: str | bytes | None) -> int:
+    """The hash of a name; bytes are one that is no longer valid text."""
     if not text:
         return 0
-    return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
+    data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
+    return int.from_bytes(blake2b(data, digest_size=8).digest(), "little")
 
 
-def _role_hash(role: str | None) -> int:
+def _role_hash(role: str | bytes | None) -> int:
     return _hash(role) & 0xFFFF_FFFF
 
 

@@ -207,8 +207,8 @@ def open_segment(path: Path, *, verified: bool = False, in_memory_up_to: int | N
         content, start = _read_head(path, descriptor if whole is None else whole, size)
         places = _places(path, content, start, size)
         if whole is None:
+            whole = _mapped(descriptor, size)
             file, descriptor = MappedFile(descriptor, found, places), -1
-            whole = _mapped(file._descriptor, size)
         arrays = {
             # Plain arrays over the bytes: numpy's memmap subclass costs microseconds at every slice.
             name: whole[first:last].view(entry["dtype"]).reshape(entry["shape"])

@@ -340,10 +340,7 @@ def _add_own(names: list[str], statement: Statement, details: Specifics) -> None
     kind = statement.kind.value
     language = "z" if is_chinese(text) else "e"
     names += (f"kind:{kind}", f"in:{language}")
-    if statement.machine:
-        names.append("machine")
-    if statement.quoted:
-        names.append("quoted")
+    names += [name for name in ("machine", "quoted") if getattr(statement, name)]
     counts = {
         "n": len(details.numbers),
         "d": len(details.dates),
@@ -355,15 +352,10 @@ def _add_own(names: list[str], statement: Statement, details: Specifics) -> None
         if count:
             names += (f"#{code}{language}", f"{code}:{kind}")
     total = sum(counts.values())
-    names.append(f"#{min(total, 6)}")
-    if not total:
-        names.append(f"0:{kind}")
-    if details.negated:
-        names.append("not")
+    names += (f"#{min(total, 6)}", *([] if total else [f"0:{kind}"]), *(["not"] if details.negated else []))
     names += [_number_shape(number) for number in details.numbers]
     length = _length(text)
-    names.append(f"long{min(length // 25, 12)}")
-    names += [f"above{limit}" for limit in _LENGTHS if length > limit]
+    names += (f"long{min(length // 25, 12)}", *(f"above{limit}" for limit in _LENGTHS if length > limit))
     ending = text.rstrip(_CLOSERS)[-1:]
     names.append(f"end{ending if ending and ending in _ENDINGS else '.'}")
     names += [mark for mark, characters in _MARKS if any(character in text for character in characters)]
@@ -394,16 +386,12 @@ def _add_words(names: list[str], text: str) -> None:
     names += [_LEXICON[word] for word in words if word in _LEXICON]
     names += [f"b:{one} {other}" for one, other in pairwise(words)]
     names += [f"k:{one} {other}" for one, other in zip(words, words[2:], strict=False)]
-    names.append(f"f:{words[0]}")
-    names.append(f"f:{' '.join(words[:2])}")
+    names += (f"f:{words[0]}", f"f:{' '.join(words[:2])}")
 
 
 def _add_characters(names: list[str], text: str) -> None:
     runs = _HAN_RUN.findall(text)
     for run in runs:
-        names += [f"c:{character}" for character in run]
-        names += [f"c:{one}{other}" for one, other in pairwise(run)]
-        names.append(f"e:{run[-1]}")
+        names += (*(f"c:{one}" for one in run), *(f"c:{one}{other}" for one, other in pairwise(run)), f"e:{run[-1]}")
     if runs:
-        names.append(f"f:{runs[0][:1]}")
-        names.append(f"f:{runs[0][:2]}")
+        names += (f"f:{runs[0][:1]}", f"f:{runs[0][:2]}")

@@ -27,7 +27,7 @@ from loom.text.tokens import TokenCounter
 from loom.types import MemoryTier, MemoryType, Trust
 
 if TYPE_CHECKING:
-    from loom.memory.core import LoomMemory
+    from loom.memory.verbs import MemoryVerbs
 
 __all__ = ["CompactionConfig", "CompactionResult", "MemoryCompactor"]
 
@@ -92,7 +92,7 @@ class MemoryCompactor:
     def __init__(
         self,
         config: CompactionConfig | None = None,
-        memory_manager: LoomMemory | None = None,
+        memory_manager: MemoryVerbs | None = None,
         token_counter: TokenCounter | None = None,
         segment_store: SegmentStore | None = None,
         *,
@@ -220,7 +220,7 @@ class MemoryCompactor:
         with publish() as transaction:
             tiers = self._memory.tiers
             replaced = [record.seq for record in stretch]
-            if faithful and not all(transaction.resides(seq, MemoryTier.L3, tiers.node) for seq in replaced):
+            if faithful and len(transaction.sizes(replaced, MemoryTier.L3, tiers.node)) < len(replaced):
                 return draft.id, False, 0  # somebody moved, changed or forgot one of them meanwhile
             if len(transaction.records(replaced)) < len(replaced):
                 return draft.id, False, 0

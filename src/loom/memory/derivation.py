@@ -533,7 +533,7 @@ class Derivation:
             replaces=True,
         )
         with publish() as transaction:
-            if all(transaction.resides(seq, MemoryTier.L4, self.node) for seq in members):
+            if len(transaction.sizes(members, MemoryTier.L4, self.node)) == len(members):
                 self._tiers.replace(transaction, draft, members, MemoryTier.L4, "merged")
 
     # -- reversing -------------------------------------------------------------------------------------

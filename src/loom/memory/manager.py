@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from loom.errors import InvalidInput
 from loom.fractal.memory import AccessPolicy, MemoryEntry, MemoryScope, ScopedMemory, Scopes, in_thread
 from loom.fractal.sync import MemorySyncManager
 from loom.memory.core import LoomMemory
+from loom.memory.verbs import MemoryOptions
 from loom.recall.hits import Hit
 from loom.storage.contract import Filter
 from loom.storage.sqlite.store import SqliteStore
@@ -44,7 +45,7 @@ class MemoryManager(LoomMemory, ScopedMemory):
         store: SqliteStore | str | Path | None = None,
         shared_pool: SharedMemoryPool | None = None,
         policies: Mapping[MemoryScope, AccessPolicy] | None = None,
-        **options: Any,
+        **options: Unpack[MemoryOptions],
     ) -> None:
         if shared_pool is not None and (
             isinstance(shared_pool, type) or not callable(getattr(shared_pool, "list_entries", None))

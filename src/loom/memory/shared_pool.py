@@ -25,7 +25,7 @@ from weakref import WeakSet
 from loom.checks import checked_whole
 from loom.errors import Closed, InvalidInput, VersionConflictError
 from loom.fractal.memory import checked_key, checked_limit, checked_version, in_thread
-from loom.protocol import Task
+from loom.protocol import Closing, Task
 
 if TYPE_CHECKING:
     import asyncio
@@ -72,7 +72,7 @@ class PoolChange:
     """Grows with every change; where a later watch may go on from (`since`)."""
 
 
-class SharedMemoryPool:
+class SharedMemoryPool(Closing):
     """Values under keys that several agents read and write, with versions. Safe in every thread and process.
 
     The last writer wins, unless `expected_version` is given. `store` is a store to share (`memory.store`), or the
@@ -187,14 +187,6 @@ class SharedMemoryPool:
         self._backend.wake()
         if self._opened is not None:
             self._opened.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<SharedMemoryPool {self.pool_id!r} in {self._backend.name}>"

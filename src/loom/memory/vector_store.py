@@ -60,18 +60,16 @@ class VectorStoreProvider(Protocol):
 
 
 class InMemoryVectorStore:
-    """An exact store in memory, safe for several threads. The first vector sets the dimensions, unless given."""
+    """An exact store in memory, safe for several threads. The first vector sets the dimensions, unless given.
+
+    `dimensions` is the length of every vector; None while the store is empty and nothing was given.
+    """
 
     def __init__(self, dimensions: int | None = None) -> None:
         self._given_dimensions = None if dimensions is None else checked_whole(dimensions, "dimensions", 1)
-        self._dimensions: int | None = None
+        self.dimensions: int | None = None
         self._lock = threading.RLock()
         self.clear()
-
-    @property
-    def dimensions(self) -> int | None:
-        """The length of every vector; None while the store is empty and nothing was given."""
-        return self._dimensions
 
     def __len__(self) -> int:
         return len(self._held)
@@ -84,7 +82,7 @@ class InMemoryVectorStore:
         with self._lock:
             self._check(unit)
             self._held[record_id] = (unit, _frozen(metadata or {}))
-            self._dimensions = len(unit)
+            self.dimensions = len(unit)
 
     def search(
         self, vector: npt.ArrayLike, limit: int = 10, where: Mapping[str, Any] | None = None
@@ -112,13 +110,13 @@ class InMemoryVectorStore:
 
     def clear(self) -> None:
         with self._lock:
-            self._dimensions = self._given_dimensions
+            self.dimensions = self._given_dimensions
             self._held: dict[str, tuple[Vector, Mapping[str, Any]]] = {}
 
     def _check(self, unit: Vector) -> None:
-        if self._dimensions not in (None, len(unit)):
+        if self.dimensions not in (None, len(unit)):
             raise WrongDimension(
-                f"the vector has {len(unit)} dimensions and the store {self._dimensions}: "
+                f"the vector has {len(unit)} dimensions and the store {self.dimensions}: "
                 "they come from different models"
             )
 

@@ -32,7 +32,8 @@ class Probe:
     vector.
 
     A mark's weight is what it counts for in nominating. The best `seeds` are looked at in their conversation,
-    `reach` records before and after each, and for the terms that tie them to others, at most `links`.
+    `reach` records before and after each, and for the terms that tie them to others, at most `links`. With `exact`,
+    sessions whose hashes collide are told apart.
     """
 
     words: Mapping[str, float]
@@ -42,6 +43,7 @@ class Probe:
     seeds: int = 32
     reach: int = 0
     links: int = 0
+    exact: bool = False
 
 
 class Nominated(IntFlag):
@@ -123,7 +125,7 @@ class _Nominating:
         self._probe = probe
         self._wanted = wanted
         self._names = model_names(view, wanted) if probe.links else None
-        self._conversation = Conversation(view, wanted, probe.reach)
+        self._conversation = Conversation(view, wanted, probe.reach, probe.exact)
         self._synonyms = _synonyms(view.text, probe)
         self._query = {**probe.words, **self._synonyms, **probe.marks}
         self._links: dict[str, float] = {}

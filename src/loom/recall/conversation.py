@@ -13,7 +13,7 @@ from loom.index.doc_values import DocValues
 from loom.storage.contract import Filter
 from loom.storage.search_view import SearchView
 
-__all__ = ["Conversation", "conversations_of", "speakers_of"]
+__all__ = ["WIDEST", "Conversation", "conversations_of", "speakers_of"]
 
 # Turns further apart than this are two conversations, also in one session.
 _LONGEST_PAUSE_US = 6 * 3_600 * 1_000_000
@@ -21,6 +21,9 @@ _LONGEST_PAUSE_US = 6 * 3_600 * 1_000_000
 _LONGEST_BREAK_US = 30 * 60 * 1_000_000
 # Records whose numbers are this near to a seed's are read with it, in any session.
 _NEARBY = 2
+WIDEST = 2 * _NEARBY
+"""The numbers of two records that were taken for one conversation by a hash alone differ by at most this."""
+
 # No more records than this are read to find the next one without a session.
 _FURTHEST = 12
 # How close two turns are: consecutive turns of one speaker are less close than a turn and its reply. Unnamed speakers
@@ -33,14 +36,16 @@ class Conversation:
     """The records around some others in their sessions, as far as the filter admits them as context.
 
     What a filter says about speaker and kind is about the answers: the question before an answer may be anybody's.
+    Sessions are told apart by hashes, as doc values have them; with `exact`, by their names.
     """
 
-    def __init__(self, view: SearchView, wanted: Filter, reach: int) -> None:
+    def __init__(self, view: SearchView, wanted: Filter, reach: int, exact: bool = False) -> None:
         self._view = view
         self._wanted = wanted
         self._reach = reach
         anybody = wanted.role is None and wanted.name is None and wanted.kind is None
         self.filter = wanted if anybody else replace(wanted, role=None, name=None, kind=None)
+        self._exact = exact
         self._mixed: set[tuple[int, int]] = set()
         self.turns: dict[int, DocValues] = {}
         self.following: dict[int, tuple[int, float]] = {}
@@ -55,7 +60,7 @@ class Conversation:
         around = range(-_NEARBY, _NEARBY + 1) if self._reach else ()
         near = {seed + step for seed in seeds for step in around}
         known = self._view.doc_values(sorted(near.union(seeds, also)), self.filter, also)
-        if self._reach:
+        if self._exact:
             self._mixed = self._view.mixed(seeds, _NEARBY)
         for seed in seeds if self._reach else ():
             if seed in known:
@@ -122,7 +127,7 @@ def _closeness(one: DocValues, after: DocValues) -> float:
 def conversations_of(sessions: Sequence[int], created_at: Sequence[int]) -> list[int]:
     """The numbers of the conversations of records in the order of the log; -1 for one that is alone in its own.
 
-    Sessions whose hashes collide count as one here, which may raise a score and chooses no record.
+    Sessions whose hashes collide count as one here, which may change a score and chooses no record.
     """
     numbers = [-1] * len(sessions)
     latest: dict[int, int] = {}  # the place of the record that came last in each session

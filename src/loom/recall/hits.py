@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from loom.index.analysis import own_words
+from loom.protocol import as_plain, from_plain
 from loom.text.entities import entity_mark, entity_marks, entity_name
 from loom.text.thesaurus import Concept
 from loom.text.words import terms
@@ -36,6 +37,10 @@ class Ranking(NamedTuple):
         above = (self.table[:, self.nominated > 0] > own[:, None]).sum(axis=1).tolist()
         counts = zip(self.signals, own.tolist(), above, strict=True)
         return {name: better + 1 for name, value, better in counts if value > 0.0}
+
+
+class _Ranks(NamedTuple):
+    ranks: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +78,7 @@ class Hit:
     concepts: tuple[Concept, ...] = field(repr=False, default=())
     shares_session: bool = field(repr=False, default=False)
     names: Mapping[str, str] = field(repr=False, default_factory=dict)
+    told_ranks: Mapping[str, int] | None = field(repr=False, compare=False, default=None)
 
     @property
     def relevance(self) -> float:
@@ -82,7 +88,20 @@ class Hit:
     @property
     def ranks(self) -> dict[str, int]:
         """Its place among the candidates by each signal that speaks for it. Worked out when asked."""
-        return {} if self.ranking is None else self.ranking.ranks()
+        return self.ranking.ranks() if self.ranking is not None else dict(self.told_ranks or {})
+
+    def to_dict(self) -> dict[str, Any]:
+        """This hit in what JSON knows; `from_dict` makes an equal one of it. Of the other candidates only its `ranks`
+        among them remain."""
+        return {**as_plain(self), "ranks": self.ranks}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Hit:
+        """The hit that `to_dict` made `data` of."""
+        if not isinstance(data, Mapping) or "ranks" not in data:
+            return from_plain(cls, data)
+        known = from_plain(cls, {name: value for name, value in data.items() if name != "ranks"})
+        return replace(known, told_ranks=from_plain(_Ranks, {"ranks": data["ranks"]}).ranks)
 
     @property
     def why(self) -> str:

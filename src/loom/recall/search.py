@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +19,7 @@ from loom.errors import InvalidInput
 from loom.index.analysis import attached
 from loom.models.embedders import EmbeddingProvider, embed_question
 from loom.recall.candidates import Candidates, Nominated, Probe, find_candidates
+from loom.recall.conversation import WIDEST
 from loom.recall.copies import COMPARED, Duplicates, jaccard
 from loom.recall.hits import Hit, Ranking
 from loom.recall.questions import Question, understand
@@ -136,34 +139,18 @@ def recall(
     asked = understand(question, now)
     is_worded = isinstance(weights, Weights) and not weights.meaning
     vector = None if embedder is None or is_worded else _question_vector(embedder, question)
-    pool = limit * _RERANKED if diversity or reranker is not None else limit
-
-    def ask(view: SearchView) -> _Answer:
-        counted = weights if isinstance(weights, Weights) else weights()
-        probe = Probe(
-            asked.words,
-            asked.marks,
-            vector,
-            asked.synonyms if counted.synonyms else {},
-            seeds=max(seeds, _FEWEST_SEEDS + limit // 5),
-            reach=_REACH if counted.context else 0,
-            links=_LINKS if counted.links else 0,
-        )
-        count = max(pool * _CANDIDATES, _FEWEST_CANDIDATES)
-        for _ in range(_ROUNDS):
-            found = find_candidates(view, probe, count, count // _MEANT_SHARE, wanted)
-            scored = _with_phrases(view, found, asked, score(found, asked, counted, now))
-            hits, copies = _distinct_hits(view, found, asked, scored, pool)
-            if len(hits) >= pool or not copies or len(found.keys) < count:
-                break
-            count *= _DEEPER
-        if isinstance(reranker, MemoryReranker):
-            uses = view.uses([hit.seq for hit in hits], node)
-            hits = [replace(hit, uses=uses.get(hit.seq, 0)) for hit in hits]
-        records = view.records(found.keys[_best_first(found, scored)].tolist()) if explain else {}
-        return _Answer(hits, copies, found, scored, records)
-
-    answer = store.search(ask)
+    reading = _Reading(
+        asked,
+        vector,
+        weights,
+        wanted,
+        now,
+        seeds=max(seeds, _FEWEST_SEEDS + limit // 5),
+        pool=limit * _RERANKED if diversity or reranker is not None else limit,
+        node=node if isinstance(reranker, MemoryReranker) else None,
+        explain=explain,
+    )
+    answer = store.search(reading.answer)
     hits = answer.hits
     if isinstance(reranker, MemoryReranker):
         ranked = reranker.rerank(question, hits)
@@ -183,11 +170,61 @@ class _Answer(NamedTuple):
     `records` are those of all candidates where they are to be explained.
     """
 
-    hits: list[Hit]
-    copies: Mapping[str, str]
     found: Candidates
     scored: Scored
-    records: Mapping[int, Record]
+    hits: list[Hit]
+    copies: Mapping[str, str]
+    records: Mapping[int, Record] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """The part of a recall that reads the store: up to `pool` hits, with their uses by a node where one is given."""
+
+    asked: Question
+    vector: Vector | None
+    weights: Weights | Callable[[], Weights]
+    wanted: Filter
+    now: datetime
+    seeds: int
+    pool: int
+    node: str | None
+    explain: bool
+
+    def answer(self, view: SearchView) -> _Answer:
+        weights = self.weights if isinstance(self.weights, Weights) else self.weights()
+        probe = Probe(
+            self.asked.words,
+            self.asked.marks,
+            self.vector,
+            self.asked.synonyms if weights.synonyms else {},
+            seeds=self.seeds,
+            reach=_REACH if weights.context else 0,
+            links=_LINKS if weights.links else 0,
+        )
+        found = self._search(view, probe, weights)
+        # Doc values tell sessions apart by hashes. The rows beside those of the hits say whether two collide here:
+        # then all is done again, by their names.
+        if probe.reach and view.mixed([hit.seq for hit in found.hits], WIDEST):
+            found = self._search(view, replace(probe, exact=True), weights)
+        if self.node is not None:
+            uses = view.uses([hit.seq for hit in found.hits], self.node)
+            found = found._replace(hits=[replace(hit, uses=uses.get(hit.seq, 0)) for hit in found.hits])
+        if self.explain:
+            order = _best_first(found.found, found.scored)
+            found = found._replace(records=view.records(found.found.keys[order].tolist()))
+        return found
+
+    def _search(self, view: SearchView, probe: Probe, weights: Weights) -> _Answer:
+        count = max(self.pool * _CANDIDATES, _FEWEST_CANDIDATES)
+        for _ in range(_ROUNDS):
+            found = find_candidates(view, probe, count, count // _MEANT_SHARE, self.wanted)
+            scored = _with_phrases(view, found, self.asked, score(found, self.asked, weights, self.now))
+            hits, copies = _distinct_hits(view, found, self.asked, scored, self.pool)
+            if len(hits) >= self.pool or not copies or len(found.keys) < count:
+                break
+            count *= _DEEPER
+        return _Answer(found, scored, hits, copies)
 
 
 def _question_vector(embedder: EmbeddingProvider, question: str) -> Vector | None:
@@ -338,7 +375,7 @@ def _diverse(hits: list[Hit], limit: int, diversity: float) -> list[Hit]:
 
 def _explained(answer: _Answer, hits: Iterable[Hit]) -> tuple[CandidateExplanation, ...]:
     """Every candidate, best first, and what became of it."""
-    _, copies, found, scored, records = answer
+    found, scored, _, copies, records = answer
     order = _best_first(found, scored)
     returned = {hit.id for hit in hits}
     explained: list[CandidateExplanation] = []

@@ -44,7 +44,7 @@ from loom.storage.sqlite import schema
 from loom.storage.sqlite.engine import translate
 from loom.storage.sqlite.residency import TierTotals
 from loom.storage.sqlite.transactions import INSERT_EDGE
-from loom.storage.temporary import temporary_beside
+from loom.storage.temporary import let_go, temporary_beside
 
 __all__ = ["EMPTY_ENTRIES", "ENTRY_PLACE", "Restored", "Stage", "guarded", "restore", "staged", "staged_aside"]
 
@@ -85,13 +85,10 @@ def restore(
                 f"{target}{suffix} exists; a snapshot is restored to a new file, or into a namespace of a memory "
                 "that is open: memory.restore(snapshot)"
             )
-    temporary = temporary_beside(target)
-    try:
+    with temporary_beside(target, file_mode) as temporary:
         with staged(as_chain(snapshot), temporary, mode=file_mode) as stage:
             found = _counted(stage, target)
         _publish(temporary, target)
-    finally:
-        remove_database(temporary)
     return found
 
 
@@ -145,6 +142,7 @@ def _publish(temporary: Path, target: Path) -> None:
     try:
         with open(temporary, "rb+") as file:
             os.fsync(file.fileno())
+        let_go(temporary)
         os.rename(temporary, target)
         sync_folder(target.parent)
     except OSError as error:

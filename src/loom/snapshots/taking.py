@@ -13,7 +13,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -24,13 +24,13 @@ from loom.index.segments import sync_folder
 from loom.snapshots.format import MAGIC, NO_PARENT, Header, SnapshotReader, SnapshotWriter
 from loom.snapshots.tables import BLOB_PIECE, KNOWN_SECTIONS, TABLES, VECTOR, Section, check_row_size, pack_row
 from loom.steps import step
-from loom.storage.files import create_file, disk_errors, keep_mode
+from loom.storage.files import disk_errors, keep_mode
 from loom.storage.identity import entry_guard_4
 from loom.storage.moments import from_micros, to_micros
 from loom.storage.sqlite.engine import Engine, translate
 from loom.storage.sqlite.projections import last_number
 from loom.storage.sqlite.rows import ENTRY_COLUMNS, RECORD_COLUMNS, check_row, counted_guard, was_guarded
-from loom.storage.temporary import temporary_beside
+from loom.storage.temporary import let_go, temporary_beside
 
 if TYPE_CHECKING:
     from loom.storage.sqlite.store import SqliteStore
@@ -457,19 +457,16 @@ def _is_database(path: Path) -> bool:
 @contextmanager
 def _replacing(target: Path, mode: int) -> Iterator[BinaryIO]:
     """A file that takes the target's place when it is complete and on the disk; a kill leaves what was there."""
-    temporary = temporary_beside(target)
-    try:
-        create_file(temporary, mode)
-        with open(temporary, "r+b") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        _check_replaceable(target)  # once more: writing may have taken minutes
-        keep_mode(temporary, target)
-        os.replace(temporary, target)
-        sync_folder(target.parent)
-    except OSError as error:
-        raise StoreUnavailable(f"the snapshot {target} was not made: {error.strerror}") from error
-    finally:
-        with suppress(OSError):  # a folder that cannot be written: the error above says so
-            temporary.unlink(missing_ok=True)
+    with temporary_beside(target, mode) as temporary:
+        try:
+            with open(temporary, "r+b") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            _check_replaceable(target)  # once more: writing may have taken minutes
+            keep_mode(temporary, target)
+            let_go(temporary)
+            os.replace(temporary, target)
+            sync_folder(target.parent)
+        except OSError as error:
+            raise StoreUnavailable(f"the snapshot {target} was not made: {error.strerror}") from error

@@ -8,7 +8,7 @@ whole story, in order. Nothing here knows SQLite; `loom.storage.conformance` is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields
 from datetime import datetime
@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from loom.errors import InvalidInput, UnknownFilter
+from loom.protocol import as_plain, checked_time, closest, from_plain
 
 if TYPE_CHECKING:
     from loom.storage.search_view import SearchView
@@ -165,6 +166,15 @@ class Record(NamedTuple):
     data: Any
     superseded_at: datetime | None = None
 
+    def to_dict(self) -> dict[str, Any]:
+        """This record in what JSON knows; `from_dict` makes an equal one of it."""
+        return as_plain(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Record:
+        """The record that `to_dict` made `data` of."""
+        return from_plain(cls, data)
+
 
 class Written(NamedTuple):
     """What became of a draft. `created` is False where the same content was there already.
@@ -184,11 +194,11 @@ class Written(NamedTuple):
 class Filter:
     """Which records are meant. Every field narrows; None means any.
 
-    `since` is inclusive and `until` exclusive, both on `created_at`. `as_of` asks what was valid at a
-    moment, `known_at` what had been committed by then. Without them, only the current version of each id
-    is meant, unless `history` is True. `derived` asks for what was derived from other records (facts,
-    summaries), or for what was not. `where` compares metadata: a value must be equal, or be in the stored
-    list; a list of values means any of them.
+    `since` is inclusive and `until` exclusive, both on `created_at`. A time is an aware datetime, or a text in ISO
+    8601 with an offset. `as_of` asks what was valid at a moment, `known_at` what had been
+    committed by then. Without them, only the current version of each id is meant, unless `history` is True.
+    `derived` asks for what was derived from other records (facts, summaries), or for what was not. `where` compares
+    metadata: a value must be equal, or be in the stored list; a list of values means any of them.
 
     `tier`, `trust`, `subject`, `flow` and `layer` take our own names, in any case; another name raises
     `InvalidInput` with the choices. A `kind` or `role` may be the caller's own: those of ours are found in any
@@ -230,17 +240,22 @@ class Filter:
             isinstance(least, bool) or not isinstance(least, int | float) or not 0.0 <= least <= 1.0
         ):
             raise InvalidInput(f"min_importance is a number from 0 to 1, not {least!r}")
-        if isinstance(self.since, datetime) and isinstance(self.until, datetime):
-            _check_range(self.since, self.until)
+        for name in _FILTER_TIMES:
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, checked_time(value, name))
+        if self.since is not None and self.until is not None and self.since > self.until:
+            raise InvalidInput(f"since ({self.since}) is after until ({self.until}); nothing can be between them")
 
     @classmethod
-    def of(cls, **given: Any) -> Self:
-        """A filter from keyword arguments; a key that does not exist is an error, never ignored."""
-        if unknown := given.keys() - _FILTERS:
-            raise UnknownFilter(
-                f"unknown filter {', '.join(map(repr, sorted(unknown)))}; the filters are "
-                f"{', '.join(sorted(_FILTERS))} (metadata goes into where={{...}})"
-            )
+    def of(cls, verb: str = "Filter.of", /, **given: Any) -> Self:
+        """A filter from keyword arguments of `verb`; a key that does not exist is an error, never ignored."""
+        for name in given:
+            if name not in _FILTERS:
+                raise UnknownFilter(
+                    f"{verb}() has no filter {name!r}; {closest(name, _FILTERS)}the filters are "
+                    f"{', '.join(sorted(_FILTERS))} (metadata goes into where={{...}})"
+                )
         return cls(**given)
 
     @property
@@ -250,6 +265,7 @@ class Filter:
 
 
 _FILTER_CHOICES: Mapping[str, tuple[str, ...]] = {"tier": TIERS, "trust": TRUSTS, **_DIMENSION_CHOICES}
+_FILTER_TIMES = ("since", "until", "as_of", "known_at")
 # Names that callers may add to. Ours are written in lower case.
 _OPEN_CHOICES: Mapping[str, frozenset[str]] = {
     "kind": frozenset(
@@ -288,21 +304,23 @@ def _in_any_case(value: object, ours: frozenset[str]) -> Any:
     return value
 
 
-def _check_range(since: datetime, until: datetime) -> None:
-    if (since.tzinfo is None) == (until.tzinfo is None) and since > until:
-        raise InvalidInput(f"since ({since}) is after until ({until}); nothing can be between them")
-
-
 _EVERYTHING = (Filter(), Filter(derived=False))
 _FILTERS = frozenset(entry.name for entry in fields(Filter))
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A slice of a listing. Pass `next` as `after` for the following one; None at the end."""
+    """A slice of a listing: iterating and `len` are over its records. Pass `next` as `after` for the following one;
+    None at the end."""
 
     records: tuple[Record, ...]
     next: int | None
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(self.records)
+
+    def __len__(self) -> int:
+        return len(self.records)
 
 
 @dataclass(frozen=True, slots=True)
@@ -533,8 +551,6 @@ class Transaction(Protocol):
     def arrivals(self, node: str, tier: str) -> list[tuple[int, int]]: ...
 
     def sizes(self, records: Sequence[int], tier: str, node: str) -> list[tuple[int, int]]: ...
-
-    def resides(self, record: int, tier: str, node: str) -> bool: ...
 
     def window(self, node: str) -> list[tuple[int, int]]: ...
 

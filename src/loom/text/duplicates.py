@@ -99,7 +99,7 @@ def protected(text: str) -> Protected:
     """What may not differ in a duplicate of this text. Linear in its length."""
     folded = _folded(text)
     if not folded.isascii():
-        folded = _with_digits(folded)
+        folded = _CHINESE_NUMBER.sub(_digits, folded)  # 十二月 and 12月 read the same
     return _Reading(folded).result()
 
 
@@ -124,11 +124,6 @@ _CHINESE_NUMBER = re.compile(
 )
 # Numerals that are other words: very, by all means, in case, wholeheartedly (a few of the most frequent).
 _NO_NUMBERS = frozenset(("千万", "万一", "万千", "一一", "千百", "万万"))
-
-
-def _with_digits(text: str) -> str:
-    """The text with its Chinese numerals as digits, so that 十二月 and 12月 read the same."""
-    return _CHINESE_NUMBER.sub(_digits, text)
 
 
 def _digits(match: re.Match[str]) -> str:
@@ -250,6 +245,12 @@ class _Kind(NamedTuple):
 
 # w word, f function word, n name, c capitalised common word, ! negation, o opposite, # number, d date, m month,
 # i identifier, x number word, s scale of a number
+_WORD_CODES = (
+    dict.fromkeys(_OPPOSITES, "o")
+    | dict.fromkeys(_NUMBER_WORDS, "x")
+    | dict.fromkeys(_NUMBER_SCALES, "s")
+    | dict.fromkeys(_MOMENTS, "d")
+)
 _PLAIN_NUMBER = re.compile(r"-?[0-9]++(?:,[0-9]{3})*+(?:\.[0-9]++)*+")
 _NUMBER = re.compile(r"([$€£¥]?)(-?[0-9]++(?:,[0-9]{3})*+(?:\.[0-9]++)?+)([A-Za-z%°µ]{0,4})")
 _ORDINAL = re.compile("([0-9]++)(?:st|nd|rd|th)")
@@ -300,16 +301,10 @@ def _word_kind(token: str) -> _Kind:
         return _Kind("m", lower)
     if lower in _WEEKDAYS and (capital or lower not in _ONLY_CAPITALISED):
         return _Kind("d", _WEEKDAYS[lower])
-    if lower in _MOMENTS:
-        return _Kind("d", lower)
-    if lower in _NUMBER_SCALES:
-        return _Kind("s", lower)
-    if "-" in lower and all(part in _NUMBER_WORDS for part in lower.split("-")):
+    if lower in _WORD_CODES:
+        return _Kind(_WORD_CODES[lower], lower)
+    if all(part in _NUMBER_WORDS for part in lower.split("-")):
         return _Kind("x", lower)
-    if lower in _NUMBER_WORDS:
-        return _Kind("x", lower)
-    if lower in _OPPOSITES:
-        return _Kind("o", lower)
     if len(token) > 1 and not token.islower() and not token.istitle():
         # US, IT, PostgreSQL: capitals inside are no accident.
         return _Kind("n", lower)

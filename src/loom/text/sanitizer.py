@@ -421,11 +421,8 @@ def _cards(text: str) -> Iterator[Mask]:
 
 
 def _passes_luhn(digits: str) -> bool:
-    total = 0
-    for place, digit in enumerate(reversed(digits)):
-        value = int(digit) * (1 + place % 2)
-        total += value - 9 if value > 9 else value
-    return total % 10 == 0
+    doubled = (int(digit) * (1 + place % 2) for place, digit in enumerate(reversed(digits)))
+    return sum(value - 9 if value > 9 else value for value in doubled) % 10 == 0
 
 
 # Forms that are telephone numbers wherever they stand: +country code, Chinese mobile and landline numbers,

@@ -85,7 +85,8 @@ def specifics(text: str) -> Specifics:
         elif (
             first.isupper()
             and piece not in _CAPITAL_WORDS
-            and (_is_name_form(piece) or not _opens_sentence(text, previous_end, match.start()))
+            # An all-capitals word is a name wherever it stands.
+            and ((len(piece) > 1 and piece.isupper()) or not _opens_sentence(text, previous_end, match.start()))
         ):
             names.append(piece)
         elif piece.lower() in _NEGATION_WORDS:
@@ -126,8 +127,3 @@ def _is_identifier(piece: str) -> bool:
 
 _IDENTIFIER_FORM = re.compile(r"^http|[_/@=#\d]|::|[^.]\.+[^.]|\(\)$|\+\+$", re.ASCII)
 _CAMEL = re.compile(r"^(?=.*[a-z]).+[A-Z]", re.ASCII)
-
-
-def _is_name_form(piece: str) -> bool:
-    """An all-capitals word is a name wherever it stands."""
-    return len(piece) > 1 and piece.isupper()

@@ -110,8 +110,11 @@ class TokenCounter(Protocol):
 
     def safe_count_messages(self, messages: Iterable[Message]) -> int:
         """`count_messages` with `safe_count` for every text; pictures are as safe as `image_tokens` is."""
-        each = (_message_tokens(message, self.safe_count, self.image_tokens) for message in messages)
-        return sum(each) + TOKENS_PER_REPLY
+        return sum(self.safe_count_each(messages)) + TOKENS_PER_REPLY
+
+    def safe_count_each(self, messages: Iterable[Message]) -> list[int]:
+        """`count_message` of each message, with `safe_count` for every text."""
+        return [_message_tokens(message, self.safe_count, self.image_tokens) for message in messages]
 
 
 # --- exact ---------------------------------------------------------------------------------------------

@@ -140,19 +140,15 @@ class Promotion:
 class Migration:
     """Promotions and demotions of one node: asked for, queued, and carried out.
 
-    At most `most_queued` records wait. A caller that asks for more carries out some of the queue first.
+    At most `most_queued` records wait. A caller that asks for more carries out some of the queue first. `kind` is the
+    kind of the jobs that the moves wait as.
     """
 
     def __init__(self, tiers: Tiers, *, most_queued: int = 4096) -> None:
         self._tiers = tiers
         self._most_queued = most_queued
         self._store = tiers.store
-        self._kind = f"migrate {tiers.node}"
-
-    @property
-    def kind(self) -> str:
-        """The kind of the jobs that this node's moves wait as."""
-        return self._kind
+        self.kind = f"migrate {tiers.node}"
 
     # -- asking for promotions -------------------------------------------------------------------------
 
@@ -211,10 +207,11 @@ class Migration:
         room = _PRELOADED_SHARE * self._tiers.rules().budgets[L2]
         with self._store.transaction() as transaction:
             likeliest = sorted(probabilities, key=lambda one: (-probabilities[one], one))
+            in_archive = dict(transaction.sizes(likeliest, L3, self._tiers.node))
             sizes = {one.record: one.tokens for one in transaction.as_residents(likeliest, self._tiers.node)}
             archived: list[int] = []
             for one in likeliest:
-                if one in sizes and sizes[one] <= room and transaction.resides(one, L3, self._tiers.node):
+                if one in in_archive and one in sizes and sizes[one] <= room:
                     archived.append(one)
                     room -= sizes[one]
             if not archived:
@@ -256,7 +253,9 @@ class Migration:
                 victims = [one for one in victims if scores.get(one, 0.0) < _COLD]
             if not victims:
                 return None
-            move = QueuedMove(tier, _below(tier), trigger, pressure.priority, *self._from_now(pressure.within))
+            # What leaves the last tier stays in the log, which that one searches.
+            below = {L2: L3}.get(tier, L4)
+            move = QueuedMove(tier, below, trigger, pressure.priority, *self._from_now(pressure.within))
             job = self.enqueue_move(transaction, victims, move)
         if pressure is Pressure.HARD:
             while self._step(self._store.transaction, only=int(job.id)):
@@ -315,7 +314,7 @@ class Migration:
                 raise
             for row in batch:  # one by one: those that can be moved are
                 self._carry_out_alone(begin, row)
-        return bool(self._store.jobs(self._kind, 1, failed=False))
+        return bool(self._store.jobs(self.kind, 1, failed=False))
 
     def _carry_out_alone(self, begin: _Begin, row: Job) -> None:
         try:
@@ -325,7 +324,7 @@ class Migration:
                 raise
             log.warning("moving record %d failed with %s; the others go on", row.record, type(error).__name__)
             with begin() as transaction:
-                transaction.retry(self._kind, row.record, type(error).__name__)
+                transaction.retry(self.kind, row.record, type(error).__name__)
 
     def _carry_out(self, begin: _Begin, batch: Sequence[Job]) -> None:
         """Make the moves of some rows of one job, in one transaction."""
@@ -351,7 +350,7 @@ class Migration:
     def _shorten_queue(self, coming: int) -> None:
         """Carry out some of what waits, if there would be too much of it."""
         most = self._most_queued
-        while (waiting := len(self._store.jobs(self._kind, most, failed=False))) and waiting + coming > most:
+        while (waiting := len(self._store.jobs(self.kind, most, failed=False))) and waiting + coming > most:
             self._step(self._store.transaction)
 
     def _unused_since(self, transaction: Transaction, records: Sequence[int], moment: int) -> list[int]:
@@ -363,7 +362,7 @@ class Migration:
         """The rows of each job, the most urgent first."""
         jobs: dict[int, list[Job]] = {}
         strange: list[Job] = []
-        for row in self._store.jobs(self._kind, self._most_queued, failed=False):
+        for row in self._store.jobs(self.kind, self._most_queued, failed=False):
             (jobs.setdefault(row.seq, []) if QueuedMove.is_one(row.data) else strange).append(row)
         if strange and not self._store.read_only:  # from a file that somebody has made, or a later version
             log.warning("%d queued moves make no sense here and are dropped; nothing is moved for them", len(strange))
@@ -373,7 +372,7 @@ class Migration:
 
     def enqueue_move(self, transaction: Transaction, records: Sequence[int], move: QueuedMove) -> MigrationJob:
         """A row for each record, so that one that is forgotten leaves the queue with everything else."""
-        number = transaction.enqueue_each(self._kind, records, move.numbers())
+        number = transaction.enqueue_each(self.kind, records, move.numbers())
         return self._job(number, move, records)
 
     def _job(self, number: int, move: QueuedMove, records: Sequence[int]) -> MigrationJob:
@@ -456,11 +455,6 @@ def _promotion(
         {id: scores[one] for id, one in numbers.items() if one in scores},
         job,
     )
-
-
-def _below(tier: MemoryTier) -> MemoryTier:
-    """Where what leaves a tier goes; what leaves the last one stays in the log, which that one searches."""
-    return _TIERS[min(_TIERS.index(tier) + 1, len(_TIERS) - 1)]
 
 
 def _priority(score: float) -> int:

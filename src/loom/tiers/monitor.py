@@ -201,14 +201,10 @@ class Monitor:
             raise InvalidInput(f"a latency is a number of milliseconds from 0, not {value!r}")
         with self._lock:
             latencies.add(value)
-            before = self._held[measure]
-            if not (latencies.slow or before) or latencies.total < latencies.goal.judged_from:
+            if not (latencies.slow or self._held[measure]) or latencies.total < latencies.goal.judged_from:
                 return
-            after = self._held[measure] = _follow(before, latencies.zone())
-            if after == before:
-                return
-            reading = self._reading(measure)
-        self._tell(reading, before, after)
+            change = self._follow(measure, latencies.zone())
+        self._tell(change)
 
     def gauge(self, measure: Measure, value: float, observations: int = 1) -> None:
         """Say what a share is now, and on how many observations it rests (uses, records)."""
@@ -221,11 +217,8 @@ class Monitor:
             self._shares[measure] = (value, observations)
             if observations < goal.judged_from:
                 return
-            before = self._held[measure]
-            after = self._held[measure] = _follow(before, goal.zone(value))
-            reading = self._reading(measure)
-        if after != before:
-            self._tell(reading, before, after)
+            change = self._follow(measure, goal.zone(value))
+        self._tell(change)
 
     def readings(self) -> tuple[Reading, ...]:
         """Every measure as it stands, in the order of `Measure`."""
@@ -277,13 +270,21 @@ class Monitor:
             value = None
         return Reading(measure, value, Level.OK if value is None else goal.level(value), goal, observations)
 
-    def _tell(self, reading: Reading, before: int, after: int) -> None:
-        if after > before:
-            what = str(_LEVELS[after])
-        elif after == 0:
-            what = "clear"
-        else:
-            return  # better, and not yet good
+    def _follow(self, measure: Measure, zone: int) -> tuple[Reading, str] | None:
+        """The level that a measure goes on with: worse at once, better only as far as it is clearly better.
+
+        Returns what there is to tell: that it got worse, or that it is good again.
+        """
+        before = self._held[measure]
+        after = self._held[measure] = max(_NOW[zone], min(before, _BEST[zone]))
+        if after == before or 0 < after < before:
+            return None
+        return self._reading(measure), str(_LEVELS[after]) if after else "clear"
+
+    def _tell(self, change: tuple[Reading, str] | None) -> None:
+        if change is None:
+            return
+        reading, what = change
         log.info("%s of node %s is %s (%s)", reading.key, self._node, reading.value, what)
         if self._publish is not None:
             parameters = {
@@ -296,11 +297,6 @@ class Monitor:
                 "observations": reading.observations,
             }
             self._publish(Task(action=f"{MONITOR_ACTION}.{what}", source_agent=self._node, parameters=parameters))
-
-
-def _follow(held: int, zone: int) -> int:
-    """The level that a measure goes on with: worse at once, better only as far as it is clearly better."""
-    return max(_NOW[zone], min(held, _BEST[zone]))
 
 
 def _nearest_rank(count: int, percent: int) -> int:

@@ -87,8 +87,8 @@ class AccessPattern:
             for record, probability in self._expected_after(earlier):
                 if record not in recent:
                     unlikely[record] = unlikely.get(record, 1.0) * (1.0 - probability)
-        ordered = sorted((Prediction(record, 1.0 - rest) for record, rest in unlikely.items()), key=_likeliest)
-        return ordered[:limit]
+        foreseen = (Prediction(record, 1.0 - rest) for record, rest in unlikely.items())
+        return sorted(foreseen, key=lambda one: (-one.probability, one.record))[:limit]
 
     def _begin(self, record: int) -> None:
         """One more opportunity for the successors of a record."""
@@ -135,7 +135,3 @@ class AccessPattern:
                 (one, self._continued[place] / (self._uses + _FOLLOWS_DOUBT)) for place, one in enumerate(followed)
             ]
         return expected
-
-
-def _likeliest(foreseen: Prediction) -> tuple[float, int]:
-    return -foreseen.probability, foreseen.record

@@ -70,7 +70,7 @@ def make(path: Path) -> None:
             )
             transaction.put_blob("bytes", bytes(range(256)))
         memory.pin("chinese")
-        memory.keep(loom.Retention(max_records=1000))
+        memory.set_retention(loom.Retention(max_records=1000))
         memory.flush()
         memory.forget("forgotten")
         memory.check()

@@ -17,7 +17,7 @@ from pathlib import Path
 from loom.errors import ForgetPending, InvalidInput, StoreBusy, StoreFull, StoreUnavailable
 from loom.steps import step
 from loom.storage.contract import Filter, FlushReport, ForgetReceipt
-from loom.storage.files import create_file, disk_errors, keep_mode, remove_database
+from loom.storage.files import disk_errors, keep_mode
 from loom.storage.moments import to_micros
 from loom.storage.sqlite import archive, forgetting, queries
 from loom.storage.sqlite.archive import ArchiveStats
@@ -28,7 +28,7 @@ from loom.storage.sqlite.namespace_settings import retry_jobs
 from loom.storage.sqlite.projections import TEXT, VECTORS, count_up, index_folder
 from loom.storage.sqlite.transactions import EMBED
 from loom.storage.sqlite.worker import LeaseLost
-from loom.storage.temporary import temporary_beside
+from loom.storage.temporary import let_go, temporary_beside
 
 __all__ = [
     "archive_before",
@@ -135,14 +135,12 @@ def forget_entries(own: Maintenance, scope: str, owner: str | None, key: str | N
 
 
 def _truncate_log(engine: Engine, deadline: float) -> None:
-    while not engine.truncate_wal():
-        if time.monotonic() >= deadline:
-            raise ForgetPending(
-                "forgotten, but a reader still holds an older state of the file, so the write-ahead log keeps its "
-                "copy; it goes when that reader is done",
-                ("a reader of an older state",),
-            )
-        time.sleep(0.01)
+    if not engine.truncate_wal_by(deadline):
+        raise ForgetPending(
+            "forgotten, but a reader still holds an older state of the file, so the write-ahead log keeps its "
+            "copy; it goes when that reader is done",
+            ("a reader of an older state",),
+        )
 
 
 def _remove(own: Maintenance, wanted: Filter) -> ForgetReceipt:
@@ -176,7 +174,8 @@ def expired(own: Maintenance) -> list[str]:
         rule = forgetting.retention(connection, own.namespace)
         if rule is None:
             return []
-        return forgetting.expired(connection, own.namespace, rule, to_micros(own.engine.clock()))
+        found = forgetting.expired(connection, own.namespace, rule, to_micros(own.engine.clock()))
+    return [id for id in found if isinstance(id, str)]  # the worker sets the others aside and names them
 
 
 def archive_before(own: Maintenance, moment: int) -> ArchiveStats:
@@ -239,16 +238,14 @@ def back_up(engine: Engine, path: str | Path) -> None:
         if engine.path is not None and target == engine.path:
             raise InvalidInput("a backup cannot replace the store it is made from; choose another path")
         _settle_target(target)
-        temporary = temporary_beside(target)
-        try:
-            create_file(temporary, engine.file_mode)
-            _copy(engine, temporary)
+        with temporary_beside(target, engine.file_mode) as temporary:
+            try:
+                _copy(engine, temporary)
+            except sqlite3.Error as error:
+                raise translate(error, target) or error from error
             keep_mode(temporary, target)
+            let_go(temporary)
             os.replace(temporary, target)
-        except sqlite3.Error as error:
-            raise translate(error, target) or error from error
-        finally:
-            remove_database(temporary)
 
 
 def _copy(engine: Engine, place: Path) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from loom.errors import CorruptStore
 from loom.index import text_index, vector_index
 from loom.index.segments import DamagedSegment
 from loom.storage.contract import CheckReport
@@ -98,8 +99,11 @@ def check(own: Maintenance, searcher: Searcher, repair: bool) -> CheckReport:
     if repair and lost is not None:  # told once; nothing here can bring them back
         with engine.write() as connection:
             connection.execute("DELETE FROM settings WHERE namespace = ? AND key = 'lost'", (namespace,))
-    with engine.read() as connection:
-        given_up = [] if problems else queries.set_aside(connection, namespace, MAX_ATTEMPTS)
+    try:
+        with engine.read() as connection:
+            given_up = queries.set_aside(connection, namespace, MAX_ATTEMPTS)
+    except CorruptStore:  # the problems say so
+        given_up = []
     return CheckReport(records, tuple(problems), tuple(repaired), tuple(given_up))
 
 

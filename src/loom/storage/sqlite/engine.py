@@ -13,9 +13,9 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from loom.errors import (
@@ -39,6 +39,7 @@ from loom.storage.moments import to_micros
 from loom.storage.sqlite import schema
 from loom.storage.sqlite.archive import Reader
 from loom.storage.sqlite.counting import Counts
+from loom.storage.temporary import sweep
 
 __all__ = ["CHECK_EVERY_S", "Engine", "translate"]
 
@@ -52,13 +53,35 @@ CHECK_EVERY_S = 0.01
 
 # A wait for another writer is made of pieces of this length.
 _WAIT_PIECE_S = 0.25
+# How long folding the log away waits for readers, at first and at most.
+_TRUNCATE_WAIT_S = 0.2
+_LONGEST_TRUNCATE_WAIT_S = 1.6
 # How long a fork waits for the transactions of other threads to end.
 _FORK_WAIT_S = 10.0
+
+# The coarsest file system keeps modification times in steps of two seconds.
+_COARSEST_TIME_NS = 2_000_000_000
 
 _registry: dict[tuple[int, int], Engine] = {}
 _registry_lock = threading.Lock()
 _living: weakref.WeakSet[Engine] = weakref.WeakSet()
 _inherited: list[object] = []  # connections of a parent process: kept, so that nothing closes them here
+
+
+class _Marks(NamedTuple):
+    """What `Engine` compares of a file that it reads without locks."""
+
+    modified_ns: int
+    size: int
+    log_bytes: int
+    looked_at: int
+    """When these were looked at, if the file was written shortly before; else 0."""
+
+
+class _Connection(sqlite3.Connection):
+    """A connection; `marks` are those of the file if it reads without locks."""
+
+    marks: _Marks | None = None
 
 
 class Engine:
@@ -82,17 +105,16 @@ class Engine:
         self._durability = durability
         self._busy_timeout_s = busy_timeout_s
         self._max_bytes = max_bytes
-        self._immutable = False
-        self._references = 0
+        self._references = 1
         self._closed = False
-        self._key: tuple[int, int] | None = None
         self._file: tuple[int, int] | None = None
         self._checked_at = 0.0
         self.had_no_log = False
         """Whether the file was new or a backup when it was opened: there was no log that could be damaged."""
         self._name = "" if path is None else str(path)
         self._writer: sqlite3.Connection | None = None
-        self._idle: list[sqlite3.Connection] = []
+        self._idle: list[_Connection] = []
+        self._unlocked = False
         self._write_lock = threading.RLock()
         self._lent = _Lent()
         self._scope = _Scope()
@@ -113,27 +135,32 @@ class Engine:
         if path is None or str(path) == ":memory:":
             if read_only:
                 raise InvalidInput("a store in memory cannot be opened read-only: there is nothing to read")
-            engine = cls(None, **options)
-            engine._references = 1
-            return engine
+            return cls(None, **options)
         location = Path(os.path.realpath(Path(path).expanduser()))
         with disk_errors(f"{location} cannot be opened"), _registry_lock:
             _check_location(location, read_only)
-            known = _registry.get(_inode(location)) if location.exists() else None
+            file = _inode(location) if location.exists() else None
+            known = _registry.get(file) if file is not None else None
             if known is not None and known.read_only == read_only:
-                if options.get("durability", known._durability) != known._durability:
-                    raise SettingsConflict(
-                        f"{location} is already open in this process with durability={known._durability!r}; "
-                        "open it with the same one"
-                    )
-                known._references += 1
-                return known
-            engine = cls(location, read_only=read_only, **options)
-            engine._references = 1
+                return known.join(**options)
+            with ExitStack() as held_back:
+                if not read_only:
+                    for reader in list(_living):
+                        held_back.enter_context(reader.without_unlocked(file))
+                engine = cls(location, read_only=read_only, **options)
             if not read_only or known is None:
-                engine._key = _inode(location)
-                _registry[engine._key] = engine
+                _registry[_inode(location)] = engine
             return engine
+
+    def join(self, durability: str | None = None, **_: object) -> Engine:
+        """One more handle. Raises `SettingsConflict` if it asks for another durability."""
+        if durability not in (None, self._durability):
+            raise SettingsConflict(
+                f"{self.path} is already open in this process with durability={self._durability!r}; "
+                "open it with the same one"
+            )
+        self._references += 1
+        return self
 
     def release(self, wait_s: float = 5.0) -> bool:
         """Give up a handle; True where it was the last one and everything is closed.
@@ -144,11 +171,10 @@ class Engine:
             self._references -= 1
             if self._references > 0:
                 return False
-            if self._key is not None and _registry.get(self._key) is self:
-                del _registry[self._key]
+            if self._file is not None and _registry.get(self._file) is self:
+                del _registry[self._file]
         self._closed = True
-        while self._idle:
-            self._idle.pop().close()
+        self._close_idle()
         if self._write_lock.acquire(timeout=wait_s):
             try:
                 self.close_writer()
@@ -170,12 +196,19 @@ class Engine:
         """
         if self.path is not None and _code(error) == sqlite3.SQLITE_READONLY:
             self.close_writer()
-            while self._idle:  # they share the index of the log with it
-                self._idle.pop().close()
+            self._close_idle()  # they share the index of the log with it
+
+    def _close_idle(self) -> None:
+        while self._idle:
+            self._idle.pop().close()
 
     def stop_waiting(self, thread: threading.Thread) -> None:
         """Let a thread that waits for the write lock of the file give up soon, with `Closed`."""
         self._hurried.add(thread)
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
 
     @property
     def last_reference(self) -> bool:
@@ -205,6 +238,7 @@ class Engine:
         """Create a file that does not exist with its mode, which SQLite gives to its log as well."""
         try:
             create_file(path, self.file_mode)
+            sweep(path.parent)
         except OSError as error:
             raise StoreUnavailable(
                 f"{path} cannot be created ({error.strerror}); check that its folder may be written"
@@ -249,34 +283,84 @@ class Engine:
             raise CorruptStore(f"{self.path} has lost its identity row; restore it from a backup")
         return str(row[0])
 
-    def _connect(self, writer: bool) -> sqlite3.Connection:
-        if self.path is None:
-            target = ":memory:"
-        elif self.read_only:
-            target = f"file:{quote(str(self.path))}?" + ("immutable=1" if self._immutable else "mode=ro")
-        else:
-            # A later connection never makes a file: the one that was opened would be gone.
-            target = f"file:{quote(str(self.path))}?mode={'rwc' if self._file is None else 'rw'}"
+    def _connect(self, writer: bool) -> _Connection:
+        marks = self._marks() if self.read_only else None
+        self._unlocked |= marks is not None and marks.log_bytes > 0
         connection = sqlite3.connect(
-            target,
+            self._target(marks),
             uri=self.path is not None,
             isolation_level=None,
             check_same_thread=False,
             timeout=self._busy_timeout_s,
             cached_statements=256,
+            factory=_Connection,
         )
+        connection.marks = marks
         try:
+            if marks is not None and marks.log_bytes:
+                connection.execute("PRAGMA locking_mode = EXCLUSIVE")  # the index of the log is held in memory
             self._configure(connection, writer)
-        except sqlite3.OperationalError as error:
-            connection.close()
-            if self._may_be_immutable(error):
-                self._immutable = True
-                return self._connect(writer)
-            raise
         except BaseException:
             connection.close()
             raise
         return connection
+
+    def _target(self, marks: _Marks | None) -> str:
+        """The name that SQLite opens."""
+        if self.path is None:
+            return ":memory:"
+        if not self.read_only:
+            # A later connection never makes a file: the one that was opened would be gone.
+            options = f"mode={'rwc' if self._file is None else 'rw'}"
+        elif marks is None:
+            options = "mode=ro"
+        else:
+            options = "mode=ro&vfs=unix-none" if marks.log_bytes else "immutable=1"
+        return f"file:{quote(str(self.path))}?{options}"
+
+    # A connection that only reads would create the log and its index, which stay behind, and cannot be opened in a
+    # folder that may not be written. While there is no index of the log, no process has the file open for writing: it
+    # is then read without either, and without locks. Each read looks whether that still holds (two or three stats).
+
+    def _marks(self) -> _Marks | None:
+        """What shows a change of a file that no process has open for writing; None if one may have."""
+        with disk_errors(f"{self.path} cannot be looked at"):
+            if _size(f"{self._name}-shm") is not None or _size(f"{self._name}-journal"):
+                return None
+            status = os.stat(self._name)
+            now = time.time_ns()
+            # A change right after another one may leave the time as it is.
+            looked_at = now if now - status.st_mtime_ns < _COARSEST_TIME_NS else 0
+            return _Marks(status.st_mtime_ns, status.st_size, _size(f"{self._name}-wal") or 0, looked_at)
+
+    def _check_unchanged(self, connection: _Connection) -> None:
+        """Raise `StoreBusy` if a file was written that this connection reads without locks."""
+        if connection.marks is not None:
+            with disk_errors(f"{self.path} cannot be looked at"):
+                status = os.stat(self._name)
+            if (status.st_mtime_ns, status.st_size) != connection.marks[:2]:
+                raise StoreBusy(f"another process began to write {self.path} while it was read; try again")
+
+    @contextmanager
+    def without_unlocked(self, file: tuple[int, int] | None) -> Iterator[None]:
+        """A block in which this engine, if it is one of this file, has no connection without locks.
+
+        This process is about to open the file for writing: closing such a connection later would drop the locks of
+        the writing one.
+        """
+        if file is None or file != self._file or not self._unlocked or self._closed:
+            yield
+            return
+        try:
+            if not self._lent.pause(time.monotonic() + _FORK_WAIT_S):
+                raise StoreBusy(
+                    f"a thread of this process reads {self.path} without locks; try again when it is done"
+                )
+            self._close_idle()
+            self._unlocked = False
+            yield
+        finally:
+            self._lent.go_on()
 
     def _configure(self, connection: sqlite3.Connection, writer: bool) -> None:
         self.archive.serve(connection)
@@ -299,19 +383,6 @@ class Engine:
         else:
             execute("PRAGMA query_only = ON")
             execute("SELECT count(*) FROM sqlite_schema").fetchone()
-
-    def _may_be_immutable(self, error: sqlite3.OperationalError) -> bool:
-        """A folder that cannot be written has no place for the -shm file; without a WAL none is needed."""
-        if not self.read_only or self._immutable or self.path is None:
-            return False
-        wal = self.path.with_name(self.path.name + "-wal")
-        try:
-            log_bytes = os.stat(wal).st_size
-        except FileNotFoundError:
-            log_bytes = 0
-        except OSError:
-            return False
-        return _code(error) == sqlite3.SQLITE_CANTOPEN and not log_bytes
 
     # -- transactions ----------------------------------------------------------------------------
 
@@ -341,6 +412,7 @@ class Engine:
                     connection.close()
                 else:
                     self._idle.append(connection)
+                self._check_unchanged(connection)
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -394,7 +466,48 @@ class Engine:
         finally:
             self._write_lock.release()
 
-    def begin(self, connection: sqlite3.Connection, wait_s: float) -> None:
+    def begin_write(self, wait_s: float) -> sqlite3.Connection:
+        """Take the write lock of this process and that of the file; `end_write` gives both back."""
+        self._write_lock.acquire()
+        try:
+            connection = self.writing_connection()
+            if connection.in_transaction:
+                raise InvalidInput("a transaction is already open in this thread; finish it first")
+            self._begin(connection, wait_s)
+        except BaseException as error:
+            self._write_lock.release()
+            ours = translate(error, self.path)
+            if ours is not None:
+                raise ours from error
+            raise
+        return connection
+
+    def end_write(self, connection: sqlite3.Connection, error: BaseException | None) -> None:
+        """Commit, or roll back after an error."""
+        try:
+            if error is None:
+                try:
+                    connection.execute("COMMIT")
+                    if self._file is not None:
+                        self.check_file(written=True)
+                    self.renew_reading()
+                    return
+                except sqlite3.Error as failure:
+                    error = failure
+            self.counts.forget()
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            if isinstance(error, sqlite3.Error):
+                self.drop_if_read_only(error)
+        finally:
+            if self._closed:  # while this was under way
+                self.close_writer()
+            self._write_lock.release()
+        ours = translate(error, self.path)
+        if ours is not None:
+            raise ours from error
+
+    def _begin(self, connection: sqlite3.Connection, wait_s: float) -> None:
         """Begin to write, and wait for other processes to end their transactions.
 
         In short pieces, so that a thread which is asked to stop does.
@@ -457,14 +570,28 @@ class Engine:
                 connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
     @step("wal.truncate")
-    def truncate_wal(self) -> bool:
-        """Fold the write-ahead log into the file and truncate it; False while a reader still needs it."""
+    def truncate_wal(self, wait_s: float = _TRUNCATE_WAIT_S) -> bool:
+        """Fold the write-ahead log into the file and truncate it; False if a reader needs it for longer than that."""
         if self.path is None:
             return True
         with self.maintenance() as connection:
-            connection.execute("PRAGMA busy_timeout = 200")
+            connection.execute(f"PRAGMA busy_timeout = {int(wait_s * 1000)}")
             busy, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             return not busy
+
+    def truncate_wal_by(self, deadline: float) -> bool:
+        """Like `truncate_wal`, until a deadline.
+
+        A try holds back writers while it waits for the readers there are. Each may wait longer than the one before:
+        among many busy processes all readers are rarely done within a short time.
+        """
+        wait_s = _TRUNCATE_WAIT_S
+        while not self.truncate_wal(wait_s):
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(0.01)
+            wait_s = min(2 * wait_s, _LONGEST_TRUNCATE_WAIT_S)
+        return True
 
     @contextmanager
     def private_connection(self) -> Iterator[sqlite3.Connection]:
@@ -474,18 +601,23 @@ class Engine:
                 connection = self._connect_again(writer=False)
             try:
                 yield connection
+                self._check_unchanged(connection)
             finally:
                 connection.close()
 
-    def _reader(self) -> sqlite3.Connection:
+    def _reader(self) -> _Connection:
         self._check_usable()
         try:
-            return self._idle.pop()
+            while True:
+                connection = self._idle.pop()
+                if connection.marks is None or connection.marks == self._marks():
+                    return connection
+                connection.close()
         except IndexError:
             with self.translated():
                 return self._connect_again(writer=False)
 
-    def _connect_again(self, writer: bool) -> sqlite3.Connection:
+    def _connect_again(self, writer: bool) -> _Connection:
         """A further connection, to the file that was opened and no other that has its name by now."""
         if self.path is not None:
             self.check_file()
@@ -543,7 +675,7 @@ class Engine:
 
     # -- fork --------------------------------------------------------------------------------------
 
-    def _before_fork(self) -> None:
+    def before_fork(self) -> None:
         """Close every connection: SQLite's own table of locks is copied by fork, the locks are not.
 
         A connection opened in the child would take the parent's locks for its own, ask the kernel for none,
@@ -557,20 +689,17 @@ class Engine:
         inside = self._writer is not None and self._writer.in_transaction
         if not held or inside or not self._lent.pause(deadline):
             return  # in the middle of something that cannot be interrupted: the child must not use the file
-        for connection in [*self._idle, self._writer]:
-            if connection is not None:
-                connection.close()
-        self._idle.clear()
-        self._writer = None
+        self._close_idle()
+        self.close_writer()
         self._quiet_at_fork = True
 
-    def _after_fork_in_parent(self) -> None:
+    def after_fork_in_parent(self) -> None:
         self._quiet_at_fork = False
         self._lent.go_on()
         if self._write_lock_held_for_fork:
             self._write_lock.release()
 
-    def _after_fork_in_child(self) -> None:
+    def after_fork_in_child(self) -> None:
         self._write_lock = threading.RLock()
         self._lent = _Lent()
         self._scope = _Scope()
@@ -582,7 +711,7 @@ class Engine:
 
     def translated(self) -> _Translating:
         """A block in which SQLite's errors become ours."""
-        return _Translating(self.path)
+        return _Translating(self.path, self.read_only)
 
 
 class _Scope(threading.local):
@@ -630,17 +759,18 @@ class _Lent:
 class _Translating:
     """Raises our errors in place of SQLite's."""
 
-    __slots__ = ("_path",)
+    __slots__ = ("_path", "_read_only")
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path | None, read_only: bool = False) -> None:
         self._path = path
+        self._read_only = read_only
 
     def __enter__(self) -> None:
         return None
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is not None:
-            ours = translate(error, self._path)
+            ours = translate(error, self._path, self._read_only)
             if ours is not None:
                 raise ours from error
 
@@ -655,44 +785,11 @@ class _Writing:
         self._wait_s = wait_s
 
     def __enter__(self) -> sqlite3.Connection:
-        engine = self._engine
-        engine._write_lock.acquire()
-        try:
-            self._connection = engine.writing_connection()
-            if self._connection.in_transaction:
-                raise InvalidInput("a transaction is already open in this thread; finish it first")
-            engine.begin(self._connection, self._wait_s)
-        except BaseException as error:
-            engine._write_lock.release()
-            ours = translate(error, engine.path)
-            if ours is not None:
-                raise ours from error
-            raise
+        self._connection = self._engine.begin_write(self._wait_s)
         return self._connection
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        try:
-            if error is None:
-                try:
-                    self._connection.execute("COMMIT")
-                    if self._engine._file is not None:
-                        self._engine.check_file(written=True)
-                    self._engine.renew_reading()
-                    return
-                except sqlite3.Error as failure:
-                    error = failure
-            self._engine.counts.forget()
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
-            if isinstance(error, sqlite3.Error):
-                self._engine.drop_if_read_only(error)
-        finally:
-            if self._engine._closed:  # while this was under way
-                self._engine.close_writer()
-            self._engine._write_lock.release()
-        ours = translate(error, self._engine.path)
-        if ours is not None:
-            raise ours from error
+        self._engine.end_write(self._connection, error)
 
 
 def _reason(error: Exception) -> str:
@@ -705,7 +802,7 @@ def _code(error: sqlite3.Error) -> int:
     return (getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
 
 
-def translate(error: BaseException, path: Path | None) -> LoomError | None:
+def translate(error: BaseException, path: Path | None, read_only: bool = False) -> LoomError | None:
     """The error of ours that stands for one of SQLite's; None for any other."""
     # Python's message quotes what it could not read.
     if isinstance(error, UnicodeDecodeError) or "Could not decode to UTF-8" in str(error):
@@ -729,10 +826,21 @@ def translate(error: BaseException, path: Path | None) -> LoomError | None:
             f"{place} is damaged ({error}). Copy it aside and restore a backup; "
             "`loom check` lists what can still be read."
         )
+    unopened = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH)
+    if read_only and code in (sqlite3.SQLITE_READONLY, *unopened):
+        return StoreUnavailable(
+            f"{place} cannot be read ({error}); check that this user may read it and the files beside it whose names "
+            "begin with its name, or copy them all to another folder and open the copy"
+        )
     if code == sqlite3.SQLITE_READONLY:
         return StoreUnavailable(f"{place} may not be written ({error}); open it with read_only=True to read it")
-    if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
+    if code in unopened:
         return StoreUnavailable(f"{place} cannot be opened ({error}); check that its folder may be written")
+    if code == sqlite3.SQLITE_IOERR:  # says nothing about the bytes on the disk
+        return StoreUnavailable(
+            f"the system could not read or write {place} ({error}). Try again; if it goes on, check the disk and the "
+            "system log"
+        )
     if code == sqlite3.SQLITE_TOOBIG:
         return InvalidInput(f"a value is larger than {place} can hold")
     if code == sqlite3.SQLITE_ERROR and "user-defined function" in str(error):  # ours answer, or have no counter
@@ -748,6 +856,13 @@ def _is_ours_or_empty(connection: sqlite3.Connection) -> bool:
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     empty = not connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
     return application == schema.APPLICATION_ID or empty
+
+
+def _size(name: str) -> int | None:
+    try:
+        return os.stat(name).st_size
+    except FileNotFoundError:
+        return None
 
 
 def _inode(path: Path) -> tuple[int, int]:
@@ -802,14 +917,14 @@ _forking: list[Engine] = []
 
 def _before_fork() -> None:
     _registry_lock.acquire()
-    _forking[:] = [engine for engine in list(_living) if not engine._closed]
+    _forking[:] = [engine for engine in list(_living) if not engine.closed]
     for engine in _forking:
-        engine._before_fork()
+        engine.before_fork()
 
 
 def _after_fork_in_parent() -> None:
     for engine in _forking:
-        engine._after_fork_in_parent()
+        engine.after_fork_in_parent()
     _forking.clear()
     _registry_lock.release()
 
@@ -818,7 +933,7 @@ def _after_fork_in_child() -> None:
     global _registry_lock
     _registry_lock = threading.Lock()
     for engine in _forking:
-        engine._after_fork_in_child()
+        engine.after_fork_in_child()
     _forking.clear()
 
 

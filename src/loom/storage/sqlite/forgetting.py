@@ -22,7 +22,7 @@ from loom.storage.sqlite.archive import Reader
 from loom.storage.sqlite.engine import Engine
 from loom.storage.sqlite.projections import SCRUB, TEXT, VECTORS, Projector, StaleProjection
 from loom.storage.sqlite.residency import TierTotals
-from loom.storage.sqlite.rows import FORGOTTEN_NAME, first_version, same_id
+from loom.storage.sqlite.rows import FORGOTTEN_NAME, fetch_readable, first_version, same_id
 from loom.storage.sqlite.transactions import DERIVE, EMPTY_AWAITED, EMPTY_VECTORS, RESTORE, SqliteTransaction
 from loom.storage.sqlite.worker import LeaseLost, Worker
 
@@ -277,14 +277,12 @@ def resume(engine: Engine, namespace: int, projector: Projector, deadline: float
             tuple(projector.kept),
         )
     engine.archive.clear()
-    while not engine.truncate_wal():
-        if time.monotonic() >= deadline:
-            raise ForgetPending(
-                "forgotten, but a reader still holds an older state of the file, so the write-ahead log "
-                "keeps its copy; it goes when that reader is done",
-                ("a reader of an older state",),
-            )
-        time.sleep(0.01)
+    if not engine.truncate_wal_by(deadline):
+        raise ForgetPending(
+            "forgotten, but a reader still holds an older state of the file, so the write-ahead log "
+            "keeps its copy; it goes when that reader is done",
+            ("a reader of an older state",),
+        )
     with engine.write() as connection:
         connection.executemany(
             "DELETE FROM jobs WHERE namespace = ? AND kind = ? AND record = ? AND seq = ?",
@@ -314,25 +312,25 @@ def retention(connection: sqlite3.Connection, namespace: int) -> Retention | Non
     return None if rule is None else Retention(**rule)
 
 
-def expired(connection: sqlite3.Connection, namespace: int, rule: Retention, now: int) -> list[str]:
-    """The ids that a rule no longer keeps; never a pinned one."""
+def expired(connection: sqlite3.Connection, namespace: int, rule: Retention, now: int) -> list[str | bytes]:
+    """The ids that a rule no longer keeps; never a pinned one. One that is not valid text is given as bytes."""
     current = (
         "records r WHERE r.namespace = ? AND r.version > 0 AND NOT EXISTS "
         "(SELECT 1 FROM supersessions s WHERE s.record = r.seq) "
         f"AND NOT EXISTS (SELECT 1 FROM pins p WHERE p.record = {first_version()}) "
         "AND NOT EXISTS (SELECT 1 FROM derivations d WHERE d.record = r.seq)"  # they go with their sources
     )
-    queries: list[tuple[str, Any]] = []
+    queries: list[tuple[str, float]] = []
     if rule.max_age_days is not None:
         oldest = now - int(rule.max_age_days * _MICROS_PER_DAY)
         queries.append((f"SELECT r.id FROM {current} AND r.created_at < ?", oldest))
     if rule.max_records is not None:
         queries.append((f"SELECT r.id FROM {current} ORDER BY r.seq DESC LIMIT -1 OFFSET ?", rule.max_records))
     if rule.max_bytes is not None:
-        sizes = (
+        total = (
             "SELECT r.id AS id, sum(coalesce(r.archived_bytes, length(CAST(r.content AS BLOB)))) "
             f"OVER (ORDER BY r.seq DESC) AS total FROM {current}"
         )
-        queries.append((f"SELECT id FROM ({sizes}) WHERE total > ?", rule.max_bytes))
-    found = (id for query, limit in queries for (id,) in connection.execute(query, (namespace, limit)))
-    return list(dict.fromkeys(found))
+        queries.append((f"SELECT id FROM ({total}) WHERE total > ?", rule.max_bytes))
+    rows = (row for query, limit in queries for row in fetch_readable(connection, query, (namespace, limit)))
+    return list(dict.fromkeys(id for (id,) in rows))

@@ -27,7 +27,7 @@ from loom.index.analysis import embedded_text
 from loom.steps import step
 from loom.storage.blocks import LEVEL
 from loom.storage.contract import Filter
-from loom.storage.identity import guard, id_hash
+from loom.storage.identity import guard
 from loom.storage.moments import to_micros
 from loom.storage.sqlite import archive, counting, forgetting, queries
 from loom.storage.sqlite.archive import CONTENT, ArchiveLimits
@@ -46,7 +46,7 @@ from loom.storage.sqlite.projections import (
     last_number,
     read_state,
 )
-from loom.storage.sqlite.rows import ROW_COLUMNS, check_row
+from loom.storage.sqlite.rows import ROW_COLUMNS, check_row, fetch_readable
 from loom.storage.sqlite.transactions import EMBED, SqliteTransaction
 from loom.storage.sqlite.worker import Fence, LeaseLost, Worker
 
@@ -181,13 +181,18 @@ class AccessBuffer:
         with self._lock:
             uses, self._uses = self._uses, {}
             lookups, self._lookups = self._lookups, {}
-        if uses:
-            connection.executemany(
+        by_node: dict[str, list[list[int | None]]] = {}
+        for (node, record), found in uses.items():
+            by_node.setdefault(node, []).append([record, *found])
+        for node, used in by_node.items():
+            connection.execute(
                 "INSERT INTO accesses (namespace, node, record, count, last_at, previous_at) "
-                "SELECT ?1, ?2, ?3, ?4, ?5, ?6 WHERE EXISTS (SELECT 1 FROM records WHERE seq = ?3 AND version > 0) "
-                "ON CONFLICT (namespace, record, node) DO UPDATE SET count = count + ?4, "
-                "previous_at = coalesce(?6, last_at), last_at = ?5",
-                [(self._namespace, node, record, *found) for (node, record), found in uses.items()],
+                "SELECT ?1, ?2, r.seq, json_extract(j.value, '$[1]'), json_extract(j.value, '$[2]'), "
+                "json_extract(j.value, '$[3]') FROM json_each(?3) j "
+                "CROSS JOIN records r ON r.seq = json_extract(j.value, '$[0]') WHERE r.version > 0 "
+                "ON CONFLICT (namespace, record, node) DO UPDATE SET count = count + excluded.count, "
+                "previous_at = coalesce(excluded.previous_at, last_at), last_at = excluded.last_at",
+                (self._namespace, node, json.dumps(used)),
             )
         if lookups:
             connection.executemany(
@@ -322,6 +327,11 @@ class Maintenance:
                 with self._at_chores:
                     worked |= owner in self.chores and chore(lambda: self._publishing(fence), thorough)
                 self.errors.pop(name, None)
+            except Closed:  # the store of a memory that is still there, while other handles go on
+                if self.engine.closed:
+                    raise
+                self.chores.pop(owner, None)
+                log.info("%s ended: its store was closed", name)
             except Exception as error:  # a model that does not answer must not hold up the other chores
                 if concerns_everything(error):
                     raise
@@ -441,7 +451,11 @@ class Maintenance:
                 job.record
                 for job in queries.jobs(connection, self.namespace, COUNT, self._limits.count_batch, MAX_ATTEMPTS)
             ]
-            rows = _rows_of(connection, [*waiting, *again])
+            rows = fetch_readable(
+                connection,
+                f"SELECT {ROW_COLUMNS} FROM records r WHERE r.seq IN (SELECT value FROM json_each(?))",
+                (json.dumps([*waiting, *again]),),
+            )
         more = len(waiting) == self._limits.count_batch
         reached = waiting[-1] if more else last
         counted: list[tuple[int, int, int]] = []
@@ -497,12 +511,11 @@ class Maintenance:
 
     @step("counting.record")
     def _count(self, row: tuple[Any, ...]) -> tuple[int, int] | None:
-        """The tokens of a row, and its checksum with them. None where this process has no such counter, or where the
-        row is damaged: it must not get a new checksum."""
-        try:
-            check_row(row)
-        except CorruptStore:
-            return None
+        """The tokens of a row, and its checksum with them. None where this process has no such counter.
+
+        Raises `CorruptStore` for a damaged row, which must not get a new checksum.
+        """
+        check_row(row)
         tokens = self.engine.counts.of(row[0], row[18].encode(), row[23])
         if tokens is None:
             return None
@@ -594,10 +607,15 @@ class Maintenance:
             rule = forgetting.retention(connection, self.namespace)
             now = to_micros(self.engine.clock())
             expired = forgetting.expired(connection, self.namespace, rule, now) if rule else []
-        self._retire(expired)
+            given_up = connection.execute(
+                "SELECT CAST(r.id AS BLOB) FROM jobs j JOIN records r ON r.seq = j.record "
+                "WHERE j.namespace = ? AND j.kind = ? AND j.attempts >= ?",
+                (self.namespace, RETAIN, MAX_ATTEMPTS),
+            ).fetchall()
+        self._retire([id for id in expired if (_utf8(id),) not in given_up])
         return False
 
-    def _retire(self, expired: Sequence[str]) -> None:
+    def _retire(self, expired: Sequence[str | bytes]) -> None:
         """Forget what has expired. Where that fails, half at a time: one bad record does not keep the others."""
         if not expired:
             return
@@ -613,16 +631,19 @@ class Maintenance:
                 return
             with self.engine.write() as connection:
                 (newest,) = connection.execute(
-                    "SELECT max(seq) FROM records WHERE id_hash = ? AND namespace = ? AND id = ?",
-                    (id_hash(self.namespace, expired[0]), self.namespace, expired[0]),
+                    "SELECT max(seq) FROM records WHERE namespace = ? AND CAST(id AS BLOB) = ?",
+                    (self.namespace, _utf8(expired[0])),
                 ).fetchone()
                 self._note_bad(connection, RETAIN, {int(newest or 0): type(error).__name__})
 
-    def _remove_expired(self, expired: Sequence[str]) -> None:
+    def _remove_expired(self, expired: Sequence[str | bytes]) -> None:
+        ids = [id for id in expired if isinstance(id, str)]
+        if len(ids) < len(expired):
+            raise CorruptStore("a record to be forgotten has an id that is not valid text")
         with self.engine.write() as connection:
             now = to_micros(self.engine.clock())
             transaction = SqliteTransaction(connection, self.namespace, now, self.accesses.write)
-            where, values = conditions(Filter(ids=expired, history=True), self.namespace, connection)
+            where, values = conditions(Filter(ids=ids, history=True), self.namespace, connection)
             forgetting.remove(transaction, self.engine.archive, where, values)
             transaction.finish()
 
@@ -635,9 +656,18 @@ class Maintenance:
             rows = self._embed_jobs(connection) if self._embeds_here(connection) else []
         if not rows:
             return False
+        full = len(rows) == self._limits.embed_batch
+        damaged = {row[0]: "CorruptStore" for row in rows if any(isinstance(value, bytes) for value in row)}
+        if damaged:
+            with self.engine.write() as connection:
+                self.worker.join_in(connection)
+                self._note_bad(connection, EMBED, damaged)
+            rows = [row for row in rows if row[0] not in damaged]
+            if not rows:
+                return True
         # After a failure one by one: a single bad text is found, and does not hold up the others.
         alone = any(row[2] for row in rows)
-        more = thorough or alone or len(rows) == self._limits.embed_batch
+        more = thorough or alone or full
         if alone:
             rows = rows[:1]
         try:
@@ -670,23 +700,14 @@ class Maintenance:
         assert self.embed is not None
         return np.asarray(self.embed(texts), dtype=np.float32)
 
-    def _embed_jobs(self, connection: sqlite3.Connection) -> list[tuple[int, int, int, str | None, str | None, str]]:
+    def _embed_jobs(self, connection: sqlite3.Connection) -> list[tuple[Any, ...]]:
         """Record, job, attempts, speaker, metadata and text of the next records to embed."""
-        query = (
+        return fetch_readable(
+            connection,
             f"SELECT j.record, j.seq, j.attempts, r.name, r.metadata, ifnull({CONTENT}, '') FROM jobs j "
-            "JOIN records r ON r.seq = j.record WHERE j.namespace = ? AND j.kind = ? AND j.attempts < ? "
+            "JOIN records r ON r.seq = j.record WHERE j.namespace = ? AND j.kind = ? AND j.attempts < ? LIMIT ?",
+            (self.namespace, EMBED, MAX_ATTEMPTS, self._limits.embed_batch),
         )
-        values = (self.namespace, EMBED, MAX_ATTEMPTS)
-        try:
-            return connection.execute(query + "LIMIT ?", (*values, self._limits.embed_batch)).fetchall()
-        except sqlite3.OperationalError as error:
-            if getattr(error, "sqlite_errorcode", None) is not None:
-                raise
-        # One of them holds bytes that are no text: it is embedded as the empty text, and `check` names it.
-        as_bytes = query.replace("r.name", "CAST(r.name AS BLOB)").replace("r.metadata", "NULL")
-        as_bytes = as_bytes.replace(CONTENT, f"CAST({CONTENT} AS BLOB)")
-        rows = connection.execute(as_bytes + "LIMIT ?", (*values, self._limits.embed_batch)).fetchall()
-        return [(*row[:3], None, None, _text(row[5])) for row in rows]
 
     def _embedding_failed(self, fence: Fence, rows: Iterable[Sequence[Any]], error: Exception) -> None:
         """Count the attempt, and pause: the embedder may be down, and the texts good."""
@@ -745,26 +766,8 @@ class TransactionScope:
             self._maintenance.wrote(transaction)
 
 
-def _rows_of(connection: sqlite3.Connection, seqs: Sequence[int]) -> list[tuple[Any, ...]]:
-    """The rows of records, without those that hold bytes that are no text. Reading such a record raises."""
-    try:
-        return connection.execute(
-            f"SELECT {ROW_COLUMNS} FROM records r WHERE r.seq IN (SELECT value FROM json_each(?))",
-            (json.dumps([*seqs]),),
-        ).fetchall()
-    except sqlite3.OperationalError as error:
-        if (
-            getattr(error, "sqlite_errorcode", None) is not None
-        ):  # an error of SQLite about the file, not about a text
-            raise
-        return [row for seq in seqs for row in _rows_of(connection, [seq])] if len(seqs) > 1 else []
-
-
-def _text(data: bytes | str) -> str:
-    try:
-        return data if isinstance(data, str) else data.decode()
-    except UnicodeDecodeError:
-        return ""
+def _utf8(id: str | bytes) -> bytes:
+    return id.encode() if isinstance(id, str) else id
 
 
 def concerns_everything(error: Exception) -> bool:

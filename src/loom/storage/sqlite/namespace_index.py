@@ -36,7 +36,7 @@ from loom.storage.sqlite.projections import (
     read_state,
     unpack_vectors,
 )
-from loom.storage.sqlite.rows import INDEX_COLUMNS
+from loom.storage.sqlite.rows import INDEX_COLUMNS, damaged_as_bytes, is_no_text
 
 __all__ = ["NEWEST_DERIVED", "NamespaceIndex"]
 
@@ -155,8 +155,17 @@ class NamespaceIndex:
                 self._tail.remove(key)
             self.text = text_index.TextIndex(segments, self._tail)
             self._states[TEXT] = state
-        unseen = (self._namespace, max(self._tail_seen, state.watermark))
-        for key, *columns in connection.execute(_FOUND_BY, unseen):
+        self._tail_seen = max(self._tail_seen, state.watermark)
+        try:
+            self._follow_tail(connection)
+        except sqlite3.OperationalError as error:
+            if not is_no_text(error):
+                raise
+            with damaged_as_bytes(connection):  # no word of such a record is found; reading it reports the damage
+                self._follow_tail(connection)
+
+    def _follow_tail(self, connection: sqlite3.Connection) -> None:
+        for key, *columns in connection.execute(_FOUND_BY, (self._namespace, self._tail_seen)):
             self._tail.add(key, analysed(key, columns, {}))
             self._tail_seen = key
 

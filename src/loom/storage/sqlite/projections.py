@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from loom.errors import StoreFull, StoreUnavailable, UnsupportedStore
+from loom.errors import CorruptStore, StoreFull, StoreUnavailable, UnsupportedStore
 from loom.index import text_index, vector_index
 from loom.index.analysis import ANALYSIS_VERSION, index_terms
 from loom.index.doc_values import packed
@@ -30,7 +30,7 @@ from loom.protocol import new_id
 from loom.steps import step
 from loom.storage.files import create_folder, disk_errors
 from loom.storage.sqlite.engine import Engine
-from loom.storage.sqlite.rows import INDEX_COLUMNS
+from loom.storage.sqlite.rows import INDEX_COLUMNS, fetch_readable
 
 __all__ = [
     "LIVING",
@@ -268,7 +268,7 @@ class Projector:
     ) -> tuple[str, list[tuple[Any, ...]]]:
         if kind == TEXT:
             values = (self._namespace, state.watermark, _LARGEST_CHUNK)
-            return TEXT_BASIS, connection.execute(_INDEXED, values).fetchall()
+            return TEXT_BASIS, fetch_readable(connection, _INDEXED, values)
         space = active_space(connection, self._namespace)
         if space is None:
             return "", []
@@ -282,7 +282,7 @@ class Projector:
     def _doc_values(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
         """What `packed` takes of a row of `_INDEXED`; counts the tokens of a record that has no count yet."""
         seq, name, role, created_at, _, content, _, session, importance, tokens, counter = row
-        if isinstance(tokens, int) and tokens < 0:
+        if isinstance(tokens, int) and tokens < 0 and isinstance(content, str):
             tokens = self._engine.counts.of(seq, counter, content)
         return seq, session, created_at, importance, name, role, tokens
 
@@ -503,6 +503,8 @@ def open_index(kind: str, path: Path, *, verified: bool = False, in_memory_up_to
 def analysed(record: int, columns: Sequence[Any], bad: dict[int, str]) -> list[str]:
     """The terms of a record from its columns; none where they cannot be analysed, which is noted in `bad`."""
     try:
+        if any(isinstance(value, bytes) for value in columns):
+            raise CorruptStore(f"record number {record} holds text that is not valid")
         return index_terms(*columns)
     except Exception as error:  # whatever a strange text leads to: the other records are found all the same
         bad[record] = type(error).__name__

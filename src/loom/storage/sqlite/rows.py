@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import json
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from loom.errors import CorruptStore, InvalidInput
@@ -25,10 +26,13 @@ __all__ = [
     "ROW_COLUMNS",
     "check_row",
     "counted_guard",
+    "damaged_as_bytes",
     "dump_json",
+    "fetch_readable",
     "first_number",
     "first_version",
     "is_names",
+    "is_no_text",
     "read_newest",
     "read_records",
     "read_settings",
@@ -154,6 +158,39 @@ def read_settings(connection: sqlite3.Connection, namespace: int, node: str) -> 
 def _parsed_settings(rows: tuple[tuple[str, str], ...]) -> dict[str, Any]:
     """They are read with every move between tiers, and hardly ever change."""
     return {key: json.loads(value) for key, value in rows}
+
+
+def is_no_text(error: sqlite3.Error) -> bool:
+    """Whether an error of a query is about a value that is not valid text, and not about the file."""
+    return getattr(error, "sqlite_errorcode", None) is None and "decode" in str(error)
+
+
+@contextmanager
+def damaged_as_bytes(connection: sqlite3.Connection) -> Iterator[None]:
+    """A block in which a text that is not valid is read as bytes, instead of failing the query."""
+    connection.text_factory = _text_or_bytes
+    try:
+        yield
+    finally:
+        connection.text_factory = str
+
+
+def fetch_readable(connection: sqlite3.Connection, query: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """The rows of a query. A text in them that is not valid is given as bytes."""
+    try:
+        return connection.execute(query, values).fetchall()
+    except sqlite3.OperationalError as error:
+        if not is_no_text(error):
+            raise
+    with damaged_as_bytes(connection):
+        return connection.execute(query, values).fetchall()
+
+
+def _text_or_bytes(data: bytes) -> str | bytes:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data
 
 
 def check_row(row: tuple[Any, ...]) -> None:

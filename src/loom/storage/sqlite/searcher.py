@@ -24,7 +24,7 @@ from loom.storage.sqlite.engine import Engine
 from loom.storage.sqlite.filters import admitted, conditions, kept_out
 from loom.storage.sqlite.maintenance import Maintenance
 from loom.storage.sqlite.projections import TEXT, VECTORS, StaleProjection, read_state
-from loom.storage.sqlite.rows import DOC_VALUE_COLUMNS, first_version, is_names, read_records, same_id
+from loom.storage.sqlite.rows import DOC_VALUE_COLUMNS, fetch_readable, first_version, is_names, read_records, same_id
 from loom.storage.sqlite.worker import LeaseLost
 from loom.text.entities import names_in
 
@@ -175,7 +175,7 @@ class _View:
             del found[seq]
         if left:
             where, values = self._conditions(wanted)
-            rows = self._connection.execute(f"{_READ_ALL} WHERE {where}", (str(left), *values))
+            rows = fetch_readable(self._connection, f"{_READ_ALL} WHERE {where}", (str(left), *values))
             found.update((one.seq, one) for one in of_rows(rows))
         return found
 
@@ -183,7 +183,7 @@ class _View:
         where, values = self._conditions(wanted)
         query, of = (_IN_SESSION, one.session) if one.session else (_IN_A_ROW, self._number)
         side = f"< ?2 AND {where} ORDER BY r.seq DESC" if before else f"> ?2 AND {where} ORDER BY r.seq"
-        return of_rows(self._connection.execute(f"{query} {side} LIMIT ?", (of, one.seq, *values, limit)))
+        return of_rows(fetch_readable(self._connection, f"{query} {side} LIMIT ?", (of, one.seq, *values, limit)))
 
     def mixed(self, seqs: Sequence[int], distance: int) -> set[tuple[int, int]]:
         return set(self._connection.execute(_MIXED, (str([*seqs]), distance)))

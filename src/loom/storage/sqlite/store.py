@@ -116,6 +116,7 @@ class SqliteStore:
             file_mode=file_mode,
         )
         self._closed = False
+        self._chore_owners: set[object] = set()
         try:
             self._number = namespace_settings.find_namespace(self._engine, namespace)
             self._maintenance = maintenance.join(self._engine, self._number, tail, lease_s, limits)
@@ -272,7 +273,7 @@ class SqliteStore:
         """Count the tokens of records that were written without a count, by the name of the counter of each."""
         self._engine.counts.use(counters)
 
-    def keep(self, retention: Retention | None) -> None:
+    def set_retention(self, retention: Retention | None) -> None:
         """State the retention rule of this namespace, for every process; None removes it."""
         if retention is not None and not isinstance(retention, Retention):
             raise InvalidInput(f"a retention rule is a Retention record, not {type(retention).__name__}")
@@ -552,9 +553,10 @@ class SqliteStore:
             return read_state(connection, self._number, name).watermark, last_number(connection)
 
     def add_chore(self, owner: object, chore: Chore) -> None:
-        """Run a piece of background work of a layer above whenever there is time, until `remove_chores`."""
+        """Run a piece of background work of a layer above when there is time, until `remove_chores` or `close`."""
         self.check_open()
         if not self.read_only:
+            self._chore_owners.add(owner)
             self._maintenance.give_chore(owner, chore)
 
     def wake_worker(self) -> None:
@@ -563,6 +565,7 @@ class SqliteStore:
 
     def remove_chores(self, *owners: object) -> None:
         """Remove the chores of these owners; waits a bounded time for the piece under way."""
+        self._chore_owners.difference_update(owners)
         self._maintenance.take_chores(owners, self._close_timeout_s)
 
     def flush(self, timeout_s: float | None = None) -> FlushReport:
@@ -684,6 +687,7 @@ class SqliteStore:
             return
         self._closed = True
         try:
+            self.remove_chores(*self._chore_owners)  # of memories that outlive their store
             self._maintenance.write_accesses(min(_LAST_USES_S, self._close_timeout_s))
         except LoomError as error:
             log.info("the last uses were not noted: %s", error)

@@ -26,7 +26,6 @@ from loom.storage.sqlite.residency import (
     as_residents,
     places_of,
     residents,
-    resides,
     totals,
     window,
 )
@@ -451,10 +450,6 @@ class SqliteTransaction:
             "AND record IN (SELECT value FROM json_each(?)) ORDER BY record",
             (self.namespace, node, tier, dump_json([*records], "records")),
         ).fetchall()
-
-    def resides(self, record: int, tier: str, node: str) -> bool:
-        """Whether a record is in a tier other than the window."""
-        return resides(self.connection, self.namespace, record, tier, node)
 
     def residents(self, node: str, tier: str) -> list[Resident]:
         """Who is in a tier other than the window, with the uses noted so far, oldest arrival first."""

@@ -1,0 +1,32 @@
+"""What the sources of one request tell each other. A source adds what it found; one that is asked later reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from loom.context.rendering import question_of
+from loom.memory.core import LoomMemory
+from loom.protocol import Task
+
+__all__ = ["Findings"]
+
+
+class Findings:
+    """One request to the sources: its task, the question in words, and what sources have found for each other.
+
+    It lives as long as the request. A source names the sources that it reads from in `after`, and works without them.
+    """
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self.question = question_of(task)
+        self._passed_over: list[tuple[LoomMemory, Mapping[int, float]]] = []
+
+    def add_passed_over(self, memory: LoomMemory, found: Mapping[int, float]) -> None:
+        """Tell what a recall of the question found and passed over because it is derived, or has newer versions:
+        sequence numbers with scores, best first."""
+        self._passed_over.append((memory, found))
+
+    def passed_over(self, memory: LoomMemory) -> Mapping[int, float] | None:
+        """What the last recall from the store of this memory passed over; None where none was made."""
+        return next((found for one, found in reversed(self._passed_over) if one.store is memory.store), None)

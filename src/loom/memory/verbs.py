@@ -1,0 +1,858 @@
+"""The verbs of a memory: what it remembers, finds again, derives, moves and forgets. They are written once, here.
+
+`LoomMemory`, `MemoryManager` and `Memory` have them all, under these names; `LoomMemory` adds the names of the design
+documents. Opening and closing are here too.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
+
+from loom.drafts import Attributes, AttributeValues, Drafter, Rememberable, attributes_of, checked_text
+from loom.errors import Closed, InvalidInput, NotFound, SettingsConflict
+from loom.models.embedders import EmbeddingProvider, embed_texts, embedder_from_name
+from loom.protocol import Clock, Closing, Task, checked_time, closest, utc_now
+from loom.recall.feedback import Feedback, LearnedWeights
+from loom.recall.hits import Hit
+from loom.recall.relevance import Weights
+from loom.recall.search import Explanation, Reranker, recall
+from loom.settings import SETTINGS, Settings, SettingValues, load_settings
+from loom.storage.contract import (
+    LAYOUTS,
+    CheckReport,
+    Filter,
+    FlushReport,
+    ForgetReceipt,
+    Page,
+    Record,
+    Retention,
+    Transaction,
+)
+from loom.storage.sqlite.counting import COUNT
+from loom.storage.sqlite.maintenance import RETAIN
+from loom.storage.sqlite.projections import TailLimit
+from loom.storage.sqlite.store import SqliteStore
+from loom.storage.sqlite.transactions import COMPACT, DERIVE, RESTORE
+from loom.text.sanitizer import ContentSanitizer
+from loom.text.tokens import TokenCounter, counter_by_name, counters_by_name
+from loom.tiers.controller import TierController
+from loom.tiers.jobs import Migration, Promotion
+from loom.tiers.migration import Tiers
+from loom.tiers.monitor import MONITOR_ACTION, Monitor
+from loom.tiers.quotas import ALARM_ACTION
+from loom.types import (
+    Fact,
+    FactType,
+    Filters,
+    MemoryTier,
+    MemoryType,
+    Receipt,
+    StoredSummary,
+    known_tier,
+    record_as_fact,
+    record_as_summary,
+)
+
+if TYPE_CHECKING:
+    from loom.context import Context
+    from loom.events import EventBus, Subscription
+    from loom.memory.compaction import CompactionConfig, CompactionResult, MemoryCompactor
+    from loom.memory.derivation import Derivation, UndoResult
+    from loom.models.language_model import LanguageModelLike
+    from loom.snapshots.staging import Restored
+    from loom.snapshots.taking import Snapshot
+    from loom.storage.sqlite.archive import ArchiveStats
+
+__all__ = ["MemoryOptions", "MemoryVerbs"]
+
+log = logging.getLogger("loom.memory")
+
+_ANYTHING = Filter()
+_NOT_DERIVED = Filter(derived=False)
+# A verdict may be on any of this many hits.
+_JUDGED = 30
+
+
+class MemoryOptions(SettingValues, total=False):
+    """What a memory may be opened with: every setting, and what is no setting.
+
+    With an `event_bus`, every task published there is remembered once. `embedder` is a provider or the name of one
+    (`embedding_provider` is its other name, `enable_l4_vectorization=False` does without); by default the offline one
+    is used where it is installed. `token_counter` counts instead of the one that the setting `counter` names.
+    `sanitizer` cleans each text before it is stored, which is then no longer verbatim. `llm` (a callable from prompt
+    to answer) derives facts, names and summaries in the background; by default rules do.
+
+    Settings that every process must share are kept in the file; giving others raises `SettingsConflict`, unless
+    `reconfigure` is True. `config` names the TOML file with settings. With `all_namespaces` the memory may also list,
+    snapshot and forget the other namespaces of the file; no variable and no settings file can give it.
+    """
+
+    event_bus: EventBus | None
+    embedder: EmbeddingProvider | str | None
+    embedding_provider: EmbeddingProvider | None
+    enable_l4_vectorization: bool
+    token_counter: TokenCounter | None
+    sanitizer: ContentSanitizer | None
+    llm: LanguageModelLike | None
+    compaction: CompactionConfig | None
+    reconfigure: bool
+    clock: Clock
+    config: str | Path | None
+    all_namespaces: bool
+
+
+class MemoryVerbs(Closing):
+    """A memory over a store, and its verbs. Thread-safe; many processes may share a file.
+
+    `store` is a store to share (it stays open when this memory closes), or a path, or nothing for a memory that
+    lives in this process. Settings that are not given come from the environment, a TOML file, the memory file itself
+    or the profile. Use it as a context manager, or call `close()`.
+    """
+
+    def __init__(
+        self,
+        node_id: str | None = None,
+        *,
+        store: SqliteStore | str | Path | None = None,
+        **options: Unpack[MemoryOptions],
+    ) -> None:
+        settings: dict[str, Any] = {**options, "node_id": node_id}
+        take = settings.pop
+        given, other = take("embedder", None), take("embedding_provider", None)
+        given = other if given is None else given
+        if not take("enable_l4_vectorization", True):
+            given = "none"
+        if isinstance(given, str):
+            settings["embedder"] = given
+        token_counter: TokenCounter | None = take("token_counter", None)
+        if token_counter is not None:
+            settings["counter"] = token_counter.name
+        event_bus: EventBus | None = take("event_bus", None)
+        sanitizer: ContentSanitizer | None = take("sanitizer", None)
+        self._llm: LanguageModelLike | None = take("llm", None)
+        self._compaction: CompactionConfig | None = take("compaction", None)
+        reconfigure: bool = take("reconfigure", False)
+        clock: Clock = take("clock", utc_now)
+        all_namespaces: bool = take("all_namespaces", False)
+        config: str | Path | None = take("config", None)
+        _check_options(type(self).__name__, settings)
+        loaded = load_settings(settings, file=config)
+        self._owns_store = not isinstance(store, SqliteStore)
+        self._store = store if isinstance(store, SqliteStore) else _open_store(store, loaded, clock, all_namespaces)
+        self._subscription: Subscription | None = None
+        try:
+            counters = counters_by_name() | ({} if token_counter is None else {token_counter.name: token_counter})
+            self._store.count_with({name: counter.count for name, counter in counters.items()})
+            self._node = loaded.node_id
+            self._controller = TierController(self._node, event_bus)
+            self.verdicts = Feedback(self._store, self._node)
+
+            def tiers_under(agreed: Settings) -> Tiers:
+                counter = counter_by_name(agreed.counter) if token_counter is None else token_counter
+                return Tiers(self._store, self._node, agreed, counter, self._controller)
+
+            self._tiers = tiers_under(_agree(self._store, loaded, reconfigure, tiers_under))
+            self._counter = self._tiers.counter
+            self._embedder = _choose_embedder(self._store, loaded, given, reconfigure)
+            self._drafter = Drafter(self._node, self._counter, self._store.clock, sanitizer)
+        except BaseException:
+            if self._owns_store:
+                self._store.close()
+            raise
+        self._migration = Migration(self._tiers)
+        self._store.retry_jobs(self._migration.kind, COUNT, RETAIN, DERIVE, RESTORE, COMPACT)
+        self._store.add_chore(self._migration, self._migration.work)
+        self._controller.attach(self._tiers, self._migration)
+        if self._controller.is_active:
+            self._store.add_chore(self._controller, self._controller.work)
+        if self._tiers.settings.derive:
+            # What derives knowledge is loaded when there is time to: opening does not wait for it.
+            self._store.add_chore(self, lambda publish, thorough: self.derivation.work(publish, thorough))
+        if event_bus is not None:
+            self._subscription = event_bus.register_handler("*", self._on_task, blocking=True)
+
+    # -- what it is made of ----------------------------------------------------------------------------
+
+    @property
+    def node_id(self) -> str:
+        """The node whose memory this is."""
+        return self._node
+
+    @property
+    def store(self) -> SqliteStore:
+        """The store underneath, to share with a pool or another node."""
+        return self._store
+
+    @property
+    def settings(self) -> Settings:
+        """The settings that hold; `settings.explain()` says where each came from."""
+        return self._tiers.settings
+
+    @property
+    def counter(self) -> TokenCounter:
+        """What counts the tokens."""
+        return self._counter
+
+    @property
+    def embedder(self) -> EmbeddingProvider | None:
+        """What embeds here; None where words are searched alone."""
+        return self._embedder
+
+    @property
+    def drafter(self) -> Drafter:
+        """What makes drafts of records for this node."""
+        return self._drafter
+
+    @property
+    def tiers(self) -> Tiers:
+        """The tiers as a whole: writing into them and moving between them."""
+        return self._tiers
+
+    @property
+    def migration(self) -> Migration:
+        """Promotions and demotions as jobs: triggers, pressure, and what is queued."""
+        return self._migration
+
+    @property
+    def monitor(self) -> Monitor:
+        """The measures of this memory, each with its target and its alarm: `monitor.table()` for people."""
+        return self._controller.refreshed_monitor()
+
+    @functools.cached_property
+    def compactor(self) -> MemoryCompactor:
+        """What summarises stretches of the archive tier when that is nearly full."""
+        from loom.knowledge.summarizer import Summarizer
+        from loom.memory.compaction import MemoryCompactor
+
+        summarizer = Summarizer(self._llm, token_counter=self._counter)
+        return MemoryCompactor(self._compaction, self, self._counter, summarizer=summarizer)
+
+    @functools.cached_property
+    def derivation(self) -> Derivation:
+        """Derives facts and summaries from the log in the background, and undoes them."""
+        from loom.knowledge.extraction import FactExtractor
+        from loom.memory.derivation import Derivation
+
+        return Derivation(self._store, self._tiers, FactExtractor(self._llm), self.compactor, self._embedder)
+
+    # -- remembering -----------------------------------------------------------------------------------
+
+    @overload
+    def remember(
+        self, what: Rememberable, *, id: str | None = None, **attributes: Unpack[AttributeValues]
+    ) -> Receipt: ...
+
+    @overload
+    def remember(
+        self, what: builtins.list[Any] | tuple[Any, ...], **attributes: Unpack[AttributeValues]
+    ) -> builtins.list[Receipt]: ...
+
+    def remember(
+        self, what: Any, *, id: str | None = None, **attributes: Unpack[AttributeValues]
+    ) -> Receipt | builtins.list[Receipt]:
+        """Keep a text, a `Task`, a chat message, or a list of these (in one transaction, all or none).
+
+        A message is a dict in the form of OpenAI or Anthropic, or an object of their SDKs (anything with
+        `model_dump`), or one of its parts: a content block, a tool call, a tool result. The attributes are `role`,
+        `name`, `session_id`, `created_at`, `importance`, `metadata`, `trust`, `kind` and `dimensions`; what a message
+        says itself goes before them.
+
+        Returns when it is committed. The same id and text again changes nothing; another text under an id
+        that exists raises `IdConflict` (use `update`). A `Task` whose status, result or error changed
+        becomes the next version of its id. `trust` is user, agent, tool, web or unknown; without it, it
+        follows from the role.
+        """
+        said = attributes_of("remember", attributes)
+        if isinstance(what, list | tuple):
+            if id is not None:
+                raise InvalidInput("one id cannot name a list; give each message an 'id' of its own")
+            return self._tiers.write([self._drafter.draft(item, None, said) for item in what])
+        return self._tiers.write([self._drafter.draft(what, id, said, count_later=True)])[0]
+
+    def update(
+        self,
+        id: str,
+        text: str | None = None,
+        *,
+        metadata: Mapping[str, Any] | None = None,
+        importance: float | None = None,
+    ) -> Receipt:
+        """Put a new version in a memory's place; the earlier ones stay, for `history` and `as_of`.
+
+        What is not given stays as it was: without a text, the new version has the same one.
+        """
+        if text is None and metadata is None and importance is None:
+            raise InvalidInput("update() needs a new text, new metadata or a new importance; none of them was given")
+        old = self._require("update", id)
+        attributes = Attributes(
+            old.role,
+            old.name,
+            old.session_id,
+            None,
+            old.importance if importance is None else importance,
+            old.metadata if metadata is None else metadata,
+            old.trust,
+            old.kind,
+            old.dimensions,
+        )
+        is_fact = old.kind == MemoryType.FACT  # what is known of a fact outlives its wording
+        data = old.data if is_fact or text is None else None
+        wording = old.content if text is None else checked_text(text, "update")
+        draft = self._drafter.text(wording, id, attributes, data, revises=True)
+        return self._tiers.write([draft], MemoryTier.L4 if is_fact else None)[0]
+
+    def _on_task(self, task: Task) -> None:
+        """Hear a task from the bus. The same task again is no second memory; our own alarms are none at all.
+
+        A task that names other nodes of this namespace, and not this one, is theirs.
+        """
+        if task.action.startswith((ALARM_ACTION, MONITOR_ACTION)):
+            return
+        named = {task.source_agent, task.target_agent} - {""}
+        try:
+            # Asked for by name: a tree may have a thousand nodes, and each of them hears every task.
+            if self._node in named or not any(self._store.settings(name) for name in named):
+                self.remember(task)
+        except Closed:
+            subscription, self._subscription = self._subscription, None
+            if subscription is not None:
+                subscription.cancel()
+                log.warning("node %s stops listening to its bus: its store was closed", self._node)
+
+    # -- finding again ---------------------------------------------------------------------------------
+
+    @overload
+    def recall(
+        self,
+        /,
+        question: str,
+        *,
+        limit: int = 10,
+        diversity: float = 0.0,
+        reranker: Reranker | None = None,
+        explain: Literal[False] = False,
+        wanted: Filter | None = None,
+        **filters: Unpack[Filters],
+    ) -> builtins.list[Hit]: ...
+
+    @overload
+    def recall(
+        self,
+        /,
+        question: str,
+        *,
+        limit: int = 10,
+        diversity: float = 0.0,
+        reranker: Reranker | None = None,
+        explain: Literal[True],
+        wanted: Filter | None = None,
+        **filters: Unpack[Filters],
+    ) -> Explanation: ...
+
+    def recall(
+        self,
+        /,
+        question: str,
+        *,
+        limit: int = 10,
+        diversity: float = 0.0,
+        reranker: Reranker | None = None,
+        explain: bool = False,
+        wanted: Filter | None = None,
+        **filters: Unpack[Filters],
+    ) -> builtins.list[Hit] | Explanation:
+        """The memories that answer a question, best first: of every node of the namespace, unless filtered.
+
+        `since` and `until` bound when a memory was made; `as_of` asks what was valid at a moment, `known_at`
+        what had been remembered by then; `where` compares metadata. Further filters: see `Filter`, which may also be
+        given as a whole (`wanted`). What was derived from memories is left out, as they say the same themselves; a
+        filter on `kind` or `derived` asks for it.
+
+        `diversity` (0 to 1) keeps hits apart that say much the same. `reranker` is a second opinion: it is called
+        with the question and the best hits and gives a score for each. With `explain=True` the answer is an
+        `Explanation`: the hits, how the question was understood, and every candidate with what each signal added.
+        """
+        if wanted is None or filters:
+            if wanted is not None:
+                raise InvalidInput("recall() takes wanted=Filter(...) or filters by their names, not both")
+            wanted = Filter.of("recall", **filters)
+        found = self.search(
+            question, limit=limit, wanted=wanted, diversity=diversity, reranker=reranker, explain=explain
+        )
+        return found if explain else found.hits
+
+    def search(
+        self,
+        question: str,
+        *,
+        limit: int = 10,
+        wanted: Filter | None = None,
+        weights: Weights | None = None,
+        diversity: float = 0.0,
+        reranker: Reranker | None = None,
+        seeds: int = 0,
+        explain: bool = False,
+    ) -> Explanation:
+        """A recall with everything that can be said about it: see `recall.recall`."""
+        if wanted is None or wanted == _ANYTHING:
+            wanted = _NOT_DERIVED
+        elif wanted.derived is None and wanted.kind is None:
+            wanted = replace(wanted, derived=False)
+        started = time.perf_counter()
+        found = recall(
+            self._store,
+            question,
+            limit=limit,
+            wanted=wanted,
+            embedder=self._embedder,
+            weights=weights or self.verdicts.weights,
+            diversity=diversity,
+            reranker=reranker,
+            node=self._node,
+            seeds=seeds,
+            explain=explain,
+        )
+        self._controller.searched(time.perf_counter() - started)
+        return found
+
+    def feedback(self, question: str, id: str, *, helpful: bool) -> LearnedWeights:
+        """Say whether a memory that a question recalls has helped: from then on, what brought it counts for more or
+        less in every recall of this namespace. A little at a time and within bounds; what was said is not kept."""
+        return self.verdicts.judge(id, self.recall(question, limit=_JUDGED), helpful)
+
+    def context(
+        self,
+        query: str | Task,
+        *,
+        budget: int | None = None,
+        session_id: str | None = None,
+        system: str | None = None,
+        sources: Iterable[object] = (),
+        source_timeout_s: float = 2.0,
+    ) -> Context:
+        """The best prompt for a question within a hard budget of tokens, and why each item is in or out.
+
+        The result is a list of messages, the question last; `explain()` shows where the budget went. With a
+        `session_id` the turns of that session are part of it, and it continues the layout of the session's last
+        prompt, so that it begins with the same tokens; without one the call is stateless. `system` is the text of
+        the system message. `sources` are further ones: anything with `get_context(task, max_items)`, or a callable
+        of these two. Without a `budget`, the setting `prompt_token_budget` holds. Being in a prompt counts as a use.
+        """
+        session = session_id or (query.session_id if isinstance(query, Task) else None)
+        # By its name: prompts are the work of a room above this one.
+        orchestrator = import_module("loom.context.defaults").default_orchestrator(
+            self, session=session, sources=sources, source_timeout_s=source_timeout_s
+        )
+        most = self.settings.prompt_token_budget if budget is None else budget
+        built: Context = orchestrator.build(query=query, system=system, session_id=session_id, budget=most)
+        return built
+
+    def get(self, id: str) -> Record | None:
+        """The newest version of a memory, or None. Counts as a use of it."""
+        record = self._store.get(_checked_id("get", id))
+        if record is not None:
+            self._tiers.use(record.seq)
+            self._controller.used(record.seq, record.session_id)
+        return record
+
+    def history(self, id: str) -> builtins.list[Record]:
+        """Every version of a memory, oldest first; empty where there is none."""
+        return self._store.history(_checked_id("history", id))
+
+    def list(
+        self,
+        /,
+        *,
+        limit: int = 50,
+        after: int | None = None,
+        newest_first: bool = True,
+        **filters: Unpack[Filters],
+    ) -> Page:
+        """A page of memories in the order in which they were written; pass `page.next` as `after` for more.
+
+        What was derived from memories (facts, summaries) is listed when a filter on `kind` or `derived` asks for it.
+        """
+        if not filters.keys() & {"kind", "derived", "ids"}:
+            filters["derived"] = False
+        wanted = Filter.of("list", **filters)
+        return self._store.scan(wanted, limit=limit, after=after, newest_first=newest_first)
+
+    # -- what was derived from it ----------------------------------------------------------------------
+
+    def facts(
+        self,
+        question: str | None = None,
+        *,
+        limit: int = 50,
+        fact_type: FactType | str | None = None,
+        session_id: str | None = None,
+        as_of: datetime | str | None = None,
+        history: bool = False,
+    ) -> builtins.list[Fact]:
+        """What is known: the facts that answer a question, best first, or without one the newest first.
+
+        They are derived in the background from what was remembered (`flush` waits for it). With `as_of`, what held at
+        that moment; with `history`, also what no longer holds.
+        """
+        kind = None if fact_type is None else _known_fact_type(fact_type)
+        wanted = Filter.of(
+            "facts", node=self._node, kind=str(MemoryType.FACT), session_id=session_id, as_of=as_of, history=history
+        )
+        found: builtins.list[Fact] = []
+        asked, after = limit, None
+        while True:
+            if question is None:
+                page = self._store.scan(wanted, limit=limit, after=after)
+                records, after = list(page.records), page.next
+            else:
+                records = self._records_of(self.recall(question, limit=asked, wanted=wanted))
+                found, after = [], asked if len(records) == asked else None
+                asked *= 4
+            found += [fact for fact in map(self._as_fact, records) if kind in (None, fact.fact_type)]
+            if len(found) >= limit or after is None:
+                return found[:limit]
+
+    def summaries(
+        self, session_id: str | None = None, *, limit: int = 50, history: bool = False
+    ) -> builtins.list[StoredSummary]:
+        """The summaries of stretches of dialogue, the newest first; with `history`, also those that hold no more."""
+        wanted = Filter(node=self._node, kind=str(MemoryType.SUMMARY), session_id=session_id, history=history)
+        page = self._store.scan(wanted, limit=limit)
+        return [record_as_summary(record, self._store.neighbours(record.id)[0]) for record in page.records]
+
+    def sources_of(self, record: Record) -> tuple[str, ...]:
+        """The ids of what a record was derived from; for one version of a fact, of its own time, not of the chain."""
+        sources = self._store.neighbours(record.id)[0]
+        if record.version > 1 or record.superseded_at is not None:
+            told = (self._store.get(one) for one in sources)
+            until = record.superseded_at
+            sources = tuple(
+                one.id
+                for one in told
+                if one is not None
+                and one.created_at >= record.created_at
+                and (until is None or one.created_at < until)
+            )
+        return sources
+
+    def _as_fact(self, record: Record) -> Fact:
+        sources = self.sources_of(record)
+        return record_as_fact(record, self._store.uses(record.seq, self._node), sources)
+
+    def _records_of(self, hits: Sequence[Hit]) -> builtins.list[Record]:
+        """The records of hits, each in the version that was found."""
+        found: builtins.list[Record] = []
+        for hit in hits:
+            record = self._store.get(hit.id)
+            if record is not None and record.version != hit.version:
+                versions = {one.version: one for one in self._store.history(hit.id)}
+                record = versions.get(hit.version)
+            if record is not None:
+                found.append(record)
+        return found
+
+    def compact(self) -> CompactionResult:
+        """Summarise stretches of the archive tier now, down to its target. A memory does so by itself in time."""
+        return self.compactor.compact()
+
+    def undo(self, id: str) -> UndoResult:
+        """Withdraw a summary, a merged fact or a fact that the memory has derived by itself.
+
+        What it stood for has its place back. The originals were never touched.
+        """
+        return self.derivation.undo(_checked_id("undo", id))
+
+    # -- moving ----------------------------------------------------------------------------------------
+
+    def promote(self, id: str, to: MemoryTier | str = MemoryTier.L2) -> Promotion:
+        """Bring a memory back towards the prompt: to the working tier, or with `to="l1"` into the window of recent
+        ones, where it stays until others are brought there. It says what moved, or why it did not."""
+        return self._migration.promote([_checked_id("promote", id)], known_tier(to))
+
+    def demote(self, id: str) -> MemoryTier | None:
+        """Let a memory go one tier down, away from the prompt; the tier that has it then, or None: the log alone."""
+        return self._migration.demote([_checked_id("demote", id)])[id]
+
+    def pin(self, id: str) -> None:
+        """Keep a memory out of the reach of retention rules."""
+        self._set_pin("pin", id)
+
+    def unpin(self, id: str) -> None:
+        """Undo `pin`."""
+        self._set_pin("unpin", id)
+
+    def _set_pin(self, verb: str, id: str) -> None:
+        self._require(verb, id)
+        with self._store.transaction() as transaction:
+            transaction.pin(id, verb == "pin")
+
+    def _require(self, verb: str, id: str) -> Record:
+        record = self._store.get(_checked_id(verb, id))
+        if record is None:
+            raise NotFound(f"there is no memory with the id {id!r}")
+        return record
+
+    # -- forgetting ------------------------------------------------------------------------------------
+
+    def forget(
+        self, /, id: str | Iterable[str] | None = None, *, timeout_s: float = 10.0, **filters: Unpack[Filters]
+    ) -> ForgetReceipt:
+        """Remove memories for good: every version, every index, everything derived from them.
+
+        Takes an id, several ids, or filters. The receipt counts what went; it is falsy where nothing matched.
+        Backups and exports made before are out of its reach.
+        """
+        if id is not None:
+            if not isinstance(id, Iterable):
+                raise InvalidInput(f"forget() takes an id or several ids, not {type(id).__name__}")
+            filters["ids"] = [id] if isinstance(id, str) else [*id]
+        filters["history"] = True
+        wanted = Filter.of("forget", **filters)
+        if not replace(wanted, where=wanted.where or None, history=False).narrows:
+            raise InvalidInput("forget() needs an id or a filter; it never forgets everything by accident")
+        self._tiers.clear_cache()
+        return self._store.forget(wanted, timeout_s)
+
+    def forget_entries(
+        self, scope: str, *, owner: str | None = None, key: str | None = None, timeout_s: float = 10.0
+    ) -> int:
+        """Forget the values of a scope (`local`, `shared`, `global`) or of pools (`pool`) for good, with history.
+
+        Of all owners, or of one: a node, or the id of a pool. With `key`, only that one. Returns the number of keys
+        that had a value. A key itself stays, without a value, until its namespace is forgotten.
+        """
+        return self._store.forget_entries(scope, owner=owner, key=key, timeout_s=timeout_s)
+
+    def namespaces(self) -> tuple[str, ...]:
+        """The names of the namespaces in the file. For a memory opened with `all_namespaces=True`."""
+        return tuple(self._store.namespaces())
+
+    def forget_namespace(self, name: str, timeout_s: float = 10.0) -> ForgetReceipt:
+        """Forget a namespace for good: its memories, entries, blobs, settings and its name.
+
+        For a memory opened with `all_namespaces=True`. A memory that is open on the namespace cannot write any more.
+        Raises `NotFound` if there is none of that name. It rewrites the whole file, as `vacuum` does.
+        """
+        return self._store.forget_namespace(name, timeout_s)
+
+    @property
+    def retention(self) -> Retention | None:
+        """The rule by which memories are forgotten by themselves; None where there is none, as by default."""
+        return self._store.retention
+
+    def set_retention(self, retention: Retention | None) -> None:
+        """State what may be forgotten by itself (off by default); None switches it off again."""
+        self._store.set_retention(retention)
+
+    def apply_retention(self) -> ForgetReceipt:
+        """Forget now what the stated rule no longer keeps; the background worker does so by itself."""
+        return self._store.apply_retention()
+
+    # -- looking after it ------------------------------------------------------------------------------
+
+    def flush(self, timeout_s: float | None = None) -> FlushReport:
+        """Wait until everything committed before this call is embedded and indexed."""
+        return self._store.flush(timeout_s)
+
+    def check(self, repair: bool = True) -> CheckReport:
+        """Verify everything that is stored; rebuild what can be rebuilt."""
+        return self._store.check(repair)
+
+    def backup(self, path: str | Path) -> None:
+        """Write a consistent copy of the file while others go on using it."""
+        self._store.backup(path)
+
+    def snapshot(
+        self,
+        path: str | Path,
+        *,
+        parent: str | Path | None = None,
+        namespaces: Sequence[str] | None = None,
+    ) -> Snapshot:
+        """Write everything this memory holds to a `.hctx` file, compressed and checksummed, while others go on.
+
+        All tiers, versions, uses, facts, entries and vectors of its namespace, or of those that are named. With a
+        `parent`, only what has changed since that snapshot; restoring needs the whole chain then. `loom.restore`
+        makes a new memory file of it. What is forgotten later stays in it: it is out of the reach of `forget`.
+        """
+        from loom.snapshots.taking import take
+
+        return take(self._store, path, parent=parent, namespaces=namespaces)
+
+    def restore(
+        self,
+        snapshot: str | Path | Sequence[str | Path],
+        *,
+        namespace: str | None = None,
+        forgotten: bool = False,
+    ) -> Restored:
+        """Bring what a snapshot holds into this memory: all of it, or nothing where something stands in the way.
+
+        Several paths are a chain, the full snapshot first. `namespace` names the one in the snapshot, where it is not
+        the only one or of another name. What is here already does not come twice; an id that names another text here
+        raises `IdConflict`. What was forgotten here since stays forgotten, unless `forgotten` is True.
+        """
+        from loom.snapshots.merging import restore_into
+
+        def make_room(transaction: Transaction, nodes: Sequence[str]) -> None:
+            for node in nodes:
+                Tiers(self._store, node, self.settings, self._tiers.counter).make_room(transaction)
+
+        return restore_into(
+            self._store,
+            snapshot,
+            namespace=namespace,
+            forgotten=forgotten,
+            without=(LAYOUTS,),  # layouts hold numbers of records, which are others here
+            then=make_room,
+        )
+
+    def archive(self, before: datetime | str | None = None) -> ArchiveStats:
+        """Compress the words of everything remembered before a moment (now). Reads are unaffected.
+
+        By itself a memory does so after `archive_after_days`. The file shrinks with the next `vacuum`.
+        """
+        return self._store.archive(None if before is None else checked_time(before, "before"))
+
+    def vacuum(self) -> int:
+        """Give free space back to the disk and tidy the index; how many bytes the file shrank by."""
+        return self._store.vacuum()
+
+    def get_stats(self) -> dict[str, Any]:
+        """Usage, budget and count of each tier, the backlog and the store's counts, as they are stored now.
+
+        `backlog` counts queued work (embedding, that is, until L4 can be searched by meaning). `set_aside` names the
+        records that background work gave up, and why. `lost` is the range of sequence numbers that are known to have
+        been committed and are gone, or None.
+        `l2_hit_rate` is None until something was asked for; it is counted where the profile is led by use.
+        """
+        usage, budgets = self._store.usage(self._node), self._tiers.rules().budgets
+        stats: dict[str, Any] = {}
+        for tier in MemoryTier:
+            held = usage.get(tier)
+            stats[f"{tier}_token_usage"] = held.tokens if held else 0
+            stats[f"{tier}_token_budget"] = budgets[tier]
+            stats[f"{tier}_items"] = held.items if held else 0
+        working = usage.get(MemoryTier.L2)
+        hits, misses = (working.hits, working.misses) if working else (0, 0)
+        counts = self._store.stats()
+        archive = self._store.archived()
+        return {
+            **stats,
+            "l2_hits": hits,
+            "l2_misses": misses,
+            "l2_hit_rate": hits / (hits + misses) if hits + misses else None,
+            "backlog": counts["jobs"],
+            **counts,
+            "set_aside": self._store.set_aside(),
+            "lost": self._store.lost,
+            "archived": archive.records,
+            "archive_ratio": round(archive.ratio, 2) if archive.records else None,
+            **self.monitor.as_dict(),
+            **self.verdicts.as_dict(),
+        }
+
+    def close(self) -> None:
+        """Stop listening, and let go of the store if this memory opened it. Safe to call twice."""
+        if self._subscription is not None:
+            self._subscription.cancel()
+            self._subscription = None
+        self._store.remove_chores(self, self._migration, self._controller)
+        if self._owns_store:
+            self._store.close()
+
+    def __repr__(self) -> str:
+        place = self._store.path or "in memory"
+        return f"<{type(self).__name__} {self._node!r} {place} namespace={self._store.namespace!r}>"
+
+
+def _checked_id(verb: str, id: object) -> str:
+    if not isinstance(id, str):
+        raise InvalidInput(f"{verb}() takes an id, and an id is a text, not {id!r}")
+    return id
+
+
+def _check_options(name: str, given: Iterable[str]) -> None:
+    known = MemoryOptions.__optional_keys__ | SETTINGS.keys()
+    for option in given:
+        if option not in known:
+            raise InvalidInput(
+                f"{name}() takes no option {option!r}; {closest(option, known)}the options are "
+                f"{', '.join(sorted(known))}"
+            )
+
+
+def _known_fact_type(fact_type: FactType | str) -> FactType:
+    try:
+        return FactType(fact_type)
+    except ValueError as error:
+        raise InvalidInput(f"there is no fact type {fact_type!r}; the types are {', '.join(FactType)}") from error
+
+
+def _open_store(path: str | Path | None, settings: Settings, clock: Clock, all_namespaces: bool) -> SqliteStore:
+    return SqliteStore(
+        path,
+        namespace=settings.namespace,
+        read_only=settings.read_only,
+        durability=settings.durability,
+        busy_timeout_s=settings.busy_timeout_s,
+        close_timeout_s=settings.close_timeout_s,
+        tail=TailLimit(settings.index_tail_records, settings.index_tail_bytes),
+        lease_s=settings.lease_s,
+        archive_after_days=settings.archive_after_days or None,
+        clock=clock,
+        all_namespaces=all_namespaces,
+        file_mode=int(settings.file_mode, 8),
+    )
+
+
+def _agree(
+    store: SqliteStore, wanted: Settings, reconfigure: bool, tiers_under: Callable[[Settings], Tiers]
+) -> Settings:
+    """What holds for this node, settled with every other process that has the file open.
+
+    Budgets may be smaller now than they were: who must leave does so in the transaction that changes them.
+    """
+    agreed = wanted
+
+    def decide(stored: Mapping[str, Any]) -> Mapping[str, Any]:
+        nonlocal agreed
+        agreed = wanted.agree_with(stored, reconfigure=reconfigure)
+        return agreed.for_store()
+
+    store.update_settings(wanted.node_id, decide, lambda transaction: tiers_under(agreed).make_room(transaction))
+    return agreed
+
+
+def _choose_embedder(
+    store: SqliteStore, settings: Settings, given: EmbeddingProvider | str | None, reconfigure: bool
+) -> EmbeddingProvider | None:
+    """The embedder of this process. One that nobody asked for by name gives way to what the file has."""
+    asked = (given is not None and given != "auto") or (
+        settings.is_given("embedder") and settings.embedder not in ("auto", "none")
+    )
+    provider = embedder_from_name(settings.embedder) if given is None or isinstance(given, str) else given
+    if provider is None:
+        return None
+
+    def embed(texts: Sequence[str]) -> Any:
+        return embed_texts(provider, texts)
+
+    try:
+        store.use_embedder(provider.name, provider.dimensions, embed, reconfigure=reconfigure and asked)
+    except SettingsConflict:
+        if asked:
+            raise
+        return None
+    if store.space != (provider.name, provider.dimensions):
+        return None  # a read-only store that was never embedded, or with something else
+    return provider

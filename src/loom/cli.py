@@ -22,7 +22,7 @@ from loom.terminal import guarded_output, visible
 
 if TYPE_CHECKING:
     from loom.everyday import Memory
-    from loom.storage.sqlite.store import SqliteStore
+    from loom.storage.contract import Store
 
 __all__ = ["main", "parser"]
 
@@ -459,11 +459,11 @@ def _namespaces(path: Path) -> list[str]:
         return store.namespaces()
 
 
-def _opened(path: Path, namespace: str, *, read_only: bool) -> closing[SqliteStore]:
+def _opened(path: Path, namespace: str, *, read_only: bool) -> closing[Store]:
     """The store without settings and without an embedder: looking at a file changes neither."""
-    from loom.storage.sqlite.store import SqliteStore
+    from loom.storage import open_store
     from loom.text.tokens import counters_by_name
 
-    store = SqliteStore(path, namespace=namespace, read_only=read_only, all_namespaces=True)
+    store = open_store(path, namespace=namespace, read_only=read_only, all_namespaces=True)
     store.count_with({name: counter.count for name, counter in counters_by_name().items()})
     return closing(store)

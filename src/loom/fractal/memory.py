@@ -12,13 +12,13 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from os import PathLike
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from loom.checks import checked_member, checked_whole
 from loom.errors import InvalidInput, SettingsConflict
 from loom.protocol import Closing
+from loom.storage import open_store
 
 if TYPE_CHECKING:
     from loom.storage.contract import Entry, Store
@@ -520,9 +520,7 @@ class FractalMemory(ScopedMemory, Closing):
             store = parent.store
         self._opened: Store | None = None
         if store is None or isinstance(store, str | PathLike):
-            from loom.storage.sqlite.store import SqliteStore
-
-            store = self._opened = SqliteStore(store if store is None else Path(store))
+            store = self._opened = open_store(store)
         self.base_memory = base_memory
         self.parent_memory = parent_memory
         try:

@@ -27,8 +27,15 @@ from loom.recall.hits import Hit
 from loom.recall.relevance import Weights
 from loom.recall.search import Explanation, Reranker, recall
 from loom.settings import SETTINGS, Settings, SettingValues, load_settings
+from loom.storage import open_store
 from loom.storage.contract import (
+    COMPACT,
+    COUNT,
+    DERIVE,
     LAYOUTS,
+    RESTORE,
+    RETAIN,
+    ArchiveStats,
     CheckReport,
     Filter,
     FlushReport,
@@ -36,13 +43,9 @@ from loom.storage.contract import (
     Page,
     Record,
     Retention,
+    Store,
     Transaction,
 )
-from loom.storage.sqlite.counting import COUNT
-from loom.storage.sqlite.maintenance import RETAIN
-from loom.storage.sqlite.projections import TailLimit
-from loom.storage.sqlite.store import SqliteStore
-from loom.storage.sqlite.transactions import COMPACT, DERIVE, RESTORE
 from loom.text.sanitizer import ContentSanitizer
 from loom.text.tokens import TokenCounter, counter_by_name, counters_by_name
 from loom.tiers.controller import TierController
@@ -71,7 +74,6 @@ if TYPE_CHECKING:
     from loom.models.language_model import LanguageModelLike
     from loom.snapshots.staging import Restored
     from loom.snapshots.taking import Snapshot
-    from loom.storage.sqlite.archive import ArchiveStats
 
 __all__ = ["MemoryOptions", "MemoryVerbs"]
 
@@ -123,7 +125,7 @@ class MemoryVerbs(Closing):
         self,
         node_id: str | None = None,
         *,
-        store: SqliteStore | str | Path | None = None,
+        store: Store | str | Path | None = None,
         event_bus: EventBus | None = None,
         embedder: EmbeddingProvider | str | None = None,
         embedding_provider: EmbeddingProvider | None = None,
@@ -148,8 +150,12 @@ class MemoryVerbs(Closing):
             settings["counter"] = token_counter.name
         _check_options(type(self).__name__, settings)
         loaded = load_settings(settings, file=config)
-        self._owns_store = not isinstance(store, SqliteStore)
-        self._store = store if isinstance(store, SqliteStore) else _open_store(store, loaded, clock, all_namespaces)
+        self._owns_store = store is None or isinstance(store, str | Path)
+        self._store: Store = (
+            _open_store(store, loaded, clock, all_namespaces)
+            if store is None or isinstance(store, str | Path)
+            else store
+        )
         self._subscription: Subscription | None = None
         try:
             counters = counters_by_name() | ({} if token_counter is None else {token_counter.name: token_counter})
@@ -192,7 +198,7 @@ class MemoryVerbs(Closing):
         return self._node
 
     @property
-    def store(self) -> SqliteStore:
+    def store(self) -> Store:
         """The store underneath, to share with a pool or another node."""
         return self._store
 
@@ -778,7 +784,7 @@ class MemoryVerbs(Closing):
             self._store.close()
 
     def __repr__(self) -> str:
-        place = self._store.path or "in memory"
+        place = self._store.location
         return f"<{type(self).__name__} {self._node!r} {place} namespace={self._store.namespace!r}>"
 
 
@@ -799,15 +805,15 @@ def _check_options(name: str, given: Iterable[str]) -> None:
             )
 
 
-def _open_store(path: str | Path | None, settings: Settings, clock: Clock, all_namespaces: bool) -> SqliteStore:
-    return SqliteStore(
+def _open_store(path: str | Path | None, settings: Settings, clock: Clock, all_namespaces: bool) -> Store:
+    return open_store(
         path,
         namespace=settings.namespace,
         read_only=settings.read_only,
         durability=settings.durability,
         busy_timeout_s=settings.busy_timeout_s,
         close_timeout_s=settings.close_timeout_s,
-        tail=TailLimit(settings.index_tail_records, settings.index_tail_bytes),
+        tail=(settings.index_tail_records, settings.index_tail_bytes),
         lease_s=settings.lease_s,
         archive_after_days=settings.archive_after_days or None,
         clock=clock,
@@ -816,9 +822,7 @@ def _open_store(path: str | Path | None, settings: Settings, clock: Clock, all_n
     )
 
 
-def _agree(
-    store: SqliteStore, wanted: Settings, reconfigure: bool, tiers_under: Callable[[Settings], Tiers]
-) -> Settings:
+def _agree(store: Store, wanted: Settings, reconfigure: bool, tiers_under: Callable[[Settings], Tiers]) -> Settings:
     """What holds for this node, settled with every other process that has the file open.
 
     Budgets may be smaller now than they were: who must leave does so in the transaction that changes them.
@@ -835,7 +839,7 @@ def _agree(
 
 
 def _choose_embedder(
-    store: SqliteStore, settings: Settings, given: EmbeddingProvider | str | None, reconfigure: bool
+    store: Store, settings: Settings, given: EmbeddingProvider | str | None, reconfigure: bool
 ) -> EmbeddingProvider | None:
     """The embedder of this process. One that was not asked for by name gives way to what the file has."""
     asked = (given is not None and given != "auto") or (

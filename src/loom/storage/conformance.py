@@ -30,7 +30,7 @@ from loom.errors import (
     VersionConflictError,
     WrongDimension,
 )
-from loom.storage.contract import Dimensions, Draft, Filter, Page, Record, Store, Written
+from loom.storage.contract import AtMost, Dimensions, Draft, Filter, Page, Record, Store, Written
 from loom.storage.search_view import search_text, search_vectors
 
 __all__ = ["StoreConformance"]
@@ -159,7 +159,9 @@ class StoreConformance:
     def test_a_record_that_is_counted_later_has_its_count_for_every_reader(self, folder: Path) -> None:
         with self.store(folder) as store:
             store.count_with({"words": lambda text: len(text.split())})
-            drafts = [_draft(f"r{n}", "word " * n, tokens=~(5 * n), counter="words", tier="l1") for n in (1, 2, 40)]
+            drafts = [
+                _draft(f"r{n}", "word " * n, tokens=AtMost(5 * n), counter="words", tier="l1") for n in (1, 2, 40)
+            ]
             written = self.write(store, *drafts, _draft("counted", "two words", tokens=2, tier="l1"))
             with store.transaction() as transaction:
                 transaction.enter([one.seq for one in written], "l2", "default", "admitted")
@@ -845,7 +847,7 @@ class StoreConformance:
             assert len(seen) == writers * each * 3
 
     def test_a_budget_that_is_read_and_kept_in_a_transaction_holds_for_many_writers(self, folder: Path) -> None:
-        writers, each, budget = 4, 20, 30
+        writers, each, budget = 4, 40, 30
         with ExitStack() as stack:
             stores = self.handles(folder, stack, writers)
 
@@ -869,7 +871,7 @@ class StoreConformance:
             assert stores[0].check(repair=False).ok
 
     def test_of_many_writers_exactly_one_makes_each_version_of_an_entry(self, folder: Path) -> None:
-        writers, each = 4, 15
+        writers, each = 4, 40
         with ExitStack() as stack:
             stores = self.handles(folder, stack, writers)
             made: list[int] = []

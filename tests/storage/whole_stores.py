@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from loom.snapshots.format import SnapshotReader, SnapshotWriter
-from loom.snapshots.taking import KNOWN_SECTIONS, Section
+from loom.snapshots.tables import KNOWN_SECTIONS, Section
 from loom.storage.contract import Draft, Filter, Retention, Store
 from loom.storage.sqlite.archive import CONTENT, DATA
 from loom.storage.sqlite.store import SqliteStore, as_sqlite

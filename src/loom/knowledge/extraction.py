@@ -115,8 +115,7 @@ class FactExtractor:
 
 
 def _by_rules(source: Source, weights: Model) -> list[ExtractedFact]:
-    facts: list[ExtractedFact] = []
-    seen: set[str] = set()
+    facts: dict[str, ExtractedFact] = {}
     for start, end in source.parts:
         part = source.text[start:end]
         found = statements(part)
@@ -126,13 +125,9 @@ def _by_rules(source: Source, weights: Model) -> list[ExtractedFact]:
                 continue
             for group in _groups_of(assessment, weights):
                 fact = _fact(group, part, source, start, assessment.worth)
-                if fact is None:
-                    continue
-                normal = fact_identity(fact)
-                if normal not in seen:
-                    seen.add(normal)
-                    facts.append(fact)
-    return facts
+                if fact is not None:
+                    facts.setdefault(fact_identity(fact), fact)
+    return [*facts.values()]
 
 
 _ORDER_TO_READER = re.compile(r"(?:please )?(?:ignore|disregard|forget)\b|请?(?:忽略|无视|忘记|忘掉)", re.IGNORECASE)

@@ -91,7 +91,7 @@ def ask_model(llm: LanguageModel, source: Source, earlier: Sequence[str] | None)
     if not lines and answer.strip():
         _logger.warning("the language model's facts were not JSON lines (%d characters); using rules", len(answer))
         return None
-    facts: list[ExtractedFact] = []
+    facts: dict[str, ExtractedFact] = {}
     mentions: dict[str, Mention] = {}
     refused = unfounded = 0
     for line in lines[:_MOST_ANSWERED]:
@@ -110,13 +110,13 @@ def ask_model(llm: LanguageModel, source: Source, earlier: Sequence[str] | None)
         fact = _checked_fact(entry, text, source)
         if fact is None:
             refused += 1
-        elif all(fact_identity(fact) != fact_identity(other) for other in facts):
-            facts.append(fact)
+        else:
+            facts.setdefault(fact_identity(fact), fact)
     if refused:
         _logger.warning("refused %d of %d facts that the source does not support", refused, len(lines))
     if unfounded:
         _logger.warning("refused %d of %d names whose words are not in the source", unfounded, len(lines))
-    return Extraction(facts, tuple(mentions.values()))
+    return Extraction([*facts.values()], tuple(mentions.values()))
 
 
 def _checked_mention(entry: Mapping[str, object], text: str) -> Mention | None:

@@ -372,16 +372,14 @@ def _as_pool_entry(entry: Entry) -> PoolEntry:
     )
 
 
+@dataclass(slots=True)
 class _KeyVersions:
     """The last versions of a key; none after a deletion."""
 
-    __slots__ = ("number", "version", "versions", "writer")
-
-    def __init__(self) -> None:
-        self.versions: deque[PoolEntry] = deque(maxlen=_VERSIONS_IN_PROCESS)
-        self.version = 0
-        self.number = 0
-        self.writer = ""
+    versions: deque[PoolEntry] = field(default_factory=lambda: deque(maxlen=_VERSIONS_IN_PROCESS))
+    version: int = 0
+    number: int = 0
+    writer: str = ""
 
 
 class _ProcessBackend(_Backend):

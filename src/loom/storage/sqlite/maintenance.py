@@ -711,7 +711,7 @@ class Maintenance:
     def _embeds_here(self, connection: sqlite3.Connection) -> bool:
         """Whether this process embeds in the space that the file uses now."""
         space = active_space(connection, self.namespace)
-        return space is not None and space[0] == self.space
+        return space is not None and space.number == self.space
 
 
 class TransactionScope:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol, TypedDict
 from loom.checks import checked_member, checked_number
 from loom.errors import InvalidInput, TextTooLarge
 from loom.protocol import Clock, Task, checked_time, closest, new_id, value_text
-from loom.storage.contract import MAX_TEXT_BYTES, Dimensions, Draft
+from loom.storage.contract import MAX_TEXT_BYTES, AtMost, Dimensions, Draft
 from loom.text.sanitizer import ContentSanitizer
 from loom.text.tokens import TokenCounter, counters_by_name
 from loom.types import MemoryTier, MemoryType, Trust
@@ -212,7 +212,7 @@ class Drafter:
         if count_later and self._counted_anywhere:
             most = len(text) if text.isascii() else 4 * len(text)
             if most <= _LATER_BYTES:
-                return ~most
+                return AtMost(most)
         return self.counter.count(text)
 
     def message(

@@ -23,7 +23,7 @@ from loom.index.doc_values import DocValues, DocValuesTable, of_row, packed
 from loom.index.segments import Segment, open_segment, write_segment
 from loom.index.text_index import TextIndex, build, merge, without
 from loom.recall.candidates import Candidates, Probe, find_candidates
-from loom.storage.contract import Draft, Filter
+from loom.storage.contract import AtMost, Draft, Filter
 from loom.storage.search_view import search_text
 from loom.storage.sqlite.projections import TailLimit, index_folder
 from loom.storage.sqlite.store import SqliteStore
@@ -274,7 +274,7 @@ def test_a_record_that_is_indexed_before_it_is_counted_is_counted_once(tmp_path:
         store.count_with({"letters": count})
         with store.transaction() as transaction:
             transaction.append(
-                [Draft(text, text, NOW, tokens=~500, counter="letters", session_id="s") for text in words]
+                [Draft(text, text, NOW, tokens=AtMost(500), counter="letters", session_id="s") for text in words]
             )
         store.flush()
         assert ask(store, probe=Probe({"299": 1.0}))["tokens"] == [100 + len(words[299])]
@@ -285,7 +285,7 @@ def test_a_record_that_the_indexing_process_could_not_count_is_counted_by_anothe
     path = tmp_path / "a.loom"
     with closing(SqliteStore(path, tail=IN_SEGMENTS)) as store:
         with store.transaction() as transaction:
-            drafts = [Draft(f"r{number}", "the heron", NOW, tokens=~50, counter="x") for number in range(3)]
+            drafts = [Draft(f"r{number}", "the heron", NOW, tokens=AtMost(50), counter="x") for number in range(3)]
             numbers = [one.seq for one in transaction.append(drafts)]
         store.flush()
         assert search_text(store, {"heron": 1.0}, 3, Filter())

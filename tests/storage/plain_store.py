@@ -47,6 +47,7 @@ from loom.storage.contract import (
     WINDOW,
     Access,
     ArchiveStats,
+    AtMost,
     Change,
     CheckReport,
     Chore,
@@ -94,7 +95,6 @@ class _Kept(NamedTuple):
     draft: Draft
     metadata: str
     data: str
-    tokens: int
 
 
 class _Successor(NamedTuple):
@@ -233,7 +233,10 @@ class _Reads(Reads):
         )
 
     def _tokens(self, kept: _Kept) -> int:
-        return kept.tokens if kept.tokens >= 0 else self.counters[kept.draft.counter](kept.draft.content)
+        tokens = kept.draft.tokens
+        if isinstance(tokens, AtMost):
+            return self.counters[kept.draft.counter](kept.draft.content)
+        return tokens
 
     def records(self, seqs: Iterable[int]) -> dict[int, Record]:
         kept = self.state().kept
@@ -692,7 +695,7 @@ class _Transaction(_Reads, Transaction):
                 draft = draft._replace(importance=max(old.importance, draft.importance))
         seq = self._next()
         own = draft._replace(metadata={}, data=None)
-        kept = _Kept(seq, len(versions) + 1, self.now, created_at, own, metadata, data, draft.tokens)
+        kept = _Kept(seq, len(versions) + 1, self.now, created_at, own, metadata, data)
         state.kept[seq] = kept
         state.versions.setdefault(draft.id, []).append(seq)
         if known is not None:

@@ -25,7 +25,7 @@ from loom.errors import ForgetPending, InvalidInput, ReadOnly, UnknownFilter
 from loom.index.segments import open_segment
 from loom.index.text_index import term_hash
 from loom.models.embedders import FakeEmbedder
-from loom.storage.contract import Draft, Filter
+from loom.storage.contract import AtMost, Draft, Filter
 from loom.storage.sqlite.projections import Projector, TailLimit
 from loom.storage.sqlite.store import SqliteStore
 from loom.text.words import terms
@@ -770,7 +770,7 @@ def test_no_row_grows_when_its_count_comes_in(tmp_path: Path) -> None:
         store.count_with({"as many as there can be": len, "few": lambda text: len(text) // 4})
         with store.transaction() as transaction:
             for counter in ("as many as there can be", "few"):
-                drafts = [draft(f"{counter} {n}", "w" * n, tokens=~n, counter=counter) for n in lengths]
+                drafts = [draft(f"{counter} {n}", "w" * n, tokens=AtMost(n), counter=counter) for n in lengths]
                 transaction.append(drafts)
         before = widths(store)
         store.flush()

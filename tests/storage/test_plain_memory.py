@@ -30,7 +30,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
 
 @pytest.fixture
 def memory(store: Store) -> Iterator[Memory]:
-    with Memory("agent", store=store, embedder=FakeEmbedder()) as opened:
+    with Memory("agent", store=store, embedder=FakeEmbedder(), derive=True) as opened:
         yield opened
 
 

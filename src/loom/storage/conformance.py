@@ -12,9 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
+from threading import Barrier, Event
 from typing import Any
 
 import numpy as np
@@ -28,7 +30,7 @@ from loom.errors import (
     VersionConflictError,
     WrongDimension,
 )
-from loom.storage.contract import Dimensions, Draft, Filter, Page, Record, Store, Written
+from loom.storage.contract import AtMost, Dimensions, Draft, Filter, Page, Record, Store, Written
 from loom.storage.search_view import SearchView, search_text, search_vectors
 
 __all__ = ["StoreConformance"]
@@ -157,7 +159,9 @@ class StoreConformance:
     def test_a_record_that_is_counted_later_has_its_count_for_every_reader(self, folder: Path) -> None:
         with self.store(folder) as store:
             store.count_with({"words": lambda text: len(text.split())})
-            drafts = [_draft(f"r{n}", "word " * n, tokens=~(5 * n), counter="words", tier="l1") for n in (1, 2, 40)]
+            drafts = [
+                _draft(f"r{n}", "word " * n, tokens=AtMost(5 * n), counter="words", tier="l1") for n in (1, 2, 40)
+            ]
             written = self.write(store, *drafts, _draft("counted", "two words", tokens=2, tier="l1"))
             with store.transaction() as transaction:
                 transaction.enter([one.seq for one in written], "l2", "default", "admitted")
@@ -894,6 +898,138 @@ class StoreConformance:
             for word in ("one", "newer", "sum"):
                 assert self.found(store, {word: 1.0}, history=True) == []
             assert self.write(store, _draft("a", "again"))[0].version == 1
+
+    # -- many at once ------------------------------------------------------------------------------
+
+    def handles(self, folder: Path, stack: ExitStack, count: int) -> list[Store]:
+        """Several handles on one store, or the same one where a second would be another store."""
+        opened = [stack.enter_context(self.store(folder)) for _ in range(count if self.durable else 1)]
+        return (opened * count)[:count]
+
+    @staticmethod
+    def together(*works: Callable[[], None]) -> None:
+        """Do all at once, each in a thread of its own, and raise here what one of them raises."""
+        start = Barrier(len(works))
+
+        def begin(work: Callable[[], None]) -> None:
+            start.wait()
+            work()
+
+        with ThreadPoolExecutor(len(works)) as threads:
+            for one in [threads.submit(begin, work) for work in works]:
+                one.result()
+
+    def test_whoever_follows_the_changes_misses_none_of_many_writers(self, folder: Path) -> None:
+        writers, each = 4, 25
+        with ExitStack() as stack:
+            stores = self.handles(folder, stack, writers + 1)
+            seen: list[int] = []
+            done = Event()
+
+            def write(number: int) -> None:
+                for one in range(each):
+                    with stores[number].transaction() as transaction:
+                        transaction.append([_draft(f"{number}-{one}", "text", tier="l1")])
+                        transaction.put_entry(f"key {number}", one, writer="w")
+                        transaction.append([_draft(f"{number}-{one} again", "text")])
+
+            def follow() -> None:
+                ends = False
+                while not ends:
+                    ends = done.is_set()
+                    while told := stores[-1].changes(seen[-1] if seen else 0, limit=7):
+                        seen.extend(change.seq for change in told)
+
+            with ThreadPoolExecutor(1) as threads:
+                follower = threads.submit(follow)
+                try:
+                    self.together(*(partial(write, number) for number in range(writers)))
+                finally:
+                    done.set()
+                follower.result()
+            assert seen == sorted(set(seen))
+            assert seen == [change.seq for change in stores[0].changes(0, limit=10_000)]
+            assert len(seen) == writers * each * 3
+
+    def test_a_budget_that_is_read_and_kept_in_a_transaction_holds_for_many_writers(self, folder: Path) -> None:
+        writers, each, budget = 4, 40, 30
+        with ExitStack() as stack:
+            stores = self.handles(folder, stack, writers)
+
+            def write(number: int) -> None:
+                for one in range(each):
+                    with stores[number].transaction() as transaction:
+                        (written,) = transaction.append([_draft(f"{number}-{one}", "text", tokens=3)])
+                        transaction.enter([written.seq], "l2", "node", "admitted")
+                        excess = transaction.totals("node")["l2"].tokens - budget
+                        for record, size in transaction.sizes("node", "l2").items():
+                            if excess > 0:
+                                excess -= size
+                                transaction.leave([record], "l2", "node", "full")
+
+            self.together(*(partial(write, number) for number in range(writers)))
+            sizes = stores[0].sizes("node", "l2")
+            usage = stores[0].usage("node")["l2"]
+            assert (usage.items, usage.tokens) == (len(sizes), sum(sizes.values())) == (10, 30)
+            moved = [change.kind for change in stores[0].changes(0, limit=10_000)]
+            assert (moved.count("enter"), moved.count("leave")) == (writers * each, writers * each - 10)
+            assert stores[0].check(repair=False).ok
+
+    def test_of_many_writers_exactly_one_makes_each_version_of_an_entry(self, folder: Path) -> None:
+        writers, each = 4, 40
+        with ExitStack() as stack:
+            stores = self.handles(folder, stack, writers)
+            made: list[int] = []
+
+            def write(number: int) -> None:
+                store = stores[number]
+                left = each
+                while left:
+                    known = store.entry("key")
+                    version = 0 if known is None else known.version
+                    count = 0 if known is None else known.content
+                    try:
+                        with store.transaction() as transaction:
+                            entry = transaction.put_entry(
+                                "key", count + 1, writer=f"w{number}", expected_version=version
+                            )
+                    except VersionConflictError:
+                        continue
+                    made.append(entry.version)
+                    left -= 1
+
+            self.together(*(partial(write, number) for number in range(writers)))
+            assert sorted(made) == list(range(1, writers * each + 1))
+            last = stores[0].entry("key")
+            assert last is not None
+            assert (last.content, last.version) == (writers * each, writers * each)
+            assert [one.version for one in stores[0].entry_history("key")] == sorted(made)
+
+    def test_a_read_does_not_wait_for_a_transaction_that_is_open(self, folder: Path) -> None:
+        if not self.durable:
+            return
+        with self.store(folder) as store:
+            self.write(store, _draft("x", "harbour", tier="l1", tokens=1))
+            with ThreadPoolExecutor(1) as threads, store.transaction() as transaction:
+                transaction.append([_draft("x", "changed", revises=True), _draft("y", "harbour")])
+                transaction.put_entry("key", 1, writer="w")
+
+                def read() -> tuple[Any, ...]:
+                    return (
+                        self.need(store, "x").content,
+                        store.count(Filter()),
+                        store.window("default"),
+                        store.entry("key"),
+                        self.found(store, {"harbour": 1.0}),
+                        [change.kind for change in store.changes(0)],
+                    )
+
+                content, count, window, entry, found, kinds = threads.submit(read).result(timeout=60)
+                assert (content, count, len(window), entry, found) == ("harbour", 1, 1, None, ["x"])
+                assert kinds == ["record"]
+                store.touch([window[0][0]], "default")
+                assert threads.submit(store.uses, window[0][0], "default").result(timeout=60) == 1
+            assert self.need(store, "x").content == "changed"
 
     # -- namespaces, life --------------------------------------------------------------------------
 

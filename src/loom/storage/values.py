@@ -35,6 +35,7 @@ __all__ = [
     "WINDOW",
     "Access",
     "ArchiveStats",
+    "AtMost",
     "Change",
     "CheckReport",
     "Dimensions",
@@ -130,6 +131,10 @@ _DIMENSION_CHOICES = {
 }
 
 
+class AtMost(int):
+    """A number of tokens that is still to be counted, and is at most this. Budgets are held against it."""
+
+
 class Draft(NamedTuple):
     """A record before it is written. (A named tuple: it is made for every write, and costs a third.)
 
@@ -138,8 +143,8 @@ class Draft(NamedTuple):
     `revises` then allows a new version of the same kind, where other content would be an error. Another importance
     makes a new version too, unless it is `lasting`: then the new version is at least as important as the old one.
     `sources` are the ids it was made from: forgetting one takes it too. One that was `drawn` from them says nothing
-    that they do not say, and with `replaces` it stands in a tier for all of them. Negative `tokens` are not counted
-    yet, and at most `~tokens`: the store counts them later, with the `counter` of that name (`Store.count_with`).
+    that they do not say, and with `replaces` it stands in a tier for all of them. `tokens` that are `AtMost` a number
+    are counted by the store later, with the `counter` of that name (`Store.count_with`).
     """
 
     id: str

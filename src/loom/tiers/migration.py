@@ -24,7 +24,7 @@ from loom.errors import CorruptStore, InvalidInput, OverBudget
 from loom.knowledge.stand_ins import stand_in
 from loom.settings import EVICTION_WEIGHTS, Admission, Eviction, EvictionWeights, Profile, Settings
 from loom.steps import step
-from loom.storage.contract import FOCUS, HEARD, Draft, Record, Resident, Store, Transaction, Usage, Written
+from loom.storage.contract import FOCUS, HEARD, AtMost, Draft, Record, Resident, Store, Transaction, Usage, Written
 from loom.text.tokens import TokenCounter
 from loom.tiers.eviction import choose_victims, hot_score, rank
 from loom.types import MemoryTier, MemoryType, Receipt
@@ -90,9 +90,9 @@ class TierRules(NamedTuple):
     def may_count_later(self, draft: Draft) -> bool:
         """Whether a record that is not counted may stay so, if it is new: its size decides nothing, because it comes
         into the window alone and would have room in any tier."""
-        if draft.tokens >= 0 or draft.revises or draft.tier != L1:
+        if not isinstance(draft.tokens, AtMost) or draft.revises or draft.tier != L1:
             return False
-        return ~draft.tokens <= self.anywhere and not self.admits(draft.importance)
+        return draft.tokens <= self.anywhere and not self.admits(draft.importance)
 
     def admits(self, importance: float) -> bool:
         """Whether a record comes to the working tier when it is written."""
@@ -297,7 +297,7 @@ class Tiers:
 
     def _before_writing(self, draft: Draft, tier: MemoryTier | None, rules: TierRules, on_oversize: str) -> Draft:
         """Whether a record comes into the window, and whether something shorter must stand there for it."""
-        if draft.tokens < 0:
+        if isinstance(draft.tokens, AtMost):
             draft = draft._replace(tokens=self.counter.count(draft.content))
         asked = L1 if tier is None else tier
         if draft.tokens <= rules.largest[asked] or asked in (L3, L4):

@@ -19,14 +19,14 @@ from loom.errors import CorruptStore
 from loom.index import text_index, vector_index
 from loom.index.segments import DamagedSegment
 from loom.storage.contract import CheckReport
-from loom.storage.identity import entry_guard, guard
+from loom.storage.identity import guard
 from loom.storage.sqlite.archive import damaged
 from loom.storage.sqlite.engine import Engine
-from loom.storage.sqlite.entries import Jobs
+from loom.storage.sqlite.entries import Jobs, StoredEntry
 from loom.storage.sqlite.maintenance import Maintenance
 from loom.storage.sqlite.projections import TEXT, VECTORS, active_space, index_folder, last_number, open_index
 from loom.storage.sqlite.residency import TierTotals
-from loom.storage.sqlite.rows import ENTRY_COLUMNS, ROW_COLUMNS, read_settings
+from loom.storage.sqlite.rows import ENTRY_COLUMNS, ROW_COLUMNS, StoredRecord, read_settings
 from loom.storage.sqlite.searcher import Searcher
 from loom.storage.sqlite.transactions import EMPTY_VECTORS
 
@@ -129,7 +129,7 @@ def _integrity(connection: sqlite3.Connection) -> list[str]:
         rows = connection.execute("PRAGMA integrity_check(20)").fetchall()
     except sqlite3.DatabaseError as error:
         return [f"the file is damaged: {error}"]
-    return [f"the file is damaged: {row[0]}" for row in rows if row[0] != "ok"]
+    return [f"the file is damaged: {found}" for (found,) in rows if found != "ok"]
 
 
 @contextmanager
@@ -143,7 +143,7 @@ def _undecoded(connection: sqlite3.Connection) -> Iterator[None]:
         connection.text_factory = factory
 
 
-def _matches(checksum: Callable[[tuple[Any, ...]], int], values: tuple[Any, ...], stored: int) -> bool:
+def _matches(checksum: Callable[[Any], int], values: Any, stored: int) -> bool:
     try:
         return checksum(values) == stored
     except UnicodeEncodeError:  # it is not text
@@ -154,17 +154,19 @@ def _damaged_records(connection: sqlite3.Connection, namespace: int) -> Iterator
     for row in connection.execute(
         f"SELECT {ROW_COLUMNS} FROM records r WHERE r.namespace = ? AND r.version > 0", (namespace,)
     ):
-        unreadable = row[26] is not None and row[23] is None  # its block is reported
-        if not unreadable and not _matches(guard, row[:24], row[24]):
-            yield f"record {row[4]!r} (number {row[0]}) does not match its checksum"
+        one = StoredRecord(*row)
+        unreadable = one.block is not None and one.content is None  # its block is reported
+        if not unreadable and not _matches(guard, one.guarded, one.checksum):
+            yield f"record {one.id!r} (number {one.seq}) does not match its checksum"
 
 
 def _damaged_entries(connection: sqlite3.Connection, namespace: int) -> Iterator[str]:
     for row in connection.execute(
         f"SELECT {ENTRY_COLUMNS} FROM entries WHERE namespace = ? AND NOT deleted", (namespace,)
     ):
-        if not _matches(entry_guard, row[1:11], row[11]):
-            yield f"entry {row[3]!r} does not match its checksum"
+        one = StoredEntry(*row)
+        if not _matches(StoredEntry.guard, one, one.checksum):
+            yield f"entry {one.key!r} does not match its checksum"
 
 
 def _damaged_blobs(connection: sqlite3.Connection, namespace: int) -> list[str]:
@@ -254,19 +256,21 @@ def _projections(
         ).fetchone()
         if row is None:
             continue
+        (watermark,) = row
         if kind == TEXT:
             query = "SELECT seq FROM records WHERE namespace = ? AND seq <= ? AND version > 0 ORDER BY seq"
-            values: tuple[int, ...] = (namespace, row[0])
+            values: tuple[int, ...] = (namespace, watermark)
         else:
             if space is None:
                 continue
             query = "SELECT record FROM vectors WHERE namespace = ? AND space = ? AND seq <= ? "
             query += "AND record IS NOT NULL ORDER BY record"
-            values = (namespace, space[0], row[0])
-        expected = np.array([found[0] for found in connection.execute(query, values)], dtype=np.int64)
+            number, _ = space
+            values = (namespace, number, watermark)
+        expected = np.array([seq for (seq,) in connection.execute(query, values)], dtype=np.int64)
         files = [
-            found[0]
-            for found in connection.execute(
+            file
+            for (file,) in connection.execute(
                 "SELECT file FROM segments WHERE namespace = ? AND kind = ?", (namespace, kind)
             )
         ]

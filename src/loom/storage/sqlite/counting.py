@@ -1,8 +1,8 @@
 """Counting later: what a record measures in tokens before anybody has counted it.
 
-A write need not count: it leaves `~most` in the row's `tokens`, a negative number, where `most` is what the count can
-be at most. The worker counts many in a row afterwards and stores the counts (`loom.storage.sqlite.maintenance`). A
-reader that comes before that reads `TOKENS`, which counts at once; so every reader sees the same count.
+A write need not count: of a count that is `AtMost` some number, the row's `tokens` has `~most`, a negative number.
+The worker counts many in a row afterwards and stores the counts (`loom.storage.sqlite.maintenance`). A reader that
+comes before that reads `TOKENS`, which counts at once; so every reader sees the same count.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Mapping
 
+from loom.storage.contract import AtMost
 from loom.storage.sqlite.archive import CONTENT
 
-__all__ = ["PROGRESS", "TOKENS", "Count", "Counts"]
+__all__ = ["PROGRESS", "TOKENS", "Count", "Counts", "as_stored"]
 
 Count = Callable[[str], int]
 """Counts the tokens of a text."""
@@ -28,6 +29,11 @@ PROGRESS = "tokens"
 
 # The worker is at most about 10 s late, so there are rarely more than this.
 _REMEMBERED = 8_192
+
+
+def as_stored(tokens: int) -> int:
+    """A number of tokens as a row has it: negative while it is still to be counted."""
+    return ~tokens if isinstance(tokens, AtMost) else tokens
 
 
 class Counts:

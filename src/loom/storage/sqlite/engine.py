@@ -281,7 +281,8 @@ class Engine:
         row = connection.execute("SELECT id FROM store").fetchone()
         if row is None:
             raise CorruptStore(f"{self.path} has lost its identity row; restore it from a backup")
-        return str(row[0])
+        (store_id,) = row
+        return str(store_id)
 
     def _connect(self, writer: bool) -> _Connection:
         marks = self._marks() if self.read_only else None
@@ -626,7 +627,7 @@ class Engine:
             if self.path is not None:
                 self.check_file()
                 row = connection.execute("SELECT id FROM store").fetchone()
-                if row is None or row[0] != self.store_id:
+                if row != (self.store_id,):
                     raise self._lost("replaced by another store")
         except BaseException:
             connection.close()

@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -47,7 +47,7 @@ from loom.storage.sqlite.projections import (
     last_number,
     read_state,
 )
-from loom.storage.sqlite.rows import ROW_COLUMNS, check_row, fetch_readable
+from loom.storage.sqlite.rows import ROW_COLUMNS, StoredRecord, check_row, fetch_readable
 from loom.storage.sqlite.transactions import SqliteTransaction
 from loom.storage.sqlite.worker import Fence, LeaseLost, Worker
 
@@ -189,6 +189,17 @@ class BufferedUses(NamedTuple):
     number: int
     last_at: int
     previous_at: int | None
+
+
+class _ToEmbed(NamedTuple):
+    """A record to embed, and its job. A text that is damaged is bytes."""
+
+    record: int
+    seq: int
+    attempts: int
+    name: str | None
+    metadata: str | None
+    content: str
 
 
 class Maintenance:
@@ -432,11 +443,12 @@ class Maintenance:
                 job.record
                 for job in Jobs(connection, self.namespace).jobs(COUNT, self._limits.count_batch, failed=False)
             ]
-            rows = fetch_readable(
+            found = fetch_readable(
                 connection,
                 f"SELECT {ROW_COLUMNS} FROM records r WHERE r.seq IN (SELECT value FROM json_each(?))",
                 (json.dumps([*waiting, *again]),),
             )
+        rows = [StoredRecord(*row) for row in found]
         more = len(waiting) == self._limits.count_batch
         reached = waiting[-1] if more else last
         counted: list[tuple[int, int, int]] = []
@@ -447,10 +459,10 @@ class Maintenance:
             except Exception as error:  # a counter may raise anything; this record is set aside, and others counted
                 if concerns_everything(error):
                     raise
-                bad[row[0]] = type(error).__name__
+                bad[row.seq] = type(error).__name__
             else:
                 if count is not None:
-                    counted.append((*count, row[0]))
+                    counted.append((*count, row.seq))
         if counted or bad or reached - noted >= _COUNTED_NOTE:
             with self.engine.write() as connection:
                 self.worker.join_in(connection)
@@ -462,7 +474,7 @@ class Maintenance:
                     "UPDATE records SET tokens = ?, checksum = ? WHERE seq = ? AND tokens < 0", counted
                 )
                 self._note_counted(connection, reached)
-            self.log_pages += _PAGES_A_COMMIT + sum(len(row[23] or "") for row in rows) // _PAGE_BYTES
+            self.log_pages += _PAGES_A_COMMIT + sum(len(row.content or "") for row in rows) // _PAGE_BYTES
         self.counted_to = reached
         return more
 
@@ -491,16 +503,16 @@ class Maintenance:
         return [seq for (seq,) in rows]
 
     @step("counting.record")
-    def _count(self, row: tuple[Any, ...]) -> tuple[int, int] | None:
+    def _count(self, row: StoredRecord) -> tuple[int, int] | None:
         """The tokens of a row, and its checksum with them. None where this process has no such counter.
 
         Raises `CorruptStore` for a damaged row, which must not get a new checksum.
         """
         check_row(row)
-        tokens = self.engine.counts.of(row[0], row[18].encode(), row[23])
+        tokens = self.engine.counts.of(row.seq, row.counter.encode(), row.content)
         if tokens is None:
             return None
-        return tokens, guard((*row[:17], tokens, *row[18:24]))
+        return tokens, guard(row._replace(tokens=tokens).guarded)
 
     def _project(self, projector: Projector) -> bool:
         """Index a piece of each tail and merge what is small; whether there was any."""
@@ -638,28 +650,28 @@ class Maintenance:
         if not rows:
             return False
         full = len(rows) == self._limits.embed_batch
-        damaged = {row[0]: "CorruptStore" for row in rows if any(isinstance(value, bytes) for value in row)}
+        damaged = {row.record: "CorruptStore" for row in rows if any(isinstance(value, bytes) for value in row)}
         if damaged:
             with self.engine.write() as connection:
                 self.worker.join_in(connection)
                 self._note_bad(connection, EMBED, damaged)
-            rows = [row for row in rows if row[0] not in damaged]
+            rows = [row for row in rows if row.record not in damaged]
             if not rows:
                 return True
         # After a failure one by one: a single bad text is found, and does not hold up the others.
-        alone = any(row[2] for row in rows)
+        alone = any(row.attempts for row in rows)
         more = thorough or alone or full
         if alone:
             rows = rows[:1]
         try:
-            vectors = self._embedded([embedded_text(*row[3:]) for row in rows])
+            vectors = self._embedded([embedded_text(row.name, row.metadata, row.content) for row in rows])
             with self.engine.write() as connection:
                 self.worker.join_in(connection)
                 if not self._embeds_here(connection):
                     return False  # another process has changed the embedder in the meantime: never mix spaces
                 now = to_micros(self.engine.clock())
                 transaction = SqliteTransaction(connection, self.namespace, now, self.accesses.write)
-                transaction.put_vectors([row[0] for row in rows], vectors)
+                transaction.put_vectors([row.record for row in rows], vectors)
                 _delete_jobs(connection, self.namespace, EMBED, rows)
                 transaction.finish()
             self.embed_failures = 0
@@ -681,16 +693,17 @@ class Maintenance:
         assert self.embed is not None
         return np.asarray(self.embed(texts), dtype=np.float32)
 
-    def _embed_jobs(self, connection: sqlite3.Connection) -> list[tuple[Any, ...]]:
-        """Record, job, attempts, speaker, metadata and text of the next records to embed."""
-        return fetch_readable(
+    def _embed_jobs(self, connection: sqlite3.Connection) -> list[_ToEmbed]:
+        """The next records to embed."""
+        rows = fetch_readable(
             connection,
             f"SELECT j.record, j.seq, j.attempts, r.name, r.metadata, ifnull({CONTENT}, '') FROM jobs j "
             "JOIN records r ON r.seq = j.record WHERE j.namespace = ? AND j.kind = ? AND j.attempts < ? LIMIT ?",
             (self.namespace, EMBED, MAX_ATTEMPTS, self._limits.embed_batch),
         )
+        return [_ToEmbed(*row) for row in rows]
 
-    def _embedding_failed(self, fence: Fence, rows: Iterable[Sequence[Any]], error: Exception) -> None:
+    def _embedding_failed(self, fence: Fence, rows: Iterable[_ToEmbed], error: Exception) -> None:
         """Count the attempt, and pause: the embedder may be down, and the texts good."""
         self.embed_failures += 1
         self.embed_after = time.monotonic() + min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2**self.embed_failures)
@@ -700,7 +713,7 @@ class Maintenance:
             connection.executemany(
                 "UPDATE jobs SET attempts = attempts + 1, error = ? "
                 "WHERE namespace = ? AND kind = ? AND record = ? AND seq = ?",
-                [(type(error).__name__, self.namespace, EMBED, row[0], row[1]) for row in rows],
+                [(type(error).__name__, self.namespace, EMBED, row.record, row.seq) for row in rows],
             )
 
     @property
@@ -764,10 +777,10 @@ def _finish_jobs(connection: sqlite3.Connection, namespace: int, kind: str, reco
 
 
 @step("embedding.delete_jobs")
-def _delete_jobs(connection: sqlite3.Connection, namespace: int, kind: str, rows: Iterable[Sequence[Any]]) -> None:
+def _delete_jobs(connection: sqlite3.Connection, namespace: int, kind: str, rows: Iterable[_ToEmbed]) -> None:
     connection.executemany(
         "DELETE FROM jobs WHERE namespace = ? AND kind = ? AND record = ? AND seq = ?",
-        [(namespace, kind, row[0], row[1]) for row in rows],
+        [(namespace, kind, row.record, row.seq) for row in rows],
     )
 
 

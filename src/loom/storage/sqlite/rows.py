@@ -7,7 +7,7 @@ import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loom.errors import CorruptStore, InvalidInput
 from loom.storage.contract import Dimensions, Record
@@ -28,6 +28,7 @@ __all__ = [
     "RECORD_COLUMNS",
     "ROW_COLUMNS",
     "Reader",
+    "StoredRecord",
     "Writer",
     "check_row",
     "counted_guard",
@@ -148,26 +149,72 @@ def dump_json(value: Any, what: str) -> str:
         raise InvalidInput(f"{what} must be plain JSON (text, numbers, lists, objects): {error}") from error
 
 
+class StoredRecord(NamedTuple):
+    """A row of `ROW_COLUMNS`, or of `RECORD_COLUMNS`, which have the count too. A damaged one may hold anything."""
+
+    seq: Any
+    namespace: Any
+    id_hash: Any
+    session_hash: Any
+    id: Any
+    version: Any
+    tier: Any
+    kind: Any
+    node: Any
+    session: Any
+    role: Any
+    name: Any
+    trust: Any
+    subject: Any
+    flow: Any
+    layer: Any
+    importance: Any
+    tokens: Any
+    counter: Any
+    created_at: Any
+    committed_at: Any
+    metadata: Any
+    data: Any
+    content: Any
+    checksum: Any
+    superseded_at: Any
+    block: Any
+    counted: Any = None
+
+    @property
+    def guarded(self) -> tuple[Any, ...]:
+        """The values that the checksum covers."""
+        return self[:_GUARDED]
+
+
+_GUARDED = StoredRecord._fields.index("checksum")
+
+
 def counted_guard(row: tuple[Any, ...]) -> int:
     """The checksum that a row of `RECORD_COLUMNS` has, or will have once it is counted: by it a record is known."""
-    return guard((*row[:17], row[27], *row[18:24])) if row[17] != row[27] else int(row[24])
+    one = StoredRecord(*row)
+    return int(one.checksum) if one.tokens == one.counted else guard(one._replace(tokens=one.counted).guarded)
 
 
 def was_guarded(row: tuple[Any, ...], checksum: int) -> bool:
     """Whether a row of `RECORD_COLUMNS` has this checksum once it is counted, or had it in format 4."""
     if counted_guard(row) == checksum:
         return True
-    namespace, id, session = row[1], row[4], row[9]
-    if not isinstance(id, str) or not isinstance(session, str | None):
+    one = StoredRecord(*row)
+    if not isinstance(one.id, str) or not isinstance(one.session, str | None):
         return False  # damaged
-    hashes = id_hash_4(namespace, id), None if session is None else id_hash_4(namespace, session)
-    return guard_4((row[0], namespace, *hashes, *row[4:17], row[27], *row[18:24])) == checksum
+    as_before = one._replace(
+        tokens=one.counted,
+        id_hash=id_hash_4(one.namespace, one.id),
+        session_hash=None if one.session is None else id_hash_4(one.namespace, one.session),
+    )
+    return guard_4(as_before.guarded) == checksum
 
 
 def read_records(connection: sqlite3.Connection, namespace: int, seqs: Iterable[int]) -> dict[int, Record]:
     """Records by their numbers; those that do not exist are missing."""
     rows = connection.execute(_RECORDS_OF, (str(sorted(seqs)), namespace))
-    return {row[0]: to_record(row) for row in rows}
+    return {record.seq: record for record in map(to_record, rows)}
 
 
 def first_number(connection: sqlite3.Connection, namespace: int, id: str) -> int | None:
@@ -176,7 +223,8 @@ def first_number(connection: sqlite3.Connection, namespace: int, id: str) -> int
         "SELECT seq FROM records WHERE id_hash = ? AND id = ? AND +namespace = ? AND version = 1",
         (id_hash(namespace, id), id, namespace),
     ).fetchone()
-    return None if row is None else int(row[0])
+    (seq,) = row or (None,)
+    return seq
 
 
 def read_settings(connection: sqlite3.Connection, namespace: int, node: str) -> dict[str, Any]:
@@ -228,14 +276,15 @@ def _text_or_bytes(data: bytes) -> str | bytes:
 
 def check_row(row: tuple[Any, ...]) -> None:
     """Refuse a row of `ROW_COLUMNS` that is not what was written."""
-    if guard(row[:24]) != row[24]:
-        if row[26] is not None:
+    if guard(row[:_GUARDED]) != row[_GUARDED]:
+        one = StoredRecord(*row)
+        if one.block is not None:
             raise CorruptStore(
-                f"record {row[4]!r} (number {row[0]}) is in archive block {row[26]}, which is damaged, with all "
+                f"record {one.id!r} (number {one.seq}) is in archive block {one.block}, which is damaged, with all "
                 "that is in it. Run check() for the full list, and restore a backup."
             )
         raise CorruptStore(
-            f"record {row[4]!r} (number {row[0]}) does not match its checksum: the file was damaged. "
+            f"record {one.id!r} (number {one.seq}) does not match its checksum: the file was damaged. "
             "Run check() for the full list, and restore a backup."
         )
 

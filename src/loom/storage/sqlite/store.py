@@ -286,8 +286,8 @@ class SqliteStore(Records, Residency, Entries, Blobs, Jobs, Store):
                 return
             self._change_space(name, dimensions)
         with self.connected() as connection:
-            active = active_space(connection, self.number)
-        self._maintenance.use(active[0] if active is not None else None, embed)
+            number, _ = active_space(connection, self.number) or (None, 0)
+        self._maintenance.use(number, embed)
         if embed is not None and not self.read_only:
             administration.retry_jobs(self._maintenance, [EMBED], 1, 0)
             self._maintenance.worker.wake()

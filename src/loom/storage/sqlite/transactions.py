@@ -17,6 +17,7 @@ from loom.storage.contract import EMBED, HEARD, WINDOW, Draft, Vector, Written
 from loom.storage.identity import guard, id_hash, session_hash
 from loom.storage.moments import to_micros
 from loom.storage.sqlite.archive import CONTENT, DATA
+from loom.storage.sqlite.counting import as_stored
 from loom.storage.sqlite.entries import BlobWrites, EntryWrites, JobWrites
 from loom.storage.sqlite.projections import VECTORS, active_space, advance, count_up, start_over, vector_basis
 from loom.storage.sqlite.records import Records
@@ -204,7 +205,7 @@ class SqliteTransaction(Records, ResidencyWrites, EntryWrites, BlobWrites, JobWr
         if self._space is not None:
             self.many(
                 "INSERT INTO jobs (namespace, kind, record, seq) VALUES (?, ?, ?, ?)",
-                [(self.namespace, EMBED, row[0], row[0]) for row in rows if row[0] not in names],
+                [(self.namespace, EMBED, seq, seq) for seq, *_ in rows if seq not in names],
             )
             self.queued += len(rows) - len(names)
         self.appended += len(rows)
@@ -240,7 +241,7 @@ class SqliteTransaction(Records, ResidencyWrites, EntryWrites, BlobWrites, JobWr
             place.flow,
             place.layer,
             float(draft.importance),
-            draft.tokens,
+            as_stored(draft.tokens),
             draft.counter,
             created_at,
             now,

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from loom.errors import Closed, LoomError
 from loom.protocol import new_id
@@ -40,6 +41,26 @@ _NEVER = float("inf")
 _URGENT = "urgent "
 
 
+class _Held(NamedTuple):
+    """The lease as the file has it."""
+
+    owner: str = ""
+    number: int = 0
+    expires_at: int = 0
+
+    def by_another(self, owner: str, now: int) -> bool:
+        """Whether another owner holds it."""
+        return self.owner != owner and self.expires_at > now
+
+    def is_that_of(self, owner: str, number: int) -> bool:
+        return (self.owner, self.number) == (owner, number)
+
+
+def _held(connection: sqlite3.Connection, name: str) -> _Held:
+    row = connection.execute("SELECT owner, number, expires_at FROM leases WHERE name = ?", (name,)).fetchone()
+    return _Held() if row is None else _Held(*row)
+
+
 class _UrgentHolder:
     """The lease in the hands of a verb that does not wait for background work."""
 
@@ -53,13 +74,11 @@ class _UrgentHolder:
     def take(self) -> bool:
         """Take the lease, unless another urgent holder has it."""
         with self._engine.write() as connection:
-            row = connection.execute(
-                "SELECT owner, number, expires_at FROM leases WHERE name = ?", (self._name,)
-            ).fetchone()
+            held = _held(connection, self._name)
             now = time.time_ns() // 1000
-            if row is not None and row[0].startswith(_URGENT) and row[0] != self._owner and row[2] > now:
+            if held.owner.startswith(_URGENT) and held.owner != self._owner and held.expires_at > now:
                 return False
-            self._number = (row[1] if row is not None else 0) + 1
+            self._number = held.number + 1
             connection.execute(
                 "INSERT OR REPLACE INTO leases (name, owner, number, expires_at) VALUES (?, ?, ?, ?)",
                 (self._name, self._owner, self._number, now + int(self._lease_s * 1e6)),
@@ -67,8 +86,7 @@ class _UrgentHolder:
         return True
 
     def fence(self, connection: sqlite3.Connection) -> None:
-        row = connection.execute("SELECT owner, number FROM leases WHERE name = ?", (self._name,)).fetchone()
-        if row != (self._owner, self._number):
+        if not _held(connection, self._name).is_that_of(self._owner, self._number):
             raise LeaseLost("another process took the lease over")
 
     def give_back(self) -> None:
@@ -242,18 +260,13 @@ class Worker:
     def _take(self) -> bool:
         now = time.time_ns() // 1000
         with self._engine.read() as connection:
-            row = connection.execute(
-                "SELECT owner, number, expires_at FROM leases WHERE name = ?", (self._name,)
-            ).fetchone()
-            if row is not None and row[0] != self._owner and row[2] > now:
+            if _held(connection, self._name).by_another(self._owner, now):
                 return False
         with self._engine.write() as connection:
-            row = connection.execute(
-                "SELECT owner, number, expires_at FROM leases WHERE name = ?", (self._name,)
-            ).fetchone()
-            if row is not None and row[0] != self._owner and row[2] > now:
+            held = _held(connection, self._name)
+            if held.by_another(self._owner, now):
                 return False
-            self._number = (row[1] if row is not None else 0) + 1
+            self._number = held.number + 1
             self._renew(connection)
         return True
 
@@ -267,8 +280,7 @@ class Worker:
 
     def _fence(self, connection: sqlite3.Connection) -> None:
         """Raise `LeaseLost` unless we still hold the lease; renew it where a third of its time is over."""
-        row = connection.execute("SELECT owner, number FROM leases WHERE name = ?", (self._name,)).fetchone()
-        if row != (self._owner, self._number):
+        if not _held(connection, self._name).is_that_of(self._owner, self._number):
             raise LeaseLost("another process took over the background work")
         if time.monotonic() - self._renewed_at > self._lease_s / 3:
             self._renew(connection)
@@ -278,12 +290,10 @@ class Worker:
 
         Takes the lease back where the urgent holder is done.
         """
-        row = connection.execute(
-            "SELECT owner, number, expires_at FROM leases WHERE name = ?", (self._name,)
-        ).fetchone()
-        if row is not None and row[0].startswith(_URGENT):
-            if row[2] <= time.time_ns() // 1000:
-                self._number = row[1] + 1
+        held = _held(connection, self._name)
+        if held.owner.startswith(_URGENT):
+            if held.expires_at <= time.time_ns() // 1000:
+                self._number = held.number + 1
                 self._renew(connection)
             return
         self._fence(connection)

@@ -3,8 +3,10 @@
     python -m benchmarks.forgetting [--records 2000] [--forgets 15] [--processes 16]
 
 The median of forgetting one memory at a time: on an idle store, in a process that has 1,000 records to embed yet
-(with an embedder that takes 2 ms a text), and beside processes that write and recall without a pause. Each of the
-last two is measured by turns with the idle store, and given as a multiple of that. Multiples above 3 are marked.
+(with an embedder that takes 2 ms a text), and beside processes that each write ten times a second and recall once.
+Each of the last two is measured by turns with the idle store, and given as a multiple of that. Multiples above 3 are
+marked. With `--pause 0` the processes write without a pause, which leaves forget a small share of the processors;
+so the same share is measured for one `remember`, in the same turns, and printed below.
 """
 
 from __future__ import annotations
@@ -58,7 +60,9 @@ def forget_each(memory: Memory, ids: Sequence[str]) -> list[float]:
     return took
 
 
-def write_and_recall(path: Path, texts: Sequence[str], ready: Barrier, busy: Event, stop: Event) -> None:
+def write_and_recall(
+    path: Path, texts: Sequence[str], pause: float, ready: Barrier, busy: Event, stop: Event
+) -> None:
     """What each of the other processes does while `busy` is set."""
     with opened(path) as memory:
         ready.wait()
@@ -69,32 +73,48 @@ def write_and_recall(path: Path, texts: Sequence[str], ready: Barrier, busy: Eve
             if number % 10 == 0:
                 memory.recall(texts[number % len(texts)], limit=5)
             number += 1
+            time.sleep(pause)
 
 
 Times = tuple[list[float], list[float]]
 """How long forgetting took on the idle store, and beside other work, in ms."""
 
 
-def beside_processes(path: Path, ids: Sequence[str], processes: int, texts: Sequence[str]) -> Times:
+def remember_each(memory: Memory, texts: Sequence[str]) -> list[float]:
+    """How long remembering each of these took, in ms."""
+    took = []
+    for text in texts:
+        started = time.perf_counter()
+        memory.remember(text)
+        took.append(1e3 * (time.perf_counter() - started))
+    return took
+
+
+def beside_processes(
+    path: Path, ids: Sequence[str], processes: int, texts: Sequence[str], pause: float
+) -> tuple[Times, Times]:
+    """For `forget` and for `remember`."""
     context = multiprocessing.get_context("spawn")
     ready, busy, stop = context.Barrier(processes + 1), context.Event(), context.Event()
     others = [
-        context.Process(target=write_and_recall, args=(path, texts, ready, busy, stop), daemon=True)
+        context.Process(target=write_and_recall, args=(path, texts, pause, ready, busy, stop), daemon=True)
         for _ in range(processes)
     ]
     for other in others:
         other.start()
-    idle: list[float] = []
-    took: list[float] = []
+    forgotten: Times = [], []
+    written: Times = [], []
     try:
         with opened(path) as memory:
             ready.wait()
-            for first, second in by_turns(ids):
+            for turn in by_turns(ids):
                 memory.flush()
-                idle += forget_each(memory, first)
-                busy.set()
-                time.sleep(_SETTLE_S)
-                took += forget_each(memory, second)
+                for state, chosen in enumerate(turn):
+                    if state:
+                        busy.set()
+                        time.sleep(_SETTLE_S)
+                    forgotten[state].extend(forget_each(memory, chosen))
+                    written[state].extend(remember_each(memory, texts[: len(chosen)]))
                 busy.clear()
                 time.sleep(_SETTLE_S)
     finally:
@@ -102,7 +122,7 @@ def beside_processes(path: Path, ids: Sequence[str], processes: int, texts: Sequ
         busy.set()
         for other in others:
             other.join()
-    return idle, took
+    return forgotten, written
 
 
 def beside_embedding(memory: Memory, embedder: SlowEmbedder, ids: Sequence[str], texts: Sequence[str]) -> Times:
@@ -130,6 +150,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--records", type=int, default=2000, help="in the store at the start")
     parser.add_argument("--forgets", type=int, default=15, help="memories forgotten in each situation")
     parser.add_argument("--processes", type=int, default=16, help="that write and recall meanwhile")
+    parser.add_argument("--pause", type=float, default=0.1, help="seconds between two writes of each process")
     asked = parser.parse_args(arguments)
     texts = list(messages(asked.records + _BACKLOG))
     print(f"{'':<16}{'idle ms':>12}{'median ms':>12}{'longest ms':>12}{'times idle':>12}")
@@ -141,8 +162,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             chosen = ids[:: len(ids) // (4 * asked.forgets)]
             half = 2 * asked.forgets
             report(f"{_BACKLOG:,} to embed", *beside_embedding(memory, embedder, chosen[:half], texts))
-        others = beside_processes(path, chosen[half : 2 * half], asked.processes, texts)
-        report(f"{asked.processes} processes", *others)
+        forgotten, written = beside_processes(path, chosen[half : 2 * half], asked.processes, texts, asked.pause)
+        report(f"{asked.processes} processes", *forgotten)
+        report("one remember", *written)
 
 
 def report(name: str, idle: Sequence[float], took: Sequence[float]) -> None:

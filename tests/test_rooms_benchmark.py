@@ -42,7 +42,7 @@ def test_the_verbs_are_followed_through_the_rooms(tmp_path: Path) -> None:
     journeys = {journey.verb: journey for journey in measure(60, tmp_path)}
     assert [*journeys] == ["remember", "recall", "context"]
     for journey in journeys.values():
-        assert {"everyday", "memory", "storage"} <= journey.rooms.keys()
+        assert {"memory", "storage"} <= journey.rooms.keys()
         assert journey.calls > journey.crossings > 0
         assert journey.statements > 0
     assert {"recall", "index", "text"} <= journeys["recall"].rooms.keys()

@@ -25,7 +25,8 @@ from loom.errors import SnapshotError, StoreFull
 from loom.snapshots.format import FRAME_BYTES, LARGEST_ROW, Header, SnapshotReader, SnapshotWriter
 from loom.snapshots.merging import restore_into
 from loom.snapshots.staging import restore
-from loom.snapshots.taking import BLOB_PIECE, KNOWN_SECTIONS, VECTOR, Section, check_row_size, describe, take
+from loom.snapshots.tables import BLOB_PIECE, KNOWN_SECTIONS, VECTOR, Section, check_row_size
+from loom.snapshots.taking import describe, take
 from loom.storage.contract import MAX_TEXT_BYTES, Draft
 from loom.storage.sqlite.store import SqliteStore
 from tests.storage.whole_stores import MOMENT, everything, forged, lived_in, opened_store, rows_of

@@ -19,6 +19,7 @@ import pytest
 import loom
 from loom.errors import CorruptStore
 from loom.snapshots import merging, taking
+from loom.snapshots.tables import KNOWN_SECTIONS
 from loom.storage.contract import Filter
 from loom.storage.identity import DAMAGED, guard, guard_4, id_hash, id_hash_4
 from loom.storage.sqlite import schema
@@ -224,8 +225,7 @@ def test_a_snapshot_taken_in_format_4_is_continued_after_the_upgrade(tmp_path: P
     store = SqliteStore(path)
     taken = taking.take(store, tmp_path / "a.hctx")
     with taking.opened(taken.path) as reader:
-        _, first = next(reader.sections(taking.KNOWN_SECTIONS))
-        start = taking.read_start(first, reader.header)
+        start = taking.read_start(reader.sections(KNOWN_SECTIONS), reader.header)
     old = start._replace(anchors={"records": [(row[0], row[24]) for row in rows], "entries": entries})
     with store.engine.read() as connection:
         assert taking.descends(connection, old)

@@ -33,7 +33,6 @@ __all__ = [
     "exchanges_of",
     "fit",
     "fits_whole",
-    "is_redundant",
     "shortened",
     "spoken_of",
     "spoken_tokens",
@@ -222,7 +221,7 @@ def exchanges_of(turns: Iterable[Candidate], costs: TokenCosts) -> list[Exchange
             groups.append([])
         groups[-1].append((one, messages))
     shown = [paired_at([message for _, messages in group for message in messages]) for group in groups]
-    sizes = iter(costs.each(message for pairs in shown for _, message in pairs))
+    sizes = iter(costs.each([message for pairs in shown for _, message in pairs]))
     found: list[Exchange] = []
     for group, pairs in zip(groups, shown, strict=True):
         owners = [at for at, (_, messages) in enumerate(group) for _ in messages]
@@ -403,8 +402,9 @@ class Selection:
         """What makes a quotation redundant, if anything does."""
         if candidate.id in self.present and not candidate.is_abridged:
             return OFFERED_ALREADY
-        if is_redundant(candidate, self.present):
-            return _redundancy(candidate)
+        redundancy = _redundancy(candidate, self.present)
+        if redundancy:
+            return redundancy
         twin = next((one for one in candidate.copies if one in self.present), None)
         if twin is None:
             words = (normal_form(candidate.text), candidate.label or candidate.name or candidate.role or "")
@@ -433,10 +433,8 @@ class Selection:
         for one in candidates:
             if self.is_redundant(one):
                 continue
-            if one.id in self.present and not one.is_abridged:
-                self._leave_out(one, OFFERED_ALREADY)
-            else:
-                self._leave_out(one, _redundancy(one) if is_redundant(one, self.present) else reason)
+            is_there = one.id in self.present and not one.is_abridged
+            self._leave_out(one, OFFERED_ALREADY if is_there else _redundancy(one, self.present) or reason)
 
     def _gap(self, exchange: Exchange) -> int:
         """What the line takes that tells of the pause after an exchange."""
@@ -446,11 +444,12 @@ class Selection:
 
     def drop_redundant(self) -> None:
         """Let a summary go where what it stands for has come in full after it, and a fact after its source."""
-        for one in [one for one in self.quotes if is_redundant(one, self.present)]:
-            self.quotes.remove(one)
-            self.present.discard(one.id)
-            self.room += self.costs.line(one)
-            self._leave_out(one, _redundancy(one))
+        for one, reason in [(one, _redundancy(one, self.present)) for one in self.quotes]:
+            if reason:
+                self.quotes.remove(one)
+                self.present.discard(one.id)
+                self.room += self.costs.line(one)
+                self._leave_out(one, reason)
 
     def add_exchange(self, exchange: Exchange, most: int) -> int:
         """Take the exchange before those taken already, if it costs at most `most` tokens; its cost, or 0."""
@@ -470,18 +469,12 @@ class Selection:
         return cost
 
 
-def is_redundant(candidate: Candidate, present: Collection[str]) -> bool:
-    """Whether what a candidate stands for is present: all of it; for a fact, any one of its sources."""
-    sources = candidate.stands_for
+def _redundancy(candidate: Candidate, present: Collection[str]) -> str:
+    """Why a candidate is needless: all that it stands for is present, or for a fact any one of its sources; or ""."""
+    found = [one in present for one in candidate.stands_for]
     if candidate.kind == MemoryType.FACT and not candidate.is_abridged:
-        return any(one in present for one in sources)
-    return bool(sources) and all(one in present for one in sources)
-
-
-def _redundancy(candidate: Candidate) -> str:
-    if candidate.kind == MemoryType.FACT and not candidate.is_abridged:
-        return "what it was drawn from is in the prompt"
-    return "the whole memory is in the prompt"
+        return "what it was drawn from is in the prompt" if any(found) else ""
+    return "the whole memory is in the prompt" if found and all(found) else ""
 
 
 # --- the order -------------------------------------------------------------------------------------------
@@ -604,11 +597,12 @@ def fit(
             speaking.taken()
             most = min(most, max(0, state.room - growing))
         else:
-            most, growing = min(most, state.room // 2), 0
+            most, growing = min(most, _beside_a_part(silent[0], state.room, costs)), 0
     growing = min(growing, state.room) if state.is_cut else 0
     state.room -= growing
     stopped, most = _take(state, queues, speaking, most)
-    may_be_short = silent and not growing and (state.is_cut or stopped is speaking)
+    # Only what comes next is shortened: with more room, what comes before it would take the room of the rest.
+    may_be_short = silent and not growing and (stopped is speaking or not state.exchanges)
     if may_be_short and state.room >= _LEAST_PART and state.speak_part(silent[0]):
         speaking.taken()
     if isinstance(stopped, _Quotations) and stopped.head is not None and state.quote_part(stopped.head, most):
@@ -622,6 +616,19 @@ def fit(
     for exchange in silent:
         state.dropped += [one.dropped(NO_ROOM_FOR_TURN) for one in exchange.turns if one.id not in state.present]
     return state
+
+
+def _beside_a_part(exchange: Exchange, room: int, costs: TokenCosts) -> int:
+    """What quotations may take beside an exchange that does not fit: half of the room, or as much less as keeps every
+    turn whole that is whole in all of it. So with more room no turn is shortened for a quotation that then fits."""
+    alone = shortened(exchange, costs, room)
+    if alone is None:
+        return room // 2
+    for part in (2, 4, 8):
+        beside = shortened(exchange, costs, room - room // part)
+        if beside is not None and beside.cut == alone.cut:
+            return room // part
+    return 0
 
 
 def _quotations(offers: Sequence[Offer], weights: Mapping[str, float], own: Collection[str]) -> list[_Quotations]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from loom.context.items import Message
 
-__all__ = ["ShorterMessages", "left_out", "shorter_messages", "shorter_text"]
+__all__ = ["ShorterMessages", "answers_a_call", "left_out", "shorter_messages", "shorter_text", "steps_of"]
 
 Count = Callable[[str], int]
 Size = Callable[[Sequence[Message]], int]
@@ -99,7 +99,7 @@ def shorter_messages(messages: Sequence[Message], most: int, count: Count, size:
     last ones stay, and a note stands for the others.
     """
     sizes = [size([message]) for message in messages]
-    steps = _steps(messages)
+    steps = steps_of(messages)
     floors = [sum(min(sizes[at], _least(messages[at])) for at in step) for step in steps]
     whole = sum(sizes)
     note = size([_note(messages, whole)])
@@ -121,15 +121,23 @@ def shorter_messages(messages: Sequence[Message], most: int, count: Count, size:
     return None
 
 
-def _steps(messages: Sequence[Message]) -> list[range]:
-    """Single messages, and calls with their results."""
+def steps_of(messages: Sequence[Mapping[str, Any]]) -> list[range]:
+    """The positions of what cannot be divided: single messages, and calls with their results."""
     found: list[range] = []
     for at, message in enumerate(messages):
-        if found and message["role"] == "tool":
+        if found and (message.get("role") in ("tool", "function") or answers_a_call(message)):
             found[-1] = range(found[-1].start, at + 1)
         else:
             found.append(range(at, at + 1))
     return found
+
+
+def answers_a_call(message: Mapping[str, Any]) -> bool:
+    """Whether a message holds results of tools, in Anthropic's form."""
+    content = message.get("content")
+    return isinstance(content, list) and any(
+        isinstance(part, Mapping) and part.get("type") == "tool_result" for part in content
+    )
 
 
 def _least(message: Message) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Protocol
 
 from loom.context.fitting import (
     Exchange,
@@ -25,29 +24,6 @@ __all__ = ["ConversationPart", "CutMark", "Part", "Prompt", "QuotationPart", "co
 
 # What an exchange of an older layout, which does not say it, is shortened to.
 _SHORT_TOKENS = 192
-
-
-class Part(Protocol):
-    """A piece of a prompt. `lasting` parts stand in the session's next prompt as well."""
-
-    @property
-    def messages(self) -> list[Message]: ...
-
-    @property
-    def tokens(self) -> int: ...
-
-    @property
-    def lasting(self) -> bool: ...
-
-    @property
-    def candidates(self) -> list[Candidate]: ...
-
-    @property
-    def whole_ids(self) -> set[str]:
-        """The memories that are in it in full."""
-        ...
-
-    def block(self) -> Block | None: ...
 
 
 class QuotationPart:
@@ -132,6 +108,11 @@ class ConversationPart:
             # Of a part of it another text would be left.
             return Block(BlockKind.SHORT_TURNS, numbers, self.exchanges[0].most) if waiting == len(turns) else None
         return Block(BlockKind.TURNS, numbers)
+
+
+Part = QuotationPart | CutMark | ConversationPart
+"""A piece of a prompt. `lasting` parts stand in the session's next prompt as well; `whole_ids` are the memories that
+are in it in full, and `block` what a layout keeps of it."""
 
 
 def _waits(turn: Candidate, later: Sequence[Candidate]) -> bool:

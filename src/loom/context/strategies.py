@@ -43,34 +43,32 @@ class _Sized:
     def tokens(self, unit: MemoryUnit) -> int:
         return unit.token_count or self._counter.safe_count(unit.to_message()["content"])
 
+    def _chosen(self, units: Iterable[MemoryUnit], room: int, is_end: bool) -> list[MemoryUnit]:
+        """The units that fit, in the order of time. One that does not fit is passed over, or is the end."""
+        chosen: list[MemoryUnit] = []
+        for unit in units:
+            size = self.tokens(unit)
+            if size <= room:
+                room -= size
+                chosen.append(unit)
+            elif is_end:
+                break
+        return _by_time(chosen)
+
 
 class PriorityContextStrategy(_Sized, ContextStrategy):
     """The most important first; among equals the newest. One that does not fit is passed over."""
 
     def select(self, units: Sequence[MemoryUnit], max_tokens: int) -> list[MemoryUnit]:
-        room = _checked(max_tokens)
-        chosen: list[MemoryUnit] = []
-        for unit in sorted(units, key=lambda one: (-one.importance, -one.created_at.timestamp(), one.id)):
-            size = self.tokens(unit)
-            if size <= room:
-                room -= size
-                chosen.append(unit)
-        return _by_time(chosen)
+        best = sorted(units, key=lambda one: (-one.importance, -one.created_at.timestamp(), one.id))
+        return self._chosen(best, _checked(max_tokens), is_end=False)
 
 
 class SlidingWindowStrategy(_Sized, ContextStrategy):
     """The newest, without a gap: it ends at the first one that does not fit."""
 
     def select(self, units: Sequence[MemoryUnit], max_tokens: int) -> list[MemoryUnit]:
-        room = _checked(max_tokens)
-        chosen: list[MemoryUnit] = []
-        for unit in reversed(_by_time(units)):
-            size = self.tokens(unit)
-            if size > room:
-                break
-            room -= size
-            chosen.append(unit)
-        return _by_time(chosen)
+        return self._chosen(reversed(_by_time(units)), _checked(max_tokens), is_end=True)
 
 
 def _by_time(units: Iterable[MemoryUnit]) -> list[MemoryUnit]:

@@ -14,6 +14,7 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Any
 
+from loom.context.message_shortening import answers_a_call, steps_of
 from loom.context.rendering import neutralised
 from loom.drafts import message_text
 from loom.errors import InvalidInput, OverBudget
@@ -81,28 +82,9 @@ def exchanges(messages: Sequence[Message]) -> list[range]:
     starts = [
         position
         for position, message in enumerate(messages)
-        if position == 0 or (message.get("role") == "user" and not _answers_a_call(message))
+        if position == 0 or (message.get("role") == "user" and not answers_a_call(message))
     ]
     return [range(start, end) for start, end in pairwise([*starts, len(messages)])]
-
-
-def _steps(messages: Sequence[Message], positions: range) -> list[range]:
-    """The parts of an exchange that cannot be divided: single messages, and calls with their results."""
-    found: list[range] = []
-    for position in positions:
-        message = messages[position]
-        if found and (message.get("role") in ("tool", "function") or _answers_a_call(message)):
-            found[-1] = range(found[-1].start, position + 1)
-        else:
-            found.append(range(position, position + 1))
-    return found
-
-
-def _answers_a_call(message: Message) -> bool:
-    content = message.get("content")
-    return isinstance(content, list) and any(
-        isinstance(part, Mapping) and part.get("type") == "tool_result" for part in content
-    )
 
 
 class SmartTruncator:
@@ -186,7 +168,7 @@ class SmartTruncator:
         pinned = {at for at, message in enumerate(messages) if message.get("role") in ("system", "developer")}
         talk = [at for at in range(len(messages)) if at not in pinned]
         groups = [[talk[at] for at in group] for group in exchanges([messages[at] for at in talk])]
-        last = self._last_step(messages, groups)
+        last = _steps(messages, groups[-1])[-1] if groups else []
         room = target_tokens - TOKENS_PER_REPLY - sum(sizes[at] for at in pinned | set(last))
         if room < 0:
             raise OverBudget(
@@ -207,14 +189,6 @@ class SmartTruncator:
     def _tokens(self, message: Message) -> int:
         return self._counter.safe_count_messages([message]) - TOKENS_PER_REPLY
 
-    def _last_step(self, messages: Sequence[Message], groups: Sequence[Sequence[int]]) -> list[int]:
-        """The last message, with the call it answers if it is a result."""
-        if not groups:
-            return []
-        group = groups[-1]
-        steps = _steps([messages[at] for at in group], range(len(group)))
-        return [group[at] for at in steps[-1]]
-
     def _newest(self, plan: _Plan, room: int) -> set[int]:
         """Whole exchanges from the end, without a gap; of one too large, its question and its last steps."""
         kept: set[int] = set()
@@ -230,9 +204,7 @@ class SmartTruncator:
         return kept
 
     def _ends_of(self, plan: _Plan, group: Sequence[int], room: int) -> set[int]:
-        steps = [
-            [group[at] for at in step] for step in _steps([plan.messages[at] for at in group], range(len(group)))
-        ]
+        steps = _steps(plan.messages, group)
         kept: set[int] = set()
         for step in (steps[0], *reversed(steps[1:])):
             wanted = [at for at in step if at not in plan.kept]
@@ -294,6 +266,11 @@ class SmartTruncator:
         tokens = sum(map(self._tokens, messages)) + TOKENS_PER_REPLY
         dropped = tuple(at for at in range(len(plan.messages)) if at not in stay)
         return TruncationResult(messages, True, len(stay), len(plan.messages), tokens, dropped)
+
+
+def _steps(messages: Sequence[Message], group: Sequence[int]) -> list[list[int]]:
+    """The steps of an exchange, whose messages are at these positions."""
+    return [[group[at] for at in step] for step in steps_of([messages[at] for at in group])]
 
 
 @dataclass(frozen=True, slots=True)

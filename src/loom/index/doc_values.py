@@ -119,15 +119,15 @@ class DocValuesTable:
             place = number - start
             if place > last:
                 place = last
-            row = _ROW.unpack_from(rows, place * _ROW.size)
-            if row[0] != number:
+            one = _made(_ROW.unpack_from(rows, place * _ROW.size))
+            if one.seq != number:
                 place = bisect_left(keys, number)
                 if place > last or keys[place] != number:
                     continue
-                row = _ROW.unpack_from(rows, place * _ROW.size)
+                one = _made(_ROW.unpack_from(rows, place * _ROW.size))
             start = number - place
-            if row[0] == number and row[6] >= 0 and 0.0 <= row[3] <= 1.0:
-                known[number] = _made(row)
+            if one.seq == number and one.tokens >= 0 and 0.0 <= one.importance <= 1.0:
+                known[number] = one
             else:
                 left.append(number)
         return known, left

@@ -8,13 +8,14 @@ anything is allocated. docs/snapshots.md describes the form for other readers.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import struct
 import sys
 import zlib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from loom.errors import SnapshotError
@@ -105,8 +106,19 @@ class _Tally:
     raw_bytes: int = 0
     stored_bytes: int = 0
 
-    def listed(self, section: int) -> list[int]:
-        return [section, self.frames, self.rows, self.raw_bytes, self.stored_bytes]
+    def add(self, raw_bytes: int, stored_bytes: int) -> None:
+        """Count a frame."""
+        self.frames += 1
+        self.raw_bytes += raw_bytes
+        self.stored_bytes += stored_bytes
+
+
+class _Frame(NamedTuple):
+    """A frame that was read: its section, its bytes, and how many it has in the file."""
+
+    section: int
+    raw: bytes
+    stored_bytes: int
 
 
 class SnapshotWriter:
@@ -149,7 +161,7 @@ class SnapshotWriter:
         """Write the index and the trailer; the SHA-256 that names this snapshot."""
         self._flush()
         place = self.size
-        listed = [tally.listed(section) for section, tally in self._tallies.items() if tally.rows]
+        listed = [[section, *astuple(tally)] for section, tally in self._tallies.items() if tally.rows]
         self._frame(_INDEX, json.dumps({"sections": listed}, separators=(",", ":")).encode())
         self._write(place.to_bytes(8, "little"))
         digest = self._digest.digest()
@@ -164,10 +176,7 @@ class SnapshotWriter:
     def _frame(self, section: int, raw: bytes) -> None:
         stored = zstd.compress(raw, level=_LEVEL)
         if section in self._tallies:
-            tally = self._tallies[section]
-            tally.frames += 1
-            tally.raw_bytes += len(raw)
-            tally.stored_bytes += len(stored)
+            self._tallies[section].add(len(raw), len(stored))
         self._write(_FRAME.pack(section, 0, len(raw), len(stored), zlib.crc32(raw)))
         self._write(stored)
 
@@ -177,38 +186,31 @@ class SnapshotWriter:
         self.size += len(data)
 
 
-@dataclass(slots=True)
 class SnapshotReader:
     """Reads a snapshot from one end to the other. Opening reads header, index and trailer, and believes none of them.
 
     What the file says is compared with what is found on the way; only when `sections` has come to its end is the
-    whole of it known to be sound. Every fault raises `SnapshotError`.
+    whole of it known to be sound. Every fault raises `SnapshotError`. `raw_bytes` is how large everything is before
+    compression, by the index.
     """
 
-    file: BinaryIO
-    header: Header = field(init=False)
-    sha256: bytes = field(init=False)
-    raw_bytes: int = field(init=False)
-    """How large everything is before compression, by the index."""
-    size: int = field(init=False)
-    index_at: int = field(init=False)
-    _expected: dict[int, _Tally] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.size = os.fstat(self.file.fileno()).st_size
-        self.file.seek(0)
-        self.header = Header.unpack(self.file.read(_HEADER.size))
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.size = os.fstat(file.fileno()).st_size
+        file.seek(0)
+        self.header = Header.unpack(file.read(_HEADER.size))
         if self.size < _HEADER.size + _FRAME.size + _FOOT.size:
             raise SnapshotError("it is cut short")
-        self.file.seek(self.size - _FOOT.size)
-        self.index_at, self.sha256 = _FOOT.unpack(self.file.read(_FOOT.size))
-        if not _HEADER.size <= self.index_at <= self.size - _FOOT.size - _FRAME.size:
-            raise SnapshotError("its index is not where the file says: it is cut short or was damaged")
-        self.file.seek(self.index_at)
-        section, raw, stored = self.read_frame(None)
-        if section != _INDEX or self.index_at + _FRAME.size + stored != self.size - _FOOT.size:
-            raise SnapshotError("its index is not where the file says: it is cut short or was damaged")
-        self._expected = _read_index(raw, self.index_at - _HEADER.size)
+        file.seek(self.size - _FOOT.size)
+        self._index_at, self.sha256 = _FOOT.unpack(file.read(_FOOT.size))
+        misplaced = "its index is not where the file says: it is cut short or was damaged"
+        if not _HEADER.size <= self._index_at <= self.size - _FOOT.size - _FRAME.size:
+            raise SnapshotError(misplaced)
+        file.seek(self._index_at)
+        index = self._read_frame(None)
+        if index.section != _INDEX or file.tell() != self.size - _FOOT.size:
+            raise SnapshotError(misplaced)
+        self._expected = _read_index(index.raw, self._index_at - _HEADER.size)
         self.raw_bytes = sum(tally.raw_bytes for tally in self._expected.values())
 
     def declared(self, section: int) -> int:
@@ -221,12 +223,11 @@ class SnapshotReader:
         `known` gives the most bytes that a row of each section may have, at most `LARGEST_ROW`.
         """
         digest = hashlib.sha256()
-        self.file.seek(0)
-        digest.update(self.file.read(_HEADER.size))
-        frames = _Frames(self, digest)
+        self._file.seek(0)
+        digest.update(self._file.read(_HEADER.size))
         before = 0
         found: dict[int, _Tally] = {}
-        while (section := frames.section) is not None:
+        for section, frames in itertools.groupby(self._frames(digest), key=lambda frame: frame.section):
             if section <= before:
                 raise SnapshotError(f"section {section} stands after section {before}: out of order, or twice")
             if section not in self._expected:
@@ -244,14 +245,20 @@ class SnapshotReader:
                 raise SnapshotError(f"section {section} is not what the index says")
         if found.keys() != self._expected.keys():
             raise SnapshotError("the index names sections that are missing")
-        rest = self.file.read(self.size - self.index_at + 1)
+        rest = self._file.read(self.size - self._index_at + 1)
         digest.update(rest[:-32])
-        if len(rest) != self.size - self.index_at or digest.digest() != rest[-32:] or rest[-32:] != self.sha256:
+        if len(rest) != self.size - self._index_at or digest.digest() != rest[-32:] or rest[-32:] != self.sha256:
             raise SnapshotError("it does not match its SHA-256: the file was damaged or changed")
 
-    def read_frame(self, digest: Any) -> tuple[int, bytes, int]:
-        """The next frame: its section, its bytes, and how many it has in the file."""
-        head = self.file.read(_FRAME.size)
+    def _frames(self, digest: Any) -> Iterator[_Frame]:
+        """The frames between header and index."""
+        while (place := self._file.tell()) < self._index_at:
+            yield self._read_frame(digest)
+        if place > self._index_at:
+            raise SnapshotError("a frame reaches into the index")
+
+    def _read_frame(self, digest: Any) -> _Frame:
+        head = self._file.read(_FRAME.size)
         if len(head) < _FRAME.size:
             raise SnapshotError("it is cut short")
         section, nothing, raw_bytes, stored_bytes, checksum = _FRAME.unpack(head)
@@ -260,13 +267,12 @@ class SnapshotReader:
                 f"a frame of section {section} says it has {stored_bytes:,} bytes for {raw_bytes:,}; "
                 f"the most is {FRAME_BYTES:,}"
             )
-        stored = self.file.read(stored_bytes)
+        stored = self._file.read(stored_bytes)
         if len(stored) < stored_bytes:
             raise SnapshotError("it is cut short")
         if digest is not None:
-            digest.update(head)
-            digest.update(stored)
-        return section, _decompressed(stored, raw_bytes, checksum, section), stored_bytes
+            digest.update(head + stored)
+        return _Frame(section, _decompressed(stored, raw_bytes, checksum, section), stored_bytes)
 
 
 def _decompressed(stored: bytes, raw_bytes: int, checksum: int, section: int) -> bytes:
@@ -284,41 +290,12 @@ def _decompressed(stored: bytes, raw_bytes: int, checksum: int, section: int) ->
     return raw
 
 
-class _Frames:
-    """The frames between header and index, with one looked at ahead."""
-
-    def __init__(self, reader: SnapshotReader, digest: Any) -> None:
-        self._reader = reader
-        self._digest = digest
-        self.section: int | None = None
-        self._raw = b""
-        self._stored = 0
-        self._advance()
-
-    def take(self, tally: _Tally) -> bytes:
-        """Return the current frame, add it to the tally, and read the next one."""
-        raw = self._raw
-        tally.frames += 1
-        tally.raw_bytes += len(raw)
-        tally.stored_bytes += self._stored
-        self._advance()
-        return raw
-
-    def _advance(self) -> None:
-        place = self._reader.file.tell()
-        if place == self._reader.index_at:
-            self.section = None
-            return
-        if place > self._reader.index_at:
-            raise SnapshotError("a frame reaches into the index")
-        self.section, self._raw, self._stored = self._reader.read_frame(self._digest)
-
-
-def _rows(frames: _Frames, section: int, tally: _Tally, largest: int) -> Iterator[bytes]:
+def _rows(frames: Iterable[_Frame], section: int, tally: _Tally, largest: int) -> Iterator[bytes]:
     """The rows of one section; a row may begin in one frame and end in another."""
     pending = bytearray()
-    while frames.section == section:
-        pending += frames.take(tally)
+    for frame in frames:
+        tally.add(len(frame.raw), frame.stored_bytes)
+        pending += frame.raw
         place = 0
         while len(pending) - place >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(pending, place)
@@ -351,7 +328,7 @@ def _read_index(raw: bytes, room: int) -> dict[int, _Tally]:
         sound = len(found) == len(listed) and all(
             type(number) is int and 0 <= number < 1 << 50
             for section, tally in found.items()
-            for number in tally.listed(section)
+            for number in (section, *astuple(tally))
         )
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise SnapshotError("its index cannot be read: the file was damaged") from error

@@ -9,28 +9,28 @@ caller's transaction: all of it is done, or nothing has changed.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from loom.errors import Conflict, IdConflict, NotFound, ReadOnly
-from loom.snapshots.staging import INSERT_ENTRY, Restored, Stage, staged_aside
-from loom.snapshots.taking import NOTED, SnapshotPath, as_chain, descends
+from loom.snapshots.staging import EMPTY_ENTRIES, ENTRY_PLACE, Restored, Stage, guarded, staged_aside
+from loom.snapshots.tables import NOTED, TABLES, Row, Section
+from loom.snapshots.taking import SnapshotPath, as_chain, descends
 from loom.steps import step
-from loom.storage.identity import guard, id_hash, session_hash
+from loom.storage.contract import EMBED, Store
+from loom.storage.identity import id_hash
 from loom.storage.moments import from_micros
 from loom.storage.sqlite.archive import CONTENT, DATA
-from loom.storage.sqlite.namespace_settings import put_setting, read_space
 from loom.storage.sqlite.projections import VECTORS, active_space, last_number, start_over, vector_basis
 from loom.storage.sqlite.residency import WINDOW, TierTotals
 from loom.storage.sqlite.rows import first_number, is_names, read_settings
-from loom.storage.sqlite.transactions import EMBED, INSERT_EDGE, INSERT_RECORD, SqliteTransaction
-
-if TYPE_CHECKING:
-    from loom.storage.sqlite.store import SqliteStore
+from loom.storage.sqlite.store import SqliteStore, as_sqlite
+from loom.storage.sqlite.transactions import INSERT_EDGE, SqliteTransaction, put_setting
 
 __all__ = ["restore_into"]
 
@@ -42,7 +42,7 @@ _NOWHERE = 0
 
 
 def restore_into(
-    store: SqliteStore,
+    store: Store,
     snapshot: SnapshotPath | Sequence[SnapshotPath],
     *,
     namespace: str | None = None,
@@ -56,6 +56,7 @@ def restore_into(
     were forgotten here since stay forgotten, unless `forgotten` is True. Entries of the scopes `without` are skipped.
     `then` is called in the same transaction with the nodes that have records in tiers.
     """
+    store = as_sqlite(store)
     store.check_open()
     if store.read_only:
         raise ReadOnly(f"{store.path} was opened read-only; open it without read_only=True to restore into it")
@@ -104,43 +105,31 @@ class _Merge:
     @step("merge.run")
     def run(self) -> Restored:
         """Bring everything over; what came and what did not."""
-        records, present, forgotten, left = self._records()
+        counts = self._records()
         self._supersessions()
-        self._derivations()
+        self._bring(Section.DERIVATIONS)
         self._edges()
         self._places()
-        self._pins()
-        self._accesses()
-        entries = self._entries()
-        blobs = self._blobs()
-        vectors = self._vectors()
+        self._bring(Section.PINS)
+        self._bring(Section.ACCESSES)
+        counts["entries"] = self._entries()
+        counts["blobs"] = self._blobs()
+        counts["vectors"] = self._vectors()
         self._jobs()
         self._node_settings()
         if self._was_empty:
             self._follow()
         self._note()
-        self._transaction.appended += records
-        return Restored(
-            self._store.path,
-            (self._store.namespace,),
-            records,
-            present=present,
-            forgotten=forgotten,
-            left=left,
-            entries=entries,
-            blobs=blobs,
-            vectors=vectors,
-        )
+        self._transaction.appended += counts["records"]
+        return Restored(self._store.path, (self._store.namespace,), **counts)
 
     @property
     def nodes(self) -> list[str]:
         """The nodes that something was restored for."""
-        return [
-            row[0]
-            for row in self._connection.execute(
-                "SELECT DISTINCT node FROM tiers WHERE namespace = ? ORDER BY node", (self._number,)
-            )
-        ]
+        rows = self._connection.execute(
+            "SELECT DISTINCT node FROM tiers WHERE namespace = ? ORDER BY node", (self._number,)
+        )
+        return [node for (node,) in rows]
 
     # -- numbers -----------------------------------------------------------------------------------------
 
@@ -185,48 +174,64 @@ class _Merge:
         noted[self._key()] = [*self._known, (start.position, self._base)]
         self._put_setting("", NOTED, noted)
 
-    def _staged(self, query: str) -> Iterator[Any]:
-        return self._stage.connection.execute(query, (self._source,))
+    def _staged(self, section: Section, query: str = "") -> Iterator[Row]:
+        """The rows of a section that were staged, by the names of their columns."""
+        rows = self._stage.connection.execute(query or TABLES[section].staged, (self._source,))
+        names = [column for column, *_ in rows.description]
+        return (dict(zip(names, row, strict=True)) for row in rows)
+
+    def _bring(self, section: Section, **fixed: Any) -> int:
+        """Bring the rows of a section about records that came, mapped by the kinds of their columns; how many."""
+        table = TABLES[section]
+        (about,) = table.records
+
+        def mapped() -> Iterator[Row]:
+            for row in self._staged(section):
+                if (new := self._came(row[about])) is not None:
+                    row.update(fixed, namespace=self._number)
+                    row |= {about: new} | {column: self._new(row[column]) for column in table.numbers}
+                    yield row
+
+        return table.insert(self._connection, mapped())
 
     # -- records -----------------------------------------------------------------------------------------
 
     @step("merge.records")
-    def _records(self) -> tuple[int, int, int, int]:
-        came = present = forgotten = left = 0
-        for row in self._staged(
-            "SELECT r.seq, r.id, r.version, r.tier, r.kind, r.node, r.session, r.role, r.name, r.trust, r.subject, "
-            "r.flow, r.layer, r.importance, r.tokens, r.counter, r.created_at, r.committed_at, r.metadata, r.data, "
-            "r.content, r.window_tokens, EXISTS (SELECT 1 FROM derivations d WHERE d.record = r.seq) "
-            "FROM records r WHERE r.namespace = ? ORDER BY r.seq"
-        ):
-            old = row[0]
+    def _records(self) -> Counter[str]:
+        """Bring the records that come; how many came, were present, stay forgotten, and were left out."""
+        counts: Counter[str] = Counter()
+        counts["records"] = TABLES[Section.RECORDS].insert(self._connection, self._coming(counts))
+        return counts
+
+    def _coming(self, counts: Counter[str]) -> Iterator[Row]:
+        for row in self._staged(Section.RECORDS, f"{TABLES[Section.RECORDS].staged} ORDER BY seq"):
+            old = row["seq"]
             earlier = self._earlier(old)
             if earlier is not None and self._is_same(earlier, row):
-                present += 1
-                continue
-            if earlier is not None and self._is_forgotten(earlier) and not self._bring_back:
-                forgotten += 1
-                continue
-            there = self._under_same_id(row)
-            if there is not None:
+                counts["present"] += 1
+            elif earlier is not None and self._is_forgotten(earlier) and not self._bring_back:
+                counts["forgotten"] += 1
+            elif (there := self._under_same_id(row)) is not None:
                 self._moved[old] = there
-                present += there != _NOWHERE
-                left += there == _NOWHERE
-                continue
-            if earlier is not None:
-                self._moved[old] = self._new(old)
-            self._insert(row)
-            came += 1
-        return came, present, forgotten, left
+                counts["left" if there == _NOWHERE else "present"] += 1
+            else:
+                if earlier is not None:
+                    self._moved[old] = self._new(old)
+                row |= {"seq": self._new(old), "namespace": self._number}
+                row |= guarded(row)
+                if row["version"] == 1:
+                    self._first.append((row["id_hash"], row["id"]))
+                self._transaction.appended_bytes += len(row["content"])
+                yield row
 
-    def _is_same(self, number: int, row: Any) -> bool:
+    def _is_same(self, number: int, row: Row) -> bool:
         """Whether the record with a number is this version of this id, with the same words."""
         found = self._connection.execute(
             f"SELECT r.id, r.version, r.kind, {CONTENT}, {DATA} FROM records r "
             "WHERE r.seq = ? AND r.namespace = ? AND r.version > 0",
             (number, self._number),
         ).fetchone()
-        return found is not None and found == (row[1], row[2], row[4], row[20], row[19])
+        return bool(found == (row["id"], row["version"], row["kind"], row["content"], row["data"]))
 
     def _is_forgotten(self, number: int) -> bool:
         place = int(np.searchsorted(self._tombstones, number))
@@ -235,77 +240,60 @@ class _Merge:
     @cached_property
     def _tombstones(self) -> npt.NDArray[np.int64]:
         rows = self._connection.execute("SELECT record FROM forgotten WHERE namespace = ?", (self._number,))
-        return np.sort(np.fromiter((row[0] for row in rows), dtype=np.int64))
+        return np.sort(np.fromiter((record for (record,) in rows), dtype=np.int64))
 
-    def _under_same_id(self, row: Any) -> int | None:
+    def _under_same_id(self, row: Row) -> int | None:
         """The record that is here under the same id and version; `_NOWHERE` where this one cannot be beside it."""
+        id = row["id"]
         found = self._connection.execute(
             f"SELECT r.seq, r.version, r.kind, {CONTENT}, {DATA} FROM records r WHERE r.id_hash = ? AND r.id = ? "
             "AND +r.namespace = ? AND r.version >= ? ORDER BY r.version LIMIT 2",
-            (id_hash(self._number, row[1]), row[1], self._number, row[2] - 1),
+            (id_hash(self._number, id), id, self._number, row["version"] - 1),
         ).fetchall()
-        for seq, version, kind, content, data in found:
-            if version != row[2]:
+        for seq, version, *words in found:
+            if version != row["version"]:
                 continue
-            if (kind, content, data) == (row[4], row[20], row[19]):
+            if words == [row["kind"], row["content"], row["data"]]:
                 return int(seq)
-            if row[22]:  # derived: the target keeps what it has derived itself
-                self._left.add(row[1])
+            if self._is_derived(row["seq"]):  # the target keeps what it has derived itself
+                self._left.add(id)
                 return _NOWHERE
             raise IdConflict(
-                f"the id {row[1]!r} names another text in namespace {self._store.namespace!r} than in the snapshot; "
+                f"the id {id!r} names another text in namespace {self._store.namespace!r} than in the snapshot; "
                 "nothing was changed. Restore into another namespace, or forget or rename one of them."
             )
-        if row[1] in self._left or (row[2] > 1 and not found):
+        if id in self._left or (row["version"] > 1 and not found):
             return _NOWHERE  # the version before has stayed out
         return None
 
-    def _insert(self, row: Any) -> None:
-        seq = self._new(row[0])
-        session = row[6]
-        values = (
-            *(seq, self._number, id_hash(self._number, row[1])),
-            *(None if session is None else session_hash(self._number, session), *row[1:21]),
-        )
-        self._connection.execute(INSERT_RECORD, (*values, guard(values), row[21]))
-        if row[2] == 1:
-            self._first.append((values[2], row[1]))
-        self._transaction.appended_bytes += len(row[20])
+    def _is_derived(self, record: int) -> bool:
+        query = "SELECT 1 FROM derivations WHERE record = ?"
+        return self._stage.connection.execute(query, (record,)).fetchone() is not None
 
     def _supersessions(self) -> None:
-        for record, seq, by, at, committed_at in self._staged(
-            "SELECT s.record, s.seq, s.by, s.at, s.committed_at FROM supersessions s "
-            "JOIN records r ON r.seq = s.record WHERE r.namespace = ?"
+        for row in self._staged(
+            Section.SUPERSESSIONS,
+            "SELECT s.* FROM supersessions s JOIN records r ON r.seq = s.record WHERE r.namespace = ?",
         ):
-            old, successor = self._came(record), self._came(by)
-            if old is not None and self._lives(self._mapped(by)):
-                self._connection.execute(
-                    "INSERT INTO supersessions VALUES (?, ?, ?, ?, ?)",
-                    (old, self._new(seq), self._mapped(by), at, committed_at),
-                )
-            elif old is None and successor is not None:
-                self._transaction.supersede(self._mapped(record), successor, from_micros(at))
-
-    def _derivations(self) -> None:
-        for record, replaces in self._staged("SELECT record, replaces FROM derivations WHERE namespace = ?"):
-            if (new := self._came(record)) is not None:
-                self._connection.execute("INSERT INTO derivations VALUES (?, ?, ?)", (new, self._number, replaces))
+            old, successor = self._came(row["record"]), self._mapped(row["by"])
+            if old is not None and self._lives(successor):
+                row |= {"record": old, "by": successor, "seq": self._new(row["seq"])}
+                TABLES[Section.SUPERSESSIONS].insert(self._connection, [row])
+            elif old is None and successor > self._base:
+                self._transaction.supersede(self._mapped(row["record"]), successor, from_micros(row["at"]))
 
     def _edges(self) -> None:
-        for derived, source in self._staged(
-            "SELECT e.derived, e.source FROM edges e JOIN records d ON d.seq = e.derived WHERE d.namespace = ?"
-        ):
-            if self._came(derived) is None and self._came(source) is None:
-                continue
-            ends = self._mapped(source), self._mapped(derived)
-            if all(map(self._lives, ends)):
+        edges = "SELECT e.derived, e.source FROM edges e JOIN records d ON d.seq = e.derived WHERE d.namespace = ?"
+        for row in self._staged(Section.EDGES, edges):
+            ends = self._mapped(row["source"]), self._mapped(row["derived"])
+            if max(ends) > self._base and all(map(self._lives, ends)):
                 self._connection.execute(INSERT_EDGE, ends)
         self._transaction.resolve(self._first)
-        for derived, id in self._staged("SELECT derived, id FROM awaited WHERE namespace = ?"):
-            if (new := self._came(derived)) is not None:
-                number = first_number(self._connection, self._number, id)
+        for row in self._staged(Section.EDGES, "SELECT derived, id FROM awaited WHERE namespace = ?"):
+            if (new := self._came(row["derived"])) is not None:
+                number = first_number(self._connection, self._number, row["id"])
                 if number is None:
-                    self._transaction.await_source(id, new)
+                    self._transaction.await_source(row["id"], new)
                 else:
                     self._connection.execute(INSERT_EDGE, (number, new))
 
@@ -319,48 +307,17 @@ class _Merge:
 
     @step("merge.places")
     def _places(self) -> None:
-        execute = self._connection.execute
-        for record, seq, node, tier, entered, reason in self._staged(
-            "SELECT record, seq, node, tier, entered, reason FROM moves WHERE namespace = ?"
-        ):
-            if (new := self._came(record)) is not None:
-                execute(
-                    "INSERT INTO moves (record, seq, namespace, node, tier, entered, reason) "
-                    "VALUES (?, ?, ?, ?, ?, ?, ?)",
-                    (new, self._new(seq), self._number, node, tier, entered, reason),
-                )
-        for node, tier, record, tokens, importance, entered, written_at in self._staged(
-            "SELECT node, tier, record, tokens, importance, entered, written_at FROM residents WHERE namespace = ?"
-        ):
-            if (new := self._came(record)) is not None:
-                execute(
-                    "INSERT INTO residents VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                    (self._number, node, tier, new, tokens, importance, self._new(entered), written_at),
-                )
-        for node, tier, hits, misses, since in self._staged(
-            "SELECT node, tier, hits, misses, since FROM tiers WHERE namespace = ?"
-        ):
-            begins = self._new(since) if tier == WINDOW and since and self._was_empty else 0
-            execute(
-                "INSERT OR IGNORE INTO tiers (namespace, node, tier, hits, misses, since) VALUES (?, ?, ?, ?, ?, ?)",
-                (self._number, node, tier, hits, misses, begins),
+        self._bring(Section.MOVES)
+        self._bring(Section.RESIDENTS)
+        for row in self._staged(Section.TIERS):
+            begins = row["tier"] == WINDOW and row["since"] and self._was_empty
+            row |= {"namespace": self._number, "since": self._new(row["since"]) if begins else 0}
+            self._connection.execute(
+                "INSERT OR IGNORE INTO tiers (namespace, node, tier, hits, misses, since) "
+                "VALUES (:namespace, :node, :tier, :hits, :misses, :since)",
+                row,
             )
         TierTotals(self._connection, self._number).recount()
-
-    def _pins(self) -> None:
-        for seq, record in self._staged("SELECT seq, record FROM pins WHERE namespace = ?"):
-            if (new := self._came(record)) is not None:
-                self._connection.execute(
-                    "INSERT OR IGNORE INTO pins (record, namespace, seq) VALUES (?, ?, ?)",
-                    (new, self._number, self._new(seq)),
-                )
-
-    def _accesses(self) -> None:
-        for record, *uses in self._staged(
-            "SELECT record, node, count, last_at, previous_at FROM accesses WHERE namespace = ?"
-        ):
-            if (new := self._came(record)) is not None:
-                self._connection.execute("INSERT INTO accesses VALUES (?, ?, ?, ?, ?, ?)", (self._number, new, *uses))
 
     # -- entries, blobs, vectors, work -----------------------------------------------------------------------
 
@@ -368,51 +325,40 @@ class _Merge:
     def _entries(self) -> int:
         execute = self._connection.execute
         came = 0
-        kept: set[tuple[Any, ...]] = set()
-        for seq, *row in self._staged(
-            "SELECT seq, scope, owner, key, version, deleted, created_by, updated_by, created_at, updated_at, "
-            "metadata, content, checksum FROM entries WHERE namespace = ? ORDER BY seq"
-        ):
-            scope, owner, key, version, deleted = row[:5]
-            if scope in self._without:
+        kept: set[tuple[str, ...]] = set()
+        for row in self._staged(Section.ENTRIES, f"{TABLES[Section.ENTRIES].staged} ORDER BY seq"):
+            if row["scope"] in self._without:
                 continue
-            place = (self._number, scope, owner, key)
+            row["namespace"] = self._number
+            place = (row["scope"], row["owner"], row["key"])
+            own, gone = row["key"].startswith(_OWN_KEYS), row["deleted"]
             there = execute(
-                "SELECT deleted, checksum FROM entries WHERE namespace = ? AND scope = ? AND owner = ? AND key = ? "
-                "AND version = ?",
-                (*place, version),
+                f"SELECT deleted OR checksum = :checksum FROM entries WHERE {ENTRY_PLACE} AND version = :version", row
             ).fetchone()
             if there is not None:
-                if there[0] or deleted or there[1] == row[11]:
+                if gone or there == (1,):
                     continue
-                if key.startswith(_OWN_KEYS):
-                    kept.add(place)
-                    continue
-                raise self._other_entry(key)
-            if deleted and not self._known and self._has_entry(place):
+                if not own:
+                    raise self._other_entry(row["key"])
+                kept.add(place)
+                continue
+            if gone and not self._known and self._has_entry(row):
                 kept.add(place)  # what was deleted there was not ours
                 continue
             if place in kept:
-                if deleted or key.startswith(_OWN_KEYS):
+                if gone or own:
                     continue
-                raise self._other_entry(key)
-            if deleted:
-                execute(
-                    "UPDATE entries SET deleted = 1, content = NULL, metadata = NULL, checksum = 0 "
-                    "WHERE namespace = ? AND scope = ? AND owner = ? AND key = ? AND NOT deleted",
-                    place,
-                )
-            execute(INSERT_ENTRY, (self._new(seq), self._number, *row))
-            came += not deleted
+                raise self._other_entry(row["key"])
+            if gone:
+                execute(EMPTY_ENTRIES, row)
+            row["seq"] = self._new(row["seq"])
+            TABLES[Section.ENTRIES].insert(self._connection, [row])
+            came += not gone
         return came
 
-    def _has_entry(self, place: tuple[Any, ...]) -> bool:
-        row = self._connection.execute(
-            "SELECT 1 FROM entries WHERE namespace = ? AND scope = ? AND owner = ? AND key = ? AND NOT deleted "
-            "LIMIT 1",
-            place,
-        ).fetchone()
-        return row is not None
+    def _has_entry(self, row: Row) -> bool:
+        query = f"SELECT 1 FROM entries WHERE {ENTRY_PLACE} AND NOT deleted LIMIT 1"
+        return self._connection.execute(query, row).fetchone() is not None
 
     def _other_entry(self, key: str) -> Conflict:
         return Conflict(
@@ -422,26 +368,26 @@ class _Merge:
 
     def _blobs(self) -> int:
         came = 0
-        for seq, key, stored, data in self._staged(
-            "SELECT seq, key, checksum, data FROM blobs WHERE namespace = ? ORDER BY seq"
-        ):
-            row = self._connection.execute(
-                "SELECT seq, checksum, length(data) FROM blobs WHERE namespace = ? AND key = ?", (self._number, key)
+        for row in self._staged(Section.BLOBS, "SELECT * FROM blobs WHERE namespace = ? ORDER BY seq"):
+            row["namespace"] = self._number
+            found = self._connection.execute(
+                "SELECT seq, checksum = :checksum AND length(data) = length(:data) FROM blobs "
+                "WHERE namespace = :namespace AND key = :key",
+                row,
             ).fetchone()
-            if row is not None and row[1:] == (stored, len(data)):
+            there, same = found or (None, False)
+            if same:
                 continue
-            if self._earlier(seq) is not None and (row is not None or not self._bring_back):
+            if self._earlier(row["seq"]) is not None and (there is not None or not self._bring_back):
                 continue  # it was replaced or deleted here since
-            if row is not None and not self._was_brought(row[0]):
+            if there is not None and not self._was_brought(there):
                 raise Conflict(
-                    f"the blob {key!r} holds other bytes in namespace {self._store.namespace!r} than in the "
+                    f"the blob {row['key']!r} holds other bytes in namespace {self._store.namespace!r} than in the "
                     "snapshot; nothing was changed. Restore into another namespace, or delete it first."
                 )
-            self._transaction.delete_blob(key)
-            self._connection.execute(
-                "INSERT INTO blobs (seq, namespace, key, checksum, data) VALUES (?, ?, ?, ?, ?)",
-                (self._new(seq), self._number, key, stored, data),
-            )
+            self._transaction.delete_blob(row["key"])
+            row["seq"] = self._new(row["seq"])
+            self._connection.execute("INSERT INTO blobs VALUES (:seq, :namespace, :key, :checksum, :data)", row)
             came += 1
         return came
 
@@ -456,18 +402,8 @@ class _Merge:
         space = active_space(self._connection, self._number)
         if space is None:
             return 0
-        came = 0
         if self._same_space:
-            for seq, record, data in self._staged(
-                "SELECT seq, record, data FROM vectors WHERE namespace = ? ORDER BY seq"
-            ):
-                if (new := self._came(record)) is not None:
-                    self._connection.execute(
-                        "INSERT INTO vectors (seq, namespace, space, record, data) VALUES (?, ?, ?, ?, ?)",
-                        (self._new(seq), self._number, space[0], new, data),
-                    )
-                    came += 1
-            return came
+            return self._bring(Section.VECTORS, space=space[0])
         self._transaction.queued += self._connection.execute(
             "INSERT INTO jobs (namespace, kind, record, seq) SELECT namespace, ?, seq, seq FROM records r "
             f"WHERE namespace = ? AND seq > ? AND version > 0 AND NOT {is_names()}",
@@ -478,7 +414,7 @@ class _Merge:
     def _agree_on_space(self, theirs: tuple[str, int] | None) -> bool:
         if theirs is None:
             return False
-        mine = read_space(self._connection, self._number)
+        mine = self._transaction.space
         if mine is None and self._was_empty:
             self._connection.execute("INSERT OR IGNORE INTO spaces (name, dimensions) VALUES (?, ?)", theirs)
             (number,) = self._connection.execute(
@@ -490,23 +426,19 @@ class _Merge:
         return mine == theirs
 
     def _jobs(self) -> None:
-        for kind, record, seq, data, attempts, error in self._staged(
-            "SELECT kind, record, seq, data, attempts, error FROM jobs WHERE namespace = ?"
-        ):
-            if kind == EMBED and not self._same_space:
+        for row in self._staged(Section.JOBS):
+            if row["kind"] == EMBED and not self._same_space:
                 continue
-            new = self._came(record) if record else 0
+            new = self._came(row["record"]) if row["record"] else 0
             if new is None or not self._transaction.appended_bytes:
                 continue
-            if not record and data:  # what is about several records names them here
-                about = [came for number in json.loads(data) if (came := self._came(number)) is not None]
+            if not row["record"] and row["data"]:  # what is about several records names them here
+                about = [came for number in json.loads(row["data"]) if (came := self._came(number)) is not None]
                 if not about:
                     continue
-                data = json.dumps(about)
-            self._connection.execute(
-                "INSERT INTO jobs (namespace, kind, record, seq, data, attempts, error) VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (self._number, kind, new, self._new(seq), data, attempts, error),
-            )
+                row["data"] = json.dumps(about)
+            row |= {"namespace": self._number, "record": new, "seq": self._new(row["seq"])}
+            TABLES[Section.JOBS].insert(self._connection, [row])
             self._transaction.queued += 1
 
     # -- settings ----------------------------------------------------------------------------------------
@@ -516,23 +448,19 @@ class _Merge:
 
     def _node_settings(self) -> None:
         """Nodes that have settled nothing here keep what they had. A namespace with records keeps its own rules."""
-        known = {
-            row[0]
-            for row in self._connection.execute(
-                "SELECT DISTINCT node FROM settings WHERE namespace = ? AND node != ''", (self._number,)
-            )
-        }
-        for node, key, value in list(self._staged("SELECT node, key, value FROM settings WHERE namespace = ?")):
-            if node and node not in known:
-                self._put_setting(node, key, json.loads(value))
-            elif not node and self._was_empty and key not in _OWN_SETTINGS and key not in self._settings:
-                self._put_setting("", key, json.loads(value))
+        rows = self._connection.execute("SELECT DISTINCT node FROM settings WHERE namespace = ?", (self._number,))
+        known = {node for (node,) in rows}
+        for row in list(self._staged(Section.SETTINGS)):
+            node, key = row["node"], row["key"]
+            own = self._was_empty and key not in _OWN_SETTINGS and key not in self._settings
+            if own if not node else node not in known:
+                self._put_setting(node, key, json.loads(row["value"]))
 
     def _follow(self) -> None:
         """Work that follows the log goes on where it was."""
-        for kind, watermark in self._staged("SELECT kind, watermark FROM projections WHERE namespace = ?"):
-            if watermark:
-                self._transaction.advance(kind, self._new(watermark))
+        for row in self._staged(Section.PROGRESS):
+            if row["watermark"]:
+                self._transaction.advance(row["kind"], self._new(row["watermark"]))
 
 
 def _chosen(stage: Stage, wanted: str | None, own: str) -> int:

@@ -8,17 +8,16 @@ forgotten is never written. A new store is staged beside its place and renamed; 
 from __future__ import annotations
 
 import json
-import math
 import os
 import shutil
 import sqlite3
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -27,31 +26,27 @@ from loom.index.analysis import ANALYSIS_VERSION
 from loom.index.segments import sync_folder
 from loom.protocol import new_id
 from loom.snapshots.format import NO_PARENT, SnapshotReader
-from loom.snapshots.taking import (
+from loom.snapshots.tables import (
     BLOB_PIECE,
     KNOWN_SECTIONS,
-    NOTED,
-    VECTOR,
+    TABLES,
+    Row,
     Section,
-    SnapshotPath,
-    Start,
-    as_chain,
-    check_row_size,
-    opened,
-    read_start,
+    Table,
+    is_sound_setting,
 )
+from loom.snapshots.taking import SnapshotPath, Start, as_chain, opened, read_start
 from loom.steps import step
-from loom.storage.contract import LAYOUTS, MAX_TEXT_BYTES, Dimensions, Retention
+from loom.storage.contract import LAYOUTS, Dimensions
 from loom.storage.files import FILE_MODE, create_file, disk_errors, remove_database
 from loom.storage.identity import entry_guard, entry_guard_4, guard, id_hash, session_hash
 from loom.storage.sqlite import schema
 from loom.storage.sqlite.engine import translate
-from loom.storage.sqlite.projections import advance
 from loom.storage.sqlite.residency import TierTotals
-from loom.storage.sqlite.transactions import INSERT_EDGE, INSERT_RECORD
+from loom.storage.sqlite.transactions import INSERT_EDGE
 from loom.storage.temporary import let_go, temporary_beside
 
-__all__ = ["INSERT_ENTRY", "Restored", "Stage", "restore", "staged", "staged_aside"]
+__all__ = ["EMPTY_ENTRIES", "ENTRY_PLACE", "Restored", "Stage", "guarded", "restore", "staged", "staged_aside"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +151,8 @@ def _publish(temporary: Path, target: Path) -> None:
 
 def _counted(stage: Stage, target: Path) -> Restored:
     def count(table: str, where: str = "1") -> int:
-        return int(stage.connection.execute(f"SELECT count(*) FROM {table} WHERE {where}").fetchone()[0])
+        (found,) = stage.connection.execute(f"SELECT count(*) FROM {table} WHERE {where}").fetchone()
+        return int(found)
 
     return Restored(
         target,
@@ -179,162 +175,15 @@ def _as_ours(place: Path) -> Iterator[None]:
         raise translate(error, place) or error from error
 
 
-# -- checking values ---------------------------------------------------------------------------------
-
-Check = Callable[[Any], bool]
-
-_LARGEST = 1 << 62
-# Year 1 to 9999 in microseconds: what a datetime can hold.
-_EARLIEST, _LATEST = -62_135_596_800_000_000, 253_402_300_799_999_999
-_LONGEST_NAME = 1 << 20
-
-
-def _number(value: Any) -> bool:
-    return type(value) is int and 0 < value < _LARGEST
-
-
-def _count(value: Any) -> bool:
-    return type(value) is int and 0 <= value < _LARGEST
-
-
-def _flag(value: Any) -> bool:
-    return type(value) is int and 0 <= value <= 1
-
-
-def _integer(value: Any) -> bool:
-    return type(value) is int and -(1 << 63) <= value < 1 << 63
-
-
-def _integer_or_name(value: Any) -> bool:
-    return _integer(value) or _name(value)
-
-
-def _time(value: Any) -> bool:
-    return type(value) is int and _EARLIEST <= value <= _LATEST
-
-
-def _share(value: Any) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)
-
-
-def _text(value: Any) -> bool:
-    return type(value) is str and len(value) <= _LONGEST_NAME
-
-
-def _name(value: Any) -> bool:
-    return _text(value) and value != ""
-
-
-def _content(value: Any) -> bool:
-    return type(value) is str and (len(value) * 4 <= MAX_TEXT_BYTES or len(value.encode()) <= MAX_TEXT_BYTES)
-
-
-def _json(value: Any) -> bool:
-    if type(value) is not str:
-        return False
-    try:
-        json.loads(value, parse_constant=_refused)
-    except (ValueError, RecursionError):
-        return False
-    return True
-
-
-def _object(value: Any) -> bool:
-    return _json(value) and value.startswith("{")
-
-
-def _numbers(value: Any) -> bool:
-    return _json(value) and isinstance(found := json.loads(value), list) and all(map(_integer, found))
-
-
-def _refused(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON")
-
-
-def _or_none(check: Check) -> Check:
-    return lambda value: value is None or check(value)
-
-
-# In the order of the columns that `snapshots` writes.
-_SHAPES: dict[Section, tuple[Check, ...]] = {
-    Section.FORGOTTEN: (_number, _number, _number),
-    Section.SETTINGS: (_number, _text, _name, _json),
-    Section.RECORDS: (
-        *(_number, _number, _name, _number, _or_none(_name), _text, _text, _or_none(_text), _or_none(_text)),
-        *(_or_none(_text), _text, _name, _name, _name, _share, _count, _text, _time, _time),
-        *(_or_none(_object), _or_none(_json), _content, _or_none(_count)),
-    ),
-    Section.SUPERSESSIONS: (_number, _number, _number, _time, _time),
-    Section.DERIVATIONS: (_number, _number, _flag),
-    Section.EDGES: (_number, _or_none(_number), _or_none(_integer_or_name)),
-    Section.MOVES: (_number, _number, _number, _text, _name, _flag, _text),
-    Section.RESIDENTS: (_number, _text, _name, _number, _count, _share, _number, _time),
-    Section.TIERS: (_number, _text, _name, _count, _count, _count),
-    Section.PINS: (_number, _number, _or_none(_number), _or_none(_integer)),
-    Section.ACCESSES: (_number, _number, _text, _number, _time, _or_none(_time)),
-    Section.ENTRIES: (
-        *(_number, _number, _text, _text, _text, _number, _flag, _text, _text, _time, _time),
-        *(_or_none(_object), _or_none(_json), _count),
-    ),
-    Section.BLOBS: (_number, _number, _text, _count, _count),
-    Section.PROGRESS: (_number, _name, _count),
-    Section.JOBS: (_number, _name, _count, _number, _or_none(_numbers), _count, _or_none(_text)),
-}
-
-
-def _anything(_: Any) -> bool:
-    return True
-
-
-def _retention(value: Any) -> bool:
-    try:
-        return value is None or bool(Retention(**value))
-    except (TypeError, InvalidInput):
-        return False
-
-
-def _restored(value: Any) -> bool:
-    return isinstance(value, dict) and all(
-        isinstance(pairs, list)
-        and all(isinstance(pair, list) and len(pair) == 2 and all(map(_count, pair)) for pair in pairs)
-        for pairs in value.values()
-    )
-
-
-# What the storage itself reads of the settings of a whole namespace.
-_SETTINGS: dict[str, Check] = {
-    "analyzer": _count,
-    "revision": _count,
-    "retention": _retention,
-    NOTED: _restored,
-}
-
-
-def _unpacked(section: Section, rows: Iterator[bytes]) -> Iterator[list[Any]]:
-    """The rows of a section, each value of the kind that stands in its place."""
-    shape = _SHAPES[section]
-    decode = json.JSONDecoder(parse_constant=_refused).decode
-    for packed in rows:
-        check_row_size(section, packed)
-        try:
-            row = decode(packed.decode())
-        except (ValueError, RecursionError) as error:
-            raise SnapshotError(f"a row of section {section.name.lower()} cannot be read") from error
-        if type(row) is not list or len(row) != len(shape):
-            raise SnapshotError(f"a row of section {section.name.lower()} has another shape than it should")
-        for place, (check, value) in enumerate(zip(shape, row, strict=True)):
-            if not check(value):
-                raise SnapshotError(f"value {place + 1} of a row of section {section.name.lower()} makes no sense")
-        yield row
-
-
 # -- the stage ---------------------------------------------------------------------------------------
 
-INSERT_ENTRY = (
-    "INSERT INTO entries (seq, namespace, scope, owner, key, version, deleted, created_by, updated_by, created_at, "
-    "updated_at, metadata, content, checksum) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-)
+ENTRY_PLACE = "namespace = :namespace AND scope = :scope AND owner = :owner AND key = :key"
+"""SQL for the versions of the entry that a row is of."""
 
+EMPTY_ENTRIES = (
+    "UPDATE entries SET deleted = 1, content = NULL, metadata = NULL, checksum = 0 "
+    f"WHERE {ENTRY_PLACE} AND NOT deleted"
+)
 
 # The scope of layouts until format 4, whose keys were digests without salt.
 _OLD_LAYOUTS = "context"
@@ -415,35 +264,31 @@ class Stage:
         with opened(file) as reader:
             for section, rows in reader.sections(KNOWN_SECTIONS):
                 if section == Section.FORGOTTEN:
-                    numbers = ((row[2],) for row in _unpacked(Section.FORGOTTEN, rows))
-                    self.connection.executemany("INSERT OR IGNORE INTO temp.gone VALUES (?)", numbers)
+                    self.connection.executemany(
+                        "INSERT OR IGNORE INTO temp.gone VALUES (:record)", _unpacked(Section.FORGOTTEN, rows)
+                    )
                 if section >= Section.FORGOTTEN:
                     break
 
     @step("stage.apply")
     def _apply(self, reader: SnapshotReader, before: Start | None, last: bool) -> None:
         """Add what one file holds. The tables that change in place count as the last file has them."""
-        self._reader = reader
-        begun = False
-        for number, rows in reader.sections(KNOWN_SECTIONS):
+        sections = reader.sections(KNOWN_SECTIONS)
+        self.start = read_start(sections, reader.header)
+        self._begin(before)
+        blobs = False
+        for number, rows in sections:
             section = Section(number)
-            if section is Section.START:
-                self.start = read_start(rows, reader.header)
-                self._begin(before)
-                begun = True
-                continue
-            if not begun:
-                raise SnapshotError("it does not say which store it is of")
-            if section is Section.BLOB_BYTES:
+            if section is Section.BLOBS:
+                self._blobs(_unpacked(section, rows), reader.declared(Section.BLOB_BYTES))
+                blobs = True
+            elif section is Section.BLOB_BYTES:
                 self._blob_bytes(rows)
-            elif section is Section.VECTORS:
-                self._vectors(rows)
-            elif section in _APPENDED or last:
-                apply: Callable[[Iterator[list[Any]]], None] = getattr(self, f"_{section.name.lower()}")
-                apply(_unpacked(section, rows))
-        if not begun:
-            raise SnapshotError("it does not say which store it is of")
-        self._check_blobs()
+            elif section is Section.RECORDS:
+                self._records(rows)
+            elif TABLES[section].appended or last:
+                self._rows(section, rows)
+        self._check_blobs(blobs)
 
     def _begin(self, before: Start | None) -> None:
         start = self.start
@@ -455,29 +300,53 @@ class Stage:
             or any(before.spaces.get(number, space) != space for number, space in start.spaces.items())
         ):
             raise SnapshotError("it is of another store than its parent")
-        self._blobs_begun = False
         execute = self.connection.execute
         for number, name in start.namespaces.items():
             execute("INSERT OR IGNORE INTO namespaces (number, name) VALUES (?, ?)", (number, name))
         for number, (name, dimensions) in start.spaces.items():
             execute("INSERT OR IGNORE INTO spaces VALUES (?, ?, ?)", (number, name, dimensions))
 
-    # -- rows that are appended ------------------------------------------------------------------------
+    # -- rows ------------------------------------------------------------------------------------------
 
-    def _place_of(self, number: int, namespace: int | None = None) -> None:
-        """Refuse a number that does not belong to this file, or a namespace that is not in it."""
-        if not self.start.since < number <= self.start.position:
-            raise SnapshotError(f"number {number} is outside of what this snapshot covers")
-        self._known(namespace)
+    def _rows(self, section: Section, rows: Iterator[bytes]) -> None:
+        """Store the rows of a section by its description. A table may have a method for what else its rows need.
 
-    def _known(self, namespace: int | None) -> None:
-        if namespace is not None and namespace not in self.start.namespaces:
+        It says whether a row is still to be stored, and may change it.
+        """
+        table = TABLES[section]
+        prepare: Callable[[Row], bool] = getattr(self, f"_prepare_{table.name}", lambda row: True)
+        admitted = (row for row in _unpacked(section, rows) if self._admits(table, row) and prepare(row))
+        table.insert(self.connection, admitted)
+
+    @step("stage.records")
+    def _records(self, rows: Iterator[bytes]) -> None:
+        self._rows(Section.RECORDS, rows)
+
+    def _admits(self, table: Table, row: Row) -> bool:
+        """Whether a row is stored: not if its record is forgotten further on. What no store can hold is refused."""
+        start, namespace = self.start, row.get("namespace")
+        if namespace not in start.namespaces and namespace is not None:
             raise SnapshotError(f"a row is of namespace {namespace}, which is not in this snapshot")
+        if table.appended and not start.since < row[table.appended] <= start.position:
+            raise SnapshotError(f"number {row[table.appended]} is outside of what this snapshot covers")
+        if table.late and any(row[column] > start.position for column in table.numbers):
+            raise SnapshotError(table.late)
+        for error, applies in table.rules.items():
+            if applies(row):
+                raise SnapshotError(error)
+        for column in table.records:
+            record = row[column]
+            about_none = record is None or (column in table.about and record == 0)
+            if not about_none and not self._lives(record, namespace):
+                if table.appended:
+                    return False
+                raise SnapshotError(f"a row is about record {record}, which is forgotten")
+        return True
 
     def _lives(self, record: int, namespace: int | None = None) -> bool:
         """Whether a record is there; False for one that is forgotten further on. Any other number is refused."""
         row = self.connection.execute("SELECT namespace FROM records WHERE seq = ?", (record,)).fetchone()
-        if row is not None and namespace in (None, row[0]):
+        if row is not None and namespace in (None, *row):
             return True
         if self._gone(record):
             return False
@@ -486,125 +355,105 @@ class Stage:
     def _gone(self, record: int) -> bool:
         return self.connection.execute("SELECT 1 FROM temp.gone WHERE record = ?", (record,)).fetchone() is not None
 
-    def _forgotten(self, rows: Iterator[list[Any]]) -> None:
-        for seq, namespace, record in rows:
-            self._place_of(seq, namespace)
-            self.connection.execute("INSERT INTO forgotten VALUES (?, ?, ?)", (seq, namespace, record))
+    def _first(self, record: int) -> int:
+        """The namespace of a record that is the first version of its id."""
+        row = self.connection.execute(
+            "SELECT namespace FROM records WHERE seq = ? AND version = 1", (record,)
+        ).fetchone()
+        if row is None:
+            raise SnapshotError(f"a row is about record {record}, which is not in this snapshot as a first version")
+        (namespace,) = row
+        return int(namespace)
 
-    @step("stage.records")
-    def _records(self, rows: Iterator[list[Any]]) -> None:
-        execute = self.connection.execute
-        for row in rows:
-            seq, namespace, id, version, tier, kind, node, session = row[:8]
-            self._place_of(seq, namespace)
-            if self._gone(seq):
-                continue
-            own = id_hash(namespace, id)
-            (newest,) = execute(
-                "SELECT max(version) FROM records WHERE id_hash = ? AND id = ? AND +namespace = ?",
-                (own, id, namespace),
-            ).fetchone()
-            if version != (newest or 0) + 1:
-                raise SnapshotError(f"version {version} of a record comes after version {newest or 0}")
-            Dimensions(*row[11:14])
-            values = (
-                *(seq, namespace, own, None if session is None else session_hash(namespace, session)),
-                *(id, version, tier, kind, node, session, *row[8:14], float(row[14]), *row[15:22]),
+    def _prepare_records(self, row: Row) -> bool:
+        if self._gone(row["seq"]):
+            return False
+        Dimensions(row["subject"], row["flow"], row["layer"])
+        row["importance"] = float(row["importance"])
+        row |= guarded(row)
+        (newest,) = self.connection.execute(
+            "SELECT max(version) FROM records WHERE id_hash = :id_hash AND id = :id AND +namespace = :namespace", row
+        ).fetchone()
+        if row["version"] != (newest or 0) + 1:
+            raise SnapshotError(f"version {row['version']} of a record comes after version {newest or 0}")
+        return True
+
+    def _prepare_entries(self, row: Row) -> bool:
+        if row["scope"] == _OLD_LAYOUTS:
+            return False
+        (newest,) = self.connection.execute(f"SELECT max(version) FROM entries WHERE {ENTRY_PLACE}", row).fetchone()
+        deleted = bool(row["deleted"])
+        if row["version"] != (newest or 0) + 1 or deleted != (row["content"] is None):
+            raise SnapshotError(f"version {row['version']} of an entry comes after version {newest or 0}")
+        values = tuple(row[column] for column in row if column not in ("seq", "namespace", "deleted", "checksum"))
+        own = 0 if deleted else entry_guard(values)
+        if row["checksum"] != own and (deleted or row["checksum"] != entry_guard_4(values)):
+            raise SnapshotError("an entry does not match its checksum")
+        row["checksum"] = own
+        if deleted:  # and so is all that came before
+            self._emptied |= self.connection.execute(EMPTY_ENTRIES, row).rowcount > 0
+        return True
+
+    def _prepare_settings(self, row: Row) -> bool:
+        if row["node"]:
+            return True
+        key, value = row["key"], json.loads(row["value"])
+        if key == "space" and row["value"] != str(self.start.active.get(row["namespace"])):
+            raise SnapshotError("its settings name an embedding space that it does not have")
+        if not is_sound_setting(key, value):
+            raise SnapshotError(f"its setting {key!r} makes no sense")
+        # There is no index yet that a newer program could have made otherwise.
+        return key != "analyzer" or bool(value <= ANALYSIS_VERSION)
+
+    def _prepare_edges(self, row: Row) -> bool:
+        namespace, source, bare = self._first(row["derived"]), row["source"], row["bare"]
+        if source is not None and self._first(source) != namespace:
+            raise SnapshotError("an edge leads from one namespace to another")
+        if source is None and bare is None:
+            raise SnapshotError("an edge has one end")
+        if source is not None:
+            self.connection.execute(INSERT_EDGE, (source, row["derived"]))
+        elif isinstance(bare, str):
+            self.connection.execute(
+                "INSERT INTO awaited (namespace, id_hash, id, derived) VALUES (?, ?, ?, ?)",
+                (namespace, id_hash(namespace, bare), bare, row["derived"]),
             )
-            execute(INSERT_RECORD, (*values, guard(values), row[22]))
+        return False
 
-    def _supersessions(self, rows: Iterator[list[Any]]) -> None:
-        for row in rows:
-            record, seq, by, _, _ = row
-            self._place_of(seq)
-            if self._lives(record) and self._lives(by):
-                self.connection.execute("INSERT INTO supersessions VALUES (?, ?, ?, ?, ?)", row)
+    def _prepare_pins(self, row: Row) -> bool:
+        if row["record"] is not None and self._first(row["record"]) != row["namespace"]:
+            raise SnapshotError("a pin is on a record of another namespace")
+        return row["record"] is not None  # else a hash of format 4, of an id that was not stored
 
-    def _derivations(self, rows: Iterator[list[Any]]) -> None:
-        for row in rows:
-            self._place_of(row[0], row[1])
-            if self._lives(row[0], row[1]):
-                self.connection.execute("INSERT INTO derivations VALUES (?, ?, ?)", row)
-
-    def _moves(self, rows: Iterator[list[Any]]) -> None:
-        for row in rows:
-            self._place_of(row[1], row[2])
-            if row[6] and not row[6].isidentifier():
-                raise SnapshotError("the reason of a move is more than a word")
-            if self._lives(row[0], row[2]):
-                self.connection.execute(
-                    "INSERT INTO moves (record, seq, namespace, node, tier, entered, reason) "
-                    "VALUES (?, ?, ?, ?, ?, ?, ?)",
-                    row,
-                )
-
-    def _entries(self, rows: Iterator[list[Any]]) -> None:
-        execute = self.connection.execute
-        for row in rows:
-            seq, namespace, scope, owner, key, version, deleted = row[:7]
-            self._place_of(seq, namespace)
-            if scope == _OLD_LAYOUTS:
-                continue
-            place = (namespace, scope, owner, key)
-            (newest,) = execute(
-                "SELECT max(version) FROM entries WHERE namespace = ? AND scope = ? AND owner = ? AND key = ?", place
-            ).fetchone()
-            if version != (newest or 0) + 1 or bool(deleted) != (row[12] is None):
-                raise SnapshotError(f"version {version} of an entry comes after version {newest or 0}")
-            values = (*row[2:6], *row[7:13])
-            own = 0 if deleted else entry_guard(values)
-            if row[13] != own and (deleted or row[13] != entry_guard_4(values)):
-                raise SnapshotError("an entry does not match its checksum")
-            if deleted:  # and so is all that came before
-                done = execute(
-                    "UPDATE entries SET deleted = 1, content = NULL, metadata = NULL, checksum = 0 "
-                    "WHERE namespace = ? AND scope = ? AND owner = ? AND key = ? AND NOT deleted",
-                    place,
-                )
-                self._emptied |= done.rowcount > 0
-            execute(INSERT_ENTRY, (*row[:13], own))
-
-    def _vectors(self, rows: Iterator[bytes]) -> None:
-        for packed in rows:
-            if len(packed) < VECTOR.size:
-                raise SnapshotError("a vector is cut short")
-            seq, record, namespace = VECTOR.unpack_from(packed)
-            self._place_of(seq, namespace)
-            space = self.start.active.get(namespace)
-            data = packed[VECTOR.size :]
-            if space is None or len(data) != 2 * self.start.spaces[space][1]:
-                raise SnapshotError("a vector has another length than its space")
-            if not np.isfinite(np.frombuffer(data, dtype="<f2")).all():
-                raise SnapshotError("a vector holds NaN or infinity")
-            if self._lives(record, namespace):
-                done = self.connection.execute("DELETE FROM vectors WHERE record = ?", (record,))
-                self._emptied |= done.rowcount > 0
-                self.connection.execute(
-                    "INSERT INTO vectors (seq, namespace, space, record, data) VALUES (?, ?, ?, ?, ?)",
-                    (seq, namespace, space, record, data),
-                )
+    def _prepare_vectors(self, row: Row) -> bool:
+        row["space"] = space = self.start.active.get(row["namespace"])
+        data = row["data"]
+        if space is None or len(data) != 2 * self.start.spaces[space][1]:
+            raise SnapshotError("a vector has another length than its space")
+        if not np.isfinite(np.frombuffer(data, dtype="<f2")).all():
+            raise SnapshotError("a vector holds NaN or infinity")
+        self._emptied |= self.connection.execute("DELETE FROM vectors WHERE record = :record", row).rowcount > 0
+        return True
 
     # -- blobs -----------------------------------------------------------------------------------------
 
-    def _blobs(self, rows: Iterator[list[Any]]) -> None:
-        """Every blob that is left, and room for the bytes of those that are new."""
+    def _blobs(self, rows: Iterable[Row], room: int) -> None:
+        """Every blob that is left, and room for the bytes of those that are new: as much as the file says it has."""
         execute = self.connection.execute
         execute("UPDATE blobs SET key = NULL")
-        self._blobs_begun = True
-        room = self._reader.declared(Section.BLOB_BYTES)
-        for seq, namespace, key, stored, size in rows:
-            self._known(namespace)
-            if seq > self.start.since:
-                self._place_of(seq, namespace)
-                room -= size
+        for row in rows:
+            self._admits(TABLES[Section.BLOBS], row)
+            if row["seq"] > self.start.since:
+                room -= row["size"]
                 if room < 0:
                     raise SnapshotError("its blobs say they are larger than what the file holds of them")
-                execute("INSERT INTO blobs VALUES (?, ?, ?, ?, zeroblob(?))", (seq, namespace, key, stored, size))
+                execute("INSERT INTO blobs VALUES (:seq, :namespace, :key, :checksum, zeroblob(:size))", row)
             elif not execute(
-                "UPDATE blobs SET key = ? WHERE seq = ? AND namespace = ? AND checksum = ? AND length(data) = ?",
-                (key, seq, namespace, stored, size),
+                "UPDATE blobs SET key = :key WHERE seq = :seq AND namespace = :namespace AND checksum = :checksum "
+                "AND length(data) = :size",
+                row,
             ).rowcount:
-                raise SnapshotError(f"blob {seq} is not in the snapshots before")
+                raise SnapshotError(f"blob {row['seq']} is not in the snapshots before")
         self._emptied |= execute("DELETE FROM blobs WHERE key IS NULL").rowcount > 0
 
     def _blob_bytes(self, rows: Iterator[bytes]) -> None:
@@ -613,15 +462,15 @@ class Stage:
                 raise SnapshotError("a piece of a blob is cut short")
             seq, place = BLOB_PIECE.unpack_from(packed)
             piece = packed[BLOB_PIECE.size :]
-            row = self.connection.execute("SELECT length(data) FROM blobs WHERE seq = ?", (seq,)).fetchone()
-            if not self.start.since < seq or row is None or place + len(piece) > row[0]:
+            (size,) = self.connection.execute("SELECT sum(length(data)) FROM blobs WHERE seq = ?", (seq,)).fetchone()
+            if not self.start.since < seq or size is None or place + len(piece) > size:
                 raise SnapshotError("a piece of a blob belongs to none")
             with self.connection.blobopen("blobs", "data", seq) as blob:
                 blob.seek(place)
                 blob.write(piece)
 
-    def _check_blobs(self) -> None:
-        if not self._blobs_begun and self.start.since:  # none is left
+    def _check_blobs(self, any_left: bool) -> None:
+        if not any_left and self.start.since:  # none is left
             self._emptied |= self.connection.execute("DELETE FROM blobs").rowcount > 0
         for seq, stored in self.connection.execute(
             "SELECT seq, checksum FROM blobs WHERE seq > ?", (self.start.since,)
@@ -632,103 +481,6 @@ class Stage:
                     found = zlib.crc32(piece, found)
             if found != stored:
                 raise SnapshotError(f"blob {seq} does not match its checksum")
-
-    # -- tables that count as they are now ---------------------------------------------------------------
-
-    def _settings(self, rows: Iterator[list[Any]]) -> None:
-        for row in rows:
-            namespace, node, key, value = row
-            self._known(namespace)
-            if not node and key == "space" and value != str(self.start.active.get(namespace)):
-                raise SnapshotError("its settings name an embedding space that it does not have")
-            if not node and not _SETTINGS.get(key, _anything)(json.loads(value)):
-                raise SnapshotError(f"its setting {key!r} makes no sense")
-            if not node and key == "analyzer" and json.loads(value) > ANALYSIS_VERSION:
-                continue  # there is no index yet that a newer program could have made otherwise
-            self.connection.execute("INSERT INTO settings VALUES (?, ?, ?, ?)", row)
-
-    def _edges(self, rows: Iterator[list[Any]]) -> None:
-        for derived, source, bare in rows:
-            namespace = self._first(derived)
-            if source is not None:
-                if self._first(source) != namespace:
-                    raise SnapshotError("an edge leads from one namespace to another")
-                self.connection.execute(INSERT_EDGE, (source, derived))
-            elif isinstance(bare, str):
-                self.connection.execute(
-                    "INSERT INTO awaited (namespace, id_hash, id, derived) VALUES (?, ?, ?, ?)",
-                    (namespace, id_hash(namespace, bare), bare, derived),
-                )
-            elif bare is None:
-                raise SnapshotError("an edge has one end")
-
-    def _first(self, record: int) -> int:
-        """The namespace of a record that is the first version of its id."""
-        row = self.connection.execute(
-            "SELECT namespace FROM records WHERE seq = ? AND version = 1", (record,)
-        ).fetchone()
-        if row is None:
-            raise SnapshotError(f"a row is about record {record}, which is not in this snapshot as a first version")
-        return int(row[0])
-
-    def _residents(self, rows: Iterator[list[Any]]) -> None:
-        for row in rows:
-            self._present(row[3], row[0])
-            if not row[6] <= self.start.position or row[2] == "l1":
-                raise SnapshotError("a record is in a tier in a way that cannot be")
-            self.connection.execute("INSERT INTO residents VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
-
-    def _present(self, record: int, namespace: int) -> None:
-        self._known(namespace)
-        if not self._lives(record, namespace):
-            raise SnapshotError(f"a row is about record {record}, which is forgotten")
-
-    def _tiers(self, rows: Iterator[list[Any]]) -> None:
-        for row in rows:
-            self._known(row[0])
-            if row[5] > self.start.position:
-                raise SnapshotError("a window begins after the end of the log")
-            self.connection.execute(
-                "INSERT INTO tiers (namespace, node, tier, hits, misses, since) VALUES (?, ?, ?, ?, ?, ?)", row
-            )
-
-    def _pins(self, rows: Iterator[list[Any]]) -> None:
-        for namespace, seq, record, bare in rows:
-            self._known(namespace)
-            if (record is None and bare is None) or seq > self.start.position:
-                raise SnapshotError("a pin is on nothing")
-            if record is None:
-                continue  # a hash of format 4, of an id that was not stored
-            if self._first(record) != namespace:
-                raise SnapshotError("a pin is on a record of another namespace")
-            self.connection.execute(
-                "INSERT INTO pins (record, namespace, seq) VALUES (?, ?, ?)", (record, namespace, seq)
-            )
-
-    def _accesses(self, rows: Iterator[list[Any]]) -> None:
-        for row in rows:
-            self._present(row[1], row[0])
-            self.connection.execute("INSERT INTO accesses VALUES (?, ?, ?, ?, ?, ?)", row)
-
-    def _progress(self, rows: Iterator[list[Any]]) -> None:
-        for namespace, kind, watermark in rows:
-            self._known(namespace)
-            if watermark > self.start.position:
-                raise SnapshotError("work is said to have come further than the log")
-            advance(self.connection, namespace, kind, watermark)
-
-    def _jobs(self, rows: Iterator[list[Any]]) -> None:
-        for row in rows:
-            namespace, _, record, seq = row[:4]
-            self._known(namespace)
-            if record:
-                self._present(record, namespace)
-            if seq > self.start.position:
-                raise SnapshotError("a job has a number that was never given out")
-            self.connection.execute(
-                "INSERT INTO jobs (namespace, kind, record, seq, data, attempts, error) VALUES (?, ?, ?, ?, ?, ?, ?)",
-                row,
-            )
 
     # -- the end -----------------------------------------------------------------------------------------
 
@@ -749,14 +501,18 @@ class Stage:
         )
 
 
-_APPENDED = frozenset(
-    {
-        Section.FORGOTTEN,
-        Section.RECORDS,
-        Section.SUPERSESSIONS,
-        Section.DERIVATIONS,
-        Section.MOVES,
-        Section.ENTRIES,
-        Section.BLOBS,
-    }
-)
+def _unpacked(section: Section, rows: Iterator[bytes]) -> Iterator[Row]:
+    """The rows of a section, checked value by value."""
+    return (TABLES[section].unpacked(section, packed) for packed in rows)
+
+
+_record_values = itemgetter(*TABLES[Section.RECORDS].kinds)
+
+
+def guarded(row: Row) -> Row:
+    """The hashes and the checksum of a row of records."""
+    seq, namespace, *values, _ = _record_values(row)
+    session = None if row["session"] is None else session_hash(namespace, row["session"])
+    own = id_hash(namespace, row["id"])
+    checksum = guard((seq, namespace, own, session, *values))
+    return {"id_hash": own, "session_hash": session, "checksum": checksum}

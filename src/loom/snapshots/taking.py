@@ -8,111 +8,40 @@ of its own store; the store that they are restored into archives them by its own
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
-import re
 import sqlite3
-import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from loom.errors import InvalidInput, NotFound, SnapshotError, StoreUnavailable
 from loom.index.segments import sync_folder
-from loom.snapshots.format import LARGEST_ROW, MAGIC, NO_PARENT, Header, SnapshotReader, SnapshotWriter
+from loom.snapshots.format import MAGIC, NO_PARENT, Header, SnapshotReader, SnapshotWriter
+from loom.snapshots.tables import BLOB_PIECE, KNOWN_SECTIONS, TABLES, VECTOR, Section, check_row_size, pack_row
 from loom.steps import step
 from loom.storage.files import disk_errors, keep_mode
 from loom.storage.identity import entry_guard_4
 from loom.storage.moments import from_micros, to_micros
-from loom.storage.sqlite import archive, counting
 from loom.storage.sqlite.engine import Engine, translate
-from loom.storage.sqlite.projections import SCRUB, TEXT, VECTORS, last_number
+from loom.storage.sqlite.projections import last_number
 from loom.storage.sqlite.rows import ENTRY_COLUMNS, RECORD_COLUMNS, check_row, counted_guard, was_guarded
+from loom.storage.sqlite.store import as_sqlite
 from loom.storage.temporary import let_go, temporary_beside
 
 if TYPE_CHECKING:
-    from loom.storage.sqlite.store import SqliteStore
+    from loom.storage.contract import Store
 
-__all__ = [
-    "BLOB_PIECE",
-    "KNOWN_SECTIONS",
-    "NOTED",
-    "VECTOR",
-    "Section",
-    "Snapshot",
-    "SnapshotPath",
-    "Start",
-    "as_chain",
-    "check_row_size",
-    "descends",
-    "describe",
-    "opened",
-    "read_start",
-    "take",
-]
+__all__ = ["Snapshot", "SnapshotPath", "Start", "as_chain", "descends", "describe", "opened", "read_start", "take"]
 
 SnapshotPath = str | Path
 
-VECTOR = struct.Struct("<qqI")
-"""What stands before the numbers of a vector: its number, its record, its namespace."""
-
-BLOB_PIECE = struct.Struct("<qQ")
-"""What stands before a piece of a blob: its number, and where the piece belongs."""
-
-NOTED = "restored"
-"""The setting that notes what was added to a snapshot's numbers: by store and namespace, up to which number."""
-
 _PIECE_BYTES = 256 * 1024
 _ANCHORS = 8
-
-
-class Section(IntEnum):
-    """The parts of a snapshot, in their order in the file."""
-
-    START = 1
-    FORGOTTEN = 2
-    SETTINGS = 3
-    RECORDS = 4
-    SUPERSESSIONS = 5
-    DERIVATIONS = 6
-    EDGES = 7
-    MOVES = 8
-    RESIDENTS = 9
-    TIERS = 10
-    PINS = 11
-    ACCESSES = 12
-    ENTRIES = 13
-    BLOBS = 14
-    BLOB_BYTES = 15
-    VECTORS = 16
-    PROGRESS = 17
-    JOBS = 18
-
-
-_BINARY = {Section.BLOB_BYTES: 1 << 20, Section.VECTORS: VECTOR.size + 2 * 65_536}
-_LARGE = (Section.RECORDS, Section.ENTRIES)  # they carry texts and values of any size
-
-KNOWN_SECTIONS = {int(one): LARGEST_ROW if one in _LARGE else _BINARY.get(one, 16 << 20) for one in Section}
-"""The sections by number, and the most bytes that a row of each may have."""
-
-# The columns of a section that hold JSON as text, which is parsed when it is restored.
-_JSON_COLUMNS: dict[Section, tuple[int, ...]] = {
-    Section.SETTINGS: (3,),
-    Section.RECORDS: (19, 20),
-    Section.ENTRIES: (11, 12),
-    Section.JOBS: (4,),
-}
-_MOST_COLUMNS = 32
-_SMALL_ROW = 64 << 10
-_MOST_DECODED = 256 << 20
-# A value of a flat array, without the space that it takes to go back on it.
-_VALUE = re.compile(rb'\s*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"\s*+|[^"\[\]{},]{1,64})', re.DOTALL)
-# What a container, a number or a short text costs at most: 4 bytes of JSON may become 72 in memory.
-_VALUE_BYTES = 72
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +81,7 @@ class Start(NamedTuple):
     anchors: dict[str, list[tuple[int, int]]]
 
     def pack(self) -> bytes:
-        return _packed(
+        return pack_row(
             [
                 self.store,
                 self.created_at,
@@ -169,19 +98,23 @@ class Start(NamedTuple):
 
 
 def take(
-    store: SqliteStore,
+    store: Store,
     path: SnapshotPath,
     *,
     parent: SnapshotPath | None = None,
     namespaces: Sequence[str] | None = None,
 ) -> Snapshot:
     """Write a snapshot of some namespaces (by default the store's own) to a path; replaces it when complete."""
+    store = as_sqlite(store)
     store.check_open()
     engine = store.engine
     target = Path(path).expanduser().absolute()
     with disk_errors(f"the snapshot {target} was not made"):
         _check_target(target, engine, parent)
-    before = None if parent is None else _parent(Path(parent).expanduser())
+    before, digest = None, NO_PARENT
+    if parent is not None:
+        with opened(Path(parent).expanduser()) as reader:  # the rest of it is verified when it is restored
+            before, digest = read_start(reader.sections(KNOWN_SECTIONS), reader.header), reader.sha256
     if namespaces is not None and (isinstance(namespaces, str) or not namespaces):
         raise InvalidInput("namespaces is a list of names, with at least one")
     names = [store.namespace] if namespaces is None else list(dict.fromkeys(namespaces))
@@ -190,16 +123,15 @@ def take(
     store.flush_accesses()
     with _replacing(target, engine.file_mode) as file:
         with _reading(engine) as connection:
-            start = _start(connection, names, None if before is None else before[1])
+            start = _start(connection, names, before)
             moment = to_micros(engine.clock())
-            digest = NO_PARENT if before is None else before[0]
             writer = SnapshotWriter(file, Header(moment, start.position, digest))
             _write(connection, writer, start)
         sha256 = writer.finish()
     return Snapshot(
         target,
         sha256.hex(),
-        None if before is None else before[0].hex(),
+        None if before is None else digest.hex(),
         start.store,
         tuple(start.namespaces.values()),
         start.position,
@@ -213,16 +145,9 @@ def describe(path: SnapshotPath) -> Snapshot:
     """What a snapshot says of itself. Its frames and its SHA-256 are verified, its contents are not."""
     location = Path(path).expanduser().absolute()
     with opened(location) as reader:
-        start: Start | None = None
-        records = 0
-        for section, rows in reader.sections(KNOWN_SECTIONS):
-            if section == Section.START:
-                start = read_start(rows, reader.header)
-            elif section == Section.RECORDS:
-                records = sum(1 for _ in rows)
-        if start is None:
-            raise SnapshotError(f"{location} is no snapshot that can be used: it does not say which store it is of")
-        header = reader.header
+        header, sections = reader.header, reader.sections(KNOWN_SECTIONS)
+        start = read_start(sections, header)
+        records = sum(sum(1 for _ in rows) for section, rows in sections if section == Section.RECORDS)
         return Snapshot(
             location,
             reader.sha256.hex(),
@@ -252,56 +177,6 @@ def opened(path: Path) -> Iterator[SnapshotReader]:
         raise SnapshotError(f"{path} was refused and nothing was changed: {error}") from error
 
 
-def check_row_size(section: Section, row: bytes) -> None:
-    """Raise `SnapshotError` for a JSON row that would take more than 256 MiB when it is decoded.
-
-    Rows that are read are not believed: 128 MiB of empty lists are 15 KiB in a file and 3 GiB in memory.
-    """
-    if len(row) > KNOWN_SECTIONS[section]:
-        raise SnapshotError(
-            f"a row of section {section.name.lower()} has {len(row):,} bytes; the most is {KNOWN_SECTIONS[section]:,}"
-        )
-    if len(row) <= _SMALL_ROW:
-        return
-    cost = _parsed_bytes(row) if section is Section.START else _flat_bytes(row, _JSON_COLUMNS.get(section, ()))
-    if cost > _MOST_DECODED:
-        raise SnapshotError(
-            f"a row of section {section.name.lower()} would take about {cost:,} bytes of memory; "
-            f"the most is {_MOST_DECODED:,}"
-        )
-
-
-def _flat_bytes(row: bytes, json_columns: tuple[int, ...]) -> int:
-    """What the values of a row take when they are decoded, and those in JSON columns when they are parsed as well."""
-    place, column, cost = 1, 0, 0
-    while row[place - 1 : place] == (b"," if column else b"["):
-        found = _VALUE.match(row, place)
-        if found is None or column == _MOST_COLUMNS:
-            break
-        first, place = found.span()
-        value = row[first:place]
-        cost += _text_bytes(value) + (_parsed_bytes(value) if column in json_columns else 0)
-        column, place = column + 1, place + 1
-    if row[place - 1 : place + 1] != b"]":
-        raise SnapshotError("a row holds something else than texts and numbers, or is cut short")
-    return cost
-
-
-def _parsed_bytes(value: bytes) -> int:
-    return _text_bytes(value) + _VALUE_BYTES * sum(map(value.count, (b"[", b"{", b",", b":")))
-
-
-def _text_bytes(value: bytes) -> int:
-    """The size of a JSON string as a Python string: one, two or four bytes for each of its characters."""
-    escapes = max(0, value.count(b"\\u") - value.count(b"\\\\u"))
-    wide = _FOUR_BYTES.search(value) is not None
-    width = 4 if wide else 1 if value.isascii() and not escapes else 2
-    return width * (len(value) - 5 * escapes)
-
-
-_FOUR_BYTES = re.compile(rb"[\xf0-\xff]|\\u[dD][89abAB]")
-
-
 def as_chain(snapshot: SnapshotPath | Sequence[SnapshotPath]) -> list[Path]:
     """The files of a chain, oldest first."""
     given = [snapshot] if isinstance(snapshot, str | Path) else list(snapshot)
@@ -310,14 +185,18 @@ def as_chain(snapshot: SnapshotPath | Sequence[SnapshotPath]) -> list[Path]:
     return [Path(one).expanduser().absolute() for one in given]
 
 
-def read_start(rows: Iterator[bytes], header: Header) -> Start:
-    """The first row, checked."""
-    found = list(zip(rows, range(2), strict=False))
+def read_start(sections: Iterator[tuple[int, Iterator[bytes]]], header: Header) -> Start:
+    """The row of the first section, checked; the other sections follow."""
+    section, rows = next(sections, (0, iter(())))
+    if section != Section.START:
+        raise SnapshotError("it does not say which store it is of")
+    found = list(itertools.islice(rows, 2))
     if len(found) != 1:
         raise SnapshotError("its first section must have one row")
-    check_row_size(Section.START, found[0][0])
+    (first,) = found
+    check_row_size(Section.START, first)
     try:
-        store, created, position, committed, since, names, last, spaces, active, anchors = json.loads(found[0][0])
+        store, created, position, committed, since, names, last, spaces, active, anchors = json.loads(first)
         start = Start(
             store,
             created,
@@ -366,30 +245,20 @@ def descends(connection: sqlite3.Connection, start: Start) -> bool:
         row = connection.execute(
             f"SELECT {RECORD_COLUMNS} FROM records r WHERE r.seq = ? AND r.version > 0", (number,)
         ).fetchone()
-        if row is None:
-            row = connection.execute("SELECT 1 FROM forgotten WHERE record = ?", (number,)).fetchone()
-            if row is None:
-                return False
-        elif not was_guarded(row, guard):
+        gone = connection.execute("SELECT 1 FROM forgotten WHERE record = ?", (number,)).fetchone()
+        if not (was_guarded(row, guard) if row else gone):
             return False
     for number, guard in start.anchors["entries"]:
         row = connection.execute(f"SELECT {ENTRY_COLUMNS} FROM entries WHERE seq = ?", (number,)).fetchone()
-        if row is None or not (row[0] or guard in (row[11], entry_guard_4(row[1:11]))):
+        if row is None:
+            return False
+        deleted, *values, checksum = row
+        if not deleted and guard not in (checksum, entry_guard_4(tuple(values))):
             return False
     return True
 
 
 # -- what is written ---------------------------------------------------------------------------------
-
-
-def _parent(path: Path) -> tuple[bytes, Start]:
-    """The name of a parent and what it begins with. The rest is verified when it is restored."""
-    with opened(path) as reader:
-        for section, rows in reader.sections(KNOWN_SECTIONS):
-            if section == Section.START:
-                return reader.sha256, read_start(rows, reader.header)
-            break
-        raise SnapshotError("it does not say which store it is of")
 
 
 @step("snapshot.start")
@@ -428,7 +297,8 @@ def _start(connection: sqlite3.Connection, names: Sequence[str], parent: Start |
     entries = connection.execute(
         f"SELECT seq, checksum FROM entries NOT INDEXED WHERE NOT deleted {newest}", (chosen, _ANCHORS)
     )
-    anchors = {"records": [(row[0], counted_guard(row)) for row in records], "entries": entries.fetchall()}
+    guards = [(seq, counted_guard((seq, *rest))) for seq, *rest in records]
+    anchors = {"records": guards, "entries": entries.fetchall()}
     store, created_at, committed_at = connection.execute(
         "SELECT id, created_at, "
         "max(committed_at, ifnull((SELECT committed_at FROM records ORDER BY seq DESC LIMIT 1), 0)) FROM store"
@@ -461,8 +331,8 @@ def _write(connection: sqlite3.Connection, writer: SnapshotWriter, start: Start)
         elif section is Section.VECTORS:
             _write_vectors(connection, writer, start)
         else:
-            for row in connection.execute(_ROWS[section], values):
-                _add(writer, section, _packed(row))
+            for row in connection.execute(TABLES[section].taken, values):
+                _add(writer, section, pack_row(row))
 
 
 def _add(writer: SnapshotWriter, section: Section, row: bytes) -> None:
@@ -473,91 +343,49 @@ def _add(writer: SnapshotWriter, section: Section, row: bytes) -> None:
 
 @step("snapshot.write_records")
 def _write_records(connection: sqlite3.Connection, writer: SnapshotWriter, start: Start) -> None:
-    columns = f"SELECT {RECORD_COLUMNS}, r.window_tokens FROM records r"
-    if len(start.namespaces) == 1:  # through the index, past what others have
+    chosen: list[Any] = [*start.namespaces]
+    if len(chosen) == 1:  # through the index, past what others have
         where = "INDEXED BY records_by_number WHERE r.namespace = ?"
     else:
-        where = "NOT INDEXED WHERE r.namespace IN (SELECT value FROM json_each(?))"
-    chosen = next(iter(start.namespaces)) if len(start.namespaces) == 1 else json.dumps([*start.namespaces])
+        where, chosen = "NOT INDEXED WHERE r.namespace IN (SELECT value FROM json_each(?))", [json.dumps(chosen)]
     for row in connection.execute(
-        f"{columns} {where} AND r.seq > ? AND r.version > 0 ORDER BY r.seq", (chosen, start.since)
+        f"SELECT {RECORD_COLUMNS}, r.window_tokens FROM records r {where} AND r.seq > ? AND r.version > 0 "
+        "ORDER BY r.seq",
+        (*chosen, start.since),
     ):
         check_row(row)
-        _add(writer, Section.RECORDS, _packed((*row[:2], *row[4:17], row[27], *row[18:24], row[28])))
+        # fmt: off
+        (
+            seq, namespace, _, _, *values, _, counter, created_at, committed_at, metadata, data, content, _, _, _,
+            tokens, window_tokens,
+        ) = row
+        # fmt: on
+        written = (tokens, counter, created_at, committed_at, metadata, data, content, window_tokens)
+        _add(writer, Section.RECORDS, pack_row((seq, namespace, *values, *written)))
 
 
 def _write_blobs(connection: sqlite3.Connection, writer: SnapshotWriter, values: dict[str, Any]) -> None:
-    sizes = connection.execute(
-        "SELECT seq, length(data) FROM blobs WHERE key IS NOT NULL AND seq > :since "
-        "AND namespace IN (SELECT value FROM json_each(:chosen)) ORDER BY seq",
-        values,
-    )
-    for seq, size in sizes:
-        with connection.blobopen("blobs", "data", seq, readonly=True) as blob:
-            for place in range(0, size, _PIECE_BYTES):
-                writer.add(BLOB_PIECE.pack(seq, place) + blob.read(_PIECE_BYTES))
+    for seq, _, _, _, size in connection.execute(TABLES[Section.BLOBS].taken, values):
+        if seq > values["since"]:
+            with connection.blobopen("blobs", "data", seq, readonly=True) as blob:
+                for place in range(0, size, _PIECE_BYTES):
+                    writer.add(BLOB_PIECE.pack(seq, place) + blob.read(_PIECE_BYTES))
 
 
 def _write_vectors(connection: sqlite3.Connection, writer: SnapshotWriter, start: Start) -> None:
     """In the order of their numbers, in which they are appended again: see `loom.storage.sqlite.schema`."""
-    if len(start.active) == 1:
-        ((namespace, space),) = start.active.items()
-        where = "INDEXED BY vectors_by_number WHERE v.namespace = ? AND v.space = ?"
-        values: tuple[Any, ...] = (namespace, space)
+    chosen: list[Any] = [f"{namespace}:{space}" for namespace, space in start.active.items()]
+    if len(chosen) == 1:
+        where, chosen = "INDEXED BY vectors_by_number WHERE v.namespace = ? AND v.space = ?", chosen[0].split(":")
     else:
         where = "NOT INDEXED WHERE v.namespace || ':' || v.space IN (SELECT value FROM json_each(?))"
-        values = (json.dumps([f"{namespace}:{space}" for namespace, space in start.active.items()]),)
-    for seq, record, namespace, data in connection.execute(
-        f"SELECT v.seq, v.record, v.namespace, v.data FROM vectors v {where} AND v.seq > ? "
-        f"AND v.record IS NOT NULL AND {_LIVES.format('v.record')} ORDER BY v.seq",
-        (*values, start.since),
+        chosen = [json.dumps(chosen)]
+    for *numbers, data in connection.execute(
+        f"SELECT v.seq, v.record, v.namespace, v.data FROM vectors v {where} AND v.seq > ? AND v.record IS NOT NULL "
+        "AND EXISTS (SELECT 1 FROM records r WHERE r.seq = v.record AND r.version > 0) ORDER BY v.seq",
+        (*chosen, start.since),
     ):
-        writer.add(VECTOR.pack(seq, record, namespace) + data)
-
-
-# A row that means nothing without its record is left out with it; `check` reports it.
-_LIVES = "EXISTS (SELECT 1 FROM records r WHERE r.seq = {} AND r.version > 0)"
-_CHOSEN = "namespace IN (SELECT value FROM json_each(:chosen))"
-
-_ROWS = {
-    Section.FORGOTTEN: f"SELECT seq, namespace, record FROM forgotten WHERE {_CHOSEN} AND seq > :since ORDER BY seq",
-    Section.SETTINGS: f"SELECT namespace, node, key, value FROM settings WHERE {_CHOSEN}",
-    Section.SUPERSESSIONS: "SELECT s.record, s.seq, s.by, s.at, s.committed_at FROM supersessions s "
-    f"JOIN records r ON r.seq = s.record AND r.version > 0 WHERE r.{_CHOSEN} AND s.seq > :since "
-    f"AND {_LIVES.format('s.by')}",
-    Section.DERIVATIONS: f"SELECT record, namespace, replaces FROM derivations d WHERE {_CHOSEN} "
-    f"AND record > :since AND {_LIVES.format('d.record')}",
-    # The first versions of both; of a source that is not stored yet, its id. Format 4 had a hash there.
-    Section.EDGES: "SELECT e.derived, e.source, NULL FROM edges e "
-    "JOIN records d ON d.seq = e.derived AND d.version = 1 JOIN records s ON s.seq = e.source AND s.version = 1 "
-    f"WHERE d.{_CHOSEN} UNION ALL SELECT w.derived, NULL, w.id FROM awaited w "
-    f"JOIN records d ON d.seq = w.derived AND d.version = 1 WHERE w.{_CHOSEN} AND w.id_hash IS NOT NULL",
-    Section.MOVES: "SELECT record, seq, namespace, node, tier, entered, reason FROM moves m "
-    f"WHERE {_CHOSEN} AND seq > :since AND {_LIVES.format('m.record')}",
-    Section.RESIDENTS: "SELECT namespace, node, tier, record, tokens, importance, entered, written_at "
-    f"FROM residents p WHERE {_CHOSEN} AND {_LIVES.format('p.record')}",
-    Section.TIERS: f"SELECT namespace, node, tier, hits, misses, since FROM tiers WHERE {_CHOSEN}",
-    # The last value is for pins on ids that are not stored, of which format 4 kept the hash.
-    Section.PINS: f"SELECT p.namespace, p.seq, p.record, NULL FROM pins p WHERE p.{_CHOSEN} "
-    f"AND {_LIVES.format('p.record')}",
-    Section.ACCESSES: "SELECT namespace, record, node, count, last_at, previous_at FROM accesses a "
-    f"WHERE {_CHOSEN} AND {_LIVES.format('a.record')}",
-    Section.ENTRIES: "SELECT seq, namespace, scope, owner, key, version, deleted, created_by, updated_by, "
-    "created_at, updated_at, metadata, content, checksum FROM entries NOT INDEXED "
-    f"WHERE {_CHOSEN} AND seq > :since ORDER BY seq",
-    Section.BLOBS: "SELECT seq, namespace, key, checksum, length(data) FROM blobs NOT INDEXED "
-    f"WHERE {_CHOSEN} AND key IS NOT NULL ORDER BY seq",
-    # How far the indexes and the archive have come is not carried over: they are made again. Here all are counted.
-    Section.PROGRESS: f"SELECT namespace, kind, watermark FROM projections WHERE {_CHOSEN} "
-    f"AND kind NOT IN ('{TEXT}', '{VECTORS}', '{archive.PROGRESS}', '{counting.PROGRESS}')",
-    # Where nothing is left to be cleaned there is nothing to scrub.
-    Section.JOBS: "SELECT namespace, kind, record, seq, data, attempts, error FROM jobs j "
-    f"WHERE {_CHOSEN} AND kind != '{SCRUB}' AND (record <= 0 OR {_LIVES.format('j.record')})",
-}
-
-
-def _packed(row: Any) -> bytes:
-    return json.dumps(row, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+        writer.add(VECTOR.pack(*numbers) + data)
 
 
 # -- files -------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from loom.errors import (
     WrongDimension,
 )
 from loom.storage.contract import Dimensions, Draft, Filter, Page, Record, Store, Written
-from loom.storage.search_view import search_text, search_vectors
+from loom.storage.search_view import SearchView, search_text, search_vectors
 
 __all__ = ["StoreConformance"]
 
@@ -73,9 +73,6 @@ class StoreConformance:
 
     durable = True
     """Whether `make_store` on the same folder finds what was written, and namespaces share a database."""
-
-    def prepare_vectors(self, store: Store) -> None:
-        """Make the store ready for vectors of `dimensions` numbers; by default it is."""
 
     @contextmanager
     def store(self, folder: Path, namespace: str = "default") -> Iterator[Store]:
@@ -222,7 +219,7 @@ class StoreConformance:
                 transaction.put_entry("key", 1, writer="w")
                 transaction.put_blob("blob", b"bytes")
                 transaction.pin("taken", True)
-                transaction.enqueue("later", written.seq)
+                transaction.enqueue("later", [written.seq])
                 raise RuntimeError
             with _raises(InvalidInput), store.transaction() as transaction:
                 transaction.append([_draft("d", "text")])
@@ -516,7 +513,7 @@ class StoreConformance:
             assert len(self.found(store, {"harbour": 1.0})) == 37
 
     def _vectors(self, store: Store, count: int) -> np.ndarray[Any, np.dtype[np.float32]]:
-        self.prepare_vectors(store)
+        store.use_embedder("given", self.dimensions, None)
         numbers = np.random.default_rng(3).normal(size=(count, self.dimensions)).astype(np.float32)
         written = self.write(
             store, *(_draft(f"v{number:03}", "text", session_id=str(number % 7)) for number in range(count))
@@ -560,6 +557,111 @@ class StoreConformance:
             matches = search_vectors(store, numbers[1], 3, Filter())
             assert len(matches) == 3
             assert {match.seq for match in matches[:2]} == {seq, self.need(store, "v001").seq}
+
+    def _dialogue(self, store: Store) -> list[int]:
+        """Turns of two sessions that alternate, and two of none; the numbers of all."""
+        sessions = ["s", "t", "s", "t", None, "s", "t", "s", None]
+        turns = [
+            _draft(
+                f"turn{place}", f"heron {place}", session_id=session, name=("Ana", None)[place % 2], tokens=place + 1
+            )
+            for place, session in enumerate(sessions)
+        ]
+        return [one.seq for one in self.write(store, *turns)]
+
+    def test_a_search_reads_the_records_that_a_filter_admits(self, folder: Path) -> None:
+        with self.store(folder) as store:
+            turns = self._dialogue(store)
+            of_s = [turns[place] for place in (0, 2, 5, 7)]
+            self.write(store, _draft("turn7", "pier", session_id="s", revises=True))
+            self.write(store, _draft("d", "x", sources=("turn0",), drawn=True))
+            newest, derived = self.need(store, "turn7").seq, self.need(store, "d").seq
+
+            def ask(view: SearchView) -> None:
+                assert view.admitted([*turns, derived, 10**9], Filter(session_id="s")) == {*of_s[:3]}
+                assert view.admitted([*turns, derived], Filter()) == {*turns, derived} - {turns[7]}
+                assert view.admitted([*turns, derived], Filter(derived=False)) == {*turns} - {turns[7]}
+                found = view.numbers(Filter(session_id="s"), 4)
+                assert found is not None
+                assert found.tolist() == [*of_s[:3], newest]
+                assert view.numbers(Filter(session_id="s"), 3) is None
+                assert view.derived == 1
+                assert [*view.records([turns[1], 10**9])] == [turns[1]]
+                assert view.text.frequencies(["heron", "pier", "stork"]) == [9, 1, 0]
+                assert view.uses([turns[0]], "nobody") == {}
+
+            store.search(ask)
+
+    def test_a_search_reads_doc_values_and_neighbours(self, folder: Path) -> None:
+        with self.store(folder) as store:
+            turns = self._dialogue(store)
+            store.flush()
+
+            def ask(view: SearchView) -> None:
+                known = view.doc_values([*turns, 10**9], Filter())
+                assert [*known] == turns
+                ana = [one.name for one in known.values()]
+                assert [one.seq for one in known.values()] == turns
+                assert [one.tokens for one in known.values()] == [*range(1, 10)]
+                assert ana[0] == ana[2] != ana[1] == 0
+                sessions = [one.session for one in known.values()]
+                assert [sessions.index(one) for one in sessions] == [0, 1, 0, 1, 4, 0, 1, 0, 4]
+                assert sessions[4] == 0
+                assert view.doc_values([*turns], Filter(session_id="t")).keys() == {turns[1], turns[3], turns[6]}
+                assert view.doc_values([*turns], Filter(session_id="u"), [turns[0]]).keys() <= {turns[0]}
+                assert view.mixed(turns, 4) == set()
+                chain = [known[seq] for seq in turns]
+
+                def beside(place: int, limit: int, before: bool, **filters: Any) -> list[int]:
+                    found = view.beside(chain[place], Filter.of(**filters), limit, before=before)
+                    assert found == [chain[turns.index(one.seq)] for one in found]
+                    return [turns.index(one.seq) for one in found]
+
+                assert beside(5, 9, before=True) == [2, 0]
+                assert beside(2, 1, before=False) == [5]
+                assert beside(2, 9, before=False, ids=["turn7"]) == [7]
+                assert beside(7, 9, before=False) == []
+                assert beside(4, 2, before=True) == [3, 2]  # of no session: in the order of the log
+                assert beside(4, 9, before=False) == [5, 6, 7, 8]
+
+            store.search(ask)
+
+    def test_a_search_counts_uses_of_a_node(self, folder: Path) -> None:
+        with self.store(folder) as store:
+            turns = self._dialogue(store)
+            store.touch(turns[:2], "agent")
+            store.touch(turns[:1], "agent")
+            assert store.search(lambda view: view.uses(turns, "agent")) == {turns[0]: 2, turns[1]: 1}
+
+    def test_a_search_finds_the_names_that_a_model_read(self, folder: Path) -> None:
+        with self.store(folder) as store:
+            turns = self._dialogue(store)
+            self.write(store, _draft("turn0", "heron again", session_id="s", revises=True))
+            read = {"of": "turn2", "version": 1, "names": {"Grey Heron": "it"}}
+            earlier = {"of": "turn0", "version": 1, "names": {"Pier": "there"}}
+            names = self.write(
+                store,
+                _draft("n2", "", kind="names", metadata=read, sources=("turn2", "turn0"), drawn=True),
+                _draft("n0", "", kind="names", metadata=earlier, sources=("turn0",), drawn=True),
+                _draft("own", "", kind="names", metadata=read),
+            )
+            held = [one.seq for one in names]
+
+            def ask(view: SearchView) -> None:
+                of_all = sorted(view.names_read(turns, None))
+                assert [(one.seq, one.source) for one in of_all] == [(held[0], turns[2]), (held[1], turns[0])]
+                assert sorted(view.names_read(held, None, held=True)) == of_all
+                assert view.names_read(turns[1:2], None) == []
+                assert view.names_read(turns, NOON - 1000 * HOUR) == []
+
+            store.search(ask)
+
+    def test_a_search_gives_what_it_is_answered_and_raises_what_it_raises(self, folder: Path) -> None:
+        with self.store(folder) as store:
+            self._dialogue(store)
+            assert store.search(lambda view: view.text.documents) == 9
+            with _raises(ZeroDivisionError):
+                store.search(lambda view: view.text.documents // 0)
 
     # -- entries and blobs -------------------------------------------------------------------------
 

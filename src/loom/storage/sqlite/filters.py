@@ -113,12 +113,8 @@ def admitted(connection: sqlite3.Connection, keys: Sequence[int], where: str, va
     for start in range(0, len(keys), 500):
         part = keys[start : start + 500]
         marks = ", ".join("?" * len(part))
-        kept.update(
-            row[0]
-            for row in connection.execute(
-                f"SELECT r.seq FROM records r WHERE r.seq IN ({marks}) AND {where}", (*part, *values)
-            )
-        )
+        query = f"SELECT r.seq FROM records r WHERE r.seq IN ({marks}) AND {where}"
+        kept.update(seq for (seq,) in connection.execute(query, (*part, *values)))
     return kept
 
 
@@ -127,7 +123,7 @@ def kept_out(connection: sqlite3.Connection, keys: Sequence[int], derived: bool)
     query = "SELECT s.record FROM json_each(?1) j CROSS JOIN supersessions s ON s.record = j.value"
     if derived:
         query += " UNION ALL SELECT d.record FROM json_each(?1) j CROSS JOIN derivations d ON d.record = j.value"
-    return {row[0] for row in connection.execute(query, (str([*keys]),))}
+    return {record for (record,) in connection.execute(query, (str([*keys]),))}
 
 
 def _moment(moment: datetime, field: str) -> int:

@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from loom.errors import ForgetPending, StoreFull
 from loom.steps import step
-from loom.storage.contract import LAYOUTS, ForgetReceipt, Retention
+from loom.storage.contract import DERIVE, LAYOUTS, RESTORE, ForgetReceipt, Retention
 from loom.storage.identity import session_key
 from loom.storage.sqlite import archive
 from loom.storage.sqlite.archive import Reader
@@ -23,12 +23,13 @@ from loom.storage.sqlite.engine import Engine
 from loom.storage.sqlite.projections import SCRUB, TEXT, VECTORS, Projector, StaleProjection
 from loom.storage.sqlite.residency import TierTotals
 from loom.storage.sqlite.rows import FORGOTTEN_NAME, fetch_readable, first_version, same_id
-from loom.storage.sqlite.transactions import DERIVE, EMPTY_AWAITED, EMPTY_VECTORS, RESTORE, SqliteTransaction
+from loom.storage.sqlite.transactions import EMPTY_AWAITED, EMPTY_VECTORS, SqliteTransaction
 from loom.storage.sqlite.worker import LeaseLost, Worker
 
 __all__ = ["expired", "forget_entries", "remove", "remove_all", "remove_name", "resume", "retention", "scrub"]
 
 _CHUNK = 500
+_LISTED = "IN (SELECT value FROM json_each(?))"
 _MICROS_PER_DAY = 86_400_000_000
 
 
@@ -45,47 +46,40 @@ def remove(transaction: SqliteTransaction, reader: Reader, where: str, values: S
     derived = _derived(connection, firsts)
     firsts += derived
     _keep_what_remains(transaction, firsts, derived)
+    versions = connection.execute(
+        f"SELECT r.seq FROM records f CROSS JOIN records r ON {same_id('r', 'f')} WHERE f.seq {_LISTED}",
+        [str(firsts)],
+    )
     # A chosen record goes also where its id is damaged and leads to no first version.
-    found = {seq for seq, _, _ in chosen}
-    for part in _parts(firsts):
-        versions = connection.execute(
-            f"SELECT r.seq FROM records f CROSS JOIN records r ON {same_id('r', 'f')} "
-            f"WHERE f.seq IN ({_marks(part)})",
-            part,
-        )
-        found.update(row[0] for row in versions)
-    seqs = sorted(found)
+    seqs = sorted({seq for seq, _, _ in chosen}.union(seq for (seq,) in versions))
     _remove_layouts(connection, namespace, seqs)
-    books = TierTotals(connection, namespace)
     archive.remove(connection, namespace, reader, seqs, transaction.next_seq)
-    counts = {"records": len(seqs), "moves": 0, "vectors": 0, "accesses": 0, "jobs": 0}
-    for part in _parts(seqs):
-        marks = _marks(part)
-        counts["moves"] += connection.execute(f"DELETE FROM moves WHERE record IN ({marks})", part).rowcount
-        counts["vectors"] += connection.execute(f"{EMPTY_VECTORS} record IN ({marks})", part).rowcount
-        counts["accesses"] += connection.execute(
-            f"DELETE FROM accesses WHERE namespace = ? AND record IN ({marks})", (namespace, *part)
-        ).rowcount
-        counts["jobs"] += _remove_jobs(connection, namespace, part)
-        connection.execute(f"DELETE FROM supersessions WHERE record IN ({marks})", part)
-        freed = connection.execute(
-            f"DELETE FROM supersessions WHERE by IN ({marks}) RETURNING record", part
-        ).fetchall()
-        if freed:  # what a forgotten record had taken the place of is valid again
-            transaction.enqueue(RESTORE, data=[record for (record,) in freed])
-        connection.execute(f"DELETE FROM derivations WHERE record IN ({marks})", part)
-        connection.execute(f"{_EMPTY_RECORDS} WHERE seq IN ({marks})", part)
-        books.remove(part)
+    listed = [str(seqs)]
+    counts = {
+        "records": len(seqs),
+        "moves": connection.execute(f"DELETE FROM moves WHERE record {_LISTED}", listed).rowcount,
+        "vectors": connection.execute(f"{EMPTY_VECTORS} record {_LISTED}", listed).rowcount,
+        "accesses": connection.execute(
+            f"DELETE FROM accesses WHERE namespace = ? AND record {_LISTED}", (namespace, *listed)
+        ).rowcount,
+        "jobs": connection.execute(_REMOVE_JOBS, (namespace, SCRUB, *listed)).rowcount,
+    }
+    connection.execute(f"DELETE FROM supersessions WHERE record {_LISTED}", listed)
+    freed = connection.execute(f"DELETE FROM supersessions WHERE by {_LISTED} RETURNING record", listed).fetchall()
+    if freed:  # what a forgotten record had taken the place of is valid again
+        transaction.enqueue(RESTORE, data=[record for (record,) in freed])
+    connection.execute(f"DELETE FROM derivations WHERE record {_LISTED}", listed)
+    connection.execute(f"{_EMPTY_RECORDS} WHERE seq {_LISTED}", listed)
+    books = TierTotals(connection, namespace)
+    for start in range(0, len(seqs), _CHUNK):
+        books.remove(seqs[start : start + _CHUNK])
     books.recount()
-    for part in _parts(firsts):
-        marks = _marks(part)
-        connection.execute(f"{EMPTY_AWAITED} WHERE derived IN ({marks}) AND id_hash IS NOT NULL", part)
-        connection.execute(f"DELETE FROM pins WHERE record IN ({marks})", part)
-        connection.execute(f"DELETE FROM edges WHERE source IN ({marks})", part)
-        connection.execute(f"DELETE FROM edges WHERE derived IN ({marks})", part)
+    for statement in _OF_FIRST_VERSIONS:
+        connection.execute(f"{statement} {_LISTED}", [str(firsts)])
     tombstones = [(transaction.next_seq(), namespace, seq) for seq in seqs]
     connection.executemany("INSERT INTO forgotten (seq, namespace, record) VALUES (?, ?, ?)", tombstones)
-    transaction.enqueue(SCRUB, data=[tombstones[0][0], tombstones[-1][0]])
+    (first, *_), (last, *_) = tombstones[0], tombstones[-1]
+    transaction.enqueue(SCRUB, data=[first, last])
     return ForgetReceipt(tuple(dict.fromkeys(id for _, id, _ in chosen)), derived=len(derived), **counts)
 
 
@@ -99,14 +93,10 @@ def _remove_layouts(connection: sqlite3.Connection, namespace: int, seqs: Sequen
     if not owners:
         return
     (store,) = connection.execute("SELECT id FROM store").fetchone()
-    sessions = {
-        row[0]
-        for part in _parts(seqs)
-        for row in connection.execute(
-            f"SELECT DISTINCT session FROM records WHERE seq IN ({_marks(part)}) AND session IS NOT NULL", part
-        )
-    }
-    for session in sessions:
+    sessions = connection.execute(
+        f"SELECT DISTINCT session FROM records WHERE seq {_LISTED} AND session IS NOT NULL", [str([*seqs])]
+    ).fetchall()
+    for (session,) in sessions:
         key = session_key(store, session)
         connection.executemany(
             f"{_EMPTY_LAYOUTS} WHERE namespace = ? AND scope = ? AND owner = ? AND key >= ? AND key < ?",
@@ -178,22 +168,16 @@ _OF_A_NAMESPACE = (
 
 def _keep_what_remains(transaction: SqliteTransaction, leaving: Sequence[int], derived: Sequence[int]) -> None:
     """Queue the other sources of the derived records: to be derived from again, and to get their places back."""
-    connection, gone = transaction.connection, set(leaving)
-    again: set[int] = set()
-    places: set[int] = set()
-    for one in derived:
-        rows = connection.execute(
-            "SELECT e.source, max(r.seq), EXISTS (SELECT 1 FROM records f CROSS JOIN records d ON "
-            f"{same_id('d', 'f')} JOIN derivations v ON v.record = d.seq WHERE f.seq = e.derived AND v.replaces) "
-            "FROM edges e CROSS JOIN records f ON f.seq = e.source "
-            f"CROSS JOIN records r ON {same_id('r', 'f')} WHERE e.derived = ? GROUP BY e.source",
-            (one,),
-        )
-        for source, record, replaced in rows:
-            if source not in gone:
-                again.add(record)
-                if replaced:
-                    places.add(record)
+    gone = set(leaving)
+    rows = transaction.connection.execute(
+        "SELECT e.source, max(r.seq), EXISTS (SELECT 1 FROM records f CROSS JOIN records d ON "
+        f"{same_id('d', 'f')} JOIN derivations v ON v.record = d.seq WHERE f.seq = e.derived AND v.replaces) "
+        "FROM json_each(?) j CROSS JOIN edges e ON e.derived = j.value CROSS JOIN records f ON f.seq = e.source "
+        f"CROSS JOIN records r ON {same_id('r', 'f')} GROUP BY e.derived, e.source",
+        [str([*derived])],
+    ).fetchall()
+    again = {record for source, record, _ in rows if source not in gone}
+    places = {record for source, record, replaced in rows if source not in gone and replaced}
     if again:
         transaction.enqueue(DERIVE, data=sorted(again))
     if places:
@@ -209,35 +193,27 @@ _EMPTY_RECORDS = (
 )
 
 
-def _remove_jobs(connection: sqlite3.Connection, namespace: int, seqs: list[Any]) -> int:
-    kinds = connection.execute(
-        "SELECT DISTINCT kind FROM jobs WHERE namespace = ? AND kind != ?", (namespace, SCRUB)
-    ).fetchall()
-    removed = 0
-    for (kind,) in kinds:
-        done = connection.execute(
-            f"DELETE FROM jobs WHERE namespace = ? AND kind = ? AND record IN ({_marks(seqs)})",
-            (namespace, kind, *seqs),
-        )
-        removed += done.rowcount
-    return removed
+# By kinds: the index over jobs begins with them.
+_REMOVE_JOBS = (
+    "DELETE FROM jobs WHERE namespace = ?1 AND kind IN (SELECT DISTINCT kind FROM jobs WHERE namespace = ?1 "
+    "AND kind != ?2) AND record IN (SELECT value FROM json_each(?3))"
+)
+_OF_FIRST_VERSIONS = (
+    f"{EMPTY_AWAITED} WHERE id_hash IS NOT NULL AND derived",
+    "DELETE FROM pins WHERE record",
+    "DELETE FROM edges WHERE source",
+    "DELETE FROM edges WHERE derived",
+)
 
 
 def _derived(connection: sqlite3.Connection, firsts: Sequence[int]) -> list[int]:
     """The first versions of all that was made from these, at any distance."""
-    known = set(firsts)
-    found: list[int] = []
-    frontier = list(firsts)
-    while frontier:
-        reached = {
-            row[0]
-            for part in _parts(frontier)
-            for row in connection.execute(f"SELECT derived FROM edges WHERE source IN ({_marks(part)})", part)
-        }
-        frontier = sorted(reached - known)
-        known.update(frontier)
-        found += frontier
-    return found
+    rows = connection.execute(
+        "WITH RECURSIVE reached (record) AS (SELECT value FROM json_each(?) UNION "
+        "SELECT e.derived FROM reached CROSS JOIN edges e ON e.source = reached.record) SELECT record FROM reached",
+        [str([*firsts])],
+    )
+    return sorted({record for (record,) in rows} - set(firsts))
 
 
 @step("forget.scrub")
@@ -280,11 +256,11 @@ def resume(engine: Engine, namespace: int, projector: Projector, deadline: float
             "SELECT record, seq, data FROM jobs WHERE namespace = ? AND kind = ?", (namespace, SCRUB)
         ).fetchall()
         records = {
-            row[0]
-            for job in jobs
-            for row in connection.execute(
+            record
+            for _, _, stretch in jobs
+            for (record,) in connection.execute(
                 "SELECT record FROM forgotten WHERE seq BETWEEN ? AND ? AND namespace = ?",
-                (*json.loads(job[2]), namespace),
+                (*json.loads(stretch), namespace),
             )
         }
     if not jobs:
@@ -310,7 +286,7 @@ def resume(engine: Engine, namespace: int, projector: Projector, deadline: float
     with engine.write() as connection:
         connection.executemany(
             "DELETE FROM jobs WHERE namespace = ? AND kind = ? AND record = ? AND seq = ?",
-            [(namespace, SCRUB, job[0], job[1]) for job in jobs],
+            [(namespace, SCRUB, record, seq) for record, seq, _ in jobs],
         )
     return rewritten
 
@@ -332,7 +308,7 @@ def retention(connection: sqlite3.Connection, namespace: int) -> Retention | Non
     row = connection.execute(
         "SELECT value FROM settings WHERE namespace = ? AND node = '' AND key = 'retention'", (namespace,)
     ).fetchone()
-    rule = None if row is None else json.loads(row[0])
+    rule = json.loads(*row) if row else None
     return None if rule is None else Retention(**rule)
 
 
@@ -351,19 +327,10 @@ def expired(connection: sqlite3.Connection, namespace: int, rule: Retention, now
     if rule.max_records is not None:
         queries.append((f"SELECT r.id FROM {current} ORDER BY r.seq DESC LIMIT -1 OFFSET ?", rule.max_records))
     if rule.max_bytes is not None:
-        total = (
+        sizes = (
             "SELECT r.id AS id, sum(coalesce(r.archived_bytes, length(CAST(r.content AS BLOB)))) "
             f"OVER (ORDER BY r.seq DESC) AS total FROM {current}"
         )
-        queries.append((f"SELECT id FROM ({total}) WHERE total > ?", rule.max_bytes))
+        queries.append((f"SELECT id FROM ({sizes}) WHERE total > ?", rule.max_bytes))
     rows = (row for query, limit in queries for row in fetch_readable(connection, query, (namespace, limit)))
     return list(dict.fromkeys(id for (id,) in rows))
-
-
-def _parts(items: Sequence[Any]) -> Iterator[list[Any]]:
-    for start in range(0, len(items), _CHUNK):
-        yield list(items[start : start + _CHUNK])
-
-
-def _marks(items: Sequence[Any]) -> str:
-    return ", ".join("?" * len(items))

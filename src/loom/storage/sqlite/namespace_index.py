@@ -28,6 +28,7 @@ from loom.storage.sqlite.projections import (
     StaleProjection,
     active_space,
     analysed,
+    forgotten_since,
     index_folder,
     is_damaged_segment,
     last_number,
@@ -35,6 +36,7 @@ from loom.storage.sqlite.projections import (
     published,
     read_state,
     unpack_vectors,
+    vectors_above,
 )
 from loom.storage.sqlite.rows import INDEX_COLUMNS, damaged_as_bytes, is_no_text
 
@@ -109,12 +111,8 @@ class NamespaceIndex:
 
     def _newly_forgotten(self, connection: sqlite3.Connection) -> list[int]:
         """The records that were forgotten since the last refresh; before the first one the tails are empty."""
-        if self._forgotten_seen is None:
-            return []
-        rows = connection.execute(
-            "SELECT record FROM forgotten WHERE seq > ? AND namespace = ?", (self._forgotten_seen, self._namespace)
-        )
-        return [row[0] for row in rows]
+        seen = self._forgotten_seen
+        return [] if seen is None else forgotten_since(connection, self._namespace, seen)
 
     def _estimate_derived(self, connection: sqlite3.Connection) -> tuple[int, int]:
         """About how many derived records there are, and the last of them.
@@ -190,14 +188,10 @@ class NamespaceIndex:
             self._vectors_seen = state.watermark
             self.vectors = vector_index.VectorIndex(dimensions, segments, self._vector_tail)
             self._states[VECTORS] = state
-        rows = connection.execute(
-            "SELECT seq, record, data FROM vectors WHERE namespace = ? AND space = ? AND seq > ? "
-            "AND record IS NOT NULL ORDER BY seq",
-            (self._namespace, number, max(self._vectors_seen, state.watermark)),
-        ).fetchall()
+        rows = vectors_above(connection, self._namespace, number, max(self._vectors_seen, state.watermark))
         if rows:
             self._vector_tail.add(*unpack_vectors(rows))
-            self._vectors_seen = rows[-1][0]
+            self._vectors_seen, *_ = rows[-1]
 
     def _state(self, connection: sqlite3.Connection, kind: str) -> ProjectionState:
         state = read_state(connection, self._namespace, kind)

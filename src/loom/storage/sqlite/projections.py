@@ -14,6 +14,7 @@ import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -40,6 +41,7 @@ __all__ = [
     "VECTORS",
     "ProjectionState",
     "Projector",
+    "Space",
     "StaleProjection",
     "TailLimit",
     "active_space",
@@ -47,6 +49,7 @@ __all__ = [
     "analysed",
     "choose_merge",
     "count_up",
+    "forgotten_since",
     "index_folder",
     "is_damaged_segment",
     "largest_segment",
@@ -58,6 +61,7 @@ __all__ = [
     "start_over",
     "unpack_vectors",
     "vector_basis",
+    "vectors_above",
 ]
 
 TEXT = "text"
@@ -177,19 +181,43 @@ def start_over(connection: sqlite3.Connection, namespace: int, kind: str, basis:
     count_up(connection)
 
 
-def active_space(connection: sqlite3.Connection, namespace: int) -> tuple[int, int] | None:
-    """Number and dimensions of the embedding space that the namespace uses, if it uses one."""
+def forgotten_since(connection: sqlite3.Connection, namespace: int, seq: int) -> list[int]:
+    """The records of a namespace that were forgotten after a sequence number."""
+    rows = connection.execute("SELECT record FROM forgotten WHERE seq > ? AND namespace = ?", (seq, namespace))
+    return [record for (record,) in rows]
+
+
+class Space(NamedTuple):
+    """An embedding space: its number in the file, and the length of its vectors."""
+
+    number: int
+    dimensions: int
+
+
+def active_space(connection: sqlite3.Connection, namespace: int) -> Space | None:
+    """The embedding space that the namespace uses, if it uses one."""
     row = connection.execute(
         "SELECT s.number, s.dimensions FROM settings JOIN spaces s ON s.number = CAST(value AS INTEGER) "
         "WHERE namespace = ? AND node = '' AND key = 'space'",
         (namespace,),
     ).fetchone()
-    return None if row is None else (int(row[0]), int(row[1]))
+    return None if row is None else Space(*map(int, row))
+
+
+def vectors_above(
+    connection: sqlite3.Connection, namespace: int, space: int, seq: int, limit: int = -1
+) -> list[tuple[int, int, bytes]]:
+    """Sequence number, record and bytes of the next vectors of a space, in the order of writing."""
+    return connection.execute(
+        "SELECT seq, record, data FROM vectors WHERE namespace = ? AND space = ? AND seq > ? "
+        "AND record IS NOT NULL ORDER BY seq LIMIT ?",
+        (namespace, space, seq, limit),
+    ).fetchall()
 
 
 def unpack_vectors(rows: list[tuple[int, int, bytes]]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
-    keys = np.fromiter((row[1] for row in rows), dtype=np.int64, count=len(rows))
-    matrix = np.frombuffer(b"".join(row[2] for row in rows), dtype=np.float16)
+    keys = np.array([record for _, record, _ in rows], dtype=np.int64)
+    matrix = np.frombuffer(b"".join([data for _, _, data in rows]), dtype=np.float16)
     return keys, matrix.reshape(len(rows), -1).astype(np.float32)
 
 
@@ -240,7 +268,7 @@ class Projector:
             query = (
                 "SELECT count(*), 0 FROM vectors WHERE namespace = ? AND space = ? AND seq > ? AND record IS NOT NULL"
             )
-            values = (self._namespace, space[0], watermark)
+            values = (self._namespace, space.number, watermark)
         count, size = connection.execute(query, values).fetchone()
         return int(count), int(size)
 
@@ -255,12 +283,13 @@ class Projector:
         if kind == TEXT:
             doc_values = packed(map(self._doc_values, rows))
             self.bad = {}
-            terms = ((row[0], analysed(row[0], row[1:7], self.bad)) for row in rows)
+            terms = ((seq, analysed(seq, columns[:6], self.bad)) for seq, *columns in rows)
             built: Built = text_index.build(terms, doc_values)
         else:
-            built = vector_index.build(*unpack_vectors(sorted(rows, key=lambda row: row[1])))
-        self._publish(kind, basis, state, seen, [built], [], rows[-1][0])
-        self.covered = (rows[0][0], rows[-1][0])
+            built = vector_index.build(*unpack_vectors(sorted(rows, key=itemgetter(1))))
+        (first, *_), (last, *_) = rows[0], rows[-1]
+        self._publish(kind, basis, state, seen, [built], [], last)
+        self.covered = (first, last)
         return len(rows)
 
     def _next_rows(
@@ -272,12 +301,8 @@ class Projector:
         space = active_space(connection, self._namespace)
         if space is None:
             return "", []
-        rows = connection.execute(
-            "SELECT seq, record, data FROM vectors WHERE namespace = ? AND space = ? AND seq > ? "
-            "AND record IS NOT NULL ORDER BY seq LIMIT ?",
-            (self._namespace, space[0], state.watermark, _LARGEST_CHUNK),
-        ).fetchall()
-        return vector_basis(space[0]), rows
+        rows = vectors_above(connection, self._namespace, space.number, state.watermark, _LARGEST_CHUNK)
+        return vector_basis(space.number), rows
 
     def _doc_values(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
         """What `packed` takes of a row of `_INDEXED`; counts the tokens of a record that has no count yet."""
@@ -371,10 +396,8 @@ class Projector:
         Under the lease no other process makes files for this namespace, and a holder that lost it cannot publish.
         """
         with self._engine.read() as connection:
-            known = {
-                row[0]
-                for row in connection.execute("SELECT file FROM segments WHERE namespace = ?", (self._namespace,))
-            }
+            rows = connection.execute("SELECT file FROM segments WHERE namespace = ?", (self._namespace,))
+            known = {file for (file,) in rows}
         own = tuple(f"{kind}-{self._namespace}-" for kind in (TEXT, VECTORS))
         with disk_errors(f"the index files in {self._folder} cannot be listed"):
             try:
@@ -435,7 +458,7 @@ class Projector:
                 after = ProjectionState(state.generation + 1, basis, max(watermark, 0))
                 self._record(connection, kind, after, rows, replaced)
         except BaseException:
-            self._delete_files([row[0] for row in rows])
+            self._delete_files([name for name, *_ in rows])
             raise
         self._delete_files(replaced)
 
@@ -449,12 +472,7 @@ class Projector:
         )
 
     def _forgotten_since(self, connection: sqlite3.Connection, seen: int, built: list[Built]) -> bool:
-        gone = [
-            row[0]
-            for row in connection.execute(
-                "SELECT record FROM forgotten WHERE seq > ? AND namespace = ?", (seen, self._namespace)
-            )
-        ]
+        gone = forgotten_since(connection, self._namespace, seen)
         return bool(gone) and any(np.isin(arrays["keys"], gone).any() for _, arrays in built)
 
     @step("projection.record")

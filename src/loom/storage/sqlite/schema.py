@@ -376,26 +376,28 @@ def _copy(
     while rows := connection.execute(
         f"SELECT {read} FROM {table} r WHERE r.seq > ? ORDER BY r.seq LIMIT ?", (last, _ROWS_AT_ONCE)
     ).fetchall():
-        fresh = {row[0]: freshen(row) for row in rows}
+        fresh = {seq: freshen((seq, *rest)) for seq, *rest in rows}
+        reached = max(fresh)
         connection.execute(
             f"INSERT INTO {table}_5 SELECT {copied} FROM {table} r WHERE r.seq > ? AND r.seq <= ? {kept} "
             "ORDER BY r.seq",
-            (last, rows[-1][0]),
+            (last, reached),
         )
-        last = rows[-1][0]
+        last = reached
 
 
 def _fresh_record(row: tuple[Any, ...]) -> tuple[int | None, ...]:
     """The hashes and the checksum of a row of `records`."""
-    seq, namespace, _, _, id, version = row[:6]
+    seq, namespace, old, old_session, *values, checksum, _, _, _ = row
+    id, version, _, _, _, session, *_ = values
     if version == 0:
         return None, None, 0
-    own, session = _hash(namespace, id), _hash(namespace, row[9])
+    hashes = _hash(namespace, id), _hash(namespace, session)
     try:
-        sound = guard_4(row[:24]) == row[24]
+        sound = guard_4((seq, namespace, old, old_session, *values)) == checksum
     except UnicodeEncodeError:  # bytes that are not text
         sound = False
-    return own, session, guard((seq, namespace, own, session, *row[4:24])) if sound else DAMAGED
+    return *hashes, guard((seq, namespace, *hashes, *values)) if sound else DAMAGED
 
 
 def _hash(namespace: int, name: Any) -> int | None:
@@ -407,11 +409,12 @@ def _hash(namespace: int, name: Any) -> int | None:
 
 def _fresh_entry(row: tuple[Any, ...]) -> tuple[int | None, ...]:
     """The checksum of a row of `entries`."""
-    values = (*row[2:6], *row[7:13])
-    if row[6] and row[12] is None:
-        return (row[13],)
+    _, _, scope, owner, key, version, deleted, *rest, checksum = row
+    values = (scope, owner, key, version, *rest)
+    if deleted and rest[-1] is None:
+        return (checksum,)
     try:
-        sound = entry_guard_4(values) == row[13]
+        sound = entry_guard_4(values) == checksum
     except UnicodeEncodeError:
         sound = False
     return (entry_guard(values) if sound else DAMAGED,)

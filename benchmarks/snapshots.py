@@ -52,7 +52,7 @@ def fill(store: SqliteStore, first: int, count: int, dimensions: int) -> None:
             if dimensions:
                 vectors = random.standard_normal((len(numbers), dimensions)).astype(np.float32)
                 transaction.put_vectors(numbers, vectors)
-                transaction.take_jobs("embed", len(numbers))
+                transaction.take(transaction.jobs("embed", len(numbers)))
         store.touch(numbers[::5], "default")
 
 

@@ -975,6 +975,12 @@ def test_an_id_that_is_no_text_is_refused(memory: Memory, verb: str, id: Any) ->
         getattr(memory, verb)(id)
 
 
+@pytest.mark.parametrize("verb", ["recall", "facts"])
+def test_a_question_that_is_no_text_is_refused_by_name(memory: Memory, verb: str) -> None:
+    with pytest.raises(InvalidInput, match=rf"{verb}\(\) takes a question, and a question is a text, not int"):
+        getattr(memory, verb)(7)
+
+
 def test_an_unknown_attribute_is_refused_by_name(memory: Memory) -> None:
     misspelt: dict[str, Any] = {"sesion_id": "s1"}
     with pytest.raises(InvalidInput, match=r"remember\(\) takes no 'sesion_id'; did you mean 'session_id'"):

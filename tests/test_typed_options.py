@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import fields
 from pathlib import Path
 from typing import get_args, get_type_hints
@@ -9,7 +10,7 @@ from typing import get_args, get_type_hints
 from mypy import api
 
 from loom.drafts import Attributes, AttributeValues
-from loom.memory.verbs import MemoryOptions
+from loom.memory.verbs import MemoryOptions, MemoryVerbs
 from loom.settings import SETTINGS, Settings, SettingValues
 from loom.storage.contract import Filter
 from loom.types import Filters
@@ -74,6 +75,13 @@ def test_the_typed_settings_are_the_settings() -> None:
     for name, kind in typed.items():
         assert get_args(kind) == (SETTINGS[name].kind, type(None))
     assert MemoryOptions.__optional_keys__ >= SETTINGS.keys() - {"node_id"}
+
+
+def test_the_typed_options_are_those_that_a_memory_is_opened_with() -> None:
+    taken = inspect.signature(MemoryVerbs).parameters
+    named = MemoryOptions.__optional_keys__ - SettingValues.__optional_keys__
+    assert [*taken][-1] == "values"  # the settings
+    assert named == taken.keys() - {"node_id", "store", "values"}
 
 
 def test_the_rule_of_a_setting_has_the_type_of_its_field() -> None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import loom
 from loom.errors import LoomError
@@ -22,7 +22,7 @@ from loom.terminal import guarded_output, visible
 
 if TYPE_CHECKING:
     from loom.everyday import Memory
-    from loom.storage.sqlite.store import SqliteStore
+    from loom.storage.contract import Store
 
 __all__ = ["main", "parser"]
 
@@ -64,188 +64,190 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"loom {loom.__version__}")
     commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
-    demo = _command(
-        commands,
-        "demo",
-        "load a small conversation, ask it questions, show what was recalled and why",
-        "Runs in a temporary folder and leaves nothing behind. Needs rich: " + _INSTALL,
-        "loom demo",
-    )
-    demo.set_defaults(run=_demo)
-
-    check = _command(
-        commands,
-        "check",
-        "verify a memory file, and rebuild what can be rebuilt",
-        "Verifies the file, the checksum of every record and the indexes of every namespace. Indexes that are "
-        "missing or damaged are rebuilt from the records. Exits with 1 where problems remain.",
-        "loom check agent.loom",
-    )
-    check.add_argument("file", type=Path, help="the memory file")
-    check.add_argument("--no-repair", action="store_true", help="only look: open the file read-only")
-    check.set_defaults(run=_check)
-
-    stats = _command(
-        commands,
-        "stats",
-        "counts, sizes and tiers of a memory file",
-        "Opens the file read-only. One block for each namespace, with the tiers of its nodes; file_bytes is the "
-        "whole file.",
-        "loom stats agent.loom",
-    )
-    stats.add_argument("file", type=Path, help="the memory file")
-    stats.set_defaults(run=_stats)
-
-    facts = _command(
-        commands,
-        "facts",
-        "what a memory knows: facts drawn from what was said and done",
-        "The newest first, or with a question those that answer it, best first. Each with its type, how sure it is, "
-        "since when it holds, and the ids it was drawn from. Opens the file read-only.",
-        'loom facts agent.loom "Which database do we use?"',
-    )
-    facts.add_argument("file", type=Path, help="the memory file")
-    facts.add_argument("question", nargs="?", help="what to look for; without it, everything")
-    facts.add_argument("--limit", type=int, default=20, metavar="N", help="at most so many (20)")
-    facts.add_argument("--as-of", type=_moment, metavar="TIME", help="what held at a time, such as 2026-03-01")
-    facts.add_argument("--history", action="store_true", help="also what no longer holds")
-    _of_node(facts)
-    facts.set_defaults(run=_facts)
-
-    summaries = _command(
-        commands,
-        "summaries",
-        "the summaries that stand for stretches of dialogue, and how faithful they are",
-        "The newest first. Opens the file read-only.",
-        "loom summaries agent.loom",
-    )
-    summaries.add_argument("file", type=Path, help="the memory file")
-    summaries.add_argument("--limit", type=int, default=20, metavar="N", help="at most so many (20)")
-    summaries.add_argument("--history", action="store_true", help="also those that were rejected or undone")
-    _of_node(summaries)
-    summaries.set_defaults(run=_summaries)
-
-    promote = _command(
-        commands,
-        "promote",
-        "bring a memory back towards the prompt",
-        "To the working tier, or into the window of recent memories, where it stays until others are brought there.",
-        "loom promote agent.loom turn-17 --to l1",
-    )
-    promote.add_argument("file", type=Path, help="the memory file")
-    promote.add_argument("id", help="the id of the memory")
-    promote.add_argument(
-        "--to", type=str.lower, choices=("l1", "l2"), default="l2", help="the window (l1) or the working tier (l2)"
-    )
-    _of_node(promote)
-    promote.set_defaults(run=_promote)
-
-    demote = _command(
-        commands,
-        "demote",
-        "let a memory go one tier down, away from the prompt",
-        "It stays in the log and is still found.",
-        "loom demote agent.loom turn-17",
-    )
-    demote.add_argument("file", type=Path, help="the memory file")
-    demote.add_argument("id", help="the id of the memory")
-    _of_node(demote)
-    demote.set_defaults(run=_demote)
-
-    undo = _command(
-        commands,
-        "undo",
-        "withdraw a fact or a summary that the memory has drawn by itself",
-        "What it stood for has its place back. The originals were never touched.",
-        "loom undo agent.loom summary_01M7H88YD44HRX3GSM1NB3F86E",
-    )
-    undo.add_argument("file", type=Path, help="the memory file")
-    undo.add_argument("id", help="the id that `loom facts` or `loom summaries` shows")
-    _of_node(undo)
-    undo.set_defaults(run=_undo)
-
-    archive = _command(
-        commands,
-        "archive",
-        "compress the words of older records, and give the space back",
-        "Nothing changes for whoever reads the memory. Without --older-than, everything is compressed.",
-        "loom archive agent.loom --older-than 30",
-    )
-    archive.add_argument("file", type=Path, help="the memory file")
-    archive.add_argument("--older-than", type=float, default=0.0, metavar="DAYS", help="only what is older")
-    archive.set_defaults(run=_archive)
-
-    snapshot = _command(
-        commands,
-        "snapshot",
-        "write everything a memory holds to a compressed, checksummed file",
-        "All tiers, versions, uses, facts, entries and vectors, of every namespace unless some are named. With "
-        "--since, only what has changed since an earlier snapshot. Others may go on writing meanwhile.",
-        "loom snapshot agent.loom monday.hctx",
-    )
-    snapshot.add_argument("file", type=Path, help="the memory file")
-    snapshot.add_argument("target", type=Path, help="the snapshot to write; replaced when the new one is complete")
-    snapshot.add_argument("--since", type=Path, metavar="SNAPSHOT", help="the snapshot that this one continues")
-    snapshot.add_argument("--namespace", action="append", metavar="NAME", help="only this one; may be repeated")
-    snapshot.set_defaults(run=_snapshot)
-
-    restore = _command(
-        commands,
-        "restore",
-        "make a memory file of a snapshot, or bring one into a namespace of an existing file",
-        "Takes a full snapshot and those that continue it, oldest first. The file must not exist, unless --into "
-        "names a namespace of it. A snapshot that is damaged or does not belong is refused, and nothing is changed.",
-        "loom restore monday.hctx tuesday.hctx agent.loom",
-    )
-    restore.add_argument("snapshots", type=Path, nargs="+", metavar="snapshot", help="the chain, oldest first")
-    restore.add_argument("file", type=Path, help="the memory file to make")
-    restore.add_argument("--into", metavar="NAME", help="a namespace of an existing file instead of a new file")
-    restore.add_argument("--namespace", metavar="NAME", help="with --into: which namespace of the snapshot")
-    restore.add_argument("--forgotten", action="store_true", help="with --into: also what was forgotten there since")
-    restore.set_defaults(run=_restore)
-
-    settings = _command(
-        commands,
-        "settings",
-        "the settings that hold here, and where each comes from",
-        "Shows what opening a memory in this folder would use: environment (LOOM_*), file, profile. What the "
-        "memory file itself has settled is not part of it.",
-        "LOOM_PROFILE=chat loom settings",
-    )
-    settings.add_argument(
-        "--config", type=Path, metavar="FILE", help="read this TOML file instead of looking for one"
-    )
-    settings.set_defaults(run=_settings)
-
-    trust = _command(
-        commands,
-        "trust",
-        "use a folder's loom.toml and memories although somebody else may have written them",
-        "Notes the folder and the digest of its loom.toml in your configuration folder. Read the file before: it is "
-        "shown. A loom.toml that changes has to be trusted again.",
-        "loom trust ~/project",
-    )
-    trust.add_argument("folder", type=Path, nargs="?", default=Path("."), help="the folder (this one)")
-    trust.add_argument("--withdraw", action="store_true", help="trust it no longer")
-    trust.set_defaults(run=_trust)
+    for name, (run, summary, more, example, arguments) in _commands().items():
+        command = commands.add_parser(
+            name,
+            help=summary,
+            description=f"{summary[0].upper()}{summary[1:]}.\n\n{_wrapped(more)}",
+            epilog=f"example:\n  {example}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        command.set_defaults(run=run)
+        for names, options in arguments:
+            command.add_argument(*names, **options)
     return top
 
 
-def _command(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, summary: str, more: str, example: str
-) -> argparse.ArgumentParser:
-    return commands.add_parser(
-        name,
-        help=summary,
-        description=f"{summary[0].upper()}{summary[1:]}.\n\n{_wrapped(more)}",
-        epilog=f"example:\n  {example}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+class _Command(NamedTuple):
+    """What a command does, its help, and its arguments."""
+
+    run: Callable[[argparse.Namespace], int]
+    summary: str
+    more: str
+    example: str
+    arguments: tuple[tuple[tuple[str, ...], dict[str, Any]], ...]
+
+
+def _argument(*names: str, **options: Any) -> tuple[tuple[str, ...], dict[str, Any]]:
+    return names, options
+
+
+def _commands() -> dict[str, _Command]:
+    file = _argument("file", type=Path, help="the memory file")
+    memory_id = _argument("id", help="the id of the memory")
+    limit = _argument("--limit", type=int, default=20, metavar="N", help="at most this many (20)")
+    node = (
+        _argument("--namespace", default="default", metavar="NAME", help="whose memory (default)"),
+        _argument("--node", default="default", metavar="NAME", help="which agent of it (default)"),
     )
-
-
-def _of_node(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--namespace", default="default", metavar="NAME", help="whose memory (default)")
-    command.add_argument("--node", default="default", metavar="NAME", help="which agent of it (default)")
+    return {
+        "demo": _Command(
+            _demo,
+            "load a small conversation, ask it questions, show what was recalled and why",
+            "Runs in a temporary folder and leaves nothing behind. Needs rich: " + _INSTALL,
+            "loom demo",
+            (),
+        ),
+        "check": _Command(
+            _check,
+            "verify a memory file, and rebuild what can be rebuilt",
+            "Verifies the file, the checksum of every record and the indexes of every namespace. Indexes that are "
+            "missing or damaged are rebuilt from the records. Exits with 1 where problems remain.",
+            "loom check agent.loom",
+            (file, _argument("--no-repair", action="store_true", help="only look: open the file read-only")),
+        ),
+        "stats": _Command(
+            _stats,
+            "counts, sizes and tiers of a memory file",
+            "Opens the file read-only. One block for each namespace, with the tiers of its nodes; file_bytes is the "
+            "whole file.",
+            "loom stats agent.loom",
+            (file,),
+        ),
+        "facts": _Command(
+            _facts,
+            "what a memory knows: facts derived from what was said and done",
+            "The newest first, or with a question those that answer it, best first. Each with its type, how sure it "
+            "is, since when it holds, and the ids it was derived from. Opens the file read-only.",
+            'loom facts agent.loom "Which database do we use?"',
+            (
+                file,
+                _argument("question", nargs="?", help="what to look for; without it, everything"),
+                limit,
+                _argument("--as-of", type=_moment, metavar="TIME", help="what held at a time, such as 2026-03-01"),
+                _argument("--history", action="store_true", help="also what no longer holds"),
+                *node,
+            ),
+        ),
+        "summaries": _Command(
+            _summaries,
+            "the summaries that stand for stretches of dialogue, and how faithful they are",
+            "The newest first. Opens the file read-only.",
+            "loom summaries agent.loom",
+            (
+                file,
+                limit,
+                _argument("--history", action="store_true", help="also those that were rejected or undone"),
+                *node,
+            ),
+        ),
+        "promote": _Command(
+            _promote,
+            "bring a memory back towards the prompt",
+            "To the working tier, or into the window of recent memories, where it stays until others are brought "
+            "there.",
+            "loom promote agent.loom turn-17 --to l1",
+            (
+                file,
+                memory_id,
+                _argument(
+                    "--to",
+                    type=str.lower,
+                    choices=("l1", "l2"),
+                    default="l2",
+                    help="the window (l1) or the working tier (l2)",
+                ),
+                *node,
+            ),
+        ),
+        "demote": _Command(
+            _demote,
+            "let a memory go one tier down, away from the prompt",
+            "It stays in the log and is still found.",
+            "loom demote agent.loom turn-17",
+            (file, memory_id, *node),
+        ),
+        "undo": _Command(
+            _undo,
+            "withdraw a fact or a summary that the memory has derived by itself",
+            "What it stood for has its place back. The originals were never touched.",
+            "loom undo agent.loom summary_01M7H88YD44HRX3GSM1NB3F86E",
+            (file, _argument("id", help="the id that `loom facts` or `loom summaries` shows"), *node),
+        ),
+        "archive": _Command(
+            _archive,
+            "compress the words of older records, and give the space back",
+            "Reads are unaffected. Without --older-than, everything is compressed.",
+            "loom archive agent.loom --older-than 30",
+            (
+                file,
+                _argument("--older-than", type=float, default=0.0, metavar="DAYS", help="only what is older"),
+            ),
+        ),
+        "snapshot": _Command(
+            _snapshot,
+            "write everything a memory holds to a compressed, checksummed file",
+            "All tiers, versions, uses, facts, entries and vectors, of every namespace unless some are named. With "
+            "--since, only what has changed since an earlier snapshot. Others may go on writing meanwhile.",
+            "loom snapshot agent.loom monday.hctx",
+            (
+                file,
+                _argument("target", type=Path, help="the snapshot to write; replaced when the new one is complete"),
+                _argument("--since", type=Path, metavar="SNAPSHOT", help="the snapshot that this one continues"),
+                _argument("--namespace", action="append", metavar="NAME", help="only this one; may be repeated"),
+            ),
+        ),
+        "restore": _Command(
+            _restore,
+            "make a memory file of a snapshot, or bring one into a namespace of an existing file",
+            "Takes a full snapshot and those that continue it, oldest first. The file must not exist, unless --into "
+            "names a namespace of it. A snapshot that is damaged or does not belong is refused, and nothing is "
+            "changed.",
+            "loom restore monday.hctx tuesday.hctx agent.loom",
+            (
+                _argument("snapshots", type=Path, nargs="+", metavar="snapshot", help="the chain, oldest first"),
+                _argument("file", type=Path, help="the memory file to make"),
+                _argument("--into", metavar="NAME", help="a namespace of an existing file instead of a new file"),
+                _argument("--namespace", metavar="NAME", help="with --into: which namespace of the snapshot"),
+                _argument(
+                    "--forgotten", action="store_true", help="with --into: also what was forgotten there since"
+                ),
+            ),
+        ),
+        "settings": _Command(
+            _settings,
+            "the settings that hold here, and where each comes from",
+            "Shows what opening a memory in this folder would use: environment (LOOM_*), file, profile. What the "
+            "memory file itself has settled is not part of it.",
+            "LOOM_PROFILE=chat loom settings",
+            (
+                _argument(
+                    "--config", type=Path, metavar="FILE", help="read this TOML file instead of looking for one"
+                ),
+            ),
+        ),
+        "trust": _Command(
+            _trust,
+            "use a folder's loom.toml and memories although somebody else may have written them",
+            "Notes the folder and the digest of its loom.toml in your configuration folder. Read the file before: it "
+            "is shown. A loom.toml that changes has to be trusted again.",
+            "loom trust ~/project",
+            (
+                _argument("folder", type=Path, nargs="?", default=Path("."), help="the folder (this one)"),
+                _argument("--withdraw", action="store_true", help="trust it no longer"),
+            ),
+        ),
+    }
 
 
 def _moment(text: str) -> datetime:
@@ -457,11 +459,11 @@ def _namespaces(path: Path) -> list[str]:
         return store.namespaces()
 
 
-def _opened(path: Path, namespace: str, *, read_only: bool) -> closing[SqliteStore]:
+def _opened(path: Path, namespace: str, *, read_only: bool) -> closing[Store]:
     """The store without settings and without an embedder: looking at a file changes neither."""
-    from loom.storage.sqlite.store import SqliteStore
+    from loom.storage import open_store
     from loom.text.tokens import counters_by_name
 
-    store = SqliteStore(path, namespace=namespace, read_only=read_only, all_namespaces=True)
+    store = open_store(path, namespace=namespace, read_only=read_only, all_namespaces=True)
     store.count_with({name: counter.count for name, counter in counters_by_name().items()})
     return closing(store)

@@ -312,9 +312,7 @@ def _show_facts(console: Console, memory: Memory) -> None:
         table.add_row(Text(visible(fact.content)), _date(fact.created_at), times, f"{fact.confidence:.0%}")
     console.print(table)
     total = len(memory.facts(limit=1000))
-    console.print(
-        f"The newest of {total} facts, drawn in the background by rules. Each names what it was drawn from."
-    )
+    console.print(f"The newest of {total} facts, derived in the background by rules. Each names its sources.")
 
 
 # --- asking --------------------------------------------------------------------------------------------------
@@ -368,7 +366,7 @@ def _receipt(receipt: ForgetReceipt) -> str:
     counts = {
         "record": receipt.records - receipt.derived,
         "vector": receipt.vectors,
-        "fact drawn from it": receipt.derived,
+        "fact derived from it": receipt.derived,
         "index file rewritten": receipt.segments,
     }
     parts = [f"{count} {what}" for what, count in counts.items() if count]

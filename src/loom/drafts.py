@@ -9,6 +9,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypedDict
 
+from loom.checks import checked_member, checked_number
 from loom.errors import InvalidInput, TextTooLarge
 from loom.protocol import Clock, Task, checked_time, closest, new_id, value_text
 from loom.storage.contract import MAX_TEXT_BYTES, Dimensions, Draft
@@ -66,7 +67,7 @@ _FREE_PARTS = ("parameters", "result", "error", "metadata")
 
 _ANYWHERE = Dimensions()
 
-# Up to so many bytes a text may be counted after it is written: the worker holds hundreds of them at a time.
+# Up to this many bytes a text may be counted after it is written: the worker holds hundreds of them at a time.
 _LATER_BYTES = 4096
 
 _TRUST_OF_ROLE = {
@@ -333,10 +334,8 @@ def check_attributes(attributes: Attributes) -> None:
         value = getattr(attributes, field)
         if value is not None and not isinstance(value, str):
             raise InvalidInput(f"{field} is a text, not {value!r}")
-    importance = attributes.importance
-    known = importance is None or (isinstance(importance, int | float) and not isinstance(importance, bool))
-    if not known or not (importance is None or 0.0 <= importance <= 1.0):
-        raise InvalidInput(f"importance is {importance!r}; it must be a number from 0 to 1")
+    if attributes.importance is not None:
+        checked_number(attributes.importance, "importance", 0.0, 1.0)
     if attributes.metadata:
         if not isinstance(attributes.metadata, Mapping):
             raise InvalidInput(
@@ -350,10 +349,8 @@ def check_attributes(attributes: Attributes) -> None:
 
 
 def known_trust(trust: str) -> Trust:
-    try:
-        return Trust(trust)
-    except ValueError as error:
-        raise InvalidInput(f"trust is {trust!r}; it must be one of {', '.join(Trust)}") from error
+    """The trust of a name."""
+    return checked_member(Trust, trust, "trust")
 
 
 def checked_text(text: object, verb: str = "remember") -> str:

@@ -8,13 +8,12 @@ memory.recall("Which flow did we choose?")
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Coroutine
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Self, Unpack
 
 from loom.drafts import Rememberable
-from loom.fractal.memory import in_thread
+from loom.fractal.memory import awaited
 from loom.memory.manager import MemoryManager
 from loom.memory.verbs import MemoryOptions
 
@@ -22,9 +21,6 @@ if TYPE_CHECKING:
     from loom.memory.shared_pool import SharedMemoryPool
 
 __all__ = ["AsyncMemory", "Memory", "OpenOptions", "Rememberable", "open_memory"]
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 
 class OpenOptions(MemoryOptions, total=False):
@@ -62,14 +58,8 @@ class Memory(MemoryManager):
         return AsyncMemory(self)
 
 
-def _in_thread(
-    verb: Callable[Concatenate[Memory, P], R],
-) -> Callable[Concatenate[AsyncMemory, P], Coroutine[Any, Any, R]]:
-    @functools.wraps(verb)
-    async def awaitable(self: AsyncMemory, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return await in_thread(verb, self.memory, *args, **kwargs)
-
-    return awaitable
+def _memory_of(face: AsyncMemory) -> Memory:
+    return face.memory
 
 
 class AsyncMemory:
@@ -78,37 +68,37 @@ class AsyncMemory:
     def __init__(self, memory: Memory) -> None:
         self.memory = memory
 
-    remember = _in_thread(Memory.remember)
-    update = _in_thread(Memory.update)
-    recall = _in_thread(Memory.recall)
-    feedback = _in_thread(Memory.feedback)
-    context = _in_thread(Memory.context)
-    get = _in_thread(Memory.get)
-    history = _in_thread(Memory.history)
-    list = _in_thread(Memory.list)
-    facts = _in_thread(Memory.facts)
-    summaries = _in_thread(Memory.summaries)
-    compact = _in_thread(Memory.compact)
-    undo = _in_thread(Memory.undo)
-    promote = _in_thread(Memory.promote)
-    demote = _in_thread(Memory.demote)
-    pin = _in_thread(Memory.pin)
-    unpin = _in_thread(Memory.unpin)
-    forget = _in_thread(Memory.forget)
-    forget_entries = _in_thread(Memory.forget_entries)
-    namespaces = _in_thread(Memory.namespaces)
-    forget_namespace = _in_thread(Memory.forget_namespace)
-    set_retention = _in_thread(Memory.set_retention)
-    apply_retention = _in_thread(Memory.apply_retention)
-    flush = _in_thread(Memory.flush)
-    check = _in_thread(Memory.check)
-    backup = _in_thread(Memory.backup)
-    snapshot = _in_thread(Memory.snapshot)
-    restore = _in_thread(Memory.restore)
-    archive = _in_thread(Memory.archive)
-    vacuum = _in_thread(Memory.vacuum)
-    get_stats = _in_thread(Memory.get_stats)
-    close = _in_thread(Memory.close)
+    remember = awaited(_memory_of, Memory.remember)
+    update = awaited(_memory_of, Memory.update)
+    recall = awaited(_memory_of, Memory.recall)
+    feedback = awaited(_memory_of, Memory.feedback)
+    context = awaited(_memory_of, Memory.context)
+    get = awaited(_memory_of, Memory.get)
+    history = awaited(_memory_of, Memory.history)
+    list = awaited(_memory_of, Memory.list)
+    facts = awaited(_memory_of, Memory.facts)
+    summaries = awaited(_memory_of, Memory.summaries)
+    compact = awaited(_memory_of, Memory.compact)
+    undo = awaited(_memory_of, Memory.undo)
+    promote = awaited(_memory_of, Memory.promote)
+    demote = awaited(_memory_of, Memory.demote)
+    pin = awaited(_memory_of, Memory.pin)
+    unpin = awaited(_memory_of, Memory.unpin)
+    forget = awaited(_memory_of, Memory.forget)
+    forget_entries = awaited(_memory_of, Memory.forget_entries)
+    namespaces = awaited(_memory_of, Memory.namespaces)
+    forget_namespace = awaited(_memory_of, Memory.forget_namespace)
+    set_retention = awaited(_memory_of, Memory.set_retention)
+    apply_retention = awaited(_memory_of, Memory.apply_retention)
+    flush = awaited(_memory_of, Memory.flush)
+    check = awaited(_memory_of, Memory.check)
+    backup = awaited(_memory_of, Memory.backup)
+    snapshot = awaited(_memory_of, Memory.snapshot)
+    restore = awaited(_memory_of, Memory.restore)
+    archive = awaited(_memory_of, Memory.archive)
+    vacuum = awaited(_memory_of, Memory.vacuum)
+    get_stats = awaited(_memory_of, Memory.get_stats)
+    close = awaited(_memory_of, Memory.close)
 
     async def __aenter__(self) -> Self:
         return self

@@ -14,6 +14,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, TypedDict
 
+from loom.checks import checked_member, checked_number
 from loom.errors import InvalidInput, SettingsConflict, UntrustedFolder
 from loom.protocol import closest
 from loom.trust import SETTINGS_FILE, TRUSTED_VARIABLE, config_folder, is_trusted, read_with_doubts
@@ -639,14 +640,6 @@ class FractalConfig:
     complexity_threshold: float = 0.7
 
     def __post_init__(self) -> None:
-        try:
-            object.__setattr__(self, "growth_trigger", GrowthTrigger(self.growth_trigger))
-        except ValueError:
-            accepted = ", ".join(GrowthTrigger)
-            raise InvalidInput(
-                f"growth_trigger {self.growth_trigger!r} does not exist; it is one of {accepted}"
-            ) from None
-        if not SettingRule(float, "", 0, 1).allows(self.complexity_threshold):
-            raise InvalidInput(
-                f"complexity_threshold must be a number from 0 to 1, not {self.complexity_threshold!r}"
-            )
+        trigger = checked_member(GrowthTrigger, self.growth_trigger, "growth_trigger")
+        object.__setattr__(self, "growth_trigger", trigger)
+        checked_number(self.complexity_threshold, "complexity_threshold", 0.0, 1.0)

@@ -7,8 +7,9 @@ from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, NamedTuple, TypedDict, TypeVar
+from typing import Any, NamedTuple, Self, TypedDict
 
+from loom.checks import checked_member, checked_number
 from loom.errors import InvalidInput
 from loom.protocol import Task, as_plain, from_plain, new_id, utc_now
 from loom.storage.contract import Record
@@ -34,16 +35,16 @@ __all__ = [
 ]
 
 
-E = TypeVar("E", bound=StrEnum)
+class _AnyCase(StrEnum):
+    """Names that are read in any case."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> Self | None:
+        folded = value.casefold() if isinstance(value, str) else None
+        return next((member for member in cls if member.value == folded), None)
 
 
-def _in_any_case(names: type[E], value: object) -> E | None:
-    """The member whose name differs from `value` in case only."""
-    folded = value.casefold() if isinstance(value, str) else None
-    return next((member for member in names if member.value == folded), None)
-
-
-class MemoryTier(StrEnum):
+class MemoryTier(_AnyCase):
     """The four tiers, nearest the prompt first."""
 
     L1 = "l1"
@@ -55,20 +56,13 @@ class MemoryTier(StrEnum):
     L3_SESSION = "l3"
     L4_GLOBAL = "l4"
 
-    @classmethod
-    def _missing_(cls, value: object) -> MemoryTier | None:
-        return _in_any_case(cls, value)
-
 
 def known_tier(tier: MemoryTier | str) -> MemoryTier:
     """The tier of a name."""
-    try:
-        return MemoryTier(tier)
-    except ValueError as error:
-        raise InvalidInput(f"there is no tier {tier!r}; the tiers are {', '.join(MemoryTier)}") from error
+    return checked_member(MemoryTier, tier, "tier")
 
 
-class MemoryType(StrEnum):
+class MemoryType(_AnyCase):
     """What kind of thing a memory is."""
 
     TASK = "task"
@@ -82,12 +76,8 @@ class MemoryType(StrEnum):
     PLAN = "plan"
     NAMES = NAMES
 
-    @classmethod
-    def _missing_(cls, value: object) -> MemoryType | None:
-        return _in_any_case(cls, value)
 
-
-class Trust(StrEnum):
+class Trust(_AnyCase):
     """Where a text came from, and so how far it may be believed."""
 
     USER = "user"
@@ -95,10 +85,6 @@ class Trust(StrEnum):
     TOOL = "tool"
     WEB = "web"
     UNKNOWN = "unknown"
-
-    @classmethod
-    def _missing_(cls, value: object) -> Trust | None:
-        return _in_any_case(cls, value)
 
 
 class Filters(TypedDict, total=False):
@@ -136,7 +122,7 @@ class MemoryStrategyType(StrEnum):
     SIMPLE = "simple"
 
 
-class FactType(StrEnum):
+class FactType(_AnyCase):
     """What a fact is about."""
 
     API_SCHEMA = "api_schema"
@@ -145,16 +131,6 @@ class FactType(StrEnum):
     TOOL_USAGE = "tool_usage"
     ERROR_PATTERN = "error_pattern"
     BEST_PRACTICE = "best_practice"
-
-    @classmethod
-    def _missing_(cls, value: object) -> FactType | None:
-        return _in_any_case(cls, value)
-
-
-def _checked_importance(value: float) -> float:
-    if not 0.0 <= value <= 1.0:
-        raise InvalidInput(f"importance is {value}; it must be from 0 to 1")
-    return value
 
 
 @dataclass(slots=True)
@@ -172,7 +148,7 @@ class MemoryUnit:
     metadata: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _checked_importance(self.importance)
+        checked_number(self.importance, "importance", 0.0, 1.0)
 
     def to_message(self) -> dict[str, str]:
         """As a chat message. The role is the one in the metadata, else `system` for what is not speech."""
@@ -199,7 +175,7 @@ class TaskSummary:
     created_at: datetime = field(default_factory=utc_now)
 
     def __post_init__(self) -> None:
-        _checked_importance(self.importance)
+        checked_number(self.importance, "importance", 0.0, 1.0)
 
     @property
     def text(self) -> str:
@@ -213,7 +189,7 @@ class TaskSummary:
 
 @dataclass(slots=True)
 class Fact:
-    """One thing held to be true, with how sure that is, since when, and what it was drawn from.
+    """One thing held to be true, with how sure that is, since when, and what it was derived from.
 
     `created_at` is when it became true, `superseded_at` when another fact took its place; None while it holds.
     `metadata` tells how it came about: the label and key of an extracted fact, the fidelity of a merged one.
@@ -233,18 +209,13 @@ class Fact:
     embedding: Any = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.confidence <= 1.0:
-            raise InvalidInput(f"confidence is {self.confidence}; it must be from 0 to 1")
-        try:
-            self.fact_type = FactType(self.fact_type)
-        except ValueError as error:
-            known = ", ".join(FactType)
-            raise InvalidInput(f"there is no fact type {self.fact_type!r}; the types are {known}") from error
+        checked_number(self.confidence, "confidence", 0.0, 1.0)
+        self.fact_type = checked_member(FactType, self.fact_type, "fact_type")
         if isinstance(self.tags, str) or not all(isinstance(tag, str) for tag in self.tags):
             raise InvalidInput(f"tags are a list of texts, not {self.tags!r}")
         self.tags = [*self.tags]
         if self.importance is not None:
-            _checked_importance(self.importance)
+            checked_number(self.importance, "importance", 0.0, 1.0)
 
     def to_dict(self) -> dict[str, Any]:
         """This fact in what JSON knows, without its embedding; `from_dict` makes an equal one of it."""
@@ -271,11 +242,8 @@ class MemoryQuery:
         # A slip in a filter must not look like "nothing found".
         for name, kind in (("tier", MemoryTier), ("type", MemoryType)):
             value = getattr(self, name)
-            try:
-                object.__setattr__(self, name, None if value is None else kind(value))
-            except ValueError:
-                raise InvalidInput(f"there is no {name} {value!r}; there are {', '.join(kind)}") from None
-        _checked_importance(self.min_importance)
+            object.__setattr__(self, name, None if value is None else checked_member(kind, value, name))
+        checked_number(self.min_importance, "min_importance", 0.0, 1.0)
 
 
 class _Receipt(NamedTuple):

@@ -142,7 +142,7 @@ class Child:
 
 def assert_found(memory: Memory, texts: Mapping[str, str]) -> None:
     """Each id is got with its text, and recalled first by the first word of it, which nothing else has."""
-    place = str(memory.store.path)
+    place = memory.store.location
     count(written=len({(place, name) for name in texts} - _looked_for))
     _looked_for.update((place, name) for name in texts)
     for name, text in texts.items():

@@ -24,7 +24,7 @@ from loom.memory.core import LoomMemory
 from loom.protocol import Task
 from loom.storage.sqlite.archive import Reader
 from loom.storage.sqlite.counting import Counts
-from loom.storage.sqlite.residency import window
+from loom.storage.sqlite.residency import Residency
 from loom.text.tokens import counters_by_name
 from tests.crash.children import arm, say, unique_word
 from tests.crash.processes import ROOT, Child
@@ -96,7 +96,7 @@ def what_is_wrong(path: str | Path) -> list[str]:
         ]
         for (namespace, node, tier), budget in budgets.items():
             if tier == "l1":
-                tokens = sum(size for _, size in window(connection, namespace, node))
+                tokens = sum(size for _, size in Residency(connection, namespace).window(node))
             else:
                 tokens = held.get((namespace, node, tier), (0, 0))[1]
             if tokens > budget:

@@ -21,11 +21,11 @@ from loom.everyday import Memory
 from loom.protocol import Task
 from loom.snapshots.merging import restore_into
 from loom.snapshots.taking import take as take_snapshot
-from loom.storage.contract import CheckReport, Draft, Filter
+from loom.storage.contract import CheckReport, Draft, Filter, Store
 from loom.storage.sqlite.engine import Engine
 from loom.storage.sqlite.maintenance import Maintenance, WorkLimits
 from loom.storage.sqlite.projections import TailLimit
-from loom.storage.sqlite.store import SqliteStore
+from loom.storage.sqlite.store import SqliteStore, as_sqlite
 from loom.text.tokens import TiktokenCounter, TokenCounter, counters_by_name, default_counter
 from loom.types import MemoryTier, Receipt
 from tests.crash.processes import Child
@@ -69,7 +69,7 @@ class OfMyOwn(TokenCounter):
         return default_counter().count(text)
 
 
-def opened(path: Path | SqliteStore | None = None, counter: TokenCounter | None = None, **options: Any) -> Memory:
+def opened(path: Path | Store | None = None, counter: TokenCounter | None = None, **options: Any) -> Memory:
     options = {"embedder": "none", "derive": False, **options}
     return Memory(store=path, token_counter=counter, **options)
 
@@ -81,7 +81,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
 
 def rows(memory: Memory, columns: str, where: str = "TRUE") -> list[tuple[Any, ...]]:
     """Columns of the records as they are stored: whoever reads through the store has what is missing counted."""
-    with memory.store.transaction() as transaction:
+    with as_sqlite(memory.store).transaction() as transaction:
         return transaction.connection.execute(f"SELECT {columns} FROM records WHERE {where}").fetchall()
 
 

@@ -17,8 +17,8 @@ from loom.knowledge.extraction import FactExtractor
 from loom.memory.derivation import Derivation
 from loom.models.embedders import FakeEmbedder
 from loom.storage import blocks
-from loom.storage.contract import FlushReport, Record, Retention
-from loom.storage.sqlite import archive, maintenance, projections
+from loom.storage.contract import MAX_ATTEMPTS, FlushReport, Record, Retention
+from loom.storage.sqlite import archive, projections
 from loom.storage.sqlite.store import SqliteStore
 from loom.text.tokens import TiktokenCounter
 from loom.tiers.jobs import MigrationTrigger, QueuedMove
@@ -32,7 +32,7 @@ BAD = "This one breaks the work."
 
 def flushed(memory: loom.Memory) -> FlushReport:
     """Flush until every retry was made: each flush is one attempt."""
-    for _ in range(maintenance.MAX_ATTEMPTS):
+    for _ in range(MAX_ATTEMPTS):
         report = memory.flush()
     return report
 
@@ -294,7 +294,7 @@ class TestRecordsWithBytesThatAreNoText:
 
     def test_retention_goes_on_after_an_id_that_is_no_text(self, path: Path) -> None:
         make_unreadable(path, "bad", "id")
-        for _ in range(maintenance.MAX_ATTEMPTS):  # a process applies the rule once a minute
+        for _ in range(MAX_ATTEMPTS):  # a process applies the rule once a minute
             with loom.open(path, embedder="none", derive=False) as memory:
                 memory.store.set_retention(Retention(max_records=2))
                 report = memory.flush()

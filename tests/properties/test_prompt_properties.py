@@ -111,8 +111,13 @@ def check_quotes(context: Context) -> None:
     """Within a block quotations are in the order of time; blocks follow each other as they were made."""
     quotes = [item for item in context.items if item.place is Place.QUOTE and item.source != "session"]
     if context.prefix == 0:
-        moments = [moment(item) for item in quotes]
-        assert moments == sorted(moments)
+        # A session's prompt shows a part of a memory once, in a block of its own.
+        is_one_block = sum((message["content"] or "").startswith("<memory>") for message in context) == 1
+        for block in (
+            [quotes] if is_one_block else [[one for one in quotes if one.shortened is s] for s in (True, False)]
+        ):
+            moments = [moment(item) for item in block]
+            assert moments == sorted(moments)
 
 
 def moment(item: ContextItem) -> tuple[float, int]:
@@ -253,7 +258,7 @@ def whole(context: Context) -> set[str]:
     return {item.id for item in context.items if not item.shortened}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(talks, languages, st.sampled_from(["past", None]), st.lists(budgets, min_size=2, max_size=8))
 def test_more_budget_never_holds_less(
     sizes: list[tuple[int, int]], language: str, session: str | None, budgets: list[int]
@@ -267,7 +272,7 @@ def test_more_budget_never_holds_less(
             before = whole(context)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(talks, languages, st.lists(budgets, min_size=2, max_size=8))
 def test_more_budget_never_holds_less_of_a_conversation(
     sizes: list[tuple[int, int]], language: str, budgets: list[int]
@@ -282,3 +287,31 @@ def test_more_budget_never_holds_less_of_a_conversation(
             turns = {item.id for item in context.items if item.place is Place.TURN and not item.shortened}
             assert before <= turns
             before = turns
+
+
+@settings(max_examples=40, deadline=None)
+@given(talks, st.booleans(), languages, st.lists(budgets, min_size=1, max_size=2))
+def test_all_through_a_session_the_conversation_is_whole_while_it_fits(
+    sizes: list[tuple[int, int]], is_first: bool, language: str, budgets: list[int]
+) -> None:
+    question = "What was in line 30?" if language == "en" else "第30行是什么？"
+    was_whole = [False] * len(sizes)
+    for budget in sorted(budgets):
+        with loom.open(embedder="none", derive=False) as memory:
+            if not is_first:
+                memory.remember([f"Line {number} says {number * 7}." for number in range(30)], session_id="past")
+            said: list[dict[str, str]] = []
+            for turn, pair in enumerate(sizes):
+                said += hold(memory, [pair], language, "now")
+                try:
+                    context = memory.context(question, session_id="now", budget=budget)
+                except OverBudget:
+                    break
+                check(context, question, budget)
+                is_whole = [m for m in context[1:-1] if "<memory>" not in m["content"]] == said
+                tokens = COUNTER.count_messages([context[0], *said, context[-1]])
+                recalled = 0 if is_first else int(max(0.06 * budget, min(256, 0.24 * budget)))
+                assert is_whole <= (tokens <= budget)
+                assert is_whole >= (tokens + recalled <= budget)
+                assert is_whole >= was_whole[turn] or not is_first  # with more budget no less
+                was_whole[turn] = is_whole

@@ -20,6 +20,7 @@ from loom.recall.hits import Hit
 from loom.recall.propagation import spread
 from loom.recall.questions import understand
 from loom.recall.relevance import Weights
+from loom.storage.sqlite.store import as_sqlite
 from loom.text.entities import (
     AMOUNT,
     SOMEBODY,
@@ -359,6 +360,6 @@ def test_no_question_is_too_strange_where_there_are_vectors_too(tmp_path: Path, 
         assert all(hit.score > 0.0 and isinstance(hit.why, str) for hit in hits)
         assert [hit.id for hit in hits] == [hit.id for hit in memory.recall(question)]
         before = [(hit.id, hit.score) for hit in memory.recall(QUESTION, limit=20)]
-        memory.store.rebuild("text")
-        memory.store.rebuild("vectors")
+        as_sqlite(memory.store).rebuild("text")
+        as_sqlite(memory.store).rebuild("vectors")
         assert [(hit.id, hit.score) for hit in memory.recall(QUESTION, limit=20)] == before

@@ -19,6 +19,7 @@ from loom.recall.propagation import spread
 from loom.recall.relevance import SIGNALS, neighbours, pooled
 from loom.recall.search import Explanation
 from loom.storage.contract import Filter
+from loom.storage.sqlite.store import as_sqlite
 
 NOW = datetime(2024, 5, 15, 12, tzinfo=UTC)
 
@@ -352,7 +353,7 @@ def test_the_order_is_the_same_in_every_process_before_and_after_the_index_is_re
 
         first = answers()
         assert all(first)
-        memory.store.rebuild("text")
+        as_sqlite(memory.store).rebuild("text")
         assert answers() == first
         memory.vacuum()
         assert answers() == first

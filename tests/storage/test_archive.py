@@ -26,10 +26,9 @@ from loom.errors import CorruptStore, ReadOnly
 from loom.everyday import Memory
 from loom.models.embedders import FakeEmbedder
 from loom.storage.blocks import shipped
-from loom.storage.contract import MAX_TEXT_BYTES, Draft, Filter, Record, Retention
+from loom.storage.contract import MAX_TEXT_BYTES, ArchiveStats, Draft, Filter, Record, Retention, Store
 from loom.storage.search_view import search_text
-from loom.storage.sqlite.archive import ArchiveStats
-from loom.storage.sqlite.store import SqliteStore
+from loom.storage.sqlite.store import SqliteStore, as_sqlite
 from tests.small_archive import SMALL
 
 if TYPE_CHECKING or sys.version_info < (3, 14):
@@ -80,7 +79,7 @@ def notes(count: int, seed: int = 1) -> list[Draft]:
     return found
 
 
-def put(store: SqliteStore, drafts: Sequence[Draft]) -> None:
+def put(store: Store, drafts: Sequence[Draft]) -> None:
     with store.transaction() as transaction:
         transaction.append(drafts)
 
@@ -89,7 +88,7 @@ def draft(id: str, text: str, **more: Any) -> Draft:
     return Draft(id, text, NOW, **more)
 
 
-def everything(store: SqliteStore) -> list[Record]:
+def everything(store: Store) -> list[Record]:
     return list(store.scan(EVERYTHING, limit=10_000, newest_first=False).records)
 
 
@@ -280,8 +279,8 @@ def test_every_question_is_answered_as_before(memory: Memory) -> None:
     before = answers(memory)
     assert memory.store.archive().records == 123
     assert answers(memory) == before
-    memory.store.rebuild("text")
-    memory.store.rebuild("vectors")
+    as_sqlite(memory.store).rebuild("text")
+    as_sqlite(memory.store).rebuild("vectors")
     assert memory.flush().complete
     assert answers(memory) == before
     assert memory.check().ok
@@ -455,7 +454,7 @@ _LARGE = """
 import random, resource, sys
 from datetime import UTC, datetime
 from loom.storage.contract import Draft, Filter
-from loom.storage.sqlite.store import SqliteStore
+from loom.storage.sqlite.store import SqliteStore, as_sqlite
 chance = random.Random(1)
 vocabulary = ["".join(chance.choices("abcdefgh", k=8)) for _ in range(20_000)] + ["港口的主人", "会议"] * 500
 text = " ".join(chance.choices(vocabulary, k=2_000_000)).encode()[:16 * 1024 * 1024].decode(errors="ignore")
@@ -489,7 +488,7 @@ def test_the_largest_text_is_archived_without_taking_many_times_its_size(path: P
 
 _ARCHIVE = """
 import sys
-from loom.storage.sqlite.store import SqliteStore
+from loom.storage.sqlite.store import SqliteStore, as_sqlite
 store = SqliteStore(sys.argv[1], lease_s=1.0)
 print("open", flush=True)
 for line in sys.stdin:

@@ -1,8 +1,9 @@
-"""The SQLite backend keeps the storage contract, on a file and in memory."""
+"""The SQLite backend keeps the storage contract, on a file and in memory, and so does a backend without SQL."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -10,12 +11,7 @@ from loom.storage.conformance import StoreConformance
 from loom.storage.contract import Store
 from loom.storage.sqlite.projections import TailLimit
 from loom.storage.sqlite.store import SqliteStore
-
-
-class SqliteConformance(StoreConformance):
-    def prepare_vectors(self, store: Store) -> None:
-        assert isinstance(store, SqliteStore)
-        store.use_embedder("given", self.dimensions, None)
+from tests.storage.plain_store import PlainDatabase, PlainStore
 
 
 @pytest.fixture
@@ -23,23 +19,32 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-class TestSqliteFile(SqliteConformance):
+class TestSqliteFile(StoreConformance):
     def make_store(self, folder: Path, namespace: str = "default") -> Store:
         return SqliteStore(folder / "a.loom", namespace=namespace)
 
 
-class TestSqliteFileWithATinyTail(SqliteConformance):
+class TestSqliteFileWithATinyTail(StoreConformance):
     """Nearly everything is read from segments, and merged all the time."""
 
     def make_store(self, folder: Path, namespace: str = "default") -> Store:
         return SqliteStore(folder / "a.loom", namespace=namespace, tail=TailLimit(2))
 
 
-class TestSqliteInMemory(SqliteConformance):
+class TestSqliteInMemory(StoreConformance):
     durable = False
 
     def make_store(self, folder: Path, namespace: str = "default") -> Store:
         return SqliteStore(None, namespace=namespace)
+
+
+class TestPlainStore(StoreConformance):
+    """Stores of one folder share a database, in this process."""
+
+    databases: ClassVar[dict[Path, PlainDatabase]] = {}
+
+    def make_store(self, folder: Path, namespace: str = "default") -> Store:
+        return PlainStore(self.databases.setdefault(folder, PlainDatabase()), namespace=namespace)
 
 
 def test_a_backend_that_makes_no_store_is_told_so(tmp_path: Path) -> None:

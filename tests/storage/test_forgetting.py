@@ -270,7 +270,7 @@ def test_nothing_of_a_forgotten_record_stays_in_any_row_index_or_byte(
         record = memory.get("idmark55")
         assert record is not None
         with memory.store.transaction() as transaction:
-            transaction.enqueue("later", record.seq, [record.seq])
+            transaction.enqueue("later", [record.seq], [record.seq])
             transaction.enter([record.seq], "l2", "default", "important")
         memory.pin("idmark55")
         for number in range(after):
@@ -384,7 +384,7 @@ def test_words_are_refused_where_they_could_not_be_forgotten(tmp_path: Path) -> 
         bad: list[Any] = [{"note": "words"}, ["words"], "words", [1.5], [True, "x"]]
         for data in bad:
             with pytest.raises(InvalidInput), store.transaction() as transaction:
-                transaction.enqueue("later", written.seq, data)
+                transaction.enqueue("later", [written.seq], data)
         with pytest.raises(InvalidInput), store.transaction() as transaction:
             transaction.enter([written.seq], "l2", "default", "a reason in words")
         assert store.jobs() == []
@@ -730,7 +730,7 @@ def test_no_byte_survives_a_random_life(tmp_path: Path, seed: int) -> None:
                 for one in random_.sample(drafts, len(drafts) // 3):
                     transaction.pin(one.id, True)
                 for row in random_.sample(written, len(written) // 3):
-                    transaction.enqueue("later", row.seq)
+                    transaction.enqueue("later", [row.seq])
             for record_id in random_.sample(list(alive), 10):
                 word = mark()
                 text = word + " x" * int(10 * (1000 ** random_.random()))

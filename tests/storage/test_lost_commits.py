@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import loom
-from loom.storage.sqlite.store import SqliteStore
+from loom.storage.sqlite.store import SqliteStore, as_sqlite
 
 
 def lose_the_log(tmp_path: Path) -> Path:
@@ -18,7 +18,7 @@ def lose_the_log(tmp_path: Path) -> Path:
     with loom.open(path, embedder="none", derive=False, index_tail_records=5) as memory:
         memory.remember(["Kept in the file."])
         memory.flush()
-        memory.store.engine.truncate_wal()
+        as_sqlite(memory.store).engine.truncate_wal()
         for number in range(12):
             memory.remember(f"In the log alone, number {number}.")
         memory.flush()
@@ -34,7 +34,7 @@ def test_commits_behind_a_flipped_bit_are_named(tmp_path: Path, where: float, of
     with loom.open(path, embedder="none", derive=False, index_tail_records=5) as memory:
         memory.remember("Kept in the file.")
         memory.flush()
-        memory.store.engine.truncate_wal()
+        as_sqlite(memory.store).engine.truncate_wal()
         for number in range(12):
             memory.remember(f"In the log alone, number {number}.")
         memory.flush()

@@ -13,9 +13,9 @@ import numpy as np
 
 from loom.snapshots.format import SnapshotReader, SnapshotWriter
 from loom.snapshots.tables import KNOWN_SECTIONS, Section
-from loom.storage.contract import Draft, Filter, Retention
+from loom.storage.contract import Draft, Filter, Retention, Store
 from loom.storage.sqlite.archive import CONTENT, DATA
-from loom.storage.sqlite.store import SqliteStore
+from loom.storage.sqlite.store import SqliteStore, as_sqlite
 
 __all__ = ["MOMENT", "Clock", "everything", "forged", "lived_in", "opened_store", "rows_of"]
 
@@ -51,7 +51,7 @@ def lived_in(store: SqliteStore, count: int = 30, first: int = 0) -> None:
     with store.transaction() as transaction:
         written = transaction.append([_draft(number) for number in range(first, first + count)])
         numbers = [one.seq for one in written]
-        transaction.take_jobs("embed", count - 5)
+        transaction.take(transaction.jobs("embed", count - 5))
         transaction.put_vectors(numbers[:-5], random.standard_normal((count - 5, DIMENSIONS)).astype(np.float32))
         transaction.append([_draft(first)._replace(content="changed 改了", revises=True)])
         transaction.enter(numbers[2:9], "l2", "agent", "written")
@@ -77,7 +77,7 @@ def lived_in(store: SqliteStore, count: int = 30, first: int = 0) -> None:
         transaction.put_blob("shared blob", f"written at {first}".encode())
         transaction.put_blob(f"empty{first}", b"")
         transaction.enqueue("derive", data=numbers[:3])
-        transaction.enqueue("later", numbers[6])
+        transaction.enqueue("later", [numbers[6]])
         transaction.advance("facts", numbers[8])
     store.touch(numbers[2:6], "agent")
     store.touch(numbers[3:4], "agent")
@@ -134,8 +134,9 @@ _TABLES = {
 }
 
 
-def everything(store: SqliteStore, *without: str) -> dict[str, list[tuple[Any, ...]]]:
+def everything(given: Store, *without: str) -> dict[str, list[tuple[Any, ...]]]:
     """Every row of the file that a snapshot carries, in an order of its own."""
+    store = as_sqlite(given)
     store.flush_accesses()
     with store.engine.read() as connection:
         return {

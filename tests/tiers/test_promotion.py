@@ -19,6 +19,7 @@ from loom.memory.core import LoomMemory
 from loom.models.embedders import FakeEmbedder
 from loom.protocol import Task
 from loom.storage.contract import FOCUS, Filter
+from loom.storage.sqlite.store import as_sqlite
 from loom.tiers.jobs import Migration, MigrationTrigger, Pressure
 from loom.types import Fact, MemoryTier
 from tests.crash.tier_children import what_is_wrong
@@ -504,8 +505,8 @@ def test_a_queued_move_that_makes_no_sense_is_dropped_and_the_others_are_done(
 ) -> None:
     memory.store.remove_chores(memory.migration)
     with memory.store.transaction() as transaction:
-        transaction.enqueue_each("migrate agent", [number_of(memory, "n1")], [9, 1, 0, 50, 0, 0])
-        transaction.enqueue_each("migrate agent", [number_of(memory, "n1")])
+        transaction.enqueue("migrate agent", [number_of(memory, "n1")], [9, 1, 0, 50, 0, 0])
+        transaction.enqueue("migrate agent", [number_of(memory, "n1")])
     memory.migration.trigger_promotion(["n3"])
     memory.migration.work(memory.store.transaction, True)
     assert memory.store.jobs("migrate agent") == []
@@ -520,7 +521,7 @@ def test_a_damaged_record_stays_where_it_is_and_the_others_come_back(full_file: 
     connection.commit()
     connection.close()
     with memory_at(full_file) as memory:
-        with memory.store.transaction() as transaction:
+        with as_sqlite(memory.store).transaction() as transaction:
             ids = {row[1]: row[0] for row in transaction.connection.execute("SELECT seq, id FROM records")}
             promoted = memory.tiers.promote_records(transaction, [ids["n2"], ids["n3"], ids["n4"]], L2, now=True)
         assert set(promoted.moved) == {ids["n2"], ids["n4"]}

@@ -604,11 +604,12 @@ def fit(
             speaking.taken()
             most = min(most, max(0, state.room - growing))
         else:
-            most, growing = min(most, state.room // 2), 0
+            most, growing = min(most, _beside_a_part(silent[0], state.room, costs)), 0
     growing = min(growing, state.room) if state.is_cut else 0
     state.room -= growing
     stopped, most = _take(state, queues, speaking, most)
-    may_be_short = silent and not growing and (state.is_cut or stopped is speaking)
+    # Only what comes next is shortened: with more room, what comes before it would take the room of the rest.
+    may_be_short = silent and not growing and (stopped is speaking or not state.exchanges)
     if may_be_short and state.room >= _LEAST_PART and state.speak_part(silent[0]):
         speaking.taken()
     if isinstance(stopped, _Quotations) and stopped.head is not None and state.quote_part(stopped.head, most):
@@ -622,6 +623,19 @@ def fit(
     for exchange in silent:
         state.dropped += [one.dropped(NO_ROOM_FOR_TURN) for one in exchange.turns if one.id not in state.present]
     return state
+
+
+def _beside_a_part(exchange: Exchange, room: int, costs: TokenCosts) -> int:
+    """What quotations may take beside an exchange that does not fit: half of the room, or as much less as keeps every
+    turn whole that is whole in all of it. So with more room no turn is shortened for a quotation that then fits."""
+    alone = shortened(exchange, costs, room)
+    if alone is None:
+        return room // 2
+    for part in (2, 4, 8):
+        beside = shortened(exchange, costs, room - room // part)
+        if beside is not None and beside.cut == alone.cut:
+            return room // part
+    return 0
 
 
 def _quotations(offers: Sequence[Offer], weights: Mapping[str, float], own: Collection[str]) -> list[_Quotations]:

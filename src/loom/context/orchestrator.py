@@ -55,6 +55,11 @@ _FACTS_TOKENS = 96
 # What a few exchanges take, and how many stay at least when a prompt is cut.
 _FEW_EXCHANGES = 1_600
 _FEWEST_EXCHANGES = 4
+# What the best of what is recalled may take before the conversation has the rest: a share, in a small prompt a few.
+_RECALLED_FIRST = 0.06
+_FEW_RECALLED = 256
+# A prompt is rewritten for what is recalled if the quotations in it take this part of what that may have.
+_WORTH_A_REWRITE = 0.5
 # Every fourth time a full prompt is rewritten and not cut: what a session speaks of moves on.
 _REWRITE_EVERY = 4
 
@@ -93,6 +98,11 @@ class PrefixPolicy:
     def conversation_tokens(self, limit: int) -> int:
         """What a cut leaves of the conversation: in a small prompt a larger share, a few exchanges at least."""
         return int(max(limit * self.conversation, min(_FEW_EXCHANGES, 1.5 * limit * self.conversation)))
+
+    def recalled_first(self, limit: int) -> int:
+        """What the best of what is recalled may take before the conversation has the rest; in a small prompt a larger
+        share."""
+        return int(max(limit * _RECALLED_FIRST, min(_FEW_RECALLED, limit * self.shown_once)))
 
     def accepts(self, candidate: Candidate, best: float) -> bool:
         """Whether a hit is worth its tokens, beside the best one's score."""
@@ -561,16 +571,17 @@ class ContextOrchestrator:
         return _Plan(talk=talk, is_whole=True, quotes_room=aside if passing else left, is_passing=passing)
 
     def _wanted(self, request: _Request, offers: Sequence[Offer], layout: Layout) -> int:
-        """What quotations need beside the conversation: those worth showing, up to their share.
+        """What the best of what is recalled takes, beside which the conversation is whole; all else gives way to it.
 
-        Once the conversation was cut under this budget, all of the share: it would be whole for a question that needs
-        little and cut for the next one.
+        Once the conversation was cut under this budget, the most that this may be: it would be whole for a question
+        that needs little and cut for the next one.
         """
-        rules = self._policy
-        if layout.cut_under >= request.allocation.limit:
-            return int(request.allocation.limit * rules.shown_once)
-        need = 1.0 if is_question(request.question) else rules.unasked
-        most = int(request.allocation.limit * rules.shown_once * need)
+        limit = request.allocation.limit
+        most = self._policy.recalled_first(limit)
+        if layout.cut_under >= limit:
+            return most
+        if not is_question(request.question):
+            most = min(most, int(limit * self._policy.shown_once * self._policy.unasked))
         recalled = _recalled(offers)
         best = max((one.score for one in recalled), default=0.0)
         spoken = {one.id for offer in offers for one in offer.candidates if one.place is Place.TURN}
@@ -578,7 +589,7 @@ class ContextOrchestrator:
         for one in recalled:
             if tokens >= most:
                 return most
-            if one.id not in spoken and rules.accepts(one, best):
+            if one.id not in spoken and self._policy.accepts(one, best):
                 tokens += request.costs.line(one)
         return tokens
 
@@ -687,7 +698,8 @@ class ContextOrchestrator:
         room = request.allocation.limit - self._tokens(request, prompt)
         selection = Selection(request.costs, room, normal_form(request.question), set(present))
         prompt.selection = selection
-        if room < 0 or not self._add_recalled(request, selection, offers, present, corrections):
+        quoted = sum(part.tokens for part in (*prompt.kept, *prompt.new) if isinstance(part, QuotationPart))
+        if room < 0 or not self._add_recalled(request, selection, offers, present, corrections, quoted):
             return None
         lasting, once = selection.quotes[: selection.lasting], selection.quotes[selection.lasting :]
         if lasting:
@@ -707,8 +719,13 @@ class ContextOrchestrator:
         offers: Sequence[Offer],
         present: set[str],
         corrections: Sequence[Candidate],
+        quoted: int,
     ) -> bool:
-        """Take what was recalled and is not in the prompt yet; False where a rewrite must make room for it."""
+        """Take what was recalled and is not in the prompt yet; False where a rewrite must make room for it.
+
+        Quotations in the prompt (of `quoted` tokens) give way to all that may be shown. The conversation gives way to
+        the best of it alone.
+        """
         rules = self._policy
         recalled = _recalled(offers)
         best = max((one.score for one in recalled), default=0.0)
@@ -727,7 +744,8 @@ class ContextOrchestrator:
         wanted, room = int(limit * rules.shown_once * need), selection.room
         shown = _take(selection, others, min(wanted, room))
         _take(selection, _derived_facts(offers), int(need * max(_FACTS_TOKENS, limit * _FACTS_SHARE)))
-        return room >= wanted or len(shown) == len(others)
+        enough = wanted if quoted >= wanted * _WORTH_A_REWRITE else min(wanted, rules.recalled_first(limit))
+        return room >= enough or len(shown) == len(others)
 
     def _states(self, selection: Selection, offers: Sequence[Offer], allocation: BudgetAllocation) -> list[Candidate]:
         """The values that change by themselves, as far as their share and the room go."""

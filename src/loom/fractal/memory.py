@@ -7,16 +7,18 @@ tree: what is inherited is read where it lies, so it is never stale.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import functools
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from os import PathLike
-from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 
+from loom.checks import checked_member, checked_whole
 from loom.errors import InvalidInput, SettingsConflict
 from loom.protocol import Closing
+from loom.storage import open_store
 
 if TYPE_CHECKING:
     from loom.storage.contract import Entry, Store
@@ -35,6 +37,7 @@ __all__ = [
     "TieredMemory",
     "Writers",
     "as_memory_entry",
+    "awaited",
     "checked_key",
     "checked_limit",
     "checked_version",
@@ -44,6 +47,8 @@ __all__ = [
 
 P = ParamSpec("P")
 R = TypeVar("R")
+S = TypeVar("S")
+T = TypeVar("T")
 
 
 # --- what the scopes allow -----------------------------------------------------------------------------
@@ -76,10 +81,7 @@ class AccessPolicy:
     propagates_down: bool = False
 
     def __post_init__(self) -> None:
-        try:
-            object.__setattr__(self, "writers", Writers(self.writers))
-        except ValueError as error:
-            raise InvalidInput(f"writers is {self.writers!r}; it must be one of {', '.join(Writers)}") from error
+        object.__setattr__(self, "writers", checked_member(Writers, self.writers, "writers"))
 
     @property
     def writable(self) -> bool:
@@ -247,7 +249,11 @@ class Scopes:
         return deleted > 0
 
     def read(self, key: str, scope: MemoryScope | str | None = None) -> MemoryEntry | None:
-        """The value under a key, or None. Without a scope LOCAL, SHARED, INHERITED and GLOBAL are tried in turn."""
+        """The value under a key, or None; `str(entry)` is its content.
+
+        Without a scope it is looked for in LOCAL, SHARED, INHERITED and GLOBAL, in this order. What is given back is
+        a copy: changing it changes nothing.
+        """
         checked_key(key)
         for wanted in tuple(MemoryScope) if scope is None else (known_scope(scope),):
             if wanted is MemoryScope.INHERITED:
@@ -360,10 +366,7 @@ def as_memory_entry(entry: Entry, scope: MemoryScope) -> MemoryEntry:
 
 def known_scope(scope: MemoryScope | str) -> MemoryScope:
     """The scope that is meant; an unknown one is an error."""
-    try:
-        return MemoryScope(scope)
-    except ValueError as error:
-        raise InvalidInput(f"there is no scope {scope!r}; the scopes are {', '.join(MemoryScope)}") from error
+    return checked_member(MemoryScope, scope, "scope")
 
 
 def checked_key(key: object) -> str:
@@ -375,10 +378,10 @@ def checked_key(key: object) -> str:
     return key
 
 
-def checked_version(version: object) -> None:
+def checked_version(version: int | None) -> None:
     """Refuse an expected version that no entry can have."""
-    if version is not None and (isinstance(version, bool) or not isinstance(version, int) or version < 0):
-        raise InvalidInput(f"expected_version is a whole number from 0 (must not exist), not {version!r}")
+    if version is not None:
+        checked_whole(version, "expected_version")
 
 
 def checked_limit(limit: object) -> None:
@@ -438,8 +441,27 @@ class Scoped(Protocol):
     def scopes(self) -> Scopes: ...
 
 
+def awaited(
+    of: Callable[[S], T], verb: Callable[Concatenate[T, P], R]
+) -> Callable[Concatenate[S, P], Coroutine[Any, Any, R]]:
+    """A verb as an awaitable method of another class. It waits in another thread, never on the event loop.
+
+    `of` gives what the verb is called on.
+    """
+
+    @functools.wraps(verb)
+    async def awaitable(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return await in_thread(verb, of(self), *args, **kwargs)
+
+    return awaitable
+
+
+def _scopes_of(memory: Scoped) -> Scopes:
+    return memory.scopes
+
+
 class ScopedMemory:
-    """The awaitable verbs over the scopes of a node. They wait in another thread, never on the event loop."""
+    """The awaitable verbs over the scopes of a node: those of `Scopes`."""
 
     _scopes: Scopes
 
@@ -448,37 +470,10 @@ class ScopedMemory:
         """The scopes of this node, to be used where no event loop runs."""
         return self._scopes
 
-    async def write(
-        self,
-        key: str,
-        content: Any,
-        scope: MemoryScope | str = MemoryScope.LOCAL,
-        *,
-        expected_version: int | None = None,
-        metadata: Mapping[str, Any] | None = None,
-    ) -> MemoryEntry:
-        """Write the next version of a key. With `expected_version` (0: must not exist) only if it matches."""
-        return await in_thread(
-            self.scopes.write, key, content, scope, expected_version=expected_version, metadata=metadata
-        )
-
-    async def read(self, key: str, scope: MemoryScope | str | None = None) -> MemoryEntry | None:
-        """The value under a key, or None; `str(entry)` is its content.
-
-        Without a scope it is looked for in LOCAL, SHARED, INHERITED and GLOBAL, in this order. What is given back is
-        a copy: changing it changes nothing.
-        """
-        return await in_thread(self.scopes.read, key, scope)
-
-    async def list_by_scope(self, scope: MemoryScope | str, *, limit: int = 100) -> list[MemoryEntry]:
-        """The values of a scope that this node sees, last updated first."""
-        return await in_thread(self.scopes.entries, scope, limit=limit)
-
-    async def delete(
-        self, key: str, scope: MemoryScope | str = MemoryScope.LOCAL, *, expected_version: int | None = None
-    ) -> bool:
-        """Remove every version of a key that this node may write; False where there is none."""
-        return await in_thread(self.scopes.delete, key, scope, expected_version=expected_version)
+    write = awaited(_scopes_of, Scopes.write)
+    read = awaited(_scopes_of, Scopes.read)
+    list_by_scope = awaited(_scopes_of, Scopes.entries)
+    delete = awaited(_scopes_of, Scopes.delete)
 
 
 class TieredMemory(Protocol):
@@ -525,9 +520,7 @@ class FractalMemory(ScopedMemory, Closing):
             store = parent.store
         self._opened: Store | None = None
         if store is None or isinstance(store, str | PathLike):
-            from loom.storage.sqlite.store import SqliteStore
-
-            store = self._opened = SqliteStore(store if store is None else Path(store))
+            store = self._opened = open_store(store)
         self.base_memory = base_memory
         self.parent_memory = parent_memory
         try:

@@ -220,7 +220,7 @@ class MemoryCompactor:
         with publish() as transaction:
             tiers = self._memory.tiers
             replaced = [record.seq for record in stretch]
-            if faithful and len(transaction.sizes(replaced, MemoryTier.L3, tiers.node)) < len(replaced):
+            if faithful and len(transaction.sizes(tiers.node, MemoryTier.L3, replaced)) < len(replaced):
                 return draft.id, False, 0  # somebody moved, changed or forgot one of them meanwhile
             if len(transaction.records(replaced)) < len(replaced):
                 return draft.id, False, 0

@@ -120,7 +120,7 @@ class LoomMemory(MemoryVerbs):
     ) -> Receipt:
         """Keep a fact in the knowledge tier; the same fact with another text or confidence is its next version.
 
-        `sources` are the ids it was drawn from: forgetting one takes the fact too.
+        `sources` are the ids it was derived from: forgetting one takes the fact too.
         """
         if not isinstance(fact, Fact | str):
             raise InvalidInput(f"add_fact() takes a Fact or a text, not {type(fact).__name__}")
@@ -223,7 +223,7 @@ class LoomMemory(MemoryVerbs):
         return quotas_of(self._tiers.rules())
 
     def check_quota(self, tier: MemoryTier | str, incoming: int) -> QuotaCheck:
-        """Whether a tier would take so many more tokens, and what would have to happen for it."""
+        """Whether a tier would take this many more tokens, and what would have to happen for it."""
         known = known_tier(tier)
         return check_quota(known, self.layers[known].token_usage, incoming, self._tiers.rules())
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 from loom.errors import CorruptStore, EmbeddingError, InvalidInput, LanguageModelError, NotFound
@@ -23,10 +22,21 @@ from loom.knowledge.keys import contradicts, fact_identity
 from loom.memory.compaction import MemoryCompactor
 from loom.models.embedders import EmbeddingProvider, embed_texts
 from loom.protocol import new_id
-from loom.storage.contract import Draft, Filter, Job, Record, Transaction, Vector
-from loom.storage.sqlite.maintenance import MAX_ATTEMPTS, concerns_everything
-from loom.storage.sqlite.store import SqliteStore
-from loom.storage.sqlite.transactions import COMPACT, DERIVE, RESTORE
+from loom.storage.contract import (
+    COMPACT,
+    DERIVE,
+    MAX_ATTEMPTS,
+    RESTORE,
+    Draft,
+    Filter,
+    Job,
+    Publish,
+    Record,
+    Store,
+    Transaction,
+    Vector,
+    concerns_everything,
+)
 from loom.text.entities import NAMES, entity_mark, name_nodes, nodes_of_name
 from loom.text.statement_kinds import StatementKind
 from loom.text.words import content_terms, terms
@@ -34,8 +44,6 @@ from loom.tiers.migration import Tiers
 from loom.types import Fact, FactType, MemoryTier, MemoryType, Trust, record_as_fact
 
 __all__ = ["Derivation", "UndoResult"]
-
-Publish = Callable[[], AbstractContextManager[Transaction]]
 
 log = logging.getLogger("loom.worker")
 
@@ -75,7 +83,7 @@ class Derivation:
 
     def __init__(
         self,
-        store: SqliteStore,
+        store: Store,
         tiers: Tiers,
         extractor: FactExtractor,
         compactor: MemoryCompactor,
@@ -96,7 +104,7 @@ class Derivation:
     # -- in the background -----------------------------------------------------------------------------
 
     def work(self, publish: Publish, thorough: bool) -> bool:
-        """A piece of each kind of work; whether there may be more. See `loom.storage.sqlite.maintenance.Chore`."""
+        """A piece of each kind of work; whether there may be more. See `loom.storage.contract.Chore`."""
         worked = False
         failed: Exception | None = None
         for piece in (self._restore, self._draw_again, self._draw):
@@ -130,11 +138,11 @@ class Derivation:
         if failure is not None:  # its model did not answer: keep what was read before that, and come back
             reached = own[len(read)].seq - 1
             bad = {seq: error for seq, error in bad.items() if seq <= reached}
-        missed = self._keep_each(publish, read, bad, lambda transaction: transaction.progress(name) == done)
+        missed = self._keep_each(publish, read, bad, lambda transaction: transaction.progress(name).done == done)
         if missed is None:
             return True  # another process was quicker
         with publish() as transaction:
-            if transaction.progress(name) == done:
+            if transaction.progress(name).done == done:
                 self._set_aside(transaction, missed)
                 transaction.advance(name, reached)
         if failure is not None:
@@ -533,7 +541,7 @@ class Derivation:
             replaces=True,
         )
         with publish() as transaction:
-            if len(transaction.sizes(members, MemoryTier.L4, self.node)) == len(members):
+            if len(transaction.sizes(self.node, MemoryTier.L4, members)) == len(members):
                 self._tiers.replace(transaction, draft, members, MemoryTier.L4, "merged")
 
     # -- reversing -------------------------------------------------------------------------------------

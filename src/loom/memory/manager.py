@@ -17,8 +17,7 @@ from loom.fractal.sync import MemorySyncManager
 from loom.memory.core import LoomMemory
 from loom.memory.verbs import MemoryOptions
 from loom.recall.hits import Hit
-from loom.storage.contract import Filter
-from loom.storage.sqlite.store import SqliteStore
+from loom.storage.contract import Filter, Store
 from loom.types import MemoryQuery
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ class MemoryManager(LoomMemory, ScopedMemory):
         node_id: str | None = None,
         parent: MemoryManager | None = None,
         *,
-        store: SqliteStore | str | Path | None = None,
+        store: Store | str | Path | None = None,
         shared_pool: SharedMemoryPool | None = None,
         policies: Mapping[MemoryScope, AccessPolicy] | None = None,
         **options: Unpack[MemoryOptions],

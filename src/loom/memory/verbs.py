@@ -17,6 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
+from loom.checks import checked_member
 from loom.drafts import Attributes, AttributeValues, Drafter, Rememberable, attributes_of, checked_text
 from loom.errors import Closed, InvalidInput, NotFound, SettingsConflict
 from loom.models.embedders import EmbeddingProvider, embed_texts, embedder_from_name
@@ -26,8 +27,15 @@ from loom.recall.hits import Hit
 from loom.recall.relevance import Weights
 from loom.recall.search import Explanation, Reranker, recall
 from loom.settings import SETTINGS, Settings, SettingValues, load_settings
+from loom.storage import open_store
 from loom.storage.contract import (
+    COMPACT,
+    COUNT,
+    DERIVE,
     LAYOUTS,
+    RESTORE,
+    RETAIN,
+    ArchiveStats,
     CheckReport,
     Filter,
     FlushReport,
@@ -35,13 +43,9 @@ from loom.storage.contract import (
     Page,
     Record,
     Retention,
+    Store,
     Transaction,
 )
-from loom.storage.sqlite.counting import COUNT
-from loom.storage.sqlite.maintenance import RETAIN
-from loom.storage.sqlite.projections import TailLimit
-from loom.storage.sqlite.store import SqliteStore
-from loom.storage.sqlite.transactions import COMPACT, DERIVE, RESTORE
 from loom.text.sanitizer import ContentSanitizer
 from loom.text.tokens import TokenCounter, counter_by_name, counters_by_name
 from loom.tiers.controller import TierController
@@ -70,7 +74,6 @@ if TYPE_CHECKING:
     from loom.models.language_model import LanguageModelLike
     from loom.snapshots.staging import Restored
     from loom.snapshots.taking import Snapshot
-    from loom.storage.sqlite.archive import ArchiveStats
 
 __all__ = ["MemoryOptions", "MemoryVerbs"]
 
@@ -122,32 +125,37 @@ class MemoryVerbs(Closing):
         self,
         node_id: str | None = None,
         *,
-        store: SqliteStore | str | Path | None = None,
-        **options: Unpack[MemoryOptions],
+        store: Store | str | Path | None = None,
+        event_bus: EventBus | None = None,
+        embedder: EmbeddingProvider | str | None = None,
+        embedding_provider: EmbeddingProvider | None = None,
+        enable_l4_vectorization: bool = True,
+        token_counter: TokenCounter | None = None,
+        sanitizer: ContentSanitizer | None = None,
+        llm: LanguageModelLike | None = None,
+        compaction: CompactionConfig | None = None,
+        reconfigure: bool = False,
+        clock: Clock = utc_now,
+        config: str | Path | None = None,
+        all_namespaces: bool = False,
+        **values: Unpack[SettingValues],
     ) -> None:
-        settings: dict[str, Any] = {**options, "node_id": node_id}
-        take = settings.pop
-        given, other = take("embedder", None), take("embedding_provider", None)
-        given = other if given is None else given
-        if not take("enable_l4_vectorization", True):
+        settings: dict[str, Any] = {**values, "node_id": node_id}
+        given = embedding_provider if embedder is None else embedder
+        if not enable_l4_vectorization:
             given = "none"
         if isinstance(given, str):
             settings["embedder"] = given
-        token_counter: TokenCounter | None = take("token_counter", None)
         if token_counter is not None:
             settings["counter"] = token_counter.name
-        event_bus: EventBus | None = take("event_bus", None)
-        sanitizer: ContentSanitizer | None = take("sanitizer", None)
-        self._llm: LanguageModelLike | None = take("llm", None)
-        self._compaction: CompactionConfig | None = take("compaction", None)
-        reconfigure: bool = take("reconfigure", False)
-        clock: Clock = take("clock", utc_now)
-        all_namespaces: bool = take("all_namespaces", False)
-        config: str | Path | None = take("config", None)
         _check_options(type(self).__name__, settings)
         loaded = load_settings(settings, file=config)
-        self._owns_store = not isinstance(store, SqliteStore)
-        self._store = store if isinstance(store, SqliteStore) else _open_store(store, loaded, clock, all_namespaces)
+        self._owns_store = store is None or isinstance(store, str | Path)
+        self._store: Store = (
+            _open_store(store, loaded, clock, all_namespaces)
+            if store is None or isinstance(store, str | Path)
+            else store
+        )
         self._subscription: Subscription | None = None
         try:
             counters = counters_by_name() | ({} if token_counter is None else {token_counter.name: token_counter})
@@ -174,6 +182,8 @@ class MemoryVerbs(Closing):
         self._controller.attach(self._tiers, self._migration)
         if self._controller.is_active:
             self._store.add_chore(self._controller, self._controller.work)
+        self._llm = llm
+        self._compaction = compaction
         if self._tiers.settings.derive:
             # What derives knowledge is loaded when there is time to: opening does not wait for it.
             self._store.add_chore(self, lambda publish, thorough: self.derivation.work(publish, thorough))
@@ -188,7 +198,7 @@ class MemoryVerbs(Closing):
         return self._node
 
     @property
-    def store(self) -> SqliteStore:
+    def store(self) -> Store:
         """The store underneath, to share with a pool or another node."""
         return self._store
 
@@ -385,8 +395,9 @@ class MemoryVerbs(Closing):
             if wanted is not None:
                 raise InvalidInput("recall() takes wanted=Filter(...) or filters by their names, not both")
             wanted = Filter.of("recall", **filters)
+        asked = _checked("recall", question, "a question")
         found = self.search(
-            question, limit=limit, wanted=wanted, diversity=diversity, reranker=reranker, explain=explain
+            asked, limit=limit, wanted=wanted, diversity=diversity, reranker=reranker, explain=explain
         )
         return found if explain else found.hits
 
@@ -427,7 +438,8 @@ class MemoryVerbs(Closing):
     def feedback(self, question: str, id: str, *, helpful: bool) -> LearnedWeights:
         """Say whether a memory that a question recalls has helped: from then on, what brought it counts for more or
         less in every recall of this namespace. A little at a time and within bounds; what was said is not kept."""
-        return self.verdicts.judge(id, self.recall(question, limit=_JUDGED), helpful)
+        hits = self.recall(_checked("feedback", question, "a question"), limit=_JUDGED)
+        return self.verdicts.judge(_checked("feedback", id), hits, helpful)
 
     def context(
         self,
@@ -458,7 +470,7 @@ class MemoryVerbs(Closing):
 
     def get(self, id: str) -> Record | None:
         """The newest version of a memory, or None. Counts as a use of it."""
-        record = self._store.get(_checked_id("get", id))
+        record = self._store.get(_checked("get", id))
         if record is not None:
             self._tiers.use(record.seq)
             self._controller.used(record.seq, record.session_id)
@@ -466,7 +478,7 @@ class MemoryVerbs(Closing):
 
     def history(self, id: str) -> builtins.list[Record]:
         """Every version of a memory, oldest first; empty where there is none."""
-        return self._store.history(_checked_id("history", id))
+        return self._store.history(_checked("history", id))
 
     def list(
         self,
@@ -503,7 +515,7 @@ class MemoryVerbs(Closing):
         They are derived in the background from what was remembered (`flush` waits for it). With `as_of`, what held at
         that moment; with `history`, also what no longer holds.
         """
-        kind = None if fact_type is None else _known_fact_type(fact_type)
+        kind = None if fact_type is None else checked_member(FactType, fact_type, "fact_type")
         wanted = Filter.of(
             "facts", node=self._node, kind=str(MemoryType.FACT), session_id=session_id, as_of=as_of, history=history
         )
@@ -514,7 +526,8 @@ class MemoryVerbs(Closing):
                 page = self._store.scan(wanted, limit=limit, after=after)
                 records, after = list(page.records), page.next
             else:
-                records = self._records_of(self.recall(question, limit=asked, wanted=wanted))
+                hits = self.recall(_checked("facts", question, "a question"), limit=asked, wanted=wanted)
+                records = self._records_of(hits)
                 found, after = [], asked if len(records) == asked else None
                 asked *= 4
             found += [fact for fact in map(self._as_fact, records) if kind in (None, fact.fact_type)]
@@ -569,18 +582,18 @@ class MemoryVerbs(Closing):
 
         What it stood for has its place back. The originals were never touched.
         """
-        return self.derivation.undo(_checked_id("undo", id))
+        return self.derivation.undo(_checked("undo", id))
 
     # -- moving ----------------------------------------------------------------------------------------
 
     def promote(self, id: str, to: MemoryTier | str = MemoryTier.L2) -> Promotion:
         """Bring a memory back towards the prompt: to the working tier, or with `to="l1"` into the window of recent
         ones, where it stays until others are brought there. It says what moved, or why it did not."""
-        return self._migration.promote([_checked_id("promote", id)], known_tier(to))
+        return self._migration.promote([_checked("promote", id)], known_tier(to))
 
     def demote(self, id: str) -> MemoryTier | None:
         """Let a memory go one tier down, away from the prompt; the tier that has it then, or None: the log alone."""
-        return self._migration.demote([_checked_id("demote", id)])[id]
+        return self._migration.demote([_checked("demote", id)])[id]
 
     def pin(self, id: str) -> None:
         """Keep a memory out of the reach of retention rules."""
@@ -596,7 +609,7 @@ class MemoryVerbs(Closing):
             transaction.pin(id, verb == "pin")
 
     def _require(self, verb: str, id: str) -> Record:
-        record = self._store.get(_checked_id(verb, id))
+        record = self._store.get(_checked(verb, id))
         if record is None:
             raise NotFound(f"there is no memory with the id {id!r}")
         return record
@@ -771,14 +784,15 @@ class MemoryVerbs(Closing):
             self._store.close()
 
     def __repr__(self) -> str:
-        place = self._store.path or "in memory"
+        place = self._store.location
         return f"<{type(self).__name__} {self._node!r} {place} namespace={self._store.namespace!r}>"
 
 
-def _checked_id(verb: str, id: object) -> str:
-    if not isinstance(id, str):
-        raise InvalidInput(f"{verb}() takes an id, and an id is a text, not {id!r}")
-    return id
+def _checked(verb: str, given: object, what: str = "an id") -> str:
+    """A text that a verb was given as an id or a question."""
+    if not isinstance(given, str):
+        raise InvalidInput(f"{verb}() takes {what}, and {what} is a text, not {type(given).__name__}")
+    return given
 
 
 def _check_options(name: str, given: Iterable[str]) -> None:
@@ -791,22 +805,15 @@ def _check_options(name: str, given: Iterable[str]) -> None:
             )
 
 
-def _known_fact_type(fact_type: FactType | str) -> FactType:
-    try:
-        return FactType(fact_type)
-    except ValueError as error:
-        raise InvalidInput(f"there is no fact type {fact_type!r}; the types are {', '.join(FactType)}") from error
-
-
-def _open_store(path: str | Path | None, settings: Settings, clock: Clock, all_namespaces: bool) -> SqliteStore:
-    return SqliteStore(
+def _open_store(path: str | Path | None, settings: Settings, clock: Clock, all_namespaces: bool) -> Store:
+    return open_store(
         path,
         namespace=settings.namespace,
         read_only=settings.read_only,
         durability=settings.durability,
         busy_timeout_s=settings.busy_timeout_s,
         close_timeout_s=settings.close_timeout_s,
-        tail=TailLimit(settings.index_tail_records, settings.index_tail_bytes),
+        tail=(settings.index_tail_records, settings.index_tail_bytes),
         lease_s=settings.lease_s,
         archive_after_days=settings.archive_after_days or None,
         clock=clock,
@@ -815,9 +822,7 @@ def _open_store(path: str | Path | None, settings: Settings, clock: Clock, all_n
     )
 
 
-def _agree(
-    store: SqliteStore, wanted: Settings, reconfigure: bool, tiers_under: Callable[[Settings], Tiers]
-) -> Settings:
+def _agree(store: Store, wanted: Settings, reconfigure: bool, tiers_under: Callable[[Settings], Tiers]) -> Settings:
     """What holds for this node, settled with every other process that has the file open.
 
     Budgets may be smaller now than they were: who must leave does so in the transaction that changes them.
@@ -834,9 +839,9 @@ def _agree(
 
 
 def _choose_embedder(
-    store: SqliteStore, settings: Settings, given: EmbeddingProvider | str | None, reconfigure: bool
+    store: Store, settings: Settings, given: EmbeddingProvider | str | None, reconfigure: bool
 ) -> EmbeddingProvider | None:
-    """The embedder of this process. One that nobody asked for by name gives way to what the file has."""
+    """The embedder of this process. One that was not asked for by name gives way to what the file has."""
     asked = (given is not None and given != "auto") or (
         settings.is_given("embedder") and settings.embedder not in ("auto", "none")
     )

@@ -12,7 +12,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,17 +22,15 @@ from loom.snapshots.staging import EMPTY_ENTRIES, ENTRY_PLACE, Restored, Stage, 
 from loom.snapshots.tables import NOTED, TABLES, Row, Section
 from loom.snapshots.taking import SnapshotPath, as_chain, descends
 from loom.steps import step
+from loom.storage.contract import EMBED, Store
 from loom.storage.identity import id_hash
 from loom.storage.moments import from_micros
 from loom.storage.sqlite.archive import CONTENT, DATA
-from loom.storage.sqlite.namespace_settings import put_setting, read_space
 from loom.storage.sqlite.projections import VECTORS, active_space, last_number, start_over, vector_basis
 from loom.storage.sqlite.residency import WINDOW, TierTotals
 from loom.storage.sqlite.rows import first_number, is_names, read_settings
-from loom.storage.sqlite.transactions import EMBED, INSERT_EDGE, SqliteTransaction
-
-if TYPE_CHECKING:
-    from loom.storage.sqlite.store import SqliteStore
+from loom.storage.sqlite.store import SqliteStore, as_sqlite
+from loom.storage.sqlite.transactions import INSERT_EDGE, SqliteTransaction, put_setting
 
 __all__ = ["restore_into"]
 
@@ -44,7 +42,7 @@ _NOWHERE = 0
 
 
 def restore_into(
-    store: SqliteStore,
+    store: Store,
     snapshot: SnapshotPath | Sequence[SnapshotPath],
     *,
     namespace: str | None = None,
@@ -58,6 +56,7 @@ def restore_into(
     were forgotten here since stay forgotten, unless `forgotten` is True. Entries of the scopes `without` are skipped.
     `then` is called in the same transaction with the nodes that have records in tiers.
     """
+    store = as_sqlite(store)
     store.check_open()
     if store.read_only:
         raise ReadOnly(f"{store.path} was opened read-only; open it without read_only=True to restore into it")
@@ -415,7 +414,7 @@ class _Merge:
     def _agree_on_space(self, theirs: tuple[str, int] | None) -> bool:
         if theirs is None:
             return False
-        mine = read_space(self._connection, self._number)
+        mine = self._transaction.space
         if mine is None and self._was_empty:
             self._connection.execute("INSERT OR IGNORE INTO spaces (name, dimensions) VALUES (?, ?)", theirs)
             (number,) = self._connection.execute(

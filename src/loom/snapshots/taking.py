@@ -30,10 +30,11 @@ from loom.storage.moments import from_micros, to_micros
 from loom.storage.sqlite.engine import Engine, translate
 from loom.storage.sqlite.projections import last_number
 from loom.storage.sqlite.rows import ENTRY_COLUMNS, RECORD_COLUMNS, check_row, counted_guard, was_guarded
+from loom.storage.sqlite.store import as_sqlite
 from loom.storage.temporary import let_go, temporary_beside
 
 if TYPE_CHECKING:
-    from loom.storage.sqlite.store import SqliteStore
+    from loom.storage.contract import Store
 
 __all__ = ["Snapshot", "SnapshotPath", "Start", "as_chain", "descends", "describe", "opened", "read_start", "take"]
 
@@ -97,13 +98,14 @@ class Start(NamedTuple):
 
 
 def take(
-    store: SqliteStore,
+    store: Store,
     path: SnapshotPath,
     *,
     parent: SnapshotPath | None = None,
     namespaces: Sequence[str] | None = None,
 ) -> Snapshot:
     """Write a snapshot of some namespaces (by default the store's own) to a path; replaces it when complete."""
+    store = as_sqlite(store)
     store.check_open()
     engine = store.engine
     target = Path(path).expanduser().absolute()

@@ -1,7 +1,49 @@
 """The truth: records, their places in the tiers, entries, jobs and blobs, behind one contract.
 
-`contract` says what a backend does and `conformance` tests it; `sqlite` is the backend. Snapshots are in
-`loom.snapshots`, and what a question is worth is in `loom.recall`.
+`contract` says what a backend does and `conformance` tests it; `sqlite` is the backend. `open_store` is the one place
+that chooses a backend. Snapshots are in `loom.snapshots`, and what a question is worth is in `loom.recall`.
 """
 
-__all__: list[str] = []
+from __future__ import annotations
+
+import re
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+from loom.errors import UnsupportedStore
+
+if TYPE_CHECKING:
+    from loom.storage.contract import Store
+
+__all__ = ["open_store"]
+
+# Two letters at least: `C:/` is a drive.
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:(?=/)|(?:file|sqlite):")
+
+
+def open_store(
+    place: str | PathLike[str] | None = None, *, tail: tuple[int, int] | None = None, **options: Any
+) -> Store:
+    """Open the store at a path or a URL, or a new one in memory (None).
+
+    A `file:` or `sqlite:` URL names a file: `sqlite:///var/lib/agent.loom`, or `sqlite:agent.loom` in the working
+    folder. `tail` are the records and bytes that are searched without an index, at most. The other options are those
+    of the backend, such as `namespace`, `read_only` and `all_namespaces`. Another kind of URL raises
+    `UnsupportedStore`.
+    """
+    from loom.storage.sqlite.projections import TailLimit
+    from loom.storage.sqlite.store import SqliteStore
+
+    path = None if place is None else fspath(place)
+    if path is not None and _URL.match(path):
+        url = urlsplit(path)
+        if url.scheme not in ("file", "sqlite") or url.netloc not in ("", "localhost"):
+            raise UnsupportedStore(
+                f"no store can be opened at {url.scheme}://{url.hostname or ''}; a store is a path, a file: or "
+                "sqlite: URL without a host, such as sqlite:///var/lib/agent.loom, or None for one in memory"
+            )
+        path = unquote(url.path) or None
+    if tail is not None:
+        options["tail"] = TailLimit(*tail)
+    return SqliteStore(path, **options)

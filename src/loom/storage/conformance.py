@@ -74,9 +74,6 @@ class StoreConformance:
     durable = True
     """Whether `make_store` on the same folder finds what was written, and namespaces share a database."""
 
-    def prepare_vectors(self, store: Store) -> None:
-        """Make the store ready for vectors of `dimensions` numbers; by default it is."""
-
     @contextmanager
     def store(self, folder: Path, namespace: str = "default") -> Iterator[Store]:
         opened = self.make_store(folder, namespace)
@@ -222,7 +219,7 @@ class StoreConformance:
                 transaction.put_entry("key", 1, writer="w")
                 transaction.put_blob("blob", b"bytes")
                 transaction.pin("taken", True)
-                transaction.enqueue("later", written.seq)
+                transaction.enqueue("later", [written.seq])
                 raise RuntimeError
             with _raises(InvalidInput), store.transaction() as transaction:
                 transaction.append([_draft("d", "text")])
@@ -516,7 +513,7 @@ class StoreConformance:
             assert len(self.found(store, {"harbour": 1.0})) == 37
 
     def _vectors(self, store: Store, count: int) -> np.ndarray[Any, np.dtype[np.float32]]:
-        self.prepare_vectors(store)
+        store.use_embedder("given", self.dimensions, None)
         numbers = np.random.default_rng(3).normal(size=(count, self.dimensions)).astype(np.float32)
         written = self.write(
             store, *(_draft(f"v{number:03}", "text", session_id=str(number % 7)) for number in range(count))

@@ -427,15 +427,7 @@ class _Reading:
         self.names: list[str] = []
         self.words: list[str] = []
         self.tokens = [*self._tokens()]
-        self._into = {
-            "w": [self.words],
-            "f": [self.words],
-            "c": [self.words],
-            "n": [self.names, self.words],
-            "d": [self.dates],
-            "i": [self.identifiers],
-            "^": [self.negations],
-        }
+        self._into = {"n": self.names, "d": self.dates, "i": self.identifiers, "^": self.negations}
 
     def result(self) -> Protected:
         place = 0
@@ -491,15 +483,17 @@ class _Reading:
     def _take(self, place: int) -> int:
         """Read the token at this place; where the next one is."""
         code, value = self.tokens[place]
-        for found in self._into.get(code, ()):
-            found.append(value)
-        if code == "#":
+        if code in "wfcn":
+            self.words.append(value)
+        if code in self._into:
+            self._into[code].append(value)
+        elif code == "#":
             return self._number(place, value)
-        if code == "x" or code == "s":
+        elif code == "x" or code == "s":
             return self._number_words(place)
-        if code == "m":
+        elif code == "m":
             return self._month(place, value)
-        if code == "!":
+        elif code == "!":
             self.negations.append(f"{self._content(place, -1)}!{self._content(place, 1)}")
         elif code == "o":
             self.negations.append(f"{self._content(place, -1)}!{value[:4]}")

@@ -50,10 +50,11 @@ class Statement:
 
 def trimmed(text: str, start: int, end: int) -> tuple[str, int, int]:
     """A part of a text without the white space around it, and where it starts and ends."""
-    part = text[start:end].lstrip()
-    start = min(end, len(text)) - len(part)
-    part = part.rstrip()
-    return part, start, start + len(part)
+    part = text[start:end]
+    trimmed = part.strip()
+    if len(trimmed) < len(part):
+        start += len(part) - len(part.lstrip())
+    return trimmed, start, start + len(trimmed)
 
 
 # A longer sentence is judged by its beginning.

@@ -26,7 +26,7 @@ from loom.types import MemoryTier
 if TYPE_CHECKING:
     from loom.events import EventBus
     from loom.settings import Profile
-    from loom.storage.sqlite.maintenance import Publish
+    from loom.storage.contract import Publish
     from loom.tiers.migration import Tiers
 
 __all__ = ["TierController"]
@@ -150,7 +150,7 @@ class TierController:
     # -- in the background -----------------------------------------------------------------------------
 
     def work(self, publish: Publish, thorough: bool) -> bool:
-        """Tune, make room ahead, and preload, as far as each is on. See `loom.storage.sqlite.maintenance.Chore`."""
+        """Tune, make room ahead, and preload, as far as each is on. See `loom.storage.contract.Chore`."""
         self._tune(publish)
         return self._make_room_ahead() | self._preload()
 

@@ -21,12 +21,11 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from loom.checks import checked_member
 from loom.errors import InvalidInput, NotFound
 from loom.steps import step
-from loom.storage.contract import FOCUS, Job, Transaction, Usage
-from loom.storage.sqlite.maintenance import concerns_everything
+from loom.storage.contract import FOCUS, Job, Transaction, Usage, concerns_everything
 from loom.types import MemoryTier, known_tier
 
 if TYPE_CHECKING:
-    from loom.storage.sqlite.maintenance import Publish
+    from loom.storage.contract import Publish
     from loom.tiers.migration import PromotedRecords, RebalanceResult, Tiers
 
 __all__ = ["Migration", "MigrationJob", "MigrationTrigger", "Pressure", "Promotion", "QueuedMove"]
@@ -207,7 +206,7 @@ class Migration:
         room = _PRELOADED_SHARE * self._tiers.rules().budgets[L2]
         with self._store.transaction() as transaction:
             likeliest = sorted(probabilities, key=lambda one: (-probabilities[one], one))
-            in_archive = dict(transaction.sizes(likeliest, L3, self._tiers.node))
+            in_archive = transaction.sizes(self._tiers.node, L3, likeliest)
             sizes = {one.record: one.tokens for one in transaction.as_residents(likeliest, self._tiers.node)}
             archived: list[int] = []
             for one in likeliest:
@@ -277,7 +276,7 @@ class Migration:
         numbers = self._numbers(ids, L2)
         rooms: list[RebalanceResult] = []
         with self._store.transaction() as transaction:
-            focused = dict(transaction.arrivals(self._tiers.node, FOCUS))
+            focused = transaction.sizes(self._tiers.node, FOCUS)
             for one in numbers.values():
                 tier = L1 if one in focused else self._tiers.nearest(transaction, [one]).get(one)
                 if tier is not None:
@@ -297,7 +296,7 @@ class Migration:
         ]
 
     def work(self, publish: Publish, thorough: bool) -> bool:
-        """A batch of what is queued; whether there is more. See `loom.storage.sqlite.maintenance.Chore`."""
+        """A batch of what is queued; whether there is more. See `loom.storage.contract.Chore`."""
         return self._step(publish)
 
     @step("migration.step")
@@ -372,7 +371,7 @@ class Migration:
 
     def enqueue_move(self, transaction: Transaction, records: Sequence[int], move: QueuedMove) -> MigrationJob:
         """A row for each record, so that one that is forgotten leaves the queue with everything else."""
-        number = transaction.enqueue_each(self.kind, records, move.numbers())
+        number = transaction.enqueue(self.kind, records, move.numbers())
         return self._job(number, move, records)
 
     def _job(self, number: int, move: QueuedMove, records: Sequence[int]) -> MigrationJob:

@@ -363,7 +363,7 @@ class Tiers:
 
     def nearest(self, transaction: Transaction, records: Sequence[int]) -> dict[int, MemoryTier]:
         """The tier nearest the prompt that holds each record, the window aside; none for those in the log alone."""
-        return {one: tier for tier in (L4, L3, L2) for one, _ in transaction.sizes(records, tier, self.node)}
+        return {one: tier for tier in (L4, L3, L2) for one in transaction.sizes(self.node, tier, records)}
 
     def _note(self, one: Written, draft: Draft, place: MemoryTier, tier: MemoryTier | None, rules: TierRules) -> str:
         """What the caller of a write should know about where the record is."""
@@ -530,7 +530,7 @@ class Tiers:
     def _already(self, transaction: Transaction, records: Iterable[int], target: MemoryTier) -> set[int]:
         if target is L1:
             return {*records} & dict(transaction.window(self.node)).keys()
-        return {one for one, _ in transaction.sizes([*records], target, self.node)}
+        return {*transaction.sizes(self.node, target, records)}
 
     @step("tiers.load")
     def _load(self, transaction: Transaction, records: Sequence[int]) -> tuple[list[Record], dict[int, str]]:
@@ -602,8 +602,8 @@ class Tiers:
 
     def _free_focus(self, transaction: Transaction, incoming: int, rules: TierRules) -> None:
         """Let so much of what was brought back leave the window that a large newcomer has room in it."""
-        held = transaction.arrivals(self.node, FOCUS)
-        excess = sum(size for _, size in held) + incoming - rules.budgets[L1]
+        held = transaction.sizes(self.node, FOCUS)
+        excess = sum(held.values()) + incoming - rules.budgets[L1]
         victims = _oldest(held, excess, 0) if excess > 0 else []
         transaction.leave([record for record, _ in victims], FOCUS, self.node, "full")
 
@@ -661,7 +661,7 @@ class Tiers:
             if tier is L1:
                 count = self._shorten_window(transaction, sum(size for _, size in transaction.window(self.node)))
             else:
-                everyone = [record for record, _ in transaction.arrivals(self.node, tier)]
+                everyone = [*transaction.sizes(self.node, tier)]
                 count = transaction.leave(everyone, tier, self.node, "cleared")
             room = self._make_room(transaction, self._rules_in(transaction))
         self.notify_rebalanced(room)
@@ -670,7 +670,7 @@ class Tiers:
     def _shorten_window(self, transaction: Transaction, tokens: int) -> int:
         freed = count = 0
         last = 0
-        back = {record for record, _ in transaction.arrivals(self.node, FOCUS)}
+        back = transaction.sizes(self.node, FOCUS)
         leaving: list[int] = []
         for seq, size in reversed(transaction.window(self.node)):
             if freed >= tokens:
@@ -723,7 +723,7 @@ class Tiers:
         if tier is L2:
             residents = transaction.residents(self.node, L2)
             return [(one.record, one.tokens) for one in self._choose(transaction, residents, tokens, rules.profile)]
-        arrivals = transaction.arrivals(self.node, FOCUS if tier is L1 else tier)
+        arrivals = transaction.sizes(self.node, FOCUS if tier is L1 else tier)
         return _oldest(arrivals, tokens, math.ceil(share * len(arrivals)))
 
     def _send_down(
@@ -753,7 +753,7 @@ class Tiers:
     ) -> RebalanceResult:
         """Let those of the records that are in a tier leave it for the next one down."""
         rules = self._rules_in(transaction)
-        there = transaction.sizes(records, FOCUS if tier is L1 else tier, self.node)
+        there = sorted(transaction.sizes(self.node, FOCUS if tier is L1 else tier, records).items())
         self._send_down(transaction, there, tier, reason, rules)
         return self._make_room(transaction, rules)
 
@@ -827,11 +827,11 @@ class Tiers:
             self._observer.changed(room.peaks, room.totals, room.rules)
 
 
-def _oldest(arrivals: Sequence[tuple[int, int]], tokens: int, count: int) -> list[tuple[int, int]]:
+def _oldest(arrivals: Mapping[int, int], tokens: int, count: int) -> list[tuple[int, int]]:
     """The first arrivals, until both so many tokens and so many records are reached."""
     chosen: list[tuple[int, int]] = []
     freed = 0
-    for record, size in arrivals:
+    for record, size in arrivals.items():
         if freed >= tokens and len(chosen) >= count:
             break
         chosen.append((record, size))

@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, Generic, TypeVar
 
+from loom.checks import checked_whole
 from loom.drafts import NO_ATTRIBUTES, Drafter, Rememberable
-from loom.errors import InvalidInput
 from loom.storage.contract import Record
 from loom.tiers.migration import Tiers
 from loom.types import MemoryTier, Receipt
@@ -36,8 +36,8 @@ class MemoryLayer(ABC, Generic[Item]):
 
     def retrieve(self, limit: int | None = None, *, session_id: str | None = None) -> list[Item]:
         """What is in the tier, at most `limit`, of one session if one is given. Counts as no use."""
-        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
-            raise InvalidInput(f"limit is {limit!r}; it must be a whole number of 1 or more, or None for all")
+        if limit is not None:
+            checked_whole(limit, "limit", 1)
         held = self._held()
         if self.by_arrival and limit is not None and session_id is None:
             held = dict(list(held.items())[-limit:])  # only what is given back is read
@@ -47,9 +47,7 @@ class MemoryLayer(ABC, Generic[Item]):
 
     def evict(self, tokens: int = 1) -> int:
         """Free at least so many tokens, the least worthy first; how many records left. None of them is lost."""
-        if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1:
-            raise InvalidInput(f"evict() frees a whole number of tokens, 1 or more, not {tokens!r}")
-        return self._tiers.evict(self.tier, tokens)
+        return self._tiers.evict(self.tier, checked_whole(tokens, "tokens of evict()", 1))
 
     def size(self) -> int:
         """How many records are in the tier."""

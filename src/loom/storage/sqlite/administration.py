@@ -6,27 +6,26 @@ What the background work does by itself is in `maintenance`; which rows a forgot
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from loom.errors import ForgetPending, InvalidInput, StoreBusy, StoreFull, StoreUnavailable
 from loom.steps import step
-from loom.storage.contract import Filter, FlushReport, ForgetReceipt
+from loom.storage.contract import EMBED, ArchiveStats, Filter, FlushReport, ForgetReceipt
 from loom.storage.files import disk_errors, keep_mode
 from loom.storage.moments import to_micros
-from loom.storage.sqlite import archive, forgetting, queries
-from loom.storage.sqlite.archive import ArchiveStats
+from loom.storage.sqlite import archive, forgetting
 from loom.storage.sqlite.engine import Engine, translate
+from loom.storage.sqlite.entries import Jobs
 from loom.storage.sqlite.filters import conditions
-from loom.storage.sqlite.maintenance import MAX_ATTEMPTS, Maintenance
-from loom.storage.sqlite.namespace_settings import retry_jobs
+from loom.storage.sqlite.maintenance import Maintenance
 from loom.storage.sqlite.projections import TEXT, VECTORS, count_up, index_folder
-from loom.storage.sqlite.transactions import EMBED
 from loom.storage.sqlite.worker import LeaseLost
 from loom.storage.temporary import let_go, temporary_beside
 
@@ -38,6 +37,7 @@ __all__ = [
     "forget",
     "forget_entries",
     "forget_namespace",
+    "retry_jobs",
     "unfinished",
     "vacuum",
 ]
@@ -74,7 +74,7 @@ def flush(own: Maintenance, timeout_s: float | None) -> FlushReport:
 def unfinished(own: Maintenance) -> FlushReport:
     """The jobs of the namespace that wait or have failed."""
     with own.engine.read() as connection:
-        found = queries.unfinished(connection, own.namespace, MAX_ATTEMPTS)
+        found = Jobs(connection, own.namespace).unfinished()
     return replace(found, errors=tuple(own.errors.values()))
 
 
@@ -83,7 +83,25 @@ def _will_retry(own: Maintenance) -> bool:
     if own.embed is None or own.embedder_is_down:
         return False
     with own.engine.read() as connection:
-        return queries.has_jobs(connection, own.namespace, EMBED, MAX_ATTEMPTS)
+        return bool(Jobs(connection, own.namespace).jobs(EMBED, 1, failed=False))
+
+
+def retry_jobs(own: Maintenance, kinds: Sequence[str], failed: int, attempts: int) -> bool:
+    """Set the attempts of jobs that failed this often back; False where there are none, or another writer is at work.
+
+    This process may succeed where another one gave up.
+    """
+    where = "namespace = ? AND kind IN (SELECT value FROM json_each(?)) AND attempts >= ?"
+    values = (own.namespace, json.dumps(kinds), failed)
+    with own.engine.read() as connection:
+        if connection.execute(f"SELECT 1 FROM jobs WHERE {where} LIMIT 1", values).fetchone() is None:
+            return False
+    with own.engine.try_write() as writing:  # opening does not wait for another writer
+        if writing is None:
+            return False
+        error = "error" if attempts else "NULL"
+        writing.execute(f"UPDATE jobs SET attempts = ?, error = {error} WHERE {where}", (attempts, *values))
+        return True
 
 
 def forget(own: Maintenance, wanted: Filter, timeout_s: float) -> ForgetReceipt:
@@ -180,7 +198,7 @@ def expired(own: Maintenance) -> list[str]:
 
 def archive_before(own: Maintenance, moment: int) -> ArchiveStats:
     """Archive every record committed before a moment; what the archive then holds."""
-    retry_jobs(own.engine, own.namespace, archive.ARCHIVE)
+    retry_jobs(own, [archive.ARCHIVE], 1, 0)
     while True:
         try:
             with own.worker.lease(wait_s=_LEASE_WAIT_S) as fence:

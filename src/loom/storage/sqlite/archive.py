@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from loom.errors import CorruptStore
 from loom.steps import step
 from loom.storage.blocks import BLOCK_BYTES, LEVEL, Block, DamagedBlock, Text, compress, shipped
+from loom.storage.contract import ArchiveStats
 
 if TYPE_CHECKING or sys.version_info < (3, 14):
     from backports import zstd
@@ -32,7 +33,6 @@ __all__ = [
     "PROGRESS",
     "SHIPPED",
     "ArchiveLimits",
-    "ArchiveStats",
     "Packed",
     "PackedBlock",
     "Reader",
@@ -72,19 +72,6 @@ class ArchiveLimits:
     """The sizes of blocks, in bytes before compression."""
 
     block_bytes: int = BLOCK_BYTES
-
-
-class ArchiveStats(NamedTuple):
-    """What the archive holds: records, blocks, and bytes before and after compression."""
-
-    records: int = 0
-    blocks: int = 0
-    raw_bytes: int = 0
-    stored_bytes: int = 0
-
-    @property
-    def ratio(self) -> float:
-        return self.raw_bytes / self.stored_bytes if self.stored_bytes else 1.0
 
 
 class Reader:

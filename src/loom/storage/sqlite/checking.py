@@ -20,13 +20,13 @@ from loom.index import text_index, vector_index
 from loom.index.segments import DamagedSegment
 from loom.storage.contract import CheckReport
 from loom.storage.identity import entry_guard, guard
-from loom.storage.sqlite import queries
 from loom.storage.sqlite.archive import damaged
 from loom.storage.sqlite.engine import Engine
-from loom.storage.sqlite.maintenance import MAX_ATTEMPTS, Maintenance
+from loom.storage.sqlite.entries import Jobs
+from loom.storage.sqlite.maintenance import Maintenance
 from loom.storage.sqlite.projections import TEXT, VECTORS, active_space, index_folder, last_number, open_index
 from loom.storage.sqlite.residency import TierTotals
-from loom.storage.sqlite.rows import ENTRY_COLUMNS, ROW_COLUMNS
+from loom.storage.sqlite.rows import ENTRY_COLUMNS, ROW_COLUMNS, read_settings
 from loom.storage.sqlite.searcher import Searcher
 from loom.storage.sqlite.transactions import EMPTY_VECTORS
 
@@ -70,7 +70,7 @@ def check(own: Maintenance, searcher: Searcher, repair: bool) -> CheckReport:
             )
             problems += _damaged_blobs(connection, namespace)
             problems += _sequence(connection)
-            lost = queries.lost(connection, namespace)
+            lost = read_settings(connection, namespace, "").get("lost")
             problems += [lost_problem(lost)] if lost is not None else []
         dangling = [] if problems else list(_dangling(connection))
         wrong = {} if problems else TierTotals(connection, namespace).wrong()
@@ -101,7 +101,7 @@ def check(own: Maintenance, searcher: Searcher, repair: bool) -> CheckReport:
             connection.execute("DELETE FROM settings WHERE namespace = ? AND key = 'lost'", (namespace,))
     try:
         with engine.read() as connection:
-            given_up = queries.set_aside(connection, namespace, MAX_ATTEMPTS)
+            given_up = Jobs(connection, namespace).set_aside()
     except CorruptStore:  # the problems say so
         given_up = []
     return CheckReport(records, tuple(problems), tuple(repaired), tuple(given_up))

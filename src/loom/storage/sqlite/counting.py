@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 
 from loom.storage.sqlite.archive import CONTENT
 
-__all__ = ["COUNT", "PROGRESS", "TOKENS", "Count", "Counts"]
+__all__ = ["PROGRESS", "TOKENS", "Count", "Counts"]
 
 Count = Callable[[str], int]
 """Counts the tokens of a text."""
@@ -22,9 +22,6 @@ TOKENS = (
     f"THEN tokens_of(r.seq, r.tokens, CAST(r.counter AS BLOB), CAST({CONTENT} AS BLOB)) ELSE r.tokens END"
 )
 """SQL for the tokens of `records r`, counted or not. Whoever wants the number reads this and not the column."""
-
-COUNT = "count"
-"""The kind of job that says that the tokens of a record could not be counted."""
 
 PROGRESS = "tokens"
 """Under which name the database notes up to which record all are counted."""

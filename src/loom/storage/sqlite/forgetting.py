@@ -15,7 +15,7 @@ from typing import Any
 
 from loom.errors import ForgetPending, StoreFull
 from loom.steps import step
-from loom.storage.contract import LAYOUTS, ForgetReceipt, Retention
+from loom.storage.contract import DERIVE, LAYOUTS, RESTORE, ForgetReceipt, Retention
 from loom.storage.identity import session_key
 from loom.storage.sqlite import archive
 from loom.storage.sqlite.archive import Reader
@@ -23,7 +23,7 @@ from loom.storage.sqlite.engine import Engine
 from loom.storage.sqlite.projections import SCRUB, TEXT, VECTORS, Projector, StaleProjection
 from loom.storage.sqlite.residency import TierTotals
 from loom.storage.sqlite.rows import FORGOTTEN_NAME, fetch_readable, first_version, same_id
-from loom.storage.sqlite.transactions import DERIVE, EMPTY_AWAITED, EMPTY_VECTORS, RESTORE, SqliteTransaction
+from loom.storage.sqlite.transactions import EMPTY_AWAITED, EMPTY_VECTORS, SqliteTransaction
 from loom.storage.sqlite.worker import LeaseLost, Worker
 
 __all__ = ["expired", "forget_entries", "remove", "remove_all", "remove_name", "resume", "retention", "scrub"]

@@ -15,7 +15,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -26,13 +26,14 @@ from loom.errors import Closed, CorruptStore, ForgetPending, StoreError
 from loom.index.analysis import embedded_text
 from loom.steps import step
 from loom.storage.blocks import LEVEL
-from loom.storage.contract import Filter
+from loom.storage.contract import COUNT, EMBED, MAX_ATTEMPTS, RETAIN, Chore, Embed, Filter
+from loom.storage.contract import concerns_everything as concerns_the_store
 from loom.storage.identity import guard
 from loom.storage.moments import to_micros
-from loom.storage.sqlite import archive, counting, forgetting, queries
+from loom.storage.sqlite import archive, counting, forgetting
 from loom.storage.sqlite.archive import CONTENT, ArchiveLimits
-from loom.storage.sqlite.counting import COUNT
 from loom.storage.sqlite.engine import Engine
+from loom.storage.sqlite.entries import Jobs
 from loom.storage.sqlite.filters import conditions
 from loom.storage.sqlite.namespace_index import NamespaceIndex
 from loom.storage.sqlite.projections import (
@@ -47,44 +48,24 @@ from loom.storage.sqlite.projections import (
     read_state,
 )
 from loom.storage.sqlite.rows import ROW_COLUMNS, check_row, fetch_readable
-from loom.storage.sqlite.transactions import EMBED, SqliteTransaction
+from loom.storage.sqlite.transactions import SqliteTransaction
 from loom.storage.sqlite.worker import Fence, LeaseLost, Worker
 
 __all__ = [
     "INDEX",
-    "MAX_ATTEMPTS",
-    "RETAIN",
     "AccessBuffer",
-    "Chore",
-    "Embed",
+    "BufferedUses",
     "Maintenance",
-    "Publish",
     "TransactionScope",
     "WorkLimits",
-    "concerns_everything",
     "join",
     "part",
 ]
 
 log = logging.getLogger("loom.worker")
 
-Embed = Callable[[Sequence[str]], npt.NDArray[Any]]
-
-Publish = Callable[[], AbstractContextManager[SqliteTransaction]]
-"""Opens a transaction for the outcome of background work; raises where another process has taken the work over."""
-
-Chore = Callable[[Publish, bool], bool]
-"""A bounded piece of background work of a layer above; whether there may be more. The second argument is True where
-a caller waits until all of it is done."""
-
 INDEX = "index"
 """The kind of job that says that the words of a record could not be analysed: no word of it is found."""
-
-RETAIN = "retain"
-"""The kind of job that says that a record could not be forgotten although the retention rule no longer keeps it."""
-
-MAX_ATTEMPTS = 5
-"""After this many failures a job is left alone and reported as failed."""
 
 # The watermark of the counts is written after this many numbers, also where none of them had to be counted.
 _COUNTED_NOTE = 10_000
@@ -449,7 +430,7 @@ class Maintenance:
             waiting = [] if after >= last else self._waiting(connection, after)
             again = [
                 job.record
-                for job in queries.jobs(connection, self.namespace, COUNT, self._limits.count_batch, MAX_ATTEMPTS)
+                for job in Jobs(connection, self.namespace).jobs(COUNT, self._limits.count_batch, failed=False)
             ]
             rows = fetch_readable(
                 connection,
@@ -539,7 +520,7 @@ class Maintenance:
         if kind == TEXT:
             first, last = projector.covered
             with self.engine.read() as connection:
-                known = queries.jobs(connection, self.namespace, INDEX, _MOST_NAMED)
+                known = Jobs(connection, self.namespace).jobs(INDEX, _MOST_NAMED)
             if projector.bad or any(first <= job.record <= last for job in known):
                 with self.engine.write() as connection:
                     connection.execute(
@@ -583,7 +564,7 @@ class Maintenance:
         """Archive the next records that were committed before a moment; whether there were any."""
         with self.engine.read() as connection:
             after = read_state(connection, self.namespace, archive.PROGRESS).watermark
-            failed = queries.jobs(connection, self.namespace, archive.ARCHIVE, _MOST_NAMED, MAX_ATTEMPTS)
+            failed = Jobs(connection, self.namespace).jobs(archive.ARCHIVE, _MOST_NAMED, failed=False)
             again = [job.record for job in failed]
             packed = archive.pack(
                 connection, self.namespace, after, before, whole, again, self.archive_level, self._limits.archive
@@ -771,9 +752,8 @@ def _utf8(id: str | bytes) -> bytes:
 
 
 def concerns_everything(error: Exception) -> bool:
-    """Whether an error is about the store or the lease, and not about the records of one piece of work."""
-    about_the_store = isinstance(error, StoreError) and not isinstance(error, CorruptStore)
-    return about_the_store or isinstance(error, LeaseLost | Closed | ForgetPending | StaleProjection)
+    """Whether an error is not about the records of one piece of work."""
+    return concerns_the_store(error) or isinstance(error, StaleProjection)
 
 
 def _finish_jobs(connection: sqlite3.Connection, namespace: int, kind: str, records: Iterable[int]) -> None:

@@ -12,85 +12,242 @@ import heapq
 import json
 import sqlite3
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
+from typing import TYPE_CHECKING
 
-from loom.storage.contract import FOCUS, HEARD, Resident, Usage
+from loom.errors import InvalidInput
+from loom.steps import step
+from loom.storage import contract
+from loom.storage.contract import FOCUS, HEARD, WINDOW, Access, Resident, Usage, fit_window
+from loom.storage.moments import from_micros
 from loom.storage.sqlite.counting import TOKENS
+from loom.storage.sqlite.projections import last_number
+from loom.storage.sqlite.rows import Reader, Writer
 
-__all__ = [
-    "WINDOW",
-    "TierTotals",
-    "arrivals",
-    "as_residents",
-    "places_of",
-    "residents",
-    "resides",
-    "tier_condition",
-    "totals",
-    "window",
-    "windows",
-]
+if TYPE_CHECKING:
+    from loom.storage.sqlite.maintenance import BufferedUses
 
-WINDOW = "l1"
-"""The tier that is a window."""
+__all__ = ["WINDOW", "Residency", "ResidencyWrites", "TierTotals", "tier_condition"]
 
 _BUDGET_SETTING = "l1_token_budget"
 
 
-def window(connection: sqlite3.Connection, namespace: int, node: str) -> list[tuple[int, int]]:
-    """Number and tokens of each record in a node's window, newest first.
+class Residency(Reader, contract.Residency):
+    """Reading where records are and how they were used."""
 
-    What was brought back into it has its room first. A record larger than the whole budget is passed over, unless it
-    was written with a stand-in's size.
-    """
-    (room,) = connection.execute(
-        "SELECT value FROM settings WHERE namespace = ? AND node = ? AND key = ?", (namespace, node, _BUDGET_SETTING)
-    ).fetchone() or (None,)
-    marks = {
-        tier: (since, items)
-        for tier, since, items in connection.execute(
-            "SELECT tier, since, items FROM tiers WHERE namespace = ? AND node = ? AND tier IN (?, ?, ?)",
-            (namespace, node, WINDOW, HEARD, FOCUS),
+    def window(self, node: str) -> list[tuple[int, int]]:
+        with self.connected() as connection:
+            (room,) = connection.execute(
+                "SELECT value FROM settings WHERE namespace = ? AND node = ? AND key = ?",
+                (self.number, node, _BUDGET_SETTING),
+            ).fetchone() or (None,)
+            marks = {
+                tier: (since, items)
+                for tier, since, items in connection.execute(
+                    "SELECT tier, since, items FROM tiers WHERE namespace = ? AND node = ? AND tier IN (?, ?, ?)",
+                    (self.number, node, WINDOW, HEARD, FOCUS),
+                )
+            }
+            since, _ = marks.get(WINDOW, (0, 0))
+            _, heard = marks.get(HEARD, (0, 0))
+            _, focused = marks.get(FOCUS, (0, 0))
+            rows: Iterable[tuple[int, int, int | None]] = connection.execute(
+                f"SELECT r.seq, {TOKENS}, r.window_tokens FROM records r INDEXED BY records_by_node "
+                "WHERE r.namespace = ? AND r.node = ? AND r.tier = 'l1' AND r.seq > ? "
+                "AND NOT EXISTS (SELECT 1 FROM supersessions s WHERE s.record = r.seq) ORDER BY r.seq DESC",
+                (self.number, node, since),
+            )
+            if heard:
+                others = connection.execute(
+                    "SELECT record, tokens, NULL FROM residents WHERE namespace = ? AND node = ? AND tier = ? "
+                    "AND record > ? AND tokens > 0 ORDER BY record DESC",
+                    (self.number, node, HEARD, since),
+                )
+                rows = heapq.merge(rows, others, key=itemgetter(0), reverse=True)
+            back = self.sizes(node, FOCUS) if focused else {}
+            return fit_window(rows, float("inf") if room is None else json.loads(room), back)
+
+    def sizes(self, node: str, tier: str, among: Iterable[int] | None = None) -> dict[int, int]:
+        some = "" if among is None else "AND record IN (SELECT value FROM json_each(?)) "
+        values = () if among is None else (json.dumps([*among]),)
+        with self.connected() as connection:
+            return dict(
+                connection.execute(
+                    f"SELECT record, tokens FROM residents WHERE namespace = ? AND node = ? AND tier = ? {some}"
+                    "ORDER BY entered, record",
+                    (self.number, node, tier, *values),
+                ).fetchall()
+            )
+
+    def totals(self, node: str) -> dict[str, Usage]:
+        with self.connected() as connection:
+            rows = connection.execute(
+                "SELECT tier, items, tokens, hits, misses FROM tiers "
+                "WHERE namespace = ? AND node = ? AND tier != 'l1'",
+                (self.number, node),
+            ).fetchall()
+        return {tier: Usage(*held) for tier, *held in rows}
+
+    def residents(self, node: str, tier: str) -> list[Resident]:
+        # The writing counts as the first reference.
+        return self._used(
+            "SELECT p.record, p.tokens, p.importance, p.entered, p.written_at / 1e6, coalesce(a.count, 0), "
+            "coalesce(a.last_at, p.written_at) / 1e6, "
+            "CASE WHEN a.count > 0 THEN coalesce(a.previous_at, p.written_at) / 1e6 END, NULL "
+            "FROM residents p LEFT JOIN accesses a ON a.namespace = p.namespace AND a.record = p.record "
+            "AND a.node = p.node WHERE p.namespace = ?1 AND p.node = ?2 AND p.tier = ?3 "
+            "ORDER BY p.entered, p.record",
+            node,
+            tier,
         )
-    }
-    since = marks.get(WINDOW, (0, 0))[0]
-    rows: Iterable[tuple[int, int, int | None]] = connection.execute(
-        f"SELECT r.seq, {TOKENS}, r.window_tokens FROM records r INDEXED BY records_by_node "
-        "WHERE r.namespace = ? AND r.node = ? AND r.tier = 'l1' AND r.seq > ? "
-        "AND NOT EXISTS (SELECT 1 FROM supersessions s WHERE s.record = r.seq) ORDER BY r.seq DESC",
-        (namespace, node, since),
-    )
-    if marks.get(HEARD, (0, 0))[1]:
-        heard = connection.execute(
-            "SELECT record, tokens, NULL FROM residents WHERE namespace = ? AND node = ? AND tier = ? AND record > ? "
-            "AND tokens > 0 ORDER BY record DESC",
-            (namespace, node, HEARD, since),
+
+    def as_residents(self, records: Sequence[int], node: str) -> list[Resident]:
+        return self._used(
+            f"SELECT r.seq, {TOKENS}, r.importance, r.seq, r.committed_at / 1e6, coalesce(a.count, 0), "
+            "coalesce(a.last_at, r.committed_at) / 1e6, "
+            "CASE WHEN a.count > 0 THEN coalesce(a.previous_at, r.committed_at) / 1e6 END, NULL "
+            "FROM records r LEFT JOIN accesses a ON a.namespace = r.namespace AND a.record = r.seq AND a.node = ?2 "
+            "WHERE r.namespace = ?1 AND r.version > 0 AND r.seq IN (SELECT value FROM json_each(?3)) "
+            "AND NOT EXISTS (SELECT 1 FROM supersessions s WHERE s.record = r.seq) ORDER BY r.seq",
+            node,
+            json.dumps([*records]),
         )
-        rows = heapq.merge(rows, heard, key=lambda row: row[0], reverse=True)
-    budget = left = float("inf") if room is None else json.loads(room)
-    back: dict[int, int] = {}
-    if marks.get(FOCUS, (0, 0))[1]:
-        back = dict(arrivals(connection, namespace, node, FOCUS))
-        left -= sum(back.values())
-    found: list[tuple[int, int]] = []
-    for seq, tokens, shorter in rows:
-        if seq in back:
-            continue
-        size = tokens if tokens <= budget or shorter is None else shorter
-        if size > budget:
-            continue
-        if size > left:
-            break
-        left -= size
-        found.append((seq, size))
-    return sorted([*found, *back.items()], reverse=True) if back else found
+
+    def _used(self, query: str, node: str, wanted: str) -> list[Resident]:
+        """Residents that a query finds, with the uses that are not in the database yet."""
+        recent = self.recent_uses()
+        with self.connected() as connection:
+            found = [Resident(*row) for row in connection.execute(query, (self.number, node, wanted))]
+        if not recent:
+            return found
+        return [one if (uses := recent.of(one.record, node)) is None else _with_uses(one, uses) for one in found]
+
+    def absent(self, records: Iterable[int], tier: str, node: str) -> list[tuple[int, float, str]]:
+        with self.connected() as connection:
+            return connection.execute(
+                "SELECT r.seq, r.importance, r.kind FROM records r WHERE r.seq IN (SELECT value FROM json_each(?1)) "
+                "AND r.namespace = ?2 AND r.version > 0 AND NOT EXISTS (SELECT 1 FROM residents p "
+                "WHERE p.namespace = ?2 AND p.node = ?3 AND p.tier = ?4 AND p.record = r.seq) ORDER BY r.seq",
+                (json.dumps([*records]), self.number, node, tier),
+            ).fetchall()
+
+    def original_tokens(self, node: str, tier: str) -> int:
+        with self.connected() as connection:
+            (tokens,) = connection.execute(
+                f"SELECT ifnull(sum({TOKENS}), 0) FROM residents p JOIN records r ON r.seq = p.record "
+                "WHERE p.namespace = ? AND p.node = ? AND p.tier = ?",
+                (self.number, node, tier),
+            ).fetchone()
+        return int(tokens)
+
+    def left_within(self, records: Sequence[int], tier: str, node: str, reason: str, numbers: int) -> set[int]:
+        with self.connected() as connection:
+            rows = connection.execute(
+                "SELECT record FROM moves WHERE record IN (SELECT value FROM json_each(?)) AND seq > ? "
+                "AND namespace = ? AND node = ? AND tier = ? AND NOT entered AND reason = ?",
+                (json.dumps([*records]), self._last_seq(connection) - numbers, self.number, node, tier, reason),
+            ).fetchall()
+        return {record for (record,) in rows}
+
+    def _last_seq(self, connection: sqlite3.Connection) -> int:
+        return last_number(connection)
+
+    def accesses(self, records: Iterable[int], node: str) -> dict[int, Access]:
+        wanted, recent = [*records], self.recent_uses()
+        found: dict[int, Access] = {}
+        with self.connected() as connection:
+            for record, count, last_at, previous_at in connection.execute(
+                "SELECT record, count, last_at, previous_at FROM accesses WHERE namespace = ? AND node = ? "
+                "AND record IN (SELECT value FROM json_each(?))",
+                (self.number, node, json.dumps(wanted)),
+            ):
+                previous = None if previous_at is None else from_micros(previous_at)
+                found[record] = Access(count, from_micros(last_at), previous)
+        if recent:
+            for record in wanted:
+                if (uses := recent.of(record, node)) is not None:
+                    found[record] = _after(found.get(record), uses)
+        return found
+
+    def most_uses(self, node: str, tier: str) -> int:
+        with self.connected() as connection:
+            (most,) = connection.execute(
+                "SELECT ifnull(max(a.count), 0) FROM residents p JOIN accesses a ON a.namespace = p.namespace "
+                "AND a.record = p.record AND a.node = p.node WHERE p.namespace = ? AND p.node = ? AND p.tier = ?",
+                (self.number, node, tier),
+            ).fetchone()
+        return int(most)
 
 
-def windows(connection: sqlite3.Connection, namespace: int, nodes: Iterable[str] | None) -> list[int]:
+def _with_uses(resident: Resident, recent: BufferedUses) -> Resident:
+    previous = resident.last_at if recent.previous_at is None else recent.previous_at / 1e6
+    return resident._replace(uses=resident.uses + recent.number, last_at=recent.last_at / 1e6, previous_at=previous)
+
+
+def _after(written: Access | None, recent: BufferedUses) -> Access:
+    earlier = None if written is None else written.last_at
+    previous = earlier if recent.previous_at is None else from_micros(recent.previous_at)
+    return Access(recent.number + (written.count if written else 0), from_micros(recent.last_at), previous)
+
+
+class ResidencyWrites(Residency, Writer, contract.ResidencyWrites):
+    """Moving records between tiers."""
+
+    @step("transaction.enter")
+    def enter(
+        self, records: Sequence[int], tier: str, node: str, reason: str = "", tokens: Sequence[int] | None = None
+    ) -> int:
+        if tier == WINDOW:
+            raise InvalidInput(f"{WINDOW} is the window of the newest records; a record comes there by being written")
+        came = TierTotals(self.connection, self.number).enter(
+            records, tokens, tier, node, self._last_seq(self.connection) + 1
+        )
+        return self._moved(came, tier, node, 1, reason)
+
+    @step("transaction.leave")
+    def leave(self, records: Sequence[int], tier: str, node: str, reason: str = "") -> int:
+        return len(self._leave(records, tier, node, reason))
+
+    def _leave(self, records: Sequence[int], tier: str, node: str, reason: str) -> dict[int, int]:
+        """Let records leave a tier; the sizes of those that were there."""
+        went = TierTotals(self.connection, self.number).leave(records, tier, node)
+        self._moved(went, tier, node, 0, reason)
+        return went
+
+    def leave_everywhere(self, record: int) -> dict[tuple[str, str], int]:
+        """Let a record that is superseded leave every place; its size in each, by node and tier."""
+        places = self.connection.execute(
+            "SELECT t.node, t.tier FROM tiers t WHERE t.namespace = ?1 AND EXISTS (SELECT 1 FROM residents p "
+            "WHERE p.namespace = ?1 AND p.node = t.node AND p.tier = t.tier AND p.record = ?2) ORDER BY 2, 1",
+            (self.number, record),
+        ).fetchall()
+        return {(node, tier): self._leave([record], tier, node, "superseded").get(record, 0) for node, tier in places}
+
+    def _moved(self, records: Iterable[int], tier: str, node: str, entered: int, reason: str) -> int:
+        if reason and not reason.isidentifier():
+            raise InvalidInput(f"the reason of a move is one word of ours, such as superseded, not {reason!r}")
+        moved = sorted(records)
+        self.many(
+            "INSERT INTO moves (seq, namespace, record, node, tier, entered, reason) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            [(self.next_seq(), self.number, record, node, tier, entered, reason) for record in moved],
+        )
+        return len(moved)
+
+    def narrow_window(self, node: str, after: int) -> None:
+        self.next_seq()
+        self.connection.execute(
+            "INSERT INTO tiers (namespace, node, tier, since) VALUES (?1, ?2, ?3, ?4) "
+            "ON CONFLICT DO UPDATE SET since = max(since, ?4)",
+            (self.number, node, WINDOW, after),
+        )
+
+
+def _windows(connection: sqlite3.Connection, namespace: int, nodes: Iterable[str] | None) -> list[int]:
     """The numbers of the records in the windows of these nodes; None: of every node."""
     if nodes is None:
         nodes = [
-            row[0]
-            for row in connection.execute(
+            node
+            for (node,) in connection.execute(
                 "WITH RECURSIVE found (node) AS ("
                 "SELECT min(node) FROM records WHERE namespace = ?1 AND tier = 'l1' UNION ALL "
                 "SELECT (SELECT min(r.node) FROM records r WHERE r.namespace = ?1 AND r.tier = 'l1' "
@@ -100,14 +257,15 @@ def windows(connection: sqlite3.Connection, namespace: int, nodes: Iterable[str]
                 (namespace, HEARD, FOCUS),
             )
         ]
-    return [seq for node in nodes for seq, _ in window(connection, namespace, node)]
+    reader = Residency(connection, namespace)
+    return [seq for node in nodes for seq, _ in reader.window(node)]
 
 
 def tier_condition(
     connection: sqlite3.Connection, namespace: int, tiers: Sequence[str], nodes: Sequence[str] | None
 ) -> tuple[str, list[str]]:
     """SQL over `records r` for being in one of these tiers, of these nodes or of any, with its values."""
-    recent = windows(connection, namespace, nodes) if WINDOW in tiers else []
+    recent = _windows(connection, namespace, nodes) if WINDOW in tiers else []
     values = [json.dumps(recent), json.dumps([tier for tier in tiers if tier != WINDOW])]
     whose = ""
     if nodes is not None:
@@ -120,74 +278,6 @@ def tier_condition(
         f"WHERE t.namespace = {namespace:d} AND t.tier IN (SELECT value FROM json_each(?)){whose}))",
         values,
     )
-
-
-def totals(connection: sqlite3.Connection, namespace: int, node: str) -> dict[str, Usage]:
-    """What each tier of a node holds, the window aside; a tier that was never used is missing."""
-    return {
-        row[0]: Usage(*row[1:])
-        for row in connection.execute(
-            "SELECT tier, items, tokens, hits, misses FROM tiers WHERE namespace = ? AND node = ? AND tier != 'l1'",
-            (namespace, node),
-        )
-    }
-
-
-def resides(connection: sqlite3.Connection, namespace: int, record: int, tier: str, node: str) -> bool:
-    """Whether a record is in a tier of a node, other than the window."""
-    row = connection.execute(
-        "SELECT 1 FROM residents WHERE namespace = ? AND node = ? AND tier = ? AND record = ?",
-        (namespace, node, tier, record),
-    ).fetchone()
-    return row is not None
-
-
-def residents(connection: sqlite3.Connection, namespace: int, node: str, tier: str) -> list[Resident]:
-    """Who is in a tier (other than the window), with how it was used, in the order of entering."""
-    rows = connection.execute(
-        "SELECT p.record, p.tokens, p.importance, p.entered, p.written_at / 1e6, coalesce(a.count, 0), "
-        "coalesce(a.last_at, p.written_at) / 1e6, "
-        # The writing counts as the first reference.
-        "CASE WHEN a.count > 0 THEN coalesce(a.previous_at, p.written_at) / 1e6 END, NULL "
-        "FROM residents p LEFT JOIN accesses a ON a.namespace = p.namespace AND a.record = p.record "
-        "AND a.node = p.node WHERE p.namespace = ? AND p.node = ? AND p.tier = ? ORDER BY p.entered, p.record",
-        (namespace, node, tier),
-    )
-    return list(map(Resident._make, rows))
-
-
-def as_residents(connection: sqlite3.Connection, namespace: int, node: str, records: Sequence[int]) -> list[Resident]:
-    """Records wherever they are, as if they had just entered a tier: what they measure, and how a node used them.
-
-    Those that are gone, or have a newer version, are missing.
-    """
-    rows = connection.execute(
-        f"SELECT r.seq, {TOKENS}, r.importance, r.seq, r.committed_at / 1e6, coalesce(a.count, 0), "
-        "coalesce(a.last_at, r.committed_at) / 1e6, "
-        "CASE WHEN a.count > 0 THEN coalesce(a.previous_at, r.committed_at) / 1e6 END, NULL "
-        "FROM records r LEFT JOIN accesses a ON a.namespace = r.namespace AND a.record = r.seq AND a.node = ?2 "
-        "WHERE r.namespace = ?1 AND r.version > 0 AND r.seq IN (SELECT value FROM json_each(?3)) "
-        "AND NOT EXISTS (SELECT 1 FROM supersessions s WHERE s.record = r.seq) ORDER BY r.seq",
-        (namespace, node, json.dumps([*records])),
-    )
-    return list(map(Resident._make, rows))
-
-
-def arrivals(connection: sqlite3.Connection, namespace: int, node: str, tier: str) -> list[tuple[int, int]]:
-    """Number and size of each record in a tier (other than the window), in the order of entering."""
-    return connection.execute(
-        "SELECT record, tokens FROM residents WHERE namespace = ? AND node = ? AND tier = ? ORDER BY entered, record",
-        (namespace, node, tier),
-    ).fetchall()
-
-
-def places_of(connection: sqlite3.Connection, namespace: int, record: int) -> list[tuple[str, str]]:
-    """Node and tier of each place a record is in, the window aside."""
-    return connection.execute(
-        "SELECT t.node, t.tier FROM tiers t WHERE t.namespace = ?1 AND EXISTS (SELECT 1 FROM residents p "
-        "WHERE p.namespace = ?1 AND p.node = t.node AND p.tier = t.tier AND p.record = ?2) ORDER BY 2, 1",
-        (namespace, record),
-    ).fetchall()
 
 
 class TierTotals:
@@ -206,16 +296,15 @@ class TierTotals:
         """
         came: dict[int, int] = {}
         for position, record in enumerate(records):
-            row = self._connection.execute(
+            for (size,) in self._connection.execute(
                 "INSERT OR IGNORE INTO residents "
                 "(namespace, node, tier, record, tokens, importance, entered, written_at) "
                 f"SELECT r.namespace, ?1, ?2, r.seq, coalesce(?3, {TOKENS}), r.importance, ?4, r.committed_at "
                 "FROM records r WHERE r.seq = ?5 AND r.namespace = ?6 AND r.version > 0 "
                 "AND NOT EXISTS (SELECT 1 FROM supersessions WHERE record = ?5) RETURNING tokens",
                 (node, tier, None if sizes is None else sizes[position], entered, record, self._namespace),
-            ).fetchall()
-            if row:
-                came[record] = row[0][0]
+            ).fetchall():
+                came[record] = size
         self._book(tier, node, len(came), sum(came.values()))
         return came
 

@@ -1,4 +1,4 @@
-"""Rows of the SQLite tables as the records of the contract, and back."""
+"""Rows of the SQLite tables as the records of the contract, and what reads and writes them by role start from."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ import functools
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
 
 from loom.errors import CorruptStore, InvalidInput
-from loom.storage.contract import Dimensions, Entry, Job, Record
-from loom.storage.identity import entry_guard, guard, guard_4, id_hash, id_hash_4
+from loom.storage.contract import Dimensions, Record
+from loom.storage.identity import guard, guard_4, id_hash, id_hash_4
 from loom.storage.moments import from_micros
 from loom.storage.sqlite.archive import CONTENT, DATA
 from loom.storage.sqlite.counting import TOKENS
 from loom.text.entities import NAMES
+
+if TYPE_CHECKING:
+    from loom.storage.sqlite.maintenance import AccessBuffer
 
 __all__ = [
     "DOC_VALUE_COLUMNS",
@@ -24,6 +27,8 @@ __all__ = [
     "INDEX_COLUMNS",
     "RECORD_COLUMNS",
     "ROW_COLUMNS",
+    "Reader",
+    "Writer",
     "check_row",
     "counted_guard",
     "damaged_as_bytes",
@@ -33,15 +38,53 @@ __all__ = [
     "first_version",
     "is_names",
     "is_no_text",
-    "read_newest",
     "read_records",
     "read_settings",
     "same_id",
-    "to_entry",
-    "to_job",
     "to_record",
     "was_guarded",
 ]
+
+
+class Reader:
+    """Reads one namespace on one connection, in the caller's transaction. The roles of the contract build on it.
+
+    A store has no connection of its own: it overrides `connected`.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, number: int) -> None:
+        self.connection = connection
+        self.number = number
+        self._connected = nullcontext(connection)
+        self._reading = nullcontext()
+
+    def connected(self) -> AbstractContextManager[sqlite3.Connection]:
+        """The connection to read from, on one state of the database."""
+        return self._connected
+
+    def reading(self) -> AbstractContextManager[None]:
+        return self._reading
+
+    def recent_uses(self) -> AccessBuffer | None:
+        """The uses of records that are not in the database yet, if there are any."""
+        return None
+
+
+class Writer(Reader):
+    """Writes to one namespace, in a transaction that begins at `now`, in microseconds."""
+
+    now: int
+
+    def next_seq(self) -> int:
+        """The next sequence number."""
+        raise NotImplementedError
+
+    def many(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Execute a statement for each of the rows."""
+        if len(rows) == 1:
+            self.connection.execute(statement, rows[0])
+        elif rows:
+            self.connection.executemany(statement, rows)
 
 
 def is_names(row: str = "r") -> str:
@@ -125,16 +168,6 @@ def read_records(connection: sqlite3.Connection, namespace: int, seqs: Iterable[
     """Records by their numbers; those that do not exist are missing."""
     rows = connection.execute(_RECORDS_OF, (str(sorted(seqs)), namespace))
     return {row[0]: to_record(row) for row in rows}
-
-
-def read_newest(connection: sqlite3.Connection, namespace: int, id: str) -> Record | None:
-    """The newest version under an id, or None."""
-    row = connection.execute(
-        f"SELECT {RECORD_COLUMNS} FROM records r WHERE r.id_hash = ? AND r.id = ? AND +r.namespace = ? "
-        "ORDER BY r.version DESC LIMIT 1",
-        (id_hash(namespace, id), id, namespace),
-    ).fetchone()
-    return None if row is None else to_record(row)
 
 
 def first_number(connection: sqlite3.Connection, namespace: int, id: str) -> int | None:
@@ -243,25 +276,3 @@ def to_record(row: tuple[Any, ...]) -> Record:
 def dimensions(subject: Any, flow: Any, layer: Any) -> Dimensions:
     """One of the eight; they are shared."""
     return Dimensions(subject, flow, layer)
-
-
-def to_job(row: tuple[Any, ...]) -> Job:
-    seq, kind, record, data, attempts, error = row
-    return Job(seq, kind, record, tuple(json.loads(data)) if data else (), attempts, error)
-
-
-def to_entry(row: tuple[Any, ...]) -> Entry:
-    if entry_guard(row[1:11]) != row[11]:
-        raise CorruptStore(f"entry {row[3]!r} does not match its checksum: the file was damaged; restore a backup")
-    return Entry(
-        key=row[3],
-        content=json.loads(row[10]),
-        version=row[4],
-        scope=row[1],
-        owner=row[2],
-        created_by=row[5],
-        updated_by=row[6],
-        created_at=from_micros(row[7]),
-        updated_at=from_micros(row[8]),
-        metadata=json.loads(row[9]) if row[9] else {},
-    )

@@ -2,69 +2,36 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
-import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 import numpy as np
 
-from loom.errors import EmbeddingError, IdConflict, InvalidInput, NotFound, VersionConflictError, WrongDimension
+from loom.errors import EmbeddingError, IdConflict, NotFound, WrongDimension
 from loom.steps import step
-from loom.storage.contract import HEARD, Draft, Entry, Job, Record, Resident, Usage, Vector, Written
-from loom.storage.identity import entry_guard, guard, id_hash, session_hash
-from loom.storage.moments import from_micros, to_micros
+from loom.storage import contract
+from loom.storage.contract import EMBED, HEARD, WINDOW, Draft, Vector, Written
+from loom.storage.identity import guard, id_hash, session_hash
+from loom.storage.moments import to_micros
 from loom.storage.sqlite.archive import CONTENT, DATA
-from loom.storage.sqlite.projections import active_space, advance, read_state
-from loom.storage.sqlite.residency import (
-    WINDOW,
-    TierTotals,
-    arrivals,
-    as_residents,
-    places_of,
-    residents,
-    totals,
-    window,
-)
-from loom.storage.sqlite.rows import (
-    FORGOTTEN_NAME,
-    dump_json,
-    first_number,
-    read_newest,
-    read_records,
-    read_settings,
-    same_id,
-    to_job,
-)
+from loom.storage.sqlite.entries import BlobWrites, EntryWrites, JobWrites
+from loom.storage.sqlite.projections import VECTORS, active_space, advance, count_up, start_over, vector_basis
+from loom.storage.sqlite.records import Records
+from loom.storage.sqlite.residency import ResidencyWrites
+from loom.storage.sqlite.rows import FORGOTTEN_NAME, dump_json, first_number, is_names
 from loom.text.entities import NAMES
 
 __all__ = [
-    "COMPACT",
-    "DERIVE",
-    "EMBED",
     "EMPTY_AWAITED",
     "EMPTY_VECTORS",
     "INSERT_EDGE",
     "INSERT_RECORD",
-    "RESTORE",
     "SqliteTransaction",
-    "read_vectors",
+    "put_setting",
 ]
-
-EMBED = "embed"
-"""The kind of job that embeds a record."""
-
-COMPACT = "compact"
-"""The kind of job that says that a stretch of records, named by its first, could not be summarised."""
-
-DERIVE = "derive"
-"""The kind of job that derives again from records what was derived from them and from a record that is forgotten."""
-
-RESTORE = "restore"
-"""The kind of job that gives records their places back after the record that stood for them is forgotten."""
 
 EMPTY_VECTORS = "UPDATE vectors SET record = NULL, data = x'' WHERE "
 """Vectors are emptied where they stand; see `loom.storage.sqlite.schema`."""
@@ -77,8 +44,6 @@ INSERT_RECORD = (
 
 INSERT_EDGE = "INSERT OR IGNORE INTO edges (source, derived) VALUES (?, ?)"
 """Both ends are the sequence numbers of first versions."""
-
-_EMPTY_ENTRIES = "UPDATE entries SET deleted = 1, content = NULL, metadata = NULL, checksum = 0"
 
 EMPTY_AWAITED = "UPDATE awaited SET id_hash = NULL, id = '', derived = 0"
 """Names of sources are emptied where they stand; see `loom.storage.sqlite.schema`."""
@@ -100,7 +65,7 @@ class _Newest:
     tier: str | None
 
 
-class SqliteTransaction:
+class SqliteTransaction(Records, ResidencyWrites, EntryWrites, BlobWrites, JobWrites, contract.Transaction):
     """Writes inside one `BEGIN IMMEDIATE`. Made by `SqliteStore.transaction`, never kept."""
 
     def __init__(
@@ -110,13 +75,13 @@ class SqliteTransaction:
         clock: int,
         write_accesses: Callable[[sqlite3.Connection], None],
     ) -> None:
-        self.connection = connection
+        super().__init__(connection, namespace)
         self.namespace = namespace
         self._write_accesses = write_accesses
-        self._totals = TierTotals(connection, namespace)
         # Records carry their own numbers; `store` is written only when others are given out: one page less.
         self._next: int
-        self._next, committed_at, self._space, self.revision, name = connection.execute(
+        self._revision: str | None
+        self._next, committed_at, self._space, self._revision, name = connection.execute(
             "SELECT max(seq, ifnull((SELECT max(seq) FROM records), 0)), "
             "max(committed_at, ifnull((SELECT committed_at FROM records ORDER BY seq DESC LIMIT 1), 0)), "
             "(SELECT value FROM settings WHERE namespace = ?1 AND node = '' AND key = 'space'), "
@@ -129,7 +94,18 @@ class SqliteTransaction:
         # Never goes back, whatever the clock does: `known_at` relies on the order.
         self.now = max(clock, committed_at + 1)
         self._counts = False
-        self.appended = self.appended_bytes = self.queued = 0
+        self.appended = self.appended_bytes = 0
+
+    @property
+    def revision(self) -> str | None:
+        return self._revision
+
+    def recent_uses(self) -> None:
+        """Write the uses that were noted so far: reads in a transaction find them there."""
+        self._write_accesses(self.connection)
+
+    def _last_seq(self, connection: sqlite3.Connection) -> int:
+        return self._next
 
     def next_seq(self) -> int:
         self._counts = True
@@ -149,10 +125,6 @@ class SqliteTransaction:
 
     @step("transaction.append")
     def append(self, drafts: Sequence[Draft]) -> list[Written]:
-        """Write records, in order. The same id and content again is a no-op.
-
-        Other content under an id that exists raises `IdConflict`, unless the draft revises it.
-        """
         now = self.now
         rows: list[tuple[Any, ...]] = []
         sources: list[tuple[str, Sequence[str]]] = []
@@ -220,7 +192,7 @@ class SqliteTransaction:
                     names.append(seq)  # not embedded: found by terms, and the source has a vector
             self.appended_bytes += len(draft.content)
             results.append(Written(seq, draft.id, version, True, draft.node, draft.importance))
-        self._many(INSERT_RECORD, rows)
+        self.many(INSERT_RECORD, rows)
         for seq, node, size in heard:
             self.enter([seq], HEARD, node, "heard", [size])
         if first:
@@ -228,9 +200,9 @@ class SqliteTransaction:
         for id, of in sources:
             self.derive(id, of)
         if derivations:
-            self._many("INSERT INTO derivations (record, namespace, replaces) VALUES (?, ?, ?)", derivations)
+            self.many("INSERT INTO derivations (record, namespace, replaces) VALUES (?, ?, ?)", derivations)
         if self._space is not None:
-            self._many(
+            self.many(
                 "INSERT INTO jobs (namespace, kind, record, seq) VALUES (?, ?, ?, ?)",
                 [(self.namespace, EMBED, row[0], row[0]) for row in rows if row[0] not in names],
             )
@@ -289,15 +261,12 @@ class SqliteTransaction:
             "UPDATE accesses SET record = ? WHERE namespace = ? AND record = ?", (by, self.namespace, old.seq)
         )
         knew = {} if old.node == new.node else {old.node: new.tokens if old.tier == WINDOW else 0}
-        for node, tier in places_of(self.connection, self.namespace, old.seq):
-            went = self._totals.leave([old.seq], tier, node)
-            self._moved(went, tier, node, 0, "superseded")
+        for (node, tier), size in self.leave_everywhere(old.seq).items():
             if tier == HEARD and node != new.node:
-                knew[node] = new.tokens if went.get(old.seq) else 0
+                knew[node] = new.tokens if size else 0
         return [(by, node, size) for node, size in knew.items()]
 
     def derive(self, derived: str, sources: Sequence[str]) -> None:
-        """Name further sources of a record that was made from others. A source may be stored later."""
         own = first_number(self.connection, self.namespace, derived)
         if own is None:
             raise NotFound(f"there is no record with the id {derived!r}, so it has no sources; write it first")
@@ -326,37 +295,10 @@ class SqliteTransaction:
             ).fetchall()
             if waiting:
                 number = first_number(self.connection, self.namespace, id)
-                self._many(INSERT_EDGE, [(number, derived) for (derived,) in waiting])
+                self.many(INSERT_EDGE, [(number, derived) for (derived,) in waiting])
                 self.connection.execute(f"{EMPTY_AWAITED} WHERE id_hash = ? AND id = ? AND namespace = ?", place)
 
-    def sources(self, id: str) -> list[Record]:
-        """The newest versions of what a record was made from, in the order of writing."""
-        seqs = self.connection.execute(
-            "SELECT max(r.seq) FROM edges e CROSS JOIN records f ON f.seq = e.source "
-            f"CROSS JOIN records r ON {same_id('r', 'f')} WHERE e.derived = ? GROUP BY e.source",
-            (first_number(self.connection, self.namespace, id),),
-        ).fetchall()
-        return [record for _, record in sorted(self.records(seq for (seq,) in seqs).items())]
-
-    def draws_on(self, derived: str, source: str) -> bool:
-        """Whether a record was made from another one, among others."""
-        ends = [first_number(self.connection, self.namespace, id) for id in (source, derived)]
-        return (
-            self.connection.execute("SELECT 1 FROM edges WHERE source = ? AND derived = ?", ends).fetchone()
-            is not None
-        )
-
-    def is_drawn(self, record: int, replacing: bool = False) -> bool:
-        """Whether a record was derived from others, and (with `replacing`) made to stand for them in a tier."""
-        row = self.connection.execute("SELECT replaces FROM derivations WHERE record = ?", (record,)).fetchone()
-        return row is not None and (not replacing or bool(row[0]))
-
     def supersede(self, record: int, by: int, at: datetime) -> bool:
-        """Let another record, under any id, take a record's place from a moment on; False where one has it.
-
-        The old record leaves the tiers and stays in the log. Forgetting the successor gives it its place back. A
-        record that is its own successor is withdrawn: nothing took its place.
-        """
         row = self.connection.execute(
             "SELECT created_at FROM records r WHERE seq = ? AND namespace = ? AND version > 0 "
             "AND NOT EXISTS (SELECT 1 FROM supersessions s WHERE s.record = r.seq)",
@@ -364,9 +306,9 @@ class SqliteTransaction:
         ).fetchone()
         if row is None:
             return False
-        self._take_place(record, by, max(to_micros(at), row[0]))
-        for node, tier in places_of(self.connection, self.namespace, record):
-            self._moved(self._totals.leave([record], tier, node), tier, node, 0, "superseded")
+        (created_at,) = row
+        self._take_place(record, by, max(to_micros(at), created_at))
+        self.leave_everywhere(record)
         return True
 
     def _take_place(self, record: int, by: int, at: int) -> None:
@@ -375,14 +317,13 @@ class SqliteTransaction:
             (record, self.next_seq(), by, at, self.now),
         )
 
-    def progress(self, name: str) -> int:
-        """Up to which record a piece of work that follows the log has come."""
-        return read_state(self.connection, self.namespace, name).watermark
-
     @step("transaction.advance")
     def advance(self, name: str, to: int) -> None:
-        """Note how far such a piece of work has come."""
         advance(self.connection, self.namespace, name, to)
+
+    def put_settings(self, node: str, values: Mapping[str, Any]) -> None:
+        for key, value in values.items():
+            put_setting(self.connection, self.namespace, node, key, value)
 
     def _newest(self, record_id: str, own_hash: int) -> _Newest | None:
         row = self.connection.execute(
@@ -393,234 +334,8 @@ class SqliteTransaction:
         ).fetchone()
         return None if row is None else _Newest(*row)
 
-    def _many(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
-        if len(rows) == 1:
-            self.connection.execute(statement, rows[0])
-        elif rows:
-            self.connection.executemany(statement, rows)
-
-    @step("transaction.enter")
-    def enter(
-        self, records: Sequence[int], tier: str, node: str, reason: str = "", tokens: Sequence[int] | None = None
-    ) -> int:
-        """Let records be in a tier of a node, at their own size or the given one; how many were not there yet."""
-        if tier == WINDOW:
-            raise InvalidInput(f"{WINDOW} is the window of the newest records; a record comes there by being written")
-        came = self._totals.enter(records, tokens, tier, node, self._next + 1)
-        return self._moved(came, tier, node, 1, reason)
-
-    @step("transaction.leave")
-    def leave(self, records: Sequence[int], tier: str, node: str, reason: str = "") -> int:
-        """Let records leave a tier of a node; the records themselves stay. How many were there."""
-        return self._moved(self._totals.leave(records, tier, node), tier, node, 0, reason)
-
-    def _moved(self, records: Iterable[int], tier: str, node: str, entered: int, reason: str) -> int:
-        if reason and not reason.isidentifier():
-            raise InvalidInput(f"the reason of a move is one word of ours, such as superseded, not {reason!r}")
-        moved = sorted(records)
-        if moved:
-            self._many(
-                "INSERT INTO moves (seq, namespace, record, node, tier, entered, reason) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?)",
-                [(self.next_seq(), self.namespace, record, node, tier, entered, reason) for record in moved],
-            )
-        return len(moved)
-
-    def narrow_window(self, node: str, after: int) -> None:
-        """Let the window of a node begin after this record at the earliest."""
-        self.next_seq()
-        self.connection.execute(
-            "INSERT INTO tiers (namespace, node, tier, since) VALUES (?1, ?2, ?3, ?4) "
-            "ON CONFLICT DO UPDATE SET since = max(since, ?4)",
-            (self.namespace, node, WINDOW, after),
-        )
-
-    def totals(self, node: str) -> dict[str, Usage]:
-        """What each tier of a node other than the window holds, this transaction's writes included."""
-        return totals(self.connection, self.namespace, node)
-
-    def arrivals(self, node: str, tier: str) -> list[tuple[int, int]]:
-        """Number and size of each record in a tier other than the window, oldest arrival first."""
-        return arrivals(self.connection, self.namespace, node, tier)
-
-    def sizes(self, records: Sequence[int], tier: str, node: str) -> list[tuple[int, int]]:
-        """Number and size of those of the records that are in a tier other than the window."""
-        return self.connection.execute(
-            "SELECT record, tokens FROM residents WHERE namespace = ? AND node = ? AND tier = ? "
-            "AND record IN (SELECT value FROM json_each(?)) ORDER BY record",
-            (self.namespace, node, tier, dump_json([*records], "records")),
-        ).fetchall()
-
-    def residents(self, node: str, tier: str) -> list[Resident]:
-        """Who is in a tier other than the window, with the uses noted so far, oldest arrival first."""
-        self._write_accesses(self.connection)
-        return residents(self.connection, self.namespace, node, tier)
-
-    def most_uses(self, node: str, tier: str) -> int:
-        """The uses of the most used record of a tier other than the window."""
-        (most,) = self.connection.execute(
-            "SELECT ifnull(max(a.count), 0) FROM residents p JOIN accesses a ON a.namespace = p.namespace "
-            "AND a.record = p.record AND a.node = p.node WHERE p.namespace = ? AND p.node = ? AND p.tier = ?",
-            (self.namespace, node, tier),
-        ).fetchone()
-        return int(most)
-
-    def as_residents(self, records: Sequence[int], node: str) -> list[Resident]:
-        """Records wherever they are, with the uses noted so far."""
-        self._write_accesses(self.connection)
-        return as_residents(self.connection, self.namespace, node, records)
-
-    def left_within(self, records: Sequence[int], tier: str, node: str, reason: str, numbers: int) -> set[int]:
-        """Which of the records have left a tier for this reason within the last numbers of the sequence."""
-        rows = self.connection.execute(
-            "SELECT record FROM moves WHERE record IN (SELECT value FROM json_each(?)) AND seq > ? "
-            "AND namespace = ? AND node = ? AND tier = ? AND NOT entered AND reason = ?",
-            (dump_json([*records], "records"), self._next - numbers, self.namespace, node, tier, reason),
-        )
-        return {record for (record,) in rows}
-
-    def window(self, node: str) -> list[tuple[int, int]]:
-        """Number and tokens of each record in the node's window, newest first."""
-        return window(self.connection, self.namespace, node)
-
-    def vectors(self, records: Sequence[int]) -> dict[int, Vector]:
-        """The embeddings of records; those that have none yet are missing."""
-        return read_vectors(self.connection, self.namespace, records)
-
-    def settings(self, node: str) -> dict[str, Any]:
-        """What the file says about a node, in this transaction."""
-        return read_settings(self.connection, self.namespace, node)
-
-    def get(self, id: str) -> Record | None:
-        """The newest version under an id, or None."""
-        return read_newest(self.connection, self.namespace, id)
-
-    def records(self, seqs: Iterable[int]) -> dict[int, Record]:
-        """Records by their numbers; those that do not exist are missing."""
-        return read_records(self.connection, self.namespace, seqs)
-
-    def put_entry(
-        self,
-        key: str,
-        content: Any,
-        *,
-        writer: str,
-        scope: str = "local",
-        owner: str = "",
-        expected_version: int | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        history: bool = True,
-    ) -> Entry:
-        """Write the next version of a key. With `expected_version` (0: must not exist) only if it matches.
-
-        Without `history` the earlier versions are emptied.
-        """
-        row = self._entry_row(key, scope, owner)
-        exists = row is not None and not row[1]
-        actual = row[0] if row is not None and exists else 0
-        if expected_version is not None and expected_version != actual:
-            raise VersionConflictError(key, expected_version, actual)
-        merged = dict(json.loads(row[4])) if row is not None and exists and row[4] else {}
-        merged.update(metadata or {})
-        version = (row[0] if row is not None else 0) + 1
-        created_by, created_at = (row[2], row[3]) if row is not None and exists else (writer, self.now)
-        row_of_entry = (
-            scope,
-            owner,
-            key,
-            version,
-            created_by,
-            writer,
-            created_at,
-            self.now,
-            dump_json(merged, "metadata") if merged else None,
-            dump_json(content, "the content of an entry"),
-        )
-        try:
-            guard = entry_guard(row_of_entry)
-        except UnicodeEncodeError as error:
-            raise InvalidInput(f"the entry {key!r} holds a lone surrogate, which is not valid text") from error
-        self.connection.execute(
-            "INSERT INTO entries (seq, namespace, scope, owner, key, version, deleted, created_by, updated_by, "
-            "created_at, updated_at, metadata, content, checksum) VALUES (?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?, ?, ?, ?)",
-            (self.next_seq(), self.namespace, *row_of_entry, guard),
-        )
-        if not history and actual:
-            self.connection.execute(
-                f"{_EMPTY_ENTRIES} WHERE namespace = ? AND scope = ? AND owner = ? AND key = ? AND version < ? "
-                "AND NOT deleted",
-                (self.namespace, scope, owner, key, version),
-            )
-        return Entry(
-            key=key,
-            content=json.loads(dump_json(content, "the content of an entry")),
-            version=version,
-            scope=scope,
-            owner=owner,
-            created_by=created_by,
-            updated_by=writer,
-            created_at=from_micros(created_at),
-            updated_at=from_micros(self.now),
-            metadata=merged,
-        )
-
-    def delete_entry(
-        self,
-        key: str,
-        *,
-        scope: str = "local",
-        owner: str = "",
-        expected_version: int | None = None,
-        writer: str = "",
-    ) -> int:
-        """Remove every version of a key; only who did it and the number are kept, so that versions grow.
-
-        The version that the deletion has, 0 where there was nothing to delete.
-        """
-        row = self._entry_row(key, scope, owner)
-        exists = row is not None and not row[1]
-        actual = row[0] if row is not None and exists else 0
-        if expected_version is not None and expected_version != actual:
-            raise VersionConflictError(key, expected_version, actual)
-        if row is None or not exists:
-            return 0
-        place = (self.namespace, scope, owner, key)
-        self.connection.execute(
-            f"{_EMPTY_ENTRIES} WHERE namespace = ? AND scope = ? AND owner = ? AND key = ?", place
-        )
-        self.connection.execute(
-            "INSERT INTO entries (seq, namespace, scope, owner, key, version, deleted, created_by, updated_by, "
-            "created_at, updated_at) VALUES (?, ?, ?, ?, ?, ?, 1, '', ?, ?, ?)",
-            (self.next_seq(), *place, actual + 1, writer, self.now, self.now),
-        )
-        return actual + 1
-
-    def _entry_row(self, key: str, scope: str, owner: str) -> tuple[int, int, str, int, str | None] | None:
-        row: tuple[int, int, str, int, str | None] | None = self.connection.execute(
-            "SELECT version, deleted, created_by, created_at, metadata FROM entries WHERE namespace = ? "
-            "AND scope = ? AND owner = ? AND key = ? ORDER BY version DESC LIMIT 1",
-            (self.namespace, scope, owner, key),
-        ).fetchone()
-        return row
-
-    def put_blob(self, key: str, data: bytes) -> None:
-        """Keep bytes under a key, with a checksum; replaces what was there."""
-        self.delete_blob(key)
-        self.connection.execute(
-            "INSERT INTO blobs (seq, namespace, key, checksum, data) VALUES (?, ?, ?, ?, ?)",
-            (self.next_seq(), self.namespace, key, zlib.crc32(data), data),
-        )
-
-    def delete_blob(self, key: str) -> bool:
-        """Remove the bytes under a key; False where there were none."""
-        done = self.connection.execute(
-            "UPDATE blobs SET key = NULL, data = x'' WHERE namespace = ? AND key = ?", (self.namespace, key)
-        )
-        return done.rowcount > 0
-
     @step("transaction.put_vectors")
     def put_vectors(self, records: Sequence[int], vectors: Vector) -> None:
-        """Keep the embeddings of records in the namespace's space. A record that is gone is passed over."""
         space = active_space(self.connection, self.namespace)
         if space is None:
             raise EmbeddingError("this store has no embedding space yet; open it with an embedder first")
@@ -635,14 +350,14 @@ class SqliteTransaction:
             raise WrongDimension("a vector holds NaN or infinity; the embedder is at fault")
         marks = ", ".join("?" * len(records))
         alive = {
-            row[0]
-            for row in self.connection.execute(
+            seq
+            for (seq,) in self.connection.execute(
                 f"SELECT seq FROM records WHERE seq IN ({marks}) AND namespace = ? AND version > 0",
                 (*records, self.namespace),
             )
         }
         self.connection.execute(f"{EMPTY_VECTORS} record IN ({marks})", records)
-        self._many(
+        self.many(
             "INSERT INTO vectors (seq, namespace, space, record, data) VALUES (?, ?, ?, ?, ?)",
             [
                 (self.next_seq(), self.namespace, number, record, packed[position].tobytes())
@@ -651,60 +366,7 @@ class SqliteTransaction:
             ],
         )
 
-    def take_jobs(self, kind: str, limit: int) -> list[Job]:
-        """The oldest jobs of a kind, taken off the queue: they are done if this transaction commits."""
-        rows = self.connection.execute(
-            "SELECT seq, kind, record, data, attempts, error FROM jobs WHERE namespace = ? AND kind = ? "
-            "ORDER BY record, seq LIMIT ?",
-            (self.namespace, kind, limit),
-        ).fetchall()
-        return self.take(list(map(to_job, rows)))
-
-    @step("transaction.take_jobs")
-    def take(self, jobs: Sequence[Job]) -> list[Job]:
-        """These jobs, taken off the queue; those that are no longer there are missing."""
-        delete = "DELETE FROM jobs WHERE namespace = ? AND kind = ? AND record = ? AND seq = ?"
-        return [
-            job
-            for job in jobs
-            if self.connection.execute(delete, (self.namespace, job.kind, job.record, job.seq)).rowcount
-        ]
-
-    def enqueue(self, kind: str, record: int = 0, data: Sequence[int] = ()) -> int:
-        """Put background work into the durable queue. It refers to records by number and never holds their words."""
-        return self.enqueue_each(kind, [record], data)
-
-    @step("transaction.enqueue")
-    def enqueue_each(self, kind: str, records: Sequence[int], data: Sequence[int] = ()) -> int:
-        """Put one piece of work about several records into the queue: a row for each, all with one number."""
-        if not all(isinstance(number, int) for number in data):
-            raise InvalidInput("a job carries numbers only; what records say stays in the records")
-        seq = self.next_seq()
-        numbers = dump_json(list(data), "a job's data") if data else None
-        self._many(
-            "INSERT INTO jobs (namespace, kind, record, seq, data) VALUES (?, ?, ?, ?, ?)",
-            [(self.namespace, kind, record, seq, numbers) for record in records],
-        )
-        self.queued += len(records)
-        return seq
-
-    def retry(self, kind: str, record: int, error: str, *, attempts: int = 1) -> None:
-        """Queue work about one record that failed `attempts` times so far, or count the attempts of what is queued.
-
-        `error` is the name of the error's type. A job that has failed too often is set aside: it is not taken up.
-        """
-        counted = self.connection.execute(
-            "UPDATE jobs SET attempts = attempts + ?, error = ? WHERE namespace = ? AND kind = ? AND record = ?",
-            (attempts, error, self.namespace, kind, record),
-        )
-        if not counted.rowcount:
-            self.connection.execute(
-                "INSERT INTO jobs (namespace, kind, record, seq, data, attempts, error) VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (self.namespace, kind, record, self.next_seq(), json.dumps([record]), attempts, error),
-            )
-
     def pin(self, id: str, pinned: bool) -> None:
-        """Keep an id from retention, or stop doing so. Raises `NotFound` if there is no such id to keep."""
         number = first_number(self.connection, self.namespace, id)
         if number is None and pinned:
             raise NotFound(f"there is no record with the id {id!r} to pin; write it first")
@@ -717,14 +379,38 @@ class SqliteTransaction:
             self.next_seq()
             self.connection.execute("DELETE FROM pins WHERE record = ?", (number,))
 
+    @step("space.change")
+    def change_space(self, name: str, dimensions: int) -> None:
+        """Use another embedding space: empty the vectors of every other one and queue all records for embedding."""
+        self.connection.execute("INSERT OR IGNORE INTO spaces (name, dimensions) VALUES (?, ?)", (name, dimensions))
+        (number,) = self.connection.execute(
+            "SELECT number FROM spaces WHERE name = ? AND dimensions = ?", (name, dimensions)
+        ).fetchone()
+        self.put_settings("", {"space": number})
+        self.next_seq()
+        start_over(self.connection, self.namespace, VECTORS, vector_basis(number))
+        self.connection.execute(EMPTY_VECTORS + "namespace = ? AND space != ?", (self.namespace, number))
+        self.connection.execute("DELETE FROM jobs WHERE namespace = ? AND kind = ?", (self.namespace, EMBED))
+        missing = self.connection.execute(
+            "SELECT r.seq FROM records r LEFT JOIN vectors v ON v.record = r.seq AND v.space = ? "
+            f"WHERE r.namespace = ? AND r.version > 0 AND v.seq IS NULL AND NOT {is_names()}",
+            (number, self.namespace),
+        ).fetchall()
+        self.many(
+            "INSERT INTO jobs (namespace, kind, record, seq) VALUES (?, ?, ?, ?)",
+            [(self.namespace, EMBED, record, self.next_seq()) for (record,) in missing],
+        )
 
-def read_vectors(connection: sqlite3.Connection, namespace: int, records: Iterable[int]) -> dict[int, Vector]:
-    """The embeddings of records in the space that the namespace uses; those that have none yet are missing."""
-    space = active_space(connection, namespace)
-    if space is None:
-        return {}
-    rows = connection.execute(
-        "SELECT record, data FROM vectors WHERE record IN (SELECT value FROM json_each(?)) AND space = ?",
-        (json.dumps([*records]), space[0]),
+
+def put_setting(connection: sqlite3.Connection, namespace: int, node: str, key: str, value: Any) -> None:
+    """Write a setting of a node (the empty node: of the whole namespace) and count the revision up."""
+    connection.execute(
+        "INSERT OR REPLACE INTO settings (namespace, node, key, value) VALUES (?, ?, ?, ?)",
+        (namespace, node, key, dump_json(value, f"the setting {key}")),
     )
-    return {record: np.frombuffer(data, dtype=np.float16).astype(np.float32) for record, data in rows}
+    connection.execute(
+        "INSERT INTO settings (namespace, node, key, value) VALUES (?, '', 'revision', '1') "
+        "ON CONFLICT DO UPDATE SET value = value + 1",
+        (namespace,),
+    )
+    count_up(connection)

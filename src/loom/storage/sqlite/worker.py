@@ -14,9 +14,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from loom.errors import Closed, Conflict, LoomError
+from loom.errors import Closed, LoomError
 from loom.protocol import new_id
 from loom.steps import step
+from loom.storage.contract import LeaseLost
 from loom.storage.sqlite.engine import Engine
 
 __all__ = ["Fence", "LeaseLost", "Piece", "Worker"]
@@ -37,10 +38,6 @@ _SHORT_PAUSE_S = 0.05
 _REST_S = 3.0
 _NEVER = float("inf")
 _URGENT = "urgent "
-
-
-class LeaseLost(Conflict):
-    """Another process took over the background work; the piece under way here is dropped."""
 
 
 class _UrgentHolder:

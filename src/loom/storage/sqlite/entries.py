@@ -1,0 +1,359 @@
+"""Entries, blobs and jobs: what is stored beside the records, by role."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from loom.errors import CorruptStore, InvalidInput, VersionConflictError
+from loom.steps import step
+from loom.storage import contract
+from loom.storage.contract import MAX_ATTEMPTS, Entry, EntryChange, FlushReport, Job, check_limit
+from loom.storage.identity import entry_guard
+from loom.storage.moments import from_micros
+from loom.storage.sqlite.rows import ENTRY_COLUMNS, Reader, Writer, dump_json
+
+__all__ = ["BlobWrites", "Blobs", "Entries", "EntryWrites", "JobWrites", "Jobs", "StoredEntry"]
+
+# How many records that were set aside are named.
+_MOST_NAMED = 20
+
+_PLACE = "namespace = ? AND scope = ? AND owner = ? AND key = ?"
+
+# The keys of one place that start with a prefix, each found from the one before through the index. A key that was
+# written a million times costs as much as any other.
+_KEYS = (
+    "WITH RECURSIVE keys (name) AS (SELECT min(key) FROM entries WHERE namespace = :namespace AND scope = :scope "
+    "AND owner = :owner AND key >= :prefix UNION ALL SELECT (SELECT min(key) FROM entries WHERE "
+    "namespace = :namespace AND scope = :scope AND owner = :owner AND key > keys.name) FROM keys "
+    "WHERE substr(keys.name, 1, :length) = :prefix), found (name) AS (SELECT name FROM keys "
+    "WHERE substr(name, 1, :length) = :prefix)"
+)
+
+_EMPTY_ENTRIES = "UPDATE entries SET deleted = 1, content = NULL, metadata = NULL, checksum = 0"
+_INSERT_ENTRY = (
+    f"INSERT INTO entries (seq, namespace, {ENTRY_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+_JOB_COLUMNS = "seq, kind, record, data, attempts, error"
+
+
+class StoredEntry(NamedTuple):
+    """One version of an entry, as it is in the table."""
+
+    deleted: int
+    scope: str
+    owner: str
+    key: str
+    version: int
+    created_by: str
+    updated_by: str
+    created_at: int
+    updated_at: int
+    metadata: str | None
+    content: str
+    checksum: int
+
+    def guard(self) -> int:
+        """The checksum that it ought to have."""
+        return entry_guard(self[1:-1])
+
+    def unpack(self) -> Entry:
+        """The entry; raises `CorruptStore` where it is not what was written."""
+        if self.guard() != self.checksum:
+            raise CorruptStore(
+                f"entry {self.key!r} does not match its checksum: the file was damaged; restore a backup"
+            )
+        return Entry(
+            self.key,
+            json.loads(self.content),
+            self.version,
+            self.scope,
+            self.owner,
+            self.created_by,
+            self.updated_by,
+            from_micros(self.created_at),
+            from_micros(self.updated_at),
+            json.loads(self.metadata) if self.metadata else {},
+        )
+
+
+class Entries(Reader, contract.Entries):
+    """Reading entries."""
+
+    def entry(self, key: str, *, scope: str = "local", owner: str | Sequence[str] = "") -> Entry | None:
+        with self.connected() as connection:
+            for one in _owners(owner):
+                found = _newest(connection, (self.number, scope, one, key))
+                if found is not None and not found.deleted:
+                    return found.unpack()
+        return None
+
+    def entries(self, prefix: str = "", *, scope: str = "local", owner: str = "", limit: int = 100) -> list[Entry]:
+        with self.connected() as connection:
+            rows = connection.execute(
+                f"{_KEYS} SELECT {ENTRY_COLUMNS} FROM found CROSS JOIN entries e ON e.namespace = :namespace "
+                "AND e.scope = :scope AND e.owner = :owner AND e.key = found.name AND e.version = "
+                "(SELECT max(version) FROM entries n WHERE n.namespace = :namespace AND n.scope = :scope "
+                "AND n.owner = :owner AND n.key = found.name) WHERE NOT e.deleted "
+                "ORDER BY e.updated_at DESC, e.key LIMIT :limit",
+                {
+                    "namespace": self.number,
+                    "scope": scope,
+                    "owner": owner,
+                    "prefix": prefix,
+                    "length": len(prefix),
+                    "limit": limit,
+                },
+            ).fetchall()
+        return [StoredEntry(*row).unpack() for row in rows]
+
+    def entry_history(self, key: str, *, scope: str = "local", owner: str = "") -> list[Entry]:
+        with self.connected() as connection:
+            rows = connection.execute(
+                f"SELECT {ENTRY_COLUMNS} FROM entries WHERE {_PLACE} AND NOT deleted ORDER BY version",
+                (self.number, scope, owner, key),
+            ).fetchall()
+        return [StoredEntry(*row).unpack() for row in rows]
+
+    def entry_changes(
+        self,
+        since: int,
+        prefix: str = "",
+        *,
+        scope: str = "local",
+        owner: str | Sequence[str] = "",
+        limit: int = 1000,
+    ) -> list[EntryChange]:
+        check_limit(limit)
+        owners = _owners(owner)
+        # By number where only the latest are wanted: by key, every version ever written would be read.
+        by_number = "NOT INDEXED" if since > 0 else ""
+        with self.connected() as connection:
+            rows = connection.execute(
+                f"SELECT seq, {ENTRY_COLUMNS} FROM entries e {by_number} WHERE seq > ? AND namespace = ? "
+                f"AND scope = ? AND owner IN ({', '.join('?' * len(owners))}) AND substr(key, 1, ?) = ? "
+                "AND NOT EXISTS (SELECT 1 FROM entries n WHERE n.namespace = e.namespace AND n.scope = e.scope "
+                "AND n.owner = e.owner AND n.key = e.key AND n.version > e.version) ORDER BY seq LIMIT ?",
+                (since, self.number, scope, *owners, len(prefix), prefix, limit),
+            ).fetchall()
+        changed = ((seq, StoredEntry(*row)) for seq, *row in rows)
+        return [
+            EntryChange(seq, one.key, one.version, one.updated_by, None if one.deleted else one.unpack())
+            for seq, one in changed
+        ]
+
+    def last_entry_change(self) -> int:
+        with self.connected() as connection:
+            (last,) = connection.execute("SELECT max(seq) FROM entries").fetchone()
+        return last or 0
+
+
+def _newest(connection: sqlite3.Connection, place: tuple[int, str, str, str]) -> StoredEntry | None:
+    """The newest version of an entry by namespace, scope, owner and key; the deletion counts as one."""
+    row = connection.execute(
+        f"SELECT {ENTRY_COLUMNS} FROM entries WHERE {_PLACE} ORDER BY version DESC LIMIT 1", place
+    ).fetchone()
+    return None if row is None else StoredEntry(*row)
+
+
+def _owners(owner: str | Sequence[str]) -> Sequence[str]:
+    return (owner,) if isinstance(owner, str) else owner
+
+
+class EntryWrites(Entries, Writer, contract.EntryWrites):
+    """Changing entries."""
+
+    def put_entry(
+        self,
+        key: str,
+        content: Any,
+        *,
+        writer: str,
+        scope: str = "local",
+        owner: str = "",
+        expected_version: int | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        history: bool = True,
+    ) -> Entry:
+        place = (self.number, scope, owner, key)
+        last = _newest(self.connection, place)
+        known = _expect(last, key, expected_version)
+        merged = (json.loads(known.metadata) if known is not None and known.metadata else {}) | dict(metadata or {})
+        row = StoredEntry(
+            0,
+            scope,
+            owner,
+            key,
+            1 if last is None else last.version + 1,
+            writer if known is None else known.created_by,
+            writer,
+            self.now if known is None else known.created_at,
+            self.now,
+            dump_json(merged, "metadata") if merged else None,
+            dump_json(content, "the content of an entry"),
+            0,
+        )
+        try:
+            row = row._replace(checksum=row.guard())
+        except UnicodeEncodeError as error:
+            raise InvalidInput(f"the entry {key!r} holds a lone surrogate, which is not valid text") from error
+        self.connection.execute(_INSERT_ENTRY, (self.next_seq(), self.number, *row))
+        if not history and known is not None:
+            self.connection.execute(
+                f"{_EMPTY_ENTRIES} WHERE {_PLACE} AND version < ? AND NOT deleted",
+                (*place, row.version),
+            )
+        return row.unpack()
+
+    def delete_entry(
+        self,
+        key: str,
+        *,
+        scope: str = "local",
+        owner: str = "",
+        expected_version: int | None = None,
+        writer: str = "",
+    ) -> int:
+        place = (self.number, scope, owner, key)
+        known = _expect(_newest(self.connection, place), key, expected_version)
+        if known is None:
+            return 0
+        version = known.version + 1
+        self.connection.execute(f"{_EMPTY_ENTRIES} WHERE {_PLACE}", place)
+        gone = (1, scope, owner, key, version, "", writer, self.now, self.now, None, None, 0)
+        self.connection.execute(_INSERT_ENTRY, (self.next_seq(), self.number, *gone))
+        return version
+
+
+def _expect(last: StoredEntry | None, key: str, expected_version: int | None) -> StoredEntry | None:
+    """The newest version unless it was deleted; raises `VersionConflictError` where another one was expected."""
+    known = None if last is None or last.deleted else last
+    actual = 0 if known is None else known.version
+    if expected_version is not None and expected_version != actual:
+        raise VersionConflictError(key, expected_version, actual)
+    return known
+
+
+# -- blobs -------------------------------------------------------------------------------------------
+
+
+class Blobs(Reader, contract.Blobs):
+    """Reading blobs."""
+
+    def blob(self, key: str) -> bytes | None:
+        with self.connected() as connection:
+            data, checksum = connection.execute(
+                "SELECT data, checksum FROM blobs WHERE namespace = ? AND key = ?", (self.number, key)
+            ).fetchone() or (None, 0)
+        if data is None:
+            return None
+        if zlib.crc32(data) != checksum:
+            raise CorruptStore(f"blob {key!r} does not match its checksum: the file was damaged")
+        return bytes(data)
+
+
+class BlobWrites(Blobs, Writer, contract.BlobWrites):
+    """Changing blobs."""
+
+    def put_blob(self, key: str, data: bytes) -> None:
+        self.delete_blob(key)
+        self.connection.execute(
+            "INSERT INTO blobs (seq, namespace, key, checksum, data) VALUES (?, ?, ?, ?, ?)",
+            (self.next_seq(), self.number, key, zlib.crc32(data), data),
+        )
+
+    def delete_blob(self, key: str) -> bool:
+        done = self.connection.execute(
+            "UPDATE blobs SET key = NULL, data = x'' WHERE namespace = ? AND key = ?", (self.number, key)
+        )
+        return done.rowcount > 0
+
+
+# -- jobs --------------------------------------------------------------------------------------------
+
+
+class Jobs(Reader, contract.Jobs):
+    """Reading the queue."""
+
+    def jobs(self, kind: str | None = None, limit: int = 100, *, failed: bool = True) -> list[Job]:
+        with self.connected() as connection:
+            rows = connection.execute(
+                f"SELECT {_JOB_COLUMNS} FROM jobs WHERE namespace = :namespace "
+                f"{'' if kind is None else 'AND kind = :kind '}{'' if failed else 'AND attempts < :most '}"
+                "ORDER BY seq LIMIT :limit",
+                {"namespace": self.number, "kind": kind, "most": MAX_ATTEMPTS, "limit": limit},
+            ).fetchall()
+        return [
+            Job(seq, kind, record, tuple(json.loads(data)) if data else (), attempts, error)
+            for seq, kind, record, data, attempts, error in rows
+        ]
+
+    def set_aside(self) -> list[str]:
+        # One that gets its last attempt in a process that has just opened the store is among them.
+        with self.connected() as connection:
+            rows = connection.execute(
+                "SELECT j.kind, j.record, j.attempts, j.error, CAST(r.id AS BLOB) FROM jobs j "
+                "LEFT JOIN records r ON r.seq = j.record AND j.record > 0 "
+                "WHERE j.namespace = ? AND j.attempts >= ? ORDER BY j.record, j.kind LIMIT ?",
+                (self.number, MAX_ATTEMPTS - 1, _MOST_NAMED),
+            ).fetchall()
+        return [
+            f"record {id.decode(errors='replace')!r} (number {record}): {kind} failed {attempts} times with {error}"
+            if id
+            else f"{kind} failed {attempts} times with {error}"
+            for kind, record, attempts, error, id in rows
+        ]
+
+    def unfinished(self) -> FlushReport:
+        """The jobs that wait, and those that were given up, by kind."""
+        with self.connected() as connection:
+            rows = connection.execute(
+                "SELECT kind, attempts >= ?, count(*) FROM jobs WHERE namespace = ? GROUP BY 1, 2",
+                (MAX_ATTEMPTS, self.number),
+            ).fetchall()
+            failures = {kind: number for kind, failed, number in rows if failed}
+            waiting = {kind: number for kind, failed, number in rows if not failed}
+            return FlushReport(waiting, failures, tuple(self.set_aside()) if failures else ())
+
+
+class JobWrites(Jobs, Writer, contract.JobWrites):
+    """Changing the queue."""
+
+    queued = 0
+    """How many jobs were put into the queue."""
+
+    @step("transaction.enqueue")
+    def enqueue(self, kind: str, records: Sequence[int] = (0,), data: Sequence[int] = ()) -> int:
+        if not all(isinstance(number, int) for number in data):
+            raise InvalidInput("a job carries numbers only; what records say stays in the records")
+        seq = self.next_seq()
+        numbers = dump_json(list(data), "a job's data") if data else None
+        self.many(
+            "INSERT INTO jobs (namespace, kind, record, seq, data) VALUES (?, ?, ?, ?, ?)",
+            [(self.number, kind, record, seq, numbers) for record in records],
+        )
+        self.queued += len(records)
+        return seq
+
+    @step("transaction.take_jobs")
+    def take(self, jobs: Sequence[Job]) -> list[Job]:
+        delete = "DELETE FROM jobs WHERE namespace = ? AND kind = ? AND record = ? AND seq = ?"
+        return [
+            job
+            for job in jobs
+            if self.connection.execute(delete, (self.number, job.kind, job.record, job.seq)).rowcount
+        ]
+
+    def retry(self, kind: str, record: int, error: str, *, attempts: int = 1) -> None:
+        counted = self.connection.execute(
+            "UPDATE jobs SET attempts = attempts + ?, error = ? WHERE namespace = ? AND kind = ? AND record = ?",
+            (attempts, error, self.number, kind, record),
+        )
+        if not counted.rowcount:
+            self.connection.execute(
+                f"INSERT INTO jobs (namespace, {_JOB_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (self.number, self.next_seq(), kind, record, json.dumps([record]), attempts, error),
+            )

@@ -1,0 +1,580 @@
+"""The records that cross the storage contract, and the constants and rules that every backend shares.
+
+A record is immutable. What changes about it (a newer version, its place in the tiers, its vector) is written beside
+it. `loom.storage.contract` has these names too, with the protocols of a backend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple, NoReturn, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from loom.errors import Closed, Conflict, CorruptStore, ForgetPending, InvalidInput, StoreError, UnknownFilter
+from loom.protocol import as_plain, checked_time, closest, from_plain
+
+__all__ = [
+    "COMPACT",
+    "COUNT",
+    "DERIVE",
+    "EMBED",
+    "FOCUS",
+    "HEARD",
+    "LAYOUTS",
+    "MAX_ATTEMPTS",
+    "MAX_TEXT_BYTES",
+    "RESTORE",
+    "RETAIN",
+    "TIERS",
+    "TRUSTS",
+    "WINDOW",
+    "Access",
+    "ArchiveStats",
+    "Change",
+    "CheckReport",
+    "Dimensions",
+    "Draft",
+    "Entry",
+    "EntryChange",
+    "Filter",
+    "FlushReport",
+    "ForgetReceipt",
+    "Job",
+    "LeaseLost",
+    "Match",
+    "Page",
+    "Progress",
+    "Record",
+    "Resident",
+    "Retention",
+    "Usage",
+    "Vector",
+    "Written",
+    "check_limit",
+    "concerns_everything",
+    "fit_window",
+]
+
+TIERS = ("l1", "l2", "l3", "l4")
+"""The tiers, nearest the prompt first."""
+
+TRUSTS = ("user", "agent", "tool", "web", "unknown")
+"""Where a text may come from."""
+
+MAX_TEXT_BYTES = 16 * 1024 * 1024
+"""The largest text of one record, in UTF-8 bytes."""
+
+WINDOW = "l1"
+"""The tier that is a window over the newest records."""
+
+FOCUS = "focus"
+"""The place, beside the tiers, for records that were brought back into a node's window. Their sizes there are counted
+before those of the newest records."""
+
+LAYOUTS = "layout"
+"""The scope of entries about a session's last prompt. They go when a record of the session is forgotten."""
+
+HEARD = "heard"
+"""The place, beside the tiers, for records that another node of the namespace wrote before this one: they are its
+own too. Their size there is what they take in its window; 0 keeps them out of that."""
+
+EMBED = "embed"
+"""The kind of job that embeds a record."""
+
+COUNT = "count"
+"""The kind of job that says that the tokens of a record could not be counted."""
+
+COMPACT = "compact"
+"""The kind of job that says that a stretch of records, named by its first, could not be summarised."""
+
+DERIVE = "derive"
+"""The kind of job that derives again from records what was derived from them and from a record that is forgotten."""
+
+RESTORE = "restore"
+"""The kind of job that gives records their places back after the record that stood for them is forgotten."""
+
+RETAIN = "retain"
+"""The kind of job that says that a record could not be forgotten although the retention rule no longer keeps it."""
+
+MAX_ATTEMPTS = 5
+"""After this many failures a job is left alone and reported as failed."""
+
+Vector = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Dimensions:
+    """Where a memory stands: whose it is, whether it is a state or an event, a type or an instance."""
+
+    subject: Literal["subject", "world"] = "world"
+    flow: Literal["state", "event"] = "event"
+    layer: Literal["type", "instance"] = "instance"
+
+    def __post_init__(self) -> None:
+        for name, choices in _DIMENSION_CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise InvalidInput(
+                    f"dimension {name} is {getattr(self, name)!r}; it must be one of {', '.join(choices)}"
+                )
+
+
+_DIMENSION_CHOICES = {
+    "subject": ("subject", "world"),
+    "flow": ("state", "event"),
+    "layer": ("type", "instance"),
+}
+
+
+class Draft(NamedTuple):
+    """A record before it is written. (A named tuple: it is made for every write, and costs a third.)
+
+    With the tier `l1` it comes into its node's window of recent records, at `window_tokens` where something
+    shorter stands in for it there. `named` says that the caller chose the id, so it may exist already;
+    `revises` then allows a new version of the same kind, where other content would be an error. Another importance
+    makes a new version too, unless it is `lasting`: then the new version is at least as important as the old one.
+    `sources` are the ids it was made from: forgetting one takes it too. One that was `drawn` from them says nothing
+    that they do not say, and with `replaces` it stands in a tier for all of them. Negative `tokens` are not counted
+    yet, and at most `~tokens`: the store counts them later, with the `counter` of that name (`Store.count_with`).
+    """
+
+    id: str
+    content: str
+    created_at: datetime
+    kind: str = "message"
+    node: str = "default"
+    session_id: str | None = None
+    role: str | None = None
+    name: str | None = None
+    trust: str = "unknown"
+    dimensions: Dimensions = Dimensions()
+    importance: float = 0.5
+    tokens: int = 0
+    counter: str = ""
+    tier: str | None = None
+    metadata: Mapping[str, Any] = MappingProxyType({})
+    data: Any = None
+    sources: tuple[str, ...] = ()
+    named: bool = True
+    revises: bool = False
+    window_tokens: int | None = None
+    lasting: bool = False
+    drawn: bool = False
+    replaces: bool = False
+
+
+class Record(NamedTuple):
+    """One version of one memory, exactly as it was written. (A named tuple: an answer makes many, in half the time.)
+
+    `superseded_at` is when a newer version of the same id took its place, None while it is current.
+    """
+
+    seq: int
+    id: str
+    version: int
+    content: str
+    created_at: datetime
+    committed_at: datetime
+    kind: str
+    node: str
+    session_id: str | None
+    role: str | None
+    name: str | None
+    trust: str
+    dimensions: Dimensions
+    importance: float
+    tokens: int
+    counter: str
+    metadata: Mapping[str, Any]
+    data: Any
+    superseded_at: datetime | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """This record in what JSON knows; `from_dict` makes an equal one of it."""
+        return as_plain(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Record:
+        """The record that `to_dict` made `data` of."""
+        return from_plain(cls, data)
+
+
+class Written(NamedTuple):
+    """What became of a draft. `created` is False where the same content was there already.
+
+    `node` and `importance` are those of the record, which need not be the draft's.
+    """
+
+    seq: int
+    id: str
+    version: int
+    created: bool
+    node: str
+    importance: float
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which records are meant. Every field narrows; None means any.
+
+    `since` is inclusive and `until` exclusive, both on `created_at`. A time is an aware datetime, or a text in ISO
+    8601 with an offset. `as_of` asks what was valid at a moment, `known_at` what had been
+    committed by then. Without them, only the current version of each id is meant, unless `history` is True.
+    `derived` asks for what was derived from other records (facts, summaries), or for what was not. `where` compares
+    metadata: a value must be equal, or be in the stored list; a list of values means any of them.
+
+    `tier`, `trust`, `subject`, `flow` and `layer` take our own names, in any case; another name raises
+    `InvalidInput` with the choices. A `kind` or `role` may be the caller's own: those of ours are found in any
+    case, others as they were written.
+    """
+
+    ids: Collection[str] | None = None
+    node: str | Collection[str] | None = None
+    session_id: str | Collection[str] | None = None
+    tier: str | Collection[str] | None = None
+    kind: str | Collection[str] | None = None
+    role: str | Collection[str] | None = None
+    name: str | Collection[str] | None = None
+    trust: str | Collection[str] | None = None
+    subject: str | None = None
+    flow: str | None = None
+    layer: str | None = None
+    min_importance: float | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    as_of: datetime | None = None
+    known_at: datetime | None = None
+    pinned: bool | None = None
+    derived: bool | None = None
+    history: bool = False
+    where: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        for name, choices in _FILTER_CHOICES.items():
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, _known_names(name, value, choices))
+        for name, ours in _OPEN_CHOICES.items():
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, _in_any_case(value, ours))
+        least = self.min_importance
+        if least is not None and (
+            isinstance(least, bool) or not isinstance(least, int | float) or not 0.0 <= least <= 1.0
+        ):
+            raise InvalidInput(f"min_importance is a number from 0 to 1, not {least!r}")
+        for name in _FILTER_TIMES:
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, checked_time(value, name))
+        if self.since is not None and self.until is not None and self.since > self.until:
+            raise InvalidInput(f"since ({self.since}) is after until ({self.until}); nothing can be between them")
+
+    @classmethod
+    def of(cls, verb: str = "Filter.of", /, **given: Any) -> Self:
+        """A filter from keyword arguments of `verb`; a key that does not exist is an error, never ignored."""
+        for name in given:
+            if name not in _FILTERS:
+                raise UnknownFilter(
+                    f"{verb}() has no filter {name!r}; {closest(name, _FILTERS)}the filters are "
+                    f"{', '.join(sorted(_FILTERS))} (metadata goes into where={{...}})"
+                )
+        return cls(**given)
+
+    @property
+    def narrows(self) -> bool:
+        """Whether anything is asked for beyond the current version of everything, derived or not."""
+        return self not in _EVERYTHING
+
+
+_FILTER_CHOICES: Mapping[str, tuple[str, ...]] = {"tier": TIERS, "trust": TRUSTS, **_DIMENSION_CHOICES}
+_FILTER_TIMES = ("since", "until", "as_of", "known_at")
+# Names that callers may add to. Ours are written in lower case.
+_OPEN_CHOICES: Mapping[str, frozenset[str]] = {
+    "kind": frozenset(
+        ("task", "context", "fact", "summary", "message", "thought", "tool_call", "tool_result", "plan", "names")
+    ),
+    "role": frozenset(("user", "assistant", "system", "developer", "tool", "function")),
+}
+
+
+def _known_names(name: str, value: object, choices: tuple[str, ...]) -> str | tuple[str, ...]:
+    """`value`, a name or several, as `choices` spells it."""
+    if isinstance(value, str):
+        folded = str.__str__(value).casefold()
+        if folded in choices:
+            return folded
+    elif isinstance(value, Collection):
+        return tuple(
+            str(_known_names(name, one, choices)) if isinstance(one, str) else _unknown_name(name, one, choices)
+            for one in value
+        )
+    return _unknown_name(name, value, choices)
+
+
+def _unknown_name(name: str, value: object, choices: tuple[str, ...]) -> NoReturn:
+    raise InvalidInput(f"the filter {name} is {value!r}; it must be one of {', '.join(choices)}, or several of them")
+
+
+def _in_any_case(value: object, ours: frozenset[str]) -> Any:
+    """`value`, and for a name of ours in another case also that name."""
+    if isinstance(value, str):
+        folded = value.casefold()
+        return value if folded not in ours or folded == value else (value, folded)
+    if isinstance(value, Collection) and all(isinstance(one, str) for one in value):
+        added = {one.casefold() for one in value} & ours - {*value}
+        return (*value, *sorted(added)) if added else value
+    return value
+
+
+_EVERYTHING = (Filter(), Filter(derived=False))
+_FILTERS = frozenset(entry.name for entry in fields(Filter))
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A slice of a listing: iterating and `len` are over its records. Pass `next` as `after` for the following one;
+    None at the end."""
+
+    records: tuple[Record, ...]
+    next: int | None
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(self.records)
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A record nominated by an index, with that index's own score (higher is better)."""
+
+    seq: int
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A versioned value under a key, changed by compare-and-set. Versions only grow."""
+
+    key: str
+    content: Any
+    version: int
+    scope: str
+    owner: str
+    created_by: str
+    updated_by: str
+    created_at: datetime
+    updated_at: datetime
+    metadata: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class EntryChange:
+    """The newest state of a key that changed. `entry` is None where it was deleted, by `writer` as always."""
+
+    seq: int
+    key: str
+    version: int
+    writer: str
+    entry: Entry | None
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Background work that survives a crash. `record` is the sequence number it is about, or 0.
+
+    `data` are numbers of further records; `error` is the kind of error that the last attempt met.
+    """
+
+    seq: int
+    kind: str
+    record: int
+    data: tuple[int, ...]
+    attempts: int
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One thing that happened. `kind` is record, supersede, enter, leave, entry, vector, forget or pin."""
+
+    seq: int
+    kind: str
+    record: int
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How often and when a record was used: the count and the two last times."""
+
+    count: int
+    last_at: datetime
+    previous_at: datetime | None
+
+
+class Usage(NamedTuple):
+    """What a tier of a node holds, and how often what was asked for was there."""
+
+    items: int = 0
+    tokens: int = 0
+    hits: int = 0
+    misses: int = 0
+
+
+class Resident(NamedTuple):
+    """A record in a tier, and how it was used. Times are seconds since 1970.
+
+    `entered` is the sequence number at which it came in, a clock that never stands still. `last_at` and
+    `previous_at` are its two last references, the writing counted as the first; `previous_at` is None where
+    there was no other. `relevance` (0 to 1) tells how close it is to the present work, None if unknown.
+    """
+
+    record: int
+    tokens: int
+    importance: float
+    entered: int
+    written_at: float
+    uses: int
+    last_at: float
+    previous_at: float | None
+    relevance: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FlushReport:
+    """What is still undone after a flush. Empty means that everything committed before it is processed.
+
+    `waiting` counts jobs that this process cannot do, by kind (it has no embedder, say);
+    `failed` counts jobs that were given up, by kind, and `set_aside` names the records of the first of them.
+    `errors` says which work failed in this process and is tried again later (a language model that is down, say).
+    """
+
+    waiting: Mapping[str, int] = field(default_factory=dict)
+    failed: Mapping[str, int] = field(default_factory=dict)
+    set_aside: tuple[str, ...] = ()
+    errors: tuple[str, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        return not self.waiting and not self.failed and not self.errors
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetReceipt:
+    """What `forget` removed, by the place it was removed from."""
+
+    ids: tuple[str, ...]
+    records: int = 0
+    derived: int = 0
+    vectors: int = 0
+    jobs: int = 0
+    accesses: int = 0
+    moves: int = 0
+    segments: int = 0
+
+    def __bool__(self) -> bool:
+        return self.records > 0
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """What `check` found. `problems` remain; `repaired` were put right from the records.
+
+    `set_aside` names records that background work gave up. They are stored as written: this is no damage.
+    """
+
+    records: int
+    problems: tuple[str, ...] = ()
+    repaired: tuple[str, ...] = ()
+    set_aside: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+
+class ArchiveStats(NamedTuple):
+    """What the archive holds: records, blocks, and bytes before and after compression (dictionaries included)."""
+
+    records: int = 0
+    blocks: int = 0
+    raw_bytes: int = 0
+    stored_bytes: int = 0
+
+    @property
+    def ratio(self) -> float:
+        return self.raw_bytes / self.stored_bytes if self.stored_bytes else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """What may be forgotten by itself, oldest first; all off by default. Pinned records stay.
+
+    `max_age_days` counts from `created_at`, `max_records` counts current records, and `max_bytes` is the
+    size of their texts.
+    """
+
+    max_age_days: float | None = None
+    max_records: int | None = None
+    max_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("max_age_days", "max_records", "max_bytes"):
+            value = getattr(self, name)
+            if value is not None and not (isinstance(value, int | float) and value > 0):
+                raise InvalidInput(
+                    f"retention {name} is {value!r}; it must be a number above 0, or None for no limit"
+                )
+
+
+class Progress(NamedTuple):
+    """How far a piece of work that follows the log has come: the last record it has done, and the last number."""
+
+    done: int
+    last: int
+
+
+class LeaseLost(Conflict):
+    """Another process took over the background work; the piece under way here is dropped."""
+
+
+def concerns_everything(error: Exception) -> bool:
+    """Whether an error is about the store or the lease, and not about the records of one piece of work."""
+    about_the_store = isinstance(error, StoreError) and not isinstance(error, CorruptStore)
+    return about_the_store or isinstance(error, LeaseLost | Closed | ForgetPending)
+
+
+def fit_window(
+    rows: Iterable[tuple[int, int, int | None]], budget: float, back: Mapping[int, int]
+) -> list[tuple[int, int]]:
+    """What is in a window of a budget: number and size of each record, newest first.
+
+    `rows` are the records that may be in it, newest first: number, tokens, and the size of the stand-in it was
+    written with. `back` are the sizes of those that were brought back into it, which have their room first.
+    """
+    left = budget - sum(back.values())
+    found: list[tuple[int, int]] = []
+    for seq, tokens, shorter in rows:
+        if seq in back:
+            continue
+        size = tokens if tokens <= budget or shorter is None else shorter
+        if size > budget:
+            continue
+        if size > left:
+            break
+        left -= size
+        found.append((seq, size))
+    return sorted([*found, *back.items()], reverse=True) if back else found
+
+
+def check_limit(limit: int) -> None:
+    """Raise `InvalidInput` unless a limit is a whole number of 1 or more."""
+    if not isinstance(limit, int) or not 1 <= limit < 2**31:
+        raise InvalidInput(f"limit is {limit!r}; it must be a whole number of 1 or more")

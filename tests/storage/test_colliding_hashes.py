@@ -13,6 +13,8 @@ import pytest
 import loom
 from loom.errors import NotFound
 from loom.index import doc_values, text_segments
+from loom.index.text_index import TextIndex
+from loom.index.text_tail import TextTail
 from loom.protocol import new_id
 from loom.storage import identity
 from loom.storage.contract import Draft, Filter, Retention
@@ -266,6 +268,26 @@ class Weak:
 
     def digest(self) -> bytes:
         return (self._bits + 1).to_bytes(self._size, "little")
+
+
+def test_a_text_whose_own_terms_collide_leaves_the_tail_alone_and_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_segments, "blake2b", Weak)
+    text_segments.term_hash.cache_clear()
+    try:
+        tail = TextTail()
+        index = TextIndex([], tail)
+        texts = {key: [f"word{number}" for number in range(key, key + 20)] for key in (1, 2, 3)}
+        for key, terms in texts.items():
+            tail.add(key, terms)
+        for gone in (2, 1):
+            assert tail.remove(gone)
+            del texts[gone]
+            for key, terms in texts.items():
+                assert all(key in index.search({term: 1.0}, 10)[0] for term in terms)
+        assert tail.remove(3)
+        assert not len(tail)
+    finally:
+        text_segments.term_hash.cache_clear()
 
 
 def test_terms_speakers_and_roles_that_collide_cost_scores_and_never_choose_records(

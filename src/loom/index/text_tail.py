@@ -9,7 +9,8 @@ import threading
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -58,8 +59,11 @@ class TextTail:
 
     def add(self, key: int, terms: Sequence[str]) -> None:
         """Add a document. Does nothing for a key that is already here, since a record never changes."""
-        counts = Counter(terms)
+        counts: Mapping[Any, int] = Counter(terms)
         hashes = tuple(map(term_hash, counts))
+        if len(set(hashes)) < len(hashes):  # two of its terms collide: one posting holds both
+            counts = Counter(map(term_hash, terms))
+            hashes = tuple(counts)
         postings = self._postings
         with self._lock:
             if key in self._documents:

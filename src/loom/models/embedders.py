@@ -29,7 +29,6 @@ from loom.blas import one_thread
 from loom.checks import checked_whole
 from loom.errors import EmbeddingError, InvalidInput, WrongDimension
 from loom.forks import renew_after_fork
-from loom.models.endpoint import Endpoint, parsed_json
 
 __all__ = [
     "EmbeddingProvider",
@@ -433,6 +432,8 @@ class HttpEmbedder:
         if shorten and dimensions is None:
             raise InvalidInput("shorten=True needs dimensions=")
         checked_whole(1 if dimensions is None else dimensions, "dimensions", 1)
+        from loom.models.endpoint import Endpoint
+
         self._endpoint = Endpoint(
             base_url,
             "embeddings",
@@ -506,6 +507,8 @@ class HttpEmbedder:
 
 def _ordered_vectors(content: bytes, count: int, url: str) -> list[Any]:
     """The `embedding`s of the answer in the order of the texts, whatever order the server sent them in."""
+    from loom.models.endpoint import parsed_json
+
     try:
         answer: Any = parsed_json(content)
         entries = answer["data"]

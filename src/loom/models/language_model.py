@@ -14,7 +14,6 @@ from typing import Any, Protocol, runtime_checkable
 
 from loom.checks import checked_number, checked_whole
 from loom.errors import InvalidInput, LanguageModelError
-from loom.models.endpoint import Endpoint, parsed_json
 
 __all__ = ["HttpLanguageModel", "LanguageModel", "LanguageModelLike", "as_language_model"]
 
@@ -83,6 +82,8 @@ class HttpLanguageModel:
         if not model:
             raise InvalidInput("a language model over HTTP needs the name of a model")
         checked_whole(1 if max_tokens is None else max_tokens, "max_tokens", 1)
+        from loom.models.endpoint import Endpoint
+
         self._endpoint = Endpoint(
             base_url,
             "chat/completions",
@@ -124,6 +125,8 @@ class HttpLanguageModel:
 
 def _answered(content: bytes, url: str) -> str:
     """The text of the first choice, whether the server gives it whole or in parts."""
+    from loom.models.endpoint import parsed_json
+
     try:
         answer: Any = parsed_json(content)
         said = answer["choices"][0]["message"]["content"]

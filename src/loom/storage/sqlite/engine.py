@@ -635,7 +635,7 @@ class Engine:
         return connection
 
     def check_file(self, written: bool = False) -> None:
-        """Raise `StoreUnavailable` unless the path still leads to the file that was opened (about 1 us)."""
+        """Raise `StoreUnavailable` unless the path still leads to the file that was opened."""
         try:
             status = os.stat(self._name)
         except (FileNotFoundError, NotADirectoryError):

@@ -25,6 +25,7 @@ from loom.fractal.memory import (
 )
 from loom.memory import LoomMemory, MemoryManager
 from loom.storage.sqlite.store import SqliteStore
+from tests.storage.plain_store import PlainStore
 
 LOCAL, SHARED, INHERITED, GLOBAL = MemoryScope.LOCAL, MemoryScope.SHARED, MemoryScope.INHERITED, MemoryScope.GLOBAL
 
@@ -35,9 +36,9 @@ def now(work: Coroutine[Any, Any, Answer]) -> Answer:
     return asyncio.run(work)
 
 
-@pytest.fixture
-def root() -> Iterator[FractalMemory]:
-    with FractalMemory("root") as found:
+@pytest.fixture(params=["sqlite", "plain"])
+def root(request: pytest.FixtureRequest) -> Iterator[FractalMemory]:
+    with FractalMemory("root", store=PlainStore() if request.param == "plain" else None) as found:
         yield found
 
 
@@ -258,8 +259,9 @@ def test_what_a_limit_keeps_back_is_not_passed_over_for_something_older(root: Fr
         assert [entry.id for entry in listed] == ["far", "near", "hidden 5"][:limit]
 
 
-def test_listing_and_following_cost_by_keys_and_not_by_versions(root: FractalMemory) -> None:
+def test_listing_and_following_cost_by_keys_and_not_by_versions() -> None:
     """Trap: a counter that was written a thousand times is one key."""
+    root = FractalMemory("root")
     for number in range(300):
         root.scopes.write("counter", number, SHARED)
     store = root.scopes.store
@@ -279,6 +281,7 @@ def test_listing_and_following_cost_by_keys_and_not_by_versions(root: FractalMem
     assert [change.version for change in store.entry_changes(last - 1, scope=SHARED, owner="root")] == [300]
     connection.set_progress_handler(None, 1)
     assert 0 < steps < 1000
+    root.close()
 
 
 # --- policies ----------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from loom.fractal.resolvers import (
 )
 from loom.fractal.sync import MemorySyncManager
 from loom.memory import MemoryManager
+from tests.storage.plain_store import PlainStore
 
 LOCAL, SHARED, INHERITED = MemoryScope.LOCAL, MemoryScope.SHARED, MemoryScope.INHERITED
 
@@ -32,9 +33,9 @@ def now(work: Coroutine[Any, Any, Answer]) -> Answer:
     return asyncio.run(work)
 
 
-@pytest.fixture
-def root() -> Iterator[FractalMemory]:
-    with FractalMemory("root") as found:
+@pytest.fixture(params=["sqlite", "plain"])
+def root(request: pytest.FixtureRequest) -> Iterator[FractalMemory]:
+    with FractalMemory("root", store=PlainStore() if request.param == "plain" else None) as found:
         yield found
 
 

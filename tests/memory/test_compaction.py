@@ -13,15 +13,17 @@ import loom
 from loom.errors import InvalidInput
 from loom.memory import CompactionConfig, InMemorySegmentStore, LogSegmentStore, MemoryCompactor, MemorySegment
 from loom.storage.contract import Filter
+from tests.storage.plain_store import PlainStore
 
 MONDAY = datetime(2026, 3, 2, 9, tzinfo=UTC)
 BUDGETS: dict[str, Any] = {"l1_token_budget": 300, "l2_token_budget": 400, "l3_token_budget": 2_000}
 
 
-@pytest.fixture
-def memory(tmp_path: Path) -> Iterator[loom.Memory]:
+@pytest.fixture(params=["sqlite", "plain"])
+def memory(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[loom.Memory]:
     config = CompactionConfig(enabled=False, target_ratio=0.2)  # only when it is asked for here
-    with loom.open(tmp_path / "a.loom", embedder="none", compaction=config, **BUDGETS) as opened:
+    store = PlainStore() if request.param == "plain" else tmp_path / "a.loom"
+    with loom.Memory(store=store, embedder="none", compaction=config, **BUDGETS) as opened:
         yield opened
 
 

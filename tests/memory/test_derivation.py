@@ -13,13 +13,15 @@ from loom.errors import InvalidInput, NotFound
 from loom.knowledge.extraction import FactExtractor
 from loom.knowledge.facts import Extraction
 from loom.storage.contract import Record
+from tests.storage.plain_store import PlainStore
 
 MONDAY = datetime(2026, 3, 2, 9, tzinfo=UTC)
 
 
-@pytest.fixture
-def memory(tmp_path: Path) -> Iterator[loom.Memory]:
-    with loom.open(tmp_path / "a.loom", embedder="none") as opened:
+@pytest.fixture(params=["sqlite", "plain"])
+def memory(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[loom.Memory]:
+    store = PlainStore() if request.param == "plain" else tmp_path / "a.loom"
+    with loom.Memory(store=store, embedder="none") as opened:
         yield opened
 
 

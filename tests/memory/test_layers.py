@@ -22,6 +22,7 @@ from loom.memory.layers import (
 )
 from loom.protocol import Task
 from loom.text.tokens import TokenCounter
+from tests.storage.plain_store import PlainStore
 
 TIERS = list(MemoryTier)
 BUDGET = 100
@@ -38,11 +39,12 @@ class WordCounter(TokenCounter):
         return len(text.split())
 
 
-@pytest.fixture
-def memory() -> Iterator[LoomMemory]:
+@pytest.fixture(params=["sqlite", "plain"])
+def memory(request: pytest.FixtureRequest) -> Iterator[LoomMemory]:
     """Every tier has room for ten of the tasks below."""
     budgets: dict[str, Any] = {f"{tier}_token_budget": BUDGET for tier in TIERS}
-    with LoomMemory("layers", embedder="none", token_counter=WordCounter(), **budgets) as opened:
+    store = PlainStore() if request.param == "plain" else None
+    with LoomMemory("layers", store=store, embedder="none", token_counter=WordCounter(), **budgets) as opened:
         yield opened
 
 

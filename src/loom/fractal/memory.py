@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 from loom.checks import checked_member, checked_whole
 from loom.errors import InvalidInput, SettingsConflict
 from loom.protocol import Closing
-from loom.storage import open_store
 
 if TYPE_CHECKING:
     from loom.storage.contract import Entry, Store
@@ -520,6 +519,8 @@ class FractalMemory(ScopedMemory, Closing):
             store = parent.store
         self._opened: Store | None = None
         if store is None or isinstance(store, str | PathLike):
+            from loom.storage import open_store
+
             store = self._opened = open_store(store)
         self.base_memory = base_memory
         self.parent_memory = parent_memory

@@ -26,7 +26,6 @@ from loom.checks import checked_whole
 from loom.errors import Closed, InvalidInput, VersionConflictError
 from loom.fractal.memory import checked_key, checked_limit, checked_version, in_thread
 from loom.protocol import Closing, Task
-from loom.storage import open_store
 
 if TYPE_CHECKING:
     import asyncio
@@ -91,6 +90,8 @@ class SharedMemoryPool(Closing):
         self._bus = event_bus
         self._opened: Store | None = None
         if isinstance(store, str | Path):
+            from loom.storage import open_store
+
             store = self._opened = open_store(store)
         elif store is not None and not hasattr(store, "entry_changes"):
             raise InvalidInput(f"a pool lies in a store (memory.store) or a path, not in {type(store).__name__}")

@@ -181,6 +181,11 @@ class StoredRecord(NamedTuple):
     block: Any
     counted: Any = None
 
+    @classmethod
+    def of(cls, row: tuple[Any, ...]) -> StoredRecord:
+        """A row of these columns, by name; further columns are left out."""
+        return cls(*row[: len(cls._fields)])
+
     @property
     def guarded(self) -> tuple[Any, ...]:
         """The values that the checksum covers."""
@@ -192,7 +197,7 @@ _GUARDED = StoredRecord._fields.index("checksum")
 
 def counted_guard(row: tuple[Any, ...]) -> int:
     """The checksum that a row of `RECORD_COLUMNS` has, or will have once it is counted: by it a record is known."""
-    one = StoredRecord(*row)
+    one = StoredRecord.of(row)
     return int(one.checksum) if one.tokens == one.counted else guard(one._replace(tokens=one.counted).guarded)
 
 
@@ -200,7 +205,7 @@ def was_guarded(row: tuple[Any, ...], checksum: int) -> bool:
     """Whether a row of `RECORD_COLUMNS` has this checksum once it is counted, or had it in format 4."""
     if counted_guard(row) == checksum:
         return True
-    one = StoredRecord(*row)
+    one = StoredRecord.of(row)
     if not isinstance(one.id, str) or not isinstance(one.session, str | None):
         return False  # damaged
     as_before = one._replace(
@@ -277,7 +282,7 @@ def _text_or_bytes(data: bytes) -> str | bytes:
 def check_row(row: tuple[Any, ...]) -> None:
     """Refuse a row of `ROW_COLUMNS` that is not what was written."""
     if guard(row[:_GUARDED]) != row[_GUARDED]:
-        one = StoredRecord(*row)
+        one = StoredRecord.of(row)
         if one.block is not None:
             raise CorruptStore(
                 f"record {one.id!r} (number {one.seq}) is in archive block {one.block}, which is damaged, with all "

@@ -259,6 +259,13 @@ class Filter:
     where: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
+        for name in _TEXT_FILTERS:
+            _check_texts(name, getattr(self, name))
+        for name in _FLAGS:
+            if not isinstance(getattr(self, name), bool | None):
+                raise InvalidInput(f"{name} is True or False, not {getattr(self, name)!r}")
+        if not isinstance(self.where, Mapping | None):
+            raise InvalidInput(f"where is a mapping of metadata names to values, not {type(self.where).__name__}")
         for name, choices in _FILTER_CHOICES.items():
             value = getattr(self, name)
             if value is not None:
@@ -325,15 +332,25 @@ def _unknown_name(name: str, value: object, choices: tuple[str, ...]) -> NoRetur
     raise InvalidInput(f"the filter {name} is {value!r}; it must be one of {', '.join(choices)}, or several of them")
 
 
-def _in_any_case(value: object, ours: frozenset[str]) -> Any:
+_TEXT_FILTERS = ("ids", "node", "session_id", "kind", "role", "name")
+_FLAGS = ("pinned", "derived", "history")
+
+
+def _check_texts(name: str, value: object) -> None:
+    if value is None or isinstance(value, str):
+        return
+    for one in value if isinstance(value, Collection) else (value,):
+        if not isinstance(one, str):
+            raise InvalidInput(f"a filter on {name} takes a text or several, not {one!r}")
+
+
+def _in_any_case(value: str | Collection[str], ours: frozenset[str]) -> Any:
     """`value`, and for a name of ours in another case also that name."""
     if isinstance(value, str):
         folded = value.casefold()
         return value if folded not in ours or folded == value else (value, folded)
-    if isinstance(value, Collection) and all(isinstance(one, str) for one in value):
-        added = {one.casefold() for one in value} & ours - {*value}
-        return (*value, *sorted(added)) if added else value
-    return value
+    added = {one.casefold() for one in value} & ours - {*value}
+    return (*value, *sorted(added)) if added else value
 
 
 _EVERYTHING = (Filter(), Filter(derived=False))

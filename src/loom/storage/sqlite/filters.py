@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sqlite3
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -38,13 +38,6 @@ def conditions(wanted: Filter, namespace: int, connection: sqlite3.Connection) -
     clauses = ["r.namespace = ?", "r.version > 0"]
     values: list[Any] = [namespace]
 
-    def names(choice: str | Collection[str], field: str) -> list[str]:
-        chosen = [choice] if isinstance(choice, str) else list(choice) if isinstance(choice, Collection) else [choice]
-        for value in chosen:
-            if not isinstance(value, str):
-                raise InvalidInput(f"a filter on {field} takes a text or several, not {value!r}")
-        return chosen
-
     def one_of(column: str, choices: list[str] | list[int]) -> str:
         """However many there are, they are one value: SQLite limits how many it takes."""
         if len(choices) == 1:
@@ -60,9 +53,9 @@ def conditions(wanted: Filter, namespace: int, connection: sqlite3.Connection) -
     for field, column in _COLUMNS.items():
         choice = getattr(wanted, field)
         if choice is not None:
-            clauses.append(one_of(column, names(choice, field)))
+            clauses.append(one_of(column, _several(choice)))
     if wanted.node is not None:
-        nodes = json.dumps(names(wanted.node, "node"))
+        nodes = json.dumps(_several(wanted.node))
         clauses.append(
             "(r.node IN (SELECT value FROM json_each(?)) OR r.seq IN (SELECT p.record FROM residents p "
             # Not `r.namespace`: the list would be made again for every record that is looked at.
@@ -70,13 +63,13 @@ def conditions(wanted: Filter, namespace: int, connection: sqlite3.Connection) -
         )
         values.extend([nodes, nodes, HEARD])
     if wanted.session_id is not None:
-        clauses.append(hashed("r.session_hash", names(wanted.session_id, "session_id")))
+        clauses.append(hashed("r.session_hash", _several(wanted.session_id)))
     if wanted.ids is not None:
-        clauses.append(hashed("r.id_hash", names(wanted.ids, "ids")))
-        clauses.append(one_of("r.id", names(wanted.ids, "ids")))
+        clauses.append(hashed("r.id_hash", _several(wanted.ids)))
+        clauses.append(one_of("r.id", _several(wanted.ids)))
     if wanted.tier is not None:
-        whose = None if wanted.node is None else names(wanted.node, "node")
-        clause, own = tier_condition(connection, namespace, names(wanted.tier, "tier"), whose)
+        whose = None if wanted.node is None else _several(wanted.node)
+        clause, own = tier_condition(connection, namespace, _several(wanted.tier), whose)
         clauses.append(clause)
         values.extend(own)
     if wanted.min_importance is not None:
@@ -94,11 +87,6 @@ def conditions(wanted: Filter, namespace: int, connection: sqlite3.Connection) -
     if wanted.derived is not None:
         inside = "EXISTS" if wanted.derived else "NOT EXISTS"
         clauses.append(f"{inside} (SELECT 1 FROM derivations d WHERE d.record = r.seq)")
-    for flag in ("pinned", "derived", "history"):
-        if not isinstance(getattr(wanted, flag), bool | None):
-            raise InvalidInput(f"{flag} is True or False, not {getattr(wanted, flag)!r}")
-    if not isinstance(wanted.where, Mapping | None):
-        raise InvalidInput(f"where is a mapping of metadata names to values, not {type(wanted.where).__name__}")
     if len(wanted.where or {}) > _MOST_KEYS:
         raise InvalidInput(f"where compares at most {_MOST_KEYS} metadata keys, not {len(wanted.where or {}):,}")
     for key, value in (wanted.where or {}).items():
@@ -124,6 +112,10 @@ def kept_out(connection: sqlite3.Connection, keys: Sequence[int], derived: bool)
     if derived:
         query += " UNION ALL SELECT d.record FROM json_each(?1) j CROSS JOIN derivations d ON d.record = j.value"
     return {record for (record,) in connection.execute(query, (str([*keys]),))}
+
+
+def _several(names: str | Collection[str]) -> list[str]:
+    return [names] if isinstance(names, str) else list(names)
 
 
 def _moment(moment: datetime, field: str) -> int:

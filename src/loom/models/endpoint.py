@@ -18,17 +18,23 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any, Final
+from threading import Event
+from types import MappingProxyType
+from typing import Any, Final, TypeVar
 
 from loom.checks import checked_number, checked_whole
 from loom.errors import InvalidInput, LoomError
 
 __all__ = ["Endpoint", "is_loopback", "parsed_json", "retry_after_s"]
 
+Answer = TypeVar("Answer")
+
+# How often a call that can be cancelled looks whether it was.
+_LOOK_S: Final = 0.25
 _RETRY_STATUS: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 _LONGEST_PAUSE_S: Final = 60.0
 _ADVICE: Final[Mapping[int, str]] = {
@@ -61,55 +67,88 @@ class Endpoint:
         max_retries: int,
         largest_mb: int,
         advice: Mapping[int, str],
+        headers: Mapping[str, str] = MappingProxyType({}),
+        key_header: str = "Authorization",
         sleep: Callable[[float], object] = time.sleep,
     ) -> None:
         if api_key is not None and not re.fullmatch(r"[\x21-\x7e]+", api_key):
             raise InvalidInput("the api_key is empty or holds characters that no HTTP header can carry")
         self.url = _address(base_url, path, whom)
         self._error = error
-        self._api_key = api_key
+        self._headers = {"Content-Type": "application/json", "User-Agent": "loomkeep", **headers}
+        if api_key is not None:
+            self._headers[key_header] = f"Bearer {api_key}" if key_header == "Authorization" else api_key
         self._timeout_s = checked_number(timeout_s, "timeout_s", 0.001)
         self._max_retries = checked_whole(max_retries, "max_retries")
         self._largest_mb = largest_mb
         self._advice = {**_ADVICE, **advice}
         self._sleep = sleep
 
-    def ask(self, body: bytes) -> bytes:
-        """The answer to a JSON body."""
+    def ask(self, body: bytes, cancelled: Event | None = None) -> bytes:
+        """The answer to a JSON body. Setting `cancelled` ends the call within a quarter of a second."""
+
+        def read(deadline: float) -> bytes | _Failure:
+            response = self._opened(body, deadline, cancelled, "application/json")
+            if isinstance(response, _Failure):
+                return response
+            largest = self._largest_mb * 1024 * 1024
+            try:
+                with response:
+                    content: bytes = response.read(largest + 1)
+            except (OSError, http.client.HTTPException) as error:
+                return _connection_failure(error, self._timeout_s)
+            if len(content) > largest:
+                return _Failure(f"answered with more than {self._largest_mb} MB", "Check the base_url.")
+            if response.length:
+                return _Failure("broke off in the middle of an answer", "Try again.", worth_retrying=True)
+            return content
+
+        return self._tried(read)
+
+    def stream(self, body: bytes, cancelled: Event | None = None) -> Iterator[object]:
+        """The data of the server-sent events that answer a JSON body, each parsed.
+
+        What fails before the answer begins is tried again; an answer that breaks off is not.
+        """
+        response: Any = self._tried(lambda deadline: self._opened(body, deadline, cancelled, "text/event-stream"))
+        with response:
+            try:
+                yield from _events(response, self._largest_mb * 1024 * 1024)
+            except (OSError, http.client.HTTPException) as error:
+                failure = _connection_failure(error, self._timeout_s)
+                raise self._error(f"{self.url} {failure.what} in the middle of an answer. {failure.advice}") from None
+            except ValueError as error:
+                raise self._error(f"{self.url} answered with a stream that is none ({error}).") from None
+
+    def _tried(self, attempt: Callable[[float], Answer | _Failure]) -> Answer:
+        """What an attempt gives, after as many further attempts as are allowed."""
         deadline = time.monotonic() + self._timeout_s
-        attempt = 0
+        tries = 0
         while True:
-            outcome = self._posted(body, deadline)
-            if isinstance(outcome, bytes):
+            outcome = attempt(deadline)
+            if not isinstance(outcome, _Failure):
                 return outcome
-            pause = 0.5 * 2**attempt if outcome.retry_after_s is None else outcome.retry_after_s
+            pause = 0.5 * 2**tries if outcome.retry_after_s is None else outcome.retry_after_s
             in_time = time.monotonic() + pause < deadline
-            if not outcome.worth_retrying or attempt == self._max_retries or not in_time:
-                tries = f" ({attempt + 1} tries)" if attempt else ""
+            if not outcome.worth_retrying or tries == self._max_retries or not in_time:
+                counted = f" ({tries + 1} tries)" if tries else ""
                 late = f" and asks to wait {pause:g} s, longer than timeout_s allows"
                 asked = "" if outcome.retry_after_s is None or in_time else late
-                raise self._error(f"{self.url} {outcome.what}{asked}{tries}. {outcome.advice}")
+                raise self._error(f"{self.url} {outcome.what}{asked}{counted}. {outcome.advice}")
             self._sleep(pause)
-            attempt += 1
+            tries += 1
 
-    def _posted(self, body: bytes, deadline: float) -> bytes | _Failure:
-
-        headers = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "loomkeep"}
-        if self._api_key is not None:
-            headers["Authorization"] = f"Bearer {self._api_key}"
+    def _opened(self, body: bytes, deadline: float, cancelled: Event | None, accept: str) -> Any:
+        """The response to a body, to be read; or why there is none."""
+        headers = {**self._headers, "Accept": accept}
         request = urllib.request.Request(self.url, data=body, headers=headers, method="POST")
-        largest = self._largest_mb * 1024 * 1024
         try:
-            with _opener(self.url, deadline).open(request, timeout=_left(deadline)) as response:
-                content: bytes = response.read(largest + 1)
+            return _opener(self.url, deadline, cancelled).open(request, timeout=_left(deadline))
         except urllib.error.HTTPError as error:
             with error:
                 return self._status_failure(error)
         except (OSError, http.client.HTTPException) as error:
             return _connection_failure(error, self._timeout_s)
-        if len(content) > largest:
-            return _Failure(f"answered with more than {self._largest_mb} MB", "Check the base_url.")
-        return content
 
     def _status_failure(self, error: urllib.error.HTTPError) -> _Failure:
         word = _error_word(error)
@@ -128,6 +167,24 @@ class _Failure:
     advice: str
     worth_retrying: bool = False
     retry_after_s: float | None = None
+
+
+def _events(response: Any, largest: int) -> Iterator[object]:
+    """The data of a stream of server-sent events. `[DONE]` ends it, and so does the end of the answer."""
+    data: list[bytes] = []
+    read = 0
+    while line := response.readline(largest + 1):
+        read += len(line)
+        if read > largest:
+            raise ValueError(f"more than {largest // 1024 // 1024} MB")
+        field, _, value = line.rstrip(b"\r\n").partition(b":")
+        if field == b"data":
+            data.append(value.removeprefix(b" "))
+        elif not field and not value and data:
+            if data == [b"[DONE]"]:
+                return
+            yield parsed_json(b"\n".join(data))
+            data = []
 
 
 def _address(base_url: str, path: str, whom: str) -> str:
@@ -151,20 +208,34 @@ def _left(deadline: float) -> float:
     return left
 
 
+class _Cancelled(OSError):
+    """The caller no longer wants the answer."""
+
+
 class _TimedReader(io.RawIOBase):
     """The bytes of a socket until a deadline. A socket's own timeout begins again with every byte that arrives."""
 
-    def __init__(self, sock: socket.socket, raw: io.RawIOBase, deadline: float) -> None:
+    def __init__(self, sock: socket.socket, raw: io.RawIOBase, deadline: float, cancelled: Event | None) -> None:
         self._sock = sock
         self._raw = raw
         self._deadline = deadline
+        self._cancelled = cancelled
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int | None:
-        self._sock.settimeout(_left(self._deadline))
-        return self._raw.readinto(buffer)
+        if self._cancelled is None:
+            self._sock.settimeout(_left(self._deadline))
+            return self._raw.readinto(buffer)
+        while True:
+            if self._cancelled.is_set():
+                raise _Cancelled
+            self._sock.settimeout(min(_left(self._deadline), _LOOK_S))
+            try:
+                return self._sock.recv_into(buffer)
+            except TimeoutError:
+                continue
 
     def close(self) -> None:
         self._raw.close()
@@ -187,13 +258,13 @@ def _connected(address: tuple[str, int], deadline: float, source: tuple[str, int
     raise failure or OSError("the host has no address")
 
 
-def _opener(url: str, deadline: float) -> urllib.request.OpenerDirector:
+def _opener(url: str, deadline: float, cancelled: Event | None) -> urllib.request.OpenerDirector:
     """Opens the URL by connections whose every step ends at the deadline."""
 
     class TimedResponse(http.client.HTTPResponse):
         def __init__(self, sock: socket.socket, *args: Any, **options: Any) -> None:
             super().__init__(sock, *args, **options)
-            self.fp = io.BufferedReader(_TimedReader(sock, self.fp.detach(), deadline))
+            self.fp = io.BufferedReader(_TimedReader(sock, self.fp.detach(), deadline, cancelled))
 
     class Timed(http.client.HTTPConnection):
         response_class = TimedResponse
@@ -288,6 +359,8 @@ def retry_after_s(header: str | None, now: datetime) -> float | None:
 
 def _connection_failure(error: OSError | http.client.HTTPException, timeout_s: float) -> _Failure:
     cause = getattr(error, "reason", error)
+    if isinstance(cause, _Cancelled):
+        return _Failure("was asked no further: the call was cancelled", "Nothing is to be done.")
     if isinstance(cause, TimeoutError):
         return _Failure(f"gave no answer within {timeout_s:g} s", "Try later, or raise timeout_s.", True)
     detail = getattr(cause, "strerror", None) or type(cause).__name__

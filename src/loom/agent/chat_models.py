@@ -1,0 +1,512 @@
+"""Models that an agent talks to: endpoints of OpenAI's and Anthropic's form, and functions.
+
+A prompt is in OpenAI's form; each client turns it into what its service takes and reads an `Answer` from what comes
+back. Which client a name means is decided by `as_chat_model`. Keys come from the caller or the environment and appear
+in no error.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from inspect import Parameter, isawaitable, signature
+from threading import Event
+from typing import Any, Literal, Protocol, runtime_checkable
+
+from loom.checks import checked_whole
+from loom.context.rendering import to_anthropic
+from loom.errors import InvalidInput, LanguageModelError
+from loom.models.language_model import LanguageModel
+
+__all__ = [
+    "Answer",
+    "AnthropicChat",
+    "ChatModel",
+    "ChatModelLike",
+    "OpenAIChat",
+    "Prompt",
+    "ToolCall",
+    "Usage",
+    "as_chat_model",
+]
+
+Json = dict[str, Any]
+OnText = Callable[[str], object]
+_Join = Callable[[Iterator[Any], OnText], "Answer"]
+# An answer of the events of a stream; `EOFError` where they break off.
+
+_LARGEST_ANSWER_MB = 16
+_ANTHROPIC_VERSION = "2023-06-01"
+_ANTHROPIC_URL = "https://api.anthropic.com"
+_OPENAI_URL = "https://api.openai.com/v1"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call that a model asks for; `arguments` are the text that it wrote, which should be JSON."""
+
+    id: str
+    name: str
+    arguments: str = "{}"
+
+    def to_openai(self) -> Json:
+        return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": self.arguments}}
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one or more calls: of the prompts, the part of these that the service had cached, of the answers."""
+
+    prompt: int = 0
+    cached: int = 0
+    answer: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.prompt + self.answer
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(self.prompt + other.prompt, self.cached + other.cached, self.answer + other.answer)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a model said. `usage` is None where the service did not tell."""
+
+    text: str = ""
+    calls: tuple[ToolCall, ...] = ()
+    stop: Literal["end", "tools", "length", "refusal"] = "end"
+    usage: Usage | None = None
+
+    def to_message(self) -> Json:
+        """The answer as the assistant's message."""
+        message: Json = {"role": "assistant", "content": self.text}
+        if self.calls:
+            message["tool_calls"] = [call.to_openai() for call in self.calls]
+        return message
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What a model is asked: messages in OpenAI's form, the tools it may call, and how long the answer may be.
+
+    `breakpoints` are the positions of messages after which the service may cache.
+    """
+
+    messages: Sequence[Json]
+    tools: Sequence[Json] = ()
+    max_tokens: int = 4096
+    breakpoints: Sequence[int] = ()
+
+
+@runtime_checkable
+class ChatModel(Protocol):
+    """Anything that answers a prompt. Blocking; safe to call from several threads."""
+
+    def answer(self, prompt: Prompt, on_text: OnText | None = None, cancelled: Event | None = None) -> Answer:
+        """The answer. With `on_text` it is streamed, and each piece of text handed over as it comes."""
+
+
+ChatModelLike = ChatModel | LanguageModel | Callable[..., Any] | str
+"""What may be given as `llm`: a model's name, a client, or a function of the messages (and, if it takes them, of the
+tools) that gives a text, an assistant's message or an `Answer`."""
+
+
+def as_chat_model(llm: ChatModelLike) -> ChatModel:
+    """The model behind what was given. Names that begin with `claude` or `anthropic` are Anthropic's."""
+    if isinstance(llm, str):
+        name = llm.strip()
+        if not name:
+            raise InvalidInput("the name of the model is empty")
+        provider, _, rest = name.partition(":")
+        if provider == "anthropic" and rest:
+            return AnthropicChat(rest)
+        return AnthropicChat(name) if name.startswith("claude") else OpenAIChat(name.removeprefix("openai:"))
+    if isinstance(llm, type):
+        raise InvalidInput(f"llm is the class {llm.__name__}; give an instance of it")
+    if isinstance(llm, ChatModel):
+        return llm
+    if isinstance(llm, LanguageModel):
+        return _OfTexts(llm)
+    if callable(llm):
+        return _Function(llm)
+    raise InvalidInput(
+        f"llm is {type(llm).__name__}; it must be the name of a model, a client, or a function of the messages"
+    )
+
+
+class _Function:
+    """A function as a model."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        try:
+            taken = [one for one in signature(function).parameters.values() if one.kind is not Parameter.KEYWORD_ONLY]
+        except (TypeError, ValueError):  # a builtin without a signature
+            taken = []
+        self._takes_tools = len(taken) > 1 or any(one.kind is Parameter.VAR_POSITIONAL for one in taken)
+
+    def answer(self, prompt: Prompt, on_text: OnText | None = None, cancelled: Event | None = None) -> Answer:
+        given = ([dict(one) for one in prompt.messages], [dict(one) for one in prompt.tools])
+        said = self._function(*given[: 1 + self._takes_tools])
+        if isawaitable(said):
+            said = _awaited(said)
+        answer = said if isinstance(said, Answer) else _from_message(said)
+        if on_text is not None and answer.text:
+            on_text(answer.text)
+        return answer
+
+
+def _awaited(awaitable: Any) -> Any:
+    """The outcome of something awaitable, in a thread that has no event loop."""
+    import asyncio
+
+    async def wait() -> Any:
+        return await awaitable
+
+    return asyncio.run(wait())
+
+
+def _from_message(said: Any) -> Answer:
+    if isinstance(said, str):
+        return Answer(said)
+    if isinstance(said, Mapping):
+        try:
+            return _chat_answer(said, None, None)
+        except (LookupError, TypeError, AttributeError):
+            pass
+    raise LanguageModelError(
+        f"the model function gave {type(said).__name__}; it must give a text, an assistant's message or an Answer"
+    )
+
+
+class _OfTexts:
+    """A model that knows texts alone: it is given the messages as one text, and calls no tools."""
+
+    def __init__(self, model: LanguageModel) -> None:
+        self._model = model
+
+    def answer(self, prompt: Prompt, on_text: OnText | None = None, cancelled: Event | None = None) -> Answer:
+        lines = [f"{one['role']}: {one.get('content') or ''}" for one in prompt.messages]
+        said = self._model.complete("\n\n".join(lines))
+        if on_text is not None:
+            on_text(said)
+        return Answer(said)
+
+
+# --- over HTTP ---------------------------------------------------------------------------------------------
+
+
+class _HttpChat:
+    """What both clients have in common: the endpoint, and asking it whole or as a stream."""
+
+    def __init__(
+        self,
+        model: str,
+        base_url: str,
+        path: str,
+        *,
+        api_key: str | None,
+        timeout_s: float,
+        max_retries: int,
+        headers: Mapping[str, str],
+        key_header: str,
+        extra: Mapping[str, Any] | None,
+    ) -> None:
+        if not model:
+            raise InvalidInput("a chat model needs the name of a model")
+        from loom.models.endpoint import Endpoint
+
+        self._model = model
+        self._extra = dict(extra or {})
+        self._endpoint = Endpoint(
+            base_url,
+            path,
+            "a chat model",
+            LanguageModelError,
+            api_key=api_key,
+            timeout_s=timeout_s,
+            max_retries=max_retries,
+            largest_mb=_LARGEST_ANSWER_MB,
+            advice={
+                400: "Check the model's name, the tools, and how long its prompts may be.",
+                413: "The prompt is too long for this server.",
+            },
+            headers=headers,
+            key_header=key_header,
+        )
+
+    @property
+    def model(self) -> str:
+        """The name of the model."""
+        return self._model
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._model!r}, {self._endpoint.url!r})"
+
+    def _asked(self, body: Json, cancelled: Event | None) -> Any:
+        from loom.models.endpoint import parsed_json
+
+        try:
+            return parsed_json(self._endpoint.ask(_encoded(body | self._extra), cancelled))
+        except ValueError:
+            raise self._foreign() from None
+
+    def _streamed(self, body: Json, cancelled: Event | None, join: _Join, on_text: OnText) -> Answer:
+        events = self._endpoint.stream(_encoded(body | self._extra | {"stream": True}), cancelled)
+        try:
+            return join(events, on_text)
+        except EOFError:
+            raise LanguageModelError(
+                f"{self._endpoint.url} broke off in the middle of an answer. Try again."
+            ) from None
+        except (LookupError, TypeError, AttributeError):
+            raise self._foreign() from None
+
+    def _foreign(self) -> LanguageModelError:
+        return LanguageModelError(
+            f"{self._endpoint.url} answered with something that is not of its protocol. Check the base_url."
+        )
+
+
+def _encoded(body: Json) -> bytes:
+    try:
+        return json.dumps(body, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise InvalidInput("the prompt holds a lone surrogate and cannot be sent; replace the character") from None
+
+
+class OpenAIChat(_HttpChat):
+    """Any endpoint that speaks OpenAI's `POST {base_url}/chat/completions`: OpenRouter, Ollama, vLLM and others.
+
+    Without them, the address is that of `OPENAI_BASE_URL` or OpenAI's own, and the key that of `OPENAI_API_KEY`.
+    `timeout_s` is the deadline of a whole call; 429, 5xx and broken connections are tried `max_retries` times more.
+    `extra` are further fields of every request, such as `temperature`.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        base_url: str | None = None,
+        *,
+        api_key: str | None = None,
+        timeout_s: float = 300,
+        max_retries: int = 3,
+        extra: Mapping[str, Any] | None = None,
+    ) -> None:
+        address = base_url or os.environ.get("OPENAI_BASE_URL") or _OPENAI_URL
+        # The key of the environment belongs to the address of the environment.
+        key = api_key or (None if base_url else os.environ.get("OPENAI_API_KEY"))
+        super().__init__(
+            model,
+            address,
+            "chat/completions",
+            api_key=key,
+            timeout_s=timeout_s,
+            max_retries=max_retries,
+            headers={},
+            key_header="Authorization",
+            extra=extra,
+        )
+        # OpenAI's newer models refuse the older name; other servers know no other.
+        self._limit = "max_completion_tokens" if address.startswith("https://api.openai.com/") else "max_tokens"
+
+    def answer(self, prompt: Prompt, on_text: OnText | None = None, cancelled: Event | None = None) -> Answer:
+        body: Json = {
+            "model": self._model,
+            "messages": list(prompt.messages),
+            self._limit: checked_whole(prompt.max_tokens, "max_tokens", 1),
+        }
+        if prompt.tools:
+            body["tools"] = [{"type": "function", "function": dict(tool)} for tool in prompt.tools]
+        if on_text is not None:
+            options = {"stream_options": {"include_usage": True}}
+            return self._streamed(body | options, cancelled, _joined_chat, on_text)
+        answer = self._asked(body, cancelled)
+        try:
+            choice = answer["choices"][0]
+            return _chat_answer(choice["message"], choice.get("finish_reason"), _chat_usage(answer.get("usage")))
+        except (LookupError, TypeError, AttributeError):
+            raise self._foreign() from None
+
+
+def _chat_usage(usage: Any) -> Usage | None:
+    if not isinstance(usage, Mapping):
+        return None
+    details = usage.get("prompt_tokens_details")
+    cached = details.get("cached_tokens") if isinstance(details, Mapping) else 0
+    return Usage(_count(usage.get("prompt_tokens")), _count(cached), _count(usage.get("completion_tokens")))
+
+
+def _count(number: object) -> int:
+    return number if isinstance(number, int) and number > 0 else 0
+
+
+def _chat_answer(message: Mapping[str, Any], finish: object, usage: Usage | None) -> Answer:
+    said = message.get("content")
+    if isinstance(said, list):
+        said = "".join(str(part.get("text") or "") for part in said if isinstance(part, Mapping))
+    refusal = message.get("refusal")
+    calls = tuple(
+        ToolCall(
+            str(call.get("id") or f"call_{place}"),
+            str(call["function"]["name"]),
+            _as_text(call["function"].get("arguments")),
+        )
+        for place, call in enumerate(message.get("tool_calls") or (), 1)
+    )
+    return Answer(_as_text(said or refusal or ""), calls, _chat_stop(finish, bool(refusal), calls), usage)
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value or {}, ensure_ascii=False)
+
+
+def _chat_stop(finish: object, refused: bool, calls: Sequence[ToolCall]) -> Any:
+    if refused or finish == "content_filter":
+        return "refusal"
+    if finish == "length":
+        return "length"
+    return "tools" if calls else "end"
+
+
+@dataclass(slots=True)
+class _CallParts:
+    """A call as far as a stream has told it."""
+
+    id: str = ""
+    name: str = ""
+    arguments: list[str] = field(default_factory=list)
+
+    def whole(self, place: int) -> ToolCall:
+        return ToolCall(self.id or f"call_{place}", self.name, "".join(self.arguments) or "{}")
+
+
+def _joined_chat(events: Iterator[Any], on_text: OnText) -> Answer:
+    texts: list[str] = []
+    calls: dict[int, _CallParts] = {}
+    finish: object = None
+    refused = False
+    usage: Usage | None = None
+    for event in events:
+        usage = _chat_usage(event.get("usage")) or usage
+        for choice in event.get("choices") or ():
+            finish = choice.get("finish_reason") or finish
+            delta = choice.get("delta") or {}
+            refused = refused or bool(delta.get("refusal"))
+            if piece := delta.get("content") or delta.get("refusal"):
+                texts.append(piece)
+                on_text(piece)
+            for part in delta.get("tool_calls") or ():
+                one = calls.setdefault(part.get("index", 0), _CallParts())
+                function = part.get("function") or {}
+                one.id = part.get("id") or one.id
+                one.name = function.get("name") or one.name
+                one.arguments.append(function.get("arguments") or "")
+    if finish is None:
+        raise EOFError
+    made = tuple(calls[place].whole(place + 1) for place in sorted(calls))
+    return Answer("".join(texts), made, _chat_stop(finish, refused, made), usage)
+
+
+class AnthropicChat(_HttpChat):
+    """Anthropic's messages. Without them, the address is that of `ANTHROPIC_BASE_URL` or Anthropic's own, and the key
+    that of `ANTHROPIC_API_KEY`. The rest is as in `OpenAIChat`."""
+
+    def __init__(
+        self,
+        model: str,
+        base_url: str | None = None,
+        *,
+        api_key: str | None = None,
+        timeout_s: float = 300,
+        max_retries: int = 3,
+        extra: Mapping[str, Any] | None = None,
+    ) -> None:
+        address = base_url or os.environ.get("ANTHROPIC_BASE_URL") or _ANTHROPIC_URL
+        super().__init__(
+            model,
+            address.rstrip("/").removesuffix("/v1"),
+            "v1/messages",
+            api_key=api_key or (None if base_url else os.environ.get("ANTHROPIC_API_KEY")),
+            timeout_s=timeout_s,
+            max_retries=max_retries,
+            headers={"anthropic-version": _ANTHROPIC_VERSION},
+            key_header="x-api-key",
+            extra=extra,
+        )
+
+    def answer(self, prompt: Prompt, on_text: OnText | None = None, cancelled: Event | None = None) -> Answer:
+        body: Json = {
+            "model": self._model,
+            "max_tokens": checked_whole(prompt.max_tokens, "max_tokens", 1),
+            **to_anthropic(prompt.messages, prompt.breakpoints),
+        }
+        if prompt.tools:
+            body["tools"] = [
+                {"name": tool["name"], "description": tool["description"], "input_schema": tool["parameters"]}
+                for tool in prompt.tools
+            ]
+        if on_text is not None:
+            return self._streamed(body, cancelled, _joined_message, on_text)
+        answer = self._asked(body, cancelled)
+        try:
+            blocks = answer["content"]
+            text = "".join(block["text"] for block in blocks if block.get("type") == "text")
+            calls = tuple(
+                ToolCall(str(block["id"]), str(block["name"]), _as_text(block.get("input")))
+                for block in blocks
+                if block.get("type") == "tool_use"
+            )
+            stop = _message_stop(answer.get("stop_reason"), calls)
+            return Answer(text, calls, stop, _message_usage(answer["usage"]))
+        except (LookupError, TypeError, AttributeError):
+            raise self._foreign() from None
+
+
+def _message_usage(usage: Mapping[str, Any]) -> Usage:
+    cached = _count(usage.get("cache_read_input_tokens"))
+    fresh = _count(usage.get("input_tokens")) + _count(usage.get("cache_creation_input_tokens"))
+    return Usage(fresh + cached, cached, _count(usage.get("output_tokens")))
+
+
+def _message_stop(reason: object, calls: Sequence[ToolCall]) -> Any:
+    if reason in ("refusal", "max_tokens"):
+        return "refusal" if reason == "refusal" else "length"
+    return "tools" if calls else "end"
+
+
+def _joined_message(events: Iterator[Any], on_text: OnText) -> Answer:
+    texts: list[str] = []
+    calls: dict[int, _CallParts] = {}
+    usage: Json = {}
+    reason: object = None
+    ended = False
+    for event in events:
+        match event.get("type"):
+            case "message_start":
+                usage |= event["message"].get("usage") or {}
+            case "content_block_start" if event["content_block"].get("type") == "tool_use":
+                block = event["content_block"]
+                calls[event["index"]] = _CallParts(str(block["id"]), str(block["name"]))
+            case "content_block_delta":
+                delta = event["delta"]
+                if piece := delta.get("text"):
+                    texts.append(piece)
+                    on_text(piece)
+                elif event["index"] in calls:
+                    calls[event["index"]].arguments.append(delta.get("partial_json") or "")
+            case "message_delta":
+                reason = event["delta"].get("stop_reason")
+                usage |= {name: count for name, count in (event.get("usage") or {}).items() if count is not None}
+            case "message_stop":
+                ended = True
+            case "error":
+                word = (event.get("error") or {}).get("type")
+                raise LanguageModelError(f"the service ended its answer with an error ({word}). Try later.")
+    if not ended:
+        raise EOFError
+    made = tuple(calls[place].whole(number) for number, place in enumerate(sorted(calls), 1))
+    return Answer("".join(texts), made, _message_stop(reason, made), _message_usage(usage))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,14 +13,25 @@ import numpy.typing as npt
 import pytest
 
 from benchmarks.recall.__main__ import verdict
-from benchmarks.recall.data import OWN_SETS, SETS_OF_STORES, load_own, load_stores, parse
+from benchmarks.recall.data import (
+    OWN_SETS,
+    SETS_OF_STORES,
+    Dialogue,
+    Question,
+    load,
+    load_own,
+    load_stores,
+    parse,
+    some_of,
+)
 from benchmarks.recall.measures import MEASURES, measure
-from benchmarks.recall.sides import SharedEmbedder, baselines, fill, outcomes, recall_side
+from benchmarks.recall.quoting import Passages, passages_of
+from benchmarks.recall.sides import SharedEmbedder, baselines, fill, outcomes, plain_bm25, recall_side
 
 
 def test_what_was_not_found_counts_nowhere_however_short_the_answer() -> None:
     values = dict(zip(MEASURES, measure("k", ["a"], [10], ["b"]).values, strict=True))
-    assert set(values.values()) == {0.0}
+    assert {value for name, value in values.items() if not name.startswith("quoted")} == {0.0}
 
 
 def test_a_budget_ends_before_the_record_that_no_longer_fits() -> None:
@@ -26,6 +39,80 @@ def test_a_budget_ends_before_the_record_that_no_longer_fits() -> None:
     assert (values["evidence 1K"], values["all 1K"]) == (0.5, 0.0)
     assert (values["evidence 2K"], values["all 2K"]) == (1.0, 1.0)
     assert (values["recall@5"], values["MRR"]) == (1.0, 1.0)
+
+
+LOCOMO = [
+    {
+        "sample_id": "c1",
+        "conversation": {
+            "session_1_date_time": "1:56 pm on 8 May, 2023",
+            "session_1": [{"dia_id": "D1:1", "speaker": "Ana", "text": "The boat is blue."}],
+        },
+        "qa": [{"question": "Which colour?", "evidence": ["D1:1"], "category": 4}],
+    }
+]
+COMMON = [
+    {
+        "id": "chat",
+        "items": [
+            {"id": "1", "session": "a", "time": "2024-03-15T00:00:00", "text": "Paint the boat.", "role": "user"},
+            {"id": "2", "session": "a", "time": "2024-03-15T00:01:00", "text": "Blue?", "role": "assistant"},
+        ],
+        "questions": [
+            {"question": "What to paint?", "evidence": ["1"], "category": "event_ordering"},
+            {"question": "Which colour?", "evidence": ["2"], "category": "2"},
+            {"question": "Who?", "evidence": ["9"], "category": "2"},
+        ],
+    }
+]
+
+
+def test_the_form_of_a_file_is_recognised(tmp_path: Path) -> None:
+    for name, samples in {"ours.json": LOCOMO, "talks_dev.json": COMMON}.items():
+        (tmp_path / name).write_text(json.dumps(samples))
+    name, (conversation,) = load(tmp_path / "ours.json")
+    assert (name, conversation.turns[0].name, conversation.questions[0].kind) == ("locomo", "Ana", "single-hop")
+    name, (chat,) = load(tmp_path / "talks_dev.json")
+    assert (name, [turn.role for turn in chat.turns]) == ("talks", ["user", "assistant"])
+    assert [question.kind for question in chat.questions] == ["event ordering", "temporal"]
+    (tmp_path / "other.json").write_text("[{}]")
+    with pytest.raises(ValueError, match="common form"):
+        load(tmp_path / "other.json")
+
+
+def test_a_part_of_a_set_has_questions_of_every_kind(tmp_path: Path) -> None:
+    (tmp_path / "talks.json").write_text(json.dumps(COMMON * 3))
+    _, chats = load(tmp_path / "talks.json")
+    kinds = Counter(question.kind for chat in some_of(chats, 2) for question in chat.questions)
+    assert kinds == {"event ordering": 2, "temporal": 2}
+
+
+def test_a_turn_counts_when_the_passage_that_the_question_needs_is_quoted() -> None:
+    weather, boat = ("It rained again. " * 50).strip(), ("The boat is blue and new. " * 35).strip()
+    (turn,) = parse("x", "# 2024-01-01 10:00\nuser: x\n").turns
+    long = replace(turn, text=f"{weather}\n\n{boat}")
+    dialogue = Dialogue("x", (long,), (Question("Is the boat blue?", "k", ("1.1",)),))
+    assert passages_of(long.text) == [weather, boat]
+    passages = Passages(dialogue)
+    found, share = passages.quoted("Is the boat blue?", "1.1", [f"[...] {boat}"])
+    assert found
+    assert 0.4 < share < 0.6
+    assert passages.quoted("Is the boat blue?", "1.1", [weather])[0] is False
+    assert passages.quoted("Is the boat blue?", "1.1", [long.text]) == (True, 1.0)
+    assert passages.quoted("Was it worth it?", "1.1", [boat])[0] is False  # no word chooses: the whole is needed
+
+
+def test_embeddings_are_kept_for_the_next_run(tmp_path: Path) -> None:
+    counting = Counting()
+    for _ in range(2):
+        assert SharedEmbedder(counting, tmp_path).embed_batch(["one", "two"]).shape == (2, 2)
+    assert counting.asked == ["one", "two"]
+
+
+def test_plain_bm25_ranks_by_the_words_alone() -> None:
+    dialogue = parse("x", "# 2024-01-01 10:00\nAna: The boat.\nBen: The boat, the pier.\n== k\nThe pier? = 1.2\n")
+    with fill(dialogue, "none") as memory:
+        assert plain_bm25(memory)("Which boat is at the pier?") == ["1.2", "1.1"]
 
 
 @pytest.mark.parametrize("name", OWN_SETS)

@@ -1,31 +1,45 @@
 """How much of the evidence for a question is in what `recall` returns, and within how many tokens.
 
-    python -m benchmarks.recall --data locomo.json [--sets locomo chinese agent] [--embedder auto none] [--ablation]
-                                [--out FOLDER]
+    python -m benchmarks.recall --data locomo.json realtalk.json beam.json [--sets locomo chinese agent]
+                                [--embedder auto none english random] [--questions 10] [--budgets 2000 4000]
+                                [--ablation] [--out FOLDER]
 
-Without `--data` the sets of our own writing run alone; LoCoMo is at https://github.com/snap-research/locomo. Every
-dialogue is a store of its own, its turns go in through `remember`, its questions through `recall` and `context`. A
-budget counts the text and the caption of each turn, that of a prompt everything in it. Intervals: 95 %, by drawing
-the questions anew.
+Without `--data` the sets of our own writing run alone. LoCoMo is at https://github.com/snap-research/locomo; other
+files are of the common form (see `data`), such as REALTALK (https://github.com/danny911kr/REALTALK) and BEAM
+(https://github.com/mohammadtavakoli78/BEAM). Every dialogue is a store of its own, its turns go in through
+`remember`, its questions through `recall` and `context`. A budget counts the text and the caption of each turn, that
+of a prompt everything in it. In a prompt a turn counts when it is quoted whole, or the passage of it that the
+question needs (see `quoting`). Intervals: 95 %, by resampling the questions. Embeddings are kept in `--cache` for the
+next run.
 """
 
 from __future__ import annotations
 
 import argparse
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.recall.data import OWN_SETS, SETS_OF_STORES, Dialogue, load_locomo, load_own, load_stores
+from benchmarks.recall.data import OWN_SETS, SETS_OF_STORES, Dialogue, load, load_own, load_stores, some_of
 from benchmarks.recall.measures import BUDGETS, MEASURES, Outcome, mean, table
 from benchmarks.recall.plotting import plot
-from benchmarks.recall.sides import SharedEmbedder, ablations, baselines, fill, outcomes, prompted, recall_side
-from loom.models.embedders import EmbeddingProvider, embedder_from_name
+from benchmarks.recall.sides import (
+    SharedEmbedder,
+    ablations,
+    baselines,
+    embedder_for,
+    fill,
+    outcomes,
+    prompted,
+    recall_side,
+)
 
 __all__ = ["main", "verdict"]
 
 _BY_KIND = ("recall@5", "recall@10", "evidence 1K", "evidence 2K", "evidence 4K")
-_IN_PROMPTS = tuple(f"{share} {budget // 1000}K" for share in ("evidence", "all") for budget in BUDGETS)
+_RANKED = tuple(column for column in MEASURES if not column.startswith("quoted"))
+_IN_PROMPTS = ("evidence", "all", "quoted")
 _ABLATED = ("recall@5", "recall@10", "MRR", "evidence 1K", "evidence 2K")
 # Enough for 2,000 tokens of short turns; a third of the time of the whole curve.
 _ABLATED_LIMIT = 100
@@ -33,39 +47,35 @@ _ABLATED_LIMIT = 100
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.recall", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--data", type=Path, help="a LoCoMo file; without it, our own sets run alone")
-    choices = ("locomo", *OWN_SETS, *SETS_OF_STORES)
     parser.add_argument(
-        "--sets", nargs="+", choices=choices, help="which sets; without it, locomo and the small ones"
+        "--data", type=Path, nargs="+", default=[], help="LoCoMo or the common form; without it, our own sets alone"
     )
-    parser.add_argument("--embedder", nargs="+", default=["auto", "none"], help="auto (the offline one) and none")
+    parser.add_argument("--sets", nargs="+", help="which sets, by name; without it, the files and the small ones")
+    parser.add_argument(
+        "--embedder", nargs="+", default=["auto", "none"], help="auto (the offline one), none, english, random"
+    )
+    parser.add_argument("--questions", type=int, help="at most so many of each kind in each set")
+    parser.add_argument("--budgets", type=int, nargs="*", default=BUDGETS, help="which prompts are built")
+    parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir(), "loom-recall-embeddings"))
     parser.add_argument("--ablation", action="store_true", help="each signal off in turn")
     parser.add_argument("--out", type=Path, help="where to write the curve as PNG and SVG")
     options = parser.parse_args(arguments)
-    sets: dict[str, list[Dialogue]] = {}
-    if options.data is not None:
-        sets["locomo"] = load_locomo(options.data)
+    sets = dict(map(load, options.data))
     sets |= {name: [load_own(name)] for name in OWN_SETS}
-    shared = {name: None if name == "none" else SharedEmbedder(_embedder(name)) for name in options.embedder}
+    shared = {name: embedder_for(name, options.cache) for name in options.embedder}
     chosen = options.sets or list(sets)
     sets |= {name: load_stores(name) for name in SETS_OF_STORES if name in chosen}
     for name in chosen:
         if name not in sets:
-            parser.error("LoCoMo needs --data; it is at https://github.com/snap-research/locomo")
+            parser.error(f"there is no set {name!r}; there are {', '.join(sets)}, and others need --data")
+        dialogues = sets[name] if options.questions is None else some_of(sets[name], options.questions)
         rows: dict[str, list[Outcome]] = {}
         for embedder in shared.values():
-            run(name, sets[name], embedder, options.ablation, rows)
+            run(name, dialogues, embedder, options.ablation, rows, options.budgets)
         if options.out is not None:
             curves = {side: mean(found)[_budgets()].tolist() for side, found in rows.items()}
             for path in plot(options.out / f"recall-{name}", BUDGETS, curves, f"evidence within a budget, {name}"):
                 print(f"  {path}", flush=True)
-
-
-def _embedder(name: str) -> EmbeddingProvider:
-    found = embedder_from_name(name)
-    if found is None:
-        raise SystemExit(f"there is no embedder {name!r} here (pip install 'loomkeep[embed]'); try --embedder none")
-    return found
 
 
 def _budgets() -> list[int]:
@@ -91,6 +101,7 @@ def run(
     provider: SharedEmbedder | None,
     ablation: bool,
     rows: dict[str, list[Outcome]],
+    budgets: Sequence[int] = BUDGETS,
 ) -> None:
     """One set with one embedder, all sides; the outcomes of each side are added to `rows`."""
     started = time.process_time()
@@ -107,17 +118,20 @@ def run(
                 for side, weights in {"recall": None, **ablations()}.items():
                     rank = recall_side(memory, weights, _ABLATED_LIMIT)
                     ablated.setdefault(side, []).extend(outcomes(memory, dialogue, rank))
-            prompts += prompted(memory, dialogue)  # last: being in a prompt counts as a use
+            prompts += prompted(memory, dialogue, budgets)  # last: being in a prompt counts as a use
     turns = sum(len(dialogue.turns) for dialogue in dialogues)
     print(f"\n{name}: {len(dialogues)} stores, {turns:,} turns, {len(own['recall'])} questions, {label}")
-    print(table(own, intervals=True))
+    print(table(own, _RANKED, intervals=True))
     for kind in dict.fromkeys(outcome.kind for outcome in own["recall"]):
         of_kind = {side: [one for one in found if one.kind == kind] for side, found in own.items()}
         print(f"  {kind} ({len(of_kind['recall'])} questions)")
         print(table(of_kind, _BY_KIND))
         print(f"    {verdict(of_kind)}")
     print("  in a prompt of so many tokens, built by context")
-    print(table({"context": prompts}, _IN_PROMPTS))
+    columns = [f"{share} {budget // 1000}K" for share in _IN_PROMPTS for budget in BUDGETS if budget in budgets]
+    kinds = dict.fromkeys(outcome.kind for outcome in prompts)
+    by_kind = {kind: [one for one in prompts if one.kind == kind] for kind in kinds}
+    print(table({"context": prompts, **by_kind}, columns))
     if ablated:
         print(f"  each signal off in turn, answers of {_ABLATED_LIMIT}")
         print(table(ablated, _ABLATED))

@@ -1,6 +1,8 @@
-"""Dialogues with questions: the LoCoMo file that the caller has, and sets of our own writing beside this module.
+"""Dialogues with questions: files that the caller has, and sets of our own writing beside this module.
 
-LoCoMo (Maharana et al. 2024, https://github.com/snap-research/locomo, CC BY-NC 4.0) is not part of the project.
+A file is LoCoMo as it is published (Maharana et al. 2024, https://github.com/snap-research/locomo, CC BY-NC 4.0) or a
+list of dialogues in the common form: `{"id", "items": [{"id", "session", "time", "text", "name" or "role"}],
+"questions": [{"question", "evidence": [item ids], "category"}]}`. None of them is part of the project.
 A set of our own is a text: `# DATE TIME` opens a session and `# note DATE TIME` a record without one, each turn is
  `speaker: words`, and after `== KIND` come questions, `question = session.turn, ...`, with what answers them. A line
  that starts with `|` and a space, or is `|` alone, is the next line of the turn before it, with its indentation.
@@ -11,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,10 +25,12 @@ __all__ = [
     "Dialogue",
     "Question",
     "Turn",
+    "load",
     "load_locomo",
     "load_own",
     "load_stores",
     "parse",
+    "some_of",
 ]
 
 OWN_SETS = ("chinese", "agent", "chinese-check")
@@ -69,6 +74,59 @@ class Dialogue:
     name: str
     turns: tuple[Turn, ...]
     questions: tuple[Question, ...]
+
+
+def load(path: Path) -> tuple[str, list[Dialogue]]:
+    """The name of the set in a file and its dialogues; the form is recognised. Raises ValueError for any other."""
+    samples = json.loads(path.read_text(encoding="utf-8"))
+    first = samples[0] if isinstance(samples, list) and samples else {}
+    if "conversation" in first:
+        return "locomo", [_conversation(sample) for sample in samples]
+    if "items" in first and "questions" in first:
+        return re.split(r"[-_.]", path.stem.lower())[0], [_common(sample) for sample in samples]
+    raise ValueError(f"{path} is neither LoCoMo nor of the common form: a list of dialogues with items and questions")
+
+
+def _common(sample: dict[str, Any]) -> Dialogue:
+    turns = [
+        Turn(
+            id=str(item["id"]),
+            session=str(item["session"]),
+            name=item.get("name"),
+            role=item.get("role"),
+            said_at=datetime.fromisoformat(item["time"]).replace(tzinfo=UTC),
+            text=item["text"],
+        )
+        for item in sample["items"]
+    ]
+    known = {turn.id for turn in turns}
+    questions = [
+        Question(asked["question"], _kind(asked["category"]), evidence)
+        for asked in sample["questions"]
+        if (evidence := tuple(dict.fromkeys(str(id) for id in asked["evidence"] if str(id) in known)))
+    ]
+    return Dialogue(str(sample["id"]), tuple(turns), tuple(questions))
+
+
+def _kind(category: object) -> str:
+    name = str(category)
+    return _CATEGORIES[int(name)] if name.isdigit() else name.replace("_", " ")
+
+
+def some_of(dialogues: Sequence[Dialogue], most: int) -> list[Dialogue]:
+    """The dialogues with at most this many questions of each kind in all, taken evenly from all of them."""
+    places: dict[str, list[tuple[int, int]]] = {}
+    for at, dialogue in enumerate(dialogues):
+        for number, question in enumerate(dialogue.questions):
+            places.setdefault(question.kind, []).append((at, number))
+    kept = {place for of_kind in places.values() for place in of_kind[:: max(1, -(-len(of_kind) // most))][:most]}
+    return [
+        replace(
+            dialogue,
+            questions=tuple(asked for number, asked in enumerate(dialogue.questions) if (at, number) in kept),
+        )
+        for at, dialogue in enumerate(dialogues)
+    ]
 
 
 def load_locomo(path: Path) -> list[Dialogue]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,8 +19,10 @@ MEASURES = (
     "MRR",
     *(f"evidence {budget // 1000}K" for budget in BUDGETS),
     *(f"all {budget // 1000}K" for budget in BUDGETS),
+    *(f"quoted {budget // 1000}K" for budget in BUDGETS),
 )
-"""Recall: the share of a question's evidence that is there. All: whether the whole of it is."""
+"""Recall: the share of a question's evidence that is there. All: whether the whole of it is. Quoted: the share of the
+text of the evidence that stands in a prompt."""
 
 _SAMPLES = 1_000
 _SEED = 20_240_607
@@ -50,15 +52,18 @@ def measure(kind: str, ranked: Sequence[str], tokens: Sequence[int], evidence: S
     within = [[place < len(used) and used[place] <= budget for place in found] for budget in BUDGETS]
     values += [float(np.mean(inside)) for inside in within]
     values += [float(all(inside)) for inside in within]
+    values += [math.nan] * len(BUDGETS)
     return Outcome(kind, tuple(values))
 
 
-def measure_prompts(kind: str, inside: Sequence[Collection[str]], evidence: Sequence[str]) -> Outcome:
-    """The measures of one question's prompts, the ids in each, by `BUDGETS`. A prompt has no ranks: those are not
-    measured."""
-    found = [[id in ids for id in evidence] for ids in inside]
+def measure_prompts(kind: str, prompts: Sequence[Sequence[tuple[bool, float]]]) -> Outcome:
+    """The measures of one question's prompts by `BUDGETS`: for each evidence turn whether the prompt has what is
+    needed of it, and the share of it that is quoted. A prompt has no ranks: those are not measured."""
     ranks = [math.nan] * (len(RANKS) + 2)
-    return Outcome(kind, (*ranks, *(float(np.mean(one)) for one in found), *(float(all(one)) for one in found)))
+    found = [[inside for inside, _ in prompt] for prompt in prompts]
+    shares = [float(np.mean([share for _, share in prompt])) if prompt else math.nan for prompt in prompts]
+    means = [float(np.mean(one)) if one else math.nan for one in found]
+    return Outcome(kind, (*ranks, *means, *(float(all(one)) if one else math.nan for one in found), *shares))
 
 
 def mean(outcomes: Sequence[Outcome]) -> npt.NDArray[np.float64]:

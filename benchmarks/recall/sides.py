@@ -1,27 +1,49 @@
 """What is compared: `Memory.recall` over a store of each dialogue, with a signal off in turn, and plain baselines.
 
-The baselines see the same texts: SQLite FTS5 with Porter's stemmer and without question words, the embedder alone,
-and both with equal weights by reciprocal rank.
+The baselines see the same texts: SQLite FTS5 with Porter's stemmer and without question words, the same over the
+user's turns alone, BM25 with our own analysis, the embedder alone, and FTS5 and the embedder with equal weights by
+reciprocal rank.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, replace
+from functools import partial
+from pathlib import Path
+from threading import Lock
 
 import numpy as np
 import numpy.typing as npt
 
 from benchmarks.recall.data import Dialogue, Turn
 from benchmarks.recall.measures import BUDGETS, Outcome, measure, measure_prompts
+from benchmarks.recall.quoting import Passages
 from loom.everyday import Memory, open_memory
-from loom.models.embedders import EmbeddingProvider, embed_question, embed_texts
+from loom.models.embedders import EmbeddingProvider, embed_question, embed_texts, embedder_from_name
+from loom.recall.questions import understand
 from loom.recall.relevance import Weights
+from loom.storage.contract import Filter
+from loom.storage.search_view import SearchView, best_admitted
 from loom.text.words import query_terms
 
-__all__ = ["Rank", "SharedEmbedder", "ablations", "baselines", "fill", "outcomes", "prompted", "recall_side"]
+__all__ = [
+    "EnglishEmbedder",
+    "RandomEmbedder",
+    "Rank",
+    "SharedEmbedder",
+    "ablations",
+    "baselines",
+    "embedder_for",
+    "fill",
+    "outcomes",
+    "plain_bm25",
+    "prompted",
+    "recall_side",
+]
 
 Rank = Callable[[str], Sequence[str]]
 """From a question to the ids of the turns, best first."""
@@ -36,28 +58,91 @@ _QUESTION_WORDS = frozenset(_QUESTION_WORD_LIST.split())
 
 
 class SharedEmbedder:
-    """Embeds every text and every question once, for all sides: embedding took nine tenths of a run without it."""
+    """Embeds every text and every question once, for all sides: embedding took nine tenths of a run without it.
+
+    With a `cache`, a folder, once for all runs.
+    """
+
+    def __init__(self, embedder: EmbeddingProvider, cache: Path | None = None) -> None:
+        self._embedder = embedder
+        self.name = embedder.name
+        self.dimensions = embedder.dimensions
+        path: Path | str = ":memory:"
+        if cache is not None:
+            cache.mkdir(parents=True, exist_ok=True)
+            path = cache / f"{re.sub(r'[^A-Za-z0-9.-]+', '-', embedder.name)}.db"
+        self._vectors = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=60.0)
+        self._vectors.execute("PRAGMA synchronous = OFF")
+        self._vectors.execute("CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLOB) WITHOUT ROWID")
+        self._lock = Lock()
+
+    def embed(self, text: str) -> npt.NDArray[np.float32]:
+        return np.asarray(self.embed_batch([text])[0])
+
+    def embed_batch(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
+        return self._embedded("text", texts, lambda new: embed_texts(self._embedder, new))
+
+    def embed_query(self, text: str) -> npt.NDArray[np.float32]:
+        return np.asarray(self._embedded("question", [text], lambda new: [embed_question(self._embedder, new[0])])[0])
+
+    def _embedded(
+        self, kind: str, texts: Sequence[str], embed: Callable[[list[str]], Iterable[npt.NDArray[np.float32]]]
+    ) -> npt.NDArray[np.float32]:
+        keys = {text: hashlib.sha256(f"{kind}\0{text}".encode(errors="surrogatepass")).digest() for text in texts}
+        with self._lock:
+            known = {text: self._stored(key) for text, key in keys.items()}
+            new = [text for text, vector in known.items() if vector is None]
+            for text, made in zip(new, embed(new) if new else (), strict=True):
+                known[text] = vector = np.asarray(made, dtype=np.float32)
+                self._vectors.execute("INSERT OR IGNORE INTO vectors VALUES (?, ?)", (keys[text], vector.tobytes()))
+        return np.array([known[text] for text in texts], dtype=np.float32)
+
+    def _stored(self, key: bytes) -> npt.NDArray[np.float32] | None:
+        row = self._vectors.execute("SELECT vector FROM vectors WHERE key = ?", (key,)).fetchone()
+        return None if row is None else np.frombuffer(row[0], dtype=np.float32)
+
+
+class EnglishEmbedder:
+    """An embedder that knows English only: it sees nothing of a text but its ASCII characters."""
+
+    name = "english"
 
     def __init__(self, embedder: EmbeddingProvider) -> None:
         self._embedder = embedder
-        self._texts: dict[str, npt.NDArray[np.float32]] = {}
-        self._questions: dict[str, npt.NDArray[np.float32]] = {}
-        self.name = embedder.name
         self.dimensions = embedder.dimensions
 
     def embed(self, text: str) -> npt.NDArray[np.float32]:
         return np.asarray(self.embed_batch([text])[0])
 
     def embed_batch(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
-        new = [text for text in dict.fromkeys(texts) if text not in self._texts]
-        if new:
-            self._texts.update(zip(new, embed_texts(self._embedder, new), strict=True))
-        return np.array([self._texts[text] for text in texts], dtype=np.float32)
+        return embed_texts(self._embedder, [text.encode("ascii", "ignore").decode() or "?" for text in texts])
 
-    def embed_query(self, text: str) -> npt.NDArray[np.float32]:
-        if text not in self._questions:
-            self._questions[text] = np.asarray(embed_question(self._embedder, text), dtype=np.float32)
-        return self._questions[text]
+
+class RandomEmbedder:
+    """An embedder that knows nothing: each text has a direction of its own."""
+
+    name = "random"
+    dimensions = 256
+
+    def embed(self, text: str) -> npt.NDArray[np.float32]:
+        random = np.random.default_rng(list(hashlib.sha256(text.encode(errors="surrogatepass")).digest()))
+        vector = random.standard_normal(self.dimensions).astype(np.float32)
+        return vector / np.linalg.norm(vector)
+
+    def embed_batch(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
+        return np.array([self.embed(text) for text in texts])
+
+
+def embedder_for(name: str, cache: Path | None = None) -> SharedEmbedder | None:
+    """An embedder by its name: none, random, english, or any that loom knows by name. Ends the run without it."""
+    if name == "none":
+        return None
+    if name == "random":
+        return SharedEmbedder(RandomEmbedder())
+    found = embedder_from_name("auto" if name == "english" else name)
+    if found is None:
+        raise SystemExit(f"there is no embedder {name!r} here (pip install 'loomkeep[embed]'); try --embedder none")
+    return SharedEmbedder(EnglishEmbedder(found) if name == "english" else found, cache)
 
 
 def fill(dialogue: Dialogue, embedder: EmbeddingProvider | str) -> Memory:
@@ -96,6 +181,10 @@ def baselines(memory: Memory, dialogue: Dialogue, embedder: EmbeddingProvider | 
     ids = [turn.id for turn in dialogue.turns]
     words = _fts5(ids, texts)
     sides: dict[str, Rank] = {"plain FTS5": words}
+    users = [place for place, turn in enumerate(dialogue.turns) if turn.role == "user"]
+    if 0 < len(users) < len(ids):
+        sides["FTS5, the user"] = _fts5([ids[place] for place in users], [texts[place] for place in users])
+    sides["plain BM25"] = plain_bm25(memory)
     if embedder is not None:
         vectors = np.asarray(embed_texts(embedder, texts), dtype=np.float32)
 
@@ -113,6 +202,22 @@ def baselines(memory: Memory, dialogue: Dialogue, embedder: EmbeddingProvider | 
         without = recall_side(memory, replace(Weights(), meaning=0.0))
         sides |= {"embedder alone": by_meaning, "equal fusion": by_both, "recall by words": without}
     return sides
+
+
+def plain_bm25(memory: Memory) -> Rank:
+    """BM25 of the words of a question as loom analyses them, and nothing else."""
+
+    def ask(question: str) -> list[str]:
+        words = understand(question, memory.manager.store.clock()).words
+
+        def search(view: SearchView) -> list[str]:
+            found = best_admitted(view, _LIMIT, Filter(derived=False), partial(view.text.search, words))
+            records = view.records(list(found))
+            return [records[key].id for key in found]
+
+        return memory.manager.store.search(search) if words else []
+
+    return ask
 
 
 def _whole(turn: Turn) -> str:
@@ -157,10 +262,22 @@ def outcomes(memory: Memory, dialogue: Dialogue, rank: Rank) -> list[Outcome]:
     return results
 
 
-def prompted(memory: Memory, dialogue: Dialogue) -> list[Outcome]:
-    """The same through `Memory.context`: what of the evidence stands in a prompt of each budget."""
+def prompted(memory: Memory, dialogue: Dialogue, budgets: Sequence[int] = BUDGETS) -> list[Outcome]:
+    """The same through `Memory.context`: what of the evidence is quoted in a prompt of each budget."""
+    passages = Passages(dialogue)
     results: list[Outcome] = []
     for question in dialogue.questions:
-        inside = [{item.id for item in memory.context(question.text, budget=budget).items} for budget in BUDGETS]
-        results.append(measure_prompts(question.kind, inside, question.evidence))
+        prompts: list[list[tuple[bool, float]]] = []
+        for budget in BUDGETS:
+            quotations: dict[str, list[str]] = {}
+            if budget in budgets:
+                for item in memory.context(question.text, budget=budget).items:
+                    quotations.setdefault(item.id, []).append(item.text)
+            prompts.append(
+                [
+                    passages.quoted(question.text, id, quotations[id]) if id in quotations else (False, 0.0)
+                    for id in (question.evidence if budget in budgets else ())
+                ]
+            )
+        results.append(measure_prompts(question.kind, prompts))
     return results

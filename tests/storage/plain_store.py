@@ -182,6 +182,7 @@ class PlainDatabase:
         self.uses: dict[tuple[str, str, int], Access] = {}
         self.lookups: dict[tuple[str, str, str], tuple[int, int]] = {}
         self.noting = threading.Lock()
+        self.working = threading.RLock()
 
 
 # -- reading -----------------------------------------------------------------------------------------
@@ -1190,7 +1191,7 @@ class PlainStore(_Reads, Store):
         for owner, chore in [*self._chores.items()]:
             name = f"the chore of {type(owner).__name__}"
             try:
-                while chore(self.transaction, True):
+                while self._one_piece(chore):
                     self._embed_all()
             except Exception as error:
                 if concerns_everything(error):
@@ -1206,6 +1207,10 @@ class PlainStore(_Reads, Store):
             tuple(self.set_aside()) if failed else (),
             tuple(errors.values()),
         )
+
+    def _one_piece(self, chore: Chore) -> bool:
+        with self.database.working:  # the lease
+            return chore(self.transaction, True)
 
     def _embed_all(self) -> None:
         jobs = self.jobs(EMBED, len(self.state().jobs) + 1, failed=False)

@@ -139,14 +139,12 @@ def staged_aside(chain: Sequence[Path], beside: Path | None) -> Iterator[Stage]:
 @step("restore.publish")
 def _publish(temporary: Path, target: Path) -> None:
     """Bring a closed database to the disk and give it its name."""
-    try:
+    with disk_errors(f"{target} was not made"):
         with open(temporary, "rb+") as file:
             os.fsync(file.fileno())
         let_go(temporary)
         os.rename(temporary, target)
         sync_folder(target.parent)
-    except OSError as error:
-        raise StoreUnavailable(f"{target} was not made: {error.strerror}") from error
 
 
 def _counted(stage: Stage, target: Path) -> Restored:

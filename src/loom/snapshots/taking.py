@@ -165,8 +165,8 @@ def describe(path: SnapshotPath) -> Snapshot:
 def opened(path: Path) -> Iterator[SnapshotReader]:
     """A snapshot file to read; errors say which file it was."""
     try:
-        if _is_database(path):
-            raise SnapshotError(f"{path} was refused and nothing was changed: it is a database, or locked like one")
+        if kind := _database_kind(path):
+            raise SnapshotError(f"{path} was refused and nothing was changed: it is {kind}")
         with open(path, "rb") as file:
             yield SnapshotReader(file)
     except OSError as error:
@@ -420,7 +420,8 @@ def _check_replaceable(target: Path) -> None:
     """Raise `StoreUnavailable` unless the path is free, or holds a snapshot or an empty file."""
     if not target.exists():
         return
-    if target.is_file() and not _is_database(target):
+    kind = _database_kind(target) if target.is_file() else "not a file"
+    if not kind:
         try:
             with open(target, "rb") as file:
                 begin = file.read(len(MAGIC))
@@ -428,19 +429,23 @@ def _check_replaceable(target: Path) -> None:
             raise StoreUnavailable(f"{target} exists and cannot be read: {error.strerror}") from error
         if begin in (b"", MAGIC):
             return
-    raise StoreUnavailable(f"{target} exists and is not a snapshot; choose another path, or remove that file first")
+        kind = "a file of another kind"
+    raise StoreUnavailable(
+        f"{target} exists and is not a snapshot: it is {kind}. Choose another path, or remove that file first"
+    )
 
 
-def _is_database(path: Path) -> bool:
-    """Whether a file is a SQLite database, or an empty file with a log beside it.
+def _database_kind(path: Path) -> str:
+    """How a file is a SQLite database, or an empty file with a log beside it; nothing for any other file.
 
     SQLite itself is asked. To open and close the file here would release the locks that this process has on it, and
     another process could then overwrite the commits of a memory that is open.
     """
     if not path.is_file():
-        return False
+        return ""
     if not path.stat().st_size:
-        return any(os.path.lexists(f"{path}{suffix}") for suffix in ("-wal", "-journal"))
+        logged = any(os.path.lexists(f"{path}{suffix}") for suffix in ("-wal", "-journal"))
+        return "an empty database" if logged else ""
     try:
         connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=0.0)
         try:
@@ -451,24 +456,23 @@ def _is_database(path: Path) -> bool:
         code = (getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
         if code == sqlite3.SQLITE_IOERR:
             raise translate(error, path) or error from error
-        # Locked, or in need of recovery: a database. A file that cannot be opened at all is reported by who opens it.
-        return code not in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CANTOPEN)
-    return True
+        # A file that cannot be opened at all is reported by who opens it.
+        if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CANTOPEN):
+            return ""
+        return f"a database, or locked like one ({error})"
+    return "a database"
 
 
 @contextmanager
 def _replacing(target: Path, mode: int) -> Iterator[BinaryIO]:
     """A file that takes the target's place when it is complete and on the disk; a kill leaves what was there."""
-    with temporary_beside(target, mode) as temporary:
-        try:
-            with open(temporary, "r+b") as file:
-                yield file
-                file.flush()
-                os.fsync(file.fileno())
-            _check_replaceable(target)  # once more: writing may have taken minutes
-            keep_mode(temporary, target)
-            let_go(temporary)
-            os.replace(temporary, target)
-            sync_folder(target.parent)
-        except OSError as error:
-            raise StoreUnavailable(f"the snapshot {target} was not made: {error.strerror}") from error
+    with temporary_beside(target, mode) as temporary, disk_errors(f"the snapshot {target} was not made"):
+        with open(temporary, "r+b") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        _check_replaceable(target)  # once more: writing may have taken minutes
+        keep_mode(temporary, target)
+        let_go(temporary)
+        os.replace(temporary, target)
+        sync_folder(target.parent)

@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from threading import Barrier, Event
+from threading import Barrier, Event, Lock
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,17 @@ from loom.errors import (
     VersionConflictError,
     WrongDimension,
 )
-from loom.storage.contract import AtMost, Dimensions, Draft, Filter, Page, Record, Store, Written
+from loom.storage.contract import (
+    AtMost,
+    Dimensions,
+    Draft,
+    Filter,
+    Page,
+    Publish,
+    Record,
+    Store,
+    Written,
+)
 from loom.storage.search_view import SearchView, search_text, search_vectors
 
 __all__ = ["StoreConformance"]
@@ -1030,6 +1040,40 @@ class StoreConformance:
                 store.touch([window[0][0]], "default")
                 assert threads.submit(store.uses, window[0][0], "default").result(timeout=60) == 1
             assert self.need(store, "x").content == "changed"
+
+    def test_one_handle_at_a_time_does_the_background_work(self, folder: Path) -> None:
+        workers, each = 3, 20
+        with ExitStack() as stack:
+            stores = self.handles(folder, stack, workers)
+            alone, never = Lock(), Event()
+            left = [each] * workers
+
+            def chore(number: int, publish: Publish, waited_for: bool) -> bool:
+                assert alone.acquire(blocking=False), "two handles do the background work of one namespace"
+                try:
+                    with publish() as transaction:
+                        known = transaction.entry("count")
+                        count = 0 if known is None else known.content
+                        transaction.put_entry("count", count + (left[number] > 0), writer=f"w{number}")
+                    left[number] -= left[number] > 0
+                    never.wait(0.001)  # another handle gets the chance to begin
+                finally:
+                    alone.release()
+                return left[number] > 0
+
+            owners = [object() for _ in range(workers)]
+            for number, (store, owner) in enumerate(zip(stores, owners, strict=True)):
+                store.add_chore(owner, partial(chore, number))
+            self.together(*(partial(self._flushed, store) for store in stores))
+            total = stores[0].entry("count")
+            assert total is not None
+            assert (total.content, left) == (workers * each, [0] * workers)
+            for store, owner in zip(stores, owners, strict=True):
+                store.remove_chores(owner)
+
+    @staticmethod
+    def _flushed(store: Store) -> None:
+        assert store.flush(timeout_s=60).complete
 
     # -- namespaces, life --------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ from loom.storage.sqlite.engine import Engine, translate
 from loom.storage.sqlite.entries import Jobs
 from loom.storage.sqlite.filters import conditions
 from loom.storage.sqlite.maintenance import Maintenance
-from loom.storage.sqlite.projections import TEXT, VECTORS, count_up, index_folder
+from loom.storage.sqlite.projections import count_up, index_files, index_folder
 from loom.storage.sqlite.worker import LeaseLost
 from loom.storage.temporary import let_go, temporary_beside
 
@@ -178,10 +178,10 @@ def _more_room(own: Maintenance) -> Iterator[None]:
     engine = own.engine
     engine.truncate_wal()
     folder = index_folder(engine.path)
-    if folder is not None and folder.is_dir():
-        for kind in (TEXT, VECTORS):
-            for segment in folder.glob(f"{kind}-{own.namespace}-*"):
-                segment.unlink(missing_ok=True)
+    if folder is not None:
+        for name in index_files(folder, own.namespace):
+            with disk_errors(f"the index file {folder / name} cannot be deleted"):
+                (folder / name).unlink(missing_ok=True)
     with engine.without_limit():
         yield
 

@@ -6,6 +6,7 @@ that point to no record) is rebuilt or removed where repair is asked for.
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 import zlib
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from loom.errors import CorruptStore
+from loom.errors import CorruptStore, StoreUnavailable
 from loom.index import text_index, vector_index
 from loom.index.segments import DamagedSegment
 from loom.storage.contract import CheckReport
@@ -24,13 +25,23 @@ from loom.storage.sqlite.archive import damaged
 from loom.storage.sqlite.engine import Engine
 from loom.storage.sqlite.entries import Jobs, StoredEntry
 from loom.storage.sqlite.maintenance import Maintenance
-from loom.storage.sqlite.projections import TEXT, VECTORS, active_space, index_folder, last_number, open_index
+from loom.storage.sqlite.projections import (
+    TEXT,
+    VECTORS,
+    active_space,
+    index_files,
+    index_folder,
+    last_number,
+    open_index,
+)
 from loom.storage.sqlite.residency import TierTotals
 from loom.storage.sqlite.rows import ENTRY_COLUMNS, ROW_COLUMNS, StoredRecord, read_settings
 from loom.storage.sqlite.searcher import Searcher
 from loom.storage.sqlite.transactions import EMPTY_VECTORS
 
 __all__ = ["check", "find_lost", "lost_problem"]
+
+log = logging.getLogger("loom.store")
 
 # Rows that mean nothing without the record they name.
 _POINTING = ("supersessions", "derivations", "moves", "residents", "vectors", "accesses", "jobs", "pins")
@@ -196,9 +207,13 @@ def find_lost(engine: Engine, namespace: int) -> tuple[int, int] | None:
     committed records only, so one that the file does not name and that knows later records proves that they are gone.
     """
     folder = index_folder(engine.path)
-    if folder is None or engine.had_no_log or not folder.is_dir():
+    if folder is None or engine.had_no_log:
         return None  # a backup beside a newer index is older on purpose
-    found = {path.name for kind in (TEXT, VECTORS) for path in folder.glob(f"{kind}-{namespace}-*")}
+    try:
+        found = set(index_files(folder, namespace))
+    except StoreUnavailable as error:  # the records are there without it
+        log.warning("lost commits of %s cannot be looked for: %s", engine.path, error)
+        return None
     with engine.read() as connection:
         last = last_number(connection)
         unnamed = found - {name for _, name in _published(connection, namespace)}

@@ -79,9 +79,10 @@ class _Marks(NamedTuple):
 
 
 class _Connection(sqlite3.Connection):
-    """A connection; `marks` are those of the file if it reads without locks."""
+    """A connection; `marks` are those of the file if it reads without locks. The first write sets `may_write`."""
 
     marks: _Marks | None = None
+    may_write: bool = False
 
 
 class Engine:
@@ -112,7 +113,7 @@ class Engine:
         self.had_no_log = False
         """Whether the file was new or a backup when it was opened: there was no log that could be damaged."""
         self._name = "" if path is None else str(path)
-        self._writer: sqlite3.Connection | None = None
+        self._writer: _Connection | None = None
         self._idle: list[_Connection] = []
         self._unlocked = False
         self._write_lock = threading.RLock()
@@ -188,15 +189,17 @@ class Engine:
         if connection is not None:
             connection.close()
 
-    def drop_if_read_only(self, error: sqlite3.Error) -> None:
-        """Close connections that may only read, so that the next write opens others.
+    def drop_if_read_only(self, error: sqlite3.Error) -> bool:
+        """Close connections that may only read, so that the next write opens others. Returns whether they were.
 
         For the holder of the write lock. SQLite opens a file for reading where it cannot open it for writing at that
         moment, and says so at a write.
         """
-        if self.path is not None and _code(error) == sqlite3.SQLITE_READONLY:
-            self.close_writer()
-            self._close_idle()  # they share the index of the log with it
+        if self.path is None or _code(error) != sqlite3.SQLITE_READONLY:
+            return False
+        self.close_writer()
+        self._close_idle()  # they share the index of the log with it
+        return True
 
     def _close_idle(self) -> None:
         while self._idle:
@@ -474,7 +477,13 @@ class Engine:
             connection = self.writing_connection()
             if connection.in_transaction:
                 raise InvalidInput("a transaction is already open in this thread; finish it first")
-            self._begin(connection, wait_s)
+            try:
+                self._begin(connection, wait_s)
+            except sqlite3.OperationalError as error:
+                if not self.drop_if_read_only(error):
+                    raise
+                connection = self.writing_connection()
+                self._begin(connection, wait_s)
         except BaseException as error:
             self._write_lock.release()
             ours = translate(error, self.path)
@@ -508,11 +517,22 @@ class Engine:
         if ours is not None:
             raise ours from error
 
-    def _begin(self, connection: sqlite3.Connection, wait_s: float) -> None:
+    def _begin(self, connection: _Connection, wait_s: float) -> None:
         """Begin to write, and wait for other processes to end their transactions.
 
-        In short pieces, so that a thread which is asked to stop does.
+        In short pieces, so that a thread which is asked to stop does. Raises SQLite's error for a connection that may
+        only read, for which BEGIN IMMEDIATE begins to read.
         """
+        self._wait_to_begin(connection, wait_s)
+        if not connection.may_write:
+            try:
+                connection.execute("DELETE FROM store WHERE 0")
+            except BaseException:
+                connection.execute("ROLLBACK")
+                raise
+            connection.may_write = True
+
+    def _wait_to_begin(self, connection: _Connection, wait_s: float) -> None:
         deadline = 0.0
         while True:
             try:
@@ -598,8 +618,7 @@ class Engine:
     def private_connection(self) -> Iterator[sqlite3.Connection]:
         """A new reading connection for one long job, outside a transaction."""
         with self._lent:
-            with self.translated():
-                connection = self._connect_again(writer=False)
+            connection = self._connect_again(writer=False)
             try:
                 yield connection
                 self._check_unchanged(connection)
@@ -615,23 +634,23 @@ class Engine:
                     return connection
                 connection.close()
         except IndexError:
-            with self.translated():
-                return self._connect_again(writer=False)
+            return self._connect_again(writer=False)
 
     def _connect_again(self, writer: bool) -> _Connection:
         """A further connection, to the file that was opened and no other that has its name by now."""
         if self.path is not None:
             self.check_file()
-        connection = self._connect(writer)
-        try:
-            if self.path is not None:
-                self.check_file()
-                row = connection.execute("SELECT id FROM store").fetchone()
-                if row != (self.store_id,):
-                    raise self._lost("replaced by another store")
-        except BaseException:
-            connection.close()
-            raise
+        with self.translated():
+            connection = self._connect(writer)
+            try:
+                if self.path is not None:
+                    self.check_file()
+                    row = connection.execute("SELECT id FROM store").fetchone()
+                    if row != (self.store_id,):
+                        raise self._lost("replaced by another store")
+            except BaseException:
+                connection.close()
+                raise
         return connection
 
     def check_file(self, written: bool = False) -> None:
@@ -655,7 +674,7 @@ class Engine:
             "restore a backup, and open it again."
         )
 
-    def writing_connection(self) -> sqlite3.Connection:
+    def writing_connection(self) -> _Connection:
         """The one connection that writes. The caller holds the write lock, as in `write` and `maintenance`."""
         self._check_usable()
         if self._writer is None:

@@ -50,6 +50,7 @@ __all__ = [
     "choose_merge",
     "count_up",
     "forgotten_since",
+    "index_files",
     "index_folder",
     "is_damaged_segment",
     "largest_segment",
@@ -134,6 +135,16 @@ class ProjectionState:
 def index_folder(path: Path | None) -> Path | None:
     """The folder beside the file that holds the segments; None for a store in memory."""
     return None if path is None else path.with_name(path.name + "-index")
+
+
+def index_files(folder: Path, namespace: int) -> list[str]:
+    """The names of the index files of a namespace. Raises `StoreUnavailable` if the folder cannot be listed."""
+    own = tuple(f"{kind}-{namespace}-" for kind in (TEXT, VECTORS))
+    with disk_errors(f"the index files in {folder} cannot be listed"):
+        try:
+            return [name for name in os.listdir(folder) if name.startswith(own)]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
 
 
 def vector_basis(space: int) -> str:
@@ -398,13 +409,7 @@ class Projector:
         with self._engine.read() as connection:
             rows = connection.execute("SELECT file FROM segments WHERE namespace = ?", (self._namespace,))
             known = {file for (file,) in rows}
-        own = tuple(f"{kind}-{self._namespace}-" for kind in (TEXT, VECTORS))
-        with disk_errors(f"the index files in {self._folder} cannot be listed"):
-            try:
-                names = os.listdir(self._folder)
-            except (FileNotFoundError, NotADirectoryError):
-                return 0
-        orphans = [name for name in names if name.startswith(own) and name not in known]
+        orphans = [name for name in index_files(self._folder, self._namespace) if name not in known]
         self.kept = self._delete_files(orphans)
         return len(orphans) - len(self.kept)
 

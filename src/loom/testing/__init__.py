@@ -1,0 +1,6 @@
+"""For tests and demonstrations: a model server that says what a script tells it to, over the real wire protocols."""
+
+from loom.testing.replies import Answer, Broken, Call, Cut, Fail, Hang, Reply, ScriptLine
+from loom.testing.server import Request, ScriptedModel
+
+__all__ = ["Answer", "Broken", "Call", "Cut", "Fail", "Hang", "Reply", "Request", "ScriptLine", "ScriptedModel"]

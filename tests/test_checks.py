@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from loom.checks import checked_member, checked_number, checked_text, checked_whole
+from loom.checks import checked_member, checked_number, checked_object, checked_text, checked_whole
 from loom.errors import InvalidInput
 
 
@@ -50,3 +50,10 @@ def test_a_text_is_not_empty(value: Any) -> None:
 def test_an_unknown_member_is_refused_with_those_there_are() -> None:
     with pytest.raises(InvalidInput, match="colour 'green' does not exist; it is one of red, blue"):
         checked_member(Colour, "green", "colour")
+
+
+@pytest.mark.parametrize("value", [None, 3, {"count": 3}, str])
+def test_an_object_has_its_attributes_and_is_no_class(value: Any) -> None:
+    assert checked_object("a", "text", "count", "find") == "a"
+    with pytest.raises(InvalidInput, match="text must be an object with count and find, not "):
+        checked_object(value, "text", "count", "find")

@@ -1,4 +1,4 @@
-"""Checks of values that a caller gives: numbers in a range, members of an enumeration, texts that are not empty.
+"""Checks of values that a caller gives: numbers in a range, members of an enumeration, texts, objects.
 
 Each returns the value, or raises `InvalidInput` with its name, what it must be and what it is.
 """
@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from loom.errors import InvalidInput
 
-__all__ = ["checked_member", "checked_number", "checked_text", "checked_whole"]
+__all__ = ["checked_member", "checked_number", "checked_object", "checked_text", "checked_whole"]
 
 _Member = TypeVar("_Member", bound=StrEnum)
 
@@ -45,3 +45,10 @@ def checked_member(kind: type[_Member], value: Any, name: str) -> _Member:
         return kind(value)
     except ValueError:
         raise InvalidInput(f"{name} {value!r} does not exist; it is one of {', '.join(kind)}") from None
+
+
+def checked_object(value: Any, name: str, *attributes: str) -> Any:
+    """An object that has these attributes; a class is none."""
+    if isinstance(value, type) or not all(hasattr(value, attribute) for attribute in attributes):
+        raise InvalidInput(f"{name} must be an object with {' and '.join(attributes)}, not {type(value).__name__}")
+    return value

@@ -139,9 +139,13 @@ _SETTING_TEXTS = [
 ]
 
 
+PARTS = ("embedder", "token_counter", "event_bus", "sanitizer", "clock")
+"""Options of `open` that are objects."""
+
+
 def settings(chance: random.Random, folder: Path) -> None:
     """Settings of any kind open a store that works, or are refused before anything is made."""
-    names = [*SETTINGS, *SETTINGS, "no_such_setting", "L2_TOKEN_BUDGET", "", "x" * 300]
+    names = [*SETTINGS, *SETTINGS, *PARTS, "no_such_setting", "L2_TOKEN_BUDGET", "", "x" * 300]
     sane = {"embedder": "none", "derive": "false"}
     environment = {f"LOOM_{name.upper()}": value for name, value in sane.items()}
     config = folder / "settings.toml"

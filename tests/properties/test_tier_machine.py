@@ -221,12 +221,15 @@ class TierMachine(RuleBasedStateMachine):
         rules, childs_rules = Rules(TINY, profile, strategy), Rules((40, 90, 60, 60), childs, "importance_based")
         self.memory = self._opened(**rules.options())
         self.second = LoomMemory(NODE, store=self.path, embedder="none", derive=False)
-        self.child = MemoryManager(CHILD, parent=self.memory.manager, **childs_rules.options())
+        self.child = self._opened_child(**childs_rules.options())
         self.held = {NODE: rules, CHILD: childs_rules}
         self.check(NODE)
 
     def _opened(self, **options: Any) -> Memory:
         return loom.open(self.path, node_id=NODE, embedder="none", derive=False, index_tail_records=7, **options)
+
+    def _opened_child(self, **options: Any) -> MemoryManager:
+        return MemoryManager(CHILD, parent=self.memory.manager, derive=False, **options)
 
     def _handle(self, name: str) -> LoomMemory:
         return {"memory": self.memory.manager, "second": self.second, "child": self.child}[name]
@@ -589,7 +592,7 @@ class TierMachine(RuleBasedStateMachine):
         self._close()
         self.memory = self._opened()
         self.second = LoomMemory(NODE, store=self.path, embedder="none", derive=False)
-        self.child = MemoryManager(CHILD, parent=self.memory.manager)
+        self.child = self._opened_child()
         self.check(NODE, "nothing")
         self.check(CHILD, "nothing")
 
@@ -611,12 +614,12 @@ class TierMachine(RuleBasedStateMachine):
             self.second = LoomMemory(NODE, store=self.path, embedder="none", derive=False, **options)
         elif handle == "child":
             self.child.close()
-            self.child = MemoryManager(CHILD, parent=self.memory.manager, **options)
+            self.child = self._opened_child(**options)
         else:
             self.child.close()
             self.memory.close()
             self.memory = self._opened(**options)
-            self.child = MemoryManager(CHILD, parent=self.memory.manager)
+            self.child = self._opened_child()
         self.check(CHILD if handle == "child" else NODE, "refit")
         if handle != "child":
             word, task = self._task(self._new_id(), "execute", 20, "en")

@@ -17,7 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
-from loom.checks import checked_member
+from loom.checks import checked_member, checked_object
 from loom.drafts import Attributes, AttributeValues, Drafter, Rememberable, attributes_of, checked_text
 from loom.errors import Closed, InvalidInput, NotFound, OverBudget, SettingsConflict
 from loom.models.embedders import EmbeddingProvider, embed_texts, embedder_from_name
@@ -142,6 +142,15 @@ class MemoryVerbs(Closing):
     ) -> None:
         settings: dict[str, Any] = {**values, "node_id": node_id}
         given = embedding_provider if embedder is None else embedder
+        for name, part, *attributes in (
+            ("embedder", None if isinstance(given, str) else given, "name", "embed", "embed_batch"),
+            ("token_counter", token_counter, "name", "count"),
+            ("event_bus", event_bus, "register_handler"),
+            ("sanitizer", sanitizer, "sanitize"),
+            ("clock", clock, "__call__"),
+        ):
+            if part is not None:
+                checked_object(part, name, *attributes)
         if not enable_l4_vectorization:
             given = "none"
         if isinstance(given, str):

@@ -118,15 +118,7 @@ class SettingsConflict(Conflict):
 
 
 class OverBudget(LoomError):
-    """More tokens than the budget has; nothing was changed.
-
-    `tokens` is what was asked for and `budget` what there is, where the error is about one request.
-    """
-
-    def __init__(self, message: str, *, tokens: int | None = None, budget: int | None = None) -> None:
-        super().__init__(message)
-        self.tokens = tokens
-        self.budget = budget
+    """More tokens than the budget has; nothing was changed."""
 
 
 class BudgetExceeded(OverBudget):

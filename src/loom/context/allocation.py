@@ -112,9 +112,7 @@ class ContextBudgeter:
         if fixed > most:
             raise OverBudget(
                 f"the system message and the question alone take {fixed:,} tokens and the budget is {most:,}; "
-                f"give at least {fixed:,}, or shorten them",
-                tokens=fixed,
-                budget=most,
+                f"give at least {fixed:,}, or shorten them"
             )
         growing = 0 if system is None else max(0, self.config.system_reserve - system)
         room = max(0, most - fixed - growing)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from loom.checks import checked_member, checked_object
 from loom.drafts import Attributes, AttributeValues, Drafter, Rememberable, attributes_of, checked_text
-from loom.errors import Closed, InvalidInput, NotFound, OverBudget, SettingsConflict
+from loom.errors import Closed, InvalidInput, NotFound, SettingsConflict
 from loom.models.embedders import EmbeddingProvider, embed_texts, embedder_from_name
 from loom.protocol import Clock, Closing, Task, checked_time, closest, utc_now
 from loom.recall.feedback import Feedback, LearnedWeights
@@ -474,12 +474,7 @@ class MemoryVerbs(Closing):
             self, session=session, sources=sources, source_timeout_s=source_timeout_s
         )
         most = self.settings.prompt_token_budget if budget is None else budget
-        try:
-            built: Context = orchestrator.build(query=query, system=system, session_id=session_id, budget=most)
-        except OverBudget as error:
-            self._controller.refused(error)
-            raise
-        self._controller.prompted(built.tokens, built.budget)
+        built: Context = orchestrator.build(query=query, system=system, session_id=session_id, budget=most)
         return built
 
     def get(self, id: str) -> Record | None:

@@ -120,9 +120,6 @@ class Observer(Protocol):
     def admitted(self, tokens: int) -> None:
         """So many tokens came to the working tier."""
 
-    def looked_up(self, hits: int, misses: int) -> None:
-        """So many uses found what they wanted in the working or the recent tier, and so many did not."""
-
 
 class RebalanceResult(NamedTuple):
     """What moved when room was made, and what each tier held at most, holds now and may hold."""
@@ -439,11 +436,8 @@ class Tiers:
             missing = [one for one, importance, kind in absent if rules.admits(importance) and kind not in _DERIVED]
         else:
             recent = {seq for seq, _ in self.store.window(self.node)}
-            hits = [one not in missing or one in recent for one in records]
-            for hit in hits:
-                self.store.count_lookup(self.node, L2, hit)
-            if self._observer is not None:
-                self._observer.looked_up(hits.count(True), hits.count(False))
+            for one in records:
+                self.store.count_lookup(self.node, L2, one not in missing or one in recent)
         if missing and not self.store.read_only:
             started = time.perf_counter()
             with self.store.transaction() as transaction:

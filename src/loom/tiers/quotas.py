@@ -206,10 +206,10 @@ class LayerCounters:
 
 @dataclass(frozen=True, slots=True)
 class QuotaAlarm:
-    """A tier rose past one of its marks, or a prompt was asked for that is over its budget."""
+    """A tier rose past one of its marks."""
 
     node: str
-    tier: MemoryTier | Literal["prompt"]
+    tier: MemoryTier
     level: QuotaLevel
     tokens: int
     quota: LayerQuota
@@ -248,16 +248,15 @@ class QuotaWatch:
                 now = totals.get(tier, Usage()).tokens
                 alarm = self._look(tier, max(now, peaks.get(tier, 0)), quota)
                 if alarm is not None:
-                    self._raise(alarm)
-
-    def refused(self, tokens: int, budget: int) -> None:
-        """Tell that a prompt was refused: its fixed parts take more tokens than its budget. Every time."""
-        self._raise(QuotaAlarm(self._node, "prompt", QuotaLevel.HARD, tokens, LayerQuota(budget, budget)))
-
-    def _raise(self, alarm: QuotaAlarm) -> None:
-        limit = alarm.quota.hard_limit
-        log.info("%s of node %s is at %s of %s tokens (%s)", alarm.tier, self._node, alarm.tokens, limit, alarm.level)
-        self._bus.publish_nowait(alarm.to_task())
+                    log.info(
+                        "%s of node %s is at %s of %s tokens (%s)",
+                        tier.upper(),
+                        self._node,
+                        alarm.tokens,
+                        quota.hard_limit,
+                        alarm.level,
+                    )
+                    self._bus.publish_nowait(alarm.to_task())
 
     def _look(self, tier: MemoryTier, peak: int, quota: LayerQuota) -> QuotaAlarm | None:
         """The highest mark newly passed, if any; marks that are clearly out of reach again are armed."""

@@ -51,7 +51,7 @@ def test_commits_behind_a_flipped_bit_are_named(tmp_path: Path, where: float, of
         if where <= 0.5:
             assert stats["records"] < 13
             assert named
-        assert stats["records"] == 13 or named
+        assert stats["records"] + named <= 13  # what no index file has seen cannot be named
         assert memory.check().ok == (not named)
         assert memory.remember("Afterwards.")
 

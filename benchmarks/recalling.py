@@ -1,6 +1,6 @@
 """What a whole `recall` costs beside a bare tantivy and a bare usearch search on the same data, in one run.
 
-    python -m benchmarks.recalling --records 100000 [--questions 200] [--rounds 10] [--folder FOLDER]
+    python -m benchmarks.recalling --records 100000 [--questions 200] [--rounds 10] [--folder FOLDER] [--long]
 
 `recall` answers with ten memories, text and all, found by words and by meaning, filtered, scored and read from
 the database. The bare sides answer with ten document numbers each: tantivy from an index of the same terms with
@@ -8,7 +8,8 @@ the same query terms (made by our analyser beforehand), usearch (f16, HNSW with 
 vectors. Embedding the question is left out on both sides: the vectors are prepared (clustered, 384 dimensions).
 The sides take turns, question by question; CPU of the process, for each question the best of the rounds.
 `--folder` keeps the store and the bare indexes, and uses those that an earlier run with as many records and
-questions left there.
+questions left there. With `--long` the records are turns of 500 to 2,000 tokens, and `recall` that scores no passages
+stands beside it.
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.measuring import best_by_query, messages, percentile, questions
+from benchmarks.measuring import best_by_query, long_turns, messages, percentile, questions
 from benchmarks.vector_recall import clustered
 from loom.everyday import Memory, open_memory
+from loom.recall.relevance import Weights
 from loom.storage.contract import Filter
 from loom.storage.search_view import search_text, search_vectors
 from loom.text.words import query_terms, terms
@@ -152,16 +154,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--questions", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--folder", type=Path, help="where to keep the store and the bare indexes for another run")
+    parser.add_argument("--long", action="store_true", help="turns of 500 to 2,000 tokens")
     options = parser.parse_args(arguments)
-    texts = list(dict.fromkeys(messages(options.records)))
+    texts = list(dict.fromkeys((long_turns if options.long else messages)(options.records)))
     asked = list(dict.fromkeys(questions(options.questions)))
     drawn = clustered(len(texts) + len(asked), _DIMENSIONS)
     vectors, question_vectors = drawn[: len(texts)], drawn[len(texts) :]
     print(f"{len(texts):,} records, {len(asked)} questions in two languages")
     with tempfile.TemporaryDirectory() as temporary:
-        folder = (
-            Path(temporary) if options.folder is None else options.folder / f"{options.records}-{options.questions}"
-        )
+        kept_as = f"{options.records}-{options.questions}{'-long' if options.long else ''}"
+        folder = Path(temporary) if options.folder is None else options.folder / kept_as
         folder.mkdir(parents=True, exist_ok=True)
         embedder = PreparedEmbedder(texts, vectors, asked, question_vectors)
         with open_memory(folder / "recall.loom", embedder=embedder, derive=False) as memory:
@@ -173,6 +175,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 print(f"  filled and indexed: {spent / len(texts) * 1e6:.0f} us CPU a record", flush=True)
             _flushed(memory)
             sides: dict[str, Ask] = {"recall": lambda number: memory.recall(asked[number], limit=_LIMIT)}
+            whole = Weights(passages=0.0)
+            by_records: dict[str, Ask] = {
+                "recall without passages": lambda number: memory.manager.search(
+                    asked[number], limit=_LIMIT, weights=whole
+                )
+            }
             bare = {
                 "bare tantivy": bare_tantivy(folder / "tantivy", texts, asked),
                 "bare usearch f16": bare_usearch(folder / "usearch", vectors, question_vectors),
@@ -183,6 +191,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 else:
                     sides[name] = ask
             steps = parts_of(memory, asked, question_vectors)
+            if options.long:
+                report(
+                    dict(
+                        zip(
+                            by_records, best_by_query([*by_records.values()], len(asked), options.rounds), strict=True
+                        )
+                    )
+                )
             runs = best_by_query([*sides.values(), *steps.values()], len(asked), options.rounds)
             times = dict(zip(itertools.chain(sides, steps), runs, strict=True))
             report(times)

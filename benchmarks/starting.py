@@ -1,8 +1,10 @@
-"""What it costs to begin: `import loom` beside bare Python, packages of a core install, bytes to the first answer.
+"""What it costs to begin: `import loom` beside bare Python, packages of a core install, first answers, their bytes.
 
     python -m benchmarks.starting [--records 20000 100000] [--runs 40] [--vectors] [--store FILE ...]
 
-Import: processes of both kinds in turn, user and system CPU of each. Bytes: a new process opens a store whose
+Import: processes of both kinds in turn, user and system CPU of each. First answers: new processes open a small
+store and ask; CPU of all threads at each step, by words and with the offline embedder (if it is installed), and after
+`warm_up()`. Bytes: a new process opens a store whose
 files were dropped from the page cache, asks one question by words, and says what it had the disk read
 (`read_bytes` of /proc/self/io, which counts mapped files, too) since its modules were loaded. Stores of several
 sizes show whether that grows. With `--vectors` every record has one of 384 dimensions, drawn from its text as a
@@ -30,6 +32,7 @@ import numpy.typing as npt
 
 from benchmarks.measuring import messages, percentile, questions
 from loom.everyday import open_memory
+from loom.models.embedders import offline_embedder_installed
 
 __all__ = ["SeededEmbedder", "fill", "main"]
 
@@ -65,6 +68,31 @@ memory.close()
 """
 
 
+_FIRST_ANSWERS = """
+import json, sys, time
+started = time.process_time()
+import loom
+memory = loom.open(sys.argv[3], embedder=sys.argv[1], derive=False)
+taken = {"open": time.process_time() - started}
+
+def step(name, work):
+    before = time.process_time()
+    work()
+    memory.flush()  # what works in the background belongs to the step that began it
+    taken[name] = time.process_time() - before
+
+if sys.argv[2] == "warm":
+    step("warm_up()", memory.warm_up)
+step("first recall", lambda: memory.recall("Which OAuth flow did we choose?"))
+step("next recall", lambda: memory.recall("Where does the heron nest?"))
+step("first context", lambda: memory.context("Continue the login work", budget=4000))
+step("next context", lambda: memory.context("Continue the work on the page", budget=4000))
+step("remember", lambda: memory.remember("We chose the authorization-code flow.", role="user", session_id="s1"))
+print(json.dumps(taken))
+memory.close()
+"""
+
+
 # --- import -----------------------------------------------------------------------------------------------
 
 
@@ -90,6 +118,34 @@ def compare_imports(runs: int) -> None:
     bare, ours = times.values()
     middle = statistics.median(right / left for left, right in zip(bare, ours, strict=True))
     print(f"  ratio {middle:.2f} (of the best runs {min(ours) / min(bare):.2f})")
+
+
+# --- first answers ----------------------------------------------------------------------------------------
+
+
+def first_answers(embedder: str, mode: str, runs: int) -> dict[str, float]:
+    """CPU in ms of each step of a new process, the median of so many."""
+    found: dict[str, list[float]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "small.loom"
+        with open_memory(path, embedder=embedder, derive=False) as memory:
+            memory.remember(list(itertools.islice(messages(100), 100)), role="user", session_id="s1")
+            memory.flush()
+        for _ in range(runs):
+            command = [sys.executable, "-c", _FIRST_ANSWERS, embedder, mode, str(path)]
+            answer = subprocess.run(command, check=True, capture_output=True, text=True)
+            for name, seconds in json.loads(answer.stdout).items():
+                found.setdefault(name, []).append(seconds * 1e3)
+    return {name: statistics.median(values) for name, values in found.items()}
+
+
+def report_first_answers(runs: int) -> None:
+    kinds = [("none", "by words"), *([("offline", "with the offline embedder")] * offline_embedder_installed())]
+    for embedder, name in kinds:
+        for mode in ("cold", "warm"):
+            steps = first_answers(embedder, mode, runs)
+            told = ", ".join(f"{step} {cpu_ms:.0f}" for step, cpu_ms in steps.items())
+            print(f"  {name + (', warmed up' if mode == 'warm' else ''):<37} {told}", flush=True)
 
 
 # --- packages ---------------------------------------------------------------------------------------------
@@ -205,6 +261,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     compare_imports(options.runs)
     packages = core_packages()
     print(f"core install: {len(packages)} packages ({', '.join(sorted(packages))})")
+    print(f"first answers of a process, CPU ms, median of {max(3, options.runs // 4)}:")
+    report_first_answers(max(3, options.runs // 4))
     print("bytes from opening to the first answer:")
     asked = questions(options.questions)
     embedder = options.embedder if options.vectors else ""

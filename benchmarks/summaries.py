@@ -1,6 +1,6 @@
 """What survives in a summary of a tenth of the tokens, beside the first sentences and a random choice of them.
 
-    python -m benchmarks.summaries [--share 0.1] [--list-misses]
+    python -m benchmarks.summaries [--share 0.1] [--list-misses] [--save]
 
 Each dialogue of `benchmarks/dialogues` is summarised by itself. A marked fact survives when its keys are all in the
 summary; a fact that is said twice counts once, and one that is corrected later is reported apart, since a summary
@@ -16,8 +16,9 @@ import random
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
+from benchmarks import figures
 from benchmarks.dialogues import LANGUAGES, TYPES, Dialogue, Mark, Utterance, load, sentences
 from loom.knowledge.summarizer import Summarizer, Turn
 from loom.text.tokens import default_counter
@@ -202,10 +203,27 @@ def report(sides: Sequence[Side], facts: Sequence[Fact]) -> None:
         print(f"  {side.name:<32}{together:>11.1%}{every:>11.1%}")
 
 
+def _figures(sides: Sequence[Side], facts: Sequence[Fact]) -> dict[str, Any]:
+    """What the documents tell: the share of designated facts that survive, by side, language and type."""
+
+    def share(side: Side, group: Callable[[Fact], bool]) -> float:
+        return _mean(value for value, fact in zip(side.survived, facts, strict=True) if group(fact))
+
+    ours = sides[0]
+    return {
+        "facts": sum(map(_designated, facts)),
+        "kept_facts": round(share(ours, _designated) * sum(map(_designated, facts))),
+        "kept": {side.name.partition(",")[0].replace(" ", "_"): share(side, _designated) for side in sides},
+        "languages": {name: share(ours, _of_language(one, _designated)) for one, name in LANGUAGES.items()},
+        "types": {kind: share(ours, _of_type(kind)) for kind in DESIGNATED},
+    }
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="benchmarks.summaries", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--share", type=float, default=0.1, help="of a dialogue's tokens (default 0.1)")
     parser.add_argument("--list-misses", action="store_true", help="print the facts that hold and did not survive")
+    parser.add_argument("--save", action="store_true", help="keep the result for the documents")
     options = parser.parse_args(arguments)
     if not 0.0 < options.share <= 1.0:
         parser.error("--share must be above 0 and at most 1")
@@ -248,6 +266,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print("\n  " + ", ".join(f"{goal}: {'yes' if reached else 'NO'}" for goal, reached in goals.items()))
     if above:
         print(f"  above budget: {', '.join(above)}")
+    if options.save:
+        figures.save("summaries", sys.argv[1:] if arguments is None else arguments, _figures(sides, facts))
     return 0 if all(goals.values()) else 1
 
 

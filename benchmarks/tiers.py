@@ -1,6 +1,6 @@
 """Whether an important record costs more when many have gone before it: tiers full, moves and flush included.
 
-    python -m benchmarks.tiers [--records 50000] [--profiles loom lcr]
+    python -m benchmarks.tiers [--records 50000] [--profiles loom lcr] [--save]
 
 Every record is important, so each enters the working tier and drives others down through all four. The figure is
 the CPU of the whole process per record from 5,000 to 10,000 records against the last 5,000; `flush` closes each
@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks import figures
 from benchmarks.growing import Bare, Window, relative
 from benchmarks.measuring import messages
 from loom.everyday import open_memory
@@ -62,21 +64,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--records", type=int, default=50_000)
     parser.add_argument("--window", type=int, default=5_000)
     parser.add_argument("--profiles", nargs="+", default=["loom", "lcr"], choices=list(PROFILES))
+    parser.add_argument("--save", action="store_true", help="keep the result for the documents")
     options = parser.parse_args(arguments)
     if options.records < 3 * options.window:
         parser.error("there must be room for three windows")
+    lines: list[str] = []
     for profile in options.profiles:
         for name, importance in (("important", IMPORTANT), ("ordinary", ORDINARY)):
             with tempfile.TemporaryDirectory() as folder:
                 found = measure(Path(folder), profile, importance, options.records, options.window)
             early, late = found[1], found[-1]
-            print(
+            lines.append(
                 f"  {profile}, {name}: records up to {early.last:,} {early.process_us:6.1f} us CPU each "
                 f"({early.thread_us:.1f} of the caller), up to {late.last:,} {late.process_us:6.1f} "
                 f"({late.thread_us:.1f}); ratio {late.process_us / early.process_us:.2f}, "
-                f"beside bare SQLite {relative(late) / relative(early):.2f}",
-                flush=True,
+                f"beside bare SQLite {relative(late) / relative(early):.2f}"
             )
+            print(lines[-1], flush=True)
+    if options.save:
+        figures.save("tiers", sys.argv[1:] if arguments is None else arguments, {"output": "\n".join(lines)})
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import heapq
+import statistics
 import sys
 import tempfile
 import time
@@ -26,6 +27,7 @@ from typing import NamedTuple
 import numpy as np
 
 import loom
+from benchmarks import figures
 from loom.settings import PROFILES, Eviction, Profile
 from loom.storage.contract import Resident
 from loom.text.tokens import TiktokenCounter
@@ -342,8 +344,8 @@ def through_the_store(work: Workload, path: Path) -> Stored:
 # --- the report --------------------------------------------------------------------------------------------
 
 
-def report(work: Workload, low: float, in_store: bool) -> bool:
-    """Print a workload's rows; whether it reached its targets."""
+def report(work: Workload, low: float, in_store: bool, kept: dict[str, list[float]]) -> bool:
+    """Print a workload's rows and keep their hit rates; whether it reached its targets."""
     best = optimum(work)
     began = time.process_time()
     loom_ = simulate(work, ours(), low)
@@ -362,6 +364,7 @@ def report(work: Workload, low: float, in_store: bool) -> bool:
         rows.insert(2, (f"loom, {LCR.name}, real store", stored.outcome))
     print(f"  {'policy':<26}{'hit rate':>9}{'of optimum':>12}{'all uses':>10}{'evicted':>9}")
     for name, outcome in rows:
+        kept.setdefault(name, []).append(outcome.rate)
         share = outcome.rate / best.rate
         print(
             f"  {name:<26}{outcome.rate:>9.1%}{share:>12.1%}{outcome.rate_of_all:>10.1%}"
@@ -395,12 +398,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--low", type=float, default=LCR.l2_watermark.low, help="evict down to this share")
     parser.add_argument("--store", action="store_true", help="run the workloads through a real store as well")
     parser.add_argument("--only", choices=list(WORKLOADS), nargs="+", default=list(WORKLOADS), help="these workloads")
+    parser.add_argument("--save", action="store_true", help="keep the result for the documents")
     chosen = parser.parse_args(arguments)
     reached = True
+    rates: dict[str, dict[str, list[float]]] = {name: {} for name in chosen.only}
     for seed in chosen.seed:
         print(f"\nseed {seed}", end="")
         for name in chosen.only:
-            reached = report(WORKLOADS[name](seed, chosen.accesses), chosen.low, chosen.store) and reached
+            work = WORKLOADS[name](seed, chosen.accesses)
+            reached = report(work, chosen.low, chosen.store, rates[name]) and reached
+    if chosen.save:
+        found = {
+            name: {policy: {"mean": statistics.mean(values), "worst": min(values)} for policy, values in of.items()}
+            for name, of in rates.items()
+        }
+        figures.save("working_tier", sys.argv[1:] if arguments is None else arguments, found)
     return 0 if reached else 1
 
 

@@ -1,13 +1,14 @@
 """What one durable `remember` and a batch of 1,000 cost beside bare SQLite, in one run.
 
-    python -m benchmarks.writing [--rounds 40] [--chunk 200] [--embedder]
+    python -m benchmarks.writing [--rounds 40] [--chunk 200] [--embedder] [--long]
 
 Beside one `remember` stand two transactions of bare SQLite (BEGIN IMMEDIATE, INSERT, COMMIT; WAL, synchronous
 NORMAL): one writes the same row, every value of it, into a table without an index; the other the text alone.
 Beside the batch stand `executemany` of the same rows and the bare token counter on the same texts. The figure
 is CPU of the calling thread while the background worker rests. Then the same beside a worker that indexes (and,
 with `--embedder`, embeds with the fake one) in the same process, with its own cost apart. Drawing facts and
-summaries is left out of both: it comes after the writing, and has its own figures.
+summaries is left out of both: it comes after the writing, and has its own figures. With `--long`, turns of 500 to
+2,000 tokens are written one by one. Their tokens are counted as they are written; those of short messages are known.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measuring import Side, messages, print_table, ratio, take_turns
+from benchmarks.measuring import Side, long_turns, messages, print_table, ratio, take_turns
 from loom.everyday import Memory, open_memory
 from loom.models.embedders import FakeEmbedder
 
@@ -96,7 +97,7 @@ def example_rows(folder: Path, texts: Sequence[str], said: dict[str, Any]) -> tu
 
 
 def compare(folder: Path, texts: Sequence[str], said: dict[str, Any], options: argparse.Namespace) -> None:
-    columns, rows = example_rows(folder, texts, said)
+    columns, rows = example_rows(folder, texts[:_BATCH] if options.long else texts, said)
     width = len(columns)
     embedder: Any = FakeEmbedder() if options.embedder else "none"
     chunk = options.chunk
@@ -106,8 +107,8 @@ def compare(folder: Path, texts: Sequence[str], said: dict[str, Any], options: a
     row_side = Side("bare SQLite, the same row", one_by_one(by_row, renumbered(rows), width, chunk), chunk)
     text_side = Side("bare SQLite, the text alone", one_by_one(by_text, renumbered(only_text), 2, chunk), chunk)
 
-    def remembering(memory: Memory, name: str) -> Side:
-        spoken = itertools.cycle(texts)
+    def remembering(memory: Memory, name: str, first: int) -> Side:
+        spoken = itertools.cycle(texts[first:] if options.long else texts)
 
         def remember() -> None:
             for text in itertools.islice(spoken, chunk):
@@ -117,7 +118,7 @@ def compare(folder: Path, texts: Sequence[str], said: dict[str, Any], options: a
 
     # A tail without end keeps the worker at rest, so that it is left out of the calling thread's time as well.
     with open_memory(folder / "one.loom", embedder="none", **_NO_INDEXING) as memory:
-        sides = [remembering(memory, "remember"), row_side, text_side]
+        sides = [remembering(memory, "remember", _BATCH), row_side, text_side]
         take_turns(sides, options.rounds)
         print_table(sides, "one by one")
         print(
@@ -126,7 +127,7 @@ def compare(folder: Path, texts: Sequence[str], said: dict[str, Any], options: a
         )
     row_side.forget()
     with open_memory(folder / "busy.loom", embedder=embedder, derive=False) as memory:
-        busy = remembering(memory, "remember, worker at work")
+        busy = remembering(memory, "remember, worker at work", 2 * _BATCH)
         before = worker_cpu()
         take_turns([busy, row_side], options.rounds)
         own = time.thread_time()
@@ -139,7 +140,8 @@ def compare(folder: Path, texts: Sequence[str], said: dict[str, Any], options: a
         )
     by_row.close()
     by_text.close()
-    compare_batches(folder, texts, said, columns, rows, options.rounds)
+    if not options.long:
+        compare_batches(folder, texts, said, columns, rows, options.rounds)
 
 
 def worker_cpu() -> float:
@@ -185,8 +187,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--chunk", type=int, default=200, help="writes per turn")
     parser.add_argument("--embedder", action="store_true", help="with the fake embedder: jobs are queued, too")
+    parser.add_argument("--long", action="store_true", help="turns of 500 to 2,000 tokens")
     options = parser.parse_args(arguments)
-    texts = list(messages(_BATCH * 4))
+    texts = list(long_turns(_BATCH * 3) if options.long else messages(_BATCH * 4))
     for name, said in (("a text", {}), ("a chat message", {"role": "user", "name": "Ana", "session_id": "s1"})):
         print(f"{name}:", flush=True)
         with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,5 @@
-"""What all tests share: which examples property tests try, and what is left out of tests of the store.
+"""What all tests share: which examples property tests try, what is left out of tests of the store, and that no test
+reaches another machine.
 
 The examples are the same ones every time, unless HYPOTHESIS_PROFILE asks for new ones.
 """
@@ -6,6 +7,9 @@ The examples are the same ones every time, unless HYPOTHESIS_PROFILE asks for ne
 from __future__ import annotations
 
 import os
+import socket
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -13,6 +17,35 @@ from hypothesis import settings
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.register_profile("random", derandomize=False, deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--require-all", action="store_true", help="a program that a test needs and misses is a failure")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # Out of the environment: programs under test would take it for a setting of theirs.
+    if os.environ.pop("LOOM_REQUIRE_ALL", ""):
+        config.option.require_all = True
+
+
+@pytest.fixture(autouse=True, scope="session")
+def only_this_machine() -> Iterator[None]:
+    """No test asks a model, or anything else, on another machine: such a connection fails at once."""
+    real = socket.socket.connect
+
+    def connect(self: socket.socket, address: Any) -> None:
+        if self.family in (socket.AF_INET, socket.AF_INET6):
+            host = str(address[0])
+            if not host.startswith("127.") and host not in ("localhost", "::1"):
+                raise ConnectionRefusedError(f"a test tried to reach {host}; tests stay on this machine")
+        real(self, address)
+
+    socket.socket.connect = connect  # type: ignore[method-assign,assignment]
+    try:
+        yield
+    finally:
+        socket.socket.connect = real  # type: ignore[method-assign]
 
 
 @pytest.fixture(autouse=True)

@@ -66,6 +66,7 @@ def summed(folder: Path) -> dict[str, Any]:
         **{name: counts[name] for name in COUNTED},
         "tests": tests,
         "failed": broken,
+        "scale": os.environ.get("SOAK_SCALE", "1"),
         "minutes": round(sum(float(suite.attrib["time"]) for suite in suites) / 60),
         "on": f"{datetime.now(UTC):%Y-%m-%d}",
         "with": f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}, {os.cpu_count()} cores",
@@ -82,7 +83,12 @@ def updated(text: str, figures: Mapping[str, Any]) -> str:
     """The document with the table of these figures between its markers."""
     rows = {words: f"{figures[name]:,}" for name, words in COUNTED.items()}
     rows |= {"tests passed": f"{figures['tests'] - figures['failed']} of {figures['tests']}"}
-    rows |= {"minutes": str(figures["minutes"]), "day": figures["on"], "machine": figures["with"]}
+    rows |= {
+        "scale (`SCALE`)": figures["scale"],
+        "minutes": str(figures["minutes"]),
+        "day": figures["on"],
+        "machine": figures["with"],
+    }
     table = "\n".join(["| | |", "|---|---:|", *(f"| {name} | {value} |" for name, value in rows.items())])
     found = re.subn(
         r"(<!-- soak -->\n).*?(<!-- /soak -->)", lambda match: f"{match[1]}{table}\n{match[2]}", text, flags=re.S

@@ -126,7 +126,7 @@ def test_promote_and_facts_take_names_in_any_case(memory: Any, tmp_path: Any) ->
     file = tmp_path / "m.loom"
     with loom.open(file, embedder="none", derive=False) as stored:
         stored.remember("x", id="one")
-    assert main(["promote", str(file), "one", "--to", "L2"]) == 0
+    assert main(["promote", "one", "--to", "L2", "--store", str(file)]) == 0
 
 
 def test_an_agents_tool_takes_a_tier_in_any_case_and_refuses_an_unknown_one(memory: Any) -> None:

@@ -16,7 +16,8 @@ import pytest
 from rich.console import Console
 
 import loom
-from loom import cli, demo
+from loom import cli
+from loom.cli import demo
 from loom.storage.contract import Draft
 from loom.terminal import guarded_output, visible
 
@@ -26,8 +27,10 @@ STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u20
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A memory in which every text and name steers."""
+    monkeypatch.setenv("LOOM_DERIVE", "false")
+    monkeypatch.setenv("LOOM_EMBEDDER", "none")
     folder = tmp_path / f"folder{STEERS}".replace("\x00", "")
     folder.mkdir()
     path = folder / "a.loom"
@@ -52,24 +55,38 @@ def file(tmp_path: Path) -> Path:
 
 def test_no_command_prints_what_steers(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     hostile = f"id{STEERS}"
+    store = ["--store", file]
     for arguments in (
-        ["facts", file],
-        ["facts", file, "port", "--history"],
-        ["summaries", file],
-        ["stats", file],
-        ["check", file],
-        ["check", file, "--no-repair"],
-        ["promote", file, hostile],
-        ["demote", file, hostile],
-        ["promote", file, f"missing{STEERS}"],
-        ["undo", file, f"missing{STEERS}"],
-        ["undo", file, f"fact{STEERS}"],
-        ["archive", file],
-        ["snapshot", file, file.parent / "one.hctx"],
-        ["restore", file.parent / "one.hctx", file.parent / "two.loom"],
-        ["restore", file.parent / "one.hctx", file, "--into", "other", "--namespace", "default"],
-        ["restore", file.parent / "one.hctx", file.parent / "two.loom"],
-        ["stats", file.parent / f"missing{STEERS}".replace("\0", "")],
+        ["recall", "turn", *store],
+        ["list", *store],
+        ["list", "--kind", "fact", *store],
+        ["list", "--json", *store],
+        ["list", "--jsonl", *store],
+        ["get", hostile, *store],
+        ["history", hostile, *store],
+        ["context", "turn", "--explain", *store],
+        ["facts", *store],
+        ["facts", "port", "--history", *store],
+        ["summaries", *store],
+        ["stats", *store],
+        ["tiers", *store],
+        ["doctor", *store],
+        ["check", *store],
+        ["check", "--no-repair", *store],
+        ["promote", hostile, *store],
+        ["demote", hostile, *store],
+        ["pin", hostile, *store],
+        ["promote", f"missing{STEERS}", *store],
+        ["undo", f"missing{STEERS}", *store],
+        ["undo", f"fact{STEERS}", *store],
+        ["archive", *store],
+        ["snapshot", file.parent / "one.hctx", *store],
+        ["restore", file.parent / "one.hctx", "--store", file.parent / "two.loom"],
+        ["restore", file.parent / "one.hctx", *store, "--into", "other", "--take", "default"],
+        ["restore", file.parent / "one.hctx", "--store", file.parent / "two.loom"],
+        ["stats", "--store", file.parent / f"missing{STEERS}".replace("\0", "")],
+        ["forget", "--session-id", f"s{STEERS}", "--preview", *store],
+        ["forget", hostile, *store],
         ["trust", file.parent / "missing"],
         ["settings", "--config", file.parent / "missing.toml"],
     ):
@@ -80,14 +97,16 @@ def test_no_command_prints_what_steers(file: Path, capsys: pytest.CaptureFixture
 
 
 def test_usage_errors_do_not_steer(capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments in (["facts", "f", "--as-of", STEERS], [STEERS], ["promote", "f", "i", "--to", STEERS]):
+    for arguments in (["recall", "f", "--limit", STEERS], [STEERS], ["settings", STEERS]):
         with pytest.raises(SystemExit):
             cli.main(arguments)
-        assert not STEERING.search(capsys.readouterr().err)
+        said = capsys.readouterr().err
+        assert said
+        assert not STEERING.search(said)
 
 
 def test_a_text_with_line_ends_cannot_forge_lines(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    cli.main(["facts", str(file)])
+    cli.main(["facts", "--store", str(file)])
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 3
     assert lines[0] == r"The port is 80" + visible(STEERS) + r"\nand a forged line"
@@ -152,6 +171,7 @@ def test_a_path_that_is_no_text_is_printed(tmp_path: Path) -> None:
             "-c",
             "from loom.cli import main; main()",
             "stats",
+            "--store",
             os.fsencode(tmp_path) + b"/\xff\x1b[2J.loom",
         ],
         capture_output=True,

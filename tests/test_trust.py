@@ -162,7 +162,7 @@ def test_a_memory_of_another_owner_is_refused_until_its_folder_is_trusted(folder
     for read_only in (False, True):
         with pytest.raises(UntrustedFolder, match="another user"):
             loom.open("agent.loom", embedder="none", derive=False, read_only=read_only)
-    assert main(["stats", "agent.loom"]) == 2
+    assert main(["stats", "--store", "agent.loom"]) == 2
     if os.geteuid() == 0:
         trust_folder(folder)
         with loom.open(folder / "agent.loom", embedder="none", derive=False) as memory:

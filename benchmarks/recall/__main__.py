@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.recall.data import OWN_SETS, SETS_OF_STORES, Dialogue, load, load_own, load_stores, some_of
-from benchmarks.recall.measures import BUDGETS, MEASURES, Outcome, mean, table
+from benchmarks.recall.measures import BUDGETS, MEASURES, Outcome, cut_table, floor, mean, table
 from benchmarks.recall.plotting import plot
 from benchmarks.recall.sides import (
     SharedEmbedder,
@@ -30,6 +30,7 @@ from benchmarks.recall.sides import (
     baselines,
     embedder_for,
     fill,
+    judged_hits,
     outcomes,
     prompted,
     recall_side,
@@ -109,9 +110,11 @@ def run(
     own: dict[str, list[Outcome]] = {}
     ablated: dict[str, list[Outcome]] = {}
     prompts: list[Outcome] = []
+    judged: list[tuple[float, bool]] = []
     for dialogue in dialogues:
         with fill(dialogue, "none" if provider is None else provider) as memory:
             own.setdefault("recall", []).extend(outcomes(memory, dialogue, recall_side(memory)))
+            judged += judged_hits(memory, dialogue)
             for side, rank in baselines(memory, dialogue, provider).items():
                 own.setdefault(side, []).extend(outcomes(memory, dialogue, rank))
             if ablation:
@@ -122,6 +125,10 @@ def run(
     turns = sum(len(dialogue.turns) for dialogue in dialogues)
     print(f"\n{name}: {len(dialogues)} stores, {turns:,} turns, {len(own['recall'])} questions, {label}")
     print(table(own, _RANKED, intervals=True))
+    print("  recall@10 against plain BM25, in pairs, with the 95 % interval")
+    print("\n".join(f"  {line}" for line in floor(own["recall"], own["plain BM25"])))
+    print("  hits of answers of ten, by score, in per cent")
+    print(cut_table(judged))
     for kind in dict.fromkeys(outcome.kind for outcome in own["recall"]):
         of_kind = {side: [one for one in found if one.kind == kind] for side, found in own.items()}
         print(f"  {kind} ({len(of_kind['recall'])} questions)")

@@ -9,7 +9,19 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["BUDGETS", "MEASURES", "Outcome", "interval", "mean", "measure", "measure_prompts", "table"]
+__all__ = [
+    "BUDGETS",
+    "CUTS",
+    "MEASURES",
+    "Outcome",
+    "cut_table",
+    "floor",
+    "interval",
+    "mean",
+    "measure",
+    "measure_prompts",
+    "table",
+]
 
 RANKS = (5, 10, 20)
 BUDGETS = (1_000, 2_000, 4_000, 8_000)
@@ -24,6 +36,11 @@ MEASURES = (
 """Recall: the share of a question's evidence that is there. All: whether the whole of it is. Quoted: the share of the
 text of the evidence that stands in a prompt."""
 
+CUTS = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+"""The scores at which hits are cut off, for `cut_table`."""
+
+# Kinds of fewer questions are pooled with the others of their set.
+_FEWEST = 20
 _SAMPLES = 1_000
 _SEED = 20_240_607
 
@@ -73,10 +90,13 @@ def mean(outcomes: Sequence[Outcome]) -> npt.NDArray[np.float64]:
 
 def interval(outcomes: Sequence[Outcome]) -> npt.NDArray[np.float64]:
     """The 95 % interval of each mean, by drawing the questions anew: low in the first row, high in the second."""
-    values = np.array([outcome.values for outcome in outcomes])
+    return _resampled(np.array([outcome.values for outcome in outcomes]))
+
+
+def _resampled(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     random = np.random.default_rng(_SEED)
-    drawn = np.array([values[random.integers(len(values), size=len(values))].mean(axis=0) for _ in range(_SAMPLES)])
-    bounds: npt.NDArray[np.float64] = np.percentile(drawn, [2.5, 97.5], axis=0)
+    means = np.array([values[random.integers(len(values), size=len(values))].mean(axis=0) for _ in range(_SAMPLES)])
+    bounds: npt.NDArray[np.float64] = np.percentile(means, [2.5, 97.5], axis=0)
     return bounds
 
 
@@ -92,4 +112,40 @@ def table(rows: Mapping[str, Sequence[Outcome]], columns: Sequence[str] = MEASUR
             low, high = interval(outcomes) * 100
             cells = [f"{low[column]:.1f}-{high[column]:.1f}" for column in chosen]
             lines.append(f"  {'':<{width}}" + "".join(f"{cell:>14}" for cell in cells))
+    return "\n".join(lines)
+
+
+def floor(ours: Sequence[Outcome], plain: Sequence[Outcome], column: str = "recall@10") -> list[str]:
+    """Recall against plain BM25 with the same analysis, question by question: a line for the set, and one for each
+    kind of at least twenty questions and for the others together. It is below where the whole interval is."""
+    place = MEASURES.index(column)
+    gains = np.array([one.values[place] - other.values[place] for one, other in zip(ours, plain, strict=True)])
+    kinds = np.array([outcome.kind for outcome in ours])
+    large = [kind for kind in dict.fromkeys(kinds.tolist()) if np.count_nonzero(kinds == kind) >= _FEWEST]
+    groups = {"all": np.ones(len(gains), dtype=np.bool_)} | {kind: kinds == kind for kind in large}
+    if len(rest := ~np.isin(kinds, large)) and 0 < np.count_nonzero(rest) < len(gains):
+        groups["other kinds"] = rest
+    lines: list[str] = []
+    for name, chosen in groups.items():
+        low, high = _resampled(gains[chosen, np.newaxis])[:, 0] * 100
+        verdict = "below" if high < 0.0 else "not below"
+        count = np.count_nonzero(chosen)
+        gain = 100 * float(gains[chosen].mean())
+        lines.append(f"  {name} ({count} questions): {gain:+.1f} ({low:+.1f} to {high:+.1f}), {verdict}")
+    return lines
+
+
+def cut_table(hits: Sequence[tuple[float, bool]]) -> str:
+    """For hits with their scores and whether they are evidence: which share above a cut is wrong, and which share of
+    the right ones is below it."""
+    scores, right = (
+        np.array([score for score, _ in hits]),
+        np.array([is_right for _, is_right in hits], dtype=np.bool_),
+    )
+    lines = [f"  {'cut':<24}" + "".join(f"{cut:8.1f}" for cut in CUTS)]
+    above = [scores >= cut for cut in CUTS]
+    wrong = [100 * float((~right[kept]).mean()) if kept.any() else math.nan for kept in above]
+    lost = [100 * float((~kept[right]).mean()) if right.any() else math.nan for kept in above]
+    lines.append(f"  {'wrong of those above':<24}" + "".join(f"{share:8.1f}" for share in wrong))
+    lines.append(f"  {'right ones below':<24}" + "".join(f"{share:8.1f}" for share in lost))
     return "\n".join(lines)

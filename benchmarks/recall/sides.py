@@ -1,8 +1,8 @@
 """What is compared: `Memory.recall` over a store of each dialogue, with a signal off in turn, and plain baselines.
 
 The baselines see the same texts: SQLite FTS5 with Porter's stemmer and without question words, the same over the
-user's turns alone, BM25 with our own analysis, the embedder alone, and FTS5 and the embedder with equal weights by
-reciprocal rank.
+user's turns alone, BM25 with our own analysis, the embedder alone (by turns, and by the passages of long ones), and
+FTS5 and the embedder with equal weights by reciprocal rank.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from loom.recall.questions import understand
 from loom.recall.relevance import Weights
 from loom.storage.contract import Filter
 from loom.storage.search_view import SearchView, best_admitted
+from loom.text.passages import passages
 from loom.text.words import query_terms
 
 __all__ = [
@@ -39,6 +40,7 @@ __all__ = [
     "baselines",
     "embedder_for",
     "fill",
+    "judged_hits",
     "outcomes",
     "plain_bm25",
     "prompted",
@@ -169,6 +171,15 @@ def recall_side(memory: Memory, weights: Weights | None = None, limit: int = _LI
     return lambda question: [hit.id for hit in memory.manager.search(question, limit=limit, weights=weights).hits]
 
 
+def judged_hits(memory: Memory, dialogue: Dialogue, limit: int = 10) -> list[tuple[float, bool]]:
+    """The scores of the first hits of every question, and whether each is evidence."""
+    return [
+        (hit.score, hit.id in question.evidence)
+        for question in dialogue.questions
+        for hit in memory.recall(question.text, limit=limit)
+    ]
+
+
 def ablations() -> dict[str, Weights]:
     """Every signal off in turn."""
     whole = Weights()
@@ -199,9 +210,30 @@ def baselines(memory: Memory, dialogue: Dialogue, embedder: EmbeddingProvider | 
                     scores[id] = scores.get(id, 0.0) + 1.0 / (60 + place)
             return sorted(scores, key=lambda id: -scores[id])[:_LIMIT]
 
+        if (owners := _owners(texts)) is not None:
+            sides["embedder, passages"] = _by_passages(embedder, ids, texts, owners)
         without = recall_side(memory, replace(Weights(), meaning=0.0))
         sides |= {"embedder alone": by_meaning, "equal fusion": by_both, "recall by words": without}
     return sides
+
+
+def _owners(texts: Sequence[str]) -> list[int] | None:
+    """For each passage of these texts the place of its text; None where every text is one passage."""
+    owners = [place for place, text in enumerate(texts) for _ in passages(text)]
+    return owners if len(owners) > len(texts) else None
+
+
+def _by_passages(embedder: EmbeddingProvider, ids: Sequence[str], texts: Sequence[str], owners: list[int]) -> Rank:
+    """The embedder alone, where the nearest passage of a turn speaks for it."""
+    parts = [text[part.start : part.end] for text in texts for part in passages(text)]
+    vectors = np.asarray(embed_texts(embedder, parts), dtype=np.float32)
+
+    def ask(question: str) -> list[str]:
+        nearest = np.full(len(ids), -np.inf)
+        np.maximum.at(nearest, owners, vectors @ np.asarray(embed_question(embedder, question)))
+        return [ids[place] for place in np.argsort(-nearest, kind="stable")[:_LIMIT].tolist()]
+
+    return ask
 
 
 def plain_bm25(memory: Memory) -> Rank:

@@ -17,6 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from loom.agent.loop import Agent
     from loom.context.orchestrator import Context, ContextOrchestrator
     from loom.errors import LoomError
     from loom.events import EventBus
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from loom.types import MemoryTier, Receipt
 
 __all__ = [
+    "Agent",
     "Context",
     "ContextOrchestrator",
     "Dimensions",
@@ -52,6 +54,7 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Agent": "loom.agent.loop",
     "Context": "loom.context.orchestrator",
     "ContextOrchestrator": "loom.context.orchestrator",
     "Dimensions": "loom.storage.contract",

@@ -1,4 +1,4 @@
-"""Checks of values that a caller gives: numbers in a range, members of an enumeration, texts, objects.
+"""Checks of values that a caller gives: numbers in a range, members of an enumeration, texts, paths, lists, objects.
 
 Each returns the value, or raises `InvalidInput` with its name, what it must be and what it is.
 """
@@ -6,14 +6,28 @@ Each returns the value, or raises `InvalidInput` with its name, what it must be 
 from __future__ import annotations
 
 import math
+import os
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any, TypeVar
 
 from loom.errors import InvalidInput
 
-__all__ = ["checked_member", "checked_number", "checked_object", "checked_text", "checked_whole"]
+__all__ = [
+    "checked_instance",
+    "checked_items",
+    "checked_list",
+    "checked_mapping",
+    "checked_member",
+    "checked_number",
+    "checked_object",
+    "checked_path",
+    "checked_text",
+    "checked_whole",
+]
 
 _Member = TypeVar("_Member", bound=StrEnum)
+_Item = TypeVar("_Item")
 
 
 def checked_whole(value: int, name: str, least: int = 0) -> int:
@@ -52,3 +66,46 @@ def checked_object(value: Any, name: str, *attributes: str) -> Any:
     if isinstance(value, type) or not all(hasattr(value, attribute) for attribute in attributes):
         raise InvalidInput(f"{name} must be an object with {' and '.join(attributes)}, not {type(value).__name__}")
     return value
+
+
+def checked_instance(value: Any, kind: type[_Item], name: str) -> _Item:
+    """A value of this class."""
+    if not isinstance(value, kind):
+        raise InvalidInput(f"{name} must be a {kind.__name__}, not {type(value).__name__}")
+    return value
+
+
+def checked_list(values: Any, name: str) -> list[Any]:
+    """A list of anything: whatever can be gone through, but no text."""
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise InvalidInput(f"{name} must be a list, not {type(values).__name__}")
+    return [*values]
+
+
+def checked_mapping(value: Any, name: str) -> Mapping[Any, Any]:
+    """A mapping, such as a dict."""
+    if not isinstance(value, Mapping):
+        raise InvalidInput(f"{name} must be a dict, not {type(value).__name__}")
+    return value
+
+
+def checked_path(value: Any, name: str) -> str:
+    """A path as the system can take it: a text or a `Path`, not empty, without NUL and lone surrogates."""
+    path = os.fspath(value) if isinstance(value, str | os.PathLike) else None
+    if not isinstance(path, str) or not path:
+        raise InvalidInput(f"{name} must be a path, a text or a Path that is not empty, not {value!r}")
+    if "\0" in path or any("\ud800" <= letter <= "\udc7f" or "\udd00" <= letter <= "\udfff" for letter in path):
+        raise InvalidInput(f"{name} is no path that this system can hold: it has a NUL or a lone surrogate in it")
+    return path
+
+
+def checked_items(values: Any, kind: type[_Item], verb: str, name: str = "") -> list[_Item]:
+    """A list in which everything is of one kind; a text is no list. `name` is that of the argument."""
+    what = f"{verb}({name}=)" if name else f"{verb}()"
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise InvalidInput(f"{what} takes a list of {kind.__name__}, not {type(values).__name__}")
+    found = [*values]
+    for one in found:
+        if not isinstance(one, kind):
+            raise InvalidInput(f"{what} takes a list of {kind.__name__}; one of them is of {type(one).__name__}")
+    return found

@@ -31,6 +31,7 @@ __all__ = [
     "checked_text",
     "known_trust",
     "message_text",
+    "task_message",
     "task_text",
     "trust_of_role",
 ]
@@ -213,7 +214,7 @@ class Drafter:
             most = len(text) if text.isascii() else 4 * len(text)
             if most <= _LATER_BYTES:
                 return AtMost(most)
-        return self.counter.count(text)
+        return self.counter.limit_count(text)
 
     def message(
         self, message: Mapping[str, Any], id: str | None, attributes: Attributes, *, count_later: bool = False
@@ -241,7 +242,11 @@ class Drafter:
         )
 
     def task(self, task: Task, id: str | None, attributes: Attributes) -> Draft:
-        """A task. Its importance is the given one, else that in its metadata, else that of its action."""
+        """A task. Its importance is the given one, else that in its metadata, else that of its action.
+
+        A task that carries a chat message (see `task_message`) is found by the words of the message, and is
+        trusted as its role is, unless the task's metadata names its `trust`.
+        """
         if id is not None and id != task.task_id:
             raise InvalidInput(f"a task is kept under its own task_id {task.task_id!r}; leave id out")
         importance = attributes.importance
@@ -250,16 +255,20 @@ class Drafter:
         inferred = importance is None
         if inferred:
             importance = ACTION_IMPORTANCE.get(task.action, DEFAULT_IMPORTANCE)
+        message = task_message(task.parameters)
+        role = attributes.role or (None if message is None else str(message["role"]))
         own = attributes._replace(
-            name=attributes.name or task.source_agent or None,
+            role=role,
+            name=attributes.name or (task.source_agent if message is None else message.get("name")) or None,
             session_id=attributes.session_id or task.session_id,
             created_at=attributes.created_at or task.created_at,
             importance=importance,
             kind=attributes.kind or MemoryType.TASK,
-            trust=attributes.trust or Trust.AGENT,
+            trust=attributes.trust or _trust_of_task(task, message),
         )
         content = self._cleaned_task(task.to_dict())
-        text = checked_text(task_text(Task.from_dict(content)) if self._sanitizer is not None else task_text(task))
+        said = Task.from_dict(content) if self._sanitizer is not None else task
+        text = checked_text(task_text(said)) if message is None else _storable(task_text(said))
         # A task that was said to be important does not become ordinary by being completed.
         return self.text(text, task.task_id, own, content, revises=True, keep_data=True, lasting=inferred)
 
@@ -456,8 +465,28 @@ def _part_kind(part: object) -> str:
 _KIND = re.compile("[a-z][a-z_]{0,30}")
 
 
+def task_message(parameters: object) -> Mapping[str, Any] | None:
+    """The chat message that a task carries as its parameter `message`, if it does: a mapping with a role and
+    content or tool calls."""
+    message = parameters.get("message") if isinstance(parameters, Mapping) else None
+    if isinstance(message, Mapping) and isinstance(message.get("role"), str) and message.keys() & _SAID_KEYS:
+        return message
+    return None
+
+
+def _trust_of_task(task: Task, message: Mapping[str, Any] | None) -> Trust:
+    if message is None:
+        return Trust.AGENT
+    named = task.metadata.get("trust")
+    return trust_of_role(str(message["role"])) if named is None else known_trust(named)
+
+
 def task_text(task: Task) -> str:
-    """What a task says, for people and for search: its action, parameters, result and error."""
+    """What a task says, for people and for search: the words of the chat message that it carries, or else its
+    action, parameters, result and error."""
+    message = task_message(task.parameters)
+    if message is not None:
+        return message_text(message)
     lines = [task.action or MemoryType.TASK]
     lines += [f"{key}: {value_text(value)}" for key, value in task.parameters.items()]
     if task.result is not None:

@@ -4,6 +4,7 @@
     ├── InvalidInput (ValueError)      what was asked makes no sense; nothing was changed
     │   ├── TextTooLarge               over the 16 MB of one text
     │   ├── UnknownFilter              a filter key that does not exist
+    │   ├── NotPermitted (PermissionError)   a scope that this node may not write
     │   └── WrongDimension             a vector of another length than the store's
     ├── NotFound (LookupError)         no such record, entry or blob
     ├── Conflict
@@ -25,7 +26,8 @@
     │   └── StoreBusy                  another writer held the file for too long
     ├── SnapshotError                  a snapshot that is damaged, forged or does not belong; nothing was changed
     ├── EmbeddingError                 an embedder failed or is missing
-    └── LanguageModelError             a language model failed, or answered with something unusable
+    ├── LanguageModelError             a language model failed, or answered with something unusable
+    └── ToolUnavailable                a server of tools cannot be reached
 
 An error says what was asked, what was found and what to do next. Messages never carry stored content.
 """
@@ -45,6 +47,7 @@ __all__ = [
     "LoomError",
     "NotAStore",
     "NotFound",
+    "NotPermitted",
     "OverBudget",
     "ReadOnly",
     "SettingsConflict",
@@ -54,6 +57,7 @@ __all__ = [
     "StoreFull",
     "StoreUnavailable",
     "TextTooLarge",
+    "ToolUnavailable",
     "UnknownFilter",
     "UnsupportedStore",
     "UntrustedFolder",
@@ -76,6 +80,10 @@ class TextTooLarge(InvalidInput):
 
 class UnknownFilter(InvalidInput):
     """A filter names a key that does not exist; it is never ignored in silence."""
+
+
+class NotPermitted(InvalidInput, PermissionError):
+    """The policies of a tree do not let this node write there."""
 
 
 class WrongDimension(InvalidInput):
@@ -118,7 +126,15 @@ class SettingsConflict(Conflict):
 
 
 class OverBudget(LoomError):
-    """More tokens than the budget has; nothing was changed."""
+    """More tokens than the budget has; nothing was changed.
+
+    `tokens` is what was asked for and `budget` what there is, where the error is about one request.
+    """
+
+    def __init__(self, message: str, *, tokens: int | None = None, budget: int | None = None) -> None:
+        super().__init__(message)
+        self.tokens = tokens
+        self.budget = budget
 
 
 class BudgetExceeded(OverBudget):
@@ -200,3 +216,7 @@ class EmbeddingError(LoomError):
 
 class LanguageModelError(LoomError):
     """A language model failed, cannot be reached, or answered with something unusable."""
+
+
+class ToolUnavailable(LoomError):
+    """A server whose tools an agent was to use cannot be reached."""

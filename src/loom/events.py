@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from loom.checks import checked_whole
 from loom.errors import InvalidInput
 from loom.forks import renew_after_fork
-from loom.protocol import Task
+from loom.protocol import Task, Uncopied
 
 if TYPE_CHECKING:
     import asyncio
@@ -111,7 +111,7 @@ class _Delivery:
 _deliveries: ContextVar[tuple[_Delivery, ...]] = ContextVar("loom_deliveries", default=())
 
 
-class EventBus:
+class EventBus(Uncopied):
     """Publishes Tasks to the handlers of their action and to those of `"*"`.
 
     Where handlers run:

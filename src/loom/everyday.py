@@ -7,18 +7,19 @@ memory.recall("Which flow did we choose?")
 
 from __future__ import annotations
 
-import functools
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
 from loom.drafts import Rememberable
+from loom.forks import made_once
 from loom.fractal.memory import awaited
 from loom.memory.manager import MemoryManager
 from loom.memory.verbs import MemoryOptions
 
 if TYPE_CHECKING:
     from loom.memory.shared_pool import SharedMemoryPool
+    from loom.notebook.book import Notebook
 
 __all__ = ["AsyncMemory", "Memory", "OpenOptions", "Rememberable", "open_memory"]
 
@@ -30,29 +31,47 @@ class OpenOptions(MemoryOptions, total=False):
 
 
 def open_memory(
-    path: str | Path | None = None, *, node_id: str | None = None, **options: Unpack[OpenOptions]
+    path: str | Path | None = None,
+    *,
+    node_id: str | None = None,
+    notebook: str | Path | None = None,
+    **options: Unpack[OpenOptions],
 ) -> Memory:
     """Open a memory; without a path it lives in this process only.
 
     Settings not given here come from the environment (`LOOM_*`), a TOML file, the memory file itself, or
     the profile, in that order. Those that every process must share are kept in the file; giving others
     raises `SettingsConflict`, unless `reconfigure` is True. The options are those of `OpenOptions`.
+
+    `notebook` is a folder whose Markdown files are this memory's readable face: see `memory.notebook`. Without a path
+    the memory lies in that folder.
     """
-    return Memory(node_id, store=path, **options)
+    if notebook is None:
+        return Memory(node_id, store=path, **options)
+    notes = Path(notebook, ".notes")
+    notes.mkdir(parents=True, exist_ok=True)
+    memory = Memory(node_id, store=notes / "memory.loom" if path is None else path, **options)
+    from loom.notebook.book import Notebook
+
+    memory.notebook = Notebook(notebook, agent=memory.node_id, memory=memory)
+    return memory
 
 
 class Memory(MemoryManager):
     """Everything an agent saw and did, durably, and found again. Thread-safe; many processes may share a file.
 
-    Its verbs are those of `MemoryVerbs`. Use it as a context manager, or call `close()`.
+    Its verbs are those of `MemoryVerbs`. Use it as a context manager, or call `close()`. `notebook` is the folder of
+    Markdown files that `loom.open(notebook=...)` named, or None.
     """
+
+    notebook: Notebook | None = None
 
     @property
     def manager(self) -> Self:
         """This memory, for code that looks for its tiers and scopes there."""
         return self
 
-    @functools.cached_property
+    @made_once
     def aio(self) -> AsyncMemory:
         """The same verbs, awaitable: each runs in a thread, so the event loop is never blocked."""
         return AsyncMemory(self)
@@ -76,9 +95,12 @@ class AsyncMemory:
     get = awaited(_memory_of, Memory.get)
     history = awaited(_memory_of, Memory.history)
     list = awaited(_memory_of, Memory.list)
+    matrix = awaited(_memory_of, Memory.matrix)
     facts = awaited(_memory_of, Memory.facts)
     summaries = awaited(_memory_of, Memory.summaries)
     compact = awaited(_memory_of, Memory.compact)
+    instructions = awaited(_memory_of, Memory.instructions)
+    withdraw = awaited(_memory_of, Memory.withdraw)
     undo = awaited(_memory_of, Memory.undo)
     promote = awaited(_memory_of, Memory.promote)
     demote = awaited(_memory_of, Memory.demote)
@@ -90,6 +112,7 @@ class AsyncMemory:
     forget_namespace = awaited(_memory_of, Memory.forget_namespace)
     set_retention = awaited(_memory_of, Memory.set_retention)
     apply_retention = awaited(_memory_of, Memory.apply_retention)
+    warm_up = awaited(_memory_of, Memory.warm_up)
     flush = awaited(_memory_of, Memory.flush)
     check = awaited(_memory_of, Memory.check)
     backup = awaited(_memory_of, Memory.backup)

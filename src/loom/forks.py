@@ -3,10 +3,38 @@
 from __future__ import annotations
 
 import os
-from typing import Protocol
+from collections.abc import Callable
+from typing import Any, Generic, Protocol, Self, TypeVar, overload
 from weakref import WeakSet
 
-__all__ = ["Renewable", "renew_after_fork"]
+__all__ = ["Renewable", "made_once", "renew_after_fork"]
+
+_Made = TypeVar("_Made")
+
+
+class made_once(Generic[_Made]):  # noqa: N801
+    """A property that is made when it is first asked for, and kept.
+
+    Unlike `functools.cached_property` of Python 3.11 it takes no lock, which a fork could leave held. Two threads may
+    make it at once; both get the one that came first.
+    """
+
+    def __init__(self, make: Callable[[Any], _Made]) -> None:
+        self._make = make
+        self._name = make.__name__
+        self.__doc__ = make.__doc__
+
+    @overload
+    def __get__(self, owner: None, kind: type) -> Self: ...
+
+    @overload
+    def __get__(self, owner: object, kind: type) -> _Made: ...
+
+    def __get__(self, owner: object | None, kind: type) -> Self | _Made:
+        if owner is None:
+            return self
+        kept: _Made = owner.__dict__.setdefault(self._name, self._make(owner))
+        return kept
 
 
 class Renewable(Protocol):

@@ -9,14 +9,26 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cache
 from itertools import count
 from threading import RLock
-from typing import Any, Literal, Protocol, Self, TypeVar, get_args, get_origin, get_type_hints, runtime_checkable
+from typing import (
+    Any,
+    Literal,
+    NoReturn,
+    Protocol,
+    Self,
+    SupportsIndex,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+    runtime_checkable,
+)
 
 from loom.checks import checked_member, checked_text
 from loom.errors import InvalidInput
@@ -28,8 +40,12 @@ __all__ = [
     "Closing",
     "IdMaker",
     "NodeProtocol",
+    "Ready",
+    "ReadyAnswer",
+    "ReadyList",
     "Task",
     "TaskStatus",
+    "Uncopied",
     "as_plain",
     "checked_time",
     "closest",
@@ -272,7 +288,21 @@ class NodeProtocol(Protocol):
     def get_capabilities(self) -> AgentCard: ...
 
 
-class Closing:
+class Uncopied:
+    """Something that can be neither copied nor pickled: what it holds is open in this process."""
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise InvalidInput(
+            f"{type(self).__name__} cannot be copied, pickled or sent to another process, because what it holds is "
+            f"open in this one; {self._elsewhere()}"
+        )
+
+    def _elsewhere(self) -> str:
+        """What to do instead of sending it to another process."""
+        return "make another one there"
+
+
+class Closing(Uncopied):
     """Something that is closed by `close`, or at the end of a `with` block."""
 
     def close(self) -> None:
@@ -283,6 +313,40 @@ class Closing:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+_Item = TypeVar("_Item")
+
+
+class Ready:
+    """A result that is there already. It may also be awaited, which gives the result itself."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        return self
+        yield
+
+
+class ReadyList(Ready, list[_Item]):
+    """A list that may also be awaited."""
+
+    __slots__ = ()
+
+
+class ReadyAnswer(Ready, int):
+    """Yes or no, equal to True or False, that may also be awaited."""
+
+    __slots__ = ()
+
+    def __new__(cls, answer: object) -> Self:
+        return super().__new__(cls, bool(answer))
+
+    def __repr__(self) -> str:
+        return repr(bool(self))
+
+    def __reduce__(self) -> tuple[type[ReadyAnswer], tuple[bool]]:
+        return ReadyAnswer, (bool(self),)
 
 
 # --- checks --------------------------------------------------------------------------------------------

@@ -14,7 +14,8 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, TypedDict
 
-from loom.checks import checked_member, checked_number
+from loom.checks import checked_member, checked_number, checked_path
+from loom.discovery import STORE_VARIABLE
 from loom.errors import InvalidInput, SettingsConflict, UntrustedFolder
 from loom.protocol import closest
 from loom.trust import SETTINGS_FILE, TRUSTED_VARIABLE, config_folder, is_trusted, read_with_doubts
@@ -109,8 +110,8 @@ class Profile:
     written or moved since it had to leave as are `promotion_rest` of those in L2.
     L3 acts at `l3_high` of its budget and sends the oldest `l3_oldest_share` of its summaries on.
     `prompt_watermark` governs the compaction of a built prompt, `dialogue_token_limit` that of the raw
-    dialogue in a model's message list. `minimal_mode` keeps no sessions and no task or world state: the
-    compacted dialogue is the whole memory.
+    dialogue in a model's message list. `minimal_mode` keeps no sessions and no task or world state. The log keeps
+    everything in each profile.
     """
 
     name: str
@@ -191,7 +192,7 @@ _TASK = replace(
 _MINIMAL = replace(
     _LOOM,
     name="minimal",
-    description="Small dialogue agents: small tiers, and the compacted dialogue is the whole memory.",
+    description="Small dialogue agents: small tiers and prompts, no sessions and no task or world state.",
     prompt_token_budget=4096,
     l1_token_budget=4_000,
     l2_token_budget=4_000,
@@ -522,7 +523,7 @@ def _file_layer(
 
     For that of the working folder also its content.
     """
-    named = os.fspath(file) if file is not None else environ.get(_CONFIG_VARIABLE)
+    named = environ.get(_CONFIG_VARIABLE) if file is None else file if file == "" else checked_path(file, "config")
     if named is not None:
         return (_from_file(named, _content(named)[0], notes) if named else {}), None
     if os.path.isfile(SETTINGS_FILE):
@@ -574,7 +575,7 @@ def _from_file(path: str, content: bytes, notes: list[str]) -> dict[str, tuple[A
 def _from_environment(environ: Mapping[str, str], notes: list[str]) -> dict[str, tuple[Any, str]]:
     layer: dict[str, tuple[Any, str]] = {}
     for variable in sorted(environ):
-        if not variable.startswith(_PREFIX) or variable in (_CONFIG_VARIABLE, TRUSTED_VARIABLE):
+        if not variable.startswith(_PREFIX) or variable in (_CONFIG_VARIABLE, TRUSTED_VARIABLE, STORE_VARIABLE):
             continue
         name = variable.removeprefix(_PREFIX).lower()
         rule = SETTINGS.get(name)

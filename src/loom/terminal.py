@@ -6,13 +6,14 @@ into the shell; bidi controls could show one text as another.
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final, TextIO, cast
 
-__all__ = ["guarded_output", "visible"]
+__all__ = ["guarded_output", "visible", "visible_json"]
 
 # Controls (C0, DEL, C1), bidi controls, separators that end a line, invisible operators, tags, and lone surrogates,
 # which no stream can print.
@@ -32,6 +33,14 @@ def _mark(match: re.Match[str]) -> str:
     return {"\n": "\\n", "\t": "\\t", "\r": "\\r"}.get(character) or character.encode(
         "unicode_escape", "backslashreplace"
     ).decode("ascii")
+
+
+def visible_json(value: object, indent: int | None = None) -> str:
+    """JSON that a terminal shows as it is: readable in any script, with what would steer it as escapes of JSON."""
+    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    return _MARKED.sub(
+        lambda match: match.group() if match.group() == "\n" else json.dumps(match.group())[1:-1], text
+    )
 
 
 class _Guarded:

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple, Self, TypedDict
 
-from loom.checks import checked_member, checked_number
-from loom.errors import InvalidInput
-from loom.protocol import Task, as_plain, from_plain, new_id, utc_now
+from loom.checks import checked_items, checked_member, checked_number
+from loom.protocol import Ready, Task, as_plain, from_plain, new_id, utc_now, value_text
 from loom.storage.contract import Record
 from loom.text.entities import NAMES
 
 __all__ = [
+    "AccessRecord",
     "Fact",
     "FactType",
     "Filters",
+    "Instruction",
+    "InstructionKind",
+    "InstructionScope",
     "MemoryQuery",
     "MemoryStrategyType",
     "MemoryTier",
@@ -30,6 +33,7 @@ __all__ = [
     "Trust",
     "known_tier",
     "record_as_fact",
+    "record_as_instruction",
     "record_as_summary",
     "record_as_task",
 ]
@@ -75,6 +79,7 @@ class MemoryType(_AnyCase):
     TOOL_RESULT = "tool_result"
     PLAN = "plan"
     NAMES = NAMES
+    INSTRUCTION = "instruction"
 
 
 class Trust(_AnyCase):
@@ -150,15 +155,23 @@ class MemoryUnit:
     def __post_init__(self) -> None:
         checked_number(self.importance, "importance", 0.0, 1.0)
 
-    def to_message(self) -> dict[str, str]:
-        """As a chat message. The role is the one in the metadata, else `system` for what is not speech."""
-        speech = self.type in (MemoryType.MESSAGE, MemoryType.THOUGHT)
-        role = str(self.metadata.get("role") or ("assistant" if speech else "system"))
-        return {"role": role, "content": self.content if isinstance(self.content, str) else str(self.content)}
+    def to_message(self) -> dict[str, Any]:
+        """As a chat message: content that is a message already as it stands, a text as its content, all else as JSON.
+
+        The role is the one in the metadata, else `user` for a message, `assistant` for a thought and `system` for
+        what nobody said.
+        """
+        if isinstance(self.content, Mapping) and isinstance(self.content.get("role"), str):
+            return copy.deepcopy(dict(self.content))
+        role = str(self.metadata.get("role") or _SPEAKERS.get(self.type, "system"))
+        return {"role": role, "content": value_text(self.content)}
+
+
+_SPEAKERS = {MemoryType.MESSAGE: "user", MemoryType.THOUGHT: "assistant"}
 
 
 # Who spoke says enough, and a summary says what it is about.
-_WITHOUT_ACTION = (MemoryType.MESSAGE, MemoryType.SUMMARY)
+_WITHOUT_ACTION = (MemoryType.MESSAGE, MemoryType.SUMMARY, MemoryType.FACT)
 
 
 @dataclass(slots=True)
@@ -211,9 +224,7 @@ class Fact:
     def __post_init__(self) -> None:
         checked_number(self.confidence, "confidence", 0.0, 1.0)
         self.fact_type = checked_member(FactType, self.fact_type, "fact_type")
-        if isinstance(self.tags, str) or not all(isinstance(tag, str) for tag in self.tags):
-            raise InvalidInput(f"tags are a list of texts, not {self.tags!r}")
-        self.tags = [*self.tags]
+        self.tags = checked_items(self.tags, str, "Fact", "tags")
         if self.importance is not None:
             checked_number(self.importance, "importance", 0.0, 1.0)
 
@@ -224,6 +235,56 @@ class Fact:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Fact:
         """The fact that `to_dict` made `data` of."""
+        return from_plain(cls, data)
+
+
+class InstructionKind(_AnyCase):
+    """What a standing instruction is."""
+
+    INSTRUCTION = "instruction"
+    """What the user told the assistant to do, or not to do."""
+    PREFERENCE = "preference"
+    """What the user likes, avoids or is used to."""
+    WITHDRAWAL = "withdrawal"
+    """The user's word that earlier ones no longer hold. It ends those that it names, and is no instruction itself."""
+
+
+class InstructionScope(_AnyCase):
+    """Where a standing instruction holds."""
+
+    EVERYWHERE = "everywhere"
+    """In every session of the node that was told."""
+    SESSION = "session"
+    """In the session in which it was given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """A standing instruction or preference in the user's own words, and the memory that it was derived from.
+
+    `condition` has the words that say when it applies ("when I ask for code"), None where it always does. One with
+    the scope `session` holds in the session `session_id`. `superseded_at` is when it was changed or withdrawn, None
+    while it holds. `trust` is that of the source, which is always `user`.
+    """
+
+    id: str
+    text: str
+    kind: InstructionKind
+    condition: str | None
+    scope: InstructionScope
+    session_id: str | None
+    sources: tuple[str, ...]
+    created_at: datetime
+    trust: Trust = Trust.USER
+    superseded_at: datetime | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """This instruction in what JSON knows; `from_dict` makes an equal one of it."""
+        return as_plain(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Instruction:
+        """The instruction that `to_dict` made `data` of."""
         return from_plain(cls, data)
 
 
@@ -246,6 +307,17 @@ class MemoryQuery:
         checked_number(self.min_importance, "min_importance", 0.0, 1.0)
 
 
+@dataclass(frozen=True, slots=True)
+class AccessRecord:
+    """When a node last used a memory, at most two moments with the earlier one first, and how often in all.
+
+    Writing is no use of it. The record outlives the memory's stay in any tier.
+    """
+
+    timestamps: tuple[datetime, ...]
+    access_count: int
+
+
 class _Receipt(NamedTuple):
     """What a receipt says, once its tokens are counted."""
 
@@ -257,7 +329,7 @@ class _Receipt(NamedTuple):
     note: str
 
 
-class Receipt:
+class Receipt(Ready):
     """A write that is committed. It may also be awaited, which gives the receipt itself.
 
     `tier` is the tier nearest the prompt that holds it; `created` is False where the same text was there
@@ -314,10 +386,6 @@ class Receipt:
     def __reduce__(self) -> tuple[type[Receipt], _Receipt]:
         return Receipt, self._values()
 
-    def __await__(self) -> Generator[Any, None, Receipt]:
-        return self
-        yield
-
 
 @dataclass(frozen=True, slots=True)
 class StoredSummary:
@@ -354,6 +422,23 @@ def record_as_summary(record: Record, sources: Sequence[str]) -> StoredSummary:
         faithful=bool(data.get("faithful", True)),
         method=str(data.get("method", "")),
         sources=tuple(sources),
+        superseded_at=record.superseded_at,
+    )
+
+
+def record_as_instruction(record: Record, sources: Sequence[str]) -> Instruction:
+    """A record of kind `instruction` that the memory made itself."""
+    data = record.data if isinstance(record.data, Mapping) else {}
+    return Instruction(
+        id=record.id,
+        text=record.content,
+        kind=InstructionKind(data.get("kind", InstructionKind.INSTRUCTION)),
+        condition=data.get("condition"),
+        scope=InstructionScope(data.get("scope", InstructionScope.EVERYWHERE)),
+        session_id=record.session_id,
+        sources=tuple(sources),
+        created_at=record.created_at,
+        trust=Trust(record.trust),
         superseded_at=record.superseded_at,
     )
 

@@ -9,7 +9,13 @@ from typing import Any
 import pytest
 
 import loom
-from loom.agent.memory_tools import MemoryTools
+from loom.agent.memory_tools import (
+    ALL_TOOLS,
+    MemoryTools,
+    context_tools,
+    index_context_tools,
+    memory_management_tools,
+)
 from loom.errors import InvalidInput
 from loom.everyday import Memory
 from loom.protocol import Task
@@ -71,7 +77,7 @@ def test_the_tiers_can_be_read_listed_and_searched(memory: Memory) -> None:
     assert {one["id"] for one in asked(tools, "query_l3", query="heavy container")["items"]} == archived
     best = asked(tools, "recall", query="container 5", limit=1)["items"][0]
     assert (best["id"], best["trust"]) == ("t5", "agent")
-    assert asked(tools, "query_l4", query="container 5", session_id="elsewhere") == {"items": []}
+    assert asked(tools, "query_l4", query="container 5", session_id="elsewhere") == {"source": "memory", "items": []}
 
 
 def test_a_model_remembers_forgets_and_looks_at_the_numbers(memory: Memory) -> None:
@@ -137,3 +143,19 @@ def test_a_call_of_a_chat_message_is_answered_with_a_message(memory: Memory) -> 
 def test_arguments_that_are_nested_without_end_are_answered_with_an_error() -> None:
     with loom.open(embedder="none", derive=False) as memory:
         assert "error" in json.loads(MemoryTools(memory).call("recall", "[" * 100_000))
+
+
+def test_the_documents_names_give_the_tools_by_what_they_do(memory: Memory) -> None:
+    """002 §1.4: requirement 96."""
+    names = [
+        tuple(one.name for one in tools(memory))
+        for tools in (context_tools, index_context_tools, memory_management_tools)
+    ]
+    assert names == [
+        ("query_l1", "query_l2", "query_l3", "query_l4", "recall"),
+        ("list_l2", "list_l3"),
+        ("remember", "forget", "promote", "stats"),
+    ]
+    assert sorted(one for part in names for one in part) == sorted(ALL_TOOLS)
+    found = json.loads(context_tools(memory)[-1].function(query="container 5"))
+    assert found["items"][0]["id"] == "t5"

@@ -41,10 +41,10 @@ def test_the_sliding_window_is_the_newest_without_a_gap() -> None:
 def test_a_manager_builds_messages_within_its_tokens() -> None:
     manager = ContextManager(SlidingWindowStrategy(), max_tokens=20)
     manager.add(*(unit(number, 0.5) for number in range(5)))
-    assert manager.to_messages() == [{"role": "assistant", "content": f"unit {number}"} for number in (3, 4)]
+    assert manager.to_messages() == [{"role": "user", "content": f"unit {number}"} for number in (3, 4)]
     assert manager.remove("u4")
     assert not manager.remove("u4")
-    assert (len(manager), [one.id for one in manager.build_context(10)]) == (4, ["u3"])
+    assert (len(manager), [one.id for one in manager.build_context(max_tokens=10)]) == (4, ["u3"])
 
 
 def test_what_has_no_count_is_counted() -> None:

@@ -54,6 +54,21 @@ def test_turns_that_are_left_out_are_marked_in_this_prompt_and_in_the_next(memor
         assert "no room for this part of the conversation" in context.explain()
 
 
+def test_a_rewritten_prompt_goes_on_with_what_fits_beside_an_exchange_that_is_larger_than_its_room(
+    memory: Memory,
+) -> None:
+    """Room for the turns to come stays free, two fifths of the prompt, and no more than that."""
+    for number, words in enumerate([(20, 260), (70, 20), (800, 800), (20, 20)]):
+        for role, count in zip(("user", "assistant"), words, strict=True):
+            text = f"Turn {number}. " + " ".join(f"line {at} of {number}" for at in range(count // 4))
+            memory.remember({"role": role, "content": text}, session_id="s")
+        context = memory.context("What was in line 30?", session_id="s", budget=1000)
+    assert context.prefix == 0
+    assert context.tokens > 500
+    assert [item.text[:7] for item in context.items][-2:] == ["Turn 3.", "Turn 3."]
+    assert not any(item.shortened for item in context.items if item.text.startswith("Turn 3."))
+
+
 def test_a_shortened_turn_is_the_same_in_the_next_prompt(memory: Memory) -> None:
     memory.remember({"role": "user", "content": "The harbour code is 7319. " + "It rained. " * 60}, session_id="s")
     memory.remember({"role": "assistant", "content": "moon " * 500}, session_id="s")

@@ -119,3 +119,16 @@ def test_the_threshold_is_above_seventy_thousand_tokens() -> None:
     assert not should_compact(work(1), 70_000)
     assert should_compact(work(1), 1_001, limit=1_000)
     assert not should_compact([], 100_000)
+
+
+def test_what_an_earlier_compaction_kept_is_weighed_line_by_line_in_the_next() -> None:
+    """A summary that is summed up as one text loses first what it tells first."""
+    messages: list[dict[str, Any]] = [{"role": "user", "content": "The error E42 was fixed by replacing the fuse."}]
+    for round_ in range(4):
+        messages += [
+            {"role": "user", "content": f"Step {round_ * 20 + number} went as planned, and nothing else happened."}
+            for number in range(20)
+        ]
+        messages = [dict(one) for one in compact_messages(messages, keep_tokens=60, summary_tokens=200)]
+    assert "E42" in messages[0]["content"]
+    assert messages[0]["content"].count("earlier messages, in short") == 1

@@ -9,6 +9,7 @@ import pytest
 from loom.context import (
     BudgetConfig,
     ContextBudgeter,
+    ContextOrchestrator,
     TruncationStrategy,
     check_focus_hard_limit,
     model_preset,
@@ -25,7 +26,7 @@ def budgeter(window: int = 10_000, **given: Any) -> ContextBudgeter:
 def test_shares_are_of_what_is_left_beside_the_fixed_parts() -> None:
     plan = budgeter(functions_reserve=0, output_reserve=0).allocate(2_000)
     assert (plan.limit, plan.fixed, plan.room) == (10_000, 2_000, 8_000)
-    assert plan.shares == {"l1": 2_400, "l2": 2_000, "l3_l4": 1_600, "other": 2_000}
+    assert plan.shares == {"l1": 2_400, "l2": 2_000, "l3_l4": 1_600, "instructions": 480, "other": 1_520}
 
 
 def test_room_is_kept_for_a_system_message_that_is_shorter_yet() -> None:
@@ -93,3 +94,30 @@ def test_the_hard_limit_takes_what_fits_exactly_and_nothing_more() -> None:
 def test_a_model_is_known_by_the_beginning_of_its_name(model: str, window: int, counter: str) -> None:
     preset = model_preset(model)
     assert (preset.context_window, preset.counter) == (window, counter)
+
+
+@pytest.mark.parametrize(
+    ("limit", "chosen", "other"),
+    [
+        (2000, TruncationStrategy.IMPORTANCE_BASED, TruncationStrategy.TAIL_CUTOFF),
+        (900, TruncationStrategy.TAIL_CUTOFF, TruncationStrategy.IMPORTANCE_BASED),
+    ],
+)
+def test_a_conversation_is_cut_by_the_strategy_of_the_space_beside_the_system_message(
+    limit: int, chosen: TruncationStrategy, other: TruncationStrategy
+) -> None:
+    """Requirements 39, 40: with room to choose from, the most important turns stay; else the newest."""
+    rich = "We decided: the harbour code is {}, because valve {} leaked, and Ana must tell the pilot of boat {}!"
+    said: list[dict[str, str]] = [{"role": "system", "content": "You help."}]
+    for at in range(60):
+        words = rich.format(at, at + 1, at + 2) if at % 5 == 0 else "la " * 60
+        said.append({"role": ("user", "assistant")[at % 2], "content": words})
+    orchestrator = ContextOrchestrator(TiktokenCounter(), [])
+    fitted = orchestrator.fit_to_token_limit(said, limit)
+    assert fitted == orchestrator.fit_to_token_limit(said, limit, chosen)
+    assert fitted != orchestrator.fit_to_token_limit(said, limit, other)
+
+
+def test_a_prompt_whose_fixed_parts_are_over_the_hard_limit_is_refused() -> None:
+    with pytest.raises(OverBudget, match="the system message and the question alone take"):
+        ContextOrchestrator(TiktokenCounter(), []).build("x " * 2000, budget=500)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import re
 import threading
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from types import FunctionType, ModuleType
 from typing import Any
 from unicodedata import east_asian_width
 
@@ -21,6 +23,7 @@ from loom.everyday import Memory
 from loom.memory import LoomMemory
 from loom.protocol import Task
 from loom.text.tokens import EstimateCounter, TiktokenCounter
+from loom.types import MemoryUnit
 
 BEGAN = datetime(2026, 3, 2, 9, tzinfo=UTC)
 
@@ -493,3 +496,26 @@ def test_a_read_only_memory_builds_prompts_too(tmp_path: Any) -> None:
         assert "8443" in content(reader.context("Which port does staging use?", budget=300))
         context = reader.context("Which port does staging use?", budget=300, session_id="s1")
         assert any("read-only" in note for note in context.notes)
+
+
+def test_an_orchestrator_keeps_nothing_of_what_its_sources_gave() -> None:
+    """Requirement 88: what one build was given is neither in the next one nor reachable from the orchestrator."""
+    secret = "The harbour code is 7319."
+    given = [[MemoryUnit(secret, metadata={"role": "user"})], []]
+
+    def once(task: Task, max_items: int) -> list[MemoryUnit]:
+        return given.pop(0)
+
+    orchestrator = ContextOrchestrator(sources=[once])
+    assert secret in str(orchestrator.build("Which code?", session_id="s").messages)
+    reached: set[int] = set()
+    waiting: list[object] = [vars(orchestrator)]
+    while waiting:
+        one = waiting.pop()
+        if id(one) in reached or isinstance(one, ModuleType | type | FunctionType):
+            continue
+        reached.add(id(one))
+        assert not (isinstance(one, str) and secret in one)
+        waiting += gc.get_referents(one)
+    assert len(reached) > 10
+    assert secret not in str(orchestrator.build("Which code?", session_id="s").messages)

@@ -48,6 +48,7 @@ def test_the_figures_come_into_the_document(
     document = tmp_path / "reliability.md"
     document.write_text(tally.DOCUMENT.read_text(encoding="utf-8"), encoding="utf-8")
     monkeypatch.setattr(tally, "DOCUMENT", document)
+    monkeypatch.setenv("SOAK_SCALE", "0.3")
     assert tally.main([str(tmp_path)]) == 0
     assert "3,251 processes killed by SIGKILL, 40,000 faults injected" in capsys.readouterr().out
     for _ in range(2):
@@ -55,3 +56,4 @@ def test_the_figures_come_into_the_document(
         text = document.read_text(encoding="utf-8")
         assert text.count("| processes killed by SIGKILL | 3,251 |") == 1
         assert text.count("| tests passed | 5 of 7 |") == 1
+        assert text.count("| scale (`SCALE`) | 0.3 |") == 1

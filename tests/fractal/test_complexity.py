@@ -35,6 +35,35 @@ def test_a_task_of_many_steps_is_complex_in_both_languages(task: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "task",
+    [
+        "Back up the wiki, migrate it to the new host, update the links, tell the editors, close the old one.",
+        "Weigh the parcels, print labels, call the courier.",
+        "Could you scan the letters, sort them by sender and dust the shelf?",
+        "We need the hall painted, the stage lights repaired and the piano tuned.",
+        "备份知识库，迁移到新主机，更新链接，通知编辑，关掉旧站，再写一份说明。",
+        "把箱子搬到三楼，给供应商回复邮件，下午取快递。",
+    ],
+)
+def test_three_pieces_of_work_in_one_sentence_are_divided(task: str) -> None:
+    assert should_use_fractal(task)
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        "Buy rice, lentils, onions, garlic, ginger and coriander.",
+        "We painted the hall, repaired the lights, tuned the piano and went home. Who had the key?",
+        "Which of Anna, Bert, Cleo and Dirk wrote the report and signed the letter?",
+        "买大米、扁豆、洋葱、大蒜、生姜和香菜。",
+        "昨天我们刷了墙，修了灯，调了钢琴，然后回家了。钥匙在谁那里？",
+    ],
+)
+def test_a_list_of_things_and_the_story_around_a_question_are_not_divided(task: str) -> None:
+    assert not should_use_fractal(task)
+
+
+@pytest.mark.parametrize(
     ("task", "plain"),
     [
         ("Paint a random sandwich stand in Portland", "Paint a purple omelette truck in Bristol"),

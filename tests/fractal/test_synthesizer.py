@@ -118,9 +118,31 @@ def test_without_a_model_words_tell_good_from_off_and_unsure(task: str, good: st
     assert best.coverage > other.coverage
     assert best.confidence > weak.confidence
     assert best.overall > max(other.overall, weak.overall)
-    assert other.novelty == 1.0
+    assert other.novelty > 0.5
     assert judged(task, good, context=good).novelty < best.novelty
     assert best.judge == "heuristic"
+
+
+@pytest.mark.parametrize(
+    ("task", "right", "echo"),
+    [
+        (
+            "Which gate does flight 402 leave from?",
+            "From B17.",
+            "Flight 402 does leave from a gate of flight 402.",
+        ),
+        ("How many seats does the hall have?", "It has 240.", "You ask how many seats the hall has."),
+        (
+            "Why did the pump stop?",
+            "A blown fuse cut its power.",
+            "The pump did stop, so why did the pump stop.",
+        ),
+        ("礼堂有多少个座位？", "二百四十个。", "您问的是礼堂有多少个座位。"),
+        ("水泵为什么停了？", "保险丝烧断，断电。", "水泵停了，这就是水泵停了的原因。"),
+    ],
+)
+def test_repeating_the_question_is_worth_less_than_answering_it(task: str, right: str, echo: str) -> None:
+    assert judged(task, right).overall > judged(task, echo).overall
 
 
 @pytest.mark.parametrize("nothing", ["", None, "   ", Task()])

@@ -63,7 +63,8 @@ def broken_promises(fuzzer: str, numbers: Iterable[int]) -> Iterator[str]:
             process = subprocess.Popen(
                 [sys.executable, "-m", "tests.hostile.sandbox", fuzzer, *map(str, left[:500])],
                 cwd=ROOT,
-                env={**os.environ, "TMPDIR": place},
+                # The limit is on addresses, and the C library reserves 64 MB of them for each arena of a thread.
+                env={**os.environ, "TMPDIR": place, "MALLOC_ARENA_MAX": "2"},
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from loom.errors import InvalidInput
 from loom.index.segments import Built, DamagedSegment, Segment, open_segment, write_segment
 from loom.index.text_index import K1, SILENT, B, TextIndex, TextLimits, TextTail, build, merge, term_hash, without
-from loom.index.text_postings import find_hash
+from loom.index.text_postings import PostingBitmaps, find_hash
 
 pytestmark = pytest.mark.usefixtures("both_ways")
 
@@ -659,3 +659,14 @@ def test_what_has_left_the_tail_for_a_segment_is_still_scored_term_by_term() -> 
         assert (table[0] > 0).nonzero()[0].tolist() == [key - 1]
         assert (table[1] > 0).all()
         assert frequencies.tolist() == [1, 20]
+
+
+def test_a_small_segment_reserves_no_more_for_bitmaps_than_its_lists_need() -> None:
+    bitmaps = PostingBitmaps(3, 32 * 1024 * 1024, lists=20, postings=40, common_share=64, fewest=8)
+    documents = np.array([0, 1, 2], dtype=np.uint32)
+    assert bitmaps.slot(documents, 0, 3, query=1) == -1  # the first query that uses it
+    assert bitmaps.slot(documents, 0, 3, query=2) == 0
+    bits, before = bitmaps.arrays
+    assert bits is not None
+    assert before is not None
+    assert bits.nbytes + before.nbytes <= 20 * 12

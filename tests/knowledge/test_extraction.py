@@ -17,6 +17,7 @@ from loom.knowledge.fact_sources import FactSource
 from loom.knowledge.facts import ExtractedFact
 from loom.knowledge.keys import apply_correction, contradicts, fact_identity
 from loom.knowledge.model_extraction import is_supported
+from loom.knowledge.revisions import revised
 from loom.protocol import Task
 from loom.storage.contract import Dimensions, Record
 from loom.text.statement_kinds import StatementKind
@@ -131,6 +132,60 @@ def test_chat_questions_suppositions_and_orders_to_the_reader_give_nothing(text:
     assert contents(text) == []
 
 
+@pytest.mark.parametrize(
+    ("role", "text"),
+    [
+        ("assistant", "Noted (31)."),
+        ("assistant", "Saved (id 4711)."),
+        ("assistant", "Noted, I have saved your allergy to shellfish."),
+        ("assistant", "Done. I have added 3 items to your list."),
+        ("user", "Understood, thanks. Saved as note-31."),
+        ("assistant", "Let me check the logs of the last 24 hours."),
+        ("assistant", "我先看一下最近 24 小时的日志。"),
+        ("assistant", "好的，已记录（31）。"),
+        ("assistant", "收到，已保存，编号 4711。"),
+        ("assistant", "已经帮您记下：对海鲜过敏。"),
+        ("tool", '{"price": 129.99, "sku": "KT-204", "stock": 14}'),
+        ("tool", "Total: 42 items, 3 pages"),
+        ("tool", "We deploy to Frankfurt every Friday at 9:30."),
+        ("user", '{"price": 129.99, "sku": "KT-204", "stock": 14}'),
+        ("assistant", '"timeout_s": 30, "retries": 5'),
+        ("user", "def main():\n    limit = 31\n    return limit"),
+        ("user", "```\nlimit = 31\n```"),
+        ("assistant", "const limit = 31;"),
+    ],
+)
+def test_acknowledgements_tool_output_data_and_code_give_nothing(role: str, text: str) -> None:
+    assert FactExtractor().extract(text, role=role, speaker="Ana") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("We deploy with kubectl and Helm.", K.NUMBER),
+        ("We use Postgres 16.", K.NUMBER),
+        ("We moved to Friday.", K.PLACE),
+        ("We moved to Kubernetes in March.", K.PLACE),
+        ("我们用 kubectl 部署。", K.NUMBER),
+    ],
+)
+def test_a_label_is_not_given_where_the_words_for_it_are_missing(text: str, wrong: StatementKind) -> None:
+    for fact in FactExtractor().extract(text, role="user"):
+        assert fact.kind is not wrong
+
+
+def test_what_follows_an_acknowledgement_is_a_fact() -> None:
+    facts = FactExtractor().extract("Noted. The release is scheduled for March 20.", role="assistant")
+    assert [fact.content for fact in facts] == ["Event: The release is scheduled for March 20"]
+
+
+def test_a_model_is_not_asked_about_tool_output() -> None:
+    def refuse(prompt: str) -> str:
+        raise AssertionError(prompt)
+
+    assert FactExtractor(refuse).extract("The limit is 40 MB.", trust="tool") == []
+
+
 def test_the_same_thing_said_twice_is_one_fact() -> None:
     assert len(contents("The limit is 40 MB. As I said, the limit is 40 MB! 上限是40MB。")) == 2
 
@@ -203,10 +258,19 @@ def test_the_speaker_stands_in_for_i(text: str, expected: str) -> None:
         ("The office closed a few days ago in Lisbon.", "a few days ago in Lisbon"),
         ("We always deploy to production on Fridays.", "on Fridays"),
         ("公司地址是建设路 9 号。", "建设路 9 号"),
+        ("My sister will get married on 2 April.", "2 April [2026-04-02]"),
+        ("My sister got married on 2 April.", "2 April [2025-04-02]"),
+        ("My daughter was born on 2 April.", "2 April [2025-04-02]"),
+        ("我妹妹4月2日要结婚。", "4月2日 [2026-04-02]"),
+        ("我女儿是4月2日出生的。", "4月2日 [2025-04-02]"),
+        # Which year is meant is not known, and a wrong one is worse than none.
+        ("My daughter's birthday is 2 April.", "birthday is 2 April"),
+        ("My mother was born on 2 April.", "born on 2 April"),
+        ("我的生日是4月2日。", "生日是4月2日"),
     ],
 )
 def test_relative_dates_stay_as_said_with_the_day_in_brackets(text: str, expected: str) -> None:
-    content = only(text, at=THURSDAY).content
+    content = only(text, at=THURSDAY, speaker="Ana").content
     assert expected in content
     assert content.count("[") == expected.count("[")
 
@@ -228,6 +292,25 @@ def test_a_fact_is_as_sure_as_the_statement_is_likely_to_matter() -> None:
     assert 0 < less.confidence < sure.confidence < 1
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I am allergic to shellfish.",
+        "By the way, I don't eat pork, never did.",
+        "I'm a nurse and my back hurts, haha.",
+        "My name is Odalys.",
+        "我对海鲜过敏。",
+        "说起来我不吃香菜，哈哈。",
+        "我在一家医院工作，我是护士。",
+    ],
+)
+def test_what_people_say_of_themselves_is_surer_than_the_numbers_of_the_day(text: str) -> None:
+    (number,) = FactExtractor().extract("The train was 12 minutes late at 8:40.", role="user", speaker="Ana")
+    told = FactExtractor().extract(text, role="user", speaker="Ana")
+    assert told
+    assert max(fact.confidence for fact in told) > number.confidence
+
+
 def test_a_fact_knows_which_part_of_the_source_says_it() -> None:
     text = "Hello! The limit is 40 MB. Bye."
     start, end = only(text).span
@@ -235,6 +318,82 @@ def test_a_fact_knows_which_part_of_the_source_says_it() -> None:
 
 
 # --- what is about the same thing ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "value"),
+    [
+        ("I've moved to York.", "ana|lives in", "york"),
+        ("We just moved to York.", "ana|lives in", "york"),
+        ("I have recently relocated from Leeds to York for work.", "ana|lives in", "york"),
+        ("My wife and I live in York.", "ana|lives in", "york"),
+        ("I don't live in Leeds anymore, I live in York now.", "ana|lives in", "york"),
+        ("I no longer live in Leeds.", "ana|lives in", "not leeds"),
+        ("My sister has moved to York.", "ana sister|lives in", "york"),
+        ("I started working at Siemens.", "ana|works at", "siemens"),
+        ("我们家搬去苏州了。", "ana|lives in", "苏州"),
+        ("我搬家了，现在住成都。", "ana|lives in", "成都"),
+        ("我妹妹搬到成都了。", "ana 妹妹|lives in", "成都"),
+        ("我现在在腾讯上班。", "ana|works at", "腾讯"),
+    ],
+)
+def test_a_move_is_about_where_somebody_lives(text: str, key: str, value: str) -> None:
+    fact = only(text, speaker="Ana")
+    assert (fact.key, fact.value) == (key, value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I will move to York in May.",
+        "I used to live in Leeds.",
+        "We moved to Kubernetes in March.",
+        "I moved to Linux last year.",
+        "I moved to the marketing team in May.",
+        "We moved to Friday for the weekly demo.",
+        "我下个月要搬到成都。",
+        "我以前住在杭州的西湖边。",
+    ],
+)
+def test_what_is_planned_past_or_no_place_says_nothing_about_where_somebody_lives(text: str) -> None:
+    assert [fact.key for fact in FactExtractor().extract(text, speaker="Ana") if fact.key] == []
+
+
+@pytest.mark.parametrize(
+    ("older", "newer", "content"),
+    [
+        ("The budget is 900.", "Make that 1100.", "Number: The budget is 1100"),
+        ("The budget is 900 euros.", "Sorry, I meant 1,100 euros.", "Number: The budget is 1,100 euros"),
+        ("The budget is 900.", "Actually, it's 1100.", "Number: The budget is 1100"),
+        ("The demo is on Tuesday.", "Make it Thursday instead.", "Event: The demo is on Thursday [2026-03-12]"),
+        ("预算是900。", "改成1100吧。", "数值: 预算是1100"),
+        ("预算是900。", "说错了，是1100。", "数值: 预算是1100"),
+    ],
+)
+def test_a_correction_that_names_only_the_new_value_takes_the_rest_from_the_fact(
+    older: str, newer: str, content: str
+) -> None:
+    before, after = only(older), only(newer)
+    whole = revised(after, before, THURSDAY)
+    assert whole is not None
+    assert whole.content == content
+    assert whole.key == before.key
+    assert contradicts(whole, before)
+
+
+@pytest.mark.parametrize(
+    ("older", "newer"),
+    [
+        ("The budget is 900.", "Make it 5."),  # another sort of number
+        ("The budget is 900 euros.", "Make that 1100 dollars."),
+        ("The budget is 900.", "Make it Thursday."),
+        ("The tank holds 40 litres and the pump moves 12 of them.", "Make that 14."),  # which of the two?
+        ("The budget is 900.", "The office opens at 7:30."),
+    ],
+)
+def test_a_correction_of_another_sort_corrects_nothing(older: str, newer: str) -> None:
+    for fact in FactExtractor().extract(newer):
+        assert revised(fact, only(older), THURSDAY) is None
 
 
 def test_a_newer_value_of_the_same_thing_contradicts_the_older() -> None:

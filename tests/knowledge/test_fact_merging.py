@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from loom.errors import InvalidInput, WrongDimension
 from loom.knowledge.fact_merging import Compression, L4Compressor
-from loom.knowledge.fidelity import KEYWORD_THRESHOLD, Fidelity, FidelityChecker, keywords
+from loom.knowledge.fidelity import KEYWORD_THRESHOLD, FidelityChecker, FidelityResult, keywords
 from loom.text.duplicates import may_merge
 from loom.text.words import terms
 from loom.types import Fact, FactType
@@ -102,7 +102,7 @@ def test_exactly_the_threshold_is_enough() -> None:
 
 
 def test_a_merged_fact_carries_the_keys_of_the_design() -> None:
-    kept = Fidelity(0.85, 0.92, 0.75, True, "composite", ("Redis", "缓存")).as_metadata()
+    kept = FidelityResult(0.85, 0.92, 0.75, True, "composite", ("Redis", "缓存")).as_metadata()
     assert kept == {
         "fidelity_embedding_similarity": 0.92,
         "fidelity_keyword_retention": 0.75,

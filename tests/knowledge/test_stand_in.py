@@ -119,18 +119,76 @@ def test_several_lines_become_one(memory: LoomMemory) -> None:
     assert "\n" not in summary.text
 
 
-def test_what_is_no_task_is_shown_with_its_speaker(memory: LoomMemory) -> None:
-    receipt = memory.l1.add({"role": "user", "name": "Ana", "content": "我们选择授权码模式"})
-    record = memory.get(receipt.id)
+@pytest.mark.parametrize("text", ["我们选择授权码模式", "We take the later train,\nand Ana brings the tickets."])
+def test_a_short_message_stands_for_itself(memory: LoomMemory, text: str) -> None:
+    record = memory.get(memory.l1.add({"role": "user", "name": "Ana", "content": text}).id)
     assert record is not None
-    assert stand_in(record).text == "Ana: 我们选择授权码模式"
+    assert stand_in(record).text == text.replace("\n", " ")
 
 
-def test_a_fact_is_shown_as_a_fact(memory: LoomMemory) -> None:
+ENGLISH_TURN = (
+    "Hello again, I hope you had a quiet weekend and that the garden is doing well in this rain. "
+    "I have been thinking about what you said the other day, and maybe you have a point there. "
+    "Anyway, we decided to move the nightly backup to 03:40 and to keep seven copies. "
+    "What do you think, should we tell the others as well? It would be nice to hear from you soon. "
+    "The restore failed with error 112 because the disk was full."
+)
+CHINESE_TURN = (
+    "早上好，周末过得怎么样？我这边一直在下雨，哪儿也没去，就在家里看了看书，顺便想了想你上次说的那件事情。"
+    "也许你说得有道理，不过我还想再看看。我们决定把夜间备份改到凌晨三点四十分，保留七份。"
+    "你觉得要不要也告诉其他人？希望早点听到你的回复，最近大家都挺忙的，我也不想催得太急。"
+    "恢复失败了，错误码 112，因为磁盘已满。"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (ENGLISH_TURN, ("we decided to move the nightly backup to 03:40", "The restore failed with error 112")),
+        (CHINESE_TURN, ("我们决定把夜间备份改到凌晨三点四十分", "恢复失败了")),
+    ],
+    ids=["English", "Chinese"],
+)
+def test_a_long_turn_is_told_by_what_was_decided_and_what_happened_and_not_by_its_first_words(
+    memory: LoomMemory, text: str, told: tuple[str, ...]
+) -> None:
+    """Requirements 44 and 70: the archive tier has key facts."""
+    record = memory.get(memory.l1.add({"role": "user", "name": "Ana", "content": text}).id)
+    assert record is not None
+    said = stand_in(record).text
+    assert all(one in said for one in told)
+    assert said.startswith(OMITTED)
+    assert COUNTER.count(said) < record.tokens * 0.7
+
+
+def test_of_equally_heavy_statements_the_denser_one_is_told(memory: LoomMemory) -> None:
+    """Requirement 3: by importance, and among equals by information density."""
+    vague = (
+        "We decided that in the end it is probably for the best to do things in the way in which we always do them."
+    )
+    dense = "We decided to move 340 crates from Porto to Lisbon on 12 May with Ana and Rui."
+    record = memory.get(memory.l1.add({"role": "user", "content": f"{vague} {dense} {vague} {vague}"}).id)
+    assert record is not None
+    assert dense in stand_in(record).text
+
+
+@given(
+    text=st.one_of(
+        st.text(min_size=1, max_size=900, alphabet=st.characters(codec="utf-8", exclude_categories=["Cs"])),
+        st.text(min_size=1, max_size=900, alphabet="网络超时重试了三次，端口。a1 "),
+        st.lists(st.sampled_from([*ENGLISH_TURN.split(". "), *CHINESE_TURN.split("。")]), max_size=9).map(". ".join),
+    )
+)
+def test_the_stand_in_of_a_message_is_never_longer_than_the_message(text: str) -> None:
+    draft = DRAFTER.draft(text or "-", None, NO_ATTRIBUTES._replace(name="Ana"))
+    assert COUNTER.count(stand_in(draft).text) <= COUNTER.count(draft.content)
+
+
+def test_a_fact_stands_for_itself(memory: LoomMemory) -> None:
     record = memory.get(memory.add_fact("the port is 8080").id)
     assert record is not None
     assert record.kind == MemoryType.FACT
-    assert stand_in(record).text == "fact: the port is 8080"
+    assert stand_in(record).text == "the port is 8080"
 
 
 def test_as_a_task_it_says_that_it_stands_for_another(memory: LoomMemory) -> None:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from loom.context import compact_messages
 from loom.errors import InvalidInput
 from loom.knowledge.model_extraction import is_supported
 from loom.knowledge.summarizer import COMPRESS_CONFIG, COMPRESS_PROMPT, KEEP_FROM, Summarizer, Turn, turns_of_messages
@@ -307,6 +308,33 @@ def test_the_prompt_has_the_scores_and_says_that_six_is_kept() -> None:
         "temperature": 0,
         "prompt": COMPRESS_PROMPT,
     }
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "what was done recently: keep more of its detail",
+        "what was discussed early: keep only the conclusion",
+        "what was said more than once, or corrected: keep only the newest version",
+        "Drop repeated thinking",
+        "problem, then solution, then result",
+        "keep the final state",
+        "Keep the order of time",
+        "the present state and the events that matter",
+    ],
+)
+def test_decay_reinforcement_and_order_are_in_the_prompt_and_reach_the_model(line: str) -> None:
+    """Requirements 120, 121, 123: the model is told them with each dialogue, whatever the mode."""
+    asked: list[str] = []
+
+    def model(prompt: str) -> str:
+        asked.append(prompt)
+        return "We chose the authorization-code flow."
+
+    said = [{"role": "user", "content": f"We chose the authorization-code flow, step {at}."} for at in range(40)]
+    compact_messages(said, summarizer=Summarizer(model))
+    assert asked
+    assert all(line in prompt for prompt in asked)
 
 
 # --- chat messages ------------------------------------------------------------------------------------------

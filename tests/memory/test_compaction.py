@@ -163,6 +163,18 @@ def test_a_memory_compacts_by_itself_when_its_archive_is_nearly_full(tmp_path: P
         assert memory.get_stats()["l3_token_usage"] <= 0.5 * 2_000
 
 
+def test_blocks_are_summarised_before_the_archive_is_full_and_a_few_at_a_time(memory: loom.Memory) -> None:
+    talk(memory, 150)
+    assert not memory.compactor.should_compact()
+    assert memory.compactor.may_have_blocks()
+    (first,) = memory.compactor.compact(most=1).summaries
+    assert memory.compactor.may_have_blocks()
+    others = memory.compactor.compact().summaries
+    assert others
+    assert first not in others
+    assert not memory.compactor.may_have_blocks()
+
+
 def test_nothing_happens_below_the_trigger(tmp_path: Path) -> None:
     with loom.open(tmp_path / "a.loom", embedder="none") as memory:
         talk(memory, 20)

@@ -75,6 +75,39 @@ class TestFacts:
             (False, True),
         }
 
+    @pytest.mark.parametrize(
+        ("older", "newer", "now"),
+        [
+            ("I live in Leeds.", "We've moved to York.", "Place: We've moved to York"),
+            ("我住在杭州。", "我们家搬到成都了。", "地点: 我们家搬到成都了"),
+            ("The budget is 900.", "Make that 1100.", "Number: The budget is 1100"),
+            ("预算是900。", "改成1100吧。", "数值: 预算是1100"),
+        ],
+    )
+    def test_a_move_and_a_bare_correction_retire_what_held_before(
+        self, memory: loom.Memory, older: str, newer: str, now: str
+    ) -> None:
+        say(memory, older)
+        memory.remember("Noted.", role="assistant", session_id="s1", created_at=MONDAY + timedelta(seconds=5))
+        at = MONDAY + timedelta(minutes=1)
+        memory.remember(newer, role="user", name="Ana", session_id="s1", created_at=at)
+        assert known(memory) == [now]
+        assert len(memory.facts(history=True)) == 2
+
+    def test_a_bare_correction_draws_on_what_it_corrects(self, memory: loom.Memory) -> None:
+        first = say(memory, "The budget of the choir is 900.")
+        memory.flush()
+        say(memory, "Make that 1100.")
+        assert known(memory) == ["Number: The budget of the choir is 1100"]
+        memory.forget(first)
+        assert known(memory) == []
+
+    def test_a_bare_correction_of_another_session_or_day_corrects_nothing(self, memory: loom.Memory) -> None:
+        say(memory, "The budget is 900.")
+        say(memory, "Make that 1100.", session_id="s2")
+        say(memory, "Make that 1200.", day=3)
+        assert known(memory) == ["Number: The budget is 900"]
+
     def test_what_was_said_earlier_and_comes_later_does_not_take_the_place_of_what_holds(
         self, memory: loom.Memory
     ) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import loom.memory
+from loom.agent import Agent
 from loom.events import EventBus
 from loom.memory import LoomMemory, MemoryManager, MemoryStrategyType, MemoryTier, MemoryType, MemoryUnit
 from loom.protocol import AgentCard, Task
@@ -121,10 +122,56 @@ class MemoryUnit:
 """
 
 
+A_COMPACTOR = """
+compactor = MemoryCompactor(
+    config=CompactionConfig(
+        trigger_threshold=0.8,    # 80% 容量时触发
+        target_ratio=0.6,         # 压缩到 60%
+        min_importance=0.3,       # 最低保留重要性
+    ),
+    memory_manager=manager,
+    token_counter=counter,
+    segment_store=segment_store,  # 可选：Fact Indexing
+)
+"""
+
+A_COMPRESSOR = """
+compressor = L4Compressor(
+    threshold=150,              # 触发压缩的 facts 数量
+    similarity_threshold=0.75,  # 聚类相似度阈值
+    min_cluster_size=3,         # 最小聚类大小
+    fidelity_threshold=0.5,     # 压缩保真度阈值
+)
+"""
+
+SIGNALS = """
+class RerankSignal(StrEnum):
+    RECENCY = "recency"          # 时间近度
+    IMPORTANCE = "importance"     # 重要性
+    RELEVANCE = "relevance"      # 语义相关度
+    FREQUENCY = "frequency"      # 访问频率
+"""
+
+A_TEAM = """
+from loom.memory import SharedMemoryPool
+
+pool = SharedMemoryPool(pool_id="team")
+
+# 多个 Agent 共享同一 pool
+agent_a = Agent.create(llm, system_prompt="研究员", shared_pool=pool)
+agent_b = Agent.create(llm, system_prompt="写作者", shared_pool=pool)
+"""
+
 A_POOL = """
 from loom.memory import SharedMemoryPool
 
 pool = SharedMemoryPool(pool_id="team")
+"""
+
+AGENTS_WITH_A_POOL = """
+# 多个 Agent 共享同一 pool
+agent_a = Agent.create(llm, system_prompt="研究员", shared_pool=pool)
+agent_b = Agent.create(llm, system_prompt="写作者", shared_pool=pool)
 """
 
 READING_AND_WRITING_A_POOL = """
@@ -275,6 +322,53 @@ def test_every_member_of_the_documents_enumerations_is_ours_too(example: str, ou
     }.items()
 
 
+def test_the_compactor_of_the_example_sums_up_what_fills_the_archive() -> None:
+    """001 MemoryCompactor: requirements 71, 72."""
+    said = "We decided to run job {} on the blue cluster, because the red one has no room left. " + "It rained. " * 20
+    with MemoryManager("agent-1", l3_token_budget=1000, l2_token_budget=400, l1_token_budget=200) as manager:
+        store = loom.memory.InMemorySegmentStore()
+        compactor = run(
+            A_COMPACTOR,
+            MemoryCompactor=loom.memory.MemoryCompactor,
+            CompactionConfig=loom.memory.CompactionConfig,
+            manager=manager,
+            counter=manager.counter,
+            segment_store=store,
+        )["compactor"]
+        assert (compactor.config.trigger_threshold, compactor.config.target_ratio) == (0.8, 0.6)
+        for number in range(60):
+            manager.remember(said.format(number), session_id="s", importance=0.7)
+        compactor.compact()
+        assert manager.get_stats()["l3_token_usage"] <= 1000
+
+
+def test_the_compressor_of_the_example_keeps_the_facts_near_its_threshold() -> None:
+    """001 L4Compressor: requirement 73; without embeddings the most important stay."""
+    compressor = run(A_COMPRESSOR, L4Compressor=loom.memory.L4Compressor)["compressor"]
+    facts = [loom.memory.Fact(f"Berth {at} is free.", importance=at / 200) for at in range(200)]
+    assert not compressor.should_compress(facts[:150])
+    kept = compressor.compress(facts)
+    assert len(kept) == 150
+    assert min(fact.importance or 0 for fact in kept) == 50 / 200
+
+
+def test_the_signals_of_the_example_are_ours() -> None:
+    """001 MemoryReranker: requirement 27."""
+    theirs = run(SIGNALS, StrEnum=StrEnum)["RerankSignal"]
+    assert {one.name: str(one) for one in theirs} == {one.name: str(one) for one in loom.memory.RerankSignal}
+
+
+def test_the_team_of_the_example_shares_one_pool() -> None:
+    """001 SharedMemoryPool, 上下文自动注入: requirements 79, 82."""
+    shown = run(A_TEAM, Agent=Agent, llm=lambda prompt: "好的。")
+    pool, agents = shown["pool"], (shown["agent_a"], shown["agent_b"])
+    asyncio.run(pool.write("finding", "端口是 8443"))
+    for agent in agents:
+        with agent:
+            assert agent.memory.shared_pool is pool
+            assert "[SHARED:finding] 端口是 8443" in str(agent.memory.context("端口？", budget=800).messages)
+
+
 def test_the_names_in_use_around_the_second_document_are_aliases_of_the_tiers() -> None:
     """C-3."""
     aliases = ("L1_RAW_IO", "L2_WORKING", "L3_SESSION", "L4_GLOBAL")
@@ -316,6 +410,24 @@ def test_the_pool_of_the_example_is_written_read_listed_and_emptied() -> None:
     assert (entry.created_by, entry.updated_by) == ("agent-a", "agent-a")
     assert [one.key for one in shown["entries"]] == ["research:1"]
     assert asyncio.run(pool.read("research_result")) is None
+
+
+def test_the_agents_of_the_example_share_the_pool_and_see_it_in_their_prompts() -> None:
+    """001 SharedMemoryPool, 上下文自动注入: requirements 79, 82."""
+    asked: list[str] = []
+
+    def llm(messages: list[dict[str, Any]]) -> str:
+        asked.append(str(messages))
+        return "好的"
+
+    pool = run(A_POOL)["pool"]
+    shown = run(AGENTS_WITH_A_POOL, pool=pool, llm=llm, Agent=loom.Agent)
+    asyncio.run(pool.write("research_result", "召回率 92%", writer_id=shown["agent_a"].node_id))
+    with shown["agent_a"], shown["agent_b"] as writer:
+        assert writer.shared_pool is shown["agent_a"].shared_pool is pool
+        assert str(writer.run_sync("写一段总结")) == "好的"
+    assert "写作者" in asked[0]
+    assert "[SHARED:research_result] 召回率 92%" in asked[0]
 
 
 def test_the_conflict_of_the_example_is_written_once_and_refused_when_another_was_first() -> None:

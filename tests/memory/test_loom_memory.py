@@ -469,6 +469,21 @@ def test_l4_lets_the_oldest_go_when_it_is_full_and_they_are_still_found(small: L
     assert_books_are_right(small)
 
 
+def test_what_is_used_stays_in_l4_and_what_is_unused_leaves_first(small: LoomMemory) -> None:
+    """Requirement 140: the knowledge tier goes by frequency of use."""
+    for number in range(5):
+        small.add_task(task(number), "l4")
+    for _ in range(50):
+        assert small.get_task("t1") is not None
+    for number in range(5, 30):
+        small.add_task(task(number), "l4")
+    held = ids(small.l4.retrieve())
+    assert "t1" in held
+    assert "t0" not in held
+    assert "t2" not in held
+    assert_books_are_right(small)
+
+
 @pytest.mark.parametrize("tier", ["l3", "l4", MemoryTier.L3, MemoryTier.L4])
 def test_a_task_may_be_put_into_a_far_tier_alone(memory: LoomMemory, tier: str) -> None:
     receipt = memory.add_task(task(1, action="node.error"), tier)

@@ -159,7 +159,7 @@ def test_a_value_is_read_as_an_entry_that_prints_as_its_content(root: MemoryMana
     entry = now(root.read("task:123:content"))
     assert entry == written
     assert entry == MemoryEntry(
-        "task:123:content", "任务内容...", scope=LOCAL, version=1, created_by="root", updated_by="root"
+        "task:123:content", "任务内容...", scope=SHARED, version=1, created_by="root", updated_by="root"
     )
     assert f"{entry}" == str(entry) == "任务内容..."
     assert now(root.read("never written")) is None

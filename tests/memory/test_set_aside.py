@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -14,10 +14,12 @@ import loom
 from loom.errors import LanguageModelError
 from loom.index.analysis import index_terms
 from loom.knowledge.extraction import FactExtractor
+from loom.knowledge.summarizer import Summarizer
+from loom.memory import CompactionConfig
 from loom.memory.derivation import Derivation
 from loom.models.embedders import FakeEmbedder
 from loom.storage import blocks
-from loom.storage.contract import MAX_ATTEMPTS, FlushReport, Record, Retention
+from loom.storage.contract import MAX_ATTEMPTS, Draft, Filter, FlushReport, Record, Retention
 from loom.storage.sqlite import archive, projections
 from loom.storage.sqlite.store import SqliteStore
 from loom.text.tokens import TiktokenCounter
@@ -126,6 +128,102 @@ class TestDerivation:
             assert not report.complete
             assert report.failed == {}
             assert any("LanguageModelError" in one for one in report.errors)
+
+
+class TestWhatStandsForOthers:
+    """Summaries in the place of a stretch, and records that have their places back."""
+
+    BUDGETS: ClassVar[dict[str, Any]] = {"l1_token_budget": 300, "l2_token_budget": 400, "l3_token_budget": 2_000}
+
+    @staticmethod
+    def talk(memory: loom.Memory, session: str) -> None:
+        for number in range(40):
+            text = (
+                f"We decided to run job {number} of {session} on BLUE because the red one has no room left.",
+                f"Job {number} failed with TimeoutError after {number + 30} s; raising the limit to 120 fixed it.",
+                "Right, let me think about this for a moment, I am not sure yet what we could do, it is a long day.",
+                "Okay! That sounds fine to me, thanks a lot, and by the way the coffee here has become really good.",
+            )[number % 4]
+            memory.remember(text, role="user", name="Ana", session_id=session, importance=0.7)
+
+    def test_summaries_go_on_after_a_stretch_that_cannot_be_summed_up(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        original = Summarizer.summarize
+
+        def summarize(self: Summarizer, turns: Sequence[Any], **given: Any) -> Any:
+            if any("of second" in str(turn) for turn in turns):
+                raise KeyError("no such thing")
+            return original(self, turns, **given)
+
+        monkeypatch.setattr(Summarizer, "summarize", summarize)
+        config = CompactionConfig(trigger_threshold=0.2, target_ratio=0.05, cooldown_seconds=0)
+        with loom.open(tmp_path / "a.loom", embedder="none", compaction=config, **self.BUDGETS) as memory:
+            for session in ("first", "second", "third"):
+                self.talk(memory, session)
+            report = flushed(memory)
+            summed_up = {one.session_id for one in memory.summaries()}
+            assert "third" in summed_up
+            assert "second" not in summed_up
+            assert set(report.failed) == {"compact"}
+            assert not report.complete
+            assert all("compact failed" in named for named in report.set_aside)
+            bad = memory.store.scan(Filter(session_id="second", derived=False), limit=100).records
+            assert any(repr(record.id) in report.set_aside[0] for record in bad)
+            assert memory.check(repair=False).set_aside == report.set_aside
+            monkeypatch.undo()
+            memory.compact()
+            assert {one.session_id for one in memory.summaries()} >= {"second", "third"}
+            assert memory.flush().complete
+
+    def test_places_are_given_back_beside_a_record_that_cannot_have_its_own(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        config = CompactionConfig(enabled=False, target_ratio=0.05)
+        with loom.open(tmp_path / "a.loom", embedder="none", compaction=config, **self.BUDGETS) as memory:
+            self.talk(memory, "first")
+            memory.flush()
+            assert memory.compact().summaries
+            summary = memory.summaries()[0]
+            gone, bad, *others = summary.sources
+            seq = found(memory, bad).seq
+            original = Tiers.restore_residency
+
+            def restore(self: Tiers, transaction: Any, records: Sequence[Record]) -> Any:
+                if seq in [record.seq for record in records]:
+                    raise RuntimeError("not this one")
+                return original(self, transaction, records)
+
+            monkeypatch.setattr(Tiers, "restore_residency", restore)
+            memory.forget(gone)  # the summary goes with it
+            assert_named(memory, bad, "restore")
+            held = {one.id for one in memory.store.scan(Filter(tier="l3"), limit=1000).records}
+            assert set(others) <= held
+            assert bad not in held
+
+
+class TestMergingFacts:
+    def test_goes_on_after_facts_that_cannot_be_merged(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        original = Tiers.replace
+
+        def replace(self: Tiers, transaction: Any, draft: Draft, *rest: Any) -> Any:
+            if "caching" in draft.content:
+                raise RuntimeError("not this one")
+            return original(self, transaction, draft, *rest)
+
+        monkeypatch.setattr(Tiers, "replace", replace)
+        with loom.open(tmp_path / "a.loom", embedder=FakeEmbedder(), l4_fact_limit=4) as memory:
+            said = ("makes reads quick", "makes reads very quick", "makes all reads quick", "makes our reads quick")
+            for topic in ("caching", "batching", "paging"):
+                for one in said:
+                    memory.add_fact(f"{topic} of the whole catalogue {one}", confidence=0.7)
+            report = flushed(memory)
+            merged = [fact.content for fact in memory.facts(limit=100) if len(fact.sources) > 1]
+            assert any("batching" in content for content in merged)
+            assert not any("caching" in content for content in merged)
+            assert set(report.failed) == {"merge"}
+            assert memory.check(repair=False).set_aside == report.set_aside
+            assert memory.store.count(Filter(tier="l4", kind="fact")) <= 4
 
 
 class TestMoves:

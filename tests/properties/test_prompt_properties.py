@@ -6,10 +6,12 @@ holds less.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,6 +22,7 @@ from loom.context.rendering import CUT_OFF
 from loom.errors import OverBudget
 from loom.everyday import Memory
 from loom.text.tokens import TiktokenCounter
+from tests.tally import scaled
 
 COUNTER = TiktokenCounter()
 BEGAN = datetime(2026, 3, 2, 9, tzinfo=UTC)
@@ -258,11 +261,7 @@ def whole(context: Context) -> set[str]:
     return {item.id for item in context.items if not item.shortened}
 
 
-@settings(max_examples=100, deadline=None)
-@given(talks, languages, st.sampled_from(["past", None]), st.lists(budgets, min_size=2, max_size=8))
-def test_more_budget_never_holds_less(
-    sizes: list[tuple[int, int]], language: str, session: str | None, budgets: list[int]
-) -> None:
+def never_holds_less(sizes: list[tuple[int, int]], language: str, session: str | None, budgets: list[int]) -> None:
     with loom.open(embedder="none", derive=False) as memory:
         hold(memory, sizes, language, session)
         before: set[str] = set()
@@ -272,11 +271,7 @@ def test_more_budget_never_holds_less(
             before = whole(context)
 
 
-@settings(max_examples=100, deadline=None)
-@given(talks, languages, st.lists(budgets, min_size=2, max_size=8))
-def test_more_budget_never_holds_less_of_a_conversation(
-    sizes: list[tuple[int, int]], language: str, budgets: list[int]
-) -> None:
+def never_holds_less_of_a_conversation(sizes: list[tuple[int, int]], language: str, budgets: list[int]) -> None:
     with loom.open(embedder="none", derive=False) as memory:
         hold(memory, sizes, language, "now")
         sources = [RecallSource(memory), L1RecentSource(memory)]
@@ -287,6 +282,30 @@ def test_more_budget_never_holds_less_of_a_conversation(
             turns = {item.id for item in context.items if item.place is Place.TURN and not item.shortened}
             assert before <= turns
             before = turns
+
+
+GROWING = st.lists(budgets, min_size=2, max_size=8)
+PROMISES: dict[Callable[..., None], tuple[st.SearchStrategy[Any], ...]] = {
+    never_holds_less: (talks, languages, st.sampled_from(["past", None]), GROWING),
+    never_holds_less_of_a_conversation: (talks, languages, GROWING),
+}
+
+
+@pytest.mark.parametrize("examples", [100, pytest.param(scaled(4000), marks=pytest.mark.soak)])
+@pytest.mark.parametrize("promise", PROMISES)
+def test_more_budget_never_holds_less(promise: Callable[..., None], examples: int) -> None:
+    settings(max_examples=examples, deadline=None)(given(*PROMISES[promise])(promise))()
+
+
+def test_one_token_more_never_holds_less() -> None:
+    with loom.open(embedder="none", derive=False) as memory:
+        hold(memory, [(1, 30), (25, 60)], "en", None)
+        before: set[str] = set()
+        for budget in range(64, 330):
+            now = whole(memory.context("line 3 of 5, 第3行？", budget=budget))
+            assert before <= now, budget
+            before = now
+        assert len(before) == 4
 
 
 @settings(max_examples=40, deadline=None)

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 import loom
@@ -77,6 +78,56 @@ def test_i_means_the_user_and_you_the_assistant(memory: Memory) -> None:
     memory.remember("Take the scenic route along the coast.", id="told", role="assistant", session_id="b")
     assert ids(memory.recall("Which scenic route did you recommend?"))[0] == "told"
     assert ids(memory.recall("Which scenic route did I mention?"))[0] == "asked"
+
+
+@pytest.mark.parametrize(
+    "question", ["Can you show me a scenic route?", "Could you list the scenic routes I mentioned?"]
+)
+def test_a_request_to_the_assistant_is_not_about_what_it_said(memory: Memory, question: str) -> None:
+    memory.remember("Take the scenic route along the coast.", id="told", role="assistant", session_id="b")
+    memory.remember("Take the scenic route along the lake.", id="asked", role="user", session_id="a")
+    assert ids(memory.recall(question))[0] == "asked"
+
+
+def test_a_user_who_asks_an_assistant_states_what_the_memory_is_about() -> None:
+    first = {}
+    for role in ("assistant", "user"):
+        with loom.open(embedder="none") as memory:
+            memory.remember("Can you fix the export?", id="asks", role="user", name="Ana", session_id="s")
+            memory.remember("Sure, later.", id="replies", role=role, name="Ben", session_id="s")
+            first[role] = memory.recall("export")[0].id
+    assert first == {"assistant": "asks", "user": "replies"}  # between people the words are for the reply to inherit
+
+
+def test_the_frame_of_a_question_counts_little(memory: Memory) -> None:
+    memory.remember("In our conversations I brought up different aspects in order.", id="frame")
+    memory.remember("The greenhouse needs glass.", id="topic")
+    asked = "Can you list the order in which I brought up different aspects of the greenhouse in our conversations?"
+    assert ids(memory.recall(asked))[0] == "topic"
+    memory.remember("之前聊过的按顺序总结。", id="框架")
+    memory.remember("温室要装玻璃。", id="主题")
+    assert ids(memory.recall("帮我按时间顺序总结一下我们之前聊过的温室"))[0] == "主题"
+
+
+def test_an_order_of_events_is_answered_from_the_whole_conversation(memory: Memory) -> None:
+    for session in ("a", "b", "c"):
+        for number in range(4):
+            text = f"The sail of the boat, {session} {number}" + (" again" if session != "a" else "")
+            memory.remember(text, id=f"{session}-{number}", session_id=session)
+    best = {id.split("-")[0] for id in ids(memory.recall("In what order did the sail of the boat come up?", limit=3))}
+    assert best == {"a", "b", "c"}
+    assert {id.split("-")[0] for id in ids(memory.recall("sail of the boat", limit=3))} == {"a"}
+
+
+def test_each_part_of_a_question_has_its_answer_among_the_first(memory: Memory) -> None:
+    for number in range(12):
+        memory.remember(f"The launch of the boat in the harbour, note {number} of the harbour launch.")
+        memory.remember(f"A mast, {number}.", id=f"mast-{number}")
+    hits = memory.recall("How long was it from the launch of the boat in the harbour until the mast?", limit=8)
+    masts = [hit for hit in hits if hit.id.startswith("mast")]
+    assert len(masts) == 2
+    assert all("best for a part of the question" in hit.why for hit in masts)
+    assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
 
 
 def test_captions_and_other_texts_in_the_metadata_are_found(memory: Memory) -> None:
@@ -398,3 +449,61 @@ def test_a_filter_admits_the_same_by_recall_and_by_listing(memory: Memory) -> No
     wanted = Filter(role="user", session_id=["s0", "s1"])
     listed = {record.id for record in memory.store.scan(wanted).records}
     assert {hit.id for hit in memory.manager.recall("harbour", limit=50, wanted=wanted)} == listed
+
+
+class Contrary:
+    """An embedder to which a question is like everything but what holds its words."""
+
+    name = "contrary"
+    dimensions = 2
+
+    def embed(self, text: str) -> npt.NDArray[np.float32]:
+        return np.array([1.0, 0.0] if "?" in text or "noise" in text else [0.0, 1.0], dtype=np.float32)
+
+    def embed_batch(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
+        return np.array([self.embed(text) for text in texts])
+
+
+def test_an_embedder_that_contradicts_the_words_counts_for_nothing() -> None:
+    with loom.open(embedder=Contrary()) as memory:
+        for number in range(12):
+            memory.remember(f"Kitchen note {number}: the kitchen is ochre.", id=f"kitchen-{number}")
+            memory.remember(f"Plain noise {number}, in the kitchen.", id=f"noise-{number}")
+        memory.flush()
+        hits = memory.recall("Which kitchen is ochre?", limit=24)
+        added = [hit.ranking.contributions()["meaning"] for hit in hits if hit.ranking is not None]
+        assert len(added) == 24
+        assert not any(added)
+
+
+@pytest.mark.parametrize("question", ["What is the invoice number?", "How do we deploy?", "猫叫什么名字？"])
+def test_an_answer_that_has_all_a_question_asks_for_scores_high_and_others_low(memory: Memory, question: str) -> None:
+    memory.remember("The invoice number is 4711.")
+    memory.remember("We deploy with kubectl on Fridays.")
+    memory.remember("猫的名字叫豆包。")
+    memory.remember("Unrelated.")
+    assert memory.recall(question)[0].score > 0.8
+    assert memory.recall(f"{question} quantum chromodynamics gluons hadrons")[0].score < 0.6
+
+
+def test_a_score_below_the_cut_is_left_out(memory: Memory) -> None:
+    memory.remember("The invoice number is 4711.", id="whole")
+    memory.remember("The number of chairs is four.", id="part")
+    assert ids(memory.recall("What is the invoice number?")) == ["whole", "part"]
+    assert ids(memory.recall("What is the invoice number?", min_score=0.7)) == ["whole"]
+    explained = memory.recall("What is the invoice number?", min_score=0.7, explain=True)
+    assert [one.outcome for one in explained.candidates] == ["returned", "left out"]
+    for wrong in (-0.1, 1.1, True, "0.5", float("nan")):
+        with pytest.raises(InvalidInput, match="min_score"):
+            memory.recall("invoice", min_score=wrong)  # type: ignore[arg-type]
+
+
+def test_an_acknowledgement_scores_low_beside_what_it_acknowledges(memory: Memory) -> None:
+    memory.remember("Put my flight to Oslo on Friday.", id="asked", role="user", session_id="s")
+    memory.remember("Got it.", id="filler", role="assistant", session_id="s")
+    memory.remember("我周五飞奥斯陆。", id="说", role="user", session_id="t")
+    memory.remember("好的，已记录。", id="填", role="assistant", session_id="t")
+    scores = {hit.id: hit.score for hit in memory.recall("flight to Oslo on Friday")}
+    assert scores["filler"] < 0.3 < scores["asked"]
+    scores = {hit.id: hit.score for hit in memory.recall("周五飞哪里？")}
+    assert scores["填"] < 0.3 < scores["说"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -11,7 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import loom
 from loom.errors import InvalidInput
+from loom.everyday import Memory
+from loom.memory import Fact
 from loom.recall.reranking import DEFAULT_WEIGHTS, MemoryReranker, RerankSignal
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -100,7 +104,7 @@ def test_weights_are_brought_to_a_sum_of_one_and_what_is_not_named_does_not_coun
 @pytest.mark.parametrize(
     ("weights", "said"),
     [
-        ({"relevance": -0.1, "recency": 1.0}, "relevance is -0.1"),
+        ({"relevance": -0.1, "recency": 1.0}, "relevance must be a number from 0, not -0.1"),
         ({"relevance": 0.0}, "all weights are 0"),
         ({}, "all weights are 0"),
         ({"relevance": math.nan}, "nan"),
@@ -179,3 +183,61 @@ def test_nothing_is_lost_scores_are_bounded_and_the_order_depends_on_nothing_els
     assert [one.score for one in ranked] == sorted((one.score for one in ranked), reverse=True)
     shuffled = chance.sample(found, len(found))
     assert [one.item.id for one in reranker().rerank(query, shuffled)] == [one.item.id for one in ranked]
+
+
+# --- over a real store ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def herons() -> Iterator[Memory]:
+    """Five memories that answer a question alike, in different tiers, of different age, importance and use."""
+    moments = [NOW - timedelta(days=30)]
+    with loom.open(embedder="none", derive=False, clock=lambda: moments[0], l1_token_budget=120) as memory:
+        say = "The heron nests at the {} pier."
+        memory.remember(say.format("old"), id="old", importance=0.1)
+        memory.remember(say.format("used"), id="used", importance=0.1)
+        memory.remember(say.format("weighty"), id="weighty", importance=0.9)
+        memory.add_fact(Fact(say.format("known"), created_at=moments[0]), importance=0.1)
+        moments[0] = NOW
+        memory.remember(say.format("new"), id="new", importance=0.1)
+        for _ in range(12):
+            memory.get("used")
+        yield memory
+
+
+@pytest.mark.parametrize(("signal", "first"), [("recency", "new"), ("importance", "weighty"), ("frequency", "used")])
+def test_each_signal_decides_in_a_real_store(herons: Memory, signal: str, first: str) -> None:
+    """Requirement 77."""
+    chosen = MemoryReranker({signal: 1.0}, clock=lambda: NOW)
+    hits = herons.recall("Where does the heron nest?", reranker=chosen)
+    assert {"old", "used", "weighty", "new"} <= {hit.id for hit in hits}
+    assert hits[0].id == first
+    scores = [hit.signals["reranked"] for hit in hits]
+    assert scores == sorted(scores, reverse=True)
+
+
+def test_one_order_holds_over_every_tier(herons: Memory) -> None:
+    found = herons.recall("Where does the heron nest?", derived=None, reranker=MemoryReranker(clock=lambda: NOW))
+    assert len({hit.id for hit in found}) == 5
+    relevant = MemoryReranker({"relevance": 1.0}, clock=lambda: NOW)
+    plain = herons.recall("Where does the heron nest?", derived=None)
+    assert {hit.id for hit in herons.recall("Where does the heron nest?", derived=None, reranker=relevant)} == {
+        hit.id for hit in plain
+    }
+
+
+def test_a_memory_may_be_opened_with_a_reranker_for_every_recall_and_prompt() -> None:
+    newest = MemoryReranker({"recency": 1.0}, clock=lambda: NOW)
+    moments = [NOW - timedelta(days=9)]
+    with loom.open(embedder="none", derive=False, reranker=newest, clock=lambda: moments[0]) as memory:
+        for number in range(4):
+            memory.remember(f"The heron nests at pier {number}.", id=f"r{number}", session_id="old")
+            moments[0] += timedelta(days=1)
+        assert [hit.id for hit in memory.recall("Where does the heron nest?")] == ["r3", "r2", "r1", "r0"]
+        other = memory.recall("pier 0", reranker=MemoryReranker({"recency": 0.01, "relevance": 0.99}))
+        assert other[0].id == "r0"
+        items = memory.context("Where does the heron nest?", budget=600).items
+        scores = {item.id: item.score for item in items if item.source == "recall"}
+        assert set(scores) == {"r0", "r1", "r2", "r3"}
+    with pytest.raises(InvalidInput, match="reranker must be an object"):
+        loom.open(reranker=7)  # type: ignore[arg-type]

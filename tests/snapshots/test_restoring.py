@@ -183,23 +183,23 @@ def test_the_commands_take_and_restore_a_chain(tmp_path: Path, command: Callable
         live(memory, count=5)
     with opened(path, namespace="other") as memory:
         memory.remember("only one here", id="x")
-    code, out, _ = command("snapshot", path, monday)
+    code, out, _ = command("snapshot", monday, "--store", path)
     assert code == 0
     assert "6 records of default, other" in out
     with opened(path) as memory:
         live(memory, first=5, count=2)
-    code, out, _ = command("snapshot", path, tuesday, "--since", monday)
+    code, out, _ = command("snapshot", tuesday, "--since", monday, "--store", path)
     assert code == 0
     assert "2 records" in out
     assert "continues " in out
-    code, out, _ = command("restore", monday, tuesday, tmp_path / "b.loom")
+    code, out, _ = command("restore", monday, tuesday, "--store", tmp_path / "b.loom")
     assert (code, "8 records of default, other" in out) == (0, True)
     with opened(tmp_path / "b.loom") as memory:
         assert memory.get("m6") is not None
-    code, _, err = command("restore", tuesday, tmp_path / "c.loom")
+    code, _, err = command("restore", tuesday, "--store", tmp_path / "c.loom")
     assert code == 2
     assert "nothing was changed" in err
-    code, _, err = command("restore", monday, tmp_path / "b.loom")
+    code, _, err = command("restore", monday, "--store", tmp_path / "b.loom")
     assert (code, "exists" in err) == (2, True)
 
 
@@ -207,20 +207,21 @@ def test_the_command_restores_into_a_namespace(tmp_path: Path, command: Callable
     path, snapshot = tmp_path / "a.loom", tmp_path / "a.hctx"
     with opened(path) as memory:
         live(memory, count=5)
-    assert command("snapshot", path, snapshot, "--namespace", "default")[0] == 0
+    assert command("snapshot", snapshot, "--store", path, "--only", "default")[0] == 0
     with opened(tmp_path / "team.loom") as memory:
         memory.remember("ours", id="m2")
-    code, _, err = command("restore", snapshot, tmp_path / "team.loom", "--into", "default")
+    team = ("--store", tmp_path / "team.loom")
+    code, _, err = command("restore", snapshot, *team, "--into", "default")
     assert (code, "m2" in err) == (2, True)
-    code, out, _ = command("restore", snapshot, tmp_path / "team.loom", "--into", "guest", "--namespace", "default")
+    code, out, _ = command("restore", snapshot, *team, "--into", "guest", "--take", "default")
     assert (code, "5 records came" in out) == (0, True)
     with opened(tmp_path / "team.loom", namespace="guest") as memory:
         memory.forget("m1")
-    code, out, _ = command("restore", snapshot, tmp_path / "team.loom", "--into", "guest")
+    code, out, _ = command("restore", snapshot, *team, "--into", "guest")
     assert (code, "0 records came, 4 there already, 1 forgotten since" in out) == (0, True)
-    code, out, _ = command("restore", snapshot, tmp_path / "team.loom", "--into", "guest", "--forgotten")
+    code, out, _ = command("restore", snapshot, *team, "--into", "guest", "--forgotten")
     assert (code, "1 record came" in out) == (0, True)
-    assert command("restore", snapshot, tmp_path / "none.loom", "--into", "guest")[0] == 2
+    assert command("restore", snapshot, "--store", tmp_path / "none.loom", "--into", "guest")[0] == 2
     assert not (tmp_path / "none.loom").exists()
 
 

@@ -12,7 +12,7 @@ import math
 import pickle
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from pathlib import Path
@@ -28,6 +28,7 @@ from loom.errors import (
     InvalidInput,
     NotFound,
     SettingsConflict,
+    StoreBusy,
     StoreUnavailable,
     VersionConflictError,
     WrongDimension,
@@ -486,7 +487,13 @@ class _Reads(Reads):
 
     def original_tokens(self, node: str, tier: str) -> int:
         state = self.state()
-        return sum(self._tokens(state.kept[record]) for record in state.places.get((node, tier), ()))
+        total = 0
+        for record in state.places.get((node, tier), ()):
+            if state.derived.get(record):
+                total += sum(source.tokens for source in self.sources(state.kept[record].draft.id))
+            else:
+                total += self._tokens(state.kept[record])
+        return total
 
     def left_within(self, records: Sequence[int], tier: str, node: str, reason: str, numbers: int) -> set[int]:
         state = self.state()
@@ -522,6 +529,9 @@ class _Reads(Reads):
         ]
         found.sort(key=lambda one: one.key)
         return sorted(found, key=lambda one: one.updated_at, reverse=True)[:limit]
+
+    def count_entries(self, *, scope: str = "local", owner: str = "") -> int:
+        return len(self.entries(scope=scope, owner=owner, limit=2**31 - 1))
 
     def entry_history(self, key: str, *, scope: str = "local", owner: str = "") -> list[Entry]:
         place = (scope, owner, key)
@@ -1041,6 +1051,31 @@ class _View:
                     found.append(NamesRead(seq, names_in(more), source))
         return found
 
+    def replacements(
+        self, seqs: Sequence[int], as_of: datetime | None, known_at: datetime | None
+    ) -> list[tuple[int, int]]:
+        state = self._state
+        valid, known = (2**62 if one is None else to_micros(one) for one in (as_of, known_at))
+        ended = {
+            record: one.by
+            for record, one in state.successors.items()
+            if one.at <= valid and one.committed_at <= known
+        }
+        own = {*seqs}
+        for seq in seqs:
+            for source, derived in state.edges:
+                if seq in state.kept and source == state.kept[seq].draft.id:
+                    moment = state.kept[seq].created_at
+                    own |= {n for n in state.versions.get(derived, ()) if state.kept[n].created_at == moment}
+        found = {(record, by) for record, by in ended.items() if by in own and by != record}
+        for seq in own & ended.keys():
+            last = ended[seq]
+            while last in ended and ended[last] != last:
+                last = ended[last]
+            if last not in ended:
+                found.add((seq, last))
+        return sorted(found)
+
     def records(self, seqs: Sequence[int]) -> dict[int, Record]:
         return self._store.records(seqs)
 
@@ -1107,9 +1142,12 @@ class PlainStore(_Reads, Store):
             self._scope.state = None
 
     @contextmanager
-    def transaction(self) -> Iterator[_Transaction]:
+    def transaction(self, wait_s: float | None = None) -> Iterator[_Transaction]:
         self.check_open()
-        with self.database.writing:
+        if not self.database.writing.acquire(timeout=-1 if wait_s is None else wait_s):
+            raise StoreBusy(f"another thread has been writing for more than {wait_s} s")
+        with ExitStack() as stack:
+            stack.callback(self.database.writing.release)
             if getattr(self._scope, "writes", False):
                 raise InvalidInput("a transaction is already open in this thread; finish it first")
             if self.name not in self.database.states:

@@ -55,6 +55,16 @@ def test_reads_note_their_uses_later(memory: loom.Memory, tmp_path: Path) -> Non
         assert connection.execute("SELECT count(*) FROM accesses").fetchone()[0] >= 1
 
 
+def test_a_prompt_of_a_session_comes_without_its_layout(memory: loom.Memory, tmp_path: Path) -> None:
+    memory.remember({"role": "user", "content": "I live in Berlin."}, session_id="s")
+    memory.flush()
+    with writer(tmp_path / "a.loom"):
+        context = memory.context("Where do I live?", session_id="s", budget=1000)
+        assert "Berlin" in str(context.messages)
+        assert "busy store" in str(context.notes)
+    assert memory.context("Where do I live?", session_id="s", budget=1000).notes == ()
+
+
 def test_opening_does_not_wait(memory: loom.Memory, tmp_path: Path) -> None:
     memory.remember("Nothing to settle.")
     with writer(tmp_path / "a.loom"):

@@ -121,7 +121,7 @@ _TABLES = {
     "pins": "SELECT * FROM pins",
     "accesses": "SELECT * FROM accesses",
     "forgotten": "SELECT * FROM forgotten",
-    "entries": "SELECT * FROM entries",
+    "entries": "SELECT * FROM entries WHERE namespace >= 0",  # forgetting empties rows for no namespace
     "blobs": "SELECT * FROM blobs WHERE key IS NOT NULL",
     "spaces": "SELECT * FROM spaces",
     "vectors": "SELECT * FROM vectors WHERE record IS NOT NULL",

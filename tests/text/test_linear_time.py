@@ -5,15 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from time import perf_counter_ns
 from typing import Any
 
 import pytest
 
 from loom.context.rendering import neutralised
 from loom.drafts import message_text
+from loom.echoes import echo_spans
+from loom.fractal.answers_by_words import judged_by_words
+from loom.fractal.pieces_of_work import pieces_of_work
 from loom.fractal.utils import should_use_fractal
 from loom.index.analysis import index_terms
 from loom.knowledge.extraction import FactExtractor
+from loom.knowledge.homes import home_in
+from loom.knowledge.revisions import revision_in
 from loom.knowledge.summarizer import Summarizer
 from loom.memory import FidelityChecker
 from loom.models.endpoint import parsed_json
@@ -23,6 +29,9 @@ from loom.text import (
     dates,
     duplicates,
     entities,
+    frames,
+    passages,
+    personal,
     scripts,
     sentences,
     specifics,
@@ -30,6 +39,7 @@ from loom.text import (
     statements,
     thesaurus,
     time_terms,
+    unstated,
     words,
 )
 from loom.text.sanitizer import ContentSanitizer
@@ -50,11 +60,21 @@ READERS: dict[str, Callable[[str], Any]] = {
     "entity_marks": lambda text: entities.entity_marks(text, {"entities": [text]}),
     "name_nodes": lambda text: entities.name_nodes(text, {}),
     "only_asks": entities.only_asks,
+    "outside_frame": frames.outside_frame,
     "sanitizer": ContentSanitizer().sanitize,
     "clauses": lambda text: [statements.clauses(one) for one in sentences.statements(text)],
     "cuts": lambda text: [statements.cuts(one) for one in sentences.statements(text)],
+    "is_acknowledgement": lambda text: unstated.is_acknowledgement(text, assistant=True),
+    "is_data": unstated.is_data,
+    "echo_spans": echo_spans,
+    "pieces_of_work": pieces_of_work,
+    "judged_by_words": lambda text: judged_by_words(text[: len(text) // 2], text),
+    "is_personal": personal.is_personal,
+    "revision_in": revision_in,
+    "home_in": lambda text: (home_in(text, chinese=False), home_in(text, chinese=True)),
     "is_chinese": scripts.is_chinese,
     "kind_of": statements.kind_of,
+    "passages": lambda text: passages.passages(f"{text}{perf_counter_ns()}"),  # never one that is known already
     "specifics": specifics.specifics,
     "without_opening": statement_kinds.without_opening,
     "concepts": thesaurus.concepts,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import pickle
+import random
 import re
 import subprocess
 import sys
@@ -11,7 +13,9 @@ from collections.abc import Sequence
 
 import pytest
 
+import loom
 from loom.errors import InvalidInput
+from loom.protocol import Task
 from loom.text.tokens import (
     IMAGE_TOKENS,
     LOW_DETAIL_IMAGE_TOKENS,
@@ -827,3 +831,55 @@ def test_the_safe_count_of_messages_covers_the_exact_one(counter: TokenCounter) 
     exact = TiktokenCounter(counter.name) if counter.exact else TiktokenCounter("cl100k_base")
     assert counter.safe_count_messages(messages) >= exact.count_messages(messages)
     assert (counter.safe_count_messages(messages) == counter.count_messages(messages)) == counter.exact
+
+
+HARD = [
+    base64.b64encode(random.Random(3).randbytes(900)).decode(),
+    random.Random(4).randbytes(300).hex(),
+    "".join(chr(random.Random(at).randrange(0x4E00, 0x9FFF)) for at in range(300)),
+    "😀🧑‍🚀🏴󠁧󠁢󠁥󠁮󠁧󠁿" * 20,
+    "q zx jk vw pt gb dh " * 40,
+    "The heron nests by the harbour. " * 30,
+]
+
+
+@pytest.mark.parametrize(
+    "counter", [EstimateCounter(), AnthropicCounter(), TiktokenCounter()], ids=lambda counter: counter.name
+)
+@pytest.mark.parametrize("text", HARD, ids=range(len(HARD)))
+def test_what_counts_against_a_limit_is_never_below_the_exact_count(counter: TokenCounter, text: str) -> None:
+    """Requirement 37, C-5."""
+    exact = TiktokenCounter().count(text)
+    assert exact <= counter.limit_count(text) <= len(text.encode())
+    assert counter.limit_count(text) <= max(exact, counter.count(text)) * (1 + counter.margin) + 1
+
+
+@pytest.mark.parametrize("counter", ["estimate", "anthropic-estimate"])
+def test_a_tier_under_an_estimate_holds_no_more_exact_tokens_than_its_budget(counter: str) -> None:
+    exact = TiktokenCounter()
+    with loom.open(embedder="none", derive=False, counter=counter, l1_token_budget=1000) as memory:
+        for text in HARD * 3:
+            memory.remember(Task(action="execute", parameters={"content": text[:400]}), importance=0.9)
+            held = sum(exact.count(record_text(task)) for task in memory.get_l1_tasks())
+            assert held <= 1000
+            stats = memory.get_stats()
+            assert stats["l1_token_usage"] <= 1000
+
+
+def record_text(task: Task) -> str:
+    return str(task.parameters["content"])
+
+
+def test_a_batch_is_a_map_from_text_to_count_and_counts_a_text_once() -> None:
+    """Requirement 38."""
+    asked: list[str] = []
+
+    class Counting(EstimateCounter):
+        def count(self, text: str) -> int:
+            asked.append(text)
+            return super().count(text)
+
+    counted = Counting().count_map(["heron", "苍鹭", "heron"])
+    assert counted == {"heron": EstimateCounter().count("heron"), "苍鹭": EstimateCounter().count("苍鹭")}
+    assert asked == ["heron", "苍鹭"]
+    assert TiktokenCounter().count_map([]) == {}

@@ -217,6 +217,13 @@ def test_in_a_session_that_moves_on_more_is_found_than_by_lru() -> None:
     assert simulate(work, ours(), low=0.98).rate > simulate(work, LRU).rate + 0.015
 
 
+def test_more_than_ninety_percent_of_the_uses_of_a_session_are_hits() -> None:
+    """Requirement 146, MEM-002, on the workload with locality; `benchmarks.working_tier` runs it for longer."""
+    outcome = simulate(session_that_moves_on(seed=11, accesses=1000), ours(), low=0.98)
+    assert outcome.counted == 1000
+    assert outcome.rate > 0.9
+
+
 def test_seconds_and_months_are_ordered_alike() -> None:
     tier = session(120)
     stretched = [

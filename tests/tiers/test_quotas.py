@@ -121,6 +121,7 @@ def test_the_answer_is_what_the_tier_then_does(memory: LoomMemory, tier: MemoryT
     assert layer.token_usage <= BUDGET
     if far:
         assert receipt.tier == tier
+        assert answer.accepted
         return
     assert (receipt.tier == tier) == answer.accepted
     if answer.action == "accept":

@@ -7,11 +7,13 @@ token limit, so that a tool's answer never floods the prompt. What a tool reads 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from loom.agent.tools import Tool
 from loom.context.rendering import neutralised
+from loom.echoes import FROM_MEMORY
 from loom.errors import InvalidInput, LoomError, NotFound
 from loom.everyday import Memory
 from loom.memory.manager import MemoryManager
@@ -20,40 +22,31 @@ from loom.recall.hits import Hit
 from loom.storage.contract import Filter
 from loom.types import TaskSummary, Trust
 
-__all__ = ["MemoryTool", "MemoryTools"]
+__all__ = ["ALL_TOOLS", "MemoryTools", "context_tools", "index_context_tools", "memory_management_tools"]
 
 Json = dict[str, Any]
+
+# First in every list, so that it is recognised where it is stored again, whole or cut off.
+_SOURCE: Json = {FROM_MEMORY[0]: FROM_MEMORY[1]}
+
+ALL_TOOLS = (
+    "query_l1",
+    "query_l2",
+    "query_l3",
+    "query_l4",
+    "list_l2",
+    "list_l3",
+    "recall",
+    "stats",
+    "remember",
+    "forget",
+    "promote",
+)
+"""The names of the memory tools."""
 
 _LIMIT: Json = {"type": "integer", "minimum": 1, "maximum": 50, "description": "how many at most (10)"}
 _SESSION: Json = {"type": "string", "description": "only of this session"}
 _QUERY: Json = {"type": "string", "minLength": 1, "description": "what to look for, in any words"}
-_TYPES: Mapping[str, type | tuple[type, ...]] = {
-    "string": str,
-    "integer": int,
-    "number": (int, float),
-    "array": list,
-    "object": dict,
-}
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryTool:
-    """One tool: its name, what it is for, the schema of its arguments, and its handler."""
-
-    name: str
-    description: str
-    parameters: Json
-    handler: Callable[..., Any]
-    writes: bool = False
-
-    def to_openai(self) -> Json:
-        """The definition for OpenAI's `tools` and all that are alike."""
-        function = {"name": self.name, "description": self.description, "parameters": self.parameters}
-        return {"type": "function", "function": function}
-
-    def to_anthropic(self) -> Json:
-        """The definition for Anthropic's `tools`."""
-        return {"name": self.name, "description": self.description, "input_schema": self.parameters}
 
 
 class MemoryTools:
@@ -73,9 +66,9 @@ class MemoryTools:
         self._memory = self._tiers = memory
         self._session = session_id
         self._max_tokens = max_tokens
-        self._tools = {tool.name: tool for tool in self._all() if not (read_only and tool.writes)}
+        self._tools = {tool.name: tool for tool in self._all() if tool.read_only or not read_only}
 
-    def __iter__(self) -> Iterator[MemoryTool]:
+    def __iter__(self) -> Iterator[Tool]:
         return iter(self._tools.values())
 
     def __len__(self) -> int:
@@ -98,9 +91,18 @@ class MemoryTools:
             tool = self._tools.get(name)
             if tool is None:
                 raise InvalidInput(f"there is no tool {name!r}; there are {', '.join(self._tools)}")
-            return self._answer(tool.handler(**_checked(tool, arguments)))
+            return self._answer(tool.function(**tool.arguments(arguments)))
         except LoomError as error:
             return json.dumps({"error": str(error)}, ensure_ascii=False)
+
+    def as_tools(self, names: Iterable[str] | None = None) -> list[Tool]:
+        """The tools for an agent, or those with these names: each answers in text, within the token limit."""
+
+        def answering(tool: Tool) -> Tool:
+            return replace(tool, function=lambda **arguments: self.call(tool.name, arguments))
+
+        wanted = self._tools if names is None else names
+        return [answering(self._tools[name]) for name in wanted if name in self._tools]
 
     def tool_message(self, call: Mapping[str, Any]) -> Json:
         """The answer to a tool call of a chat message, as the message that goes back."""
@@ -117,7 +119,7 @@ class MemoryTools:
             return json.dumps(result, ensure_ascii=False, default=str)
         count = self._memory.counter.safe_count
         for length in range(len(result), -1, -1):
-            shown: Json = {"items": result[:length]}
+            shown: Json = {**_SOURCE, "items": result[:length]}
             if length < len(result):
                 shown["left_out"] = len(result) - length
             text = json.dumps(shown, ensure_ascii=False, default=str)
@@ -125,7 +127,7 @@ class MemoryTools:
                 return text
         raise AssertionError("unreachable")
 
-    def _all(self) -> list[MemoryTool]:
+    def _all(self) -> list[Tool]:
         search = {"query": _QUERY, "limit": _LIMIT, "session_id": _SESSION}
         browse = {"limit": _LIMIT, "session_id": _SESSION}
         text = {"type": "string", "minLength": 1, "description": "what to remember, in one or a few sentences"}
@@ -223,6 +225,23 @@ class MemoryTools:
         return {"moved": list(done.moved), "refused": dict(done.refused)}
 
 
+def context_tools(memory: Memory | MemoryManager, *, max_tokens: int = 2000) -> list[Tool]:
+    """Tools that search one tier or all of them."""
+    names = ("query_l1", "query_l2", "query_l3", "query_l4", "recall")
+    return MemoryTools(memory, max_tokens=max_tokens).as_tools(names)
+
+
+def index_context_tools(memory: Memory | MemoryManager, *, max_tokens: int = 2000) -> list[Tool]:
+    """Tools that list what a tier holds."""
+    return MemoryTools(memory, max_tokens=max_tokens).as_tools(("list_l2", "list_l3"))
+
+
+def memory_management_tools(memory: Memory | MemoryManager, *, max_tokens: int = 2000) -> list[Tool]:
+    """Tools that look after a memory: remember, forget, promote, stats."""
+    names = ("remember", "forget", "promote", "stats")
+    return MemoryTools(memory, max_tokens=max_tokens).as_tools(names)
+
+
 def _tool(
     name: str,
     description: str,
@@ -231,39 +250,9 @@ def _tool(
     required: Sequence[str] = (),
     *,
     writes: bool = False,
-) -> MemoryTool:
+) -> Tool:
     schema = {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
-    return MemoryTool(name, description, schema, handler, writes)
-
-
-def _checked(tool: MemoryTool, arguments: Mapping[str, Any] | str | None) -> Json:
-    """The arguments of a call, if they are what the schema asks for."""
-    given: Any = arguments or {}
-    if isinstance(given, str):
-        try:
-            given = json.loads(given)
-        except (ValueError, RecursionError) as error:
-            raise InvalidInput(f"the arguments of {tool.name} are no JSON: {error}") from None
-    if not isinstance(given, Mapping):
-        raise InvalidInput(f"the arguments of {tool.name} are an object, not {type(given).__name__}")
-    properties = tool.parameters["properties"]
-    missing = [name for name in tool.parameters["required"] if given.get(name) in (None, "")]
-    unknown = sorted(set(given) - set(properties))
-    if missing or unknown:
-        problem = f"needs {', '.join(missing)}" if missing else f"has no {', '.join(unknown)}"
-        raise InvalidInput(f"{tool.name} {problem}; its arguments are {', '.join(properties) or 'none'}")
-    for name, value in given.items():
-        schema = properties[name]
-        kind = _TYPES[schema["type"]]
-        if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
-            raise InvalidInput(f"{name} of {tool.name} is {schema['type']}, not {type(value).__name__}")
-        low, high = schema.get("minimum"), schema.get("maximum")
-        if isinstance(value, int | float) and not (low is None or low <= value <= high):
-            raise InvalidInput(f"{name} of {tool.name} is {value}; it must be from {low} to {high}")
-        choices = schema.get("enum")
-        if choices and isinstance(value, str) and value.casefold() not in choices:
-            raise InvalidInput(f"{name} of {tool.name} is {value!r}; it must be one of {', '.join(choices)}")
-    return {name: value for name, value in given.items() if value is not None}
+    return Tool(name, description, schema, handler, read_only=not writes)
 
 
 def _task(task: Task) -> Json:

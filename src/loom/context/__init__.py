@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from loom.context.sources import (
         CallableSource,
         ContextSource,
+        InstructionSource,
         KnowledgeBaseProvider,
         KnowledgeContextSource,
         KnowledgeItem,
@@ -70,6 +71,7 @@ __all__ = [
     "Findings",
     "FocusAllocation",
     "ImportanceScore",
+    "InstructionSource",
     "KnowledgeBaseProvider",
     "KnowledgeContextSource",
     "KnowledgeItem",
@@ -145,6 +147,7 @@ _HOMES = {
         "KnowledgeBaseProvider",
         "KnowledgeContextSource",
         "KnowledgeItem",
+        "InstructionSource",
         "L1RecentSource",
         "L2ImportantSource",
         "L3SummarySource",

@@ -39,21 +39,22 @@ FOCUS_LOWER_BOUND = 1024
 class BudgetConfig:
     """Shares of the room that is left beside the system message and the question, and reserves in tokens.
 
-    What the three ratios leave is for every other source. A share is a promise and no fence: what one source does
-    not use, the others get. `system_reserve` is kept free for a system message that is shorter yet;
-    `functions_reserve` and `output_reserve` are taken off a model's window, for tool definitions and the answer.
-    None means a share of the window, at most 1,024 and 4,096 tokens.
+    `instructions_ratio` is for the user's standing instructions. What the four ratios leave is for every other
+    source. A share is a promise and no fence: what one source does not use, the others get. `system_reserve` is kept
+    free for a system message that is shorter yet; `functions_reserve` and `output_reserve` are taken off a model's
+    window, for tool definitions and the answer. None means a share of the window, at most 1,024 and 4,096 tokens.
     """
 
     l1_ratio: float = 0.30
     l2_ratio: float = 0.25
     l3_l4_ratio: float = 0.20
+    instructions_ratio: float = 0.06
     system_reserve: int = 0
     functions_reserve: int | None = None
     output_reserve: int | None = None
 
     def __post_init__(self) -> None:
-        ratios = (self.l1_ratio, self.l2_ratio, self.l3_l4_ratio)
+        ratios = (self.l1_ratio, self.l2_ratio, self.l3_l4_ratio, self.instructions_ratio)
         if min(ratios) < 0 or sum(ratios) > 1.0 + 1e-9:
             raise InvalidInput(f"the ratios of a budget must be at least 0 and sum to at most 1, not {ratios}")
         for name in ("system_reserve", "functions_reserve", "output_reserve"):
@@ -64,8 +65,13 @@ class BudgetConfig:
     @property
     def ratios(self) -> Mapping[str, float]:
         """The shares by the name of what they are for; `other` is the rest."""
-        rest = max(0.0, 1.0 - self.l1_ratio - self.l2_ratio - self.l3_l4_ratio)
-        return {"l1": self.l1_ratio, "l2": self.l2_ratio, "l3_l4": self.l3_l4_ratio, "other": rest}
+        given = {
+            "l1": self.l1_ratio,
+            "l2": self.l2_ratio,
+            "l3_l4": self.l3_l4_ratio,
+            "instructions": self.instructions_ratio,
+        }
+        return {**given, "other": max(0.0, 1.0 - sum(given.values()))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +115,12 @@ class ContextBudgeter:
         """Shares of what is left beside the fixed parts (system, question, framing); `OverBudget` where they do
         not fit. `system` is what the system message takes of them."""
         most = self.limit if limit is None else limit
-        if fixed > most:
+        if not check_focus_hard_limit(0, fixed, most):
             raise OverBudget(
                 f"the system message and the question alone take {fixed:,} tokens and the budget is {most:,}; "
-                f"give at least {fixed:,}, or shorten them"
+                f"give at least {fixed:,}, or shorten them",
+                tokens=fixed,
+                budget=most,
             )
         growing = 0 if system is None else max(0, self.config.system_reserve - system)
         room = max(0, most - fixed - growing)

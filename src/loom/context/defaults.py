@@ -8,6 +8,7 @@ from loom.context.allocation import BudgetConfig
 from loom.context.layout import LayoutStore
 from loom.context.orchestrator import ContextOrchestrator, PrefixPolicy
 from loom.context.sources import (
+    InstructionSource,
     L1RecentSource,
     L2ImportantSource,
     L3SummarySource,
@@ -20,10 +21,10 @@ from loom.memory.manager import MemoryManager
 
 __all__ = ["CONVERSATION", "QUESTION", "default_orchestrator"]
 
-QUESTION = BudgetConfig(l1_ratio=0.04, l2_ratio=0.04, l3_l4_ratio=0.86)
+QUESTION = BudgetConfig(l1_ratio=0.038, l2_ratio=0.038, l3_l4_ratio=0.81)
 """Without a session: what was recalled leads, and a few recent and important records stand beside it."""
 
-CONVERSATION = BudgetConfig(l1_ratio=0.35, l2_ratio=0.08, l3_l4_ratio=0.50)
+CONVERSATION = BudgetConfig(l1_ratio=0.33, l2_ratio=0.075, l3_l4_ratio=0.47)
 """With a session: its turns, and what was recalled."""
 
 # Without a session, only a few recent and important records are offered.
@@ -38,13 +39,15 @@ def default_orchestrator(
     source_timeout_s: float = 2.0,
     prefix_policy: PrefixPolicy | None = None,
 ) -> ContextOrchestrator:
-    """An orchestrator over one memory. `sources` come after what was recalled and before everything else."""
+    """An orchestrator over one memory. `sources` come after the user's standing instructions and what was recalled,
+    and before everything else."""
     few = None if session else _FEW
     if prefix_policy is None:
         prefix_policy = PrefixPolicy(low=manager.settings.rules.prompt_watermark.low)
     return ContextOrchestrator(
         manager.counter,
         [
+            InstructionSource(manager),
             RecallSource(manager),
             *sources,
             L4FactSource(manager),

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from loom.checks import checked_list
 from loom.context.rendering import neutralised
 from loom.context.truncation import exchanges
 from loom.drafts import message_text
 from loom.errors import InvalidInput, NotFound
-from loom.knowledge.fidelity import Fidelity, FidelityChecker
+from loom.knowledge.fidelity import FidelityChecker, FidelityResult
 from loom.knowledge.summarizer import Summarizer, Summary
 from loom.memory.segment_store import MemorySegment, SegmentStore
 from loom.text.tokens import TOKENS_PER_REPLY, TokenCounter
@@ -51,7 +53,7 @@ class CompactedMessages(list[Message]):
         *,
         compact_memory: str = "",
         summary: Summary | None = None,
-        fidelity: Fidelity | None = None,
+        fidelity: FidelityResult | None = None,
         reference: str | None = None,
         originals: Sequence[Message] = (),
         tokens_before: int,
@@ -85,6 +87,7 @@ def compact_messages(
     `summary_tokens` what the summary may have (a tenth of what it stands for). With a `segment_store` the originals
     are kept there under the reference. A dialogue with nothing to sum up comes back as it was.
     """
+    messages = checked_list(messages, "the messages of compact_messages()")
     if not all(isinstance(message, Mapping) for message in messages):
         raise InvalidInput("compact_messages() takes a list of chat messages: mappings with a role")
     writer = summarizer or Summarizer()
@@ -99,14 +102,15 @@ def compact_messages(
         return CompactedMessages(messages, tokens_before=before, tokens=before)
     size = counter.count_messages(older) - TOKENS_PER_REPLY
     budget = max(1, int(size * _SUMMARY_SHARE)) if summary_tokens is None else summary_tokens
-    summary = writer.summarize_messages(older, budget=budget)
-    fidelity = FidelityChecker().check(summary.text, [text for text in map(message_text, older) if text.strip()])
+    told = _opened(older)
+    summary = writer.summarize_messages(told, budget=budget)
+    fidelity = FidelityChecker().check(summary.text, [text for text in map(message_text, told) if text.strip()])
     reference = _reference(older)
     if segment_store is not None:
         segment_store.store(MemorySegment(content=_dump(older), segment_id=reference))
     # What tools and strangers said is among it.
-    told = neutralised(summary.text, trusted=False).replace("\n", "\n| ")
-    text = f"<memory>\n[{len(older)} earlier messages, in short; originals: {reference}]\n{told}\n</memory>"
+    lines = neutralised(summary.text, trusted=False).replace("\n", "\n| ")
+    text = f"<memory>\n[{len(older)} earlier messages, in short; originals: {reference}]\n{lines}\n</memory>"
     shown = [*pinned, {"role": "user", "content": text}, *recent]
     return CompactedMessages(
         shown,
@@ -139,6 +143,27 @@ def _verbatim_from(talk: Sequence[Message], most: int, counter: TokenCounter) ->
         most -= size
         start = group.start
     return start
+
+
+_COMPACTED = re.compile(
+    r"<memory>\n\[\d+ earlier messages, in short; originals: dialogue-\w+\]\n(.*)\n</memory>", re.DOTALL
+)
+
+
+def _opened(messages: Sequence[Message]) -> list[Message]:
+    """The messages with those that `compact_messages` has made taken apart, a message for each line.
+
+    As one text, an earlier summary would be shortened as a whole, and what it tells first would soon be gone.
+    """
+    found: list[Message] = []
+    for message in messages:
+        content = message.get("content")
+        made = _COMPACTED.fullmatch(content) if isinstance(content, str) and message.get("role") == "user" else None
+        if made is None:
+            found.append(message)
+        else:
+            found += [{"role": "user", "content": line} for line in made[1].split("\n| ") if line.strip()]
+    return found
 
 
 def _dump(messages: Sequence[Message]) -> str:

@@ -1,27 +1,41 @@
 """What goes in: candidates are de-duplicated, put into one order, and taken from it until there is no room.
 
 Pure decisions: nothing here reads or writes a store. The order does not depend on the budget, and what is taken is a
-beginning of it: with more room everything that was there whole is there whole again. Only what comes next in the
-order is shortened, to the room that is left. The turns of the conversation are taken from its end, by whole
-exchanges and without a gap, so that what is left still reads as one.
+beginning of it: with more room everything that was there whole is there whole again. A long memory stands in the
+order twice: by its best passages where it ranks, and whole later. Beside these only what comes next in the order is
+shortened, to the room that is left. The turns of the conversation are taken from its end, by whole exchanges and
+without a gap, so that what is left still reads as one.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import islice, pairwise
 
+from loom.context.excerpts import EXCERPT_TOKENS, excerpt
 from loom.context.items import Candidate, DroppedItem, Message, Place
 from loom.context.message_shortening import shorter_messages, shorter_text
-from loom.context.rendering import CUT_OFF, day_heading, gap_note, memory_block, paired_at, quoted_line, turn_messages
+from loom.context.rendering import (
+    CUT_OFF,
+    WISHES_RULE,
+    day_heading,
+    gap_note,
+    memory_block,
+    paired_at,
+    quoted_line,
+    turn_messages,
+)
+from loom.recall.passage_scores import PassageScorer
 from loom.text.duplicates import normal_form
+from loom.text.passages import units
 from loom.text.tokens import TokenCounter
 from loom.types import MemoryType
 
 __all__ = [
+    "NO_ROOM",
     "NO_ROOM_FOR_TURN",
     "OFFERED_ALREADY",
     "Exchange",
@@ -38,6 +52,9 @@ __all__ = [
     "spoken_tokens",
 ]
 
+NO_ROOM = "no room"
+"""Why a quotation is left out that takes more than what is free."""
+
 NO_ROOM_FOR_TURN = "no room for this part of the conversation"
 """Why a turn of the conversation is left out."""
 
@@ -45,12 +62,20 @@ OFFERED_ALREADY = "the same memory is offered already"
 """Why the second offer of a memory is left out."""
 
 _IS_THE_QUESTION = "it is the question"
+# Why something is left out that what is free would hold: with more room, what ranks before it comes first.
+_BEHIND = "ranks behind one that has no room"
+_PART_IS_FULL = "quotations have had their part of the room"
 # Less room than this is not filled with a part of something.
 _LEAST_PART = 48
 # A long quotation waits until others have taken as much as this share of its size, and this share more for each that
 # ranks before it: at rank 1 it takes four fifths of a prompt at most, at rank 8 a third.
 _LONG_TOKENS = 256
 _WAITS = 0.25
+# A long one whose best passages are quoted already waits until others have taken this many times its size.
+_WAITS_WHOLE = 4.0
+_WAITS_RANK = 1.0
+# Passages are quoted in the place of a memory if they take at most this part of it.
+_WORTH_A_CUT = 0.75
 # What a quotation has around its text. Exact costs are counted only for what is taken.
 _FRAME_TOKENS = 6
 # The weight of a source without a share.
@@ -60,6 +85,9 @@ _OWN_TURNS = 0.05
 # The newest exchanges of a conversation that does not fit weigh several times as much as the others.
 _FEW_EXCHANGES = 4
 _FIRST_TURNS = 8
+# So do the first of the user's standing instructions: in a small prompt they are its first lines of memory.
+_FEW_WISHES = 3
+_FIRST_WISHES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +144,7 @@ class TokenCosts:
         self._lines: dict[int, int] = {}
         self._headings: dict[str, int] = {}
         self.frame = self.messages([{"role": "user", "content": memory_block([])}])
+        self.wishes = self.messages([{"role": "user", "content": f"<wishes>\n{WISHES_RULE}\n</wishes>"}])
         self.cut_off = self.messages([{"role": "user", "content": CUT_OFF}])
 
     def messages(self, messages: Iterable[Message]) -> int:
@@ -262,6 +291,11 @@ def _shortened_reason(candidate: Candidate, now: int, before: int) -> str:
     return f"{candidate.reason}; shortened: {now:,} of {before:,} tokens"
 
 
+def _part(candidate: Candidate, text: str, told: str) -> Candidate:
+    """A quotation of which only a part is shown."""
+    return replace(candidate, text=text, stands_for=(candidate.id,), reason=f"{candidate.reason}; shortened: {told}")
+
+
 def exchange_messages(exchanges: Sequence[Exchange]) -> list[Message]:
     """Exchanges as messages, with a line for each longer pause between turns."""
     messages: list[Message] = []
@@ -319,18 +353,29 @@ class Selection:
     _days: set[tuple[int, int, int]] = field(default_factory=set)  # those that have a heading, and their years
     _years: set[int] = field(default_factory=set)
     _is_new_block: bool = True
+    _has_wishes: bool = False
     _said: dict[tuple[str, str], str] = field(default_factory=dict)
+    _scorer: PassageScorer | None = None
+    _whole: dict[str, Candidate] = field(default_factory=dict)  # what the excerpts are of
+    _parts: dict[str, Candidate] = field(default_factory=dict)  # excerpts among the quotes, which the whole replaces
     _redundant: set[int] = field(default_factory=set)  # candidates that are left out whatever room there is
 
     def add_quote(self, candidate: Candidate, most: int) -> int:
-        """Take a quotation if it costs at most `most` tokens and is not redundant; its cost, or 0."""
-        if self.is_redundant(candidate) or self._is_too_long(candidate, min(most, self.room)):
+        """Take a quotation if it costs at most `most` tokens and is not redundant; its cost, or 0.
+
+        One that a part of it is quoted already takes the place of this part.
+        """
+        part = self._parts.get(candidate.id) if candidate.place is Place.QUOTE else None
+        part_tokens = 0 if part is None else self.costs.line(part)
+        if self.is_redundant(candidate) or self._is_too_long(candidate, min(most, self.room) + part_tokens):
             return 0
-        cost = self.costs.line(candidate)
+        cost = self.costs.line(candidate) - part_tokens
         if self._is_new_block:
             cost += self.costs.frame
         day = None
-        if candidate.created_at is not None and candidate.place is not Place.STATE:
+        if candidate.place is Place.WISH and not self._has_wishes:
+            cost += self.costs.wishes
+        if candidate.created_at is not None and not candidate.is_passing:
             moment = candidate.created_at
             day = (moment.year, moment.month, moment.day)
             if day not in self._days:
@@ -341,14 +386,21 @@ class Selection:
         if reason:
             self._leave_out(candidate, reason)
             return 0
+        if part is not None:
+            self.quotes.remove(part)
+            del self._parts[candidate.id]
         if day is not None:
             self._days.add(day)
             self._years.add(day[0])
         self._is_new_block = False
+        self._has_wishes |= candidate.place is Place.WISH
         self.quotes.append(candidate)
         if not candidate.is_abridged:
             self.present.add(candidate.id)
-        self.tokens[candidate.id, candidate.place] = cost
+        elif candidate.place is Place.QUOTE:
+            self._parts[candidate.id] = candidate
+        known = 0 if part is None else self.tokens[candidate.id, candidate.place]
+        self.tokens[candidate.id, candidate.place] = known + cost
         self.room -= cost
         return cost
 
@@ -358,26 +410,58 @@ class Selection:
         Nothing is taken of one that a fact or a summary stands for already.
         """
         most = min(most, self.room)
-        if candidate.is_abridged or any(candidate.id in one.stands_for for one in self.quotes):
+        part = self._parts.get(candidate.id)
+        stand_in = any(candidate.id in one.stands_for and one is not part for one in self.quotes)
+        whole = self._whole.get(candidate.id, candidate)
+        if whole.is_abridged or stand_in:
             return 0
-        count = self.costs.counter.safe_count
-        before = candidate.tokens or count(candidate.text)
-        room = most - (self.costs.line(replace(candidate, text="")) + 2 * self.costs.frame)
+        known = 0 if part is None else self.costs.line(part)
+        room = most + known - (self.costs.line(replace(whole, text="")) + 2 * self.costs.frame)
         while room >= _LEAST_PART:
-            text = shorter_text(candidate.text, room, count, before)
-            if text == candidate.text or not text:
+            shorter = self._shorter(whole, room)
+            if shorter is None or (part is not None and len(shorter.text) <= len(part.text)):
                 return 0
-            part = replace(
-                candidate,
-                text=text,
-                stands_for=(candidate.id,),
-                reason=_shortened_reason(candidate, count(text), before),
-            )
-            cost = self.add_quote(part, most)
-            if cost or self.is_redundant(part):
+            cost = self.add_quote(shorter, most)
+            if cost or self.is_redundant(shorter):
                 return cost
             room -= _LEAST_PART // 2
         return 0
+
+    def _shorter(self, candidate: Candidate, most: int) -> Candidate | None:
+        """A quotation in at most so many tokens: the passages that the question needs, or else both ends of it."""
+        count = self.costs.counter.safe_count
+        before = candidate.tokens or count(candidate.text)
+        found = excerpt(candidate.text, before, most, self._scorer_of(candidate), count)
+        if found is not None:
+            return _part(candidate, found.text, f"{count(found.text):,} of {before:,} tokens, {found}")
+        text = shorter_text(candidate.text, most, count, before)
+        if text == candidate.text or not text:
+            return None
+        return _part(candidate, text, f"{count(text):,} of {before:,} tokens")
+
+    def brief(self, candidate: Candidate) -> Candidate | None:
+        """The best passage of a long quotation, in the place of it; None where that saves little."""
+        if candidate.is_abridged or candidate.tokens <= _LONG_TOKENS or candidate.place is not Place.QUOTE:
+            return None
+        count = self.costs.counter.safe_count
+        found = excerpt(
+            candidate.text, candidate.tokens, EXCERPT_TOKENS, self._scorer_of(candidate), count, is_brief=True
+        )
+        if found is None:
+            return None
+        tokens = count(found.text)
+        if tokens > _WORTH_A_CUT * candidate.tokens:
+            return None
+        self._whole[candidate.id] = candidate
+        return _part(candidate, found.text, f"{tokens:,} of {candidate.tokens:,} tokens, {found}")
+
+    def _scorer_of(self, candidate: Candidate) -> PassageScorer:
+        return candidate.scorer or self._question_scorer()
+
+    def _question_scorer(self) -> PassageScorer:
+        if self._scorer is None:
+            self._scorer = PassageScorer.of_question(self.question)
+        return self._scorer
 
     def speak_part(self, exchange: Exchange) -> int:
         """Take as much of the exchange as fits before those taken already; what it cost, or 0."""
@@ -401,6 +485,9 @@ class Selection:
     def _why_not(self, candidate: Candidate) -> str:
         """What makes a quotation redundant, if anything does."""
         if candidate.id in self.present and not candidate.is_abridged:
+            return OFFERED_ALREADY
+        part = self._parts.get(candidate.id) if candidate.place is Place.QUOTE else None
+        if candidate.is_abridged and part is not None and len(part.text) >= len(candidate.text):
             return OFFERED_ALREADY
         redundancy = _redundancy(candidate, self.present)
         if redundancy:
@@ -428,13 +515,14 @@ class Selection:
             self._leave_out(candidate, reason)
         return bool(reason)
 
-    def leave_out(self, candidates: Iterable[Candidate], reason: str = "no room") -> None:
-        """Note what was not taken, and why."""
+    def leave_out(self, candidates: Iterable[Candidate], reason: str) -> None:
+        """Note what was not taken, and why: what is larger than the free room has no room, the others `reason`."""
         for one in candidates:
-            if self.is_redundant(one):
-                continue
+            if self.is_redundant(one) or (one.id in self._parts and not one.is_abridged):
+                continue  # of the latter a part is there, and its reason says how much
             is_there = one.id in self.present and not one.is_abridged
-            self._leave_out(one, OFFERED_ALREADY if is_there else _redundancy(one, self.present) or reason)
+            known = OFFERED_ALREADY if is_there else _redundancy(one, self.present)
+            self._leave_out(one, known or (NO_ROOM if _size(one) > self.room else reason))
 
     def _gap(self, exchange: Exchange) -> int:
         """What the line takes that tells of the pause after an exchange."""
@@ -471,6 +559,8 @@ class Selection:
 
 def _redundancy(candidate: Candidate, present: Collection[str]) -> str:
     """Why a candidate is needless: all that it stands for is present, or for a fact any one of its sources; or ""."""
+    if candidate.place is Place.WISH:  # it says what its source does not: that it holds now
+        return ""
     found = [one in present for one in candidate.stands_for]
     if candidate.kind == MemoryType.FACT and not candidate.is_abridged:
         return "what it was drawn from is in the prompt" if any(found) else ""
@@ -481,12 +571,25 @@ def _redundancy(candidate: Candidate, present: Collection[str]) -> str:
 
 
 class _Quotations:
-    """The candidates of the sources that have one share, the best first; long ones wait until others had a part."""
+    """The candidates of the sources that have one share, the best first; long ones wait until others had a part.
 
-    def __init__(self, candidates: Iterable[Candidate], weight: float, in_order: bool) -> None:
+    The best passages of a long one come in its place, if there is something `brief` for it.
+    """
+
+    def __init__(
+        self,
+        candidates: Iterable[Candidate],
+        weight: float,
+        in_order: bool,
+        brief: Callable[[Candidate], Candidate | None],
+        first: int = 0,
+    ) -> None:
+        """The `first` few come earlier than their weight says."""
         self._next = deque(candidates)
+        self._brief = brief
         self._weight = max(weight, _NO_SHARE)
         self._in_order = in_order
+        self._first = first
         self._long: list[tuple[float, Candidate]] = []
         self._spent = 0
         self._rank = 0
@@ -496,7 +599,8 @@ class _Quotations:
     @property
     def due(self) -> float:
         """When the head's turn is: what its source has then taken, by weight."""
-        return (self._spent + (0 if self.head is None else _size(self.head))) / self._weight
+        weight = self._weight * (_FIRST_WISHES if self._rank <= self._first else 1)
+        return (self._spent + (0 if self.head is None else _size(self.head))) / weight
 
     def taken(self) -> None:
         self._advance(0 if self.head is None else _size(self.head))
@@ -516,22 +620,28 @@ class _Quotations:
             one = self._next.popleft()
             self._rank += 1
             needed = _WAITS * self._rank * _size(one)
-            if self._in_order or _size(one) <= _LONG_TOKENS or self._spent >= needed:
+            part = None if self._in_order else self._brief(one)
+            if part is not None:
+                needed = max(_WAITS_WHOLE, _WAITS_RANK * self._rank) * _size(one)
+            elif self._in_order or _size(one) <= _LONG_TOKENS or self._spent >= needed:
                 return one
             self._long.append((needed, one))
             self._long.sort(key=lambda waiting: waiting[0])
+            if part is not None:
+                return part
         return self._long.pop(0)[1] if self._long else None
 
     def rest(self) -> list[Candidate]:
         """Everything that was not taken."""
-        head = [] if self.head is None else [self.head]
+        waiting = {one.id for _, one in self._long}
+        head = [] if self.head is None or self.head.id in waiting else [self.head]
         return [*head, *(one for _, one in self._long), *self._next]
 
 
 def _size(candidate: Candidate) -> int:
     """About what a quotation takes, by the stored count: writing and counting all of them takes too long."""
     known = 0 if candidate.is_abridged else candidate.tokens
-    return (known or len(candidate.text) // 4) + _FRAME_TOKENS
+    return (known or units(candidate.text) // 4) + _FRAME_TOKENS
 
 
 class _Talk:
@@ -576,7 +686,7 @@ def fit(
     In a conversation its turns come first, if all of them fit (`is_whole`). If not, the newest exchange comes first,
     and the others take their part like a source; the next one is shortened to the room that is left. `talk` is the
     conversation, where it is known already. `quotes_room` is the most that quotations take of the room. `growing` is
-    left free where the conversation does not fit, and then none but the newest exchange is shortened.
+    left free for the turns to come where the conversation does not fit.
     """
     state = Selection(costs, room, normal_form(question))
     spoken = spoken_of(offers, costs) if talk is None else talk
@@ -584,7 +694,7 @@ def fit(
         is_whole = fits_whole(spoken, room, costs)
     silent = deque(reversed(spoken))
     own = {turn.id for exchange in spoken for turn in exchange.turns} if is_conversation and not is_whole else set()
-    queues = _quotations(offers, weights, own)
+    queues = _quotations(offers, weights, own, state.brief)
     most = room if quotes_room is None else min(room, quotes_room)
     speaking = _Talk(silent, weights.get("l1", 0.0), _FEW_EXCHANGES if is_conversation else 0)
     if is_conversation and is_whole:
@@ -601,8 +711,11 @@ def fit(
     growing = min(growing, state.room) if state.is_cut else 0
     state.room -= growing
     stopped, most = _take(state, queues, speaking, most)
+    if growing and stopped is speaking:  # what was recalled goes on beside an exchange that is larger than the room
+        _, most = _take(state, queues, None, most)
+    most = _take_facts(state, queues, most)
     # Only what comes next is shortened: with more room, what comes before it would take the room of the rest.
-    may_be_short = silent and not growing and (stopped is speaking or not state.exchanges)
+    may_be_short = silent and (stopped is speaking or (is_conversation and not state.exchanges))
     if may_be_short and state.room >= _LEAST_PART and state.speak_part(silent[0]):
         speaking.taken()
     if isinstance(stopped, _Quotations) and stopped.head is not None and state.quote_part(stopped.head, most):
@@ -611,8 +724,8 @@ def fit(
     state.drop_redundant()
     state.exchanges.reverse()
     state.is_cut = state.is_cut and bool(silent)
-    for queue in queues:
-        state.leave_out(queue.rest())
+    for one in (one for queue in queues for one in queue.rest()):
+        state.leave_out([one], _PART_IS_FULL if _size(one) > most else _BEHIND)
     for exchange in silent:
         state.dropped += [one.dropped(NO_ROOM_FOR_TURN) for one in exchange.turns if one.id not in state.present]
     return state
@@ -631,7 +744,12 @@ def _beside_a_part(exchange: Exchange, room: int, costs: TokenCosts) -> int:
     return 0
 
 
-def _quotations(offers: Sequence[Offer], weights: Mapping[str, float], own: Collection[str]) -> list[_Quotations]:
+def _quotations(
+    offers: Sequence[Offer],
+    weights: Mapping[str, float],
+    own: Collection[str],
+    brief: Callable[[Candidate], Candidate | None],
+) -> list[_Quotations]:
     """The quotations by their share; those of the conversation's `own` turns apart."""
     by_share: dict[str, list[Candidate]] = {}
     turns: list[Candidate] = []
@@ -641,18 +759,38 @@ def _quotations(offers: Sequence[Offer], weights: Mapping[str, float], own: Coll
             if one.place is not Place.TURN:
                 (turns if one.id in own and not one.is_abridged else quotes).append(one)
     # Scraps of what was said lately are worth less than as much of what was recalled: they come in their order.
-    queues = [_Quotations(quotes, weights.get(share, 0.0), share == "l1") for share, quotes in by_share.items()]
-    return [*queues, _Quotations(turns, _OWN_TURNS, in_order=False)]
+    queues = [
+        _Quotations(
+            quotes,
+            weights.get(share, 0.0),
+            in_order=share in ("l1", "instructions"),
+            brief=brief,
+            first=_FEW_WISHES if share == "instructions" else 0,
+        )
+        for share, quotes in by_share.items()
+    ]
+    return [*queues, _Quotations(turns, _OWN_TURNS, in_order=False, brief=brief)]
+
+
+def _take_facts(state: Selection, queues: Sequence[_Quotations], most: int) -> int:
+    """Take the derived facts that fit beside a memory that does not; what quotations may take yet.
+
+    With more room the memory comes, and its facts give way to it.
+    """
+    for one in [one for queue in queues for one in queue.rest()]:
+        if one.kind == MemoryType.FACT and one.stands_for and not one.is_abridged:
+            most -= state.add_quote(one, most)
+    return most
 
 
 def _take(
-    state: Selection, queues: Sequence[_Quotations], speaking: _Talk, most: int
+    state: Selection, queues: Sequence[_Quotations], speaking: _Talk | None, most: int
 ) -> tuple[_Quotations | _Talk | None, int]:
     """Take what is due next until something does not fit: what it stopped at, and what quotations may take yet."""
     while True:
         ready = [queue for queue in queues if queue.head is not None and most > 0]
         queue = min(ready, key=lambda one: one.due, default=None)
-        if speaking.head is not None and (queue is None or speaking.due < queue.due):
+        if speaking is not None and speaking.head is not None and (queue is None or speaking.due < queue.due):
             if not state.add_exchange(speaking.head, state.room):
                 return speaking, most
             speaking.taken()
@@ -665,7 +803,7 @@ def _take(
                 queue.taken()
             elif state.is_redundant(queue.head) or state.would_repeat(queue.head):
                 queue.passed()
-            elif most < state.room and speaking.head is not None:
+            elif most < state.room and speaking is not None and speaking.head is not None:
                 most = 0  # quotations have had their part; the conversation goes on
             else:
                 return queue, most

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from loom.recall.passage_scores import PassageScorer
 from loom.storage.contract import Record
 from loom.types import Trust
 
@@ -26,6 +27,8 @@ class Place(StrEnum):
     """As a line quoted from memory, with where it comes from."""
     STATE = "state"
     """As a quoted value that changes by itself (a scope, a shared pool): after everything that lasts."""
+    WISH = "wish"
+    """As a standing instruction of the user, to be followed where it applies: directly before the question."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +37,8 @@ class Candidate:
 
     `score` compares within one source, higher is better. `label` stands before the text where nobody speaks
     (`SHARED:plan`). `stands_for` are the ids that a summary replaces, or that a fact was derived from; `copies` those
-    of memories that say the same. `tokens` are those of the whole record.
+    of memories that say the same. `tokens` are those of the whole record. `scorer` tells its passages apart where it
+    was recalled.
     """
 
     id: str
@@ -57,6 +61,12 @@ class Candidate:
     stands_for: tuple[str, ...] = ()
     copies: tuple[str, ...] = ()
     message: Mapping[str, Any] | None = None
+    scorer: PassageScorer | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def is_passing(self) -> bool:
+        """Whether it stands after everything that lasts, and comes anew with each prompt."""
+        return self.place in (Place.STATE, Place.WISH)
 
     @property
     def is_abridged(self) -> bool:

@@ -24,6 +24,8 @@ SCOPE = LAYOUTS
 
 # A layout of more parts than this is rewritten as one, so that reading it takes a bounded number of look-ups.
 _MOST_PARTS = 48
+# A prompt waits no longer than this for other writers: it is right without its layout, which the next one then lacks.
+_WAIT_S = 0.25
 
 
 class BlockKind(StrEnum):
@@ -143,7 +145,7 @@ class LayoutStore:
         kept = [[block.kind, list(block.records), *([block.tokens] if block.tokens else [])] for block in blocks]
         content = {"generation": generation, "blocks": kept}
         try:
-            with self._store.transaction() as transaction:
+            with self._store.transaction(_WAIT_S) as transaction:
                 transaction.put_entry(
                     self._key(session_id, part),
                     content,

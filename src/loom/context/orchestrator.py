@@ -14,7 +14,16 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 from unicodedata import east_asian_width
 
-from loom.context.allocation import BudgetAllocation, BudgetConfig, ContextBudgeter, model_preset
+from loom.checks import checked_instance, checked_list, checked_number, checked_object
+from loom.context.allocation import (
+    FOCUS_LOWER_BOUND,
+    BudgetAllocation,
+    BudgetConfig,
+    ContextBudgeter,
+    check_focus_hard_limit,
+    model_preset,
+    reallocate_focus_space,
+)
 from loom.context.fitting import (
     NO_ROOM_FOR_TURN,
     OFFERED_ALREADY,
@@ -32,7 +41,7 @@ from loom.context.fitting import (
 from loom.context.items import Candidate, ContextItem, DroppedItem, Message, Place, SourceReport
 from loom.context.layout import Layout, LayoutStore
 from loom.context.parts import CutMark, Part, Prompt, QuotationPart, conversation_parts, part_of
-from loom.context.rendering import CUT_OFF, READING_RULE, is_question, neutralised, question_of, to_anthropic
+from loom.context.rendering import READING_RULE, is_question, neutralised, question_of, to_anthropic
 from loom.context.source_queries import SourceAnswer, SourceQuery
 from loom.context.sources import LEAST_ITEM_TOKENS, ContextSource, SharedPool, SharedPoolSource, as_source
 from loom.context.truncation import SmartTruncator, TruncationStrategy
@@ -52,6 +61,8 @@ _LONG_TOKENS = 256
 # What derived facts may have of a continued prompt; in a small one, room for a few.
 _FACTS_SHARE = 0.02
 _FACTS_TOKENS = 96
+# What the user's standing instructions may have of a prompt in a session, at least: room for a few.
+_WISHES_TOKENS = 128
 # What a few exchanges take, and how many stay at least when a prompt is cut.
 _FEW_EXCHANGES = 1_600
 _FEWEST_EXCHANGES = 4
@@ -60,6 +71,8 @@ _RECALLED_FIRST = 0.06
 _FEW_RECALLED = 256
 # A prompt is rewritten for what is recalled if the quotations in it take this part of what that may have.
 _WORTH_A_REWRITE = 0.5
+# What is shown once and takes more than this part of its room is shown by its best passages.
+_LARGEST_PART = 4
 # Every fourth time a full prompt is rewritten and not cut: what a session speaks of moves on.
 _REWRITE_EVERY = 4
 
@@ -285,16 +298,24 @@ class ContextOrchestrator:
         layouts: LayoutStore | None = None,
         prefix_policy: PrefixPolicy | None = None,
     ) -> None:
+        if token_counter is not None:
+            checked_object(token_counter, "token_counter", "count", "safe_count_messages")
+        if config is not None:
+            checked_instance(config, BudgetConfig, "config")
+        if prefix_policy is not None:
+            checked_instance(prefix_policy, PrefixPolicy, "prefix_policy")
+        if layouts is not None:
+            checked_object(layouts, "layouts", "load", "rewrite")
         self._counter = default_counter() if token_counter is None else token_counter
         self._sources: list[ContextSource] = []
         if shared_pool is not None:
             self._show_pool(shared_pool)
-        for source in sources:
+        for source in checked_list(sources, "sources"):
             self.add_source(source)
         self._sources.sort(key=lambda source: isinstance(source, SharedPoolSource))
         self._budgeter = ContextBudgeter(self._counter, model_context_window, config)
         self._system = system
-        self._timeout_s = source_timeout_s
+        self._timeout_s = checked_number(source_timeout_s, "source_timeout_s", 0)
         self._layouts = layouts
         self._policy = prefix_policy or PrefixPolicy()
 
@@ -376,11 +397,24 @@ class ContextOrchestrator:
         self,
         messages: Sequence[Mapping[str, Any]],
         limit: int | None = None,
-        strategy: TruncationStrategy | str = TruncationStrategy.IMPORTANCE_BASED,
+        strategy: TruncationStrategy | str | None = None,
     ) -> list[Mapping[str, Any]]:
-        """Messages of any making in at most so many tokens; without a limit, in those of a prompt."""
-        truncator = SmartTruncator(self._counter)
-        return truncator.truncate(messages, self.limit if limit is None else limit, strategy).messages
+        """Messages of any making in at most so many tokens; without a limit, in those of a prompt.
+
+        Without a strategy it is that of the space that the system messages leave: see `reallocate_focus_space`.
+        """
+        given = checked_list(messages, "the messages of fit_to_token_limit()")
+        most = self.limit if limit is None else limit
+        chosen = self._strategy(given, most) if strategy is None else strategy
+        return SmartTruncator(self._counter).truncate(given, most, chosen).messages
+
+    def _strategy(self, messages: Sequence[Message], limit: int) -> TruncationStrategy:
+        """How a conversation beside these system messages is cut."""
+        system = [one for one in messages if isinstance(one, Mapping) and one.get("role") in ("system", "developer")]
+        taken = sum(self._counter.safe_count_each(system))
+        if not isinstance(limit, int) or limit < FOCUS_LOWER_BOUND or not check_focus_hard_limit(0, taken, limit):
+            return TruncationStrategy.TAIL_CUTOFF
+        return reallocate_focus_space(limit, taken, 0).truncation_strategy
 
     def _request(
         self,
@@ -392,9 +426,14 @@ class ContextOrchestrator:
     ) -> _Request:
         given = current_task if query is None else query
         if given is None or (query is not None and current_task is not None):
-            raise InvalidInput("build_context() takes a query or a current_task, one of them")
+            raise InvalidInput("a prompt is built for a query or a current_task: give one of them")
         if not isinstance(given, str | Task):
             raise InvalidInput(f"a query is a text or a Task, not {type(given).__name__}")
+        for name, text in (("session_id", session_id), ("system", system), ("system", self._system)):
+            if text is not None and not isinstance(text, str):
+                raise InvalidInput(f"{name} is a text, not {type(text).__name__}")
+            if text and not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
+                raise InvalidInput(f"{name} holds a lone surrogate, which cannot be stored or sent; replace it first")
         question = given if isinstance(given, str) else question_of(given)
         if not question.strip():
             raise InvalidInput("the question is empty; a prompt ends with something to answer")
@@ -466,7 +505,7 @@ class ContextOrchestrator:
         passing = [
             one
             for one in selection.quotes
-            if one.place is Place.STATE or (request.session_id and (plan.is_passing or _is_shown_once(one)))
+            if one.is_passing or (request.session_id and (plan.is_passing or _is_shown_once(one)))
         ]
         others = {id(one) for one in passing}
         lasting = [one for one in selection.quotes if id(one) not in others]
@@ -482,19 +521,18 @@ class ContextOrchestrator:
 
     def _tokens(self, request: _Request, prompt: Prompt) -> int:
         """The exact size of a prompt: sizes of messages add up."""
-        cut = request.costs.messages([_CUT_OFF]) if prompt.begins_with_an_answer else 0
-        return request.allocation.fixed + cut + prompt.tokens
+        return request.allocation.fixed + request.costs.messages(prompt.opening) + prompt.tokens
 
     def _context(
         self, request: _Request, prompt: Prompt, answers: Sequence[SourceAnswer], doubles: Sequence[DroppedItem]
     ) -> Context:
         tokens = self._tokens(request, prompt)
-        if tokens > request.allocation.limit:
+        if not check_focus_hard_limit(0, tokens, request.allocation.limit):
             raise OverBudget(
                 f"the prompt takes {tokens:,} tokens and the budget is {request.allocation.limit:,}; "
                 f"give at least {tokens:,}"
             )
-        before = [request.system, *([_CUT_OFF] if prompt.begins_with_an_answer else [])]
+        before = [request.system, *prompt.opening]
         kept = [message for part in prompt.kept for message in part.messages]
         new = [message for part in prompt.new for message in part.messages]
         lasting = sum(len(part.messages) for part in prompt.new if part.lasting)
@@ -540,6 +578,7 @@ class ContextOrchestrator:
             talk = spoken_of(offers, request.costs)
             # A first prompt has nothing to keep free for: what fits is there.
             wanted = self._wanted(request, offers, layout) if layout.generation else 0
+            wanted += self._wished(request, offers)
             is_whole = fits_whole(talk, request.allocation.room - wanted, request.costs)
             may_cut = layout.generation % _REWRITE_EVERY and not is_whole
             prompt = self._cut(request, offers, layouts, layout, talk) if may_cut else None
@@ -593,6 +632,14 @@ class ContextOrchestrator:
                 tokens += request.costs.line(one)
         return tokens
 
+    @staticmethod
+    def _wished(request: _Request, offers: Sequence[Offer]) -> int:
+        """What the user's standing instructions take, as far as their share goes; all else gives way to them."""
+        costs, allocation = request.costs, request.allocation
+        share = min(max(_WISHES_TOKENS, allocation.shares["instructions"]), allocation.limit // 4)
+        wishes = [one for offer in offers for one in offer.candidates if one.place is Place.WISH]
+        return min(share, costs.frame + costs.wishes + sum(map(costs.line, wishes))) if wishes else 0
+
     def _with_earlier(self, offers: Sequence[Offer], layouts: LayoutStore, layout: Layout) -> list[Offer]:
         """The offers for a rewrite: what the question needs, then what earlier ones needed, then everything else.
 
@@ -644,7 +691,7 @@ class ContextOrchestrator:
         self, request: _Request, offers: Sequence[Offer], layout: Layout, turns: Sequence[Candidate]
     ) -> bool:
         """Whether the whole conversation fits. Mostly the stored counts say that it does not."""
-        room = request.allocation.room - self._wanted(request, offers, layout)
+        room = request.allocation.room - self._wanted(request, offers, layout) - self._wished(request, offers)
         if sum(one.tokens for one in turns) > room:
             return False
         return fits_whole(spoken_of(offers, request.costs), room, request.costs)
@@ -699,8 +746,11 @@ class ContextOrchestrator:
         selection = Selection(request.costs, room, normal_form(request.question), set(present))
         prompt.selection = selection
         quoted = sum(part.tokens for part in (*prompt.kept, *prompt.new) if isinstance(part, QuotationPart))
-        if room < 0 or not self._add_recalled(request, selection, offers, present, corrections, quoted):
+        wished = self._wished(request, offers)
+        selection.room -= wished
+        if room < wished or not self._add_recalled(request, selection, offers, present, corrections, quoted):
             return None
+        selection.room += wished
         lasting, once = selection.quotes[: selection.lasting], selection.quotes[selection.lasting :]
         if lasting:
             prompt.new.append(QuotationPart(lasting, request.costs))
@@ -742,7 +792,7 @@ class ContextOrchestrator:
         kept = {one.id for one in stays}
         others = [one for one in fresh if one.id not in kept]
         wanted, room = int(limit * rules.shown_once * need), selection.room
-        shown = _take(selection, others, min(wanted, room))
+        shown = _take(selection, others, min(wanted, room), may_be_brief=True)
         _take(selection, _derived_facts(offers), int(need * max(_FACTS_TOKENS, limit * _FACTS_SHARE)))
         enough = wanted if quoted >= wanted * _WORTH_A_REWRITE else min(wanted, rules.recalled_first(limit))
         return room >= enough or len(shown) == len(others)
@@ -750,10 +800,11 @@ class ContextOrchestrator:
     def _states(self, selection: Selection, offers: Sequence[Offer], allocation: BudgetAllocation) -> list[Candidate]:
         """The values that change by themselves, as far as their share and the room go."""
         left = dict(allocation.shares)
+        left["instructions"] = max(_WISHES_TOKENS, left["instructions"])
         taken: list[Candidate] = []
         for offer in offers:
             for one in offer.candidates:
-                cost = selection.add_quote(one, left[offer.share]) if one.place is Place.STATE else 0
+                cost = selection.add_quote(one, left[offer.share]) if one.is_passing else 0
                 if cost:
                     left[offer.share] -= cost
                     taken.append(one)
@@ -796,21 +847,25 @@ def _derived_facts(offers: Iterable[Offer]) -> list[Candidate]:
     return [one for offer in offers for one in offer.candidates if _is_derived_fact(one)]
 
 
-def _take(selection: Selection, candidates: Sequence[Candidate], most: int) -> list[Candidate]:
-    """Take the quotations that fit into so many tokens, in their order; those taken."""
+def _take(
+    selection: Selection, candidates: Sequence[Candidate], most: int, *, may_be_brief: bool = False
+) -> list[Candidate]:
+    """Take the quotations that fit into so many tokens, in their order; those taken.
+
+    Where they `may_be_brief`, the best passages stand for one that would take a large part of it.
+    """
     taken: list[Candidate] = []
+    largest = most // _LARGEST_PART
     selection.costs.prepare(candidates, min(most, selection.room))
     for one in candidates:
-        cost = selection.add_quote(one, most)
+        part = selection.brief(one) if may_be_brief and one.tokens > largest else None
+        cost = selection.add_quote(one if part is None else part, most)
         if cost:
             most -= cost
             taken.append(one)
         elif most < LEAST_ITEM_TOKENS:
             break
     return taken
-
-
-_CUT_OFF: Message = {"role": "user", "content": CUT_OFF}
 
 
 def _has_a_gap(turns: Sequence[Candidate], layout: Layout) -> bool:

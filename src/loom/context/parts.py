@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from loom.context.fitting import (
+    NO_ROOM,
+    NO_ROOM_FOR_TURN,
     Exchange,
     Selection,
     TokenCosts,
@@ -17,7 +19,7 @@ from loom.context.fitting import (
 )
 from loom.context.items import Candidate, ContextItem, Message, Place
 from loom.context.layout import Block, BlockKind
-from loom.context.rendering import CUT_OFF, in_reading_order, memory_block
+from loom.context.rendering import CUT_OFF, OPENING, in_reading_order, memory_block
 from loom.storage.contract import Record
 
 __all__ = ["ConversationPart", "CutMark", "Part", "Prompt", "QuotationPart", "conversation_parts", "part_of"]
@@ -158,9 +160,13 @@ class Prompt:
         return sum(part.tokens for part in (*self.kept, *self.new))
 
     @property
-    def begins_with_an_answer(self) -> bool:
+    def opening(self) -> list[Message]:
+        """What stands before a prompt that would begin with an answer: providers refuse that."""
         first = next((part.messages[0] for part in (*self.kept, *self.new) if part.messages), None)
-        return first is not None and first["role"] != "user"
+        if first is None or first["role"] == "user":
+            return []
+        is_cut = any(one.reason == NO_ROOM_FOR_TURN for one in self.selection.dropped)
+        return [{"role": "user", "content": CUT_OFF if is_cut else OPENING}]
 
     def layout(self) -> list[Block]:
         """What of the new parts will stand in the next prompt."""
@@ -173,14 +179,14 @@ class Prompt:
             last = self.selection.quotes.pop()
             part = next(one for one in self.new if isinstance(one, QuotationPart) and last in one.candidates)
             part.remove(last)
-            out = [last]
+            out, reason = [last], NO_ROOM
         else:
             talk = next((one for one in self.new if isinstance(one, ConversationPart) and one.exchanges), None)
             if talk is None:
                 return False
-            out = list(talk.remove_first().turns)
+            out, reason = list(talk.remove_first().turns), NO_ROOM_FOR_TURN
         self.new = [part for part in self.new if part.messages]
-        self.selection.dropped += [one.dropped("no room") for one in out]
+        self.selection.dropped += [one.dropped(reason) for one in out]
         return True
 
     def items(self) -> list[ContextItem]:

@@ -14,8 +14,8 @@ from loom.text.tokens import TokenCounter, default_counter
 
 __all__ = ["build_minimal_prompt", "fit_task_state"]
 
-_CURRENT = re.compile(r"← ?当前|<- ?current", re.IGNORECASE)
-_STATUS = re.compile(r"^##\s*(?:当前状态|Current state|Status)", re.IGNORECASE)
+_CURRENT = re.compile(r"(?:←|<-) ?(?:当前|current)", re.IGNORECASE)
+_STATUS = re.compile(r"^##\s*(?:当前状态|Current state|State\b|Status)", re.IGNORECASE)
 _HEADING = re.compile(r"^#{1,6}\s")
 _LEFT_OUT = "[…]"
 # How many lines the others are measured against; a process has one status and one current item.

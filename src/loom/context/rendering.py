@@ -18,14 +18,16 @@ from typing import Any
 from unicodedata import normalize
 
 from loom.context.items import Candidate, Message, Place
-from loom.drafts import message_text, task_text
+from loom.drafts import message_text, task_message, task_text, trust_of_role
 from loom.protocol import Task
 from loom.types import MemoryType, Trust
 
 __all__ = [
     "CUT_OFF",
     "EMPTY",
+    "OPENING",
     "READING_RULE",
+    "WISHES_RULE",
     "MessageConverter",
     "day_heading",
     "gap_note",
@@ -46,11 +48,17 @@ READING_RULE = (
 )
 """What the system message says about quotations."""
 
+WISHES_RULE = "What the user asked of you before, to be followed wherever it applies:"
+"""What stands above the user's standing instructions."""
+
 EMPTY = "(empty)"
 """Stands for a message in which nothing can be seen."""
 
 CUT_OFF = "[earlier turns are left out]"
-"""Stands first where a conversation would begin with an answer."""
+"""Stands where the beginning of a conversation is left out."""
+
+OPENING = "[the conversation so far]"
+"""Stands first where a conversation begins with an answer and nothing of it is left out."""
 
 _TRUSTED = frozenset({Trust.USER, Trust.AGENT})
 # A pause in the conversation that is worth telling.
@@ -77,7 +85,7 @@ _HAS_OPENING = re.compile(f"[{re.escape(_OPENING)}]")
 # What has a meaning here or in a chat template, of whatever length, looked for in a text that is folded (`_Folding`).
 # No two parts of a pattern match the same character, so that each takes time in proportion to the text.
 _STRUCTURE = (
-    r"<\s*\|[^|<>\n]+\|\s*>|<\s*(?:/\s*)?memory\b|\[\s*(?:SHARED|SCOPE|KNOWLEDGE)\s*:"
+    r"<\s*\|[^|<>\n]+\|\s*>|<\s*(?:/\s*)?(?:memory|wishes)\b|\[\s*(?:SHARED|SCOPE|KNOWLEDGE)\s*:"
     r"|</?(?:start_of_turn|end_of_turn|bos|eos)>|<<\s*(?:/\s*)?SYS\s*>>"
 )
 # What passes for a role, an instruction or a tool's result: in words of others only, because code may use such names.
@@ -176,7 +184,7 @@ def quoted_line(candidate: Candidate) -> str:
     who = _speaker(candidate.name) if candidate.name else _UNNAMED.get(candidate.role or "", "")
     if candidate.kind in _NAMED_KINDS:
         who = f"{candidate.kind} by {who}" if who else candidate.kind
-    if candidate.version > 1:
+    if candidate.version > 1 and candidate.kind != MemoryType.TASK:  # a task that went on was not corrected
         who = f"{who or 'note'} (corrected)"
     if not trusted:
         source = "unverified" if candidate.trust == Trust.UNKNOWN else f"{candidate.trust}, unverified"
@@ -201,11 +209,13 @@ def day_heading(moment: datetime, year: int | None) -> str:
 
 
 def in_reading_order(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """Undated first, then by time; values that change by themselves last, in the order given."""
+    """Undated first, then by time; values that change by themselves after them, and the user's standing instructions
+    last, both in the order given."""
     given = list(candidates)
-    lasting = [one for one in given if one.place is not Place.STATE]
+    lasting = [one for one in given if not one.is_passing]
     lasting.sort(key=lambda one: (one.created_at is not None, _seconds(one.created_at), one.seq, one.id))
-    return lasting + [one for one in given if one.place is Place.STATE]
+    states = [one for one in given if one.place is Place.STATE]
+    return lasting + states + [one for one in given if one.place is Place.WISH]
 
 
 def _seconds(moment: datetime | None) -> float:
@@ -213,18 +223,24 @@ def _seconds(moment: datetime | None) -> float:
 
 
 def memory_block(candidates: Iterable[Candidate], line: Callable[[Candidate], str] = quoted_line) -> str:
-    """Quotations in reading order, under the days on which they were made. `line` may remember lines made before."""
+    """Quotations in reading order, under the days on which they were made, and below them the user's standing
+    instructions. `line` may remember lines made before."""
+    given = in_reading_order(candidates)
+    wishes = [one for one in given if one.place is Place.WISH]
+    told = ["<wishes>", WISHES_RULE, *map(line, wishes), "</wishes>"] if wishes else []
+    quotes = given[: len(given) - len(wishes)]
+    if wishes and not quotes:
+        return "\n".join(told)
     lines = ["<memory>"]
     day: tuple[int, int, int] | None = None
-    for one in in_reading_order(candidates):
-        if one.created_at is not None and one.place is not Place.STATE:
+    for one in quotes:
+        if one.created_at is not None and not one.is_passing:
             own = (one.created_at.year, one.created_at.month, one.created_at.day)
             if own != day:
                 lines.append(day_heading(one.created_at, day[0] if day else None))
                 day = own
         lines.append(line(one))
-    lines.append("</memory>")
-    return "\n".join(lines)
+    return "\n".join([*lines, "</memory>", *told])
 
 
 # --- turns -----------------------------------------------------------------------------------------------
@@ -235,9 +251,12 @@ def turn_messages(candidate: Candidate) -> list[Message]:
 
     Tool calls and results come out as such; `pair_tool_calls` then turns those that lost their other half into text.
     """
-    if candidate.kind == MemoryType.TASK and candidate.message is not None and candidate.trust in _TRUSTED:
-        return MessageConverter().convert(Task.from_dict(candidate.message))
     data = candidate.message or {}
+    if candidate.kind == MemoryType.TASK and candidate.message is not None:
+        carried = task_message(candidate.message.get("parameters"))
+        if carried is None and candidate.trust in _TRUSTED:
+            return MessageConverter().convert(Task.from_dict(candidate.message))
+        data = carried or data
     role = data.get("role") or candidate.role
     calls, results = _calls(data), _results(data)
     if results and candidate.trust in (Trust.TOOL, Trust.USER):
@@ -408,6 +427,9 @@ _ASKED = ("content", "query", "question", "prompt", "message", "text", "task", "
 
 def question_of(task: Task) -> str:
     """The question that a task asks, in words."""
+    message = task_message(task.parameters)
+    if message is not None:
+        return message_text(message)
     for key in _ASKED:
         value = task.parameters.get(key)
         if isinstance(value, str) and value.strip():
@@ -435,6 +457,12 @@ class MessageConverter:
 
     def convert(self, task: Task) -> list[Message]:
         """The messages of a task, at least one."""
+        message = task_message(task.parameters)
+        if message is not None:
+            role = str(message["role"])
+            trust = str(task.metadata.get("trust") or trust_of_role(role))
+            said = Candidate(task.task_id, message_text(message), role=role, trust=trust, message=message)
+            return turn_messages(said)
         if task.action in ("node.tool_result", "tool.result"):
             lone = Candidate(task.task_id, task_text(task), role="tool", trust=Trust.TOOL, name=self._tool(task))
             return [{"role": "user", "content": memory_block([lone])}]

@@ -15,10 +15,13 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Protocol, cast
 
+from loom.context.excerpts import EXCERPT_TOKENS
 from loom.context.findings import Findings
 from loom.context.items import Candidate, Place
-from loom.context.rendering import question_of
+from loom.context.rendering import day_heading, question_of
+from loom.context.strategies import score_events
 from loom.drafts import message_text, task_text, trust_of_role
+from loom.echoes import is_echo
 from loom.errors import InvalidInput, ReadOnly
 from loom.fractal.memory import MemoryEntry, MemoryScope
 from loom.knowledge.stand_ins import stand_in
@@ -30,7 +33,7 @@ from loom.recall.questions import understand
 from loom.storage.contract import FOCUS, Filter, Match, Record, Store
 from loom.storage.identity import session_key
 from loom.storage.search_view import search_text
-from loom.types import MemoryTier, MemoryType, MemoryUnit, Trust
+from loom.types import MemoryTier, MemoryType, MemoryUnit, Trust, record_as_task
 
 __all__ = [
     "LEAST_ITEM_TOKENS",
@@ -38,6 +41,7 @@ __all__ = [
     "CallableSource",
     "ContextSource",
     "HasManager",
+    "InstructionSource",
     "KnowledgeBaseProvider",
     "KnowledgeContextSource",
     "KnowledgeItem",
@@ -67,12 +71,14 @@ LEAST_ITEM_TOKENS = 24
 MOST_ITEMS = 400
 """How many items a source is asked for at most, if it does not say."""
 
-_SHARES = ("l1", "l2", "l3_l4", "other")
+_SHARES = ("l1", "l2", "l3_l4", "instructions", "other")
 # What the shortest turn takes with the frame of its message.
 _TURN_TOKENS = 5
 _TURN_FRAME = 4
 # How many steps of an agent may lie between the user's word and the oldest turn at hand.
 _MOST_STEPS = 16
+# Among so many of the newest records the tasks are compared by what they are worth now.
+_EVENTS = 64
 # How many records are read at once where a filter may pass over most of them.
 _CHUNK = 64
 # Few facts bear on a question, and only those that do so about as much as the best of them. They are looked for among
@@ -83,6 +89,11 @@ _FACTS_AMONG = 64
 _WORTHY_FACT = 0.5
 # They are read in parts: mostly the first has enough of them.
 _FACTS_AT_ONCE = 16
+# A turn of so few tokens, or of so many times those of its instruction, is quoted whole as the user's wish.
+_WHOLE_TURN = 48
+_NEARLY_WHOLE = 1.5
+# The score of an instruction that the question meets in every way.
+_BEST_WISH = 2.2
 _KNOWLEDGE_PREFIX = "knowledge:query:"
 # What a quotation has around its text: the name, the line break, a part of the day's heading.
 _FRAME_TOKENS = 6
@@ -100,10 +111,10 @@ _SAMPLE = 32
 class ContextSource(Protocol):
     """Offers candidates for a prompt, the best first. `get_context` may be a coroutine.
 
-    `share` names the part of the budget it may count on: l1, l2, l3_l4 or other. A `local` source reads what is at
-    hand and is asked in the calling thread; every other one has a thread of its own and a time limit. Local sources
-    of one `memory` read one snapshot of it and are told of their uses together. `after` names local sources that are
-    asked before, if they are there: their findings help.
+    `share` names the part of the budget it may count on: l1, l2, l3_l4, instructions or other. A `local` source reads
+    what is at hand and is asked in the calling thread; every other one has a thread of its own and a time limit.
+    Local sources of one `memory` read one snapshot of it and are told of their uses together. `after` names local
+    sources that are asked before, if they are there: their findings help.
     """
 
     name: str
@@ -193,7 +204,8 @@ class L1RecentSource(_TierSource):
     """The newest records, newest first, at most `most`, and what was brought back into the window.
 
     With a session, the turns of its conversation, as far back as a prompt has room for them, whether they are in the
-    window or in the log; what was brought back is quoted, whatever its session. Without one, those in the window.
+    window or in the log; what was brought back is quoted, whatever its session. Without one, those in the window:
+    messages by time alone, tasks by `score_events`.
     """
 
     name = "l1"
@@ -215,12 +227,24 @@ class L1RecentSource(_TierSource):
             sizes = {}  # turns are shown whole, whatever stands for them in the window
         else:
             records = self._of_session(list(sizes), None, min(limit, MOST_ITEMS))
+            records = [record for record in records if not is_echo(record)]
+            if any(record.kind == MemoryType.TASK for record in records):
+                records = self._with_the_best_events(records, list(sizes), task)
         known = {record.seq for record in records}
         records = [*(one for one in self._brought_back() if one.seq not in known), *records]
         return [
             self._candidate(record, 1.0 - rank / len(records), sizes.get(record.seq, record.tokens), task)
             for rank, record in enumerate(records)
         ]
+
+    def _with_the_best_events(self, newest: Sequence[Record], window: Sequence[int], task: Task) -> list[Record]:
+        """The newest records, with the tasks of the window that are worth most now in the places of their tasks."""
+        near = self._of_session(window, None, _EVENTS)
+        done = [(record_as_task(record), record) for record in near if record.kind == MemoryType.TASK]
+        records = {id(one): record for one, record in done}
+        scored = score_events((one for one, _ in done), task, node_id=self._node, clock=self._store.clock)
+        best = iter([records[id(event.task)] for event in scored])
+        return [next(best, record) if record.kind == MemoryType.TASK else record for record in newest]
 
     def _conversation(self, session_id: str, limit: int, tokens: int, window: Iterable[int]) -> list[Record]:
         """The records of a session, the newest first, until they take more than so many tokens.
@@ -293,6 +317,7 @@ class L2ImportantSource(_TierSource):
                 stands_for=self._derived_from(record),
             )
             for record in records
+            if not is_echo(record)
         ]
 
 
@@ -367,6 +392,52 @@ class L4FactSource(_TierSource):
         return bool(self._memory.sources_of(record))
 
 
+class InstructionSource(_TierSource):
+    """The user's standing instructions and preferences whose condition the question meets, best first.
+
+    Each is shown after everything that lasts, as the user's wish with its day, so the beginning of a session's
+    prompts stays as it is. A short turn is quoted whole, of a longer one the sentence that says what is wanted.
+    """
+
+    name = "instructions"
+    share = "instructions"
+    most_items = 12
+
+    def get_context(self, task: Task, max_items: int) -> list[Candidate]:
+        question = question_of(task)
+        if not question.strip():
+            return []
+        applying = self._memory.standing.applying(question, task.session_id)[:max_items]
+        told = self._store.records({one.said_in for one, _ in applying})
+        found: list[Candidate] = []
+        for one, score in applying:
+            source = told.get(one.said_in)
+            if source is None:
+                continue
+            is_whole = one.is_alone and source.tokens <= max(_WHOLE_TURN, _NEARLY_WHOLE * one.record.tokens)
+            instruction = one.instruction
+            when = f": {instruction.condition}" if instruction.condition else ""
+            found.append(
+                Candidate.of_record(
+                    source,
+                    text=source.content if is_whole else instruction.text,
+                    source=self.name,
+                    score=min(1.0, score / _BEST_WISH),
+                    reason=f"{instruction.kind} {instruction.id}{when}",
+                    place=Place.WISH,
+                    label=_told(source),
+                    stands_for=() if is_whole else (source.id,),
+                )
+            )
+        return found
+
+
+def _told(source: Record) -> str:
+    """Who gave an instruction, and when."""
+    day = day_heading(source.created_at, None)
+    return f"{source.name}, {day}" if source.name else day
+
+
 class RecallSource(_TierSource):
     """What answers the question, from every tier and the log, of every session. Best first.
 
@@ -397,7 +468,8 @@ class RecallSource(_TierSource):
         window = self._store.window(self._node)[:_SAMPLE]
         records = self._store.records([seq for seq, _ in window]).values()
         plain = question_of(task).isascii()
-        sizes = [one.tokens for one in records if one.content.isascii() is plain] or [one.tokens for one in records]
+        own = [one for one in records if one.content.isascii() is plain] or records
+        sizes = [min(one.tokens, EXCERPT_TOKENS) for one in own]
         mean = sum(sizes) / len(sizes) if sizes else 0.0
         return max(LEAST_ITEM_TOKENS, int((mean + _FRAME_TOKENS) / _SPARE))
 
@@ -416,13 +488,14 @@ class RecallSource(_TierSource):
         brought = neighbours_of(self._store, hits[:most]) if most else {}
         waiting = deque(hits[:most])
         for rank, hit in enumerate(hits, 1):
-            found.append(_of_hit(hit, self.name))
+            found += [_of_hit(hit, self.name), *_change_of(hit, self.name)]
             if rank % _HITS_FOR_A_NEIGHBOUR == 1 and waiting:
                 found += self._neighbours_of(waiting.popleft(), brought)
         return [*found, *(one for hit in waiting for one in self._neighbours_of(hit, brought))]
 
     def _neighbours_of(self, hit: Hit, brought: Mapping[str, Sequence[tuple[Record, str]]]) -> list[Candidate]:
         how: dict[str, Any] = {"source": self.name, "tier": "l4", "score": hit.score * 0.9}
+        how["scorer"] = hit.passage_scorer
         return [Candidate.of_record(record, reason=reason, **how) for record, reason in brought.get(hit.id, ())]
 
 
@@ -444,7 +517,35 @@ def _of_hit(hit: Hit, source: str = "recall") -> Candidate:
         version=hit.version,
         tokens=hit.tokens,
         copies=hit.copy_ids,
+        scorer=hit.passage_scorer,
     )
+
+
+def _change_of(hit: Hit, source: str) -> list[Candidate]:
+    """What a hit and another turn state in turn, as one line that says since when the newer holds.
+
+    A memory that was corrected under its own id is quoted as corrected, without its earlier text.
+    """
+    other = hit.replaced_by or hit.replaces
+    if other is None or other.id == hit.id:
+        return []
+    sides = [(hit.id, hit.created_at, other.own), (other.id, other.created_at, other.content)]
+    (earlier, began, old), (later, since, new) = sides if hit.replaced_by is not None else reversed(sides)
+    text = f"earlier ({day_heading(began, None)}): {old} / since {day_heading(since, None)}: {new}"
+    change = Candidate(
+        id=f"change:{earlier}:{later}",
+        text=" ".join(text.split()),
+        source=source,
+        tier="l4",
+        score=hit.score,
+        reason=f"{later} replaces {earlier}",
+        place=Place.STATE,
+        role=hit.role,
+        name=hit.name,
+        trust=hit.trust if hit.trust == other.trust else Trust.UNKNOWN,
+        created_at=since,
+    )
+    return [change]
 
 
 def _abridged(record: Record, **given: Any) -> Candidate:
@@ -776,7 +877,7 @@ def as_candidate(offered: SourceItem, source: ContextSource, rank: int) -> Candi
         message = offered.to_message()
         return Candidate(
             id=offered.id,
-            text=message["content"],
+            text=message_text(message),
             source=source.name,
             tier=str(offered.tier),
             score=offered.importance,

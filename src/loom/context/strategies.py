@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 
+from loom.checks import checked_items
 from loom.drafts import ACTION_IMPORTANCE, DEFAULT_IMPORTANCE, task_text
 from loom.errors import InvalidInput
-from loom.protocol import Clock, Task, utc_now
+from loom.protocol import Clock, ReadyList, Task, utc_now
 from loom.text.tokens import TokenCounter, default_counter
 from loom.text.words import query_terms, terms
 from loom.types import MemoryUnit
@@ -41,7 +42,13 @@ class _Sized:
         self._counter = default_counter() if token_counter is None else token_counter
 
     def tokens(self, unit: MemoryUnit) -> int:
-        return unit.token_count or self._counter.safe_count(unit.to_message()["content"])
+        if unit.token_count:
+            return unit.token_count
+        message = unit.to_message()
+        content = message.get("content")
+        if isinstance(content, str) and len(message) == 2:
+            return self._counter.safe_count(content)
+        return self._counter.safe_count_each([message])[0]
 
     def _chosen(self, units: Iterable[MemoryUnit], room: int, is_end: bool) -> list[MemoryUnit]:
         """The units that fit, in the order of time. One that does not fit is passed over, or is the end."""
@@ -82,7 +89,12 @@ def _checked(max_tokens: int) -> int:
 
 
 class ContextManager:
-    """Units of memory, and the context that a strategy makes of them."""
+    """Chooses among units of memory by a strategy: among those given to a call, or those added before.
+
+    It is a source of prompts as well: `memory.context(question, sources=[manager])` offers what it has chosen.
+    """
+
+    name = "units"
 
     def __init__(self, strategy: ContextStrategy | None = None, max_tokens: int = 4000) -> None:
         self.strategy = strategy or PriorityContextStrategy()
@@ -97,14 +109,26 @@ class ContextManager:
         """Take a unit out; False where it was not there."""
         return self._units.pop(id, None) is not None
 
-    def build_context(self, max_tokens: int | None = None) -> list[MemoryUnit]:
-        """The units that the strategy chooses, in the order of time."""
-        most = self.max_tokens if max_tokens is None else max_tokens
-        return self.strategy.select(list(self._units.values()), most)
+    def build_context(
+        self, units: Iterable[MemoryUnit] | None = None, max_tokens: int | None = None
+    ) -> ReadyList[MemoryUnit]:
+        """The units that the strategy chooses, in the order of time: of these, or without any of those added.
 
-    def to_messages(self, max_tokens: int | None = None) -> list[dict[str, str]]:
+        The list may be awaited, which changes nothing.
+        """
+        most = self.max_tokens if max_tokens is None else max_tokens
+        given = self._units.values() if units is None else checked_items(units, MemoryUnit, "build_context")
+        return ReadyList(self.strategy.select(list(given), most))
+
+    def to_messages(
+        self, units: Iterable[MemoryUnit] | None = None, max_tokens: int | None = None
+    ) -> list[dict[str, Any]]:
         """The same as chat messages."""
-        return [unit.to_message() for unit in self.build_context(max_tokens)]
+        return [unit.to_message() for unit in self.build_context(units, max_tokens)]
+
+    def get_context(self, task: Task, max_items: int) -> list[MemoryUnit]:
+        """Of its own units, the newest of those that the strategy chooses: what a prompt is offered."""
+        return self.build_context()[-max_items:]
 
     def __len__(self) -> int:
         return len(self._units)

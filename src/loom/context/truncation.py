@@ -14,6 +14,7 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Any
 
+from loom.checks import checked_list
 from loom.context.message_shortening import answers_a_call, steps_of
 from loom.context.rendering import neutralised
 from loom.drafts import message_text
@@ -30,6 +31,7 @@ __all__ = [
     "TruncationResult",
     "TruncationStrategy",
     "exchanges",
+    "weighty_words",
 ]
 
 Message = Mapping[str, Any]
@@ -161,6 +163,7 @@ class SmartTruncator:
         except ValueError as error:
             known = ", ".join(TruncationStrategy)
             raise InvalidInput(f"there is no strategy {strategy!r}; there are {known}") from error
+        messages = checked_list(messages, "the messages of truncate()")
         sizes = [self._tokens(message) for message in messages]
         total = sum(sizes) + TOKENS_PER_REPLY
         if total <= target_tokens:
@@ -293,6 +296,11 @@ _WEIGHTY = re.compile(
     re.IGNORECASE,
 )
 _MARKED_UP = re.compile(r"^[ \t]*(?:#{1,6} |[-*+] |\d+[.)] |```|\|)", re.MULTILINE)
+
+
+def weighty_words(text: str) -> int:
+    """How often a text decides, forbids, fails or gives a number or a name of code."""
+    return len(_WEIGHTY.findall(text))
 
 
 def _structure(text: str) -> float:

@@ -12,15 +12,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache
 from threading import RLock
 from typing import Any, TypeVar
 
-from loom.checks import checked_number, checked_whole
+from loom.checks import checked_instance, checked_number, checked_whole
 from loom.errors import BudgetExceeded, Closed, InvalidInput
+from loom.fractal.answers_by_words import judged_by_words
 from loom.fractal.model import Model, ask, find_object
 from loom.protocol import Closing, Task, TaskStatus, value_text
-from loom.text.words import query_terms, terms
 
 __all__ = [
     "BudgetKind",
@@ -124,7 +123,7 @@ class BudgetTracker(Closing):
         node_id: str = "root",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.budget = RecursiveBudget() if budget is None else budget
+        self.budget = RecursiveBudget() if budget is None else checked_instance(budget, RecursiveBudget, "budget")
         self.node_id = node_id
         self._clock = clock
         self.parent: BudgetTracker | None = None
@@ -412,40 +411,9 @@ class QualityEvaluator:
             return _by_words(asked, said, context, errors, failed, note)
 
 
-# Words by which a text says that it is not sure.
-_ENGLISH_HEDGES = (
-    "maybe perhaps possibly probably might unsure uncertain unclear unknown guess seems apparently roughly unable "
-    "cannot failed"
-)
-_CHINESE_HEDGES = ("可能", "也许", "大概", "或许", "不确定", "不清楚", "未知", "无法", "似乎", "估计", "不知道")
-_SURE = 0.8
-_COST_OF_A_HEDGE = 0.15
-
-
-@cache
-def _hedges() -> frozenset[str]:
-    """The English ones as `terms` gives them."""
-    return frozenset(terms(_ENGLISH_HEDGES))
-
-
 def _by_words(task: str, result: str, context: str, errors: int, failed: bool, note: str = "") -> QualityMetrics:
-    said = terms(result)
-    if not said:
-        return QualityMetrics(0.0, 0.0, 0.0, errors, note=note)
-    asked, known = query_terms(task), {*terms(task), *terms(context)}
-    distinct = set(said)
-    whole = sum(asked.values())
-    covered = sum(weight for term, weight in asked.items() if term in distinct)
-    hedges = sum(term in _hedges() for term in said) + sum(result.count(word) for word in _CHINESE_HEDGES)
-    # One hedge in a page says less than one in a sentence.
-    sure = _SURE - _COST_OF_A_HEDGE * hedges / max(1.0, len(said) / 50)
-    return QualityMetrics(
-        confidence=0.0 if failed else max(0.1, sure),
-        coverage=covered / whole if whole else 1.0,
-        novelty=len(distinct - known) / len(distinct),
-        errors=errors,
-        note=note,
-    )
+    confidence, coverage, novelty = judged_by_words(task, result, context)
+    return QualityMetrics(0.0 if failed else confidence, coverage, novelty, errors, note=note)
 
 
 def task_description(task: Task | str) -> str:

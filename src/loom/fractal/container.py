@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from loom.checks import checked_text, checked_whole
+from loom.checks import checked_instance, checked_text, checked_whole
 from loom.errors import InvalidInput
 from loom.protocol import AgentCard, NodeProtocol, Task, TaskStatus
 
@@ -67,7 +67,7 @@ class NodeContainer:
 
     async def execute_task(self, task: Task) -> Task:
         """Give the task to the child, and return it with its outcome."""
-        outer = task.metadata.get(CONTAINER_DEPTH, 0)
+        outer = checked_instance(task, Task, "the task of execute_task()").metadata.get(CONTAINER_DEPTH, 0)
         if isinstance(outer, bool) or not isinstance(outer, int) or outer < 0:
             return _failed(task, f"{CONTAINER_DEPTH} in the task's metadata is no depth: {outer!r}")
         if outer >= self._max_depth:

@@ -8,15 +8,15 @@ tree: what is inherited is read where it lies, so it is never stale.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from os import PathLike
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 
-from loom.checks import checked_member, checked_whole
-from loom.errors import InvalidInput, SettingsConflict
+from loom.checks import checked_mapping, checked_member, checked_object, checked_whole
+from loom.errors import InvalidInput, NotPermitted, SettingsConflict
 from loom.protocol import Closing
 
 if TYPE_CHECKING:
@@ -219,6 +219,8 @@ class Scopes:
         """Write the next version of a key. With `expected_version` (0: must not exist) only if it matches."""
         known = known_scope(scope)
         checked_version(expected_version)
+        if metadata is not None:
+            checked_mapping(metadata, "the metadata of write()")
         if metadata and not _NOTES.isdisjoint(metadata):
             raise InvalidInput(f"the names {', '.join(sorted(_NOTES))} in metadata are kept for syncing")
         store, owner = self._writable_place(key, known)
@@ -247,14 +249,16 @@ class Scopes:
             )
         return deleted > 0
 
-    def read(self, key: str, scope: MemoryScope | str | None = None) -> MemoryEntry | None:
+    def read(
+        self, key: str, scope: MemoryScope | str | Iterable[MemoryScope | str] | None = None
+    ) -> MemoryEntry | None:
         """The value under a key, or None; `str(entry)` is its content.
 
-        Without a scope it is looked for in LOCAL, SHARED, INHERITED and GLOBAL, in this order. What is given back is
-        a copy: changing it changes nothing.
+        It is looked for in a scope, or in several in the order given; without any in LOCAL, SHARED, INHERITED and
+        GLOBAL. What is given back is a copy: changing it changes nothing.
         """
         checked_key(key)
-        for wanted in tuple(MemoryScope) if scope is None else (known_scope(scope),):
+        for wanted in _searched_scopes(scope):
             if wanted is MemoryScope.INHERITED:
                 entry = self.inherited(key)
             else:
@@ -325,16 +329,16 @@ class Scopes:
         """Refuse what the policies of this tree do not let this node write."""
         policy, at_root = self.policies[scope], self.parent is None
         if scope is MemoryScope.INHERITED:
-            raise InvalidInput(
+            raise NotPermitted(
                 "inherited values belong to a parent and cannot be changed here; write the key as local to override "
                 "it for this node, or write it as shared where it comes from"
             )
         if not policy.writable or (policy.writers is Writers.ROOT and not at_root):
-            raise InvalidInput(
+            raise NotPermitted(
                 f"the policies of this tree let {policy.writers} write {scope} values, and not {self.node_id!r}"
             )
         if scope is MemoryScope.GLOBAL and not at_root and not policy.propagates_up:
-            raise InvalidInput(
+            raise NotPermitted(
                 f"global values do not go up in this tree, so only its root {self.root.node_id!r} writes them"
             )
 
@@ -366,6 +370,18 @@ def as_memory_entry(entry: Entry, scope: MemoryScope) -> MemoryEntry:
 def known_scope(scope: MemoryScope | str) -> MemoryScope:
     """The scope that is meant; an unknown one is an error."""
     return checked_member(MemoryScope, scope, "scope")
+
+
+def _searched_scopes(scope: MemoryScope | str | Iterable[MemoryScope | str] | None) -> tuple[MemoryScope, ...]:
+    """The scopes in which a key is looked for, in their order."""
+    if scope is None:
+        return tuple(MemoryScope)
+    if isinstance(scope, str) or not isinstance(scope, Iterable):
+        return (known_scope(scope),)
+    found = tuple(map(known_scope, scope))
+    if not found:
+        raise InvalidInput("read() was given an empty list of scopes; leave it out to look in all four")
+    return found
 
 
 def checked_key(key: object) -> str:
@@ -421,7 +437,7 @@ def _decoded(kept: Mapping[str, Mapping[str, Any]]) -> Mapping[MemoryScope, Acce
 
 def _narrowed(given: Mapping[MemoryScope, AccessPolicy]) -> Mapping[MemoryScope, AccessPolicy]:
     """All four policies, the given ones in place of the usual; none may allow more than the usual one."""
-    known = {known_scope(scope): policy for scope, policy in given.items()}
+    known = {known_scope(scope): policy for scope, policy in checked_mapping(given, "policies").items()}
     for scope, policy in known.items():
         if not isinstance(policy, AccessPolicy) or not policy.within(ACCESS_POLICIES[scope]):
             raise InvalidInput(
@@ -505,8 +521,9 @@ class FractalMemory(ScopedMemory, Closing):
         policies: Mapping[MemoryScope, AccessPolicy] | None = None,
         reconfigure: bool = False,
     ) -> None:
-        if node_id is None and base_memory is not None:
-            node_id = base_memory.node_id
+        if base_memory is not None:
+            checked_object(base_memory, "base_memory", "node_id", "store")
+            node_id = base_memory.node_id if node_id is None else node_id
         if not isinstance(node_id, str) or not node_id:
             raise InvalidInput(f"a node needs a node_id, a text of at least one character, not {node_id!r}")
         checked_key(node_id)
@@ -522,6 +539,7 @@ class FractalMemory(ScopedMemory, Closing):
             from loom.storage import open_store
 
             store = self._opened = open_store(store)
+        checked_object(store, "store", "transaction", "update_settings")
         self.base_memory = base_memory
         self.parent_memory = parent_memory
         try:
@@ -534,6 +552,9 @@ class FractalMemory(ScopedMemory, Closing):
     def node_id(self) -> str:
         """The node whose memory this is."""
         return self._scopes.node_id
+
+    def _elsewhere(self) -> str:
+        return "make one over the same store there: FractalMemory(node_id, store=path)"
 
     def close(self) -> None:
         """Close the store if it was opened here. Safe to call twice."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from loom.errors import InvalidInput, VersionConflictError
+from loom.errors import InvalidInput, NotPermitted, VersionConflictError
 from loom.fractal.memory import (
     RECONCILED_WITH,
     TAKEN_FROM,
@@ -44,6 +44,11 @@ class MemorySyncManager:
         self._lock = Lock()
         self._looked_up_to: dict[int, int] = {}
         self._told: dict[str, tuple[str, int]] = {}
+
+    @property
+    def memory(self) -> Scoped:
+        """The memory of the node that is synced."""
+        return self._memory
 
     async def write_with_version_check(
         self, key: str, content: Any, expected_version: int, scope: MemoryScope | str = _SHARED
@@ -128,7 +133,7 @@ class MemorySyncManager:
         if scopes.parent is None:
             return []
         if not scopes.policies[_SHARED].propagates_up:
-            raise InvalidInput("shared values do not go up in this tree: its policies forbid it")
+            raise NotPermitted("shared values do not go up in this tree: its policies forbid it")
         gone_up: list[MemoryEntry] = []
         conflict: VersionConflictError | None = None
         for key in _shared_keys(scopes):

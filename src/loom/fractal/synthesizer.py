@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
-from loom.checks import checked_member, checked_whole
+from loom.checks import checked_instance, checked_member, checked_whole
 from loom.errors import InvalidInput
 from loom.fractal.budget import QualityEvaluator, QualityMetrics, task_description
 from loom.fractal.model import Model, ask
@@ -103,6 +103,7 @@ class ResultSynthesizer:
         context: str = "",
     ) -> Synthesis:
         """The same, with the results judged first: the best come first."""
+        checked_instance(context, str, "the context of synthesize_with_quality()")
         asked = task_description(task)
         parts = [_as_part(result, number) for number, result in enumerate(_several(results), start=1)]
         qualities = [

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 
 from loom.fractal.budget import task_description
+from loom.fractal.pieces_of_work import pieces_of_work
 from loom.protocol import Task
 from loom.settings import FractalConfig, GrowthTrigger
 from loom.text.scripts import han_characters, has_han
@@ -17,6 +18,8 @@ __all__ = ["estimate_task_complexity", "should_use_fractal"]
 _LENGTH_WEIGHT, _JOINING_WEIGHT, _STEP_WEIGHT = 0.3, 0.4, 0.3
 # From so much on, each part counts in full: a long paragraph, four joints, three steps.
 _MANY_WORDS, _MANY_JOINTS, _MANY_STEPS = 60.0, 4.0, 3.0
+# By the number of pieces of work: three are worth dividing at the default threshold.
+_BY_PIECES = (0.0, 0.0, 0.35, 0.7, 0.8, 0.9, 0.95)
 # A Chinese word has one and a half characters on average, as running text goes.
 _CHARACTERS_PER_WORD = 1.5
 
@@ -44,7 +47,10 @@ _STEP_CHINESE = re.compile("首先|其次|再次|最后|最终|步骤|第[一二
 
 
 def estimate_task_complexity(task: Task | str) -> float:
-    """How complex a task sounds, from 0 to 1: by its length, by how much it joins together, by its steps."""
+    """How complex a task sounds, from 0 to 1: by its length, by how much it joins together, by its steps.
+
+    One that asks for three pieces of work or more (`pieces_of_work`) is complex however few its words are.
+    """
     text = task_description(task)
     words = sum(not has_han(word) for word in _WORD.findall(text))
     characters = len(han_characters(text))
@@ -52,11 +58,12 @@ def estimate_task_complexity(task: Task | str) -> float:
     chinese = _NOT_JOINING.sub("、", text)
     joints = len(_JOINING.findall(lowered)) + len(_JOINING_CHINESE.findall(chinese))
     steps = len(_STEP.findall(lowered)) + len(_STEP_CHINESE.findall(text)) + len(_NUMBERED.findall(text))
-    return (
+    by_form = (
         _LENGTH_WEIGHT * _share(words + characters / _CHARACTERS_PER_WORD, _MANY_WORDS)
         + _JOINING_WEIGHT * _share(joints, _MANY_JOINTS)
         + _STEP_WEIGHT * _share(steps, _MANY_STEPS)
     )
+    return max(by_form, _BY_PIECES[min(pieces_of_work(text), len(_BY_PIECES) - 1)])
 
 
 def should_use_fractal(task: Task | str, config: FractalConfig | None = None, *, requested: bool = False) -> bool:

@@ -24,6 +24,7 @@ __all__ = [
     "of_row",
     "of_rows",
     "packed",
+    "role_hash",
 ]
 
 DOC_VALUES_VERSION = 2
@@ -61,14 +62,15 @@ def _hash(text: str | bytes | None) -> int:
     return int.from_bytes(blake2b(data, digest_size=8).digest(), "little")
 
 
-def _role_hash(role: str | bytes | None) -> int:
+def role_hash(role: str | bytes | None) -> int:
+    """The hash that doc values have for a role."""
     return _hash(role) & 0xFFFF_FFFF
 
 
 def of_row(row: tuple[Any, ...]) -> DocValues:
     """The doc values of a database row: (seq, session, created_at, importance, name, role, tokens)."""
     seq, session, created_at, importance, name, role, tokens = row
-    return DocValues(seq, session or 0, created_at, importance, _hash(name), _role_hash(role), tokens)
+    return DocValues(seq, session or 0, created_at, importance, _hash(name), role_hash(role), tokens)
 
 
 def of_rows(rows: Iterable[tuple[Any, ...]]) -> list[DocValues]:

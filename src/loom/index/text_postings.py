@@ -112,7 +112,14 @@ class SegmentPostings:
         self._pair_lengths = arrays["pair_lengths"]
         self._table: tuple[Statistics, Scores] | None = None
         self._cold_lookups = _COLD_LOOKUPS
-        self.bitmaps = PostingBitmaps(self.count, bitmap_bytes, common_share=common_share, fewest=fewest_bitmaps)
+        self.bitmaps = PostingBitmaps(
+            self.count,
+            bitmap_bytes,
+            lists=len(self._hashes),
+            postings=len(self.documents),
+            common_share=common_share,
+            fewest=fewest_bitmaps,
+        )
 
     def find_terms(self, hashes: Sequence[int]) -> list[tuple[int, int, int]]:
         """For each term that has postings here: its place in `hashes`, its first posting, and the end.
@@ -258,11 +265,15 @@ class PostingBitmaps:
         "addresses",
     )
 
-    def __init__(self, documents: int, room_bytes: int, *, common_share: int, fewest: int) -> None:
+    def __init__(
+        self, documents: int, room_bytes: int, *, lists: int, postings: int, common_share: int, fewest: int
+    ) -> None:
         self._words = -(-documents // 64)
-        self._room = room_bytes // (12 * self._words) if documents else 0
-        self._enabled = self._room >= fewest
         self._common_from = documents // common_share
+        room = room_bytes // (12 * self._words) if documents else 0
+        self._enabled = room >= fewest
+        # No more than there are common lists: unused room would be spread over the heap, and touched in the end.
+        self._room = min(room, lists, postings // (self._common_from + 1))
         self._slots: dict[tuple[int, int], int] = {}
         self._seen_once: dict[tuple[int, int], int] = {}  # the number of the query that used it
         self._refused = 0

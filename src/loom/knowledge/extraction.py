@@ -31,8 +31,10 @@ from loom.knowledge.facts import (
     ExtractedFact,
     Extraction,
 )
+from loom.knowledge.homes import home_in
 from loom.knowledge.keys import correction_in, fact_identity, key_and_value
 from loom.knowledge.model_extraction import ask_model
+from loom.knowledge.revisions import revision_in
 from loom.knowledge.wording import (
     END_MARKS,
     opens_reason,
@@ -44,11 +46,13 @@ from loom.knowledge.wording import (
     word_reason,
 )
 from loom.models.language_model import LanguageModel, LanguageModelLike, as_language_model
+from loom.text.personal import is_personal
 from loom.text.scripts import HAN, han_characters, has_han, is_chinese
 from loom.text.sentences import statements
 from loom.text.specifics import specifics
 from loom.text.statement_kinds import WEIGHTS, StatementKind, without_opening
 from loom.text.statements import Statement, clauses
+from loom.text.unstated import is_acknowledgement, is_data
 from loom.text.words import word_set
 from loom.types import Trust
 
@@ -81,10 +85,10 @@ class FactExtractor:
     ) -> list[ExtractedFact]:
         """The facts of the source, in its order.
 
-        `speaker` replaces "I"; `at` is the time of the source and resolves "yesterday". A source from a tool or the
-        web (`trust`) is believed less and says nothing about what we decide or like. A record and a task bring all
-        of these themselves. `role` is that of the speaker (user, assistant, tool), and `before` the text of the turn
-        before: after a question, "Tuesday." is a fact.
+        `speaker` replaces "I"; `at` is the time of the source and resolves "yesterday". A page of the web (`trust`)
+        is believed less and says nothing about what we decide or like; output of a tool (`trust`, `role`) gives no
+        facts. A record and a task bring all of these themselves. `role` is that of the speaker (user, assistant,
+        tool), and `before` the text of the turn before: after a question, "Tuesday." is a fact.
         """
         return self._extract(as_source(source, speaker, at, trust).in_context(role, before), None).facts
 
@@ -104,6 +108,8 @@ class FactExtractor:
         return self._extract(as_source(source).in_context(None, before), earlier)
 
     def _extract(self, source: Source, earlier: Sequence[str] | None) -> Extraction:
+        if source.output:
+            return Extraction([])
         if self._llm is not None:
             answer = ask_model(self._llm, source, earlier)
             if answer is not None:
@@ -120,8 +126,11 @@ def _by_rules(source: Source, weights: Model) -> list[ExtractedFact]:
         part = source.text[start:end]
         found = statements(part)
         # Half of the statements are talk and questions, which need no assessment.
-        for assessment in assess(found, weights, source.context, [_may_state(statement) for statement in found]):
-            if not is_kept(assessment, weights):
+        assistant = source.context.role == "assistant"
+        may_state = [_may_state(statement, assistant) for statement in found]
+        for assessment in assess(found, weights, source.context, may_state):
+            assessment = _as_surely_as_said(assessment, source)
+            if not is_kept(assessment, weights) and revision_in(assessment.statement.text) is None:
                 continue
             for group in _groups_of(assessment, weights):
                 fact = _fact(group, part, source, start, assessment.worth)
@@ -130,13 +139,33 @@ def _by_rules(source: Source, weights: Model) -> list[ExtractedFact]:
     return [*facts.values()]
 
 
+# What users say of themselves that lasts is worth this much at least, above the numbers of the day. Of 25 such
+# statements in the dialogues, 21 were marked; the weights, learned from few of them, had left 8 of those out.
+_PERSONAL_WORTH: Final = 0.95
+_SELDOM_ASSERTED: Final = frozenset({_K.HYPOTHESIS, _K.QUESTION, _K.REQUEST})
+
+
+def _as_surely_as_said(assessment: Assessment, source: Source) -> Assessment:
+    """The assessment, with the worth of a personal statement where a user makes one."""
+    statement = assessment.statement
+    told = source.context.role in (None, "user") and not source.untrusted
+    if not told or statement.machine or statement.kind in _SELDOM_ASSERTED or not is_personal(statement.text):
+        return assessment
+    return assessment._replace(worth=max(assessment.worth, _PERSONAL_WORTH))
+
+
 _ORDER_TO_READER = re.compile(r"(?:please )?(?:ignore|disregard|forget)\b|请?(?:忽略|无视|忘记|忘掉)", re.IGNORECASE)
 _SUPPOSED = re.compile(r"if\b.{1,120}\b(?:would|could|might)\b", re.IGNORECASE)
 
 
-def _may_state(statement: Statement) -> bool:
-    """Whether a statement can be a fact: a question, a quotation, a supposition or an order to the reader cannot."""
-    if statement.quoted or statement.kind in (_K.QUESTION, _K.SMALL_TALK):
+def _may_state(statement: Statement, assistant: bool) -> bool:
+    """Whether a statement can be a fact.
+
+    A question, a quotation, a supposition, an order to the reader, an acknowledgement, data and code cannot.
+    """
+    if statement.quoted or statement.kind in (_K.QUESTION, _K.SMALL_TALK, _K.CODE):
+        return False
+    if is_data(statement.text) or is_acknowledgement(statement.text, assistant):
         return False
     if statement.kind is _K.HYPOTHESIS and _SUPPOSED.match(statement.text):
         return False
@@ -156,13 +185,51 @@ def _groups_of(assessment: Assessment, weights: Model) -> list[_Group]:
     return [_Group(_kind(assessment, weights), (statement,), "")]
 
 
+# A label is given where its type has at least this probability, by the rules and without them. On dialogues that were
+# left out of learning, 55 % of the labels are then the mark's own, and a quarter of the facts are called a state;
+# with a label for every fact it is 49 %.
+_RULED_FROM: Final = 0.1
+_LIKELY_FROM: Final = 0.5
+# Kinds whose rules look for the very word: "we plan to", "I prefer".
+_NAMED_BY_THEMSELVES: Final = frozenset({_K.PLAN, _K.PREFERENCE, _K.PRACTICE, _K.API})
+_TYPE_OF: Final[Mapping[StatementKind, str]] = MappingProxyType({kind: name for name, kind in TYPES.items()})
+
+
 def _kind(assessment: Assessment, weights: Model) -> StatementKind:
-    """The kind that the rules give a statement, or the most probable type where they give none."""
+    """The kind that the rules give a statement, or the most probable one; a state where neither is likely enough.
+
+    A wrong label is worse than none: what holds no number is no Number.
+    """
     kind = assessment.statement.kind
-    if kind in FORMS and kind is not _K.STATE:
+    if assessment.statement.machine or (kind in FORMS and kind is not _K.STATE and kind not in _TYPE_OF):
+        return kind if kind in FORMS else _K.STATE
+    types = {TYPES[name]: share for name, share in type_probabilities(assessment, weights).items()}
+    for lacking in _lacking(assessment.statement.text):
+        del types[lacking]
+    if kind in _NAMED_BY_THEMSELVES or types.get(kind, 0.0) >= _RULED_FROM * assessment.worth:
         return kind
-    types = type_probabilities(assessment, weights)
-    return TYPES[max(types, key=types.__getitem__)]
+    likely = max(types, key=types.__getitem__)
+    return likely if types[likely] >= _LIKELY_FROM * assessment.worth else _K.STATE
+
+
+# A number behind a name is its version: "Postgres 16".
+_VERSION = re.compile(r"\b[A-Z][\w.+#]*[ -]v?\d+(?:\.\d+)*\b(?! ?%)")
+_MOVED = re.compile(r"\b(?:moved|relocated|migrated) (?:\w+ )?to\b", re.IGNORECASE)
+_BUILDING = re.compile(
+    r"\b(?:office|house|flat|apartment|building|warehouse|shop|store|city|town|village|country|street|road|room|"
+    r"floor|site|campus|lab|hall)s?\b",
+    re.IGNORECASE,
+)
+
+
+def _lacking(text: str) -> Iterator[StatementKind]:
+    """The kinds of which a statement lacks what they consist in: a number, a date, a place."""
+    if not specifics(_VERSION.sub("", text)).numbers:
+        yield _K.NUMBER
+    if not specifics(text).dates:
+        yield _K.EVENT
+    if _MOVED.search(text) and not _BUILDING.search(text) and home_in(text, chinese=False) is None:
+        yield _K.PLACE
 
 
 class CandidateFact(NamedTuple):
@@ -324,10 +391,10 @@ def _fact(
         return None
     replacing, replaced = correction_in(said) or (None, None)
     key, value = (None, None) if machine else key_and_value(said, kind, source.speaker, chinese)
+    if source.at is not None and not machine:
+        said = with_dates(said, source.at)  # by the words of the speaker: "Ana's sister got" reads as "has got"
     if source.speaker and not machine:
         said = third_person(said, source.speaker)
-    if source.at is not None and not machine:
-        said = with_dates(said, source.at)
     form = FORMS[kind]
     label = form.chinese if chinese else form.english
     return ExtractedFact(
@@ -340,6 +407,7 @@ def _fact(
         key=key,
         value=value if replacing is None else value or replacing,
         replaces=replaced,
+        revises=None if machine or replaced else revision_in(text[start:end]),
         machine=machine,
     )
 

@@ -6,6 +6,7 @@ weighs; of a statement that repeats or is corrected only the newest version coun
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from loom.knowledge.classifier import (
@@ -26,10 +27,11 @@ from loom.knowledge.wording import reworded
 from loom.text.scripts import is_chinese, is_han
 from loom.text.specifics import specifics
 from loom.text.statement_kinds import WEIGHTS, StatementKind
-from loom.text.statements import cuts
+from loom.text.statements import clauses, cuts
 from loom.text.tokens import TokenCounter
+from loom.text.words import content_terms, terms
 
-__all__ = ["summarize_by_rules"]
+__all__ = ["key_clauses", "summarize_by_rules"]
 
 
 @dataclass(slots=True, eq=False)
@@ -44,6 +46,7 @@ class _Unit:
     costs: tuple[int, ...]
     score: float
     chinese: bool
+    lead: str = ""
     level: int = 0
     partner: _Unit | None = None
 
@@ -54,6 +57,11 @@ class _Unit:
     @property
     def cost(self) -> int:
         return self.costs[self.level]
+
+    @property
+    def shortest(self) -> int:
+        """The index of its shortest form."""
+        return len(self.forms) - 1
 
 
 # A fix looks for its problem among this many clauses before it.
@@ -80,9 +88,31 @@ _FEWEST_TOKENS = 5
 _FEWEST_TOKENS_CHINESE = 6
 
 
-def summarize_by_rules(turns: list[Turn], budget: int, counter: TokenCounter, weights: Model | None) -> Summary:
-    """The turns, in the order of time, in at most `budget` tokens. Without `weights` the shipped ones are used."""
-    units = _units(turns, counter, weights) if budget else []
+# The factor for a clause without a number, a date, a name or an identifier in a readable summary.
+_VAGUE = 0.2
+# The factor for a clause that speaks to somebody ("your support helps", "let's keep going").
+_ADDRESSED = 0.3
+_TO_SOMEBODY = re.compile(
+    r"(?:(?:and|but|so|yes|yeah|no|wow|thanks|well|oh)\b\W*)*"
+    r"(?:you(?:r|rs)?\b|you['’]|let['’]?s\b|keep \w+ing\b|thank)"
+    "|[你您咱]|谢谢|加油|一起",
+    re.IGNORECASE,
+)
+# What ends a sentence is left out where clauses stand side by side.
+_ENDS = " .!,;:。！，；：~～"
+# The content words that a clause of a readable summary has at least; one less where it has a number or an identifier.
+_FEWEST_TERMS = 3
+
+
+def summarize_by_rules(
+    turns: list[Turn], budget: int, counter: TokenCounter, weights: Model | None, *, readable: bool = False
+) -> Summary:
+    """The turns, in the order of time, in at most `budget` tokens. Without `weights` the shipped ones are used.
+
+    A `readable` summary says who speaks and keeps the words of each clause; otherwise clauses are shortened down to
+    telegrams, and more of them have room.
+    """
+    units = _units(turns, counter, weights, readable) if budget else []
     if not units:
         return Summary("", 0, "extractive")
     _spread(units)
@@ -94,34 +124,80 @@ def summarize_by_rules(turns: list[Turn], budget: int, counter: TokenCounter, we
     return Summary(text, tokens, "extractive", sources, kept)
 
 
-def _units(turns: list[Turn], counter: TokenCounter, weights: Model | None) -> list[_Unit]:
+def key_clauses(turns: list[Turn], budget: int, counter: TokenCounter, weights: Model | None) -> list[str]:
+    """The clauses that matter most, word for word and the best first, about `budget` tokens together."""
+    units = _units(turns, counter, weights, readable=True)
+    _spread(units)
+    chosen: list[str] = []
+    room = budget
+    for unit in sorted(units, key=lambda unit: (-unit.score, unit.place)):
+        if room <= 0:
+            break
+        chosen.append(unit.text)
+        room -= unit.cost
+    return chosen
+
+
+def _units(turns: list[Turn], counter: TokenCounter, weights: Model | None, readable: bool) -> list[_Unit]:
     """The clauses that may be worth keeping, of repeated or corrected statements those of the newest version."""
     weights = weights or shipped_model()
     recency = {id(turn): number / max(1, len(turns) - 1) for number, turn in enumerate(turns)}
+    speakers = frozenset(turn.speaker for turn in turns if turn.speaker)
     units: list[_Unit] = []
     for turn, one, changed in _newest(turns, weights):
         # Of two decisions, the newer or the more important one is more likely to be asked for.
         value = _value(one) * (0.95 + 0.1 * recency[id(turn)]) * (0.75 + 0.5 * turn.importance)
-        parts = cuts(one.statement)
-        if changed or len(parts) == 1:
+        parts = clauses(one.statement) if readable else cuts(one.statement)
+        if changed or (len(parts) == 1 and not readable):
             parts = [one.statement]
             said = [one.fact.content.partition(": ")[2]]
             of_parts = [one.features]
         else:
-            said = [reworded(part.text, turn.speaker) for part in parts]
+            said = [part.text if readable else reworded(part.text, turn.speaker) for part in parts]
             of_parts = features(parts)
         points = point_probabilities(of_parts, weights)
         choices = choice_probabilities(one.features, of_parts, weights)
         for part, words, point, choice in zip(parts, said, points, choices, strict=True):
             doer = _doer(part.text, turn.speaker, one.fact.kind)
-            forms = clause_forms(words, one.statement.machine, doer)
-            if forms[0]:
-                costs = tuple(counter.count_batch(forms))
+            forms: tuple[str, ...] = clause_forms(words, one.statement.machine, doer)
+            lead = ""
+            if readable:
+                forms, lead = (_plain_form(forms, one.statement.machine),), _lead(turn)
+            if forms[0] and not (readable and _says_little(forms[0], turn)):
+                costs = tuple(counter.count_batch([lead + form for form in forms]))
                 # The two estimates err on different sentences: together they keep 2 % more of unseen dialogues.
                 score = (value * point**_POINT_POWER * choice) ** 0.5
+                if readable:
+                    score *= _information(forms[0], speakers)
                 chinese = is_chinese(forms[0])
-                units.append(_Unit(len(units), turn, one.fact.kind, one.worth, forms, costs, score, chinese))
+                units.append(_Unit(len(units), turn, one.fact.kind, one.worth, forms, costs, score, chinese, lead))
     return units
+
+
+def _lead(turn: Turn) -> str:
+    """Who says it, in front of a line of a readable summary."""
+    speaker = turn.speaker or turn.role
+    return "" if not speaker else f"{speaker}：" if is_han(speaker[-1]) else f"{speaker}: "
+
+
+def _plain_form(forms: tuple[str, ...], machine: bool) -> str:
+    """A clause as it was said, on one line; of a program's line the beginning."""
+    return " ".join(forms[1 if machine else 0].split()).rstrip(_ENDS)
+
+
+def _says_little(text: str, turn: Turn) -> bool:
+    """Whether a clause says nothing by itself: a name that is called, a date, a word or two."""
+    said = specifics(text)
+    fewest = _FEWEST_TERMS - 1 if said.numbers or said.identifiers else _FEWEST_TERMS
+    return len({*content_terms(text)} - {*terms(turn.speaker or "")}) < fewest
+
+
+def _information(text: str, speakers: frozenset[str]) -> float:
+    """How much a clause tells, as a factor: less without a number, a date, an identifier or a name beside those who
+    speak, and less where it only speaks to somebody."""
+    said = specifics(text)
+    specific = said.numbers or said.dates or said.identifiers or {*said.names} - speakers
+    return (1.0 if specific else _VAGUE) * (_ADDRESSED if _TO_SOMEBODY.match(text) else 1.0)
 
 
 def _doer(text: str, speaker: str | None, kind: StatementKind) -> str | None:
@@ -141,7 +217,7 @@ def _spread(units: list[_Unit]) -> None:
     for unit in units:
         of_turn.setdefault(id(unit.turn), []).append(unit)
     for together in of_turn.values():
-        together.sort(key=lambda unit: (-unit.score / (unit.costs[SHORTEST] + 1), unit.place))
+        together.sort(key=lambda unit: (-unit.score / (unit.costs[-1] + 1), unit.place))
         for rank, unit in enumerate(together):
             if not unit.chinese:
                 unit.score *= _NEXT_OF_TURN**rank
@@ -220,7 +296,7 @@ def _chosen(units: list[_Unit], budget: int, counter: TokenCounter) -> list[_Uni
     """All clauses at the greatest length at which they fit, or else the densest ones."""
     for level in range(SHORTEST + 1):
         for unit in units:
-            unit.level = level
+            unit.level = min(level, unit.shortest)
         if sum(unit.cost + 1 for unit in units) <= budget:
             return [*units]
     chosen: list[_Unit] = []
@@ -262,17 +338,18 @@ def _fitted(chosen: list[_Unit], units: list[_Unit], budget: int, counter: Token
     """
     text, tokens = _counted(chosen, counter)
     while tokens > budget and chosen:
-        grown = [unit for unit in chosen if unit.costs[SHORTEST] < unit.cost]
+        grown = [unit for unit in chosen if unit.level < unit.shortest]
         if grown:
-            min(grown, key=_density).level = SHORTEST
+            least = min(grown, key=_density)
+            least.level = least.shortest
         else:
             chosen.remove(min(chosen, key=_density))
         text, tokens = _counted(chosen, counter)
     taken = {*chosen}
     others = [unit for unit in units if unit not in taken]
     for unit in sorted(others, key=lambda unit: (-_density(unit), -unit.place)):
-        if unit.costs[SHORTEST] + 1 <= budget - tokens:
-            unit.level = SHORTEST
+        if unit.costs[-1] + 1 <= budget - tokens:
+            unit.level = unit.shortest
             longer, more = _counted([*chosen, unit], counter)
             if more <= budget:
                 chosen.append(unit)
@@ -300,14 +377,14 @@ def _counted(chosen: list[_Unit], counter: TokenCounter) -> tuple[str, int]:
 
 
 def _rendered(units: list[_Unit]) -> str:
-    """One line per turn, the statements of a turn side by side."""
+    """One line per turn, the statements of a turn side by side; where lines say who speaks, one line per speaker."""
     lines: list[str] = []
     last: Turn | None = None
     for unit in units:
-        if last is unit.turn:
+        if last is unit.turn or (last is not None and unit.lead and unit.lead == _lead(last)):
             # Between Chinese characters a space costs two tokens, as much as two characters.
             lines[-1] += f"；{unit.text}" if is_han(lines[-1][-1:]) else f"; {unit.text}"
         else:
-            lines.append(unit.text)
+            lines.append(unit.lead + unit.text)
         last = unit.turn
     return "\n".join(lines)

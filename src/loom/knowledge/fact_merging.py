@@ -16,10 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from loom.blas import one_thread
-from loom.checks import checked_number, checked_whole
+from loom.checks import checked_items, checked_number, checked_whole
 from loom.errors import InvalidInput, WrongDimension
-from loom.knowledge.fidelity import Fidelity, FidelityChecker, unit_vector
+from loom.knowledge.fidelity import FidelityChecker, FidelityResult, unit_vector
 from loom.models.embedders import Matrix, Vector
+from loom.protocol import ReadyAnswer, ReadyList
 from loom.text.duplicates import Protected, may_merge, normal_form, protected
 from loom.text.scripts import is_han
 from loom.text.sentences import statements
@@ -47,7 +48,7 @@ class Merge(NamedTuple):
 
     fact: Fact
     members: tuple[Fact, ...]
-    fidelity: Fidelity
+    fidelity: FidelityResult
 
     @property
     def content(self) -> str:
@@ -87,19 +88,19 @@ class L4Compressor:
         self.fidelity_threshold = fidelity_threshold
         self.checker = FidelityChecker(fidelity_threshold)
 
-    def should_compress(self, facts: Sequence[Fact]) -> bool:
-        """Whether there are more facts than the threshold."""
-        return len(facts) > self.threshold
+    def should_compress(self, facts: Sequence[Fact]) -> ReadyAnswer:
+        """Whether there are more facts than the threshold. The answer may be awaited, which changes nothing."""
+        return ReadyAnswer(len(checked_items(facts, Fact, "should_compress")) > self.threshold)
 
     def compress(
         self, facts: Sequence[Fact], embeddings: Sequence[npt.ArrayLike | None] | Matrix | None = None
-    ) -> list[Fact]:
+    ) -> ReadyList[Fact]:
         """The facts that stay in the tier, merged ones among them; all of them, as they are, up to the threshold.
 
-        The facts that this leaves out are still in the store: `plan` names them.
+        The facts that this leaves out are still in the store: `plan` names them. The list may be awaited.
         """
         plan = self.plan(facts, embeddings)
-        return [*plan.kept, *(merge.fact for merge in plan.merged)]
+        return ReadyList([*plan.kept, *(merge.fact for merge in plan.merged)])
 
     def plan(
         self, facts: Sequence[Fact], embeddings: Sequence[npt.ArrayLike | None] | Matrix | None = None
@@ -108,11 +109,12 @@ class L4Compressor:
 
         `embeddings` has one for each fact, or None where there is none; by default they are the facts' own.
         """
+        facts = checked_items(facts, Fact, "compress")
         if len({fact.id for fact in facts}) != len(facts):
             raise InvalidInput("two of the facts have one id; give each fact once")
         if embeddings is not None and len(embeddings) != len(facts):
             raise InvalidInput(f"{len(facts)} facts and {len(embeddings)} embeddings; there must be one for each")
-        if not self.should_compress(facts):
+        if len(facts) <= self.threshold:
             return Compression(tuple(facts))
         known = [fact.embedding for fact in facts] if embeddings is None else embeddings
         units = {fact.id: unit for fact, unit in zip(facts, map(unit_vector, known), strict=True) if unit is not None}

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
-from loom.drafts import task_text
+from loom.drafts import task_message, task_text
+from loom.echoes import own_words
 from loom.errors import InvalidInput
 from loom.knowledge.classifier import NO_CONTEXT, TurnContext
 from loom.protocol import Task
@@ -19,12 +20,14 @@ FactSource = str | Task | Record
 """What facts can be extracted from."""
 
 _UNTRUSTED: Final = frozenset({Trust.TOOL, Trust.WEB})
+_TOOL_ROLES: Final = frozenset({"tool", "function"})
 
 
 class Source(NamedTuple):
     """A text to extract facts from, with the parts of it that count, its speaker, its time and its context.
 
-    An `untrusted` source is a tool or a web page.
+    An `untrusted` source is a tool or a web page. `output` is what a tool printed: no facts are made of it, because
+    the assistant says in its own words what matters in it.
     """
 
     text: str
@@ -33,12 +36,14 @@ class Source(NamedTuple):
     at: datetime | None = None
     untrusted: bool = False
     context: TurnContext = NO_CONTEXT
+    output: bool = False
 
     def in_context(self, role: str | None, before: str | None) -> Source:
         """The source with the role of its speaker and the text of the turn before, where they are given."""
         if role is None and before is None:
             return self
-        return self._replace(context=TurnContext(role or self.context.role, before))
+        output = self.output or role in _TOOL_ROLES
+        return self._replace(context=TurnContext(role or self.context.role, before), output=output)
 
 
 def as_source(
@@ -46,19 +51,30 @@ def as_source(
 ) -> Source:
     """A text, a task or a record as a source. What a task or a record says about itself fills what is not given."""
     if isinstance(source, str):
-        return Source(source, ((0, len(source)),), speaker, at, trust in _UNTRUSTED)
+        whole = ((0, len(source)),)
+        return Source(source, whole, speaker, at, trust in _UNTRUSTED, output=trust == Trust.TOOL)
     if isinstance(source, Task):
         text = task_text(source)
-        untrusted = (trust or source.metadata.get("trust")) in _UNTRUSTED or source.action == "node.tool_result"
-        context = TurnContext("tool" if untrusted else "assistant")
-        return Source(text, _task_parts(text, source), speaker, at or source.created_at, untrusted, context)
+        trust = trust or source.metadata.get("trust")
+        output = trust == Trust.TOOL or source.action == "node.tool_result"
+        untrusted = output or trust in _UNTRUSTED
+        message = task_message(source.parameters)
+        role = "assistant" if message is None else str(message["role"])
+        context = TurnContext("tool" if untrusted else role)
+        spans = _task_parts(text, source) if message is None else ((0, len(text)),)
+        return Source(text, spans, speaker, at or source.created_at, untrusted, context, output)
     if isinstance(source, Record):
         parts: tuple[tuple[int, int], ...] = ((0, len(source.content)),)
-        if source.kind == MemoryType.TASK and isinstance(source.data, Mapping):
+        is_task = source.kind == MemoryType.TASK and isinstance(source.data, Mapping)
+        if is_task and task_message(source.data.get("parameters")) is None:
             parts = _task_parts(source.content, source.data)
-        untrusted = (trust or source.trust) in _UNTRUSTED
+        trust = trust or source.trust
+        untrusted = trust in _UNTRUSTED
+        output = trust == Trust.TOOL or source.role in _TOOL_ROLES or source.kind == MemoryType.TOOL_RESULT
         context = TurnContext(source.role or ("tool" if untrusted else None))
-        return Source(source.content, parts, speaker or source.name, at or source.created_at, untrusted, context)
+        name, at = speaker or source.name, at or source.created_at
+        text = own_words(source)
+        return Source(text, parts, name, at, untrusted, context, output or not text.strip())
     raise InvalidInput(f"facts come from a text, a Task or a Record, not {type(source).__name__}")
 
 

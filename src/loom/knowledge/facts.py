@@ -37,8 +37,9 @@ class ExtractedFact:
 
     `key` names what the fact is about where that can have only one current value ("ana|lives in"), with its `value`;
     both are None where facts stand side by side. `replaces` is the value that the source itself calls outdated or
-    wrong. `machine` marks the report of a program, word for word. `span` is the part of the source (of `task_text`
-    for a task) that states it.
+    wrong; `revises` is the new value of a bare correction ("make that 1100"), which does not say of what. `machine`
+    marks the report of a program, word for word. `span` is the part of the source (of `task_text` for a task) that
+    states it.
     """
 
     content: str
@@ -50,6 +51,7 @@ class ExtractedFact:
     key: str | None = None
     value: str | None = None
     replaces: str | None = None
+    revises: str | None = None
     machine: bool = False
 
 
@@ -61,10 +63,12 @@ class Mention(NamedTuple):
 
 
 class Extraction(NamedTuple):
-    """The facts of one source and, where a model read it, the names it mentions."""
+    """The facts of one source and, where a model read it, the names it mentions and the sentences that it takes for
+    standing instructions."""
 
     facts: list[ExtractedFact]
     mentions: tuple[Mention, ...] = ()
+    wishes: tuple[str, ...] = ()
 
 
 class FactForm(NamedTuple):

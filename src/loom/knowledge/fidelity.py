@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,8 +24,8 @@ __all__ = [
     "EMBEDDING_WEIGHT",
     "KEYWORD_THRESHOLD",
     "KEYWORD_WEIGHT",
-    "Fidelity",
     "FidelityChecker",
+    "FidelityResult",
     "keywords",
     "unit_vector",
 ]
@@ -43,7 +43,7 @@ others retains 0.22 to 0.67 of the keywords, and one that uses all of them retai
 
 
 @dataclass(frozen=True, slots=True)
-class Fidelity:
+class FidelityResult:
     """How faithful a text is to those that it stands for, all from 0 (not at all) to 1.
 
     `method` is `composite`, or `keywords` where there were no vectors to compare; then `embedding_similarity` is
@@ -81,21 +81,24 @@ class FidelityChecker:
         originals: Sequence[str],
         merged_embedding: npt.ArrayLike | None = None,
         embeddings: Sequence[npt.ArrayLike | None] | Matrix | None = None,
-    ) -> Fidelity:
+        *,
+        words: Callable[[str], Iterable[str]] | None = None,
+    ) -> FidelityResult:
         """Compare a text with its originals.
 
         The score is 0.6 x the mean cosine to the embeddings + 0.4 x the share of the originals' keywords that occur
         in the text. The embeddings may be those of a sample, and some may be missing; without any, or without that
-        of the merged text, keywords decide alone and by their own threshold.
+        of the merged text, keywords decide alone and by their own threshold. `words` says what the keywords of a
+        text are, `keywords` by default.
         """
         if isinstance(originals, str):
             raise InvalidInput("the originals are a list of texts, not one text")
-        retention, lost = _retention(merged, originals)
+        retention, lost = _retention(merged, originals, keywords if words is None else words)
         similarity = _mean_cosine(merged_embedding, embeddings)
         if similarity is None:
-            return Fidelity(retention, None, retention, retention >= self.keyword_threshold, "keywords", lost)
+            return FidelityResult(retention, None, retention, retention >= self.keyword_threshold, "keywords", lost)
         score = EMBEDDING_WEIGHT * similarity + KEYWORD_WEIGHT * retention
-        return Fidelity(score, similarity, retention, score >= self.threshold, "composite", lost)
+        return FidelityResult(score, similarity, retention, score >= self.threshold, "composite", lost)
 
     @staticmethod
     def _extract_keywords(text: str) -> set[str]:
@@ -224,11 +227,17 @@ _UNIT = re.compile(rf"{_WORD}|[{HAN}]|\d++|[^\w\s.]")
 _Run = tuple[str, ...]
 
 
-def _retention(merged: str, originals: Sequence[str]) -> tuple[float, tuple[str, ...]]:
+def _retention(
+    merged: str, originals: Sequence[str], words: Callable[[str], Iterable[str]]
+) -> tuple[float, tuple[str, ...]]:
     """The share of the keywords of the originals that occur in the text, ignoring case, and those that do not."""
-    wanted_words = dict.fromkeys(keyword for original in originals for keyword in keywords(original))
+    wanted_words = dict.fromkeys(keyword for original in originals for keyword in words(original))
     if not wanted_words:
         return 1.0, ()
+    if words is not keywords:  # terms, which are compared with terms
+        there = {*words(merged)}
+        gone = tuple(word for word in wanted_words if word not in there)
+        return 1.0 - len(gone) / len(wanted_words), gone
     wanted = {keyword: _runs(_UNIT.findall(keyword.casefold())) for keyword in wanted_words}
     sought = {run for runs in wanted.values() for run in runs}
     units = _UNIT.findall(merged.casefold())

@@ -11,8 +11,9 @@ from dataclasses import replace
 from typing import Final
 
 from loom.knowledge.facts import ExtractedFact
+from loom.knowledge.homes import home_in
 from loom.text.date_phrases import DATE_CHINESE, DATE_ENGLISH, MONTH_NAMES, SEASONS, WEEKDAY_NAMES
-from loom.text.scripts import HAN, is_chinese
+from loom.text.scripts import is_chinese
 from loom.text.specifics import specifics
 from loom.text.statement_kinds import StatementKind
 from loom.text.words import word_set
@@ -31,38 +32,6 @@ __all__ = [
 
 _K = StatementKind
 
-_PERSON: Final = r"(?P<who>I|my \w+|[A-Z]\w+|he|she)"
-_KEYED_ENGLISH: Final = (
-    (
-        "lives in",
-        re.compile(
-            rf"{_PERSON}(?:'m|'s| am| is| just| now| have| has| still)* (?:lives?|living|based|moved|relocated) "
-            r"(?:in|to|at|on|near) (?P<value>[^,;.]+)"
-        ),
-    ),
-    (
-        "works as",
-        re.compile(
-            rf"{_PERSON}(?:'m| am| is)?(?: now| still)* (?:works?|working) as (?:an? |the )?"
-            r"(?P<value>[^,;.]+?)(?= at\b| for\b| in\b|[,;.]|$)"
-        ),
-    ),
-    (
-        "works at",
-        re.compile(rf"{_PERSON}(?:'m| am| is)?(?: now| still)* (?:works?|working) (?:at|for) (?P<value>[^,;.]+)"),
-    ),
-)
-_KEYED_CHINESE: Final = (
-    (
-        "lives in",
-        re.compile(
-            rf"(?P<who>我|[{HAN}]{{2,3}}?)?"
-            r"(?:上个?月|去年|现在|目前|已经|刚刚?)*(?:住在?|搬到|搬去)了?\s?"
-            r"(?P<value>[^，。；,了]{2,16})"
-        ),
-    ),
-    ("works as", re.compile(r"(?P<who>我)[^，。]{0,12}(?:当|做|担任)(?P<value>[^，。；,]{2,10})")),
-)
 _COPULA = re.compile(
     r"^(?:(?P<owner>my|our|his|her|their|[A-Z]\w+['’]s) |the )?(?P<about>(?!it\b|this\b|that\b|there\b|he\b|she\b|"
     r"they\b|we\b|i\b|you\b|what\b|here\b)[A-Za-z][\w-]*(?: [\w-]+){0,4}?) "
@@ -109,6 +78,7 @@ _CORRECTIONS: Final = (
 _KEYED_KINDS: Final = frozenset(
     {_K.EVENT, _K.NUMBER, _K.IDENTITY, _K.PLACE, _K.STATE, _K.PREFERENCE, _K.DECISION, _K.CHANGE, _K.TOOL, _K.FIX}
 )
+_HOME_KINDS: Final = frozenset({_K.PLACE, _K.IDENTITY, _K.EVENT, _K.CHANGE, _K.STATE})
 # Attributes that have one value at a time. Other attributes can have several values side by side; to list one of them
 # here would let a new fact supersede a true one.
 _ONE_VALUED = re.compile(
@@ -148,10 +118,9 @@ def key_and_value(
     """The key and the value of a fact about something that has one value at a time; else two Nones."""
     if kind not in _KEYED_KINDS:
         return None, None
-    for attribute, pattern in _KEYED_CHINESE if chinese else _KEYED_ENGLISH:
-        match = pattern.search(said)
-        if match is not None and kind in (_K.PLACE, _K.IDENTITY, _K.EVENT):
-            return f"{_who(match['who'], speaker)}|{attribute}", normal_value(match["value"])
+    home = home_in(said, chinese) if kind in _HOME_KINDS else None
+    if home is not None:
+        return f"{_who(home.who or None, speaker)}|{home.attribute}", normal_value(home.value)
     for pattern in (_CHANGED_CHINESE, _FROM_TO_CHINESE) if chinese else (_SWITCHED,):
         match = pattern.search(said)
         about = _PRONOUN.sub("", match["about"] or "").strip() if match is not None else ""

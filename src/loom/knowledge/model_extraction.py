@@ -33,7 +33,7 @@ from loom.text.specifics import specifics
 from loom.text.statement_kinds import StatementKind
 from loom.text.words import is_function_word
 
-__all__ = ["EARLIER_PROMPT", "FACT_PROMPT", "NAMES_PROMPT", "ask_model", "is_supported"]
+__all__ = ["EARLIER_PROMPT", "FACT_PROMPT", "NAMES_PROMPT", "WISHES_PROMPT", "ask_model", "is_supported"]
 
 _logger = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ Write one JSON object per line and nothing else. Each has these fields:
 Leave out greetings, questions, suppositions, plans that were dropped, opinions without content and anything that is
 negated or taken back. Where something is corrected, give the corrected version only. Copy numbers, names, dates and
 identifiers exactly. If there are no facts, write nothing.
-{names}{who}
+{names}{wishes}{who}
 <<<TEXT
 {text}
 TEXT>>>
@@ -64,6 +64,14 @@ more JSON object per line for each, with these fields:
 - "said": the words of the text that mean it, copied exactly ("she", "the Big Apple", "老大", or the name itself)
 Leave out what you are not sure of.
 {earlier}"""
+WISHES_PROMPT: Final = """\
+
+Then list the sentences in which the user says how later answers and work should always be: standing instructions
+("always show types when I ask for code"), preferences ("I'd rather not take the early flight"), or that an earlier
+one no longer holds. One more JSON object per line for each:
+- "wish": the sentence, copied exactly from the text
+Leave out requests for this one time, questions, and what others said.
+"""
 EARLIER_PROMPT: Final = """
 What was said before, only to know whom and what the text means (material too, and nothing to list):
 <<<BEFORE
@@ -86,13 +94,15 @@ def ask_model(llm: LanguageModel, source: Source, earlier: Sequence[str] | None)
     if earlier is not None:
         names = NAMES_PROMPT.format(earlier=EARLIER_PROMPT.format(earlier="\n".join(earlier)) if earlier else "")
     kinds = ", ".join(kind.value for kind in FORMS)
-    answer = llm.complete(FACT_PROMPT.format(kinds=kinds, names=names, who=who + when, text=text))
+    asked = WISHES_PROMPT if earlier is not None and source.context.role == "user" else ""
+    answer = llm.complete(FACT_PROMPT.format(kinds=kinds, names=names, wishes=asked, who=who + when, text=text))
     lines = [line.strip().rstrip(",") for line in answer.splitlines() if line.strip().startswith("{")]
     if not lines and answer.strip():
         _logger.warning("the language model's facts were not JSON lines (%d characters); using rules", len(answer))
         return None
     facts: dict[str, ExtractedFact] = {}
     mentions: dict[str, Mention] = {}
+    wishes: dict[str, None] = {}
     refused = unfounded = 0
     for line in lines[:_MOST_ANSWERED]:
         try:
@@ -107,6 +117,13 @@ def ask_model(llm: LanguageModel, source: Source, earlier: Sequence[str] | None)
             elif len(mentions) < MOST_NAMES:
                 mentions.setdefault(entity_mark(mention.name), mention)
             continue
+        if isinstance(entry, dict) and "wish" in entry and "content" not in entry:
+            wish = entry["wish"]
+            if asked and isinstance(wish, str) and wish.strip() and wish.strip() in text:
+                wishes[wish.strip()] = None
+            else:
+                unfounded += 1
+            continue
         fact = _checked_fact(entry, text, source)
         if fact is None:
             refused += 1
@@ -115,8 +132,8 @@ def ask_model(llm: LanguageModel, source: Source, earlier: Sequence[str] | None)
     if refused:
         _logger.warning("refused %d of %d facts that the source does not support", refused, len(lines))
     if unfounded:
-        _logger.warning("refused %d of %d names whose words are not in the source", unfounded, len(lines))
-    return Extraction([*facts.values()], tuple(mentions.values()))
+        _logger.warning("refused %d of %d names and wishes whose words are not in the source", unfounded, len(lines))
+    return Extraction([*facts.values()], tuple(mentions.values()), tuple(wishes))
 
 
 def _checked_mention(entry: Mapping[str, object], text: str) -> Mention | None:

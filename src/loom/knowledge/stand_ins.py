@@ -1,17 +1,24 @@
-"""The stand-in of one memory: the beginning of its text, with a mark where something was left out.
+"""The stand-in of one memory: what it decides or states, with a mark where something was left out.
 
-It is computed from the record whenever it is read; the original stays in the log, word for word.
+A short memory stands for itself. It is computed from the record whenever it is read; the original stays in the log,
+word for word.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from loom.drafts import task_message
 from loom.protocol import Task, value_text
 from loom.storage.contract import Draft, Record
+from loom.text.sentences import statements
+from loom.text.statements import Statement
 from loom.types import MemoryType, TaskSummary
 
-__all__ = ["beginning", "stand_in", "stand_in_task"]
+__all__ = ["MOST_TOKENS", "beginning", "key_statements", "stand_in", "stand_in_task"]
+
+MOST_TOKENS = 120
+"""The tokens of a stand-in at most, however long its original is."""
 
 # The tokens of each part that are kept, about: a sentence or two.
 _PARAMETER_WEIGHT = 24.0
@@ -19,10 +26,16 @@ _RESULT_WEIGHT = 24.0
 _ACTION_WEIGHT = 8.0
 _MOST_TAGS = 3
 _OMITTED = " […]"
+# A text this many times as long as what would be kept of it is kept whole: the marks take as much as is saved.
+_WHOLE = 4 / 3
+# Of a long text, the part that key statements are looked for in: what takes longer is not done while a writer waits.
+_READ_CHARS = 2_000
+# Statements that weigh less say nothing that a stand-in needs: thoughts, questions, requests.
+_KEY_WEIGHT = 0.5
 
 
 def stand_in(record: Record | Draft) -> TaskSummary:
-    """A record in few words. A summary that the memory made is used whole."""
+    """A record in few words: its key statements, or all of it where it is short. A summary of ours is used whole."""
     if record.kind == MemoryType.SUMMARY and isinstance(record.data, dict) and "fidelity" in record.data:
         return TaskSummary(
             task_id=record.id,
@@ -33,9 +46,8 @@ def stand_in(record: Record | Draft) -> TaskSummary:
             created_at=record.created_at,
         )
     task = record.data if record.kind == MemoryType.TASK and isinstance(record.data, dict) else None
-    if task is None:
-        speaker = record.name or record.role
-        kind, said, outcome = record.kind, f"{speaker}: {record.content}" if speaker else record.content, ""
+    if task is None or task_message(task.get("parameters")) is not None:
+        kind, said, outcome = record.kind, record.content, ""
         said_weight, outcome_weight = _PARAMETER_WEIGHT + _RESULT_WEIGHT, 0.0
     else:
         kind = str(task.get("action") or MemoryType.TASK)
@@ -44,8 +56,8 @@ def stand_in(record: Record | Draft) -> TaskSummary:
         outcomes = (f"error: {task['error']}" if task.get("error") else "", _plain(task.get("result")))
         outcome = "; ".join(part for part in outcomes if part)
         said_weight, outcome_weight = _PARAMETER_WEIGHT, _RESULT_WEIGHT
-    action, parameters = beginning(kind, _ACTION_WEIGHT), beginning(said, said_weight)
-    result = beginning(outcome, outcome_weight)
+    action, parameters = beginning(kind, _ACTION_WEIGHT), key_statements(said, said_weight)
+    result = key_statements(outcome, outcome_weight)
     cut = (action, parameters, result) != (_one_line(kind), _one_line(said), _one_line(outcome))
     return TaskSummary(
         task_id=record.id,
@@ -79,6 +91,51 @@ def stand_in_task(record: Record) -> Task:
         created_at=record.created_at,
         metadata={"stand_in": True, "tokens": record.tokens, "importance": record.importance},
     )
+
+
+def key_statements(text: str, weight: float) -> str:
+    """The statements of a text that matter most, on one line and in its order, about `weight` tokens long together.
+
+    A mark stands where something is left out. A text that is hardly longer is given whole, and one without such
+    statements by its beginning.
+    """
+    if len(text) <= 4 * _WHOLE * weight and _weight(text) <= _WHOLE * weight:
+        return _one_line(text)
+    read = text[:_READ_CHARS]
+    chosen: list[Statement] = []
+    room = weight
+    # The heaviest first; of equals those with more names and numbers for their length, then the earlier ones.
+    for one in sorted(filter(_is_key, statements(read)), key=lambda one: (-one.weight, -_density(one), one.start)):
+        cost = _weight(one.text)
+        if cost <= room:
+            chosen.append(one)
+            room -= cost + 2.0
+    if not chosen:
+        return beginning(text, weight)
+    chosen.sort(key=lambda one: one.start)
+    parts: list[str] = []
+    end = 0
+    for one in chosen:
+        if read[end : one.start].strip():
+            parts.append(_OMITTED.strip())
+        parts.append(_one_line(one.text))
+        end = one.end
+    return " ".join(parts) + (_OMITTED if text[end:].strip() else "")
+
+
+def _is_key(statement: Statement) -> bool:
+    return statement.asserted and statement.weight >= _KEY_WEIGHT
+
+
+def _density(statement: Statement) -> float:
+    """The names, numbers, dates and identifiers of a statement, for its length."""
+    said = statement.specifics
+    return len({*said.numbers, *said.dates, *said.names, *said.identifiers}) / (1.0 + _weight(statement.text))
+
+
+def _weight(text: str) -> float:
+    """The tokens of a text, about."""
+    return sum(0.25 if letter.isascii() else 1.0 for letter in text)
 
 
 def beginning(text: str, weight: float) -> str:

@@ -131,8 +131,12 @@ class Summarizer:
         self.counter: TokenCounter = default_counter() if token_counter is None else token_counter
         self._weights = weights
 
-    def summarize(self, turns: Iterable[Turn], *, budget: int) -> Summary:
-        """The turns, given in the order of time, in at most `budget` tokens."""
+    def summarize(self, turns: Iterable[Turn], *, budget: int, readable: bool = False) -> Summary:
+        """The turns, given in the order of time, in at most `budget` tokens.
+
+        By rules, a `readable` summary says who speaks and keeps the words of each clause; otherwise clauses are
+        shortened down to telegrams, and more of them have room.
+        """
         checked_whole(budget, "the budget of a summary, in tokens,")
         told = [*turns]
         if self._llm is not None and told and budget:
@@ -142,7 +146,13 @@ class Summarizer:
         # Imported at first use: the rules take tens of milliseconds to import, and few stores summarise.
         from loom.knowledge.extractive import summarize_by_rules
 
-        return summarize_by_rules(told, budget, self.counter, self._weights)
+        return summarize_by_rules(told, budget, self.counter, self._weights, readable=readable)
+
+    def key_clauses(self, turns: Iterable[Turn], *, budget: int) -> list[str]:
+        """The clauses that matter most, word for word and the best first, about `budget` tokens together."""
+        from loom.knowledge.extractive import key_clauses
+
+        return key_clauses([*turns], budget, self.counter, self._weights)
 
     def summarize_messages(self, messages: Iterable[Mapping[str, Any]], *, budget: int) -> Summary:
         """Chat messages (text, parts, tool calls and results) in at most `budget` tokens."""

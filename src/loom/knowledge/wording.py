@@ -150,7 +150,8 @@ _UNCHANGED = word_set(
 )
 _ADVERB = word_set(
     "always usually never really also still now just only mostly normally generally often sometimes recently "
-    "finally currently already personally actually definitely absolutely both even much then simply typically"
+    "finally currently already personally actually definitely absolutely both even much then simply typically no "
+    "longer"
 )
 _PRESENT = {
     "am": "is",
@@ -222,14 +223,31 @@ _TIME_AFTER = re.compile(
 )
 
 
+# A day that comes every year, or one that lies as many years back as somebody is old.
+_EVERY_YEAR = re.compile(
+    r"\b(?:birthday|anniversary)\b(?! (?:party|dinner|lunch|trip|present|gift|cake|do|drinks?)\b)"
+    r"|\b(?:I was|we were|(?:mother|father|mum|mom|mam|dad|parents?|grand(?:mother|father|ma|pa|ad|mum)|wife|husband|"
+    r"partner|boss|girlfriend|boyfriend|aunt|uncle|friend|colleague)(?:['’]s| was| were)) born\b"
+    r"|(?:生日|周年)(?!会|聚|派对|宴|礼|蛋糕|旅)"
+    r"|(?:^|[，。；])我是?在?(?:[0-9一二三四五六七八九十月日号年 ]{2,12}(?:出生|生的)|生于)"
+    r"|(?:妈妈?|爸爸?|母亲|父亲|爷爷|奶奶|外公|外婆|姥姥|姥爷|老婆|老公|"
+    r"妻子|丈夫|老板|朋友|同事)是?[^，。；]{0,12}(?:出生|生于|生的)",
+    re.IGNORECASE,
+)
+
+
 def with_dates(said: str, at: datetime) -> str:
     """The text with the days in brackets after each date in it that says no year: "last Friday [2026-02-27]".
 
-    `at` is when it was said. Vague dates ("a few days ago") and recurring ones ("on Fridays") stay without.
+    `at` is when it was said. Vague dates ("a few days ago"), recurring ones ("on Fridays", a birthday) and the births
+    of grown people stay without: which year they mean is not known.
     """
     marks: list[tuple[int, str]] = []
+    every_year = _EVERY_YEAR.search(said) is not None
     for mention in date_mentions(said, at):
         if mention.span is not None and mention.span.exact and not mention.complete:
+            if every_year and not mention.span.has_year:
+                continue
             end = mention.end
             while (time := _TIME_AFTER.match(said, end)) is not None:
                 end = time.end()

@@ -31,8 +31,10 @@ if TYPE_CHECKING:
     from loom.text.tokens import AnthropicCounter, EstimateCounter, TiktokenCounter, TokenCounter
     from loom.tiers.quotas import LayerCounters, LayerQuota
     from loom.types import (
+        AccessRecord,
         Fact,
         FactType,
+        Instruction,
         MemoryQuery,
         MemoryStrategyType,
         MemoryTier,
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "AccessRecord",
     "AnthropicCounter",
     "CompactionConfig",
     "CompactionResult",
@@ -59,6 +62,7 @@ __all__ = [
     "HttpLanguageModel",
     "InMemorySegmentStore",
     "InMemoryVectorStore",
+    "Instruction",
     "L4Compressor",
     "LanguageModel",
     "LayerCounters",
@@ -110,7 +114,9 @@ _HOMES = {
     "loom.text.tokens": ("AnthropicCounter", "EstimateCounter", "TiktokenCounter", "TokenCounter"),
     "loom.tiers.quotas": ("LayerCounters", "LayerQuota"),
     "loom.types": (
+        "AccessRecord",
         "Fact",
+        "Instruction",
         "FactType",
         "MemoryQuery",
         "MemoryStrategyType",

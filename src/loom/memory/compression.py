@@ -6,6 +6,6 @@ They live in `loom.knowledge.fact_merging` and `loom.knowledge.fidelity`.
 from __future__ import annotations
 
 from loom.knowledge.fact_merging import L4Compressor
-from loom.knowledge.fidelity import Fidelity, FidelityChecker
+from loom.knowledge.fidelity import FidelityChecker, FidelityResult
 
-__all__ = ["Fidelity", "FidelityChecker", "L4Compressor"]
+__all__ = ["FidelityChecker", "FidelityResult", "L4Compressor"]

@@ -13,11 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from loom.checks import checked_items
 from loom.drafts import NO_ATTRIBUTES, Attributes, checked_text
 from loom.errors import InvalidInput
 from loom.memory.layers import KnowledgeLayer, MemoryLayer, PriorityTokenLayer, SummaryLayer, TokenBudgetLayer
-from loom.memory.verbs import MemoryVerbs
-from loom.protocol import Task
+from loom.memory.verbs import MemoryVerbs, checked_id
+from loom.protocol import ReadyList, Task
 from loom.storage.contract import Filter
 from loom.tiers.eviction import Segments, segments
 from loom.tiers.migration import MoveCounts
@@ -34,6 +35,7 @@ from loom.tiers.quotas import (
     quotas_of,
 )
 from loom.types import (
+    AccessRecord,
     Fact,
     FactType,
     MemoryTier,
@@ -83,6 +85,26 @@ class LoomMemory(MemoryVerbs):
         tiers = (self.l1, self.l2, self.l3, self.l4)
         return {layer.tier: layer for layer in tiers}
 
+    @property
+    def l1_token_budget(self) -> int:
+        """The most tokens that L1 holds."""
+        return self._tiers.rules().budgets[MemoryTier.L1]
+
+    @property
+    def l2_token_budget(self) -> int:
+        """The most tokens that L2 holds."""
+        return self._tiers.rules().budgets[MemoryTier.L2]
+
+    @property
+    def l3_token_budget(self) -> int:
+        """The most tokens that L3 holds."""
+        return self._tiers.rules().budgets[MemoryTier.L3]
+
+    @property
+    def l4_token_budget(self) -> int:
+        """The most tokens that are resident in L4."""
+        return self._tiers.rules().budgets[MemoryTier.L4]
+
     # -- remembering -----------------------------------------------------------------------------------
 
     def add_task(
@@ -125,6 +147,7 @@ class LoomMemory(MemoryVerbs):
         if not isinstance(fact, Fact | str):
             raise InvalidInput(f"add_fact() takes a Fact or a text, not {type(fact).__name__}")
         known = fact if isinstance(fact, Fact) else Fact(checked_text(fact, "add_fact"))
+        origins = checked_items(sources, str, "add_fact", "sources")
         changes: dict[str, Any] = {"fact_type": fact_type, "confidence": confidence, "tags": tags}
         known = replace(known, **{name: value for name, value in changes.items() if value is not None})
         attributes = Attributes(
@@ -142,7 +165,7 @@ class LoomMemory(MemoryVerbs):
         draft = self._drafter.text(
             checked_text(known.content, "add_fact"), known.id, attributes, data, revises=True, keep_data=True
         )
-        return self._tiers.write([draft._replace(sources=tuple(sources))], MemoryTier.L4)[0]
+        return self._tiers.write([draft._replace(sources=tuple(origins))], MemoryTier.L4)[0]
 
     # -- finding again ---------------------------------------------------------------------------------
 
@@ -171,11 +194,22 @@ class LoomMemory(MemoryVerbs):
         record = self.get(fact_id)
         return None if record is None or record.kind != MemoryType.FACT else self._as_fact(record)
 
+    def access_record(self, id: str) -> AccessRecord | None:
+        """The uses of a memory by this node; None where there is no such memory. Asking is no use of it."""
+        record = self._store.get(checked_id("access_record", id))
+        if record is None:
+            return None
+        access = self._store.accesses([record.seq], self._node).get(record.seq)
+        if access is None:
+            return AccessRecord((), 0)
+        moments = [moment for moment in (access.previous_at, access.last_at) if moment is not None]
+        return AccessRecord(tuple(moments), access.count)
+
     def get_call_chain(self, task_id: str) -> list[Task]:
         """A task and the tasks that led to it by `parent_task_id`, the first cause first. Cycles end it."""
         chain: list[Task] = []
         seen: set[str] = set()
-        wanted: str | None = task_id
+        wanted: str | None = checked_id("get_call_chain", task_id)
         while wanted and wanted not in seen:
             seen.add(wanted)
             record = self._store.get(wanted)
@@ -186,8 +220,11 @@ class LoomMemory(MemoryVerbs):
             wanted = task.parent_task_id
         return chain[::-1]
 
-    def search_tasks(self, query: str, limit: int = 10, session_id: str | None = None) -> list[Task]:
-        """The tasks that answer a question, best first, wherever they are. What is no fact is a task here."""
+    def search_tasks(self, query: str, limit: int = 10, session_id: str | None = None) -> ReadyList[Task]:
+        """The tasks that answer a question, best first, wherever they are. What is no fact is a task here.
+
+        The list may be awaited, which changes nothing.
+        """
         wanted = Filter(node=self._node, session_id=session_id)
         asked = limit
         while True:
@@ -196,11 +233,11 @@ class LoomMemory(MemoryVerbs):
             if len(found) == limit or len(hits) < asked:
                 break
             asked *= 4
-        return [record_as_task(record) for record in self._records_of(found)]
+        return ReadyList(record_as_task(record) for record in self._records_of(found))
 
-    def search_facts(self, query: str, limit: int = 10, session_id: str | None = None) -> list[Fact]:
-        """The facts that answer a question, best first."""
-        return self.facts(query, limit=limit, session_id=session_id)
+    def search_facts(self, query: str, limit: int = 10, session_id: str | None = None) -> ReadyList[Fact]:
+        """The facts that answer a question, best first. The list may be awaited, which changes nothing."""
+        return ReadyList(self.facts(query, limit=limit, session_id=session_id))
 
     # -- moving, and how it stands ---------------------------------------------------------------------
 

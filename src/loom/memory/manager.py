@@ -97,6 +97,11 @@ class MemoryManager(LoomMemory, ScopedMemory):
         return self._pool
 
     @property
+    def sync_manager(self) -> MemorySyncManager:
+        """Syncing with the parent: what `write_with_version_check`, `sync_from_parent` and `sync_to_parent` use."""
+        return self._sync
+
+    @property
     def _loom_memory(self) -> Self:
         """The tiers, for code that looks for them there."""
         return self
@@ -104,9 +109,9 @@ class MemoryManager(LoomMemory, ScopedMemory):
     # -- sharing ---------------------------------------------------------------------------------------
 
     async def add_context(
-        self, key: str, content: Any, *, scope: MemoryScope | str = MemoryScope.LOCAL
+        self, key: str, content: Any, *, scope: MemoryScope | str = MemoryScope.SHARED
     ) -> MemoryEntry:
-        """Keep a value that the tasks of this node share, under a key; `read` gives it back."""
+        """Keep a value under a key for the tasks of this node and of all nodes below it; `read` gives it back."""
         return await self.write(key, content, scope)
 
     async def write_with_version_check(

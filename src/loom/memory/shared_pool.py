@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 from weakref import WeakSet
 
-from loom.checks import checked_whole
+from loom.checks import checked_mapping, checked_object, checked_whole
 from loom.errors import Closed, InvalidInput, VersionConflictError
 from loom.fractal.memory import checked_key, checked_limit, checked_version, in_thread
 from loom.protocol import Closing, Task
@@ -114,6 +114,8 @@ class SharedMemoryPool(Closing):
         """
         checked_key(key)
         checked_version(expected_version)
+        if metadata is not None:
+            checked_mapping(metadata, "the metadata of write()")
         writer = _checked_writer(writer_id)
         entry = await self._backend.run(lambda: self._backend.put(key, content, writer, expected_version, metadata))
         await self._tell("shared_pool.write", key, entry.version, writer)
@@ -131,6 +133,7 @@ class SharedMemoryPool(Closing):
 
         `change` is called again whenever another writer was first, so it must do nothing but compute.
         """
+        checked_object(change, "the change of update()", "__call__")
         attempt = 0
         while True:
             entry = await self.read(key)
@@ -179,6 +182,11 @@ class SharedMemoryPool(Closing):
         checked_whole(0 if since is None else since, "since, the number of a change,")
         return PoolWatch(self._backend, _checked_prefix(prefix), since)
 
+    @property
+    def size(self) -> int:
+        """The number of keys that have a value. It waits for the disk where the pool lies in a store."""
+        return self._backend.count()
+
     # -- life ------------------------------------------------------------------------------------------
 
     def close(self) -> None:
@@ -187,6 +195,9 @@ class SharedMemoryPool(Closing):
         self._backend.wake()
         if self._opened is not None:
             self._opened.close()
+
+    def _elsewhere(self) -> str:
+        return "make one over the same store there: SharedMemoryPool(pool_id, store=path)"
 
     def __repr__(self) -> str:
         return f"<SharedMemoryPool {self.pool_id!r} in {self._backend.name}>"
@@ -291,9 +302,13 @@ class _Backend:
 
     async def run(self, work: Callable[[], R]) -> R:
         """Do a piece of work where it cannot block the event loop."""
-        if self.closed:
-            raise Closed("the pool is closed")
+        self.check_open()
         return await in_thread(work) if self.blocks else work()
+
+    def check_open(self) -> None:
+        """Raise `Closed` if the pool is closed."""
+        if self.closed:
+            raise Closed("the pool is closed; open another one with SharedMemoryPool(...)")
 
     def watch(self, watch: PoolWatch) -> None:
         with self._lock:
@@ -339,6 +354,10 @@ class _StoreBackend(_Backend):
 
     def entries(self, prefix: str, limit: int) -> list[PoolEntry]:
         return [_as_pool_entry(entry) for entry in self._store.entries(prefix, limit=limit, **self._place)]
+
+    def count(self) -> int:
+        self.check_open()
+        return self._store.count_entries(**self._place)
 
     def remove(self, key: str, writer: str, expected: int | None) -> int:
         with self._store.transaction() as transaction:
@@ -428,6 +447,11 @@ class _ProcessBackend(_Backend):
             found.sort(key=lambda kept: -kept.number)
             chosen = [kept.versions[-1] for kept in found[:limit]]
         return [_copy_of(entry) for entry in chosen]
+
+    def count(self) -> int:
+        self.check_open()
+        with self._lock:
+            return sum(bool(kept.versions) for kept in self._keys.values())
 
     def remove(self, key: str, writer: str, expected: int | None) -> int:
         with self._lock:

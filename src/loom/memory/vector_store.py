@@ -16,7 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from loom.checks import checked_whole
+from loom.checks import checked_mapping, checked_text, checked_whole
 from loom.errors import InvalidInput, WrongDimension
 from loom.models.embedders import EmbeddingProvider, Vector
 
@@ -78,10 +78,11 @@ class InMemoryVectorStore:
         return record_id in self._held
 
     def add(self, record_id: str, vector: npt.ArrayLike, metadata: Mapping[str, Any] | None = None) -> None:
+        checked_text(record_id, "the id of a vector")
         unit = _unit(vector)
         with self._lock:
             self._check(unit)
-            self._held[record_id] = (unit, _frozen(metadata or {}))
+            self._held[record_id] = (unit, _frozen({} if metadata is None else metadata))
             self.dimensions = len(unit)
 
     def search(
@@ -91,7 +92,7 @@ class InMemoryVectorStore:
         unit = _unit(vector)
         with self._lock:
             self._check(unit)
-            ids = self._matching(where or {})
+            ids = self._matching({} if where is None else where)
             # Row by row in float64, so that the order depends on the vectors and ids alone.
             rows = np.array([self._held[id][0] for id in ids], dtype=np.float64).reshape(len(ids), len(unit))
             scores = np.clip((rows * unit).sum(axis=1), -1.0, 1.0).tolist()
@@ -99,6 +100,7 @@ class InMemoryVectorStore:
             return [VectorHit(id, score, _frozen(self._held[id][1])) for id, score in best]
 
     def delete(self, record_id: str) -> bool:
+        checked_text(record_id, "the id of a vector")
         with self._lock:
             return self._held.pop(record_id, None) is not None
 
@@ -121,6 +123,7 @@ class InMemoryVectorStore:
             )
 
     def _matching(self, where: Mapping[str, Any]) -> list[str]:
+        checked_mapping(where, "where")
         missing = object()
         return [
             id
@@ -131,7 +134,7 @@ class InMemoryVectorStore:
 
 def _frozen(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
     """A copy all the way down: neither the caller's later changes nor a reader's reach the store."""
-    return MappingProxyType(copy.deepcopy(dict(metadata)))
+    return MappingProxyType(copy.deepcopy(dict(checked_mapping(metadata, "metadata"))))
 
 
 def _unit(vector: npt.ArrayLike) -> Vector:

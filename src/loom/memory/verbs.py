@@ -7,8 +7,8 @@ documents. Opening and closing are here too.
 from __future__ import annotations
 
 import builtins
-import functools
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -17,15 +17,26 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
-from loom.checks import checked_member, checked_object
+from loom.checks import (
+    checked_instance,
+    checked_list,
+    checked_member,
+    checked_number,
+    checked_object,
+    checked_path,
+    checked_whole,
+)
 from loom.drafts import Attributes, AttributeValues, Drafter, Rememberable, attributes_of, checked_text
-from loom.errors import Closed, InvalidInput, NotFound, SettingsConflict
+from loom.errors import Closed, InvalidInput, LoomError, NotFound, OverBudget, SettingsConflict
+from loom.forks import made_once
 from loom.models.embedders import EmbeddingProvider, embed_texts, embedder_from_name
 from loom.protocol import Clock, Closing, Task, checked_time, closest, utc_now
+from loom.recall.conditions import asks_about_the_past, turns_to_raise
 from loom.recall.feedback import Feedback, LearnedWeights
 from loom.recall.hits import Hit
 from loom.recall.relevance import Weights
-from loom.recall.search import Explanation, Reranker, recall
+from loom.recall.reranking import MemoryReranker
+from loom.recall.search import Explanation, Nearest, Reranker, question_vector, recall
 from loom.settings import SETTINGS, Settings, SettingValues, load_settings
 from loom.storage import open_store
 from loom.storage.contract import (
@@ -33,8 +44,10 @@ from loom.storage.contract import (
     COUNT,
     DERIVE,
     LAYOUTS,
+    MERGE,
     RESTORE,
     RETAIN,
+    STANDING,
     ArchiveStats,
     CheckReport,
     Filter,
@@ -45,6 +58,8 @@ from loom.storage.contract import (
     Retention,
     Store,
     Transaction,
+    Vector,
+    check_limit,
 )
 from loom.text.sanitizer import ContentSanitizer
 from loom.text.tokens import TokenCounter, counter_by_name, counters_by_name
@@ -57,12 +72,15 @@ from loom.types import (
     Fact,
     FactType,
     Filters,
+    Instruction,
+    InstructionKind,
     MemoryTier,
     MemoryType,
     Receipt,
     StoredSummary,
     known_tier,
     record_as_fact,
+    record_as_instruction,
     record_as_summary,
 )
 
@@ -71,16 +89,23 @@ if TYPE_CHECKING:
     from loom.events import EventBus, Subscription
     from loom.memory.compaction import CompactionConfig, CompactionResult, MemoryCompactor
     from loom.memory.derivation import Derivation, UndoResult
+    from loom.memory.standing import StandingInstructions
+    from loom.memory.vector_mirror import VectorMirror
+    from loom.memory.vector_store import VectorStoreProvider
     from loom.models.language_model import LanguageModelLike
     from loom.snapshots.staging import Restored
     from loom.snapshots.taking import Snapshot
 
-__all__ = ["MemoryOptions", "MemoryVerbs"]
+__all__ = ["MemoryOptions", "MemoryVerbs", "checked_id"]
 
 log = logging.getLogger("loom.memory")
 
 _ANYTHING = Filter()
 _NOT_DERIVED = Filter(derived=False)
+# The cells of the matrix, in the order in which they are shown.
+_CELLS = tuple((subject, layer) for layer in ("type", "instance") for subject in ("world", "subject"))
+# Words of both languages, for which the word lists of both are read.
+_WARMING = "When did they warm up last week? 他们上周什么时候热身？"
 # A verdict may be on any of this many hits.
 _JUDGED = 30
 
@@ -91,12 +116,15 @@ class MemoryOptions(SettingValues, total=False):
     With an `event_bus`, every task published there is remembered once. `embedder` is a provider or the name of one
     (`embedding_provider` is its other name, `enable_l4_vectorization=False` does without); by default the offline one
     is used where it is installed. `token_counter` counts instead of the one that the setting `counter` names.
+    `vector_store` is a store of vectors of the caller's own: it gets a copy of each vector, and nominates by meaning.
+    `reranker` has the last word on the order of every recall that names no other, in prompts too.
     `sanitizer` cleans each text before it is stored, which is then no longer verbatim. `llm` (a callable from prompt
     to answer) derives facts, names and summaries in the background; by default rules do.
 
     Settings that every process must share are kept in the file; giving others raises `SettingsConflict`, unless
     `reconfigure` is True. `config` names the TOML file with settings. With `all_namespaces` the memory may also list,
-    snapshot and forget the other namespaces of the file; no variable and no settings file can give it.
+    snapshot and forget the other namespaces of the file; no variable and no settings file can give it. With `warm_up`
+    a thread loads what the first recall needs, while the caller goes on: see `MemoryVerbs.warm_up`.
     """
 
     event_bus: EventBus | None
@@ -104,6 +132,8 @@ class MemoryOptions(SettingValues, total=False):
     embedding_provider: EmbeddingProvider | None
     enable_l4_vectorization: bool
     token_counter: TokenCounter | None
+    vector_store: VectorStoreProvider | None
+    reranker: Reranker | None
     sanitizer: ContentSanitizer | None
     llm: LanguageModelLike | None
     compaction: CompactionConfig | None
@@ -111,6 +141,7 @@ class MemoryOptions(SettingValues, total=False):
     clock: Clock
     config: str | Path | None
     all_namespaces: bool
+    warm_up: bool
 
 
 class MemoryVerbs(Closing):
@@ -131,6 +162,8 @@ class MemoryVerbs(Closing):
         embedding_provider: EmbeddingProvider | None = None,
         enable_l4_vectorization: bool = True,
         token_counter: TokenCounter | None = None,
+        vector_store: VectorStoreProvider | None = None,
+        reranker: Reranker | None = None,
         sanitizer: ContentSanitizer | None = None,
         llm: LanguageModelLike | None = None,
         compaction: CompactionConfig | None = None,
@@ -138,19 +171,22 @@ class MemoryVerbs(Closing):
         clock: Clock = utc_now,
         config: str | Path | None = None,
         all_namespaces: bool = False,
+        warm_up: bool = False,
         **values: Unpack[SettingValues],
     ) -> None:
         settings: dict[str, Any] = {**values, "node_id": node_id}
         given = embedding_provider if embedder is None else embedder
         for name, part, *attributes in (
             ("embedder", None if isinstance(given, str) else given, "name", "embed", "embed_batch"),
-            ("token_counter", token_counter, "name", "count"),
+            ("token_counter", token_counter, "name", "count", "limit_count"),
             ("event_bus", event_bus, "register_handler"),
             ("sanitizer", sanitizer, "sanitize"),
             ("clock", clock, "__call__"),
         ):
-            if part is not None:
+            if part is not None or name == "clock":
                 checked_object(part, name, *attributes)
+        if reranker is not None and not isinstance(reranker, MemoryReranker):
+            checked_object(reranker, "reranker", "__call__")
         if not enable_l4_vectorization:
             given = "none"
         if isinstance(given, str):
@@ -163,12 +199,13 @@ class MemoryVerbs(Closing):
         self._store: Store = (
             _open_store(store, loaded, clock, all_namespaces)
             if store is None or isinstance(store, str | Path)
-            else store
+            else checked_store(store)
         )
         self._subscription: Subscription | None = None
+        self._warming: threading.Thread | None = None
         try:
             counters = counters_by_name() | ({} if token_counter is None else {token_counter.name: token_counter})
-            self._store.count_with({name: counter.count for name, counter in counters.items()})
+            self._store.count_with({name: counter.limit_count for name, counter in counters.items()})
             self._node = loaded.node_id
             self._controller = TierController(self._node, event_bus)
             self.verdicts = Feedback(self._store, self._node)
@@ -181,23 +218,29 @@ class MemoryVerbs(Closing):
             self._counter = self._tiers.counter
             self._embedder = _choose_embedder(self._store, loaded, given, reconfigure)
             self._drafter = Drafter(self._node, self._counter, self._store.clock, sanitizer)
+            self._mirror = None if vector_store is None else _mirror_of(self._store, vector_store)
         except BaseException:
             if self._owns_store:
                 self._store.close()
             raise
         self._migration = Migration(self._tiers)
-        self._store.retry_jobs(self._migration.kind, COUNT, RETAIN, DERIVE, RESTORE, COMPACT)
+        self._store.retry_jobs(self._migration.kind, COUNT, RETAIN, DERIVE, RESTORE, COMPACT, MERGE)
         self._store.add_chore(self._migration, self._migration.work)
         self._controller.attach(self._tiers, self._migration)
         if self._controller.is_active:
             self._store.add_chore(self._controller, self._controller.work)
+        self._reranker = reranker
         self._llm = llm
         self._compaction = compaction
+        self._asked: tuple[str, Vector | None] | None = None
         if self._tiers.settings.derive:
             # What derives knowledge is loaded when there is time to: opening does not wait for it.
             self._store.add_chore(self, lambda publish, thorough: self.derivation.work(publish, thorough))
         if event_bus is not None:
             self._subscription = event_bus.register_handler("*", self._on_task, blocking=True)
+        if warm_up:
+            self._warming = threading.Thread(target=self._warm_up_unseen, name="loom-warm-up", daemon=True)
+            self._warming.start()
 
     # -- what it is made of ----------------------------------------------------------------------------
 
@@ -246,7 +289,7 @@ class MemoryVerbs(Closing):
         """The measures of this memory, each with its target and its alarm: `monitor.table()` for people."""
         return self._controller.refreshed_monitor()
 
-    @functools.cached_property
+    @made_once
     def compactor(self) -> MemoryCompactor:
         """What summarises stretches of the archive tier when that is nearly full."""
         from loom.knowledge.summarizer import Summarizer
@@ -255,13 +298,21 @@ class MemoryVerbs(Closing):
         summarizer = Summarizer(self._llm, token_counter=self._counter)
         return MemoryCompactor(self._compaction, self, self._counter, summarizer=summarizer)
 
-    @functools.cached_property
+    @made_once
     def derivation(self) -> Derivation:
         """Derives facts and summaries from the log in the background, and undoes them."""
         from loom.knowledge.extraction import FactExtractor
         from loom.memory.derivation import Derivation
 
-        return Derivation(self._store, self._tiers, FactExtractor(self._llm), self.compactor, self._embedder)
+        extractor = FactExtractor(self._llm)
+        return Derivation(self._store, self._tiers, extractor, self.compactor, self._embedder, self.standing)
+
+    @made_once
+    def standing(self) -> StandingInstructions:
+        """The standing instructions of this node: what the user wants later answers to follow."""
+        from loom.memory.standing import StandingInstructions
+
+        return StandingInstructions(self._store, self._node, self._counter, self._question_vector)
 
     # -- remembering -----------------------------------------------------------------------------------
 
@@ -356,6 +407,7 @@ class MemoryVerbs(Closing):
         question: str,
         *,
         limit: int = 10,
+        min_score: float = 0.0,
         diversity: float = 0.0,
         reranker: Reranker | None = None,
         explain: Literal[False] = False,
@@ -370,6 +422,7 @@ class MemoryVerbs(Closing):
         question: str,
         *,
         limit: int = 10,
+        min_score: float = 0.0,
         diversity: float = 0.0,
         reranker: Reranker | None = None,
         explain: Literal[True],
@@ -383,6 +436,7 @@ class MemoryVerbs(Closing):
         question: str,
         *,
         limit: int = 10,
+        min_score: float = 0.0,
         diversity: float = 0.0,
         reranker: Reranker | None = None,
         explain: bool = False,
@@ -396,17 +450,26 @@ class MemoryVerbs(Closing):
         given as a whole (`wanted`). What was derived from memories is left out, as they say the same themselves; a
         filter on `kind` or `derived` asks for it.
 
-        `diversity` (0 to 1) keeps hits apart that say much the same. `reranker` is a second opinion: it is called
-        with the question and the best hits and gives a score for each. With `explain=True` the answer is an
-        `Explanation`: the hits, how the question was understood, and every candidate with what each signal added.
+        `min_score` (0 to 1) leaves out what scores below it: 0.9 and more is all that a question asks for, and
+        docs/recall.md has what a cut costs. `diversity` (0 to 1) keeps hits apart that say much the same. `reranker`
+        is a second opinion: it is called with the question and the best hits and gives a score for each. With
+        `explain=True` the answer is an `Explanation`: the hits, how the question was understood, and every candidate
+        with what each signal added.
         """
         if wanted is None or filters:
             if wanted is not None:
                 raise InvalidInput("recall() takes wanted=Filter(...) or filters by their names, not both")
             wanted = Filter.of("recall", **filters)
-        asked = _checked("recall", question, "a question")
+        checked_instance(wanted, Filter, "recall(wanted=)")
+        asked = checked_id("recall", question, "a question")
         found = self.search(
-            asked, limit=limit, wanted=wanted, diversity=diversity, reranker=reranker, explain=explain
+            asked,
+            limit=limit,
+            wanted=wanted,
+            min_score=min_score,
+            diversity=diversity,
+            reranker=reranker,
+            explain=explain,
         )
         return found if explain else found.hits
 
@@ -417,15 +480,20 @@ class MemoryVerbs(Closing):
         limit: int = 10,
         wanted: Filter | None = None,
         weights: Weights | None = None,
+        min_score: float = 0.0,
         diversity: float = 0.0,
         reranker: Reranker | None = None,
         seeds: int = 0,
         explain: bool = False,
     ) -> Explanation:
         """A recall with everything that can be said about it: see `recall.recall`."""
+        checked_id("search", question, "a question")
+        if weights is not None:
+            checked_instance(weights, Weights, "search(weights=)")
+        checked_whole(seeds, "search(seeds=)")
         if wanted is None or wanted == _ANYTHING:
             wanted = _NOT_DERIVED
-        elif wanted.derived is None and wanted.kind is None:
+        elif checked_instance(wanted, Filter, "search(wanted=)").derived is None and wanted.kind is None:
             wanted = replace(wanted, derived=False)
         started = time.perf_counter()
         found = recall(
@@ -434,21 +502,50 @@ class MemoryVerbs(Closing):
             limit=limit,
             wanted=wanted,
             embedder=self._embedder,
+            embed=self._question_vector,
             weights=weights or self.verdicts.weights,
+            min_score=min_score,
             diversity=diversity,
-            reranker=reranker,
+            reranker=self._reranker if reranker is None else reranker,
             node=self._node,
             seeds=seeds,
+            standing=self._standing_turns(question),
             explain=explain,
+            nearest=self._nearest(),
         )
         self._controller.searched(time.perf_counter() - started)
         return found
 
+    def _standing_turns(self, question: str) -> dict[int, float]:
+        """The turns in which the user gave instructions that a question meets, by sequence number, with strengths."""
+        if not isinstance(question, str) or asks_about_the_past(question):
+            return {}
+        if not self._store.sizes(self._node, STANDING):
+            return {}  # without loading what reads them: a fork in the middle of that would leave the child waiting
+        applying = self.standing.applying(question)
+        if not applying:
+            return {}
+        return turns_to_raise(question, [(one.said_in, one.wish, score) for one, score in applying])
+
+    def _nearest(self) -> Nearest | None:
+        """What the caller's own vector store nominates, after it was brought up to date."""
+        mirror = self._mirror
+        if mirror is None or self._embedder is None:
+            return None
+        try:
+            mirror.follow()
+        except LoomError:
+            raise
+        except Exception as error:  # whatever the caller's store raises; it costs its signal, not the answer
+            log.warning("the vector store failed (%s); our own index answers", type(error).__name__)
+            return None
+        return mirror.nearest
+
     def feedback(self, question: str, id: str, *, helpful: bool) -> LearnedWeights:
         """Say whether a memory that a question recalls has helped: from then on, what brought it counts for more or
         less in every recall of this namespace. A little at a time and within bounds; what was said is not kept."""
-        hits = self.recall(_checked("feedback", question, "a question"), limit=_JUDGED)
-        return self.verdicts.judge(_checked("feedback", id), hits, helpful)
+        hits = self.recall(checked_id("feedback", question, "a question"), limit=_JUDGED)
+        return self.verdicts.judge(checked_id("feedback", id), hits, helpful)
 
     def context(
         self,
@@ -468,18 +565,27 @@ class MemoryVerbs(Closing):
         the system message. `sources` are further ones: anything with `get_context(task, max_items)`, or a callable
         of these two. Without a `budget`, the setting `prompt_token_budget` holds. Being in a prompt counts as a use.
         """
+        if not isinstance(query, str | Task):
+            raise InvalidInput(f"context() takes a question, a text or a Task, not {type(query).__name__}")
+        checked_number(source_timeout_s, "context(source_timeout_s=)", 0)
+        asked = [*checked_list(sources, "context(sources=)")]
         session = session_id or (query.session_id if isinstance(query, Task) else None)
         # By its name: prompts are the work of a room above this one.
         orchestrator = import_module("loom.context.defaults").default_orchestrator(
-            self, session=session, sources=sources, source_timeout_s=source_timeout_s
+            self, session=session, sources=asked, source_timeout_s=source_timeout_s
         )
         most = self.settings.prompt_token_budget if budget is None else budget
-        built: Context = orchestrator.build(query=query, system=system, session_id=session_id, budget=most)
+        try:
+            built: Context = orchestrator.build(query=query, system=system, session_id=session_id, budget=most)
+        except OverBudget as error:
+            self._controller.refused(error)
+            raise
+        self._controller.prompted(built.tokens, built.budget)
         return built
 
     def get(self, id: str) -> Record | None:
         """The newest version of a memory, or None. Counts as a use of it."""
-        record = self._store.get(_checked("get", id))
+        record = self._store.get(checked_id("get", id))
         if record is not None:
             self._tiers.use(record.seq)
             self._controller.used(record.seq, record.session_id)
@@ -487,7 +593,7 @@ class MemoryVerbs(Closing):
 
     def history(self, id: str) -> builtins.list[Record]:
         """Every version of a memory, oldest first; empty where there is none."""
-        return self._store.history(_checked("history", id))
+        return self._store.history(checked_id("history", id))
 
     def list(
         self,
@@ -506,6 +612,21 @@ class MemoryVerbs(Closing):
             filters["derived"] = False
         wanted = Filter.of("list", **filters)
         return self._store.scan(wanted, limit=limit, after=after, newest_first=newest_first)
+
+    def matrix(self) -> dict[tuple[str, str], dict[str, int]]:
+        """How many memories are in each cell of the third document's matrix, as states and as events.
+
+        The keys are the subject ("world", "subject") and the layer ("type", "instance"). The types of the world are
+        implicit, in prompts: a cell of the matrix that mostly stays empty. `list(subject=..., layer=...)` lists one.
+        """
+        with self._store.reading():
+            return {
+                (subject, layer): {
+                    flow: self._store.count(Filter(subject=subject, layer=layer, flow=flow))
+                    for flow in ("state", "event")
+                }
+                for subject, layer in _CELLS
+            }
 
     # -- what was derived from it ----------------------------------------------------------------------
 
@@ -535,7 +656,7 @@ class MemoryVerbs(Closing):
                 page = self._store.scan(wanted, limit=limit, after=after)
                 records, after = list(page.records), page.next
             else:
-                hits = self.recall(_checked("facts", question, "a question"), limit=asked, wanted=wanted)
+                hits = self.recall(checked_id("facts", question, "a question"), limit=asked, wanted=wanted)
                 records = self._records_of(hits)
                 found, after = [], asked if len(records) == asked else None
                 asked *= 4
@@ -551,9 +672,48 @@ class MemoryVerbs(Closing):
         page = self._store.scan(wanted, limit=limit)
         return [record_as_summary(record, self._store.neighbours(record.id)[0]) for record in page.records]
 
+    def instructions(
+        self, question: str | None = None, *, session_id: str | None = None, limit: int = 50, history: bool = False
+    ) -> builtins.list[Instruction]:
+        """The standing instructions and preferences of the user that hold, the newest first.
+
+        With a question, those whose condition it meets, best first. With a `session_id`, also those that hold in that
+        session alone. With `history`, also those that were changed or withdrawn. They are derived in the background
+        from the user's own words (`flush` waits for it).
+        """
+        if history:
+            if question is not None:
+                raise InvalidInput("instructions() takes a question or history=True, not both")
+            wanted = Filter(node=self._node, kind=str(MemoryType.INSTRUCTION), derived=True, history=True)
+            page = self._store.scan(wanted, limit=limit)
+            found = (record_as_instruction(one, self._store.neighbours(one.id)[0]) for one in page.records)
+            return [one for one in found if one.kind is not InstructionKind.WITHDRAWAL]
+        check_limit(limit)
+        if question is None:
+            return [one.instruction for one in self.standing.in_force(session_id)[:limit]]
+        asked = checked_id("instructions", question, "a question")
+        return [one.instruction for one, _ in self.standing.applying(asked, session_id)[:limit]]
+
+    def _question_vector(self, question: str) -> Vector | None:
+        """The vector of a question. The last one is kept: a prompt asks for it twice."""
+        if self._embedder is None:
+            return None
+        asked = self._asked
+        if asked is None or asked[0] != question:
+            asked = self._asked = (question, question_vector(self._embedder, question))
+        return asked[1]
+
+    def withdraw(self, id: str) -> Instruction:
+        """End a standing instruction; it as it was. `instructions` lists the ids.
+
+        It stays in the log for `instructions(history=True)`. Saying it again makes it hold again; `forget` of its
+        source removes it for good.
+        """
+        return self.standing.withdraw(checked_id("withdraw", id))
+
     def sources_of(self, record: Record) -> tuple[str, ...]:
         """The ids of what a record was derived from; for one version of a fact, of its own time, not of the chain."""
-        sources = self._store.neighbours(record.id)[0]
+        sources = self._store.neighbours(checked_instance(record, Record, "the record of sources_of()").id)[0]
         if record.version > 1 or record.superseded_at is not None:
             told = (self._store.get(one) for one in sources)
             until = record.superseded_at
@@ -591,18 +751,18 @@ class MemoryVerbs(Closing):
 
         What it stood for has its place back. The originals were never touched.
         """
-        return self.derivation.undo(_checked("undo", id))
+        return self.derivation.undo(checked_id("undo", id))
 
     # -- moving ----------------------------------------------------------------------------------------
 
     def promote(self, id: str, to: MemoryTier | str = MemoryTier.L2) -> Promotion:
         """Bring a memory back towards the prompt: to the working tier, or with `to="l1"` into the window of recent
         ones, where it stays until others are brought there. It says what moved, or why it did not."""
-        return self._migration.promote([_checked("promote", id)], known_tier(to))
+        return self._migration.promote([checked_id("promote", id)], known_tier(to))
 
     def demote(self, id: str) -> MemoryTier | None:
         """Let a memory go one tier down, away from the prompt; the tier that has it then, or None: the log alone."""
-        return self._migration.demote([_checked("demote", id)])[id]
+        return self._migration.demote([checked_id("demote", id)])[id]
 
     def pin(self, id: str) -> None:
         """Keep a memory out of the reach of retention rules."""
@@ -618,7 +778,7 @@ class MemoryVerbs(Closing):
             transaction.pin(id, verb == "pin")
 
     def _require(self, verb: str, id: str) -> Record:
-        record = self._store.get(_checked(verb, id))
+        record = self._store.get(checked_id(verb, id))
         if record is None:
             raise NotFound(f"there is no memory with the id {id!r}")
         return record
@@ -641,8 +801,12 @@ class MemoryVerbs(Closing):
         wanted = Filter.of("forget", **filters)
         if not replace(wanted, where=wanted.where or None, history=False).narrows:
             raise InvalidInput("forget() needs an id or a filter; it never forgets everything by accident")
+        checked_number(timeout_s, "forget(timeout_s=)", 0)
         self._tiers.clear_cache()
-        return self._store.forget(wanted, timeout_s)
+        receipt = self._store.forget(wanted, timeout_s)
+        if self._mirror is not None:
+            self._mirror.forgotten()
+        return receipt
 
     def forget_entries(
         self, scope: str, *, owner: str | None = None, key: str | None = None, timeout_s: float = 10.0
@@ -652,6 +816,7 @@ class MemoryVerbs(Closing):
         Of all owners, or of one: a node, or the id of a pool. With `key`, only that one. Returns the number of keys
         that had a value. A key itself stays, without a value, until its namespace is forgotten.
         """
+        checked_number(timeout_s, "forget_entries(timeout_s=)", 0)
         return self._store.forget_entries(scope, owner=owner, key=key, timeout_s=timeout_s)
 
     def namespaces(self) -> tuple[str, ...]:
@@ -664,6 +829,7 @@ class MemoryVerbs(Closing):
         For a memory opened with `all_namespaces=True`. A memory that is open on the namespace cannot write any more.
         Raises `NotFound` if there is none of that name. It rewrites the whole file, as `vacuum` does.
         """
+        checked_number(timeout_s, "forget_namespace(timeout_s=)", 0)
         return self._store.forget_namespace(name, timeout_s)
 
     @property
@@ -681,8 +847,32 @@ class MemoryVerbs(Closing):
 
     # -- looking after it ------------------------------------------------------------------------------
 
+    def warm_up(self) -> None:
+        """Load what the first recall and the first prompt of a process load: the model, word lists, indexes, code.
+
+        Nothing is written, no use is counted, and no server is asked: an embedder is loaded by its own `warm_up`, if
+        it has one. Calling it is never needed. `loom.open(..., warm_up=True)` does it in a thread.
+        """
+        load = getattr(self._embedder, "warm_up", None)
+        if load is not None:
+            load()
+        embedder = None if load is None else self._embedder
+        recall(self._store, _WARMING, limit=1, wanted=_NOT_DERIVED, embedder=embedder, node=self._node)
+        self._counter.count(_WARMING)
+        import_module("loom.context.defaults")
+
+    def _warm_up_unseen(self) -> None:
+        try:
+            self.warm_up()
+        except Closed:
+            return
+        except LoomError as error:  # the first recall will say so to its caller
+            log.warning("node %s could not warm up (%s)", self._node, type(error).__name__)
+
     def flush(self, timeout_s: float | None = None) -> FlushReport:
         """Wait until everything committed before this call is embedded and indexed."""
+        if timeout_s is not None:
+            checked_number(timeout_s, "flush(timeout_s=)", 0)
         return self._store.flush(timeout_s)
 
     def check(self, repair: bool = True) -> CheckReport:
@@ -691,7 +881,7 @@ class MemoryVerbs(Closing):
 
     def backup(self, path: str | Path) -> None:
         """Write a consistent copy of the file while others go on using it."""
-        self._store.backup(path)
+        self._store.backup(checked_path(path, "the path of backup()"))
 
     def snapshot(
         self,
@@ -788,20 +978,42 @@ class MemoryVerbs(Closing):
         if self._subscription is not None:
             self._subscription.cancel()
             self._subscription = None
+        warming, self._warming = self._warming, None
+        if warming is not None and warming is not threading.current_thread():
+            warming.join(self.settings.close_timeout_s)
         self._store.remove_chores(self, self._migration, self._controller)
         if self._owns_store:
             self._store.close()
+
+    def _elsewhere(self) -> str:
+        return "open its file there: loom.open(path)"
 
     def __repr__(self) -> str:
         place = self._store.location
         return f"<{type(self).__name__} {self._node!r} {place} namespace={self._store.namespace!r}>"
 
 
-def _checked(verb: str, given: object, what: str = "an id") -> str:
+def checked_id(verb: str, given: object, what: str = "an id") -> str:
     """A text that a verb was given as an id or a question."""
     if not isinstance(given, str):
         raise InvalidInput(f"{verb}() takes {what}, and {what} is a text, not {type(given).__name__}")
     return given
+
+
+def _mirror_of(store: Store, vectors: VectorStoreProvider) -> VectorMirror:
+    from loom.memory.vector_mirror import VectorMirror
+
+    return VectorMirror(store, vectors)
+
+
+def checked_store(store: object) -> Any:
+    """A store that is open already; a memory is none."""
+    if isinstance(store, type) or not all(hasattr(store, name) for name in ("transaction", "update_settings")):
+        raise InvalidInput(
+            f"a store is a path, a store that is open (memory.store), or None for one in this process, not "
+            f"{type(store).__name__}"
+        )
+    return store
 
 
 def _check_options(name: str, given: Iterable[str]) -> None:

@@ -11,6 +11,7 @@ import hashlib
 import importlib
 import importlib.util
 import json
+import logging
 import math
 import re
 import threading
@@ -31,6 +32,7 @@ from loom.errors import EmbeddingError, InvalidInput, WrongDimension
 from loom.forks import renew_after_fork
 
 __all__ = [
+    "MEANS_FILE",
     "EmbeddingProvider",
     "FakeEmbedder",
     "HttpEmbedder",
@@ -47,8 +49,11 @@ __all__ = [
     "grouped",
     "load_offline_model",
     "offline_embedder_installed",
+    "shipped_means",
     "windows_of",
 ]
+
+log = logging.getLogger("loom.models")
 
 Vector = npt.NDArray[np.float32]
 """One unit vector, of shape (dimensions,)."""
@@ -232,9 +237,10 @@ class OfflineEmbedder:
     """Google's multilingual Universal Sentence Encoder 3 in numpy, from the `[embed]` extra. No network.
 
     Sixteen languages, English and Chinese among them, share one space of 512 dimensions. At the first embedding
-    the package is imported and its weights are checked against their sha256 and loaded (1.3 s CPU, 130 MB);
-    all instances of a process share them. A text over 2,000 characters is embedded as the mean of equal
-    windows; of one over 48,000 characters, 24 windows spread from its beginning to its end are read.
+    the package is imported, its weights are checked against their sha256 and mapped (`benchmarks.starting` has the
+    time), and what a text needs of them is unpacked; all instances of a process share them.
+    A text over 2,000 characters is embedded as the mean of equal windows; of one over 48,000
+    characters, 24 windows spread from its beginning to its end are read.
     Blank text has a vector too, the same for every blank text.
     """
 
@@ -259,18 +265,26 @@ class OfflineEmbedder:
         vectors = model.raw([_clean(text)]) - model.question_mean
         return _only(checked_vectors(vectors, 1, self.dimensions, self.name))
 
+    def warm_up(self) -> None:
+        """Load the model now, so that the first text does not wait for it."""
+        self.embed_query("warm up 热身")
+
     def __repr__(self) -> str:
         return f"OfflineEmbedder(name={self.name!r}, dimensions={self.dimensions})"
 
 
 class OfflineModel:
-    """The loaded weights, and the two means. Read-only once made, so threads may share it."""
+    """The loaded weights, and the two means. Threads may share it.
 
-    def __init__(self, encode: Callable[[list[str]], Matrix]) -> None:
+    `means` are those of the calibration's statements and of its questions; without them they are computed.
+    """
+
+    def __init__(self, encode: Callable[[list[str]], Matrix], means: Matrix | None = None) -> None:
         self._model = encode
-        statements, questions = calibration_sentences()
-        self.statement_mean: Vector = self._encode(statements).mean(axis=0)
-        self.question_mean: Vector = self._encode(questions).mean(axis=0)
+        if means is None:
+            means = np.stack([self._encode(texts).mean(axis=0) for texts in calibration_sentences()])
+        self.statement_mean: Vector = means[0]
+        self.question_mean: Vector = means[1]
 
     def _encode(self, texts: list[str]) -> Matrix:
         with one_thread():
@@ -337,13 +351,37 @@ def load_offline_model(weights: Mapping[str, str] = _WEIGHTS) -> OfflineModel:
             f"the offline embedder needs the package {_REQUIREMENT}, which is not installed. Install it with "
             f"{_INSTALL}, name another embedder, or use none: recall then works by words alone."
         )
-    _check_files(Path(spec.origin).parent / "resources", weights)
+    resources = Path(spec.origin).parent / "resources"
+    _check_files(resources, weights)
     try:
-        return OfflineModel(importlib.import_module(_PACKAGE).USE().encode)
+        return OfflineModel(_encoder_of(resources), shipped_means() if weights == _WEIGHTS else None)
     except Exception as error:
         raise EmbeddingError(
             f"{_REQUIREMENT} is installed and cannot be used: {type(error).__name__}: {error}. {_REINSTALL}"
         ) from error
+
+
+def _encoder_of(resources: Path) -> Callable[[list[str]], Matrix]:
+    """The package's encoder, loaded piece by piece; by the package itself where it is another than was measured."""
+    from loom.models.offline_encoder import load_encoder
+
+    package = importlib.import_module(_PACKAGE)
+    try:
+        return load_encoder(resources, _PACKAGE)
+    except (AttributeError, ImportError, KeyError, IndexError, TypeError, ValueError) as error:
+        log.info("%s is loaded as a whole (%s)", _PACKAGE, error)
+        whole: Callable[[list[str]], Matrix] = package.USE().encode
+        return whole
+
+
+MEANS_FILE = Path(__file__).with_name("offline_means.npy")
+"""The means of the calibration in the offline model's space: see `python -m benchmarks.embedders --write-means`."""
+
+
+def shipped_means() -> Matrix:
+    """The mean of the calibration's statements and that of its questions, as shipped."""
+    means: Matrix = np.load(MEANS_FILE, allow_pickle=False)
+    return means
 
 
 _REINSTALL = f'Reinstall it: pip install --force-reinstall --no-deps "{_REQUIREMENT}".'

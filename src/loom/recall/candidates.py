@@ -7,7 +7,7 @@ Each may bring what none of the others found, and each candidate is scored by al
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntFlag
 from functools import partial
@@ -15,15 +15,21 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from loom.index.doc_values import DocValues
+from loom.index.doc_values import DocValues, role_hash
 from loom.index.text_index import SILENT, TextIndex
+from loom.index.vector_index import VectorIndex
 from loom.recall.associations import associated_terms
 from loom.recall.conversation import Conversation, conversations_of, speakers_of
 from loom.recall.model_names import model_names
 from loom.storage.contract import Filter, Vector
-from loom.storage.search_view import Nominate, SearchView, best_admitted
+from loom.storage.search_view import Keys, Nominate, Scores, SearchView, best_admitted
 
-__all__ = ["Candidates", "Nominated", "Probe", "find_candidates"]
+__all__ = ["Candidates", "Nearest", "Nominated", "Probe", "find_candidates"]
+
+
+Nearest = Callable[[VectorIndex, Vector, int, Keys | None], tuple[Keys, Scores]]
+"""The numbers of the nearest records to a vector with their cosines, at most so many; among these, if given. It may
+fall back on the store's own index."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +39,7 @@ class Probe:
 
     A mark's weight is what it counts for in nominating. The best `seeds` are looked at in their conversation,
     `reach` records before and after each, and for the terms that tie them to others, at most `links`. With `exact`,
-    sessions whose hashes collide are told apart.
+    sessions whose hashes collide are told apart. `standing` are sequence numbers that are candidates anyway.
     """
 
     words: Mapping[str, float]
@@ -44,6 +50,9 @@ class Probe:
     reach: int = 0
     links: int = 0
     exact: bool = False
+    standing: tuple[int, ...] = ()
+    nearest: Nearest | None = None
+    """What nominates by meaning, instead of the store's own index."""
 
 
 class Nominated(IntFlag):
@@ -54,6 +63,7 @@ class Nominated(IntFlag):
     CONTEXT = 4
     LINKS = 8
     NAMES = 16
+    STANDING = 32
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,7 +78,8 @@ class Candidates:
     like `words`, for terms that the best records have in common with others.
     `following` is the place of the next record of the same conversation, -1 where it is not here, and `closeness`
     (0 to 1) says how much that one has to do with this. `sessions` and `speakers` number the sessions and speakers
-    that several of these are of, -1 for a record that has none or shares it with no other. Times are microseconds
+    that several of these are of, -1 for a record that has none or shares it with no other; `assistant` tells the
+    records of that role. Times are microseconds
     since 1970. `excluded` is what the words found and no filter but the one for derived and older versions left
     out, with its score, best first. `named` is like `words`, for the names that a model read in a record, None where
     it read none; in `links` they count too. `names` are these, by record, each with the words that it stands for.
@@ -91,6 +102,7 @@ class Candidates:
     closeness: npt.NDArray[np.float64]
     sessions: npt.NDArray[np.intp]
     speakers: npt.NDArray[np.intp]
+    assistant: npt.NDArray[np.bool_]
     created_at: npt.NDArray[np.int64]
     tokens: npt.NDArray[np.int64]
     importance: npt.NDArray[np.float64]
@@ -107,6 +119,7 @@ _COMMON_SYNONYM, _LARGE = 0.02, 20_000
 _LINKING = 2
 # Marks alone reach no more than this: who or when is no reason to follow what else a record says.
 _SILENCE = 100 * SILENT
+_ASSISTANT = role_hash("assistant")
 
 
 def find_candidates(view: SearchView, probe: Probe, limit: int, vector_limit: int, wanted: Filter) -> Candidates:
@@ -151,6 +164,8 @@ class _Nominating:
         sources = _sources(worded, list(by_meaning))
         if len(worded) < limit or not by_meaning:
             self._follow_links(sources, max(1, limit // 4), names_only=bool(by_meaning))
+        if probe.standing:
+            self._nominate(self._view.admitted(probe.standing, self._wanted), Nominated.STANDING)
         known = conversation.look_around(seeds, self._nominated)
         strangers = [key for key in conversation.turns if key not in self._nominated]
         self._nominated.update(dict.fromkeys(strangers, 0))
@@ -174,7 +189,9 @@ class _Nominating:
     def _by_meaning(self, limit: int) -> dict[int, float]:
         if self._probe.vector is None or self._view.vectors is None:
             return {}
-        found = self._best(limit, partial(self._view.vectors.search, self._probe.vector))
+        index, vector, nearest = self._view.vectors, self._probe.vector, self._probe.nearest
+        search = partial(index.search, vector) if nearest is None else partial(nearest, index, vector)
+        found = self._best(limit, search)
         self._nominate(found, Nominated.MEANING)
         return found
 
@@ -197,7 +214,7 @@ class _Nominating:
         """Everything known about the nominated and their context, in columns."""
         probe, text, links, synonyms = self._probe, self._view.text, self._links, self._synonyms
         columns = zip(*known, strict=True) if known else [()] * len(DocValues._fields)
-        listed, sessions, created_at, importance, speakers, _, tokens = columns
+        listed, sessions, created_at, importance, speakers, roles, tokens = columns
         keys = np.array(listed, dtype=np.int64)
         table, weights, frequencies = text.contributions(self._query, keys)
         split, end = len(probe.words), len(probe.words) + len(synonyms)
@@ -241,6 +258,7 @@ class _Nominating:
             following=numbers[0],
             sessions=numbers[1],
             speakers=numbers[2],
+            assistant=np.array([role == _ASSISTANT for role in roles], dtype=np.bool_),
             created_at=numbers[3],
             tokens=numbers[4],
             closeness=shares[0],

@@ -6,12 +6,12 @@ alike enough. The work is bounded however many records are of one template.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from loom.index.analysis import attached
 from loom.storage.contract import Record
-from loom.text.duplicates import Protected, may_merge, normal_form, protected
+from loom.text.duplicates import Protected, may_merge, normal_form, normal_forms, protected
 from loom.text.words import query_terms
 
 __all__ = ["COMPARED", "COMPARED_WITH", "Duplicates", "jaccard"]
@@ -56,6 +56,16 @@ class Duplicates:
         self._rough: dict[int, frozenset[str]] = {}
         self._terms: dict[int, frozenset[str]] = {}
         self._protected: dict[int, Protected] = {}
+
+    def expect(self, found: Iterable[tuple[Record, int, bytes]]) -> None:
+        """Prepare the records that will be compared, all at once: those that share a bucket."""
+        by_bucket: dict[tuple[str | None, bytes], list[tuple[int, Record]]] = {}
+        for record, place, words in found:
+            by_bucket.setdefault((record.name, words), []).append((place, record))
+        shared = [one for key, ones in by_bucket.items() if len(ones) > 1 or key in self._buckets for one in ones]
+        forms = normal_forms([record.content for _, record in shared])
+        for (place, record), form in zip(shared, forms, strict=True):
+            self._forms[place] = f"{form}\n{_attached(record)}"
 
     def add(self, record: Record, place: int, words: bytes, number: int) -> None:
         """Choose a record that says the same as none before."""

@@ -9,11 +9,41 @@ from typing import Any, NamedTuple
 
 from loom.index.analysis import own_words
 from loom.protocol import as_plain, from_plain
+from loom.recall.passage_scores import PassageScorer
 from loom.text.entities import entity_mark, entity_marks, entity_name
+from loom.text.passages import Passage
 from loom.text.thesaurus import Concept
 from loom.text.words import terms
 
-__all__ = ["Hit", "Ranking"]
+__all__ = ["Hit", "HitPassage", "Ranking", "Revision"]
+
+
+class HitPassage(NamedTuple):
+    """The passage of a long memory that says most about the question: its text, and where it stands in the content.
+
+    `heading` has the lines that it stands under, if there are any: headings, or the head of a table.
+    """
+
+    start: int
+    end: int
+    text: str
+    heading: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """The other side of a change: the memory that a hit replaces, or that replaces it.
+
+    `content` is what the other one states, and `own` what the hit states in its place. For a version of the same id
+    both are whole texts; for two turns they are the facts that were derived from them.
+    """
+
+    id: str
+    version: int
+    created_at: datetime
+    trust: str
+    content: str
+    own: str
 
 
 class Ranking(NamedTuple):
@@ -39,8 +69,11 @@ class Ranking(NamedTuple):
         return {name: better + 1 for name, value, better in counts if value > 0.0}
 
 
-class _Ranks(NamedTuple):
-    ranks: Mapping[str, int]
+class _Told(NamedTuple):
+    """What `to_dict` adds to the fields."""
+
+    ranks: Mapping[str, int] | None = None
+    passage: HitPassage | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +84,8 @@ class Hit:
     each of the others added to the score. `copies` counts the memories found that say the same, itself included;
     `copy_ids` are the others. `uses` is counted only for a `MemoryReranker`. `seq` is its number in the log. `names`
     are those that a language model read in it beyond what rules see, each with the words that it stands for.
+    `scored_by` is the passage whose words count in its score, where it was scored by one. `replaces` is what it took
+    the place of, and `replaced_by` what took its place, where that concerns the question.
     """
 
     id: str
@@ -78,7 +113,12 @@ class Hit:
     concepts: tuple[Concept, ...] = field(repr=False, default=())
     shares_session: bool = field(repr=False, default=False)
     names: Mapping[str, str] = field(repr=False, default_factory=dict)
+    passage_scorer: PassageScorer | None = field(repr=False, compare=False, default=None)
+    scored_by: Passage | None = field(repr=False, compare=False, default=None)
+    replaces: Revision | None = field(repr=False, default=None)
+    replaced_by: Revision | None = field(repr=False, default=None)
     told_ranks: Mapping[str, int] | None = field(repr=False, compare=False, default=None)
+    told_passage: HitPassage | None = field(repr=False, compare=False, default=None)
 
     @property
     def relevance(self) -> float:
@@ -90,18 +130,35 @@ class Hit:
         """Its place among the candidates by each signal that speaks for it. Worked out when asked."""
         return self.ranking.ranks() if self.ranking is not None else dict(self.told_ranks or {})
 
+    @property
+    def passage(self) -> HitPassage | None:
+        """The passage that says most about the question: of a long memory, where one of its words stands in it.
+
+        Worked out when asked, unless its score is by that passage.
+        """
+        best = self.scored_by
+        if best is None and self.passage_scorer is not None:
+            best = self.passage_scorer.best(self.content)
+        if best is None:
+            return self.told_passage
+        heading = "\n".join(self.content[start:end] for start, end in best.above)
+        return HitPassage(best.start, best.end, self.content[best.start : best.end], heading)
+
     def to_dict(self) -> dict[str, Any]:
         """This hit in what JSON knows; `from_dict` makes an equal one of it. Of the other candidates only its `ranks`
         among them remain."""
-        return {**as_plain(self), "ranks": self.ranks}
+        passage = self.passage
+        return {**as_plain(self), "ranks": self.ranks, "passage": None if passage is None else as_plain(passage)}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Hit:
         """The hit that `to_dict` made `data` of."""
-        if not isinstance(data, Mapping) or "ranks" not in data:
+        if not isinstance(data, Mapping):
             return from_plain(cls, data)
-        known = from_plain(cls, {name: value for name, value in data.items() if name != "ranks"})
-        return replace(known, told_ranks=from_plain(_Ranks, {"ranks": data["ranks"]}).ranks)
+        told = {name: value for name, value in data.items() if name in _Told._fields}
+        known = from_plain(cls, {name: value for name, value in data.items() if name not in told})
+        ranks, passage = from_plain(_Told, told)
+        return replace(known, told_ranks=ranks, told_passage=passage)
 
     @property
     def why(self) -> str:
@@ -127,8 +184,14 @@ class Hit:
                 reasons.append(self._tie(present) + place)
             elif name in _REASONS:
                 reasons.append(_REASONS[name] + place)
+        if (passage := self.passage) is not None:
+            reasons.append(f"best passage {passage.start:,} to {passage.end:,} of {len(self.content):,} characters")
         if self.copies > 1:
             reasons.append(f"said {self.copies} times")
+        if self.replaces is not None:
+            reasons.append(f"replaces what was said on {_day(self.replaces.created_at)}")
+        if self.replaced_by is not None:
+            reasons.append(f"replaced by what was said on {_day(self.replaced_by.created_at)}")
         return "; ".join(reasons)
 
     def _tie(self, present: set[str]) -> str:
@@ -170,9 +233,14 @@ _REASONS = {
     "dated": "names a time",
     "answer": "names what is asked for",
     "order": "in the order that is asked for",
+    "parts": "best for a part of the question",
     "phrase": "holds the quoted words",
     "reranked": "the reranker's choice",
 }
+
+
+def _day(moment: datetime) -> str:
+    return f"{moment.day} {moment:%b} {moment.year}"
 
 
 def _shared(wanted: tuple[str, ...], present: set[str]) -> list[str]:

@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from loom.index.analysis import IS_QUESTION, ONLY_ASKS, role_mark, speaker_mark
+from loom.index.analysis import IS_QUESTION, ONLY_ASKS, speaker_mark
 from loom.index.text_index import SILENT
 from loom.text.dates import relative_words
 from loom.text.entities import AMOUNT, SOMEBODY, SOMEWHERE
+from loom.text.frames import outside_frame, parts_of, wants_many
 from loom.text.thesaurus import Concept, concepts
 from loom.text.time_terms import NAMES_A_TIME, asked_times
 from loom.text.words import query_terms, simplified, terms
@@ -30,22 +31,26 @@ _MOST_TERMS = 64
 class Question:
     """A question as the search sees it. Mappings go from terms, or marks, to weights.
 
-    `speakers` are marks of the words that may be a speaker's name, by word; `roles` those of the role that is meant
-    by "I" or "you". `times` are empty where no time is named. `phrases` stood in quotation marks. `wants_time` is
-    set for a question "when", `answers` are the marks of what "who", "where" and "how many" ask for, `order` is
-    "latest", "first" or empty. `concepts` are the words for which there are others.
+    `speakers` are marks of the words that may be a speaker's name, by word; `role` is the one that said what the
+    question is about, by "I" or "you": "user", "assistant" or empty. `times` are empty where no time is named.
+    `phrases` stood in quotation marks. `wants_time` is set for a question "when", `answers` are the marks of what
+    "who", "where" and "how many" ask for, `order` is "latest", "first" or empty. `concepts` are the words for which
+    there are others. `wants_many` is set for lists, orders of events and summaries; `parts` has the terms of each of
+    several things that the question names.
     """
 
     text: str
     words: Mapping[str, float]
     speakers: Mapping[str, str]
-    roles: tuple[str, ...]
+    role: str
     times: Mapping[str, float]
     phrases: tuple[str, ...]
     wants_time: bool
     order: str
     concepts: tuple[Concept, ...] = ()
     answers: tuple[str, ...] = ()
+    wants_many: bool = False
+    parts: tuple[tuple[str, ...], ...] = ()
 
     @property
     def synonyms(self) -> dict[str, float]:
@@ -62,7 +67,7 @@ class Question:
     @property
     def marks(self) -> dict[str, float]:
         """Every mark that matters, with its weight in nominating."""
-        silent = [*self.speakers.values(), *self.roles, *self.answers, IS_QUESTION, ONLY_ASKS]
+        silent = [*self.speakers.values(), *self.answers, IS_QUESTION, ONLY_ASKS]
         if self.wants_time:
             silent.append(NAMES_A_TIME)
         return dict.fromkeys(silent, SILENT) | {mark: _TIME_WEIGHT * share for mark, share in self.times.items()}
@@ -76,8 +81,18 @@ _CAPITALISED = re.compile(r"[^\W\d_]+(?:[-'][^\W\d_]+)*")
 _QUOTED = re.compile(
     "\"([^\"]{2,200})\"|“([^”]{2,200})”|「([^」]{2,200})」|『([^』]{2,200})』|《([^》]{2,200})》|'([^']{2,200})'(?!\\w)"
 )
-_SPEAKER_SELF = re.compile(r"\b(?:i|my|me|mine|i'm|i've|i'd|the user)\b|我|用户", re.IGNORECASE)
-_SPEAKER_OTHER = re.compile(r"\b(?:you|your|yours|the assistant)\b|你|您|助手", re.IGNORECASE)
+# What the frame of a question adds to a memory that holds its words, of what its topic does.
+_FRAME_WEIGHT = 0.2
+_ABOUT_USER = re.compile(r"\b(?:i|my|me|mine|we|us|our|ours|the user)\b|我|咱|用户", re.IGNORECASE)
+# "Can you show me" asks for something now, "did you show me" for what was said.
+_ABOUT_ASSISTANT = re.compile(
+    r"(?<!can )(?<!could )(?<!would )(?<!will )\byou(?:'ve| have| had)?(?: \w+ly)? "
+    r"(?:suggest|recommend|advis|propos|explain|describ|g[ai]ve|t[eo]ld|tell|sa(?:y|id)|mention|wr[io]te?|show|provid|list"
+    r"|outlin|generat|creat|point|warn|remind|f[io](?:nd|und))\w*"
+    r"|\byour (?:suggestion|recommendation|advice|explanation|answer|proposal|response)s?\b|\bthe assistant\b"
+    "|你(?:当时|之前|上次|那次|后来|给我|给的|给过)*(?:建议|推荐|说过|讲过|提醒|解释|列|写|算|查|估|教|分析|指出|认为|告诉)|助手",
+    re.IGNORECASE,
+)
 _WHEN = re.compile(
     r"\b(?:when|what (?:year|date|day|month|time)|which (?:year|date|day|month)|how long (?:ago|since))\b"
     "|什么时候|何时|哪一?[天年月]|几[月号点]|多久以?前|哪个?[月周]|什么时间|什么日期",
@@ -119,24 +134,25 @@ def understand(text: str, now: datetime) -> Question:
     if times:  # "last week" in a memory is another week: only its days say which
         relative = set(terms(relative_words(text, now)))
         words = {term: weight * (_RELATIVE_WEIGHT if term in relative else 1.0) for term, weight in words.items()}
+    topic = outside_frame(text)
+    if topic != text:
+        kept = query_terms(topic)
+        words = {term: weight if term in kept else weight * _FRAME_WEIGHT for term, weight in words.items()}
     if len(words) > _MOST_TERMS:
         words = dict(sorted(words.items(), key=lambda item: -item[1])[:_MOST_TERMS])
     plain = text if text.isascii() else simplified(text)
-    roles: list[str] = []
-    if _SPEAKER_SELF.search(plain):
-        roles.append(role_mark("user"))
-    if _SPEAKER_OTHER.search(plain):
-        roles.append(role_mark("assistant"))
     return Question(
         text=text,
         words=words,
         speakers={name: speaker_mark(name) for name in _names(text, words)},
-        roles=tuple(roles) if len(roles) == 1 else (),
+        role="assistant" if _ABOUT_ASSISTANT.search(plain) else "user" if _ABOUT_USER.search(plain) else "",
         times=times,
         phrases=tuple(phrase for match in _QUOTED.finditer(text) if (phrase := _first_group(match).strip())),
         wants_time=_WHEN.search(plain) is not None,
         concepts=_concepts(text, words),
         answers=tuple(mark for mark, asking in _ANSWERS.items() if asking.search(plain)),
+        wants_many=wants_many(plain),
+        parts=_parts(text, words),
         order="latest" if _LATEST.search(plain) else "first" if _FIRST.search(plain) else "",
     )
 
@@ -145,6 +161,13 @@ def _concepts(text: str, words: Mapping[str, float]) -> tuple[Concept, ...]:
     """The words that have others, outside of quotation marks."""
     found = concepts(_QUOTED.sub(" ", text))
     return tuple([concept for concept in found if not words.keys().isdisjoint(concept.terms)])
+
+
+def _parts(text: str, words: Mapping[str, float]) -> tuple[tuple[str, ...], ...]:
+    """The terms of each part that has a whole word of its own."""
+    found = [tuple([term for term in query_terms(part) if term in words]) for part in parts_of(text)]
+    kept = tuple([part for part in found if any(len(term) > 1 and words[term] >= 1.0 for term in part)])
+    return kept if len(kept) > 1 else ()
 
 
 def _first_group(match: re.Match[str]) -> str:

@@ -16,12 +16,24 @@ import numpy.typing as npt
 
 from loom.index.analysis import IS_QUESTION, ONLY_ASKS
 from loom.recall.candidates import Candidates, Nominated
+from loom.recall.coverage import by_parts, spread_out
 from loom.recall.propagation import spread
 from loom.recall.questions import Question
 from loom.storage.moments import to_micros
 from loom.text.time_terms import NAMES_A_TIME
 
-__all__ = ["SIGNALS", "Scored", "Weights", "neighbours", "pooled", "score"]
+__all__ = [
+    "SIGNALS",
+    "Scored",
+    "Weights",
+    "assisted",
+    "calibrated",
+    "names_speaker",
+    "neighbours",
+    "pooled",
+    "reachable",
+    "score",
+]
 
 Floats = npt.NDArray[np.float64]
 Places = npt.NDArray[np.intp]
@@ -43,6 +55,8 @@ SIGNALS = (
     "importance",
     "recency",
     "order",
+    "parts",
+    "spread",
 )
 """The signals, in the order in which the explanation of a hit names them."""
 
@@ -52,6 +66,7 @@ _WORDED = slice(SIGNALS.index("words"), SIGNALS.index("context"))
 _ANSWERING = slice(SIGNALS.index("words"), SIGNALS.index("meaning") + 1)
 _ACCOMPANYING = slice(SIGNALS.index("speaker"), SIGNALS.index("order"))
 _BY_LINKS = int(Nominated.LINKS)
+_BY_MEANING = int(Nominated.MEANING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +74,10 @@ class Weights:
     """How much each signal may add to a score. 0 switches one off.
 
     `words` counts for the words of the record itself and `context` for those of its conversation, as far as these add
-    to them. `synonyms` is the part of a word that another word for it counts for.
+    to them. `synonyms` is the part of a word that another word for it counts for, and `passages` the part of a long
+    record's words that its best passage decides. `parts` counts for what the best of each part of a question lack to
+    follow the first of the whole. `spread` is the part of a score that a record loses for standing beside a better
+    one, where a question wants many.
     """
 
     words: float = 1.0
@@ -67,7 +85,7 @@ class Weights:
     context: float = 1.0
     meaning: float = 0.9
     speaker: float = 0.25
-    role: float = 0.1
+    role: float = 0.3
     time: float = 0.3
     links: float = 0.1
     telling: float = 0.1
@@ -77,6 +95,9 @@ class Weights:
     importance: float = 0.05
     recency: float = 0.05
     order: float = 0.2
+    passages: float = 1.0
+    parts: float = 1.0
+    spread: float = 0.2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,18 +127,32 @@ _MEANT_BEFORE, _MEANT_AFTER = 0.3, 0.2
 # What meaning counts for, of its weight, where the words of a question are all there. Recall@5 of our Chinese set is
 # 91.5 % with a half and 90.1 % with the whole; of the agent's sessions 88.2 % with both.
 _LEAST_TRUST = 0.5
+# Meaning counts where it agrees with words: the best by words, a quarter of them, lie this many standard deviations
+# above the mean. With directions by chance half of the questions lie below 0, with the embedder one of twenty. So a
+# random embedder, and an English one for Chinese, cost next to nothing (docs/recall.md).
+_BY_CHANCE, _AGREES = 0.0, 0.3
+_FEWEST_TELLING, _MOST_TELLING = 4, 12
 # A text of so many tokens says as much as a text can; a few words hardly ever answer anything.
 _SUBSTANTIAL = 150
 _SUBSTANCE = np.minimum(np.log1p(np.arange(_SUBSTANTIAL + 2)) / math.log1p(_SUBSTANTIAL), 1.0)
 # What ties a text to a question counts so much where the text only asks: its words are for the reply to inherit.
 # Recall@5 of our Chinese set is 94.4 % with 0.7 and 93.0 % with 1, its MRR 75.7 and 72.1 %; LoCoMo stays as it is.
 _ASKING = 0.7
+# What ties a record to a question counts more where its role is the one that the question speaks of. Where it names
+# none, the user's turns and tools gain this part of it: an assistant mostly repeats what they said.
+_ANY_ROLE = 0.6
+# Where a question wants many, the user's turns come first: what the assistant says to each of them repeats it.
+_MANY_ROLE = 2.5
 # Scores go along the edges from so many of the best, and an edge to a term weighs what the term does (about 1 to 10).
 # LoCoMo, with the embedder: recall@20 86.9 % without sessions and speakers and 87.5 % with them, evidence within
 # 4,000 tokens 96.1 and 96.7 %.
 _SOURCES = 12
 _SESSION, _SPEAKER = 1.0, 0.3
 _HALF_LIFE_H = 48.0
+# What meaning adds to a record that answers a question, of the most that it could.
+_USUAL_MEANING = 0.3
+# How sharply scores bend towards 1: a record with all that is asked for has 0.92, one with half of it 0.5.
+_BEND = 8.0
 
 
 def score(found: Candidates, question: Question, weights: Weights, now: datetime) -> Scored:
@@ -139,11 +174,12 @@ def score(found: Candidates, question: Question, weights: Weights, now: datetime
     full = max(best, _GOOD_MATCH * ceiling) or 1.0
     worded *= weights.words / full
     parts["context"] *= weights.context / full
-    trust = _trust_in_meaning(best, ceiling)
+    trust = _trust_in_meaning(best, ceiling) * _agreement(found)
     np.multiply(meaning_scores(found.meaning, around), weights.meaning * trust, out=parts["meaning"])
     if question.times:
         np.multiply(_timely(question, marked, len(found.keys)), weights.time, out=parts["time"])
-    if len(asks := marked[ONLY_ASKS].nonzero()[0]):
+    with_assistant = assisted(found)
+    if len(asks := (marked[ONLY_ASKS] & ~with_assistant).nonzero()[0]):
         table[_ANSWERING, asks] *= _ASKING
         parts["time"][asks] *= _ASKING
     answering = table[_ANSWERING].sum(axis=0)
@@ -157,9 +193,9 @@ def score(found: Candidates, question: Question, weights: Weights, now: datetime
         tied |= (found.links > 0.0).any(axis=0)
     for mark in speakers.values():
         parts["speaker"][marked[mark]] = weights.speaker
-    for mark in question.roles:
-        parts["role"][marked[mark]] = weights.role
-    parts["telling"][~marked[IS_QUESTION]] = weights.telling
+    role = weights.role * (_MANY_ROLE if question.wants_many else 1.0)
+    np.multiply(_in_role(found, with_assistant, question.role), answering * role, out=parts["role"])
+    parts["telling"][~marked[IS_QUESTION] | with_assistant] = weights.telling
     if question.wants_time:
         parts["dated"][marked[NAMES_A_TIME]] = weights.dated
     if question.answers:
@@ -176,6 +212,14 @@ def score(found: Candidates, question: Question, weights: Weights, now: datetime
     if question.order:
         np.multiply(_in_order(found, total, question.order), weights.order, out=parts["order"])
         total += parts["order"]
+    if question.wants_many:
+        parts["spread"][:] = -spread_out(found, total, weights.spread)
+        total += parts["spread"]
+    if question.parts and weights.parts:
+        rows = {term: row for row, term in enumerate(question.words)}
+        gained = by_parts(found, [[rows[term] for term in part] for part in question.parts], total)
+        np.multiply(gained, weights.parts, out=parts["parts"])
+        total += parts["parts"]
     return Scored(total / _highest(weights), SIGNALS, table)
 
 
@@ -197,6 +241,27 @@ def _trust_in_meaning(best: float, ceiling: float) -> float:
     return 1.0 - (1.0 - _LEAST_TRUST) * answered
 
 
+def _agreement(found: Candidates) -> float:
+    """How far meaning agrees with words, 0 to 1: the records that hold most of a question's words are nearer to it
+    than others where an embedder understands them. Those that meaning alone brought say nothing of that. 1 where
+    words find too few to tell: then meaning is all there is.
+    """
+    known = np.flatnonzero(~np.isnan(found.meaning) & (found.nominated != _BY_MEANING))
+    words = found.words[:, known].sum(axis=0)
+    count = min(_MOST_TELLING, max(_FEWEST_TELLING, np.count_nonzero(words) // 4))
+    best = (-words).argsort(kind="stable")[:count]
+    best = best[words[best] > 0.0]
+    if len(known) < _FEWEST_VECTORS or len(best) < _FEWEST_TELLING:
+        return 1.0
+    values = found.meaning[known]
+    beyond = values - values.sum() / len(values)
+    deviation = math.sqrt((beyond * beyond).sum() / len(values))
+    if not deviation > 1e-9:
+        return 0.0
+    agreed = float(beyond[best].sum()) / len(best) / deviation
+    return min(1.0, max(0.0, (agreed - _BY_CHANCE) / (_AGREES - _BY_CHANCE)))
+
+
 def _highest(weights: Weights) -> float:
     """What a score could reach, so that it lies between 0 and 1."""
     return (
@@ -214,6 +279,38 @@ def _highest(weights: Weights) -> float:
         + weights.recency
         + weights.order
     )
+
+
+def reachable(found: Candidates, question: Question, weights: Weights) -> float:
+    """What a record would score that has all that this question asks for, in the units of `Scored.total`.
+
+    Signals that the question or the store cannot raise are left out: a question that names no speaker loses nothing
+    for that, and neither does a store without vectors.
+    """
+    tied = max(weights.words, weights.context)
+    if not np.isnan(found.meaning).all():
+        tied += _USUAL_MEANING * weights.meaning
+    if question.times:
+        tied += weights.time
+    role = float(_in_role(found, assisted(found), question.role).max(initial=0.0))
+    tied += tied * role * weights.role * (_MANY_ROLE if question.wants_many else 1.0)
+    asked = (
+        (weights.speaker, names_speaker(found, question)),
+        (weights.dated, question.wants_time),
+        (weights.answer, bool(question.answers)),
+    )
+    others = weights.telling + 0.5 * weights.substance + sum(weight for weight, is_asked in asked if is_asked)
+    return (tied + others) / _highest(weights)
+
+
+def calibrated(total: Floats, reach: float) -> Floats:
+    """Totals as scores that mean the same for every question: their share of what it could reach, below 1.
+
+    Docs/recall.md has the shares of wrong hits above a score and of right ones below it.
+    """
+    share = np.maximum(total, 0.0) / reach if reach > 0.0 else np.zeros(len(total))
+    scores: Floats = share / (1.0 + share**_BEND) ** (1.0 / _BEND)
+    return scores
 
 
 def _fill_in_words(
@@ -365,6 +462,34 @@ def meaning_scores(similarities: Floats, around: Neighbours) -> Floats:
     nearby = _MEANT_BEFORE * close_before * result[before] + _MEANT_AFTER * close_after * result[after]
     standing: Floats = np.minimum(result + nearby * known, _FAR_OUT) / _FAR_OUT
     return standing
+
+
+def assisted(found: Candidates) -> npt.NDArray[np.bool_]:
+    """Which of the records are of conversations with an assistant; one that is alone here, where any of them is.
+
+    There the turns of a user are requests, which end in questions and state what they are about.
+    """
+    speaks = found.assistant
+    if not speaks.any():
+        return speaks
+    of = found.sessions + 1
+    spoken_to: npt.NDArray[np.bool_] = np.bincount(of, speaks)[of] > 0.0
+    spoken_to[of == 0] = True
+    return spoken_to
+
+
+def names_speaker(found: Candidates, question: Question) -> bool:
+    """Whether a question names a speaker of the store."""
+    known = dict(zip(question.marks, found.spread.tolist(), strict=True))
+    return any(known[mark] for mark in question.speakers.values())
+
+
+def _in_role(found: Candidates, with_assistant: npt.NDArray[np.bool_], role: str) -> Floats:
+    """How far the role of each record is the one that a question speaks of, where there are two. Tools take the side
+    of the user: the assistant repeats what they found."""
+    if role == "assistant":
+        return np.where(found.assistant, _ANY_ROLE, 0.0)
+    return np.where(with_assistant & ~found.assistant, 1.0 if role else _ANY_ROLE, 0.0)
 
 
 def _linked(found: Candidates, answering: Floats) -> Floats:

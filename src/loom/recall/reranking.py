@@ -14,6 +14,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Generic, Protocol, TypeVar
 
+from loom.checks import checked_instance, checked_list, checked_mapping, checked_number, checked_object, checked_whole
 from loom.errors import InvalidInput
 from loom.protocol import Clock, utc_now
 from loom.text.words import query_terms, terms
@@ -89,10 +90,10 @@ class MemoryReranker:
         min_score: float = 0.0,
         clock: Clock = utc_now,
     ) -> None:
-        if not (half_life_hours > 0 and math.isfinite(half_life_hours)):
+        if checked_number(half_life_hours, "half_life_hours") <= 0:
             raise InvalidInput(f"half_life_hours is {half_life_hours}; it must be above 0")
-        if not 0.0 <= min_score <= 1.0:
-            raise InvalidInput(f"min_score is {min_score}; scores are from 0 to 1")
+        checked_number(min_score, "min_score", 0, 1)
+        checked_object(clock, "clock", "__call__")
         self.weights = _normalised(DEFAULT_WEIGHTS if weights is None else weights)
         self.half_life_hours = half_life_hours
         self.min_score = min_score
@@ -103,15 +104,17 @@ class MemoryReranker:
 
         Where the relevance of a candidate is not known, it is the share of the query's words that it has.
         """
-        if limit is not None and limit < 1:
-            raise InvalidInput(f"limit is {limit}; it must be 1 or more, or None for all")
+        if limit is not None:
+            checked_whole(limit, "limit", 1)
+        checked_instance(query, str, "the query of rerank()")
         now = self._clock()
         asked = query_terms(query)
-        ranked = [self._ranked(item, asked, now) for item in candidates]
+        ranked = [self._ranked(item, asked, now) for item in checked_list(candidates, "the candidates of rerank()")]
         ranked.sort(key=lambda one: (-one.score, one.item.id))
         return [one for one in ranked if one.score >= self.min_score][:limit]
 
     def _ranked(self, item: Item, asked: Mapping[str, float], now: datetime) -> Ranked[Item]:
+        checked_object(item, "a candidate of rerank()", "id", "content", "created_at", "importance", "uses")
         if item.created_at.tzinfo is None:
             raise InvalidInput(f"{item.id!r} has a time without a zone; give created_at one, such as UTC")
         hours = max(0.0, (now - item.created_at).total_seconds() / 3600)
@@ -140,14 +143,12 @@ class MemoryReranker:
 
 def _normalised(weights: Mapping[RerankSignal, float] | Mapping[str, float]) -> Mapping[RerankSignal, float]:
     given: dict[RerankSignal, float] = {}
-    for name, weight in weights.items():
+    for name, weight in checked_mapping(weights, "weights").items():
         try:
             signal = RerankSignal(name)
         except ValueError:
             raise InvalidInput(f"there is no signal {name!r}; the signals are {', '.join(RerankSignal)}") from None
-        if not (weight >= 0 and math.isfinite(weight)):
-            raise InvalidInput(f"the weight of {signal} is {weight}; a weight is 0 or more")
-        given[signal] = float(weight)
+        given[signal] = float(checked_number(weight, f"the weight of {signal}", 0))
     largest = max(given.values(), default=0.0)
     if largest == 0.0:
         raise InvalidInput("all weights are 0, which would make every order right; give one signal a weight")

@@ -15,21 +15,27 @@ from typing import NamedTuple
 
 import numpy as np
 
+from loom.echoes import echoes_among
 from loom.errors import InvalidInput
 from loom.index.analysis import attached
 from loom.models.embedders import EmbeddingProvider, embed_question
-from loom.recall.candidates import Candidates, Nominated, Probe, find_candidates
+from loom.recall.candidates import Candidates, Nearest, Nominated, Probe, find_candidates
+from loom.recall.conditions import with_instructions
 from loom.recall.conversation import WIDEST
 from loom.recall.copies import COMPARED, Duplicates, jaccard
 from loom.recall.hits import Hit, Ranking
+from loom.recall.passage_scores import ScoredByPassages, by_passages
 from loom.recall.questions import Question, understand
-from loom.recall.relevance import Scored, Weights, score
+from loom.recall.relevance import Scored, Weights, calibrated, reachable, score
+from loom.recall.replacements import Companions, in_pairs, with_replacements
 from loom.recall.reranking import MemoryReranker
-from loom.storage.contract import Filter, Record, Store, Vector
+from loom.storage.contract import Filter, Record, Store, Vector, check_limit
 from loom.storage.search_view import SearchView
+from loom.text.statement_kinds import without_opening
+from loom.text.unstated import is_acknowledgement
 from loom.text.words import query_terms
 
-__all__ = ["CandidateExplanation", "Explanation", "Reranker", "recall"]
+__all__ = ["CandidateExplanation", "Explanation", "Nearest", "Reranker", "question_vector", "recall"]
 
 log = logging.getLogger("loom.recall")
 
@@ -50,6 +56,11 @@ _ROUNDS = 3
 # A second opinion is asked about so many more than are wanted.
 _RERANKED = 3
 _PHRASE = 0.3
+# What a tool or an assistant repeated of an answer of this memory is no hit: the memories themselves are.
+_ECHO = "an echo of memory"
+# A text of so few tokens may be an acknowledgement, and keeps this part of its score then.
+_FILLER_TOKENS = 12
+_FILLER = 0.3
 # What a hit tells of these is what the indexes measured, not what it added.
 _MEASURED = frozenset(("words", "meaning"))
 # As many hits are kept apart from each other by `diversity`.
@@ -113,32 +124,42 @@ def recall(
     limit: int,
     wanted: Filter,
     embedder: EmbeddingProvider | None = None,
+    embed: Callable[[str], Vector | None] | None = None,
     weights: Weights | Callable[[], Weights] = Weights,
     diversity: float = 0.0,
+    min_score: float = 0.0,
     reranker: Reranker | None = None,
     node: str = "",
     seeds: int = 0,
+    standing: Mapping[int, float] = MappingProxyType({}),
     explain: bool = False,
+    nearest: Nearest | None = None,
 ) -> Explanation:
     """The best memories for a question, best first; equal scores in the order in which they were written.
 
-    `diversity` (0 to 1) trades likeness to the question for unlikeness to the hits before. With `explain`, the
-    explanation lists every candidate. `node` is the one whose uses a `MemoryReranker` counts. The conversation is
-    read around at least `seeds` of the best; by default around as many as suits the limit. What is read of the store,
-    `weights` that are a function included, is of one snapshot.
+    Hits below `min_score` (0 to 1) are left out, before a reranker sees them. `diversity` (0 to 1) trades likeness to
+    the question for unlikeness to the hits before. With `explain`, the explanation lists every candidate. `embed`
+    gives the vector of the question where the caller knows it already. `node` is the one whose uses a
+    `MemoryReranker` counts. The conversation is read around at least `seeds` of the best; by default around as many
+    as suits the limit. `standing` are the turns in which the user gave instructions that the question meets, with
+    their strengths (0 to 1). What is read of the store, `weights` that are a function included, is of one snapshot.
+    `nearest` nominates by meaning instead of the store's own index; everything is scored alike.
     """
     if not isinstance(question, str):
         raise InvalidInput(f"a question is a text, not {type(question).__name__}")
-    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
-        raise InvalidInput(f"limit is {limit!r}; it must be a whole number of 1 or more")
+    check_limit(limit)
     if not question.strip():
         raise InvalidInput("the question is empty; ask for something")
     if isinstance(diversity, bool) or not isinstance(diversity, int | float) or not 0.0 <= diversity <= 1.0:
         raise InvalidInput(f"diversity is {diversity!r}; it must be a number from 0 to 1")
+    if isinstance(min_score, bool) or not isinstance(min_score, int | float) or not 0.0 <= min_score <= 1.0:
+        raise InvalidInput(f"min_score is {min_score!r}; it must be a number from 0 to 1")
     now = store.clock()
     asked = understand(question, now)
     is_worded = isinstance(weights, Weights) and not weights.meaning
-    vector = None if embedder is None or is_worded else _question_vector(embedder, question)
+    vector = None
+    if not is_worded and embedder is not None:
+        vector = question_vector(embedder, question) if embed is None else embed(question)
     reading = _Reading(
         asked,
         vector,
@@ -146,12 +167,14 @@ def recall(
         wanted,
         now,
         seeds=max(seeds, _FEWEST_SEEDS + limit // 5),
-        pool=limit * _RERANKED if diversity or reranker is not None else limit,
+        pool=min(limit * _RERANKED, 2**31 - 1) if diversity or reranker is not None else limit,
         node=node if isinstance(reranker, MemoryReranker) else None,
+        standing=standing,
         explain=explain,
+        nearest=nearest,
     )
     answer = store.search(reading.answer)
-    hits = answer.hits
+    hits = [hit for hit in answer.hits if hit.score >= min_score]
     if isinstance(reranker, MemoryReranker):
         ranked = reranker.rerank(question, hits)
         hits = [replace(one.item, signals={**one.item.signals, "reranked": one.score}) for one in ranked]
@@ -159,7 +182,7 @@ def recall(
         hits = _reranked(reranker, question, hits)
     if diversity:
         hits = _diverse(hits, limit, diversity)
-    hits = hits[:limit]
+    hits = in_pairs(hits, answer.companions)[:limit]
     candidates = _explained(answer, hits) if explain else ()
     return Explanation(hits, asked, candidates, answer.found.excluded)
 
@@ -167,14 +190,16 @@ def recall(
 class _Answer(NamedTuple):
     """What one snapshot has to say: the hits in the order of their scores, and which ids are copies of which.
 
-    `records` are those of all candidates where they are to be explained.
+    `records` are those of all candidates where they are to be explained, `companions` what comes along with hits.
     """
 
     found: Candidates
     scored: Scored
+    scores: Sequence[float]
     hits: list[Hit]
     copies: Mapping[str, str]
     records: Mapping[int, Record] = MappingProxyType({})
+    companions: Companions = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +214,9 @@ class _Reading:
     seeds: int
     pool: int
     node: str | None
+    standing: Mapping[int, float]
     explain: bool
+    nearest: Nearest | None = None
 
     def answer(self, view: SearchView) -> _Answer:
         weights = self.weights if isinstance(self.weights, Weights) else self.weights()
@@ -201,6 +228,8 @@ class _Reading:
             seeds=self.seeds,
             reach=_REACH if weights.context else 0,
             links=_LINKS if weights.links else 0,
+            standing=tuple(self.standing),
+            nearest=self.nearest,
         )
         found = self._search(view, probe, weights)
         # Doc values tell sessions apart by hashes. The rows beside those of the hits say whether two collide here:
@@ -210,6 +239,8 @@ class _Reading:
         if self.node is not None:
             uses = view.uses([hit.seq for hit in found.hits], self.node)
             found = found._replace(hits=[replace(hit, uses=uses.get(hit.seq, 0)) for hit in found.hits])
+        hits, companions = with_replacements(view, found.hits, self.asked, self.wanted)
+        found = found._replace(hits=hits, companions=companions)
         if self.explain:
             order = _best_first(found.found, found.scored)
             found = found._replace(records=view.records(found.found.keys[order].tolist()))
@@ -219,15 +250,23 @@ class _Reading:
         count = max(self.pool * _CANDIDATES, _FEWEST_CANDIDATES)
         for _ in range(_ROUNDS):
             found = find_candidates(view, probe, count, count // _MEANT_SHARE, self.wanted)
+            # Where a question wants many, each on the whole of a topic, no passage speaks for its record.
+            share = 0.0 if self.asked.wants_many else weights.passages
+            by_best = by_passages(view, found, self.asked, share)
+            found = by_best.found
             scored = _with_phrases(view, found, self.asked, score(found, self.asked, weights, self.now))
-            hits, copies = _distinct_hits(view, found, self.asked, scored, self.pool)
+            scored = with_instructions(found, self.asked, scored, self.standing)
+            scored = _without_filler(view, found, scored, self.pool)
+            reach = reachable(found, self.asked, weights) + (_PHRASE if self.asked.phrases else 0.0)
+            scores = calibrated(scored.total, reach).tolist()
+            hits, copies = _distinct_hits(view, by_best, self.asked, scored, scores, self.pool)
             if len(hits) >= self.pool or not copies or len(found.keys) < count:
                 break
             count *= _DEEPER
-        return _Answer(found, scored, hits, copies)
+        return _Answer(found, scored, scores, hits, copies)
 
 
-def _question_vector(embedder: EmbeddingProvider, question: str) -> Vector | None:
+def question_vector(embedder: EmbeddingProvider, question: str) -> Vector | None:
     """The question as a vector. An embedder that fails costs its signal, not the answer: words go on alone."""
     try:
         return embed_question(embedder, question)
@@ -250,6 +289,29 @@ def _with_phrases(view: SearchView, found: Candidates, asked: Question, scored: 
     return Scored(scored.total + added, (*scored.signals, "phrase"), np.concatenate((scored.table, [added])))
 
 
+def _without_filler(view: SearchView, found: Candidates, scored: Scored, pool: int) -> Scored:
+    """The scores with those lowered of the best that only say that something was heard: "Got it.", 好的，已记住。
+
+    Such a text takes its score from the turns around it, and answers nothing.
+    """
+    short = [place for place in _best_first(found, scored)[: 2 * pool] if found.tokens[place] <= _FILLER_TOKENS]
+    records = view.records(found.keys[short].tolist()) if short else {}
+    filler = [place for place in short if _is_filler(records.get(int(found.keys[place])))]
+    if not filler:
+        return scored
+    kept = np.ones(len(found.keys))
+    kept[filler] = _FILLER
+    return Scored(scored.total * kept, scored.signals, scored.table * kept)
+
+
+def _is_filler(record: Record | None) -> bool:
+    if record is None or attached(record.metadata):
+        return False
+    return is_acknowledgement(record.content, record.role == "assistant") or not any(
+        map(str.isalnum, without_opening(record.content))
+    )
+
+
 def _best_first(found: Candidates, scored: Scored) -> list[int]:
     """The places of the nominated that anything ties to the question, best first."""
     tied = np.where(found.nominated, scored.total, 0.0)
@@ -258,9 +320,10 @@ def _best_first(found: Candidates, scored: Scored) -> list[int]:
 
 
 def _distinct_hits(
-    view: SearchView, found: Candidates, asked: Question, scored: Scored, limit: int
+    view: SearchView, by_best: ScoredByPassages, asked: Question, scored: Scored, scores: Sequence[float], limit: int
 ) -> tuple[list[Hit], dict[str, str]]:
-    """The best hits, each text once; and which ids were left out as copies of which."""
+    """The best hits, each text once; and which ids were left out as copies of which, or as echoes."""
+    found = by_best.found
     order = _best_first(found, scored)
     totals: list[float] = scored.total.tolist()
     chosen: list[tuple[int, Record]] = []
@@ -271,10 +334,20 @@ def _distinct_hits(
         part = order[start : start + limit]
         seqs = found.keys[part].tolist()
         records = view.records(seqs)
-        for place, seq, words in zip(part, seqs, _words_held(found, part), strict=True):
+        echoes = echoes_among(records.values())
+        held = _words_held(found, part)
+        duplicates.expect(
+            (records[seq], place, words)
+            for place, seq, words in zip(part, seqs, held, strict=True)
+            if seq in records and records[seq].id not in echoes
+        )
+        for place, seq, words in zip(part, seqs, held, strict=True):
             record = records.get(seq)
             if record is None or not (record.content.strip() or attached(record.metadata)):
                 continue  # forgotten meanwhile, or a message without words, which answers nothing
+            if record.id in echoes:
+                copies[record.id] = _ECHO
+                continue
             original = duplicates.find(record, place, words)
             if original is not None:
                 same[original].append(record.id)
@@ -292,7 +365,7 @@ def _distinct_hits(
         Hit(
             id=record.id,
             content=record.content,
-            score=totals[place],
+            score=scores[place],
             tokens=record.tokens,
             created_at=record.created_at,
             role=record.role,
@@ -314,6 +387,8 @@ def _distinct_hits(
             shares_session=sessions[place] >= 0,
             names=found.names.get(record.seq, {}),
             seq=record.seq,
+            passage_scorer=by_best.scorer,
+            scored_by=by_best.best.get(place),
         )
         for (place, record), same_text, signals in zip(chosen, same, spoken, strict=True)
     ]
@@ -375,7 +450,7 @@ def _diverse(hits: list[Hit], limit: int, diversity: float) -> list[Hit]:
 
 def _explained(answer: _Answer, hits: Iterable[Hit]) -> tuple[CandidateExplanation, ...]:
     """Every candidate, best first, and what became of it."""
-    found, scored, _, copies, records = answer
+    found, scored, scores, _, copies, records, _ = answer
     order = _best_first(found, scored)
     returned = {hit.id for hit in hits}
     explained: list[CandidateExplanation] = []
@@ -386,7 +461,7 @@ def _explained(answer: _Answer, hits: Iterable[Hit]) -> tuple[CandidateExplanati
         outcome = (
             "returned"
             if record.id in returned
-            else f"copy of {copies[record.id]}"
+            else (_ECHO if copies[record.id] is _ECHO else f"copy of {copies[record.id]}")
             if record.id in copies
             else "left out"
         )
@@ -394,7 +469,7 @@ def _explained(answer: _Answer, hits: Iterable[Hit]) -> tuple[CandidateExplanati
         explained.append(
             CandidateExplanation(
                 id=record.id,
-                score=float(scored.total[place]),
+                score=scores[place],
                 signals={
                     name: value
                     for name, value in zip(scored.signals, scored.table[:, place].tolist(), strict=True)

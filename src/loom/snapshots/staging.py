@@ -21,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
+from loom.checks import checked_path
 from loom.errors import InvalidInput, SnapshotError, StoreFull, StoreUnavailable
 from loom.index.analysis import ANALYSIS_VERSION
 from loom.index.segments import sync_folder
@@ -75,7 +76,7 @@ def restore(
 
     The store appears under its path when it is complete; a kill leaves nothing there.
     """
-    target = Path(path).expanduser().absolute()
+    target = Path(checked_path(path, "the path of the new store")).expanduser().absolute()
     with disk_errors(f"{target} was not made"):
         if not target.parent.is_dir():
             raise StoreUnavailable(f"the folder {target.parent} does not exist; create it first")

@@ -16,9 +16,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
+from loom.checks import checked_items, checked_list, checked_path
 from loom.errors import InvalidInput, NotFound, SnapshotError, StoreUnavailable
 from loom.index.segments import sync_folder
 from loom.snapshots.format import MAGIC, NO_PARENT, Header, SnapshotReader, SnapshotWriter
@@ -108,14 +110,16 @@ def take(
     store = as_sqlite(store)
     store.check_open()
     engine = store.engine
-    target = Path(path).expanduser().absolute()
+    target = Path(checked_path(path, "the path of a snapshot")).expanduser().absolute()
+    if parent is not None:
+        parent = checked_path(parent, "the parent of a snapshot")
     with disk_errors(f"the snapshot {target} was not made"):
         _check_target(target, engine, parent)
     before, digest = None, NO_PARENT
     if parent is not None:
         with opened(Path(parent).expanduser()) as reader:  # the rest of it is verified when it is restored
             before, digest = read_start(reader.sections(KNOWN_SECTIONS), reader.header), reader.sha256
-    if namespaces is not None and (isinstance(namespaces, str) or not namespaces):
+    if namespaces is not None and not checked_items(namespaces, str, "snapshot", "namespaces"):
         raise InvalidInput("namespaces is a list of names, with at least one")
     names = [store.namespace] if namespaces is None else list(dict.fromkeys(namespaces))
     if names != [store.namespace]:
@@ -179,10 +183,10 @@ def opened(path: Path) -> Iterator[SnapshotReader]:
 
 def as_chain(snapshot: SnapshotPath | Sequence[SnapshotPath]) -> list[Path]:
     """The files of a chain, oldest first."""
-    given = [snapshot] if isinstance(snapshot, str | Path) else list(snapshot)
+    given = [snapshot] if isinstance(snapshot, str | PathLike) else checked_list(snapshot, "what is restored")
     if not given:
         raise InvalidInput("name a snapshot, or a full one and those that continue it, oldest first")
-    return [Path(one).expanduser().absolute() for one in given]
+    return [Path(checked_path(one, "a snapshot")).expanduser().absolute() for one in given]
 
 
 def read_start(sections: Iterator[tuple[int, Iterator[bytes]]], header: Header) -> Start:

@@ -7,10 +7,11 @@ that chooses a backend. Snapshots are in `loom.snapshots`, and what a question i
 from __future__ import annotations
 
 import re
-from os import PathLike, fspath
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
+from loom.checks import checked_path
 from loom.errors import UnsupportedStore
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def open_store(
     from loom.storage.sqlite.projections import TailLimit
     from loom.storage.sqlite.store import SqliteStore
 
-    path = None if place is None else fspath(place)
+    path = checked_path(place, "the place of a store") if place not in (None, "") else place
     if path is not None and _URL.match(path):
         url = urlsplit(path)
         if url.scheme not in ("file", "sqlite") or url.netloc not in ("", "localhost"):

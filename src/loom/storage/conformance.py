@@ -26,6 +26,7 @@ from loom.errors import (
     IdConflict,
     InvalidInput,
     LoomError,
+    StoreBusy,
     UnknownFilter,
     VersionConflictError,
     WrongDimension,
@@ -185,6 +186,19 @@ class StoreConformance:
                 assert store.original_tokens("default", "l2") == 45
                 assert store.check().ok
                 store.flush()
+
+    def test_a_record_that_replaces_others_in_a_tier_counts_as_their_newest_versions(self, folder: Path) -> None:
+        with self.store(folder) as store:
+            self.write(store, _draft("one", "first words", tokens=20), _draft("two", "second words", tokens=30))
+            self.write(store, _draft("one", "first words, changed", tokens=50, revises=True))
+            summary = _draft("both", "words", tokens=3, kind="summary", drawn=True, replaces=True)
+            written = self.write(
+                store, summary._replace(sources=("one", "two")), _draft("alone", "third words", tokens=7)
+            )
+            with store.transaction() as transaction:
+                transaction.enter([one.seq for one in written], "l3", "default", "demoted", [3, 5])
+            assert store.usage("default")["l3"].tokens == 8
+            assert store.original_tokens("default", "l3") == 50 + 30 + 7
 
     def test_numbers_only_grow_and_order_the_writes(self, folder: Path) -> None:
         with self.store(folder) as store:
@@ -670,6 +684,36 @@ class StoreConformance:
 
             store.search(ask)
 
+    def test_a_search_follows_supersessions_to_what_holds_now(self, folder: Path) -> None:
+        with self.store(folder) as store:
+            moments = [NOON + day * HOUR for day in range(4)]
+            said = [_draft(f"turn{at}", "heron", created_at=moment) for at, moment in enumerate(moments)]
+            turns = [one.seq for one in self.write(store, *said)]
+            facts = [
+                self.write(
+                    store,
+                    _draft(
+                        "fact", f"heron {at}", created_at=moment, sources=(f"turn{at}",), drawn=True, revises=True
+                    ),
+                )[0].seq
+                for at, moment in enumerate(moments[:3])
+            ]
+            first, second, third = facts
+
+            def ask(view: SearchView) -> None:
+                assert view.replacements(turns[:1], None, None) == [(first, third)]
+                assert view.replacements(turns[1:2], None, None) == [(first, second), (second, third)]
+                assert view.replacements(turns[2:3], None, None) == [(second, third)]
+                assert view.replacements([first], None, None) == [(first, third)]
+                assert view.replacements(turns[:1], moments[1], None) == [(first, second)]
+                assert view.replacements(turns[:3], None, NOON - 1000 * HOUR) == []
+                assert view.replacements(turns[3:], None, None) == []
+
+            store.search(ask)
+            with store.transaction() as transaction:
+                transaction.supersede(third, third, NOON)  # withdrawn: nothing holds
+            assert store.search(lambda view: view.replacements(turns[:1], None, None)) == []
+
     def test_a_search_gives_what_it_is_answered_and_raises_what_it_raises(self, folder: Path) -> None:
         with self.store(folder) as store:
             self._dialogue(store)
@@ -762,6 +806,8 @@ class StoreConformance:
             assert {entry.key for entry in store.entries("plan%", owner="list")} == {"plan%"}
             assert len(store.entries(owner="list")) == 4
             assert len(store.entries(owner="list", limit=2)) == 2
+            assert store.count_entries(owner="list") == 4
+            assert store.count_entries(owner="nobody") == 0
             assert store.entries("key", owner="list") == []
 
     def test_of_several_owners_the_first_that_has_an_entry_answers(self, folder: Path) -> None:
@@ -1040,6 +1086,23 @@ class StoreConformance:
                 store.touch([window[0][0]], "default")
                 assert threads.submit(store.uses, window[0][0], "default").result(timeout=60) == 1
             assert self.need(store, "x").content == "changed"
+
+    def test_a_transaction_waits_no_longer_than_it_is_told_to(self, folder: Path) -> None:
+        with self.store(folder) as store:
+
+            def write() -> None:
+                with store.transaction(wait_s=0.01) as transaction:
+                    transaction.put_entry("key", 2, writer="w")
+
+            with ThreadPoolExecutor(1) as threads:
+                with store.transaction() as transaction:
+                    transaction.put_entry("key", 1, writer="w")
+                    with _raises(StoreBusy):
+                        threads.submit(write).result(timeout=60)
+                threads.submit(write).result(timeout=60)
+            entry = store.entry("key")
+            assert entry is not None
+            assert (entry.content, entry.version) == (2, 2)
 
     def test_one_handle_at_a_time_does_the_background_work(self, folder: Path) -> None:
         workers, each = 3, 20

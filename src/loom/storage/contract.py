@@ -27,8 +27,10 @@ from loom.storage.values import (
     LAYOUTS,
     MAX_ATTEMPTS,
     MAX_TEXT_BYTES,
+    MERGE,
     RESTORE,
     RETAIN,
+    STANDING,
     TIERS,
     TRUSTS,
     WINDOW,
@@ -73,8 +75,10 @@ __all__ = [
     "LAYOUTS",
     "MAX_ATTEMPTS",
     "MAX_TEXT_BYTES",
+    "MERGE",
     "RESTORE",
     "RETAIN",
+    "STANDING",
     "TIERS",
     "TRUSTS",
     "WINDOW",
@@ -288,7 +292,10 @@ class Residency(_Reading, Protocol):
         return {WINDOW: held, **found}
 
     def original_tokens(self, node: str, tier: str) -> int:
-        """The tokens of the records behind a tier other than the window, whatever stands for them there."""
+        """The tokens of the originals behind a tier other than the window, whatever stands for them there.
+
+        A derived record that replaces others counts as their newest versions.
+        """
 
     def left_within(self, records: Sequence[int], tier: str, node: str, reason: str, numbers: int) -> set[int]:
         """Which of the records have left a tier for this reason within the last numbers of the sequence."""
@@ -313,6 +320,9 @@ class Entries(_Reading, Protocol):
 
     def entries(self, prefix: str = "", *, scope: str = "local", owner: str = "", limit: int = 100) -> list[Entry]:
         """The newest versions of the entries whose keys start with a prefix, last updated first."""
+
+    def count_entries(self, *, scope: str = "local", owner: str = "") -> int:
+        """The number of keys that have a value."""
 
     def entry_history(self, key: str, *, scope: str = "local", owner: str = "") -> list[Entry]:
         """Every version of an entry since it was last deleted, oldest first."""
@@ -633,8 +643,11 @@ class Store(Reads, Searches, Uses, Background, Administration, Protocol):
     def clock(self) -> datetime:
         """The time by this store's clock."""
 
-    def transaction(self) -> AbstractContextManager[Transaction]:
-        """Write several things at once; committed at the end, or not at all."""
+    def transaction(self, wait_s: float | None = None) -> AbstractContextManager[Transaction]:
+        """Write several things at once; committed at the end, or not at all.
+
+        Raises `StoreBusy` where others write for longer than `wait_s`, or than the store waits by itself.
+        """
 
     def close(self) -> None:
         """Give up the store; waits a bounded time for the background work. Safe to call twice."""

@@ -20,7 +20,17 @@ from loom.index.text_index import TextIndex
 from loom.index.vector_index import VectorIndex
 from loom.storage.contract import Filter, Match, Record, Vector
 
-__all__ = ["NamesRead", "Nominate", "SearchView", "Searching", "best_admitted", "search_text", "search_vectors"]
+__all__ = [
+    "Keys",
+    "NamesRead",
+    "Nominate",
+    "Scores",
+    "SearchView",
+    "Searching",
+    "best_admitted",
+    "search_text",
+    "search_vectors",
+]
 
 Answer = TypeVar("Answer")
 Keys = npt.NDArray[np.int64]
@@ -79,6 +89,15 @@ class SearchView(Protocol):
 
     def names_read(self, seqs: Sequence[int], known_at: datetime | None, *, held: bool = False) -> list[NamesRead]:
         """The names that a model read in these records, or those that these hold, as far as known at a moment."""
+
+    def replacements(
+        self, seqs: Sequence[int], as_of: datetime | None, known_at: datetime | None
+    ) -> list[tuple[int, int]]:
+        """Pairs of a record and one that took its place, ascending, as of a moment and as known at another.
+
+        Each of these records, and each that was derived from one of them and is of the same moment, is paired with
+        those that it took the place of and with the one that now holds in its own.
+        """
 
     def records(self, seqs: Sequence[int]) -> dict[int, Record]:
         """Records by their numbers; those that do not exist are missing."""

@@ -28,8 +28,10 @@ __all__ = [
     "LAYOUTS",
     "MAX_ATTEMPTS",
     "MAX_TEXT_BYTES",
+    "MERGE",
     "RESTORE",
     "RETAIN",
+    "STANDING",
     "TIERS",
     "TRUSTS",
     "WINDOW",
@@ -77,6 +79,9 @@ FOCUS = "focus"
 """The place, beside the tiers, for records that were brought back into a node's window. Their sizes there are counted
 before those of the newest records."""
 
+STANDING = "standing"
+"""The place, beside the tiers, for the standing instructions of a node that hold."""
+
 LAYOUTS = "layout"
 """The scope of entries about a session's last prompt. They go when a record of the session is forgotten."""
 
@@ -92,6 +97,9 @@ COUNT = "count"
 
 COMPACT = "compact"
 """The kind of job that says that a stretch of records, named by its first, could not be summarised."""
+
+MERGE = "merge"
+"""The kind of job that says that a fact could not be merged with the others that say the same."""
 
 DERIVE = "derive"
 """The kind of job that derives again from records what was derived from them and from a record that is forgotten."""
@@ -597,6 +605,6 @@ def fit_window(
 
 
 def check_limit(limit: int) -> None:
-    """Raise `InvalidInput` unless a limit is a whole number of 1 or more."""
-    if not isinstance(limit, int) or not 1 <= limit < 2**31:
-        raise InvalidInput(f"limit is {limit!r}; it must be a whole number of 1 or more")
+    """Raise `InvalidInput` unless a limit is a whole number from 1 to 2,147,483,647."""
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit < 2**31:
+        raise InvalidInput(f"limit is {limit!r}; it must be a whole number of 1 or more, at most {2**31 - 1:,}")

@@ -17,12 +17,14 @@ __all__ = ["Answer", "Broken", "Call", "Cut", "Fail", "Hang", "Reply", "ScriptLi
 class Call:
     """A call of a tool. `arguments` that are a text are sent as they are, so that they can be malformed.
 
-    Anthropic's protocol cannot carry arguments that are no JSON: there they become an empty object.
+    Anthropic's protocol cannot carry arguments that are no JSON: there they become an empty object. `namespace` is
+    that of the tool in OpenAI's responses, where a client groups its tools; the other protocols have none.
     """
 
     name: str
     arguments: Mapping[str, Any] | str = field(default_factory=dict)
     id: str = ""
+    namespace: str = ""
 
     @property
     def text(self) -> str:

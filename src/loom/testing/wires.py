@@ -186,8 +186,14 @@ class _Messages:
         if not isinstance(body.get("max_tokens"), int):
             return "max_tokens: field required"
         calls: list[str] = []
+        thread = body.get("thread")
+        if isinstance(thread, dict) and thread.get("type") == "continue":
+            # The messages before these are on the server: the first results answer calls that were made there.
+            calls = [str(one.get("tool_use_id")) for one in _blocks(messages[0].get("content"))]
         for message in [*messages, {"role": "end", "content": []}]:
             role, blocks = message.get("role"), _blocks(message.get("content"))
+            if role == "system" and message is not messages[0]:
+                continue  # newer clients put reminders between the turns
             if role not in ("user", "assistant", "end"):
                 return f"messages: {role!r} is no role; the system prompt goes to system"
             if any(block.get("type") == "text" and not str(block.get("text")).strip() for block in blocks):
@@ -328,6 +334,7 @@ class _Responses(_Chat):
                     "name": call.name,
                     "arguments": call.text,
                     "status": "completed",
+                    **({"namespace": call.namespace} if call.namespace else {}),
                 }
             )
         return said

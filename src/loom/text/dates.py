@@ -130,7 +130,7 @@ class _View:
         A date that something is moved to or planned for is not past.
         """
         text, (start, end) = self._match.string, self._match.span()
-        if _TARGET.search(text, max(0, start - 40), start):
+        if _TARGET.search(text, max(0, start - 80), start):
             return False
         for ends in (_CLAUSE_END, _SENTENCE_END):
             first, last = _around(ends, text, start, end)
@@ -149,6 +149,9 @@ _CLAUSE_END: Final = re.compile(
 )
 _TARGET: Final = re.compile(
     r"(?:\b(?:moved|postponed|delayed|rescheduled|scheduled|planned|booked|set|due)(?: it)? (?:to|for|until|till) "
+    r"(?:the )?(?:\w+day,? )?"
+    # "Booked a table for 8 May": what is ordered for a day lies ahead of it.
+    r"|\b(?:booked|reserved|ordered|arranged|scheduled|planned|tickets?|invited|invitations?) [^.,;:!?\n]{0,60}\bfor "
     r"(?:the )?(?:\w+day,? )?|(?:改|推迟|推|延期?|延后|提前|挪|调|定|约|排|安排)(?:到|至|在|于)了?\s?)$",
     re.IGNORECASE,
 )

@@ -8,7 +8,7 @@ doubt two texts are different: a duplicate shown twice costs a line, a memory ta
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
@@ -19,7 +19,7 @@ from loom.text.numerals import CHINESE_NUMERALS, NUMBER_WORDS, ORDINAL_WORDS, ch
 from loom.text.scripts import HAN, is_han
 from loom.text.words import Known, half_width, word_set
 
-__all__ = ["Protected", "may_merge", "normal_form", "protected"]
+__all__ = ["Protected", "may_merge", "normal_form", "normal_forms", "protected"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +90,11 @@ def normal_form(text: str) -> str:
     if small != folded:  # small letters may have plainer forms again
         small = _folded(small)
     return " ".join(small.split()).strip(_PUNCTUATION)
+
+
+def normal_forms(texts: Iterable[str]) -> list[str]:
+    """The normal form of each text."""
+    return [normal_form(text) for text in texts]
 
 
 _PUNCTUATION = " .,;:!?'\"`()[]{}<>~…·—–-*_。、《》〈〉「」『』【】〔〕“”‘’"

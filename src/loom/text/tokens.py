@@ -10,12 +10,14 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import math
 import re
 import unicodedata
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, Protocol, cast, runtime_checkable
 
+from loom.checks import checked_list
 from loom.errors import InvalidInput
 from loom.text.scripts import HAN_BASIC
 
@@ -78,9 +80,14 @@ class TokenCounter(Protocol):
     def count(self, text: str) -> int:
         """The tokens of one text, special-token spellings such as `<|endoftext|>` taken as plain text."""
 
+    def count_map(self, texts: Iterable[str]) -> dict[str, int]:
+        """The tokens of each text, by the text. One that is given twice is counted once."""
+        wanted = list(dict.fromkeys(checked_list(texts, "the texts of count_map()")))
+        return dict(zip(wanted, self.count_batch(wanted), strict=True))
+
     def count_batch(self, texts: Iterable[str]) -> list[int]:
-        """The tokens of each text, in the order given. `dict(zip(texts, ...))` makes a map of it."""
-        return [self.count(text) for text in texts]
+        """The tokens of each text, in the order given; `count_map` gives them by text."""
+        return [self.count(text) for text in checked_list(texts, "the texts of count_batch()")]
 
     def count_message(self, message: Message) -> int:
         """The tokens of one chat message, framing included, without what primes the reply.
@@ -98,7 +105,7 @@ class TokenCounter(Protocol):
         The text is counted as well as this counter can. The framing is the published convention, and for
         tools and pictures ours (see `TOKENS_PER_TOOL_CALL`, `IMAGE_TOKENS`).
         """
-        return sum(map(self.count_message, messages)) + TOKENS_PER_REPLY
+        return sum(map(self.count_message, checked_list(messages, "the messages"))) + TOKENS_PER_REPLY
 
     def upper_bound(self, text: str) -> int:
         """Never less than the true count: a byte-level vocabulary spends at most one token on a byte."""
@@ -107,6 +114,19 @@ class TokenCounter(Protocol):
     def safe_count(self, text: str) -> int:
         """The number to hold against a hard limit: the exact count, or else the upper bound."""
         return self.count(text) if self.exact else self.upper_bound(text)
+
+    def limit_count(self, text: str) -> int:
+        """What a text takes of a limit that is kept by stored counts, such as a tier's budget.
+
+        The exact count; for an estimate the larger of it and of the exact count by `cl100k_base`, with the margin,
+        and where that vocabulary cannot be loaded the bytes of the text. Never more than these.
+        """
+        if self.exact:
+            return self.count(text)
+        most, reference = _utf8_length(text), _reference_count(text)
+        if reference is None:
+            return most
+        return min(most, math.ceil(max(self.count(text), reference) * (1 + self.margin)))
 
     def safe_count_messages(self, messages: Iterable[Message]) -> int:
         """`count_messages` with `safe_count` for every text; pictures are as safe as `image_tokens` is."""
@@ -322,6 +342,11 @@ class EstimateCounter(TokenCounter):
         _utf8_length(text)  # refuses what is no text
         return _rounded_up(_estimated_hundredths(text))
 
+    def limit_count(self, text: str) -> int:
+        """The exact count by `cl100k_base`, which this estimates; the bytes where that cannot be loaded."""
+        reference = _reference_count(text)
+        return _utf8_length(text) if reference is None else reference
+
 
 class AnthropicCounter(TokenCounter):
     """An estimate for Claude, whose tokenizer is not public; only Anthropic's service can count exactly.
@@ -360,6 +385,14 @@ def _estimated_hundredths(text: str) -> int:
     for script, weight in _SCRIPT_HUNDREDTHS:
         hundredths += weight * sum(map(len, script.findall(text)))
     return hundredths
+
+
+def _reference_count(text: str) -> int | None:
+    """The exact count by the default vocabulary; None where it cannot be loaded."""
+    try:
+        return default_counter().count(text)
+    except ImportError:
+        return None
 
 
 def _rounded_up(hundredths: int) -> int:

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from loom.errors import InvalidInput
+from loom.errors import InvalidInput, OverBudget
 from loom.forks import renew_after_fork
 from loom.storage.contract import Usage
 from loom.tiers.jobs import Migration, MigrationTrigger, Pressure
@@ -45,8 +45,12 @@ _AHEAD_S = 300.0
 _PRELOADED, _LIKELY = 2, 0.15
 _FOLLOWING = 3
 _STATE = "loom.tuning"
-# From this share of its budget on, the archive is summarised: before, there is no need for it to save anything.
-_COMPACTED_FROM = 0.8
+# The compression of the archive is judged from this share of its budget on, or from this many tokens of originals: in
+# less, the turns that are no block yet are a large part of it.
+_JUDGED_FROM = 0.8
+_JUDGED_ORIGINALS = 16_000
+# The change of the archive, as a share of its budget, after which its compression is judged again.
+_CHANGED = 0.05
 
 
 class TierController:
@@ -64,6 +68,8 @@ class TierController:
         self._predictor: HoltPredictor | None = None
         self._pattern: AccessPattern | None = None
         self._looked_at = (0, 0)
+        self._lookups: tuple[int, int] | None = None  # hits and misses of the working tier, once they are known
+        self._judged: Usage | None = None  # the archive as it was when its compression was last judged
         self._foresee = False
 
     def after_fork(self) -> None:
@@ -107,6 +113,28 @@ class TierController:
         """Something moved: see `loom.tiers.migration.Observer`."""
         if self._quotas is not None:
             self._quotas(peaks, totals, rules)
+        self._judge_archive(totals.get(L3, Usage()), rules.budgets[L3])
+
+    def looked_up(self, hits: int, misses: int) -> None:
+        """So many uses found what they wanted at hand, and so many did not. The store has counted them already."""
+        with self._lock:
+            if self._lookups is None:
+                assert self._tiers is not None
+                working = self._tiers.store.usage(self._node).get(L2, Usage())
+                self._lookups = (working.hits, working.misses)
+            else:
+                self._lookups = (self._lookups[0] + hits, self._lookups[1] + misses)
+            found, missed = self._lookups
+        self._judge_lookups(found, missed)
+
+    def prompted(self, tokens: int, budget: int) -> None:
+        """A prompt of so many tokens was built."""
+        self.monitor.gauge(Measure.FOCUS_UTILISATION, tokens / budget)
+
+    def refused(self, error: OverBudget) -> None:
+        """A prompt was not built because its fixed parts are over its budget."""
+        if self._quotas is not None and error.tokens is not None and error.budget is not None:
+            self._quotas.refused(error.tokens, error.budget)
 
     def took(self, move: Move, seconds: float) -> None:
         """A move was made in so many seconds."""
@@ -131,21 +159,35 @@ class TierController:
             self._tiers.store.wake_worker()
 
     def refreshed_monitor(self) -> Monitor:
-        """The monitor, with the shares as they are now: how full the window is, how often a use found what it wanted,
-        and what the archive saves, where it is so full that it must save something."""
+        """The monitor, with the shares that other processes change too as they are now."""
         assert self._tiers is not None
-        store, budgets = self._tiers.store, self._tiers.rules().budgets
-        usage = store.usage(self._node)
-        window, working, archive = (usage.get(tier, Usage()) for tier in (L1, L2, L3))
-        if window.items:
-            self.monitor.gauge(Measure.FOCUS_UTILISATION, window.tokens / budgets[L1], window.items)
-        asked = working.hits + working.misses
-        if asked:
-            self.monitor.gauge(Measure.WORKING_HIT_RATE, working.hits / asked, asked)
-        if archive.tokens >= _COMPACTED_FROM * budgets[L3]:
-            saved = 1 - archive.tokens / max(1, store.original_tokens(self._node, L3))
-            self.monitor.gauge(Measure.ARCHIVE_COMPRESSION, saved, archive.items)
+        usage = self._tiers.store.usage(self._node)
+        working = usage.get(L2, Usage())
+        with self._lock:
+            self._lookups = (working.hits, working.misses)
+        self._judge_lookups(working.hits, working.misses)
+        self._judge_archive(usage.get(L3, Usage()), self._tiers.rules().budgets[L3], always=True)
         return self.monitor
+
+    def _judge_lookups(self, hits: int, misses: int) -> None:
+        """Gauge how often a use found what it wanted."""
+        if hits + misses:
+            self.monitor.gauge(Measure.WORKING_HIT_RATE, hits / (hits + misses), hits + misses)
+
+    def _judge_archive(self, archive: Usage, budget: int, *, always: bool = False) -> None:
+        """Gauge what the archive saves, where it holds so much that it should save something.
+
+        Counting the originals reads every resident, so a writer does it only when the tier has changed by a share.
+        """
+        known = self._judged
+        if self._tiers is None or not archive.items:
+            return
+        if not always and known is not None and abs(archive.tokens - known.tokens) < _CHANGED * budget:
+            return
+        originals = self._tiers.store.original_tokens(self._node, L3)
+        if archive.tokens >= _JUDGED_FROM * budget or originals >= _JUDGED_ORIGINALS:
+            self.monitor.gauge(Measure.ARCHIVE_COMPRESSION, 1 - archive.tokens / max(1, originals), archive.items)
+        self._judged = archive
 
     # -- in the background -----------------------------------------------------------------------------
 

@@ -120,6 +120,9 @@ class Observer(Protocol):
     def admitted(self, tokens: int) -> None:
         """So many tokens came to the working tier."""
 
+    def looked_up(self, hits: int, misses: int) -> None:
+        """So many uses found what they wanted in the working or the recent tier, and so many did not."""
+
 
 class RebalanceResult(NamedTuple):
     """What moved when room was made, and what each tier held at most, holds now and may hold."""
@@ -263,7 +266,9 @@ class Tiers:
             if len(drafts) == 1 and tier is None and rules.may_count_later(drafts[0]):
                 written = transaction.append(drafts)
                 if written[0].created:
-                    return [Receipt(written[0].id, L1, functools.partial(self.counter.count, drafts[0].content))]
+                    return [
+                        Receipt(written[0].id, L1, functools.partial(self.counter.limit_count, drafts[0].content))
+                    ]
             placed = [self._before_writing(draft, tier, rules, on_oversize) for draft in drafts]
             if written is None:
                 written = transaction.append(placed)
@@ -298,7 +303,7 @@ class Tiers:
     def _before_writing(self, draft: Draft, tier: MemoryTier | None, rules: TierRules, on_oversize: str) -> Draft:
         """Whether a record comes into the window, and whether something shorter must stand there for it."""
         if isinstance(draft.tokens, AtMost):
-            draft = draft._replace(tokens=self.counter.count(draft.content))
+            draft = draft._replace(tokens=self.counter.limit_count(draft.content))
         asked = L1 if tier is None else tier
         if draft.tokens <= rules.largest[asked] or asked in (L3, L4):
             return draft if draft.tier == (L1 if asked is L1 else None) else draft._replace(tier=None)
@@ -315,7 +320,8 @@ class Tiers:
 
     @step("tiers.stand_in_tokens")
     def _stand_in_tokens(self, record: Record | Draft) -> int:
-        return self.counter.count(stand_in(record).text)
+        """What stands for a record takes: never more than the record, which stands for itself where it is short."""
+        return min(self.counter.limit_count(stand_in(record).text), record.tokens)
 
     def _place(
         self,
@@ -404,11 +410,12 @@ class Tiers:
 
     def replace(
         self, transaction: Transaction, draft: Draft, replaced: Sequence[int], tier: MemoryTier, reason: str
-    ) -> None:
-        """Write a derived record and let it have the places of its sources in a tier."""
+    ) -> int:
+        """Write a derived record and let it have the places of its sources in a tier; its number."""
         transaction.leave(replaced, tier, self.node, reason)
         (written,) = transaction.append([draft])
         self.admit(transaction, [written.seq], tier, reason)
+        return written.seq
 
     def restore_residency(self, transaction: Transaction, records: Sequence[Record]) -> None:
         """Admit records that are in no tier again: facts to the knowledge tier, all others to the archive."""
@@ -436,8 +443,11 @@ class Tiers:
             missing = [one for one, importance, kind in absent if rules.admits(importance) and kind not in _DERIVED]
         else:
             recent = {seq for seq, _ in self.store.window(self.node)}
-            for one in records:
-                self.store.count_lookup(self.node, L2, one not in missing or one in recent)
+            hits = [one not in missing or one in recent for one in records]
+            for hit in hits:
+                self.store.count_lookup(self.node, L2, hit)
+            if self._observer is not None:
+                self._observer.looked_up(hits.count(True), hits.count(False))
         if missing and not self.store.read_only:
             started = time.perf_counter()
             with self.store.transaction() as transaction:
@@ -723,6 +733,9 @@ class Tiers:
         if tier is L2:
             residents = transaction.residents(self.node, L2)
             return [(one.record, one.tokens) for one in self._choose(transaction, residents, tokens, rules.profile)]
+        if tier is L4:  # what is used stays; of unused records the oldest leave
+            used = choose_victims(transaction.residents(self.node, L4), tokens, Eviction.LEAST_USED)
+            return [(one.record, one.tokens) for one in used]
         arrivals = transaction.sizes(self.node, FOCUS if tier is L1 else tier)
         return _oldest(arrivals, tokens, math.ceil(share * len(arrivals)))
 
@@ -819,6 +832,11 @@ class Tiers:
                 self._observer.took(Move.PROMOTION, time.perf_counter() - started)
                 self._observer.admitted(promoted.tokens)
             self.notify_rebalanced(promoted.room)
+
+    def notify_compacted(self) -> None:
+        """After the commits of a compaction: tell the observer what the tiers hold now."""
+        if self._observer is not None:
+            self._observer.changed({}, self.store.totals(self.node), self.rules())
 
     @step("tiers.notify_rebalanced")
     def notify_rebalanced(self, room: RebalanceResult) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 from loom.checks import checked_whole
 from loom.errors import InvalidInput
+from loom.knowledge.stand_ins import MOST_TOKENS
 from loom.protocol import Task
 from loom.storage.contract import Usage
 from loom.tiers.migration import TierRules
@@ -113,12 +114,18 @@ def _marks(quota: LayerQuota) -> dict[QuotaLevel, float]:
 
 
 def check_quota(tier: MemoryTier, held: int, incoming: int, rules: TierRules) -> QuotaCheck:
-    """What becomes of a request for `incoming` tokens of a tier that holds `held`."""
+    """What becomes of a request for `incoming` tokens of a tier that holds `held`.
+
+    The archive and the knowledge tier take a stand-in for what is long, and refuse nothing. It is counted at its
+    greatest length, or as the largest item of a tier that is smaller than that.
+    """
     checked_whole(incoming, "the number of tokens")
     quota = quotas_of(rules)[tier]
     room = max(0, quota.hard_limit - held)
-    level = level_of(min(held + incoming, quota.hard_limit), quota)
     name, largest = tier.upper(), rules.largest[tier]
+    if tier in (MemoryTier.L3, MemoryTier.L4):  # where a stand-in takes the place of what is long
+        incoming = min(incoming, MOST_TOKENS, largest)
+    level = level_of(min(held + incoming, quota.hard_limit), quota)
     if incoming > largest:
         reason = f"{incoming:,} tokens are more than {name} takes ({largest:,})"
         return QuotaCheck(False, "reject", level, room, reason)
@@ -206,10 +213,10 @@ class LayerCounters:
 
 @dataclass(frozen=True, slots=True)
 class QuotaAlarm:
-    """A tier rose past one of its marks."""
+    """A tier rose past one of its marks, or a prompt was asked for that is over its budget."""
 
     node: str
-    tier: MemoryTier
+    tier: MemoryTier | Literal["prompt"]
     level: QuotaLevel
     tokens: int
     quota: LayerQuota
@@ -248,15 +255,16 @@ class QuotaWatch:
                 now = totals.get(tier, Usage()).tokens
                 alarm = self._look(tier, max(now, peaks.get(tier, 0)), quota)
                 if alarm is not None:
-                    log.info(
-                        "%s of node %s is at %s of %s tokens (%s)",
-                        tier.upper(),
-                        self._node,
-                        alarm.tokens,
-                        quota.hard_limit,
-                        alarm.level,
-                    )
-                    self._bus.publish_nowait(alarm.to_task())
+                    self._raise(alarm)
+
+    def refused(self, tokens: int, budget: int) -> None:
+        """Tell that a prompt was refused: its fixed parts take more tokens than its budget. Every time."""
+        self._raise(QuotaAlarm(self._node, "prompt", QuotaLevel.HARD, tokens, LayerQuota(budget, budget)))
+
+    def _raise(self, alarm: QuotaAlarm) -> None:
+        limit = alarm.quota.hard_limit
+        log.info("%s of node %s is at %s of %s tokens (%s)", alarm.tier, self._node, alarm.tokens, limit, alarm.level)
+        self._bus.publish_nowait(alarm.to_task())
 
     def _look(self, tier: MemoryTier, peak: int, quota: LayerQuota) -> QuotaAlarm | None:
         """The highest mark newly passed, if any; marks that are clearly out of reach again are armed."""

@@ -82,6 +82,8 @@ def check(own: Maintenance, searcher: Searcher, repair: bool) -> CheckReport:
             problems += _damaged_blobs(connection, namespace)
             problems += _sequence(connection)
             lost = read_settings(connection, namespace, "").get("lost")
+            # A process that may not write could not note it.
+            lost = lost or find_lost(engine, namespace)
             problems += [lost_problem(lost)] if lost is not None else []
         dangling = [] if problems else list(_dangling(connection))
         wrong = {} if problems else TierTotals(connection, namespace).wrong()
@@ -201,10 +203,11 @@ def _sequence(connection: sqlite3.Connection) -> list[str]:
 
 
 def find_lost(engine: Engine, namespace: int) -> tuple[int, int] | None:
-    """The first and last sequence number that an index file of this store has seen and the file has not.
+    """The first and last sequence number that the log or an index file of this store has seen and the file has not.
 
-    SQLite drops every commit behind the first damaged frame of its log without an error. Index files are made of
-    committed records only, so one that the file does not name and that knows later records proves that they are gone.
+    SQLite drops every commit behind the first damaged frame of its log without an error. What the log holds of them
+    is read at opening. Index files are made of committed records only, so one that the file does not name and that
+    knows later records proves that they are gone, also where the log is missing or was cut off.
     """
     folder = index_folder(engine.path)
     if folder is None or engine.had_no_log:
@@ -212,12 +215,12 @@ def find_lost(engine: Engine, namespace: int) -> tuple[int, int] | None:
     try:
         found = set(index_files(folder, namespace))
     except StoreUnavailable as error:  # the records are there without it
-        log.warning("lost commits of %s cannot be looked for: %s", engine.path, error)
-        return None
+        log.warning("lost commits of %s cannot be looked for in the index: %s", engine.path, error)
+        found = set()
     with engine.read() as connection:
         last = last_number(connection)
         unnamed = found - {name for _, name in _published(connection, namespace)}
-    highest = max((_last_key(folder / name, engine.store_id) for name in unnamed), default=0)
+    highest = max([engine.last_dropped, *(_last_key(folder / name, engine.store_id) for name in unnamed)])
     if highest <= last:
         return None
     with engine.read() as connection:  # another process may have published one meanwhile
@@ -238,7 +241,7 @@ def _last_key(path: Path, store_id: str) -> int:
 def lost_problem(lost: tuple[int, int]) -> str:
     """What to tell about sequence numbers that are gone."""
     return (
-        f"commits that the index had seen are gone: sequence numbers {lost[0]} to {lost[1]}. The write-ahead log was "
+        f"commits that were acknowledged are gone: sequence numbers {lost[0]} to {lost[1]}. The write-ahead log was "
         "damaged or deleted, or an older copy of the file was put in its place. Restore the newest backup or snapshot"
     )
 

@@ -39,6 +39,7 @@ from loom.storage.moments import to_micros
 from loom.storage.sqlite import schema
 from loom.storage.sqlite.archive import Reader
 from loom.storage.sqlite.counting import Counts
+from loom.storage.sqlite.damaged_log import read_log
 from loom.storage.temporary import sweep
 
 __all__ = ["CHECK_EVERY_S", "Engine", "translate"]
@@ -112,6 +113,8 @@ class Engine:
         self._checked_at = 0.0
         self.had_no_log = False
         """Whether the file was new or a backup when it was opened: there was no log that could be damaged."""
+        self.last_dropped = 0
+        """The highest sequence number in a commit that SQLite dropped when it opened the file, for a damaged log."""
         self._name = "" if path is None else str(path)
         self._writer: _Connection | None = None
         self._idle: list[_Connection] = []
@@ -214,8 +217,8 @@ class Engine:
         return self._closed
 
     @property
-    def last_reference(self) -> bool:
-        return self._references <= 1
+    def _log(self) -> Path:
+        return Path(f"{self._name}-wal")
 
     def _open(self) -> str:
         if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
@@ -224,8 +227,11 @@ class Engine:
                 f"{'.'.join(map(str, _OLDEST_SQLITE))} or later"
             )
         with self.translated():
-            if self.path is not None and not self.read_only:
-                self._create_file(self.path)
+            if self.path is not None:
+                if not self.read_only:
+                    self._create_file(self.path)
+                # Before SQLite recovers the log: the next commit overwrites what it drops.
+                self.last_dropped = read_log(self._log).last_dropped
             connection = self._connect(writer=not self.read_only)
             try:
                 if self.path is not None:
@@ -289,9 +295,11 @@ class Engine:
 
     def _connect(self, writer: bool) -> _Connection:
         marks = self._marks() if self.read_only else None
-        self._unlocked |= marks is not None and marks.log_bytes > 0
+        # SQLite deletes a log of which it can use nothing when it closes it, also read-only.
+        reads_log = marks is not None and marks.log_bytes > 0 and read_log(self._log).usable > 0
+        self._unlocked |= reads_log
         connection = sqlite3.connect(
-            self._target(marks),
+            self._target(marks, reads_log),
             uri=self.path is not None,
             isolation_level=None,
             check_same_thread=False,
@@ -301,7 +309,7 @@ class Engine:
         )
         connection.marks = marks
         try:
-            if marks is not None and marks.log_bytes:
+            if reads_log:
                 connection.execute("PRAGMA locking_mode = EXCLUSIVE")  # the index of the log is held in memory
             self._configure(connection, writer)
         except BaseException:
@@ -309,7 +317,7 @@ class Engine:
             raise
         return connection
 
-    def _target(self, marks: _Marks | None) -> str:
+    def _target(self, marks: _Marks | None, reads_log: bool) -> str:
         """The name that SQLite opens."""
         if self.path is None:
             return ":memory:"
@@ -319,7 +327,7 @@ class Engine:
         elif marks is None:
             options = "mode=ro"
         else:
-            options = "mode=ro&vfs=unix-none" if marks.log_bytes else "immutable=1"
+            options = "mode=ro&vfs=unix-none" if reads_log else "immutable=1"
         return f"file:{quote(str(self.path))}?{options}"
 
     # A connection that only reads would create the log and its index, which stay behind, and cannot be opened in a
@@ -439,11 +447,15 @@ class Engine:
                 connection.execute("ROLLBACK")
                 connection.execute("BEGIN")
 
-    def write(self) -> _Writing:
-        """The writing connection inside BEGIN IMMEDIATE; commits at the end, or rolls everything back."""
+    def write(self, wait_s: float | None = None) -> _Writing:
+        """The writing connection inside BEGIN IMMEDIATE; commits at the end, or rolls everything back.
+
+        Raises `StoreBusy` where another process writes for longer than `wait_s`, or a thread of this one. By default
+        that is the store's `busy_timeout_s`, and threads are waited for.
+        """
         if self.read_only:
             raise ReadOnly(f"{self.path} was opened read-only; open it without read_only=True to write")
-        return _Writing(self, self._busy_timeout_s)
+        return _Writing(self, wait_s)
 
     @contextmanager
     def try_write(self, wait_s: float = 0.0) -> Iterator[sqlite3.Connection | None]:
@@ -470,9 +482,11 @@ class Engine:
         finally:
             self._write_lock.release()
 
-    def begin_write(self, wait_s: float) -> sqlite3.Connection:
+    def begin_write(self, wait_s: float | None) -> sqlite3.Connection:
         """Take the write lock of this process and that of the file; `end_write` gives both back."""
-        self._write_lock.acquire()
+        if not self._write_lock.acquire(timeout=-1 if wait_s is None else wait_s):
+            raise StoreBusy("another thread was writing for longer than this write may wait; nothing was written")
+        wait_s = self._busy_timeout_s if wait_s is None else wait_s
         try:
             connection = self.writing_connection()
             if connection.in_transaction:
@@ -800,7 +814,7 @@ class _Writing:
 
     __slots__ = ("_connection", "_engine", "_wait_s")
 
-    def __init__(self, engine: Engine, wait_s: float) -> None:
+    def __init__(self, engine: Engine, wait_s: float | None) -> None:
         self._engine = engine
         self._wait_s = wait_s
 

@@ -33,6 +33,13 @@ _KEYS = (
     "WHERE substr(name, 1, :length) = :prefix)"
 )
 
+_NEWEST_OF_FOUND = (
+    "FROM found CROSS JOIN entries e ON e.namespace = :namespace "
+    "AND e.scope = :scope AND e.owner = :owner AND e.key = found.name AND e.version = "
+    "(SELECT max(version) FROM entries n WHERE n.namespace = :namespace AND n.scope = :scope "
+    "AND n.owner = :owner AND n.key = found.name) WHERE NOT e.deleted"
+)
+
 _EMPTY_ENTRIES = "UPDATE entries SET deleted = 1, content = NULL, metadata = NULL, checksum = 0"
 _INSERT_ENTRY = (
     f"INSERT INTO entries (seq, namespace, {ENTRY_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -94,21 +101,21 @@ class Entries(Reader, contract.Entries):
     def entries(self, prefix: str = "", *, scope: str = "local", owner: str = "", limit: int = 100) -> list[Entry]:
         with self.connected() as connection:
             rows = connection.execute(
-                f"{_KEYS} SELECT {ENTRY_COLUMNS} FROM found CROSS JOIN entries e ON e.namespace = :namespace "
-                "AND e.scope = :scope AND e.owner = :owner AND e.key = found.name AND e.version = "
-                "(SELECT max(version) FROM entries n WHERE n.namespace = :namespace AND n.scope = :scope "
-                "AND n.owner = :owner AND n.key = found.name) WHERE NOT e.deleted "
-                "ORDER BY e.updated_at DESC, e.key LIMIT :limit",
-                {
-                    "namespace": self.number,
-                    "scope": scope,
-                    "owner": owner,
-                    "prefix": prefix,
-                    "length": len(prefix),
-                    "limit": limit,
-                },
+                f"{_KEYS} SELECT {ENTRY_COLUMNS} {_NEWEST_OF_FOUND} ORDER BY e.updated_at DESC, e.key LIMIT :limit",
+                {**self._found_in(scope, owner, prefix), "limit": limit},
             ).fetchall()
         return [StoredEntry(*row).unpack() for row in rows]
+
+    def count_entries(self, *, scope: str = "local", owner: str = "") -> int:
+        with self.connected() as connection:
+            counted = connection.execute(
+                f"{_KEYS} SELECT count(*) {_NEWEST_OF_FOUND}", self._found_in(scope, owner, "")
+            )
+            return int(counted.fetchone()[0])
+
+    def _found_in(self, scope: str, owner: str, prefix: str) -> dict[str, Any]:
+        place = {"namespace": self.number, "scope": scope, "owner": owner}
+        return {**place, "prefix": prefix, "length": len(prefix)}
 
     def entry_history(self, key: str, *, scope: str = "local", owner: str = "") -> list[Entry]:
         with self.connected() as connection:

@@ -246,9 +246,9 @@ class Maintenance:
         """Embed texts in this process, for this space and no other."""
         self.space, self.embed = space, embed
 
-    def transaction(self) -> TransactionScope:
+    def transaction(self, wait_s: float | None = None) -> TransactionScope:
         """Write in one transaction, which is committed at the end of the block or rolled back."""
-        return TransactionScope(self)
+        return TransactionScope(self, wait_s)
 
     @step("maintenance.wrote")
     def wrote(self, transaction: SqliteTransaction) -> None:
@@ -732,9 +732,9 @@ class TransactionScope:
 
     __slots__ = ("_maintenance", "_transaction", "_writing")
 
-    def __init__(self, maintenance: Maintenance) -> None:
+    def __init__(self, maintenance: Maintenance, wait_s: float | None) -> None:
         self._maintenance = maintenance
-        self._writing = maintenance.engine.write()
+        self._writing = maintenance.engine.write(wait_s)
 
     def __enter__(self) -> SqliteTransaction:
         own = self._maintenance

@@ -22,7 +22,7 @@ from loom.storage.contract import FOCUS, HEARD, WINDOW, Access, Resident, Usage,
 from loom.storage.moments import from_micros
 from loom.storage.sqlite.counting import TOKENS
 from loom.storage.sqlite.projections import last_number
-from loom.storage.sqlite.rows import Reader, Writer
+from loom.storage.sqlite.rows import Reader, Writer, first_version, same_id
 
 if TYPE_CHECKING:
     from loom.storage.sqlite.maintenance import BufferedUses
@@ -133,12 +133,24 @@ class Residency(Reader, contract.Residency):
 
     def original_tokens(self, node: str, tier: str) -> int:
         with self.connected() as connection:
-            (tokens,) = connection.execute(
+            (own,) = connection.execute(
                 f"SELECT ifnull(sum({TOKENS}), 0) FROM residents p JOIN records r ON r.seq = p.record "
+                "WHERE p.namespace = ? AND p.node = ? AND p.tier = ? "
+                "AND NOT EXISTS (SELECT 1 FROM derivations v WHERE v.record = p.record AND v.replaces)",
+                (self.number, node, tier),
+            ).fetchone()
+            # The newest versions of what derived records stand for. Their edges name first versions.
+            (behind,) = connection.execute(
+                f"SELECT ifnull(sum({TOKENS}), 0) FROM residents p "
+                "CROSS JOIN derivations v ON v.record = p.record AND v.replaces "
+                "CROSS JOIN records d ON d.seq = p.record "
+                f"CROSS JOIN edges e ON e.derived = {first_version('d')} CROSS JOIN records f ON f.seq = e.source "
+                f"CROSS JOIN records r ON {same_id('r', 'f')} AND NOT EXISTS "
+                f"(SELECT 1 FROM records n WHERE {same_id('n', 'f')} AND n.seq > r.seq) "
                 "WHERE p.namespace = ? AND p.node = ? AND p.tier = ?",
                 (self.number, node, tier),
             ).fetchone()
-        return int(tokens)
+        return int(own) + int(behind)
 
     def left_within(self, records: Sequence[int], tier: str, node: str, reason: str, numbers: int) -> set[int]:
         with self.connected() as connection:

@@ -59,6 +59,24 @@ _NAMES_OF = (
     f"{_PAIR} CROSS JOIN records r ON r.seq = j.value CROSS JOIN edges e ON e.source = {first_version()} "
     f"CROSS JOIN records f ON f.seq = e.derived CROSS JOIN records n ON {same_id('n', 'f')} {_HOLDS}"
 )
+# From these records, and from what was derived from them and became true with them, to what they replaced and, along
+# the chain, to what holds now. A chain that is longer than this is not followed to its end, and one that ends in a
+# withdrawal has none.
+_LONGEST_CHAIN = 1000
+_KNOWN = "s.at <= ?2 AND s.committed_at <= ?3"
+_REPLACEMENTS = (
+    "WITH RECURSIVE own(seq) AS (SELECT j.value FROM json_each(?1) j "
+    f"UNION SELECT n.seq FROM json_each(?1) j CROSS JOIN records r ON r.seq = j.value "
+    f"CROSS JOIN edges e ON e.source = {first_version()} CROSS JOIN records f ON f.seq = e.derived "
+    f"CROSS JOIN records n ON {same_id('n', 'f')} AND n.seq > r.seq AND n.created_at = r.created_at), "
+    "chain(first, seq, length) AS (SELECT o.seq, o.seq, 0 FROM own o "
+    "UNION SELECT c.first, s.by, c.length + 1 FROM chain c CROSS JOIN supersessions s ON s.record = c.seq "
+    f"WHERE s.by <> s.record AND {_KNOWN} AND c.length < {_LONGEST_CHAIN}) "
+    "SELECT c.first, c.seq FROM chain c WHERE c.length > 0 "
+    f"AND NOT EXISTS (SELECT 1 FROM supersessions s WHERE s.record = c.seq AND {_KNOWN}) "
+    "UNION SELECT s.record, s.by FROM own o CROSS JOIN supersessions s ON s.by = o.seq "
+    f"WHERE s.by <> s.record AND {_KNOWN}"
+)
 _ALWAYS = 2**62
 
 _USES = (
@@ -197,6 +215,12 @@ class _View:
             if (more.get("of"), more.get("version")) == (id, version):
                 found.append(NamesRead(seq, names_in(more), source))
         return found
+
+    def replacements(
+        self, seqs: Sequence[int], as_of: datetime | None, known_at: datetime | None
+    ) -> list[tuple[int, int]]:
+        until = [_ALWAYS if one is None else to_micros(one) for one in (as_of, known_at)]
+        return sorted(self._connection.execute(_REPLACEMENTS, (str([*seqs]), *until)))
 
     def records(self, seqs: Sequence[int]) -> dict[int, Record]:
         return read_records(self._connection, self._number, seqs)

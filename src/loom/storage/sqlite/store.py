@@ -26,7 +26,7 @@ from loom.errors import (
     UnsupportedStore,
 )
 from loom.index.analysis import ANALYSIS_VERSION
-from loom.protocol import Clock, utc_now
+from loom.protocol import Clock, Uncopied, utc_now
 from loom.steps import step
 from loom.storage.contract import (
     EMBED,
@@ -69,7 +69,7 @@ log = logging.getLogger("loom.store")
 _LAST_USES_S = 0.2
 
 
-class SqliteStore(Records, Residency, Entries, Blobs, Jobs, Store):
+class SqliteStore(Uncopied, Records, Residency, Entries, Blobs, Jobs, Store):
     """One namespace of one SQLite file, or of a database in memory. See `loom.storage.contract.Store`.
 
     With `all_namespaces` it may also list, snapshot and forget the other namespaces of the file.
@@ -160,7 +160,7 @@ class SqliteStore(Records, Residency, Entries, Blobs, Jobs, Store):
             put_setting(connection, self.number, "", "analyzer", ANALYSIS_VERSION)
 
     def _note_lost(self) -> None:
-        """Tell once that commits are gone which an index file had seen, and note it in the file."""
+        """Tell once that commits are gone, and note it in the file."""
         self._lost = checking.find_lost(self._engine, self.number)
         if self._lost is None:
             return
@@ -232,9 +232,9 @@ class SqliteStore(Records, Residency, Entries, Blobs, Jobs, Store):
         self.check_open()
         return self._engine.reading()
 
-    def transaction(self) -> TransactionScope:
+    def transaction(self, wait_s: float | None = None) -> TransactionScope:
         self.check_open()
-        return self._maintenance.transaction()
+        return self._maintenance.transaction(wait_s)
 
     def recent_uses(self) -> AccessBuffer:
         return self._maintenance.accesses

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 import subprocess
 import sys
@@ -14,10 +15,8 @@ from rich.console import Console
 
 import loom
 from loom import cli
-from loom.demo import CONVERSATION, QUESTIONS, run
+from loom.cli.demo import CONVERSATION, QUESTIONS, run
 from loom.models.embedders import FakeEmbedder
-
-COMMANDS = ("demo", "check", "stats", "settings")
 
 Output = tuple[int, str, str]
 
@@ -62,24 +61,32 @@ def test_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"loom {loom.__version__}\n"
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", cli.COMMANDS)
 def test_every_command_has_help_with_an_example(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main([name, "--help"])
     shown = capsys.readouterr().out
     assert ended.value.code == 0
-    assert "example:" in shown
-    assert f"loom {name}" in shown.split("example:")[1]
+    assert f"loom {name}" in re.split("examples?:", shown)[1]
 
 
-@pytest.mark.parametrize("arguments", [[], ["dance"], ["check"], ["check", "a", "b"], ["settings", "--loud"]])
-def test_what_is_no_command_ends_with_2_and_the_usage(
+@pytest.mark.parametrize("arguments", [["dance"], ["recall"], ["check", "a"], ["settings", "--loud"]])
+def test_what_is_no_command_ends_with_2_and_one_line_with_the_way_out(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main(arguments)
     assert ended.value.code == 2
-    assert capsys.readouterr().err.startswith("usage: loom")
+    said = capsys.readouterr().err
+    assert said.startswith("loom: ")
+    assert said.count("\n") == 1
+    assert "--help`" in said
+
+
+def test_plain_loom_shows_the_commands_and_no_error(command: Callable[..., Output]) -> None:
+    code, out, err = command()
+    assert (code, err) == (0, "")
+    assert all(f"\n  {name} " in out for name in cli.COMMANDS)
 
 
 def test_the_installed_command_runs() -> None:
@@ -103,7 +110,7 @@ def test_a_reader_that_stops_early_is_no_error(tmp_path: Path) -> None:
 
 
 def test_check_of_a_good_file_names_every_namespace(memory_file: Path, command: Callable[..., Output]) -> None:
-    code, out, err = command("check", memory_file)
+    code, out, err = command("check", "--store", memory_file)
     assert (code, err) == (0, "")
     assert out.splitlines() == ["default: 12 records, ok", "other: 1 record, ok"]
 
@@ -111,13 +118,13 @@ def test_check_of_a_good_file_names_every_namespace(memory_file: Path, command: 
 def test_check_rebuilds_an_index_that_is_gone(memory_file: Path, command: Callable[..., Output]) -> None:
     for segment in memory_file.with_name("agent.loom-index").iterdir():
         segment.unlink()
-    code, out, _ = command("check", "--no-repair", memory_file)
+    code, out, _ = command("check", "--no-repair", "--store", memory_file)
     assert code == 1
     assert "problem: the text index is unusable" in out
-    code, out, _ = command("check", memory_file)
+    code, out, _ = command("check", "--store", memory_file)
     assert code == 0
     assert "repaired: the text index was rebuilt" in out
-    assert command("check", "--no-repair", memory_file)[0] == 0
+    assert command("check", "--no-repair", "--store", memory_file)[0] == 0
 
 
 @pytest.mark.parametrize("options", [[], ["--no-repair"]])
@@ -125,23 +132,24 @@ def test_check_ends_with_1_where_a_record_is_damaged(
     memory_file: Path, command: Callable[..., Output], options: list[str]
 ) -> None:
     damage_a_record(memory_file)
-    code, out, err = command("check", memory_file, *options)
+    code, out, err = command("check", "--store", memory_file, *options)
     assert (code, err) == (1, "")
     assert "default: 12 records, damaged" in out
     assert "does not match its checksum" in out
 
 
-def test_stats_are_those_of_each_namespace(memory_file: Path, command: Callable[..., Output]) -> None:
-    code, out, _ = command("stats", memory_file)
-    assert code == 0
-    blocks = out.split("other\n")
-    counts = [[line.split() for line in block.splitlines() if line.startswith("  ")] for block in blocks]
-    rows = [dict(words for words in lines if len(words) == 2) for lines in counts]
-    assert [row["records"] for row in rows] == ["12", "1"]
-    assert [row["indexed"] for row in rows] == ["12", "0"]
-    assert "node default, profile loom" in blocks[0]
-    assert [words[0] for words in counts[0][-4:]] == ["l1", "l2", "l3", "l4"]
-    assert counts[0][-4][-2:] == ["12", "records"]
+def test_stats_are_those_of_a_namespace(memory_file: Path, command: Callable[..., Output]) -> None:
+    for options, records, indexed in (([], 12, 12), (["--namespace", "other"], 1, 0)):
+        code, out, _ = command("stats", "--store", memory_file, "--json", *options)
+        stats = json.loads(out)
+        assert code == 0
+        assert (stats["counts"]["records"], stats["counts"]["indexed"]) == (records, indexed)
+        assert (stats["node"], stats["profile"]) == ("default", "loom")
+        assert [tier["tier"] for tier in stats["tiers"]] == ["l1", "l2", "l3", "l4"]
+        assert stats["tiers"][0]["items"] == records
+        shown = command("stats", "--store", memory_file, *options)[1]
+        assert re.search(rf"^records +{records}$", shown, re.MULTILINE)
+    assert command("namespaces", "--store", memory_file)[1] == "default\nother\n"
 
 
 @pytest.mark.parametrize("arguments", [("stats",), ("check", "--no-repair")])
@@ -149,7 +157,7 @@ def test_looking_at_a_file_changes_nothing(
     memory_file: Path, command: Callable[..., Output], arguments: tuple[str, ...]
 ) -> None:
     before = memory_file.read_bytes()
-    command(*arguments, memory_file)
+    command(*arguments, "--store", memory_file)
     assert memory_file.read_bytes() == before
 
 
@@ -161,7 +169,7 @@ def test_a_file_that_is_missing_empty_or_something_else_is_one_line_and_left_alo
     empty.touch()
     other.write_text("Dear Wei, this is a letter.\n" * 100)
     for path in (missing, empty, other):
-        code, out, err = command(*arguments, path)
+        code, out, err = command(*arguments, "--store", path)
         assert (code, out) == (2, "")
         assert err.startswith("loom: ")
         assert err.count("\n") == 1
@@ -256,7 +264,7 @@ def test_the_demo_conversation_has_two_languages_and_several_sessions() -> None:
 def test_the_demo_without_rich_names_the_extra(
     monkeypatch: pytest.MonkeyPatch, command: Callable[..., Output]
 ) -> None:
-    monkeypatch.setattr(cli, "find_spec", lambda name: None)
+    monkeypatch.setattr("loom.cli.programs.find_spec", lambda name: None)
     code, out, err = command("demo")
     assert (code, out) == (2, "")
     assert 'pip install "loomkeep[cli]"' in err
@@ -273,7 +281,8 @@ def test_the_demo_runs_as_a_command(monkeypatch: pytest.MonkeyPatch, command: Ca
 
 
 @pytest.fixture
-def knowing(tmp_path: Path) -> Path:
+def knowing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("LOOM_EMBEDDER", "none")
     path = tmp_path / "knowing.loom"
     with loom.open(path, embedder="none") as memory:
         memory.remember("We decided to use PostgreSQL 16 for the orders service.", name="Ana", id="said")
@@ -282,36 +291,36 @@ def knowing(tmp_path: Path) -> Path:
 
 
 def test_facts_are_shown_with_their_sources_and_can_be_undone(knowing: Path, command: Callable[..., Output]) -> None:
-    code, out, err = command("facts", str(knowing))
+    code, out, err = command("facts", "--store", knowing)
     assert (code, err) == (0, "")
     assert "PostgreSQL 16" in out
     assert "from said" in out
     (fact,) = re.findall(r"fact_\w+", out)
-    assert command("facts", str(knowing), "orders PostgreSQL")[1] == out
-    assert command("facts", str(knowing), "bicycles")[1] == "no facts that answer this\n"
-    assert command("facts", str(knowing), "--as-of", "2020-01-01")[1] == "no facts\n"
-    code, undone, _ = command("undo", str(knowing), fact)
+    assert command("facts", "--store", knowing, "orders PostgreSQL")[1] == out
+    assert command("facts", "--store", knowing, "bicycles")[1] == "no facts\n"
+    assert command("facts", "--store", knowing, "--as-of", "2020-01-01")[1] == "no facts\n"
+    code, undone, _ = command("undo", "--store", knowing, fact)
     assert (code, undone) == (0, f"{fact} is withdrawn\n")
-    assert command("facts", str(knowing))[1] == "no facts\n"
-    assert ", until " in command("facts", str(knowing), "--history")[1]
-    code, _, err = command("undo", str(knowing), fact)
+    assert command("facts", "--store", knowing)[1] == "no facts\n"
+    assert ", until " in command("facts", "--store", knowing, "--history")[1]
+    code, _, err = command("undo", "--store", knowing, fact)
     assert code == 2
     assert "nothing to undo" in err
 
 
-def test_a_time_that_is_none_is_refused(knowing: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        cli.main(["facts", str(knowing), "--as-of", "soon"])
-    assert "is no time" in capsys.readouterr().err
+def test_a_time_that_is_none_is_refused(knowing: Path, command: Callable[..., Output]) -> None:
+    code, _, err = command("facts", "--store", knowing, "--as-of", "soon")
+    assert code == 2
+    assert "is no time" in err
 
 
 def test_an_archive_is_made_and_nothing_changes_for_who_reads(knowing: Path, command: Callable[..., Output]) -> None:
-    code, out, _ = command("archive", str(knowing))
+    code, out, _ = command("archive", "--store", knowing)
     assert code == 0
     assert "records in 1 block," in out
-    assert "PostgreSQL 16" in command("facts", str(knowing))[1]
-    assert command("check", str(knowing))[0] == 0
+    assert "PostgreSQL 16" in command("facts", "--store", knowing)[1]
+    assert command("check", "--store", knowing)[0] == 0
 
 
 def test_without_summaries_it_says_so(knowing: Path, command: Callable[..., Output]) -> None:
-    assert command("summaries", str(knowing)) == (0, "no summaries\n", "")
+    assert command("summaries", "--store", knowing) == (0, "no summaries\n", "")

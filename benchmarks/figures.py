@@ -1,0 +1,123 @@
+"""Figures in the documents come from saved results, and this command puts them there.
+
+    python -m benchmarks.figures [--check]
+
+A benchmark writes what it measured with `save` into `benchmarks/results/NAME.json`, with the command.
+A document marks a figure with a comment behind it, and a table or an output with a comment on each side:
+
+    75.9 %<!--=summaries:kept .1%--> of the facts survive.
+
+    <!-- from working_tier:table -->
+    ...
+    <!-- end -->
+
+The key is a path into the figures; the format is that of `format()`, and `%` writes a space before the sign. A value
+that is a list of rows becomes a table, its first row the header; text becomes a block. `<!-- from NAME:command -->`
+gives the command. `--check` writes nothing, and ends with 1 if a document would change.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+__all__ = ["ROOT", "documents", "main", "rendered", "save"]
+
+ROOT = Path(__file__).parent.parent
+_RESULTS = Path(__file__).parent / "results"
+# A number with its sign and unit, and the comment that says where it comes from.
+_FIGURE = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?(?: ?%)?<!--=([\w.-]+):([^ >]+?)(?: ([^>]*?))?-->")
+_BLOCK = re.compile(r"^<!-- from ([\w.-]+):(\S+) -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
+
+
+def save(name: str, arguments: Sequence[str], figures: Mapping[str, Any], *, folder: Path = _RESULTS) -> None:
+    """Write what `python -m benchmarks.NAME ARGUMENTS` measured.
+
+    Of paths only the file's name is kept. What follows a hyphen in the name tells several results of one benchmark
+    apart. In keys, "_" stands for everything but letters, digits and hyphens.
+    """
+    words = [Path(word).name if "/" in word else word for word in arguments if word != "--save"]
+    command = " ".join(["python -m", f"benchmarks.{name.partition('-')[0]}", *words])
+    text = json.dumps({"command": command, "figures": _keyed(figures)}, ensure_ascii=False, indent=1)
+    folder.mkdir(exist_ok=True)
+    (folder / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+
+
+def _keyed(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        return value
+    return {re.sub(r"[^\w-]+", "_", str(key)): _keyed(one) for key, one in value.items()}
+
+
+def documents() -> list[Path]:
+    """The pages that may hold figures."""
+    return [
+        *sorted(ROOT.glob("README*.md")),
+        *sorted((ROOT / "docs").glob("*.md")),
+        ROOT / "benchmarks" / "README.md",
+    ]
+
+
+def rendered(text: str, *, folder: Path = _RESULTS) -> str:
+    """A document with every marked figure, table and output as the saved results have it."""
+    text = _FIGURE.sub(lambda found: _figure(found[1], found[2], found[3] or "", folder), text)
+    return _BLOCK.sub(lambda found: _block(found[1], found[2], folder), text)
+
+
+def _figure(name: str, key: str, form: str, folder: Path) -> str:
+    shown = format(_value(name, key, folder), form)
+    shown = re.sub(r"(?<=\d)%$", " %", shown)
+    return f"{shown}<!--={name}:{key}{' ' + form if form else ''}-->"
+
+
+def _block(name: str, key: str, folder: Path) -> str:
+    value = _value(name, key, folder)
+    shown = f"```text\n{value.strip(chr(10))}\n```" if isinstance(value, str) else _table(value)
+    return f"<!-- from {name}:{key} -->\n{shown}\n<!-- end -->"
+
+
+def _table(rows: Sequence[Sequence[Any]]) -> str:
+    lines = [f"| {' | '.join(str(cell) for cell in row)} |" for row in rows]
+    return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]])
+
+
+def _value(name: str, key: str, folder: Path) -> Any:
+    """A value of a saved result: `command`, or a path into its figures."""
+    file = folder / f"{name}.json"
+    if not file.exists():
+        raise KeyError(f"{name}:{key}: there is no {file.name} among the saved results")
+    saved = json.loads(file.read_text(encoding="utf-8"))
+    if key == "command":
+        return saved["command"]
+    value = saved["figures"]
+    for part in key.split("."):
+        if not isinstance(value, dict) or part not in value:
+            known = ", ".join(value) if isinstance(value, dict) else "no further keys"
+            raise KeyError(f"{name}:{key}: no {part!r} in {file.name}, which has {known}")
+        value = value[part]
+    return value
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="benchmarks.figures", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--check", action="store_true", help="write nothing; end with 1 if a document would change")
+    check = parser.parse_args(arguments).check
+    stale = 0
+    for document in documents():
+        before = document.read_text(encoding="utf-8")
+        after = rendered(before)
+        if after != before:
+            stale += 1
+            print(f"{document.relative_to(ROOT)}: {'would change' if check else 'rewritten'}")
+            if not check:
+                document.write_text(after, encoding="utf-8")
+    return 1 if check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

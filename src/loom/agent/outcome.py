@@ -1,0 +1,109 @@
+"""What an agent tells while it works, and what it ends with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from loom.agent.chat_models import ToolCall, Usage
+from loom.context.orchestrator import Context
+from loom.protocol import TaskStatus
+
+__all__ = ["AgentEvent", "AgentResult", "AgentStats", "Called", "Finished", "Prompted", "Returned", "Said"]
+
+Stop = Literal["end", "length", "refusal", "failure", "cancelled"]
+
+
+@dataclass(frozen=True, slots=True)
+class Prompted:
+    """A prompt was built from memory. `context` says what is in it and why; None in minimal mode."""
+
+    tokens: int
+    context: Context | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A piece of the model's text, as it came."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """The model asks for a tool."""
+
+    call: ToolCall
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """A tool has answered, as the model will read it; `error` says why it could not."""
+
+    call: ToolCall
+    text: str
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The end. The last event of every run."""
+
+    result: AgentResult
+
+
+AgentEvent = Prompted | Said | Called | Returned | Finished
+"""What `Agent.stream` gives."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentResult:
+    """What a run came to. `str(result)` is the answer, or the reason why there is none.
+
+    `stop` is "end" for a whole answer, "length" for one that reached `max_tokens`, "refusal", "failure" or
+    "cancelled". `task_id` names the run in memory; its steps have it as their `parent_task_id`. `usage` counts this
+    node alone, `tokens_spent` it and all that it has delegated to. `tools` counts the calls of each tool.
+    """
+
+    text: str
+    status: TaskStatus
+    stop: Stop = "end"
+    error: str | None = None
+    task_id: str = ""
+    session_id: str = ""
+    usage: Usage = field(default_factory=Usage)
+    model_calls: int = 0
+    tool_calls: int = 0
+    tokens_spent: int = 0
+    seconds: float = 0.0
+    tools: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is an answer."""
+        return self.status is TaskStatus.COMPLETED
+
+    def __str__(self) -> str:
+        return self.text if self.ok else f"no answer: {self.error}"
+
+
+@dataclass(frozen=True, slots=True)
+class AgentStats:
+    """What an agent did since it was made. `usage.cached` are the prompt tokens that the service had cached."""
+
+    runs: int = 0
+    failures: int = 0
+    model_calls: int = 0
+    tool_calls: int = 0
+    usage: Usage = field(default_factory=Usage)
+
+    def after(self, result: AgentResult) -> AgentStats:
+        """These numbers with one more run."""
+        return AgentStats(
+            self.runs + 1,
+            self.failures + (not result.ok),
+            self.model_calls + result.model_calls,
+            self.tool_calls + result.tool_calls,
+            self.usage + result.usage,
+        )

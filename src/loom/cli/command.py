@@ -1,0 +1,163 @@
+"""Running one command: find the store, open it, carry the operation out, print the answer.
+
+Exit codes: 0 done; 1 done, and the answer is no (`check` found problems, nothing was forgotten, a move was refused);
+2 it could not be done, said in one line on standard error; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from loom.cli.arguments import arguments_of, parser
+from loom.cli.printing import print_answer
+from loom.cli.programs import COMMANDS, Place
+from loom.cli.progress import working
+from loom.discovery import find_store
+from loom.errors import InvalidInput, LoomError, StoreUnavailable
+from loom.operations.table import Needs, Operation
+from loom.terminal import guarded_output, visible, visible_json
+
+if TYPE_CHECKING:
+    import argparse
+
+    from loom.everyday import Memory
+    from loom.operations.answers import Answer, Forgotten
+
+__all__ = ["main"]
+
+_NO = 1
+_FAILED = 2
+_INTERRUPTED = 130
+_LARGEST_TEXT = 16 * 1024 * 1024
+_LARGEST_LINES = 64 * _LARGEST_TEXT
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code."""
+    with guarded_output():
+        try:
+            code = _run(sys.argv[1:] if arguments is None else [*arguments])
+            sys.stdout.flush()
+        except LoomError as error:
+            print(f"loom: {visible(error)}", file=sys.stderr)
+            return _FAILED
+        except BrokenPipeError:
+            # The reader closed the pipe; without this Python complains once more at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        except KeyboardInterrupt:
+            return _INTERRUPTED
+        return code
+
+
+def _run(arguments: Sequence[str]) -> int:
+    if not arguments:
+        print(parser().format_help(), end="")
+        return 0
+    # A parser of the one command that is asked for: making all of them takes longer than starting Python.
+    asked = parser({arguments[0]} if arguments[0] in COMMANDS else None).parse_args(arguments)
+    if asked.command is None:
+        print(parser().format_help(), end="")
+        return 0
+    operation = COMMANDS[asked.command]
+    if asked.json and asked.jsonl:
+        raise InvalidInput("--json prints one object and --jsonl one a line: choose one of them")
+    most = _LARGEST_LINES if getattr(asked, "lines", False) else _LARGEST_TEXT
+    given = arguments_of(operation, asked, lambda: _standard_input(most))
+    answer = _answered(operation, given, asked)
+    if answer is None:
+        return _NO
+    _show(operation, answer, asked)
+    return 0 if answer.ok else _NO
+
+
+def _standard_input(most: int) -> str:
+    data = sys.stdin.buffer.read(most + 1)
+    if len(data) > most:
+        raise InvalidInput(
+            f"standard input has more than {most:,} bytes; split it, or use --lines for one memory a line"
+        )
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidInput(
+            f"standard input is not UTF-8 (byte {error.start:,}); convert it first, for example with iconv"
+        ) from None
+
+
+def _answered(operation: Operation, given: Mapping[str, Any], asked: argparse.Namespace) -> Answer | None:
+    """The answer; None where the user was asked and said no."""
+    if operation.needs is Needs.NOTHING:
+        return operation.call(None, given)
+    found = find_store(asked.store)
+    place = Place(Path(found.path), found.why, asked.namespace, asked.node)
+    if operation.needs is Needs.PLACE:
+        return operation.call(place, given)
+    if operation.needs is Needs.FILE:
+        with working(operation.name, shown=operation.long):
+            return operation.call(place.path, given)
+    with _opened(operation, place) as memory:
+        if operation.asks and "ids" not in given and not given.get("preview") and not asked.yes:
+            preview = operation.call(memory, {**given, "preview": True})
+            if not _agreed(operation, preview, asked):  # type: ignore[arg-type]
+                return None
+        with working(operation.name, shown=operation.long):
+            return operation.call(memory, given)
+
+
+def _opened(operation: Operation, place: Place) -> Memory:
+    """The memory of a place, as little of it as the operation needs."""
+    import loom
+
+    path = place.path
+    if not path.exists():
+        if not operation.creates:
+            raise StoreUnavailable(
+                f'there is no memory at {path} ({place.why}); `loom remember "..."` makes it, or name another with '
+                "--store FILE or LOOM_STORE"
+            )
+        if not place.why.startswith("named"):
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    writable = os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
+    looks_only = operation.read_only and not (operation.catches_up and writable)
+    options: dict[str, Any] = {"namespace": place.namespace, "node_id": place.node}
+    if not operation.by_meaning:
+        options["embedder"] = "none"
+    if not operation.derives:
+        options["derive"] = False
+    if looks_only:
+        options["read_only"] = True
+    return loom.open(path, **{name: value for name, value in options.items() if value is not None})
+
+
+def _agreed(operation: Operation, preview: Forgotten, asked: argparse.Namespace) -> bool:
+    """Show what would go, and ask."""
+    if not preview.records:
+        return True
+    print_answer(preview, sys.stderr)
+    if not sys.stdin.isatty():
+        raise InvalidInput(
+            f"{operation.name} with a filter asks first, and there is no terminal to ask at: add --yes to go on, or "
+            "--preview to look only"
+        )
+    print("Forget them for good? [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().casefold() in ("y", "yes"):
+        return True
+    print("nothing was forgotten", file=sys.stderr)
+    return False
+
+
+def _show(operation: Operation, answer: Answer, asked: argparse.Namespace) -> None:
+    if asked.json:
+        print(visible_json(answer.to_json(), indent=2))
+    elif asked.jsonl:
+        whole = answer.to_json()
+        items = whole[answer.rows] if answer.rows else [whole]
+        for item in items:
+            print(visible_json(item if isinstance(item, dict) else {"name": item}))
+    else:
+        print_answer(answer, sys.stdout)

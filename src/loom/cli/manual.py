@@ -1,0 +1,121 @@
+"""docs/cli.md, made from the table of operations: `python -m loom.cli.manual > docs/cli.md`."""
+
+from __future__ import annotations
+
+import sys
+
+from loom.cli.arguments import GLOBAL_OPTIONS
+from loom.cli.programs import COMMANDS
+from loom.operations.catalogue import WAITING
+from loom.operations.table import Operation, Parameter
+
+__all__ = ["manual"]
+
+_BEGINNING = """# The command line
+
+`loom COMMAND ...`. This page is made from the table of operations (`python -m loom.cli.manual > docs/cli.md`).
+`loom COMMAND --help` shows the same at the terminal. Six of the operations are also tools of MCP: [mcp.md](mcp.md).
+
+```bash
+loom remember "We chose the authorization-code flow." --name Ana
+loom recall "Which flow did we choose?"
+loom doctor
+```
+
+## Which store
+
+The first of these that there is:
+
+1. `--store FILE`;
+2. the variable `LOOM_STORE`;
+3. `.loom/memory.loom` in this folder or one above it, as far as the folders belong to the same user. `mkdir .loom`
+   gives a project a memory of its own;
+4. `loom/memory.loom` in the user's data folder (`XDG_DATA_HOME`, else `~/.local/share`).
+
+`loom remember`, `loom import` and `loom chat` make a store that is not there; the other commands say that there is
+none. `loom doctor` says which store is used and why.
+
+## Output
+
+On a terminal there are colours and columns that fit its width (`NO_COLOR` switches the colours off); elsewhere
+plain text. `--json` prints one object, `--jsonl` an object a line for each item. Values that are not there are left
+out; times are ISO 8601 in UTC. Characters that would steer a terminal are shown as escapes.
+
+Exit codes: 0 done; 1 done, and the answer is no (`check` found problems, nothing matched, a move was refused); 2 it
+could not be done, with one line on standard error; 130 interrupted.
+
+`-` as a text reads standard input, in UTF-8. `forget` with a filter shows what would go and asks; `--yes` goes on
+without asking.
+
+A short command leaves embedding and deriving to a later process that has the time; nothing of it is lost. `loom
+recall`, `loom context` and `loom facts` do some of it, `loom flush` all of it.
+
+## Options of most commands
+
+| option | meaning |
+|---|---|
+"""
+
+
+def manual() -> str:
+    """The page as Markdown."""
+    parts = [_BEGINNING]
+    parts += [f"| `{_option(names[0], options)}` | {options['help']} |\n" for names, options in GLOBAL_OPTIONS]
+    group = ""
+    for operation in COMMANDS.values():
+        if operation.group != group:
+            group = operation.group
+            parts.append(f"\n## {group[0].upper()}{group[1:]}\n")
+        parts.append(_section(operation))
+    parts.append("\n## Planned\n\n| command | waits for |\n|---|---|\n")
+    parts += [f"| {name} | {reason} |\n" for name, reason in WAITING.items()]
+    return "".join(parts)
+
+
+def _option(name: str, options: dict[str, str]) -> str:
+    return f"{name} {options['metavar']}" if "metavar" in options else name
+
+
+def _section(operation: Operation) -> str:
+    summary = f"{operation.summary[0].upper()}{operation.summary[1:]}."
+    lines = [f"\n### loom {operation.name}\n", f"{summary} {operation.details}\n", "```bash"]
+    lines += [*operation.examples, "```"]
+    if operation.parameters:
+        lines += ["", "| argument | meaning |", "|---|---|"]
+        lines += [f"| `{_argument(one)}` | {_meaning(one)} |" for one in operation.parameters]
+    if operation.asks:
+        lines.append("| `--yes` | do not ask |")
+    if notes := _notes(operation):
+        lines += ["", notes]
+    return "\n".join(lines) + "\n"
+
+
+def _argument(parameter: Parameter) -> str:
+    shown = parameter.about.shown_as or "|".join(parameter.choices) or parameter.name.upper()
+    if parameter.positional:
+        many = "..." if parameter.is_list else ""
+        return f"{shown}{many}" if parameter.required else f"[{shown}{many}]"
+    option = f"--{parameter.name.replace('_', '-')}"
+    return option if parameter.type is bool else f"{option} {shown}".replace("|", "\\|")
+
+
+def _meaning(parameter: Parameter) -> str:
+    default = parameter.default
+    if parameter.about.stdin:
+        return f"{parameter.about.help}; `-` reads standard input"
+    plain = parameter.required or default in (None, False) or parameter.positional
+    shown = f"{default:g}" if isinstance(default, float) else default
+    return f"{parameter.about.help}{'' if plain else f' ({shown})'}"
+
+
+def _notes(operation: Operation) -> str:
+    told = []
+    if operation.read_only:
+        told.append("Changes no memory.")
+    if operation.destructive:
+        told.append("Cannot be undone.")
+    return " ".join(told)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(manual())

@@ -1,0 +1,151 @@
+"""Commands that are programs of their own and no operations on a memory: doctor, mcp, chat, demo, completion.
+
+`COMMANDS` is the whole command line: the table of operations, then these.
+"""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Final, Literal, NamedTuple
+
+from loom.errors import InvalidInput
+from loom.operations.answers import Answer, Diagnosis
+from loom.operations.catalogue import OPERATIONS
+from loom.operations.table import About, Operation, entry_of, operation
+
+__all__ = ["COMMANDS", "PROGRAMS", "Ended", "Place"]
+
+_GROUP = "programs"
+_SHELL = {"mcp": "it is a program of the shell"}
+
+
+class Place(NamedTuple):
+    """Where a command works: the path of the store, how it was found, and which memory of it."""
+
+    path: Path
+    why: str
+    namespace: str | None
+    node: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ended(Answer):
+    """How a program ended; it printed what it had to say."""
+
+    code: int = 0
+
+    @property
+    def ok(self) -> bool:
+        return self.code == 0
+
+
+def _needs_extra(module: str, extra: str, what: str) -> None:
+    if find_spec(module) is None:
+        raise InvalidInput(f'{what} needs the package {module}: pip install "loomkeep[{extra}]"')
+
+
+@operation(
+    _GROUP,
+    "which store is used and why, and whether everything that it needs works",
+    examples=("loom doctor", "loom doctor --json"),
+    read_only=True,
+    elsewhere=_SHELL,
+)
+def doctor(place: Place) -> Diagnosis:
+    """Looks at the store, settings, tokenizer, embedder, kernels, permissions, disk and extras, and says how to mend
+    what is wrong. Ends with 1 where something is."""
+    from loom.operations.surroundings import diagnose
+
+    return diagnose(place.path, place.why)
+
+
+@operation(
+    _GROUP,
+    "serve this memory to Claude Code, Codex, Cursor and other MCP clients",
+    examples=("loom mcp", "loom mcp --store ~/team.loom --namespace ana", "loom mcp --reference memory.jsonl"),
+    elsewhere=_SHELL,
+)
+def mcp(
+    place: Place,
+    *,
+    read_only: Annotated[bool, About("only the tools that change nothing")] = False,
+    reference: Annotated[
+        Path | None, About("the nine tools and the file of the reference memory server instead", shown_as="FILE")
+    ] = None,
+) -> Ended:
+    """Speaks MCP over standard input and output: a client starts it. Needs the extra mcp. docs/mcp.md has the lines
+    for the clients' settings."""
+    _needs_extra("mcp", "mcp", "the MCP server")
+    from loom.cli.mcp_program import run
+
+    return Ended(run(place, read_only, reference))
+
+
+@operation(
+    _GROUP,
+    "talk to a model with this memory, and see what was recalled and what it cost",
+    examples=("loom chat", "loom chat --model https://host/v1#model --session-id evening"),
+    elsewhere=_SHELL,
+)
+def chat(
+    place: Place,
+    *,
+    model: Annotated[
+        str | None, About("https://host/v1#model; else OPENAI_API_KEY or ANTHROPIC_API_KEY", shown_as="ADDRESS")
+    ] = None,
+    session_id: Annotated[str | None, About("the session to continue (a new one)", shown_as="ID")] = None,
+    budget: Annotated[int, About("the most tokens of a prompt", least=256, most=10_000_000, shown_as="N")] = 4000,
+) -> Ended:
+    """Each line is a turn; an empty line or the end of input ends it. Turns are remembered. Without a model's key, a
+    scripted demonstration answers, and says so."""
+    from loom.cli.chat import run
+
+    return Ended(run(place, model, session_id, budget))
+
+
+@operation(
+    _GROUP,
+    "load a small conversation, ask it questions, show what was recalled and why",
+    examples=("loom demo",),
+    read_only=True,
+    elsewhere=_SHELL,
+)
+def demo() -> Ended:
+    """Runs in a temporary folder and leaves nothing behind. Needs rich, which the extra cli installs."""
+    _needs_extra("rich", "cli", "the demonstration")
+    from rich.console import Console
+
+    from loom.cli.demo import run
+
+    # rich colours by escape sequences of its own; the demonstration marks those in what it shows.
+    run(Console(highlight=False, file=getattr(sys.stdout, "unguarded", sys.stdout)))
+    return Ended()
+
+
+@operation(
+    _GROUP,
+    "print the script that completes commands in a shell",
+    examples=(
+        'eval "$(loom completion bash)"',
+        "loom completion zsh > ~/.zfunc/_loom",
+        "loom completion fish > ~/.config/fish/completions/loom.fish",
+    ),
+    read_only=True,
+    elsewhere=_SHELL,
+)
+def completion(
+    shell: Annotated[Literal["bash", "zsh", "fish"], About("the shell", shown_as="bash|zsh|fish")],
+) -> Ended:
+    """Completes commands, options and their choices."""
+    from loom.cli.completion import script
+
+    getattr(sys.stdout, "unguarded", sys.stdout).write(script(shell, COMMANDS))
+    return Ended()
+
+
+PROGRAMS: Final[Mapping[str, Operation]] = {
+    one.name: one for one in (entry_of(function) for function in (doctor, mcp, chat, demo, completion))
+}
+COMMANDS: Final[Mapping[str, Operation]] = {**OPERATIONS, **PROGRAMS}

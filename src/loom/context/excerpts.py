@@ -1,0 +1,133 @@
+"""Excerpts: the passages of a long text that a question needs, in the order of the text, with marks for the gaps.
+
+The passage that says most about the question comes first, then others that share words with it, then the passages
+beside it, then the others by their importance. Each brings the lines that it stands under. A code block that an
+excerpt enters in its middle is opened and closed again. Pure functions of a text, a question and a number of tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+from loom.context.message_shortening import left_out, shorter_text
+from loom.context.truncation import weighty_words
+from loom.recall.passage_scores import PassageScorer
+from loom.text.passages import Passage, passages, units
+
+__all__ = ["EXCERPT_TOKENS", "Excerpt", "excerpt"]
+
+EXCERPT_TOKENS = 200
+"""An excerpt that stands for a long memory has the best passage, and others while it takes no more than this."""
+
+# What a mark for a gap takes.
+_MARK_TOKENS = 10
+# Less than this of a passage is not shown.
+_LEAST_PART = 32
+# Another passage is shown beside the best one if it scores this part of it.
+_AS_GOOD = 0.5
+# Of a text of more passages than this, the others are not looked at one by one.
+_MOST_PASSAGES = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Excerpt:
+    """A part of a text: which of its passages are shown, counted from 1, of how many. `is_whole` says whether each of
+    them is there in full."""
+
+    text: str
+    shown: tuple[int, ...]
+    passages: int
+    is_whole: bool = True
+
+    def __str__(self) -> str:
+        """The passages in words, for a reason."""
+        numbers = ", ".join(map(str, self.shown[:4])) + (", …" if len(self.shown) > 4 else "")
+        part = "" if self.is_whole else "a part of "
+        return f"{part}passage{'s' if len(self.shown) > 1 else ''} {numbers} of {self.passages}"
+
+
+def excerpt(
+    text: str, tokens: int, most: int, scorer: PassageScorer, count: Callable[[str], int], *, is_brief: bool = False
+) -> Excerpt | None:
+    """The passages of a text of `tokens` tokens that a question needs, in at most `most` of them.
+
+    None where the text is one passage, or not even a part of the best one fits. With `is_brief`, the best passage is
+    there whole whatever it takes, and others only if they are nearly as good.
+    """
+    parts = passages(text)
+    if not 1 < len(parts) <= _MOST_PASSAGES:
+        return None
+    scores: list[float] = scorer.scores(text, parts).tolist()
+    order = _order(text, parts, scores)
+    each = tokens / max(1, units(text))
+    sizes = [int(units(text[part.start : part.end]) * each) + _MARK_TOKENS for part in parts]
+    chosen, room = [order[0]], most - sizes[order[0]]
+    for at in order[1:]:
+        if is_brief and (not scores[at] or scores[at] < _AS_GOOD * scores[order[0]]):
+            break
+        if sizes[at] <= room:
+            chosen.append(at)
+            room -= sizes[at]
+    while not is_brief and count(_shown(text, parts, chosen, each)) > most:
+        chosen.pop()
+        if not chosen:
+            return _part_of(text, parts, order[0], each, most, count)
+    shown = tuple(at + 1 for at in sorted(chosen))
+    return Excerpt(_shown(text, parts, chosen, each), shown, len(parts)) if len(shown) < len(parts) else None
+
+
+def _order(text: str, parts: Sequence[Passage], scores: Sequence[float]) -> list[int]:
+    """The passages, those that the question needs most first."""
+    best = max(range(len(parts)), key=lambda at: (scores[at], -at))
+    reach = 1 if scores[best] else len(parts)  # where the question tells none apart, all are equally near
+    pairs = zip(parts, scores, strict=True)
+    weights = [0 if score else weighty_words(text[part.start : part.end]) for part, score in pairs]
+    return sorted(range(len(parts)), key=lambda at: (-scores[at], abs(at - best) > reach, -weights[at], at))
+
+
+def _shown(text: str, parts: Sequence[Passage], chosen: Collection[int], each: float) -> str:
+    """These passages in their order, with what they stand under, and a mark in each gap."""
+    lines: list[str] = []
+    end = 0
+    numbers = set(chosen)
+    for at in sorted(numbers):
+        part = parts[at]
+        is_next = part.start == end and at > 0
+        if not is_next:
+            if part.start > end:
+                lines.append(_gap(text, end, part.start, each))
+            lines += [f"{text[start:stop].strip()} […]" for start, stop in part.above if start >= end]
+            if part.fence is not None:
+                lines.append(text[slice(*part.fence)].strip())
+        lines.append(text[part.start : part.end].strip("\n"))
+        if part.fence_after is not None and at + 1 not in numbers:
+            lines.append(_closing(text[slice(*part.fence_after)]))
+        end = part.end
+    if end < len(text):
+        lines.append(_gap(text, end, len(text), each))
+    return "\n".join(lines)
+
+
+def _gap(text: str, start: int, end: int, each: float) -> str:
+    return left_out(max(1, round(units(text[start:end]) * each)))
+
+
+def _closing(fence: str) -> str:
+    """The line that ends a code block, from the one that began it."""
+    line = fence.strip()
+    return line[: len(line) - len(line.lstrip(line[0]))]
+
+
+def _part_of(
+    text: str, parts: Sequence[Passage], at: int, each: float, most: int, count: Callable[[str], int]
+) -> Excerpt | None:
+    """As much of one passage as fits."""
+    part = parts[at]
+    before = _gap(text, 0, part.start, each) if at else ""
+    after = _gap(text, part.end, len(text), each) if at + 1 < len(parts) else ""
+    room = most - count(f"{before}\n\n{after}")
+    inside = shorter_text(text[part.start : part.end].strip("\n"), room, count) if room >= _LEAST_PART else ""
+    if not inside:
+        return None
+    return Excerpt("\n".join(filter(None, (before, inside, after))), (at + 1,), len(parts), is_whole=False)

@@ -1,0 +1,167 @@
+"""How good an answer looks for a task, by the words of both alone: how sure, how much of the task, how much new.
+
+Repeating the task answers nothing: what an answer covers counts as far as it also says something new, and a question
+for a number, a time, a person or a list is covered by one of these. In English and Chinese; linear in the texts.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Final, NamedTuple
+
+from loom.text.scripts import HAN, has_han
+from loom.text.specifics import specifics
+from loom.text.words import query_terms, terms
+
+__all__ = ["WordJudgement", "judged_by_words"]
+
+
+class WordJudgement(NamedTuple):
+    """Three numbers from 0 to 1."""
+
+    confidence: float
+    coverage: float
+    novelty: float
+
+
+# --- how sure ----------------------------------------------------------------------------------------------
+
+_ENGLISH_HEDGES: Final = (
+    "maybe perhaps possibly probably might unsure uncertain unclear unknown guess seems apparently roughly unable "
+    "cannot failed"
+)
+_HEDGING_PHRASES: Final = re.compile(
+    r"\b(?:not (?:sure|certain|clear|known|found)|(?:do|does|did|could|can)(?: not|n['’]t) (?:know|say|tell|find|"
+    r"determine)|no idea|hard to (?:say|tell)|some (?:way|reason|kind|how|port)|somehow|somewhere|various)\b",
+    re.IGNORECASE,
+)
+_CHINESE_HEDGES: Final = re.compile(
+    "可能|也许|大概|或许|不确定|不太?清楚|未知|无法|似乎|估计|不知道|说不准|没查到|某个|某种"
+)
+_SURE: Final = 0.8
+_COST_OF_A_HEDGE: Final = 0.15
+
+
+@cache
+def _hedges() -> frozenset[str]:
+    """The English ones as `terms` gives them."""
+    return frozenset(terms(_ENGLISH_HEDGES))
+
+
+def _confidence(said: list[str], result: str) -> float:
+    hedges = sum(term in _hedges() for term in said) + len(_HEDGING_PHRASES.findall(result))
+    hedges += len(_CHINESE_HEDGES.findall(result))
+    # One hedge in a page says less than one in a sentence.
+    return max(0.1, _SURE - _COST_OF_A_HEDGE * hedges / max(1.0, len(said) / 50))
+
+
+# --- how much of the task ----------------------------------------------------------------------------------
+
+_COUNTED: Final = (
+    r"\bhow (?:much|many|long|often|old|far|big)\b"
+    r"|\bwhat(?:['’]s| is| was| are) the (?:\w+ ){0,2}(?:cost|price|port|number|amount|size|version|rate|total|"
+    r"period)\b"
+    "|多少|多久|多长|几[个位次天年]|哪个端口"
+)
+_TIMED: Final = r"\bwhen\b|\bwhat (?:time|day|date)\b|什么时候|何时|几点|哪天|几号"
+_NAMED: Final = (
+    r"\bwho\b|\bwhom\b|\bwhich (?:countr|cit|person|team|compan)|\bwhere\b|谁|哪位|哪里|哪儿|哪个(?:国家|城市|人)"
+)
+_PICKED: Final = r"\bwhich (?!of\b|way\b|is\b|are\b)\w+"
+_DEMANDS: Final = tuple(re.compile(pattern, re.IGNORECASE) for pattern in (_COUNTED, _TIMED, _NAMED, _PICKED))
+_LISTED: Final = re.compile(
+    r"\b(?:list|name|give)\b.{0,30}\b(?P<count>two|three|four|five|six|\d)\b"
+    "|(?:列出|说出|举出)[^，。]{0,12}(?P<han>[两三四五六])",
+    re.IGNORECASE,
+)
+_NUMBERS: Final = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "两": 2, "三": 3, "四": 4, "五": 5, "六": 6}
+_ITEM_END: Final = re.compile(r",|;|\n|\band\b|[，、；]|和")
+_NAME: Final = re.compile(r"(?<![.!?] )(?<!^)\b[A-Z][a-z]+|^[A-Z][a-z]+(?=,| (?:and|is|was|has|did|\w+ed)\b)")
+_NAME_CHINESE: Final = re.compile(
+    f"[{HAN}]{{1,3}}(?:总|工|哥|姐|老师|先生|女士|经理|主任|市|省|县|路|区)|[小老][{HAN}]"
+)
+# From this share of new terms on, an answer is no echo at all.
+_MUCH_NEW: Final = 0.5
+
+
+def _demands_met(task: str, result: str) -> list[bool]:
+    """For each thing that a task asks for by its form, whether an answer has one that the task has not."""
+    counted, timed, named, picked = (demand.search(task) is not None for demand in _DEMANDS)
+    found = specifics(result)
+    names = [*_NAME.findall(result), *_NAME_CHINESE.findall(result)]
+    met = []
+    if counted:
+        undated = result
+        for phrase in found.dates:
+            undated = undated.replace(phrase, " ")
+        met.append(any(number not in task for number in specifics(undated).numbers))
+    if timed:
+        met.append(any(phrase not in task for phrase in found.dates))
+    if named:
+        met.append(any(name not in task for name in names))
+    if picked:
+        met.append(any(one not in task for one in (*found.numbers, *found.identifiers, *found.names, *names)))
+    listed = _LISTED.search(task)
+    if listed is not None:
+        count = listed["count"] or listed["han"]
+        wanted = _NUMBERS.get(count.lower()) or int(count)
+        items = [part.strip(" .。") for part in _ITEM_END.split(result)]
+        met.append(sum(bool(item) and item not in task for item in items) >= wanted)
+    return met
+
+
+def _coverage(task: str, result: str, said: set[str], answering: float) -> float:
+    asked = query_terms(task)
+    whole = sum(asked.values())
+    repeated = sum(weight for term, weight in asked.items() if term in said) / whole if whole else 1.0
+    answered = repeated * answering
+    met = _demands_met(task, result)
+    return 0.5 * answered + 0.5 * sum(met) / len(met) if met else answered
+
+
+# --- how much new ------------------------------------------------------------------------------------------
+
+# So many new terms are worth half of all; Chinese terms are pairs of characters, and there are more of them.
+_HALF_ENGLISH, _HALF_CHINESE = 3.0, 5.0
+
+
+# What a text says about a question or an answer, and not in one.
+_ABOUT_ASKING: Final = """
+question answer ask know want reason cause following here find tell say
+原因 问题 回答 想知道 您问 你问 以下 如下 办法 情况
+"""
+
+
+@cache
+def _about_asking() -> frozenset[str]:
+    return frozenset(terms(_ABOUT_ASKING))
+
+
+# Characters that join the words of a sentence and say nothing by themselves.
+_JOINING_CHARACTERS: Final = frozenset("的了是就为在这那和以及因所有也都要需被把其之而且则与或吗呢您你我")
+
+
+def _is_recombined(term: str, known: str) -> bool:
+    """Whether a pair of Chinese characters is new only because of the order in which known ones follow each other."""
+    return has_han(term) and all(character in known or character in _JOINING_CHARACTERS for character in term)
+
+
+def judged_by_words(task: str, result: str, context: str = "") -> WordJudgement:
+    """How sure an answer sounds, how much of the task it answers, and how much it says that is not known."""
+    said = terms(result)
+    if not said:
+        return WordJudgement(0.0, 0.0, 0.0)
+    known = f"{task}\n{context}"
+    old = {*terms(known), *_about_asking()}
+    distinct = {term for term in said if term in old or not _is_recombined(term, known)}
+    new = distinct - old
+    share = len(new) / max(1, len(distinct))
+    answering = min(1.0, share / _MUCH_NEW)
+    half = _HALF_CHINESE if has_han(result) else _HALF_ENGLISH
+    return WordJudgement(
+        # What only repeats the task is sure of nothing.
+        _confidence(said, result) * (0.5 + 0.5 * answering),
+        _coverage(task, result, distinct, answering),
+        share * len(new) / (len(new) + half),
+    )

@@ -1,0 +1,120 @@
+"""Writing a memory as JSON Lines: every version of every record of its namespace, one page in memory at a time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from loom.checks import checked_path
+from loom.errors import InvalidInput
+from loom.importers.record_lines import as_line, end_line, header_line
+from loom.memory.verbs import MemoryVerbs
+from loom.protocol import new_id
+from loom.storage.contract import Filter, Record, Store
+from loom.storage.files import create_file, disk_errors, keep_mode
+
+__all__ = ["ExportResult", "export_jsonl"]
+
+# A text has at most 16 MB, and usually a hundred bytes.
+_PAGE = 64
+
+
+@dataclass(frozen=True, slots=True)
+class ExportResult:
+    """What was written. `derived` of the records were made from others."""
+
+    path: Path
+    records: int
+    derived: int
+    size_bytes: int
+
+
+def export_jsonl(
+    memory: MemoryVerbs, path: str | Path, *, progress: Callable[[int], None] | None = None
+) -> ExportResult:
+    """Write every version of every record of a memory's namespace to a file, which is replaced when complete.
+
+    The state is that of one moment, while others go on writing. `progress` is told how many records are written. What
+    is forgotten later stays in the file: it is out of the reach of `forget`.
+    """
+    target = Path(checked_path(path, "the path of an export")).expanduser().absolute()
+    _check_target(target, memory.store)
+    records = derived = 0
+    with _replacing(target) as file, memory.store.reading():
+        file.write(header_line(memory.store.namespace, memory.store.clock()))
+        for page in _pages(memory.store):
+            derived += _write(memory.store, page, file)
+            records += len(page)
+            if progress is not None:
+                progress(records)
+        file.write(end_line(records))
+    return ExportResult(target, records, derived, target.stat().st_size)
+
+
+def _pages(store: Store) -> Iterator[tuple[Record, ...]]:
+    after: int | None = None
+    while True:
+        page = store.scan(Filter(history=True), limit=_PAGE, after=after, newest_first=False)
+        if page.records:
+            yield page.records
+        if page.next is None:
+            return
+        after = page.next
+
+
+def _write(store: Store, page: tuple[Record, ...], file: BinaryIO) -> int:
+    """Write a page; how many of its records are derived."""
+    ids = {record.id for record in page}
+    pinned = {one.id for one in store.scan(Filter(ids=ids, pinned=True), limit=len(ids))}
+    found = 0
+    for record in page:
+        is_derived = store.is_drawn(record.seq)
+        found += is_derived
+        file.write(
+            as_line(
+                record,
+                sources=store.neighbours(record.id)[0],
+                pinned=record.id in pinned,
+                derived=is_derived,
+                ended_at=None if _has_successor(store, record) else record.superseded_at,
+            )
+        )
+    return found
+
+
+def _has_successor(store: Store, record: Record) -> bool:
+    """Whether a newer version of the same id exists."""
+    if record.superseded_at is None:
+        return False
+    newest = store.get(record.id)
+    return newest is not None and newest.version > record.version
+
+
+def _check_target(target: Path, store: Store) -> None:
+    if target.is_dir():
+        raise InvalidInput(f"{target} is a folder; name a file to export to")
+    with suppress(OSError):
+        if target.samefile(store.location):
+            raise InvalidInput(f"{target} is the memory itself; name another file to export to")
+
+
+@contextmanager
+def _replacing(target: Path) -> Iterator[BinaryIO]:
+    """A new file, for its owner alone, that takes the place of `target` when the block ends without an error."""
+    temporary = target.with_name(f".{target.name[:100]}.{new_id()}.tmp")
+    with disk_errors(f"the export {target} was not made"):
+        try:
+            create_file(temporary)
+            with temporary.open("wb", buffering=1 << 20) as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            keep_mode(temporary, target)
+            temporary.replace(target)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise

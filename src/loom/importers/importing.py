@@ -1,0 +1,260 @@
+"""Reading JSON Lines of our own into a memory: the same ids, the same versions in the same order.
+
+A line is data and nothing else: what is not as the format says is skipped and reported with its line number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from loom.checks import checked_path
+from loom.drafts import Attributes
+from loom.errors import Conflict, InvalidInput
+from loom.importers.record_lines import LARGEST_LINE, RecordLine, check_header, parsed
+from loom.memory.verbs import MemoryVerbs
+from loom.storage.contract import MAX_TEXT_BYTES, Draft, Record, Transaction
+from loom.storage.files import disk_errors
+from loom.tiers.migration import Tiers
+from loom.types import MemoryTier, MemoryType
+
+__all__ = ["ImportResult", "SkippedLine", "import_jsonl"]
+
+_BATCH_RECORDS = 256
+_BATCH_BYTES = 4 * 1024 * 1024
+_MOST_TOLD = 100
+
+
+class SkippedLine(NamedTuple):
+    """A line that was not imported, and why."""
+
+    line: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ImportResult:
+    """What became of a file: versions that are new, were there already, are derived again here, or were skipped.
+
+    `problems` are the first hundred of the skipped lines. `complete` is False where the file was cut.
+    """
+
+    records: int
+    present: int
+    derived: int
+    skipped: int
+    complete: bool
+    problems: tuple[SkippedLine, ...] = ()
+
+
+def import_jsonl(
+    memory: MemoryVerbs, path: str | Path, *, progress: Callable[[int], None] | None = None
+) -> ImportResult:
+    """Bring the records of an export into a memory, in transactions of a few hundred.
+
+    A version that is there already is left alone, so that an import may be repeated, continued after a crash, or run
+    in two processes at once. An id that names something else here is skipped. Lines that are derived are not
+    written: this memory derives facts, summaries and instructions from the records itself. `progress` is told how
+    many lines are done. Raises `InvalidInput`, before anything is written, for a file that is no export.
+    """
+    source = Path(checked_path(path, "the path of an import")).expanduser()
+    running = _Import(memory)
+    with disk_errors(f"{source} cannot be read"), source.open("rb") as file:
+        check_header(_first_line(file))
+        for batch in _batches(_lines(file)):
+            running.take(batch)
+            if progress is not None:
+                progress(running.lines)
+    return running.result()
+
+
+# --- lines ---------------------------------------------------------------------------------------------------
+
+
+def _first_line(file: BinaryIO) -> bytes:
+    line = file.readline(LARGEST_LINE + 1)
+    if not line.strip():
+        raise InvalidInput("the file is no export of loom: its first line is empty")
+    if len(line) > LARGEST_LINE:
+        raise InvalidInput("the file is no export of loom: its first line does not end")
+    return line
+
+
+class _Line(NamedTuple):
+    number: int
+    text: bytes | None
+    """None where the line is too long."""
+
+
+def _lines(file: BinaryIO) -> Iterator[_Line]:
+    """The lines after the first. Of one that is too long, no more than a part is held."""
+    number = 1
+    while line := file.readline(LARGEST_LINE + 1):
+        number += 1
+        if len(line) <= LARGEST_LINE:
+            yield _Line(number, line)
+            continue
+        while line and not line.endswith(b"\n"):
+            line = file.readline(1 << 20)
+        yield _Line(number, None)
+
+
+def _batches(lines: Iterator[_Line]) -> Iterator[list[_Line]]:
+    batch: list[_Line] = []
+    size = 0
+    for line in lines:
+        batch.append(line)
+        size += len(line.text or b"")
+        if len(batch) == _BATCH_RECORDS or size >= _BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+# --- records -------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Counts:
+    records: int = 0
+    present: int = 0
+    derived: int = 0
+    skipped: int = 0
+
+
+@dataclass(slots=True)
+class _Import:
+    """One import under way. Counts grow with what is committed."""
+
+    memory: MemoryVerbs
+    lines: int = 0
+    told_at_end: int | None = None
+    counts: _Counts = field(default_factory=_Counts)
+    problems: list[SkippedLine] = field(default_factory=list)
+
+    def take(self, batch: Sequence[_Line]) -> None:
+        """Import some lines in one transaction."""
+        wanted: list[tuple[int, RecordLine]] = []
+        for number, text in batch:
+            if (record := self._read(number, text)) is not None:
+                wanted.append((number, record))
+        if wanted:
+            self._write(wanted)
+        self.lines += len(batch)
+
+    def result(self) -> ImportResult:
+        counts = self.counts
+        read = counts.records + counts.present + counts.derived + counts.skipped
+        if self.told_at_end is None:
+            self._tell(self.lines + 1, "the file ends without its last line: it was cut")
+        elif self.told_at_end != read:
+            self._tell(self.lines + 1, f"the file says that it holds {self.told_at_end:,} records, and has {read:,}")
+        complete = self.told_at_end == read
+        return ImportResult(
+            counts.records, counts.present, counts.derived, counts.skipped, complete, tuple(self.problems)
+        )
+
+    def _read(self, number: int, text: bytes | None) -> RecordLine | None:
+        """The record of a line that is to be written."""
+        try:
+            found = _record_of(text)
+        except InvalidInput as error:
+            self._skip(number, str(error))
+            return None
+        if isinstance(found, int):
+            self.told_at_end = found
+            return None
+        if found is not None and found.derived:
+            self.counts.derived += 1
+            return None
+        return found
+
+    def _skip(self, number: int, reason: str) -> None:
+        self.counts.skipped += 1
+        self._tell(number, reason)
+
+    def _tell(self, number: int, reason: str) -> None:
+        if len(self.problems) < _MOST_TOLD:
+            self.problems.append(SkippedLine(number, reason))
+
+    def _write(self, wanted: Sequence[tuple[int, RecordLine]]) -> None:
+        memory = self.memory
+        outcomes: list[tuple[int, bool | str]] = []
+        with memory.store.transaction() as transaction:
+            nodes: set[str] = set()
+            for number, record in wanted:
+                outcome = self._write_one(transaction, record)
+                outcomes.append((number, outcome))
+                if outcome is True:
+                    nodes.add(record.node)
+            for node in nodes:
+                Tiers(memory.store, node, memory.settings, memory.counter).make_room(transaction)
+        for number, outcome in outcomes:
+            if isinstance(outcome, str):
+                self._skip(number, outcome)
+            elif outcome:
+                self.counts.records += 1
+            else:
+                self.counts.present += 1
+
+    def _write_one(self, transaction: Transaction, line: RecordLine) -> bool | str:
+        """Whether a version is new; or why it cannot be written."""
+        try:
+            draft = self._draft(line)
+            newest = transaction.get(line.id)
+            if newest is not None and line.version <= newest.version:
+                return False if _is_there(transaction, newest, line, draft) else "its id names another text here"
+            if line.version > 1 and (newest is None or line.version > newest.version + 1):
+                return f"version {line.version:,} of its id comes without the one before it"
+            written = transaction.append([draft])[0]
+        except (InvalidInput, Conflict) as error:  # of this draft: nothing of it was written
+            return str(error)
+        if not written.created:
+            return "it says nothing else than the version before it"
+        if line.kind == MemoryType.FACT:
+            transaction.enter([written.seq], MemoryTier.L4, line.node, "imported")
+        if line.ended_at is not None:
+            transaction.supersede(written.seq, written.seq, line.ended_at)
+        if line.pinned:
+            transaction.pin(line.id, True)
+        return True
+
+    def _draft(self, line: RecordLine) -> Draft:
+        said = Attributes(
+            line.role,
+            line.name,
+            line.session_id,
+            line.created_at,
+            line.importance,
+            line.metadata,
+            line.trust,
+            line.kind,
+            line.dimensions,
+        )
+        draft = self.memory.drafter.text(line.content, line.id, said, line.data, revises=True)
+        tier = None if line.kind == MemoryType.FACT else draft.tier
+        return draft._replace(node=line.node, sources=line.sources, tier=tier)
+
+
+def _record_of(text: bytes | None) -> RecordLine | int | None:
+    """What a line tells; None where it is empty."""
+    if text is None:
+        raise InvalidInput(f"it is longer than {LARGEST_LINE:,} bytes")
+    found = parsed(text) if text.strip() else None
+    if isinstance(found, RecordLine) and len(found.content.encode()) > MAX_TEXT_BYTES:
+        raise InvalidInput(f"its text is larger than the {MAX_TEXT_BYTES:,} bytes of one record")
+    return found
+
+
+def _is_there(transaction: Transaction, newest: Record, line: RecordLine, draft: Draft) -> bool:
+    """Whether the version of a line is stored already, as it would be written."""
+    versions = [newest] if newest.version == line.version else transaction.history(line.id)
+    there = next((one for one in versions if one.version == line.version), None)
+    return there is not None and _told(there) == _told(draft)
+
+
+def _told(one: Record | Draft) -> tuple[object, ...]:
+    return one.content, one.kind, one.data, one.created_at, dict(one.metadata), one.importance

@@ -1,0 +1,232 @@
+"""The format `loom-jsonl`: a header line, a line for each version of each record, and a last line with their number.
+
+Each line is one JSON object in UTF-8. What is None, empty or False is left out. Lines stand in the order of writing,
+so that the versions of an id follow each other.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, NoReturn
+
+from loom.checks import checked_number
+from loom.errors import InvalidInput
+from loom.protocol import checked_time
+from loom.storage.contract import Dimensions, Record
+from loom.types import Trust
+
+__all__ = [
+    "FORMAT",
+    "FORMAT_VERSION",
+    "LARGEST_LINE",
+    "RecordLine",
+    "as_line",
+    "check_header",
+    "end_line",
+    "header_line",
+    "parsed",
+    "records_at_end",
+]
+
+FORMAT: Final = "loom-jsonl"
+FORMAT_VERSION: Final = 1
+
+LARGEST_LINE: Final = 64 * 1024 * 1024
+"""The largest line that is read, in bytes: four times the largest text."""
+
+_TEXTS = ("id", "content", "kind", "node", "session_id", "role", "name", "trust", "subject", "flow", "layer")
+_REQUIRED = ("id", "version", "content", "created_at", "kind", "node", "trust", "importance")
+_FLAGS = ("pinned", "derived")
+_OTHERS = ("version", "created_at", "importance", "metadata", "data", "sources", "ended_at")
+_KNOWN = frozenset((*_TEXTS, *_FLAGS, *_OTHERS))
+
+
+@dataclass(frozen=True, slots=True)
+class RecordLine:
+    """One version of one memory, as a line has it.
+
+    `ended_at` is when a memory ended although no newer version of it exists: it was withdrawn, or another took its
+    place. A line that is `derived` tells what was made from its `sources`.
+    """
+
+    id: str
+    version: int
+    content: str
+    created_at: datetime
+    kind: str
+    node: str
+    trust: str
+    importance: float
+    dimensions: Dimensions
+    session_id: str | None = None
+    role: str | None = None
+    name: str | None = None
+    metadata: Mapping[str, Any] | None = None
+    data: Any = None
+    sources: tuple[str, ...] = ()
+    pinned: bool = False
+    derived: bool = False
+    ended_at: datetime | None = None
+
+
+# --- writing -------------------------------------------------------------------------------------------------
+
+
+def header_line(namespace: str, exported_at: datetime) -> bytes:
+    return _line(
+        {
+            "format": FORMAT,
+            "version": FORMAT_VERSION,
+            "namespace": namespace,
+            "exported_at": exported_at.isoformat(),
+        }
+    )
+
+
+def end_line(records: int) -> bytes:
+    """The last line: without it, the file was cut."""
+    return _line({"end": records})
+
+
+def as_line(
+    record: Record, *, sources: tuple[str, ...], pinned: bool, derived: bool, ended_at: datetime | None
+) -> bytes:
+    place = record.dimensions
+    return _line(
+        {
+            "id": record.id,
+            "version": record.version,
+            "content": record.content,
+            "created_at": record.created_at.isoformat(),
+            "kind": str(record.kind),
+            "node": record.node,
+            "session_id": record.session_id,
+            "role": record.role,
+            "name": record.name,
+            "trust": str(record.trust),
+            "subject": place.subject,
+            "flow": place.flow,
+            "layer": place.layer,
+            "importance": record.importance,
+            "metadata": dict(record.metadata) or None,
+            "data": record.data,
+            "sources": list(sources) or None,
+            "pinned": pinned or None,
+            "derived": derived or None,
+            "ended_at": None if ended_at is None else ended_at.isoformat(),
+        }
+    )
+
+
+def _line(fields: Mapping[str, Any]) -> bytes:
+    told = {name: value for name, value in fields.items() if value is not None}
+    return json.dumps(told, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+
+
+# --- reading -------------------------------------------------------------------------------------------------
+
+
+def _object(line: bytes) -> dict[str, Any]:
+    """The object of a line. Messages name no content."""
+    try:
+        text = line.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"it is not UTF-8 (byte {error.start:,})") from None
+    try:
+        found = json.loads(text, parse_constant=_no_number)
+        # An escaped half of a character is valid JSON and no valid text.
+        json.dumps(found, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise InvalidInput("it holds a lone surrogate, which is no valid text") from None
+    except (ValueError, RecursionError) as error:
+        reason = error.msg if isinstance(error, json.JSONDecodeError) else type(error).__name__
+        raise InvalidInput(f"it is not JSON: {reason}") from None
+    if not isinstance(found, dict):
+        raise InvalidInput("it is no JSON object")
+    return found
+
+
+def _no_number(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON")
+
+
+def check_header(line: bytes) -> None:
+    """Raise `InvalidInput` unless a first line says that the file is of this format, in a version that is known."""
+    try:
+        found = _object(line)
+    except InvalidInput as error:
+        raise InvalidInput(f"the file is no export of loom: {error} (line 1)") from None
+    if found.get("format") != FORMAT:
+        raise InvalidInput(f'the file is no export of loom: its first line must say "format": "{FORMAT}"')
+    version = found.get("version")
+    if isinstance(version, bool) or not isinstance(version, int) or not 1 <= version <= FORMAT_VERSION:
+        raise InvalidInput(
+            f"the file is of another version of {FORMAT} than {FORMAT_VERSION}, which this loom reads; "
+            "if a newer loom wrote it: pip install --upgrade loomkeep"
+        )
+
+
+def records_at_end(found: Mapping[str, Any]) -> int | None:
+    """The number of records, if this is the last line of a file; None otherwise."""
+    count = found.get("end")
+    is_end = found.keys() == {"end"} and isinstance(count, int) and not isinstance(count, bool)
+    return count if is_end else None
+
+
+def parsed(line: bytes) -> RecordLine | int:
+    """A line after the header: a record, or the number of records from the last line. Raises `InvalidInput`."""
+    found = _object(line)
+    if (count := records_at_end(found)) is not None:
+        return count
+    for name in _REQUIRED:
+        if name not in found:
+            raise InvalidInput(f"it has no {name}")
+    for name in found:
+        if name not in _KNOWN:
+            raise InvalidInput(f"it has a field that {FORMAT} {FORMAT_VERSION} does not know")
+    for name in _TEXTS:
+        if name in found and not isinstance(found[name], str):
+            raise InvalidInput(f"{name} is a text, not {type(found[name]).__name__}")
+    for name in _FLAGS:
+        if not isinstance(found.get(name, False), bool):
+            raise InvalidInput(f"{name} is true or false, not {type(found[name]).__name__}")
+    return _record_line(found)
+
+
+def _record_line(found: Mapping[str, Any]) -> RecordLine:
+    version, metadata, sources = found["version"], found.get("metadata"), found.get("sources", [])
+    if isinstance(version, bool) or not isinstance(version, int) or version < 1:
+        raise InvalidInput("version is a whole number of 1 or more")
+    if not found["id"] or not found["kind"] or not found["node"]:
+        raise InvalidInput("id, kind and node are texts of at least one character")
+    if metadata is not None and not isinstance(metadata, dict):
+        raise InvalidInput(f"metadata is an object, not {type(metadata).__name__}")
+    if not isinstance(sources, list) or not all(isinstance(one, str) and one for one in sources):
+        raise InvalidInput("sources is a list of ids")
+    if found["trust"] not in [*Trust]:
+        raise InvalidInput(f"trust is one of {', '.join(Trust)}")
+    ended_at = found.get("ended_at")
+    places = {name: found[name] for name in ("subject", "flow", "layer") if name in found}
+    return RecordLine(
+        id=found["id"],
+        version=version,
+        content=found["content"],
+        created_at=checked_time(found["created_at"], "created_at"),
+        kind=found["kind"],
+        node=found["node"],
+        trust=found["trust"],
+        importance=checked_number(found["importance"], "importance", 0.0, 1.0),
+        dimensions=Dimensions(**places),
+        session_id=found.get("session_id"),
+        role=found.get("role"),
+        name=found.get("name"),
+        metadata=metadata,
+        data=found.get("data"),
+        sources=tuple(sources),
+        pinned=found.get("pinned", False),
+        derived=found.get("derived", False),
+        ended_at=None if ended_at is None else checked_time(ended_at, "ended_at"),
+    )

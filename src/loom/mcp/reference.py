@@ -1,0 +1,423 @@
+"""The nine tools of the reference memory server (`@modelcontextprotocol/server-memory`) over its JSONL file.
+
+Names, schemas, answers and the form of the file are the same, so a client switches by changing one line, and back.
+What differs: a lock keeps several servers on one file from losing each other's changes, a damaged line is an error
+that names it, and a file that cannot be read is never written over.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import anyio
+import anyio.to_thread
+import mcp_types as types
+from mcp.server.lowlevel import Server
+from mcp.shared.exceptions import MCPError
+
+import loom
+from loom.errors import CorruptStore, InvalidInput, LoomError, NotFound, StoreUnavailable
+
+__all__ = ["GRAPH", "GraphFile", "ReferenceTool", "make_reference_server", "reference_tools"]
+
+Json = dict[str, Any]
+GRAPH: Final = "memory://knowledge-graph"
+
+_TEXT: Json = {"type": "string"}
+
+
+def _text(description: str) -> Json:
+    return {"type": "string", "description": description}
+
+
+def _texts(description: str) -> Json:
+    return {"type": "array", "items": _TEXT, "description": description}
+
+
+def _record(**fields: Json) -> Json:
+    return {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
+
+
+_ENTITY: Final = _record(
+    name=_text("The name of the entity"),
+    entityType=_text("The type of the entity"),
+    observations=_texts("An array of observation contents associated with the entity"),
+)
+_RELATION: Final = _record(
+    **{
+        "from": _text("The name of the entity where the relation starts"),
+        "to": _text("The name of the entity where the relation ends"),
+        "relationType": _text("The type of the relation"),
+    }
+)
+_ADDED: Final = _record(
+    entityName=_text("The name of the entity to add the observations to"),
+    contents=_texts("An array of observation contents to add"),
+)
+_DELETED: Final = _record(
+    entityName=_text("The name of the entity containing the observations"),
+    observations=_texts("An array of observations to delete"),
+)
+_RESULT: Final = _record(entityName=_TEXT, addedObservations={"type": "array", "items": _TEXT})
+_DONE: Final = _record(success={"type": "boolean"}, message=_TEXT)
+
+
+def _several(item: Json, description: str = "") -> Json:
+    return {"type": "array", "items": item} | ({"description": description} if description else {})
+
+
+_GRAPH_SCHEMA: Final = _record(entities=_several(_ENTITY), relations=_several(_RELATION))
+
+
+class Graph(NamedTuple):
+    """Entities and relations, in the order in which they were created."""
+
+    entities: list[Json]
+    relations: list[Json]
+
+    def to_json(self) -> Json:
+        return {"entities": self.entities, "relations": self.relations}
+
+
+class GraphFile:
+    """The file: one entity or relation a line. Every change reads it, and replaces it in one step, under a lock."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    def read(self) -> Graph:
+        """The graph; empty where there is no file."""
+        try:
+            content = self.path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return Graph([], [])
+        except (OSError, UnicodeDecodeError) as error:
+            raise StoreUnavailable(f"{self.path} cannot be read: {error}") from None
+        graph = Graph([], [])
+        for number, line in enumerate(content.split("\n"), 1):
+            if line.strip():
+                self._add(graph, line, number)
+        return graph
+
+    def _add(self, graph: Graph, line: str, number: int) -> None:
+        try:
+            item = json.loads(line)
+            kind = item["type"]
+            schema, held = {"entity": (_ENTITY, graph.entities), "relation": (_RELATION, graph.relations)}[kind]
+            held.append({name: item[name] for name in schema["properties"]})
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise CorruptStore(
+                f"line {number} of {self.path} is no entity and no relation; mend or remove it. Nothing was changed."
+            ) from None
+
+    @contextmanager
+    def changing(self) -> Iterator[Graph]:
+        """The graph to change; it replaces the file when the block ends."""
+        with self._locked():
+            graph = self.read()
+            yield graph
+            self._write(graph)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            lock = os.open(
+                self.path.with_name(f".{self.path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+            )
+        except OSError as error:
+            raise StoreUnavailable(f"{self.path} cannot be written: {error.strerror}") from None
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(lock)
+
+    def _write(self, graph: Graph) -> None:
+        lines = [_line({"type": "entity", **one}) for one in graph.entities]
+        lines += [_line({"type": "relation", **one}) for one in graph.relations]
+        try:
+            handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=f"{self.path.name}.", suffix=".tmp")
+            try:
+                with open(handle, "w", encoding="utf-8") as file:
+                    file.write("\n".join(lines))
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.replace(name, self.path)
+            except BaseException:
+                with suppress(OSError):
+                    os.unlink(name)
+                raise
+        except OSError as error:
+            raise StoreUnavailable(f"{self.path} cannot be written: {error.strerror}") from None
+
+
+def _line(item: Json) -> str:
+    return json.dumps(item, ensure_ascii=False, separators=(",", ":"))
+
+
+# --- the tools -----------------------------------------------------------------------------------------------
+
+
+class ReferenceTool(NamedTuple):
+    """A tool of the reference server. `run` gives what it answers and the name under which it is structured."""
+
+    title: str
+    description: str
+    parameters: Json
+    output: Json
+    run: Callable[[GraphFile, Json], tuple[Any, Json]]
+    changes: bool = True
+    destroys: bool = False
+
+
+def _create_entities(file: GraphFile, given: Json) -> tuple[Any, Json]:
+    with file.changing() as graph:
+        known = {one["name"] for one in graph.entities}
+        made = [one for one in given["entities"] if one["name"] not in known]
+        graph.entities.extend(made)
+    return made, {"entities": made}
+
+
+def _create_relations(file: GraphFile, given: Json) -> tuple[Any, Json]:
+    with file.changing() as graph:
+        made = [one for one in given["relations"] if one not in graph.relations]
+        graph.relations.extend(made)
+    return made, {"relations": made}
+
+
+def _add_observations(file: GraphFile, given: Json) -> tuple[Any, Json]:
+    results: list[Json] = []
+    with file.changing() as graph:
+        for asked in given["observations"]:
+            name = asked["entityName"]
+            entity = next((one for one in graph.entities if one["name"] == name), None)
+            if entity is None:
+                raise NotFound(f"Entity with name {name} not found")
+            added = [one for one in asked["contents"] if one not in entity["observations"]]
+            entity["observations"].extend(added)
+            results.append({"entityName": name, "addedObservations": added})
+    return results, {"results": results}
+
+
+def _done(message: str) -> tuple[Any, Json]:
+    return message, {"success": True, "message": message}
+
+
+def _delete_entities(file: GraphFile, given: Json) -> tuple[Any, Json]:
+    names = set(given["entityNames"])
+    with file.changing() as graph:
+        graph.entities[:] = [one for one in graph.entities if one["name"] not in names]
+        graph.relations[:] = [one for one in graph.relations if names.isdisjoint((one["from"], one["to"]))]
+    return _done("Entities deleted successfully")
+
+
+def _delete_observations(file: GraphFile, given: Json) -> tuple[Any, Json]:
+    with file.changing() as graph:
+        for asked in given["deletions"]:
+            entity = next((one for one in graph.entities if one["name"] == asked["entityName"]), None)
+            if entity is not None:
+                entity["observations"] = [one for one in entity["observations"] if one not in asked["observations"]]
+    return _done("Observations deleted successfully")
+
+
+def _delete_relations(file: GraphFile, given: Json) -> tuple[Any, Json]:
+    with file.changing() as graph:
+        graph.relations[:] = [one for one in graph.relations if one not in given["relations"]]
+    return _done("Relations deleted successfully")
+
+
+def _read_graph(file: GraphFile, _: Json) -> tuple[Any, Json]:
+    graph = file.read().to_json()
+    return graph, graph
+
+
+def _around(graph: Graph, entities: list[Json]) -> tuple[Any, Json]:
+    """Entities, and the relations that touch one of them."""
+    names = {one["name"] for one in entities}
+    relations = [one for one in graph.relations if one["from"] in names or one["to"] in names]
+    found = {"entities": entities, "relations": relations}
+    return found, found
+
+
+def _search_nodes(file: GraphFile, given: Json) -> tuple[Any, Json]:
+    graph, query = file.read(), given["query"].lower()
+
+    def matches(entity: Json) -> bool:
+        texts = (entity["name"], entity["entityType"], *entity["observations"])
+        return any(query in one.lower() for one in texts)
+
+    return _around(graph, [one for one in graph.entities if matches(one)])
+
+
+def _open_nodes(file: GraphFile, given: Json) -> tuple[Any, Json]:
+    graph = file.read()
+    return _around(graph, [one for one in graph.entities if one["name"] in given["names"]])
+
+
+def reference_tools() -> dict[str, ReferenceTool]:
+    """The nine tools by their names."""
+    return {
+        "create_entities": ReferenceTool(
+            "Create Entities",
+            "Create multiple new entities in the knowledge graph",
+            _record(entities=_several(_ENTITY)),
+            _record(entities=_several(_ENTITY)),
+            _create_entities,
+        ),
+        "create_relations": ReferenceTool(
+            "Create Relations",
+            "Create multiple new relations between entities in the knowledge graph. "
+            "Relations should be in active voice",
+            _record(relations=_several(_RELATION)),
+            _record(relations=_several(_RELATION)),
+            _create_relations,
+        ),
+        "add_observations": ReferenceTool(
+            "Add Observations",
+            "Add new observations to existing entities in the knowledge graph",
+            _record(observations=_several(_ADDED)),
+            _record(results=_several(_RESULT)),
+            _add_observations,
+        ),
+        "delete_entities": ReferenceTool(
+            "Delete Entities",
+            "Delete multiple entities and their associated relations from the knowledge graph",
+            _record(entityNames=_texts("An array of entity names to delete")),
+            _DONE,
+            _delete_entities,
+            destroys=True,
+        ),
+        "delete_observations": ReferenceTool(
+            "Delete Observations",
+            "Delete specific observations from entities in the knowledge graph",
+            _record(deletions=_several(_DELETED)),
+            _DONE,
+            _delete_observations,
+            destroys=True,
+        ),
+        "delete_relations": ReferenceTool(
+            "Delete Relations",
+            "Delete multiple relations from the knowledge graph",
+            _record(relations=_several(_RELATION, "An array of relations to delete")),
+            _DONE,
+            _delete_relations,
+            destroys=True,
+        ),
+        "read_graph": ReferenceTool(
+            "Read Graph", "Read the entire knowledge graph", _record(), _GRAPH_SCHEMA, _read_graph, changes=False
+        ),
+        "search_nodes": ReferenceTool(
+            "Search Nodes",
+            "Search for nodes in the knowledge graph based on a query",
+            _record(query=_text("The search query to match against entity names, types, and observation content")),
+            _GRAPH_SCHEMA,
+            _search_nodes,
+            changes=False,
+        ),
+        "open_nodes": ReferenceTool(
+            "Open Nodes",
+            "Open specific nodes in the knowledge graph by their names",
+            _record(names=_texts("An array of entity names to retrieve")),
+            _GRAPH_SCHEMA,
+            _open_nodes,
+            changes=False,
+        ),
+    }
+
+
+def _checked(value: Any, schema: Mapping[str, Any], place: str) -> Any:
+    """A value of the schema, without what the schema does not know, as the reference server takes it."""
+    kind = schema["type"]
+    if kind == "string" and isinstance(value, str):
+        with suppress(UnicodeEncodeError):
+            value.encode()
+            return value
+    elif kind == "array" and isinstance(value, list):
+        return [_checked(one, schema["items"], f"{place}[{index}]") for index, one in enumerate(value)]
+    elif kind == "object" and isinstance(value, Mapping):
+        missing = [name for name in schema["required"] if name not in value]
+        if missing:
+            raise InvalidInput(f"{place} needs {', '.join(missing)}")
+        return {name: _checked(value[name], one, f"{place}.{name}") for name, one in schema["properties"].items()}
+    raise InvalidInput(f"{place} must be of type {kind}")
+
+
+def _called(tool: ReferenceTool, file: GraphFile, arguments: Mapping[str, Any]) -> types.CallToolResult:
+    try:
+        answer, structured = tool.run(file, _checked(arguments, tool.parameters, "arguments"))
+    except LoomError as error:
+        return types.CallToolResult(content=[types.TextContent(text=str(error))], is_error=True)
+    text = answer if isinstance(answer, str) else json.dumps(answer, indent=2, ensure_ascii=False)
+    return types.CallToolResult(content=[types.TextContent(text=text)], structured_content=structured)
+
+
+def make_reference_server(file: GraphFile) -> Server[Any]:
+    """A server with the nine tools and the resource of the reference memory server."""
+    tools = reference_tools()
+
+    async def list_tools(_: Any, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=[_listed(name, tool) for name, tool in tools.items()])
+
+    async def call_tool(_: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
+        tool = tools.get(params.name)
+        if tool is None:
+            raise MCPError(
+                types.INVALID_PARAMS, f"there is no tool {params.name[:80]!r}; there are {', '.join(tools)}"
+            )
+        return await anyio.to_thread.run_sync(_called, tool, file, params.arguments or {})
+
+    async def list_resources(_: Any, __: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
+        graph = types.Resource(
+            uri=GRAPH,
+            name="knowledge-graph",
+            title="Knowledge Graph",
+            description="The full knowledge graph with all entities and relations",
+            mime_type="application/json",
+        )
+        return types.ListResourcesResult(resources=[graph])
+
+    async def read_resource(_: Any, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+        if str(params.uri) != GRAPH:
+            asked = str(params.uri)
+            raise MCPError(
+                types.INVALID_PARAMS, f"there is no resource {asked[:80]!r}; there is {GRAPH}", {"uri": asked}
+            )
+        try:
+            text = json.dumps(file.read().to_json(), indent=2, ensure_ascii=False)
+        except LoomError as error:
+            raise MCPError(types.INTERNAL_ERROR, str(error)) from None
+        held = types.TextResourceContents(uri=GRAPH, mime_type="application/json", text=text)
+        return types.ReadResourceResult(contents=[held])
+
+    return Server[Any](
+        "memory-server",
+        version=loom.__version__,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+        on_list_resources=list_resources,
+        on_read_resource=read_resource,
+    )
+
+
+def _listed(name: str, tool: ReferenceTool) -> types.Tool:
+    return types.Tool(
+        name=name,
+        title=tool.title,
+        description=tool.description,
+        input_schema=tool.parameters,
+        output_schema=tool.output,
+        annotations=types.ToolAnnotations(
+            read_only_hint=not tool.changes,
+            destructive_hint=tool.destroys,
+            idempotent_hint=tool.destroys or not tool.changes,
+            open_world_hint=False,
+        ),
+    )

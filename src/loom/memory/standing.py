@@ -1,0 +1,286 @@
+"""The standing instructions of a node: keeping those that were found in the user's words, ending those that a later
+word changes or takes back, and listing those that hold.
+
+Each is a record of kind `instruction` that names its source. Those that hold reside in the place `STANDING`, so
+reading them does not depend on the size of the memory. `loom.knowledge.instructions` finds them in a text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+from loom.errors import InvalidInput, NotFound
+from loom.knowledge.instruction_changes import InstructionTopic, ends
+from loom.knowledge.instructions import StandingInstruction, instructions_of
+from loom.recall.conditions import Wish, condition_scores
+from loom.storage.contract import STANDING, Draft, Record, Store, Transaction, Vector
+from loom.text.duplicates import normal_form
+from loom.text.tokens import TokenCounter
+from loom.types import Instruction, InstructionKind, InstructionScope, MemoryType, Trust, record_as_instruction
+
+__all__ = ["MOST_STANDING", "Standing", "StandingInstructions", "found_in"]
+
+MOST_STANDING: Final = 512
+"""How many instructions, preferences and withdrawals of a node stand at once. Beyond it the oldest preferences leave
+first; they stay in the log, and are said to have left."""
+
+# What a preference, which nobody asked to be followed, counts for beside an instruction.
+_IMPORTANCE: Final = {
+    InstructionKind.INSTRUCTION: 0.9,
+    InstructionKind.PREFERENCE: 0.7,
+    InstructionKind.WITHDRAWAL: 0.5,
+}
+
+
+class Standing(NamedTuple):
+    """An instruction that holds, its record, and what questions are compared with."""
+
+    instruction: Instruction
+    record: Record
+    wish: Wish
+
+    @property
+    def said_in(self) -> int:
+        """The sequence number of the turn in which it was given, 0 where that is not known."""
+        return int(_data(self.record).get("said_in", 0))
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether that turn holds no other instruction."""
+        return bool(_data(self.record).get("is_alone"))
+
+
+class StandingInstructions:
+    """Keeps and lists the standing instructions of one node. Thread-safe."""
+
+    def __init__(
+        self, store: Store, node: str, counter: TokenCounter, embed: Callable[[str], Vector | None] = lambda _: None
+    ) -> None:
+        """`embed` gives the vector of a question, None where there is no embedder."""
+        self._store = store
+        self._node = node
+        self._counter = counter
+        self._embed = embed
+        self._known: dict[int, Standing] = {}
+        self._topics: dict[str, InstructionTopic] = {}  # of those that stand, by id, for the worker alone
+
+    # -- listing -----------------------------------------------------------------------------------------
+
+    def in_force(self, session_id: str | None = None) -> list[Standing]:
+        """What holds in a session (without one, what holds everywhere), the newest first.
+
+        What was read before is kept in memory, as long as it holds.
+        """
+        # One that goes between the two reads is missing in the second: no common snapshot is needed.
+        seqs = [*self._store.sizes(self._node, STANDING)]
+        known = self._read(seqs)
+        found = [known[seq] for seq in seqs if seq in known]
+        found.sort(key=lambda one: (one.record.created_at, one.record.seq), reverse=True)
+        return [one for one in found if _holds_in(one.instruction, session_id)]
+
+    def applying(self, question: str, session_id: str | None = None) -> list[tuple[Standing, float]]:
+        """Those whose condition a question meets, with a score above 0, best first, of equals the newest first."""
+        standing = self.in_force(session_id)
+        if not standing:
+            return []
+        vector = self._embed(question) if any(one.wish.vector is not None for one in standing) else None
+        scores = condition_scores(question, [one.wish for one in standing], vector)
+        places = sorted(
+            (place for place, score in enumerate(scores) if score > 0.0), key=lambda at: (-scores[at], at)
+        )
+        return [(standing[place], scores[place]) for place in places]
+
+    def _read(self, seqs: Sequence[int]) -> dict[int, Standing]:
+        before = self._known  # replaced, never changed: no lock that a fork could leave held
+        known = {seq: before[seq] for seq in seqs if seq in before}
+        unread = [seq for seq in seqs if seq not in known]
+        records = self._store.records(unread) if unread else {}
+        without = [seq for seq, one in known.items() if one.wish.vector is None] + list(records)
+        vectors = self._store.vectors(without) if without and self._store.space is not None else {}
+        for seq in without:
+            if seq in records:
+                sources = self._store.neighbours(records[seq].id)[0]
+                one = record_as_instruction(records[seq], sources)
+                wish = Wish.of(one.text, one.condition, one.kind, vectors.get(seq))
+                known[seq] = Standing(one, records[seq], wish)
+            elif seq in vectors:
+                known[seq] = known[seq]._replace(wish=known[seq].wish._replace(vector=vectors[seq]))
+        self._known = known
+        return known
+
+    # -- keeping -----------------------------------------------------------------------------------------
+
+    def keep(self, transaction: Transaction, source: Record, found: Sequence[StandingInstruction]) -> None:
+        """Keep what was found in a record; what its earlier versions said and it does not say any more ends."""
+        kept = {self._learn(transaction, one, source, is_alone=len(found) == 1) for one in found}
+        if source.version > 1:
+            for id in transaction.neighbours(source.id)[1]:
+                older = transaction.get(id)
+                if older is None or older.kind != MemoryType.INSTRUCTION or id in kept:
+                    continue
+                if older.seq < source.seq and len(transaction.neighbours(id)[0]) == 1:
+                    transaction.supersede(older.seq, source.seq, source.created_at)
+
+    def _learn(self, transaction: Transaction, found: StandingInstruction, source: Record, is_alone: bool) -> str:
+        """Keep one; its id. What is known already has one more source, unless it was ended before that was said."""
+        id = _instruction_id(source, found)
+        known = transaction.get(id)
+        if known is not None:
+            ended = known.superseded_at
+            if ended is None or source.created_at < ended or transaction.draws_on(id, source.id):
+                transaction.derive(id, [source.id])
+                return id
+        elif transaction.get(_withdrawal_id(id, source.id)) is not None:
+            return id  # it was withdrawn, and forgotten with another of its sources
+        (written,) = transaction.append([self._draft(id, found, source, is_alone)])
+        if written.created:
+            self._enter(transaction, written.seq, found, source)
+        return id
+
+    def _draft(self, id: str, found: StandingInstruction, source: Record, is_alone: bool) -> Draft:
+        data = {
+            "kind": str(found.kind),
+            "condition": found.condition,
+            "scope": str(found.scope),
+            "said_in": source.seq,  # so that the same words at another time are another version
+            "is_alone": is_alone,  # the turn says nothing else that could end before it
+        }
+        return Draft(
+            id=id,
+            content=found.text,
+            created_at=source.created_at,
+            kind=MemoryType.INSTRUCTION,
+            node=source.node,
+            session_id=source.session_id,
+            name=source.name,
+            trust=source.trust,
+            importance=_IMPORTANCE[found.kind],
+            tokens=self._counter.limit_count(found.text),
+            counter=self._counter.name,
+            data=data,
+            sources=(source.id,),
+            revises=True,
+            drawn=True,
+        )
+
+    def _enter(self, transaction: Transaction, seq: int, found: StandingInstruction, source: Record) -> None:
+        """Let a new one stand, and end those that it ends. One that comes late ends at once where a later one says
+        so: what holds does not depend on the order in which records are read."""
+        own = InstructionTopic.of(found.text, found.condition, found.kind, found.scope)
+        by: Record | None = None
+        for record, other in self._topics_of(transaction, source.node):
+            if not _share_a_scope(own, source.session_id, other, record.session_id):
+                continue
+            if record.created_at <= source.created_at and ends(own, other):
+                transaction.supersede(record.seq, seq, source.created_at)
+            elif record.created_at > source.created_at and ends(other, own):
+                by = record if by is None or record.created_at < by.created_at else by
+        if by is not None:
+            transaction.supersede(seq, by.seq, by.created_at)
+            return
+        transaction.enter([seq], STANDING, source.node, "told")
+        self._make_room(transaction, source.node)
+
+    def _topics_of(self, transaction: Transaction, node: str) -> list[tuple[Record, InstructionTopic]]:
+        """What stands for a node, with what each is about. Topics are read once, as long as they stand: an id names
+        one text. Numbers would not do, as those of a transaction that fails are given out again."""
+        records = list(transaction.records(transaction.sizes(node, STANDING)).values())
+        self._topics = {record.id: self._topics.get(record.id) or _topic_of(record) for record in records}
+        return [(record, self._topics[record.id]) for record in records]
+
+    def _make_room(self, transaction: Transaction, node: str) -> None:
+        excess = len(transaction.sizes(node, STANDING)) - MOST_STANDING
+        if excess > 0:
+            held = transaction.residents(node, STANDING)
+            by_worth = sorted(held, key=lambda one: (one.importance, one.entered))
+            transaction.leave([one.record for one in by_worth[:excess]], STANDING, node, "full")
+
+    def restore(self, transaction: Transaction, records: Sequence[Record]) -> None:
+        """Let instructions stand again that lost what had ended them."""
+        for record in records:
+            transaction.enter([record.seq], STANDING, record.node, "restored")
+
+    # -- ending ------------------------------------------------------------------------------------------
+
+    def withdraw(self, id: str) -> Instruction:
+        """End an instruction, by its id. It stays in the log, and is not derived again from the same words."""
+        record = self._store.get(id)
+        if record is None:
+            raise NotFound(f"there is no memory with the id {id!r}; instructions() lists those that hold")
+        if record.kind != MemoryType.INSTRUCTION:
+            raise InvalidInput(
+                f"{id!r} is a {record.kind}, not a standing instruction; instructions() lists those that hold, and "
+                "forget() removes any memory"
+            )
+        now = self._store.clock()
+        with self._store.transaction() as transaction:
+            if not transaction.supersede(record.seq, record.seq, now):
+                raise InvalidInput(f"{id!r} does not hold any more; there is nothing to withdraw")
+            transaction.append([_withdrawal(record, source, now) for source in transaction.neighbours(id)[0]])
+        ended = self._store.get(id)
+        assert ended is not None
+        return record_as_instruction(ended, self._store.neighbours(id)[0])
+
+
+def found_in(record: Record, read: Sequence[str] = ()) -> list[StandingInstruction]:
+    """The standing instructions in a record: in messages that are the user's own words, by their trust, alone.
+
+    `read` are sentences that a model took for instructions; they count beside what the rules find.
+    """
+    if record.kind != MemoryType.MESSAGE or record.trust != Trust.USER or record.role not in (None, "user"):
+        return []
+    message = record.data if isinstance(record.data, Mapping) else None
+    return instructions_of(record.content, message, read)
+
+
+def _topic_of(record: Record) -> InstructionTopic:
+    one = record_as_instruction(record, ())
+    return InstructionTopic.of(one.text, one.condition, one.kind, one.scope)
+
+
+def _data(record: Record) -> Mapping[str, Any]:
+    return record.data if isinstance(record.data, Mapping) else {}
+
+
+def _holds_in(instruction: Instruction, session_id: str | None) -> bool:
+    if instruction.kind is InstructionKind.WITHDRAWAL:
+        return False
+    return instruction.scope is InstructionScope.EVERYWHERE or (
+        session_id is not None and instruction.session_id == session_id
+    )
+
+
+def _share_a_scope(one: InstructionTopic, session: str | None, other: InstructionTopic, others: str | None) -> bool:
+    """Whether one can end the other: what holds in a session ends nothing outside of it."""
+    in_session = InstructionScope.SESSION in (one.scope, other.scope)
+    return not in_session or (session is not None and session == others)
+
+
+def _withdrawal(record: Record, source: str, at: datetime) -> Draft:
+    """The note that an instruction was withdrawn, beside each of its sources: it lasts as long as the source."""
+    return Draft(
+        id=_withdrawal_id(record.id, source),
+        content=f"withdrawn: {record.id}",
+        created_at=at,
+        kind=MemoryType.INSTRUCTION,
+        node=record.node,
+        trust=record.trust,
+        data={"kind": str(InstructionKind.WITHDRAWAL), "at": at.isoformat()},
+        sources=(source,),
+        revises=True,
+        drawn=True,
+    )
+
+
+def _withdrawal_id(id: str, source: str) -> str:
+    return f"withdrawal_{hashlib.blake2b(f'{id}{chr(0)}{source}'.encode(), digest_size=13).hexdigest()}"
+
+
+def _instruction_id(source: Record, found: StandingInstruction) -> str:
+    """The id of an instruction: the same for the same words of a node (and of a session), and without its words."""
+    where = (source.session_id or "") if found.scope is InstructionScope.SESSION else ""
+    named = f"{source.node}\0{where}\0{found.kind}\0{normal_form(found.text)}".encode()
+    return f"instruction_{hashlib.blake2b(named, digest_size=13).hexdigest()}"

@@ -1,0 +1,101 @@
+"""A vector store of the caller's own beside a memory: fed from the log, asked at each recall.
+
+The memory file stays the truth: its vectors are copied to the caller's store, what is forgotten is deleted there, and
+what that store finds is looked up, filtered and scored here like every other candidate.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any
+
+import numpy as np
+
+from loom.checks import checked_object
+from loom.errors import Closed, ForgetPending
+from loom.index.vector_index import VectorIndex
+from loom.memory.vector_store import VectorStoreProvider
+from loom.storage.contract import Store, Vector
+from loom.storage.search_view import Keys, Scores
+
+__all__ = ["VectorMirror"]
+
+log = logging.getLogger("loom.memory")
+
+_PAGE = 1000
+
+
+class VectorMirror:
+    """Keeps a vector store in step with a memory, and asks it for the nearest records.
+
+    A vector is kept under the id of its record, with `namespace`, `record` (its number), `node` and `session_id` in
+    its metadata. A store that outlives the process has a `name`, under which the memory file notes how far it has
+    come; one without a name is filled from the beginning of the log.
+    """
+
+    def __init__(self, store: Store, vectors: VectorStoreProvider) -> None:
+        checked_object(vectors, "vector_store", "add", "search", "delete", "delete_by_metadata", "clear")
+        self._store = store
+        self.vectors = vectors
+        name = getattr(vectors, "name", None)
+        self._name = f"vectors:{name}" if isinstance(name, str) and name else None
+        self._since = 0 if self._name is None else store.progress(self._name).done
+        self._lock = threading.Lock()
+
+    def follow(self) -> None:
+        """Copy what was embedded since the last call, by any process, and delete what was forgotten."""
+        with self._lock:
+            start = self._since
+            while True:
+                page = self._store.changes(self._since, _PAGE)
+                if not page:
+                    break
+                self._add([one.record for one in page if one.kind == "vector"])
+                for one in page:
+                    if one.kind == "forget":
+                        self.vectors.delete_by_metadata(self._place(one.record))
+                self._since = page[-1].seq
+            if self._name is not None and self._since > start and not self._store.read_only:
+                with self._store.transaction() as transaction:
+                    transaction.advance(self._name, self._since)
+
+    def _add(self, numbers: list[int]) -> None:
+        vectors = self._store.vectors(numbers) if numbers else {}
+        records = self._store.records(list(vectors)) if vectors else {}
+        for number in sorted(records):
+            record = records[number]
+            if record.superseded_at is None:
+                metadata = {**self._place(number), "node": record.node, "session_id": record.session_id}
+                self.vectors.add(record.id, vectors[number], metadata)
+
+    def _place(self, number: int) -> dict[str, Any]:
+        return {"namespace": self._store.namespace, "record": number}
+
+    def forgotten(self) -> None:
+        """Delete what was forgotten just now. Raises `ForgetPending` where the vector store does not."""
+        try:
+            self.follow()
+        except Closed:
+            raise
+        except Exception as error:  # whatever the caller's store raises
+            raise ForgetPending(
+                f"forgotten, but the vector store could not delete its copies ({type(error).__name__}); they are "
+                "deleted at the next recall or forget() that reaches it",
+                (type(self.vectors).__name__,),
+            ) from error
+
+    def nearest(self, index: VectorIndex, vector: Vector, count: int, among: Keys | None) -> tuple[Keys, Scores]:
+        """The records that are nearest to a vector, by the caller's store; by our own index where that fails.
+
+        Among a few given records our own index is exact.
+        """
+        if among is not None:
+            return index.search(vector, count, among)
+        try:
+            hits = self.vectors.search(vector, count, {"namespace": self._store.namespace})
+            numbers = [int(hit.metadata["record"]) for hit in hits]
+            return np.array(numbers, dtype=np.int64), np.array([hit.score for hit in hits], dtype=np.float64)
+        except Exception as error:  # it costs its signal, not the answer
+            log.warning("the vector store failed (%s); our own index answers", type(error).__name__)
+            return index.search(vector, count, None)

@@ -1,0 +1,315 @@
+"""Runs a task process. All its state is in its file: a process that was killed continues at the right step.
+
+    machine = Machine(folder / "task_process.md", functions={"fetch": fetch}, do=agent_does)
+    report = machine.run(max_steps=1000)
+
+Each step reads the file, does one item, and puts the new file in place at once. Only functions that were registered
+can be called. An item that is only text is handed to `do`, or left to a person: the process waits there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from loom.checks import checked_whole
+from loom.errors import InvalidInput, LoomError, NotFound
+from loom.notebook.expressions import Value, evaluate, is_true
+from loom.notebook.grammar import (
+    Add,
+    Assign,
+    Branch,
+    Call,
+    Continue,
+    Goto,
+    Instruction,
+    Retry,
+    Run,
+    Stop,
+    labelled,
+    parse,
+)
+from loom.notebook.note_files import locked, read_text, write_text
+from loom.notebook.process import TaskProcess
+
+__all__ = ["Machine", "Outcome", "Report", "Steps"]
+
+_DEEPEST = 20
+# What every condition may ask for, whether it was set or not.
+_GIVEN: Mapping[str, Value] = {"error": "", "result": ""}
+
+
+class Outcome(StrEnum):
+    """Why a run ended."""
+
+    DONE = "done"
+    WAITING = "waiting"
+    """An item is for a person or an agent; `Machine.complete` says that it is done."""
+    FAILED = "failed"
+    OUT_OF_STEPS = "out of steps"
+
+
+class Report(NamedTuple):
+    """What a run came to. `process` is the state as the file has it; `message` says why it ended."""
+
+    outcome: Outcome
+    steps: int
+    process: TaskProcess
+    message: str = ""
+
+
+@dataclass(slots=True)
+class Steps:
+    """What is left of the steps of a run, shared with the processes below it."""
+
+    left: int
+    used: int = 0
+
+    def spend(self) -> bool:
+        if self.left <= 0:
+            return False
+        self.left -= 1
+        self.used += 1
+        return True
+
+
+Transition = Callable[[TaskProcess], TaskProcess]
+"""What becomes of a process by a step that was carried out. It may be applied again, to a file that was edited."""
+
+_TRIES = 20
+
+
+class _Halt(Exception):
+    """A step that cannot go on, and why; `then` is what becomes of the process."""
+
+    def __init__(self, outcome: Outcome, message: str, then: Transition) -> None:
+        super().__init__(message)
+        self.outcome = outcome
+        self.then = then
+
+
+class Machine:
+    """Runs the process in a file. `functions` may be called by their names with the arguments they are given.
+
+    `do` carries out an item that is text: it is given the text and the variables, and returns a result or raises. A
+    function that was interrupted by the end of the process is called again: make it safe to repeat. The file may be
+    edited while it runs; only another text or place of the current item stops the process.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        functions: Mapping[str, Callable[..., Any]] | None = None,
+        do: Callable[[str, Mapping[str, Value]], Any] | None = None,
+        depth: int = 0,
+    ) -> None:
+        self.path = Path(path)
+        self._functions = dict(functions or {})
+        self._do = do
+        self._depth = depth
+
+    def state(self) -> TaskProcess:
+        """The process as the file has it now."""
+        if not self.path.exists():
+            raise NotFound(f"there is no task process at {self.path}")
+        return TaskProcess.parse(read_text(self.path), str(self.path))
+
+    def run(self, max_steps: int = 1000) -> Report:
+        """Go on until the process ends, waits, fails, or has made so many steps."""
+        return self.go_on(Steps(checked_whole(max_steps, "max_steps", 1)))
+
+    def step(self) -> Report:
+        """Do one item."""
+        return self.run(1)
+
+    def complete(self, result: Value = "", *, error: str = "") -> TaskProcess:
+        """Say that the item at which the process waits is done, or failed; rules decide what follows."""
+        with locked(self.path.parent):
+            process = self.state()
+            if process.current is None:
+                raise InvalidInput(f"{self.path}: all items are done")
+            try:
+                then = self._judged(process.in_phase("executing"), result, error)
+            except _Halt as halt:
+                then = halt.then
+            return self._commit(process, lambda now: then(now.in_phase("executing")))
+
+    # -- steps -----------------------------------------------------------------------------------------
+
+    def go_on(self, steps: Steps) -> Report:
+        """As `run`, with steps that are shared with other processes."""
+        while True:
+            with locked(self.path.parent):
+                process = self.state()
+                if process.is_finished:
+                    if process.current is None and process.phase != "done":
+                        process = self._commit(process, lambda now: now.in_phase("done"))
+                    return Report(Outcome.DONE, steps.used, process)
+                if not steps.spend():
+                    message = (
+                        f"stopped after {steps.used:,} steps at item {process.pointer} of {self.path.name}: run it "
+                        "again to go on, or look for a loop"
+                    )
+                    return Report(Outcome.OUT_OF_STEPS, steps.used, process, message)
+                try:
+                    self._commit(process, self._stepped(process, steps))
+                except _Halt as halt:
+                    return Report(halt.outcome, steps.used, self._commit(process, halt.then), str(halt))
+                except InvalidInput as error:
+                    line = process.current.line + 1 if process.current is not None else 1
+                    message = f"{self.path.name}, line {line}: {error}"
+                    failed = self._commit(process, lambda now: now.assigned("error", message).in_phase("failed"))  # noqa: B023
+                    return Report(Outcome.FAILED, steps.used, failed, message)
+
+    def _commit(self, process: TaskProcess, then: Transition) -> TaskProcess:
+        """Put what becomes of a process in its file. Where the file was edited meanwhile, the edits stay."""
+        for _ in range(_TRIES):
+            now = self.state()
+            if (now.pointer, _text(now)) != (process.pointer, _text(process)):
+                raise InvalidInput(f"the current item of {self.path.name} was changed while it was carried out")
+            made = then(now)
+            if read_text(self.path) == now.text:
+                write_text(self.path, made.text)
+                return made
+        raise InvalidInput(f"{self.path.name} is edited all the time; run it again later")
+
+    def _stepped(self, process: TaskProcess, steps: Steps) -> Transition:
+        """What becomes of the process by its current item."""
+        text = _text(process)
+        instruction = parse(text)
+        then = (
+            self._done_by_another(process, text) if instruction is None else self._done(process, instruction, steps)
+        )
+        return lambda now: then(now if now.phase == "executing" else now.in_phase("executing"))
+
+    def _done_by_another(self, process: TaskProcess, text: str) -> Transition:
+        if self._do is None:
+            raise _Halt(Outcome.WAITING, f"waits for: {text}", lambda now: now.in_phase("waiting"))
+        try:
+            result, error = self._do(text, dict(process.variables)), ""
+        except Exception as failure:  # what goes wrong is for the rules to judge
+            result, error = "", _reason(failure)
+        return self._judged(process, _as_value(result), error)
+
+    def _done(self, process: TaskProcess, instruction: Instruction, steps: Steps) -> Transition:
+        match instruction:
+            case Assign(name, expression):
+                value = _value(process, expression)
+                return lambda now: now.assigned(name, value).ticked()
+            case Branch(condition, then, otherwise):
+                return self._done(process, then if is_true(_value(process, condition)) else otherwise, steps)
+            case Goto(place):
+                process.place_of(place)  # before anything is written
+                return lambda now: now.moved(now.place_of(place))
+            case Add(expression, at_end):
+                text = str(_value(process, expression))
+                return lambda now: now.with_item(text, at_end=at_end).ticked()
+            case Call():
+                return self._called(process, instruction)
+            case Run():
+                return self._ran(process, instruction, steps)
+            case Retry():
+                return lambda now: now
+            case Continue():
+                return TaskProcess.ticked
+            case Stop():
+                return lambda now: now.ticked().in_phase("stopped")
+
+    def _called(self, process: TaskProcess, call: Call) -> Transition:
+        function = self._functions.get(call.function)
+        if function is None:
+            known = ", ".join(self._functions) or "none"
+            raise InvalidInput(f"there is no function {call.function!r}; those that are registered are {known}")
+        arguments = {name: _value(process, expression) for name, expression in call.arguments}
+        try:
+            result, error = _as_value(function(**arguments)), ""
+        except Exception as failure:  # what a function raises is for the rules to judge
+            result, error = "", _reason(failure)
+        return self._judged(process, result, error, call.result)
+
+    def _ran(self, process: TaskProcess, run: Run, steps: Steps) -> Transition:
+        """A process of its own for an item: begun if it was not, and run to its end."""
+        if self._depth >= _DEEPEST:
+            raise InvalidInput(f"processes are nested deeper than {_DEEPEST} levels")
+        name = f"run_{process.pointer}"
+        begun = str(process.variables.get(name) or "")
+        if not begun:
+            begun = self._instance(run.file, {key: _value(process, one) for key, one in run.arguments})
+            process = self._commit(process, lambda now: now.assigned(name, begun))
+        path = self._beside(begun)
+        report = Machine(path, functions=self._functions, do=self._do, depth=self._depth + 1).go_on(steps)
+        if report.outcome is not Outcome.DONE:
+            phase = "executing" if report.outcome is Outcome.OUT_OF_STEPS else str(report.outcome)
+            raise _Halt(report.outcome, f"{begun}: {report.message}", lambda now: now.in_phase(phase))
+        result = report.process.variables.get("result", "")
+        then = self._judged(process.assigned(name, ""), result, "", run.result)
+        return lambda now: then(now.assigned(name, ""))
+
+    def _instance(self, file: str, variables: Mapping[str, Value]) -> str:
+        """A new file for a process, made of another one as its program."""
+        program = self._beside(file)
+        if not program.exists():
+            raise InvalidInput(f"there is no process {file!r} beside {self.path.name}")
+        process = TaskProcess.parse(read_text(program), file).moved(1, phase="executing")
+        for name, value in variables.items():
+            process = process.assigned(name, value)
+        number = 1
+        while (path := program.with_name(f"{program.stem}.{number}.md")).exists():
+            number += 1
+        write_text(path, process.text)
+        return path.name
+
+    def _beside(self, file: str) -> Path:
+        """The path of a file in the folder of this process, and of no other."""
+        if Path(file).name != file or not file.endswith(".md") or file.startswith("."):
+            raise InvalidInput(f"{file!r} is not the name of a Markdown file in the same folder")
+        return self.path.parent / file
+
+    def _judged(self, process: TaskProcess, result: Value, error: str, into: str | None = None) -> Transition:
+        """What becomes of a process after something was done: the first rule that says anything else than CONTINUE
+        decides. Without a rule, an error ends the run."""
+
+        def noted(now: TaskProcess) -> TaskProcess:
+            told = now.assigned("result", result).assigned("error", error)
+            return told if into is None or error else told.assigned(into, result)
+
+        judged = noted(process)
+        rules = [one for rule in judged.rules if isinstance(one := parse(rule, any_case=True), Branch)]
+        for rule in rules:
+            chosen: Instruction = rule
+            while isinstance(chosen, Branch):
+                chosen = chosen.then if is_true(_value(judged, chosen.condition)) else chosen.otherwise
+            if not isinstance(chosen, Continue):
+                then = self._done(judged, chosen, Steps(0))
+                return lambda now: then(noted(now))
+        if error and not rules:
+            raise _Halt(Outcome.FAILED, error, lambda now: noted(now).in_phase("failed"))
+        return lambda now: noted(now).ticked()
+
+
+def _text(process: TaskProcess) -> str:
+    """The current item without its label."""
+    return "" if process.current is None else labelled(process.current.text)[1]
+
+
+def _value(process: TaskProcess, expression: str) -> Value:
+    return evaluate(expression, {**_GIVEN, **process.variables})
+
+
+def _as_value(result: Any) -> Value:
+    """What a function returned as a value of a process; anything but text and numbers as JSON."""
+    if result is None:
+        return ""
+    if isinstance(result, bool | int | float | str):
+        return result
+    return json.dumps(result, ensure_ascii=False, default=str)
+
+
+def _reason(error: Exception) -> str:
+    told = str(error) if isinstance(error, LoomError) else f"{type(error).__name__}: {error}"
+    return told or type(error).__name__

@@ -1,0 +1,135 @@
+"""A notebook behind Anthropic's memory tool (`memory_20250818`). Needs the extra `[anthropic]`.
+
+    tool = memory_tool(notebook)
+    client.beta.messages.run_tools(model=..., messages=[...], tools=[tool]).until_done()
+
+The files and the answers are those of the SDK's own file tool; every file is a page of the notebook as well, so that
+it is recalled, versioned and forgotten like everything else. What the model deletes can be rolled back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import wraps
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from loom.errors import InvalidInput
+from loom.notebook.pages import Page, Pages
+from loom.storage.contract import Dimensions
+from loom.types import Trust
+
+if TYPE_CHECKING:
+    from loom.notebook.book import Notebook
+
+__all__ = ["async_memory_tool", "memory_tool"]
+
+_KNOWN = Dimensions("subject", "state", "type")
+
+
+def memory_tool(notebook: Notebook, base_path: Path | None = None) -> Any:
+    """The tool for a client of the SDK: a subclass of the file tool that the SDK brings.
+
+    Its files are in the folder `memories` of `base_path`, which is `.notes/<agent>` unless another is given.
+    """
+    sdk = _sdk()
+    pages = _MemoryPages(notebook, base_path)
+
+    class NotebookMemoryTool(sdk.BetaLocalFilesystemMemoryTool):  # type: ignore[misc,name-defined]
+        pass
+
+    for name in _CHANGES:
+        setattr(NotebookMemoryTool, name, _followed(getattr(NotebookMemoryTool, name), pages, sdk))
+    return NotebookMemoryTool(base_path=str(pages.base))
+
+
+def async_memory_tool(notebook: Notebook, base_path: Path | None = None) -> Any:
+    """The same for an asynchronous client."""
+    sdk = _sdk()
+    pages = _MemoryPages(notebook, base_path)
+
+    class AsyncNotebookMemoryTool(sdk.BetaAsyncLocalFilesystemMemoryTool):  # type: ignore[misc,name-defined]
+        pass
+
+    for name in _CHANGES:
+        command = getattr(AsyncNotebookMemoryTool, name)
+        setattr(AsyncNotebookMemoryTool, name, _followed_later(command, pages, sdk))
+    return AsyncNotebookMemoryTool(base_path=str(pages.base))
+
+
+_CHANGES = ("view", "create", "str_replace", "insert", "delete", "rename", "clear_all_memory")
+
+
+def _followed(command: Callable[..., Any], pages: _MemoryPages, sdk: Any) -> Callable[..., Any]:
+    """A command of the SDK's tool whose outcome the memory follows."""
+
+    @wraps(command)
+    def carried_out(self: Any, *given: Any) -> Any:
+        _check(given, sdk)
+        before = pages.files()
+        answer = command(self, *given)
+        pages.follow(before)
+        return answer
+
+    return carried_out
+
+
+def _followed_later(command: Callable[..., Any], pages: _MemoryPages, sdk: Any) -> Callable[..., Any]:
+    @wraps(command)
+    async def carried_out(self: Any, *given: Any) -> Any:
+        _check(given, sdk)
+        before = await asyncio.to_thread(pages.files)
+        answer = await command(self, *given)
+        await asyncio.to_thread(pages.follow, before)
+        return answer
+
+    return carried_out
+
+
+class _MemoryPages:
+    """The files under `/memories`, as pages."""
+
+    def __init__(self, notebook: Notebook, base: Path | None) -> None:
+        self._root = notebook.work_dir if base is None else base
+        self._pages = Pages(self._root, notebook.memory, notebook.work_dir / ".notes")
+        self.base = notebook.work_dir / ".notes" / notebook.agent if base is None else base
+
+    def files(self) -> dict[str, tuple[int, int]]:
+        """The files, by their path in the notebook, and what tells that one was changed."""
+        found: dict[str, tuple[int, int]] = {}
+        for path in (self.base / "memories").rglob("*"):
+            if path.is_file() and not path.is_symlink() and not path.name.startswith(".tmp-"):
+                state = path.stat()
+                found[path.relative_to(self._root).as_posix()] = (state.st_ino, state.st_mtime_ns)
+        return found
+
+    def follow(self, before: dict[str, tuple[int, int]]) -> None:
+        """Take what a command has changed into the memory."""
+        after = self.files()
+        for path, state in after.items():
+            if before.get(path) != state:
+                self._pages.read(Page(path, _KNOWN), Trust.AGENT)
+        for path in before.keys() - after.keys():
+            self._pages.retire(Page(path, _KNOWN))
+
+
+def _check(given: tuple[Any, ...], sdk: Any) -> None:
+    """Refuse what only begins like `/memories`: the SDK's own tool would take it for a path below."""
+    for name in ("path", "old_path", "new_path"):
+        path = getattr(given[0], name, None) if given else None
+        if not isinstance(path, str):
+            continue
+        if path.startswith("/memories") and path[len("/memories") :][:1] not in ("", "/"):
+            raise sdk.ToolError(f"Path must start with /memories, got: {path}")
+        if "\0" in path:
+            raise sdk.ToolError(f"Path {path!r} would escape /memories directory")
+
+
+def _sdk() -> Any:
+    try:
+        # The SDK offers its abstract tool alone under a public name; its file tool has this one address.
+        return import_module("anthropic.lib.tools._beta_builtin_memory_tool")
+    except ImportError:
+        raise InvalidInput("the memory tool needs a package: pip install 'loomkeep[anthropic]'") from None

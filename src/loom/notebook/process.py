@@ -1,0 +1,338 @@
+"""task_process.md: the state of a task as Markdown, read and changed in place.
+
+    # Task Process
+    ## 当前状态 / ## State            - 指令指针: 3 / - Pointer: 3      - 阶段: executing / - Phase: executing
+    ## 变量 / ## Variables            - a: 48
+    ## TODO列表 / ## TODO             - [x] done      - [ ] to do  ← 当前
+    ## 动态指令 / ## Rules            IF error THEN RETRY ELSE CONTINUE
+
+Everything else in the file belongs to whoever wrote it: a change touches the lines that it is about, and every other
+byte stays as it is, line ends included.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from loom.errors import InvalidInput
+from loom.notebook.expressions import Value, literal, value_of
+from loom.notebook.grammar import labelled
+
+__all__ = ["Item", "TaskProcess", "new_process"]
+
+_MARKS = {True: "← 当前", False: "← current"}
+_CURRENT = re.compile(r"\s*←\s*(?:当前|current)\s*$", re.IGNORECASE)
+_HEADING = re.compile(r"(#{1,6})\s+(.+?)\s*#*\s*$")
+_ITEM = re.compile(r"(\s*[-*+]\s+\[)([ xX])(\]\s*)(.*)$")
+_FIELD = re.compile(r"(\s*[-*+]\s+)([^:：]{1,60}?)(\s*[:：]\s*)(.*)$")
+_FENCE = re.compile(r"\s*(?:```|~~~)")
+
+_SECTIONS = {
+    "state": ("当前状态", "state", "current state"),
+    "variables": ("变量", "variables"),
+    "todo": ("todo列表", "todo", "todo list", "任务列表"),
+    "rules": ("动态指令", "rules", "dynamic instructions"),
+}
+_POINTER = ("指令指针", "pointer", "instruction pointer")
+_PHASE = ("阶段", "phase")
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One item of the TODO list: its text without the mark of the current one, whether it is done, its line."""
+
+    text: str
+    done: bool
+    line: int
+
+    @property
+    def label(self) -> str | None:
+        return labelled(self.text)[0]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskProcess:
+    """A task process as its file says. Immutable: what changes it gives another one, whose `text` is the new file.
+
+    `pointer` is the place of the current item, from 1; one more than there are items where all are done.
+    """
+
+    text: str
+    pointer: int = 1
+    phase: str = "executing"
+    items: tuple[Item, ...] = ()
+    variables: Mapping[str, Value] = field(default_factory=dict)
+    rules: tuple[str, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str, name: str = "task_process.md") -> TaskProcess:
+        """Read a file. What is missing has its default; a pointer to no item raises `InvalidInput` with its line."""
+        lines = _lines(text)
+        places = _sections(lines)
+        items = tuple(
+            Item(_CURRENT.sub("", found[4]), found[2] != " ", at)
+            for at in _within(lines, places, "todo")
+            if (found := _ITEM.match(_bare(lines[at])))
+        )
+        pointer, phase = None, "executing"
+        for at in _within(lines, places, "state"):
+            told = _FIELD.match(_bare(lines[at]))
+            if told is None:
+                continue
+            key, value = told[2].strip().lower(), told[4].strip()
+            if key in _POINTER:
+                pointer = _pointer(value, len(items), f"{name}, line {at + 1}")
+            elif key in _PHASE and value:
+                phase = value
+        if pointer is None:
+            pointer = next((at for at, item in enumerate(items, 1) if not item.done), len(items) + 1)
+        variables = {
+            found[2].strip(): value_of(found[4])
+            for at in _within(lines, places, "variables")
+            if (found := _FIELD.match(_bare(lines[at])))
+        }
+        rules = tuple(_rule(lines[at]) for at in _within(lines, places, "rules") if _rule(lines[at]))
+        return cls(text, pointer, phase, items, variables, rules)
+
+    @property
+    def current(self) -> Item | None:
+        """The item that the pointer is at; None at the end."""
+        return self.items[self.pointer - 1] if self.pointer <= len(self.items) else None
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether nothing is left to do: all items are done, or one of them was STOP."""
+        return self.current is None or self.phase == "stopped"
+
+    def place_of(self, target: int | str) -> int:
+        """The place of an item by its number or label."""
+        if isinstance(target, int):
+            if not 1 <= target <= len(self.items) + 1:
+                raise InvalidInput(f"there is no item {target}; there are {len(self.items)}")
+            return target
+        places = [at for at, item in enumerate(self.items, 1) if item.label == target]
+        if len(places) != 1:
+            raise InvalidInput(f"{len(places) or 'no'} items have the label @{target}; one must")
+        return places[0]
+
+    # -- changing --------------------------------------------------------------------------------------
+
+    def moved(self, pointer: int, *, phase: str | None = None) -> TaskProcess:
+        """With the pointer at another item. Items that it goes back over are open again."""
+        lines = _lines(self.text)
+        for at, item in enumerate(self.items, 1):
+            done = item.done if at < pointer or at > self.pointer else False
+            if pointer <= self.pointer and done != item.done:
+                lines[item.line] = _ticked(lines[item.line], done)
+        return self._rewritten(lines, pointer, self.phase if phase is None else phase)
+
+    def ticked(self) -> TaskProcess:
+        """With the current item done and the pointer at the next one."""
+        lines = _lines(self.text)
+        if self.current is not None:
+            lines[self.current.line] = _ticked(lines[self.current.line], True)
+        return self._rewritten(lines, self.pointer + 1, self.phase)
+
+    def in_phase(self, phase: str) -> TaskProcess:
+        """In another phase."""
+        return self._rewritten(_lines(self.text), self.pointer, phase)
+
+    def assigned(self, name: str, value: Value) -> TaskProcess:
+        """With a variable that has this value."""
+        lines = _lines(self.text)
+        places = _sections(lines)
+        for at in _within(lines, places, "variables"):
+            found = _FIELD.match(_bare(lines[at]))
+            if found is not None and found[2].strip() == name:
+                lines[at] = f"{found[1]}{found[2]}{found[3]}{literal(value)}{_ending(lines[at])}"
+                break
+        else:
+            end = _newline(self.text)
+            told = f"- {name}: {literal(value)}{end}"
+            if "variables" in places:
+                at = _end_of_section(lines, places["variables"])
+                lines[at:at] = [told]
+            else:
+                at = places["todo"].start - 1 if "todo" in places else len(lines)
+                heading = "变量" if _is_chinese(self.text) else "Variables"
+                _ensure_ending(lines, at, end)
+                lines[at:at] = [f"## {heading}{end}", told, end]
+        return TaskProcess.parse("".join(lines))
+
+    def with_item(self, text: str, *, at_end: bool = False) -> TaskProcess:
+        """With one more item, behind the current one or at the end of the list."""
+        line = " ".join(text.split())
+        if not line:
+            raise InvalidInput("an item of the TODO list needs a text")
+        lines, end = _lines(self.text), _newline(self.text)
+        after = self.items[-1] if at_end and self.items else self.current or (self.items[-1] if self.items else None)
+        if after is None:
+            places = _sections(lines)
+            if "todo" not in places:
+                _ensure_ending(lines, len(lines), end)
+                heading = "TODO列表" if _is_chinese(self.text) else "TODO"
+                lines += [f"## {heading}{end}"]
+                at = len(lines)
+            else:
+                at = _end_of_section(lines, places["todo"])
+        else:
+            at = after.line + 1
+        _ensure_ending(lines, at, end)
+        lines[at:at] = [f"- [ ] {line}{end}"]
+        return TaskProcess.parse("".join(lines)).moved(self.pointer, phase=self.phase)
+
+    def _rewritten(self, lines: list[str], pointer: int, phase: str) -> TaskProcess:
+        """The file with its pointer, its phase and the mark of the current item."""
+        for at, item in enumerate(self.items, 1):
+            line, ending = _bare(lines[item.line]), _ending(lines[item.line])
+            marked = _CURRENT.search(line) is not None
+            if at == pointer and not marked:
+                lines[item.line] = f"{line.rstrip()}  {_MARKS[_is_chinese(self.text)]}{ending}"
+            elif at != pointer and marked:
+                lines[item.line] = f"{_CURRENT.sub('', line)}{ending}"
+        _put_field(lines, _POINTER, str(pointer), _newline(self.text), _is_chinese(self.text))
+        _put_field(lines, _PHASE, phase, _newline(self.text), _is_chinese(self.text))
+        return TaskProcess.parse("".join(lines))
+
+
+def new_process(
+    steps: Sequence[str],
+    *,
+    rules: Sequence[str] = (),
+    variables: Mapping[str, Value] | None = None,
+    chinese: bool = False,
+) -> TaskProcess:
+    """A process that begins: its steps in order, rules, and variables."""
+    names = ("当前状态", "指令指针", "阶段", "变量", "TODO列表", "动态指令")
+    if not chinese:
+        names = ("State", "Pointer", "Phase", "Variables", "TODO", "Rules")
+    state, pointer, phase, values, todo, told = names
+    lines = ["# Task Process", "", f"## {state}", f"- {pointer}: 1", f"- {phase}: executing", ""]
+    if variables:
+        lines += [f"## {values}", *(f"- {name}: {literal(value)}" for name, value in variables.items()), ""]
+    lines += [f"## {todo}", *(f"- [ ] {' '.join(step.split())}" for step in steps), ""]
+    if rules:
+        lines += [f"## {told}", *rules, ""]
+    return TaskProcess.parse("\n".join(lines)).moved(1)
+
+
+# --- lines -------------------------------------------------------------------------------------------------
+
+
+def _lines(text: str) -> list[str]:
+    """The lines with their ends. Only line feeds end a line, so that nothing else is ever changed."""
+    return re.findall(r"[^\n]*\n|[^\n]+", text)
+
+
+def _bare(line: str) -> str:
+    return line.rstrip("\r\n")
+
+
+def _ending(line: str) -> str:
+    return line[len(_bare(line)) :]
+
+
+def _newline(text: str) -> str:
+    return "\r\n" if "\r\n" in text else "\n"
+
+
+def _is_chinese(text: str) -> bool:
+    return any(name in text for name in ("当前状态", "TODO列表", "指令指针", "动态指令", "变量"))
+
+
+def _ensure_ending(lines: list[str], at: int, end: str) -> None:
+    """Let the line before a place end, so that another one can follow it."""
+    if at and not lines[at - 1].endswith("\n"):
+        lines[at - 1] += end
+
+
+def _ticked(line: str, done: bool) -> str:
+    found = _ITEM.match(_bare(line))
+    return line if found is None else f"{found[1]}{'x' if done else ' '}{found[3]}{found[4]}{_ending(line)}"
+
+
+def _rule(line: str) -> str:
+    return re.sub(r"^\s*(?:[-*+]\s+)?", "", _bare(line)).strip()
+
+
+def _fenced(lines: Sequence[str]) -> list[bool]:
+    """Which lines are inside of code, its fences included."""
+    found: list[bool] = []
+    inside = False
+    for line in lines:
+        is_fence = _FENCE.match(line) is not None
+        found.append(inside or is_fence)
+        inside ^= is_fence
+    return found
+
+
+def _sections(lines: Sequence[str]) -> dict[str, range]:
+    """Where the sections are, by what they mean: the lines between their heading and the next one of its level.
+
+    Of two sections with one meaning the first counts. Headings inside of code are none.
+    """
+    found: dict[str, range] = {}
+    opened: tuple[str, int, int] | None = None
+    code = _fenced(lines)
+    headings = [
+        (at, len(one[1]), one[2])
+        for at, line in enumerate(lines)
+        if not code[at] and (one := _HEADING.match(_bare(line)))
+    ]
+    for at, level, name in [*headings, (len(lines), 0, "")]:
+        if opened is not None and level <= opened[2]:
+            found.setdefault(opened[0], range(opened[1], at))
+            opened = None
+        meaning = _meaning(name)
+        if opened is None and meaning is not None:
+            opened = (meaning, at + 1, level)
+    return found
+
+
+def _meaning(heading: str) -> str | None:
+    name = re.split(r"[（(]", heading, maxsplit=1)[0].strip().lower()
+    return next((meaning for meaning, names in _SECTIONS.items() if name in names), None)
+
+
+def _within(lines: Sequence[str], places: Mapping[str, range], meaning: str) -> list[int]:
+    """The lines of a section that are no code."""
+    code = _fenced(lines)
+    return [at for at in places.get(meaning, range(0)) if not code[at]]
+
+
+def _end_of_section(lines: Sequence[str], place: range) -> int:
+    """Behind the last line of a section that says anything."""
+    at = place.stop
+    while at > place.start and not lines[at - 1].strip():
+        at -= 1
+    return at
+
+
+def _pointer(value: str, items: int, where: str) -> int:
+    if not re.fullmatch(r"\d{1,9}", value):
+        raise InvalidInput(f"{where}: the pointer is {value[:40]!r}; it must be the number of an item")
+    if not 1 <= int(value) <= items + 1:
+        raise InvalidInput(f"{where}: the pointer is {value}, and there are {items} items")
+    return int(value)
+
+
+def _put_field(lines: list[str], names: Sequence[str], value: str, end: str, chinese: bool) -> None:
+    """Write a field of the state: in its line, in a new line of the section, or in a new section at the beginning."""
+    places = _sections(lines)
+    for at in _within(lines, places, "state"):
+        found = _FIELD.match(_bare(lines[at]))
+        if found is not None and found[2].strip().lower() in names:
+            if found[4].strip() != value:
+                lines[at] = f"{found[1]}{found[2]}{found[3]}{value}{_ending(lines[at])}"
+            return
+    told = f"- {names[0] if chinese else names[1].capitalize()}: {value}{end}"
+    if "state" in places:
+        at = _end_of_section(lines, places["state"])
+        _ensure_ending(lines, at, end)
+        lines[at:at] = [told]
+        return
+    at = 1 if lines and lines[0].startswith("# ") else 0
+    _ensure_ending(lines, at, end)
+    lines[at:at] = [end, f"## {'当前状态' if chinese else 'State'}{end}", told, end]

@@ -1,0 +1,58 @@
+"""Every operation by its name, in the order in which help shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from loom.operations import everyday_verbs, knowledge_verbs, moving_files, surroundings, upkeep
+from loom.operations.answers import Answer
+from loom.operations.table import Operation, entry_of
+
+__all__ = ["OPERATIONS", "WAITING"]
+
+_FUNCTIONS: tuple[Callable[..., Answer], ...] = (
+    everyday_verbs.remember,
+    everyday_verbs.recall,
+    everyday_verbs.context,
+    everyday_verbs.get,
+    everyday_verbs.list_,
+    everyday_verbs.history,
+    everyday_verbs.matrix,
+    everyday_verbs.update,
+    everyday_verbs.forget,
+    everyday_verbs.feedback,
+    knowledge_verbs.facts,
+    knowledge_verbs.summaries,
+    knowledge_verbs.instructions,
+    knowledge_verbs.withdraw,
+    knowledge_verbs.undo,
+    knowledge_verbs.compact,
+    knowledge_verbs.flush,
+    knowledge_verbs.tiers,
+    knowledge_verbs.promote,
+    knowledge_verbs.demote,
+    knowledge_verbs.pin,
+    knowledge_verbs.unpin,
+    upkeep.stats,
+    upkeep.namespaces,
+    upkeep.check,
+    upkeep.backup,
+    upkeep.snapshot,
+    upkeep.restore,
+    moving_files.export,
+    moving_files.import_,
+    upkeep.archive,
+    upkeep.vacuum,
+    surroundings.settings,
+    surroundings.trust,
+)
+
+OPERATIONS: Final[Mapping[str, Operation]] = {
+    entry.name: entry for entry in (entry_of(function) for function in _FUNCTIONS)
+}
+
+WAITING: Final[Mapping[str, str]] = {
+    "migrate": "comes with PostgreSQL: there is one backend to migrate from and none to migrate to",
+}
+"""Operations that are planned and not there, each with what it waits for."""

@@ -1,0 +1,257 @@
+"""Operations on what was derived from memories, and on their places: facts, summaries, tiers, pins."""
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from loom.operations.answers import (
+    Compacted,
+    FactItem,
+    Facts,
+    Flushed,
+    InstructionItem,
+    Instructions,
+    Moved,
+    Pinned,
+    Summaries,
+    SummaryItem,
+    TierItem,
+    Tiers,
+    Undone,
+)
+from loom.operations.table import About, operation
+from loom.operations.waiting import Wait, catch_up
+
+if TYPE_CHECKING:
+    from loom.everyday import Memory
+
+__all__ = [
+    "compact",
+    "demote",
+    "facts",
+    "flush",
+    "instructions",
+    "pin",
+    "promote",
+    "summaries",
+    "tier_items",
+    "tiers",
+    "undo",
+    "unpin",
+    "withdraw",
+]
+
+_KNOWN, _PLACES = "knowledge", "places"
+_ONLY_SIX = "a model gets six tools; `context` brings facts and summaries into its prompt by itself"
+_NOT_FOR_MODELS = "where memories live is decided by use and importance; a model has no need to move them"
+
+MemoryId = Annotated[str, About("the id of the memory", shown_as="ID")]
+
+
+@operation(
+    _KNOWN,
+    "what is known: facts derived from what was said and done",
+    examples=('loom facts "Which database do we use?"', "loom facts --as-of 2026-03-03", "loom facts --history"),
+    read_only=True,
+    catches_up=True,
+    derives=True,
+    long=True,
+    elsewhere={"mcp": _ONLY_SIX},
+)
+def facts(
+    memory: "Memory",
+    question: Annotated[str | None, About("what to look for; without it, everything", shown_as="QUESTION")] = None,
+    *,
+    limit: Annotated[int, About("at most this many", least=1, most=10_000, shown_as="N")] = 20,
+    fact_type: Annotated[str | None, About("only of this type, such as user_preference", shown_as="TYPE")] = None,
+    session_id: Annotated[str | None, About("only from this session", shown_as="ID")] = None,
+    as_of: Annotated[datetime | None, About("what held at this time", shown_as="TIME")] = None,
+    history: Annotated[bool, About("also what no longer holds")] = False,
+    wait_s: Wait = 10.0,
+) -> Facts:
+    """The newest first, or with a question those that answer it, best first. Each names the ids it was derived from.
+    They are derived in the background; the command waits for it, unless the file is read-only."""
+    catch_up(memory, wait_s)
+    found = memory.facts(
+        question, limit=limit, fact_type=fact_type, session_id=session_id, as_of=as_of, history=history
+    )
+    return Facts(tuple(map(FactItem.of, found)))
+
+
+@operation(
+    _KNOWN,
+    "the summaries that stand for stretches of dialogue, and how faithful they are",
+    examples=("loom summaries", "loom summaries --history --json"),
+    read_only=True,
+    elsewhere={"mcp": _ONLY_SIX},
+)
+def summaries(
+    memory: "Memory",
+    *,
+    session_id: Annotated[str | None, About("only of this session", shown_as="ID")] = None,
+    limit: Annotated[int, About("at most this many", least=1, most=10_000, shown_as="N")] = 20,
+    history: Annotated[bool, About("also those that were rejected or undone")] = False,
+) -> Summaries:
+    """The newest first."""
+    found = memory.summaries(session_id, limit=limit, history=history)
+    return Summaries(tuple(map(SummaryItem.of, found)))
+
+
+@operation(
+    _KNOWN,
+    "the standing instructions and preferences of the user that hold",
+    examples=("loom instructions", 'loom instructions "Write the release notes"', "loom instructions --history"),
+    read_only=True,
+    catches_up=True,
+    derives=True,
+    long=True,
+    elsewhere={"mcp": "`context` puts those that apply into the prompt, and the resource memory://core lists them"},
+)
+def instructions(
+    memory: "Memory",
+    question: Annotated[str | None, About("only those that apply to this, best first", shown_as="QUESTION")] = None,
+    *,
+    session_id: Annotated[str | None, About("also those of this session alone", shown_as="ID")] = None,
+    limit: Annotated[int, About("at most this many", least=1, most=10_000, shown_as="N")] = 20,
+    history: Annotated[bool, About("also those that were changed or withdrawn")] = False,
+    wait_s: Wait = 10.0,
+) -> Instructions:
+    """The newest first. They are derived from the user's own words in the background; the command waits for it."""
+    catch_up(memory, wait_s)
+    found = memory.instructions(question, session_id=session_id, limit=limit, history=history)
+    return Instructions(tuple(map(InstructionItem.of, found)))
+
+
+@operation(
+    _KNOWN,
+    "end a standing instruction",
+    examples=("loom withdraw instruction_01M7H88YD44HRX3GSM1NB3F86E",),
+    elsewhere={"mcp": _ONLY_SIX},
+)
+def withdraw(
+    memory: "Memory", id: Annotated[str, About("the id that instructions shows", shown_as="ID")]
+) -> InstructionItem:
+    """Shows it as it was. Saying it again makes it hold again; forgetting its source removes it for good."""
+    return InstructionItem.of(memory.withdraw(id))
+
+
+@operation(
+    _KNOWN,
+    "withdraw a fact or a summary that the memory has derived by itself",
+    examples=("loom undo summary_01M7H88YD44HRX3GSM1NB3F86E",),
+    elsewhere={"mcp": _ONLY_SIX},
+)
+def undo(
+    memory: "Memory", id: Annotated[str, About("the id that facts or summaries shows", shown_as="ID")]
+) -> Undone:
+    """What it stood for has its place back. The originals were never touched."""
+    done = memory.undo(id)
+    return Undone(done.id, tuple(done.restored))
+
+
+@operation(
+    _KNOWN,
+    "summarise stretches of the archive tier now",
+    examples=("loom compact",),
+    long=True,
+    elsewhere={"mcp": "a memory does so by itself in time"},
+)
+def compact(memory: "Memory") -> Compacted:
+    """Down to its target. A memory does so by itself in time; the originals stay."""
+    done = memory.compact()
+    return Compacted(done.summaries, done.rejected, done.replaced, done.tokens_before, done.tokens_after)
+
+
+@operation(
+    _KNOWN,
+    "wait until everything remembered is embedded, indexed and derived",
+    examples=("loom flush", "loom flush --wait-s 60"),
+    idempotent=True,
+    by_meaning=True,
+    catches_up=True,
+    derives=True,
+    long=True,
+    elsewhere={"mcp": "a server does this work while it runs"},
+)
+def flush(memory: "Memory", *, wait_s: Wait = 600.0) -> Flushed:
+    """A short command leaves this work to the next process that has the time; it is never lost."""
+    done = memory.flush(wait_s)
+    return Flushed(done.complete, dict(done.waiting), dict(done.failed), tuple(done.errors))
+
+
+@operation(
+    _PLACES,
+    "bring a memory back towards the prompt",
+    examples=("loom promote turn-17", "loom promote turn-17 --to l1"),
+    elsewhere={"mcp": _NOT_FOR_MODELS},
+)
+def promote(
+    memory: "Memory",
+    id: MemoryId,
+    *,
+    to: Annotated[Literal["l1", "l2"], About("the window of recent memories (l1) or the working tier (l2)")] = "l2",
+) -> Moved:
+    """To the working tier, or into the window of recent memories, where it stays until others are brought there. Ends
+    with 1 where it stays where it is."""
+    done = memory.promote(id, to)
+    return Moved(id, to, done.refused.get(id))
+
+
+@operation(
+    _PLACES,
+    "let a memory go one tier down, away from the prompt",
+    examples=("loom demote turn-17",),
+    elsewhere={"mcp": _NOT_FOR_MODELS},
+)
+def demote(memory: "Memory", id: MemoryId) -> Moved:
+    """It stays in the log and is still found."""
+    tier = memory.demote(id)
+    return Moved(id, None if tier is None else str(tier))
+
+
+@operation(
+    _PLACES,
+    "keep a memory out of the reach of retention rules",
+    examples=("loom pin turn-17",),
+    idempotent=True,
+    elsewhere={"mcp": _NOT_FOR_MODELS},
+)
+def pin(memory: "Memory", id: MemoryId) -> Pinned:
+    """Retention rules are off by default."""
+    memory.pin(id)
+    return Pinned(id, True)
+
+
+@operation(
+    _PLACES,
+    "undo pin",
+    examples=("loom unpin turn-17",),
+    idempotent=True,
+    elsewhere={"mcp": _NOT_FOR_MODELS},
+)
+def unpin(memory: "Memory", id: MemoryId) -> Pinned:
+    """Retention rules reach the memory again."""
+    memory.unpin(id)
+    return Pinned(id, False)
+
+
+@operation(
+    _PLACES,
+    "how full each tier is, and the measures of this memory",
+    examples=("loom tiers", "loom tiers --json"),
+    read_only=True,
+    idempotent=True,
+    elsewhere={"mcp": "stats has the tiers"},
+)
+def tiers(memory: "Memory") -> Tiers:
+    """L1 is the window of recent memories, L2 the working set, L3 the archive, L4 what is known."""
+    readings = {one.key: {"value": one.value, "level": str(one.level)} for one in memory.monitor.readings()}
+    return Tiers(memory.node_id, memory.settings.profile, tier_items(memory), readings)
+
+
+def tier_items(memory: "Memory") -> tuple[TierItem, ...]:
+    """The tiers of a memory, nearest the prompt first."""
+    stats = memory.get_stats()
+    return tuple(
+        TierItem(tier, stats[f"{tier}_items"], stats[f"{tier}_token_usage"], stats[f"{tier}_token_budget"])
+        for tier in ("l1", "l2", "l3", "l4")
+    )

@@ -1,0 +1,63 @@
+"""Operations that carry memories in and out as files of a documented form."""
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from loom.operations.answers import Exported, Imported, LineProblem
+from loom.operations.table import About, operation
+
+if TYPE_CHECKING:
+    from loom.everyday import Memory
+
+__all__ = ["PROGRESS", "export", "import_"]
+
+PROGRESS: ContextVar[Callable[[int], None] | None] = ContextVar("loom.operations.progress", default=None)
+"""What is told how many records are done, where a surface shows it."""
+
+_GROUP = "upkeep"
+_FILES = "it reads and writes files of the user's machine, which a model has no business with"
+
+
+@operation(
+    _GROUP,
+    "write a memory as JSON Lines, a documented text format",
+    examples=("loom export memories.jsonl", "loom export team.jsonl --namespace team"),
+    long=True,
+    read_only=True,
+    elsewhere={"mcp": _FILES},
+)
+def export(
+    memory: "Memory",
+    target: Annotated[Path, About("the file to write; replaced when the new one is complete", shown_as="TARGET")],
+) -> Exported:
+    """Every version of every record of one namespace, in the order of writing, as docs/importing.md describes. Others
+    may go on writing meanwhile. What is forgotten later stays in the file. Tiers, vectors and uses are not in it;
+    snapshot has them."""
+    from loom.importers.exporting import export_jsonl
+
+    done = export_jsonl(memory, target, progress=PROGRESS.get())
+    return Exported(str(done.path), done.records, done.derived, done.size_bytes)
+
+
+@operation(
+    _GROUP,
+    "bring the records of an export into a memory",
+    examples=("loom import memories.jsonl", "loom import memories.jsonl --store copy.loom"),
+    long=True,
+    creates=True,
+    idempotent=True,
+    elsewhere={"mcp": _FILES},
+)
+def import_(
+    memory: "Memory", source: Annotated[Path, About("a file that export has written", shown_as="SOURCE")]
+) -> Imported:
+    """Ids and versions stay the same, and what is there already does not come twice: an import that was interrupted
+    can be repeated. Facts, summaries and instructions are derived again. Lines that are not as the format says are
+    skipped and reported. Ends with 1 where lines were skipped or the file was cut."""
+    from loom.importers.importing import import_jsonl
+
+    done = import_jsonl(memory, source, progress=PROGRESS.get())
+    problems = tuple(LineProblem(one.line, one.reason) for one in done.problems)
+    return Imported(done.records, done.present, done.derived, done.skipped, done.complete, problems)

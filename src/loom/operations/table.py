@@ -1,0 +1,338 @@
+"""Operations as data: each is written once, as a function, and every surface is generated from its signature.
+
+The command line, MCP and HTTP read from here which arguments there are, of which type, what they mean and what comes
+back. `Operation.call` checks what a surface was given in the same way for all of them.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from datetime import datetime
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from loom.errors import InvalidInput
+from loom.operations.answers import Answer
+from loom.protocol import closest
+
+__all__ = ["REQUIRED", "About", "Needs", "Operation", "Parameter", "entry_of", "moment_of", "operation", "schema_of"]
+
+_TARGETS = ("memory", "file", "place")
+REQUIRED = inspect.Parameter.empty
+
+_ENTRIES: dict[Callable[..., Answer], Operation] = {}
+
+_Run = TypeVar("_Run", bound=Callable[..., Answer])
+
+
+class Needs(StrEnum):
+    """What an operation works on; the surface opens it."""
+
+    MEMORY = "memory"
+    """One memory: a namespace and a node of a store."""
+    FILE = "file"
+    """The whole store, with all its namespaces; or the path where one will be."""
+    PLACE = "place"
+    """The place of a store, found but not opened: for programs of the command line."""
+    NOTHING = "nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What is said about an argument in its annotation: help for people and models, limits, and how it is written.
+
+    `models=False` keeps it out of the schema that a model is shown: fewer arguments, fewer tokens, fewer mistakes.
+    `stdin` lets the command line read the text `-` from standard input. `single` shows a model one value where a list
+    would do as well.
+    """
+
+    help: str
+    least: float | None = None
+    most: float | None = None
+    shown_as: str = ""
+    models: bool = True
+    stdin: bool = False
+    single: bool = False
+
+
+class Parameter(NamedTuple):
+    """One argument of an operation. `choices` is empty where any value of the type will do."""
+
+    name: str
+    type: Any
+    is_list: bool
+    optional: bool
+    choices: tuple[str, ...]
+    default: Any
+    positional: bool
+    about: About
+
+    @property
+    def required(self) -> bool:
+        return self.default is REQUIRED
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One operation: its function, what it is for, and what it does to the store.
+
+    `summary` is one sentence for people, `details` more of them; `guidance` is written for a model. `elsewhere`
+    gives, for each surface that does not offer it, the reason. `defaults_for_models` are arguments of a model's call
+    where it does not say otherwise; `defaults_for_people` those of a call that a person typed.
+
+    Of a surface that opens the store for one call: `by_meaning` needs the embedder, `catches_up` does waiting work in
+    the background where the file is writable (with `derives` facts and summaries too), `creates` makes a store that
+    is not there, `long` may take a while, and `asks` wants a yes where a filter and no id says what is meant.
+    """
+
+    name: str
+    run: Callable[..., Answer]
+    group: str
+    summary: str
+    details: str = ""
+    guidance: str = ""
+    examples: tuple[str, ...] = ()
+    read_only: bool = False
+    destructive: bool = False
+    idempotent: bool = False
+    by_meaning: bool = False
+    catches_up: bool = False
+    derives: bool = False
+    creates: bool = False
+    asks: bool = False
+    long: bool = False
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
+    defaults_for_models: Mapping[str, Any] = field(default_factory=dict)
+    defaults_for_people: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def needs(self) -> Needs:
+        first = next(iter(inspect.signature(self.run).parameters), "")
+        return Needs(first) if first in _TARGETS else Needs.NOTHING
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """The arguments that a caller gives, in the order of the signature."""
+        return _parameters(self.run)
+
+    @property
+    def answer(self) -> type[Answer]:
+        """The type of what comes back."""
+        made: type[Answer] = inspect.signature(self.run).return_annotation
+        return made
+
+    def input_schema(self, *, models: bool = True) -> dict[str, Any]:
+        """The JSON Schema of the arguments; for models without those that are not for them."""
+        shown = [one for one in self.parameters if one.about.models or not models]
+        return {
+            "type": "object",
+            "properties": {one.name: _described(one, models) for one in shown},
+            "required": [one.name for one in shown if one.required],
+            "additionalProperties": False,
+        }
+
+    def output_schema(self) -> dict[str, Any]:
+        """The JSON Schema of the answer."""
+        return schema_of(self.answer)
+
+    def call(self, target: object, arguments: Mapping[str, Any]) -> Answer:
+        """Check the arguments and carry the operation out on a memory or a file. Raises `InvalidInput` for arguments
+        that are missing, unknown, of another type or out of their range; then nothing was changed."""
+        known = {one.name: one for one in self.parameters}
+        for name in arguments:
+            if name not in known:
+                listed = ", ".join(known) or "none"
+                raise InvalidInput(f"{self.name} has no argument {name!r}; {closest(name, known)}it takes {listed}")
+        given: dict[str, Any] = {}
+        for name, parameter in known.items():
+            if arguments.get(name) is not None:
+                given[name] = _checked(self.name, parameter, arguments[name])
+            elif parameter.required:
+                raise InvalidInput(f"{self.name} needs {name}: {parameter.about.help}")
+        return self.run(*(() if self.needs is Needs.NOTHING else (target,)), **_gathered(self.run, given))
+
+
+def operation(group: str, summary: str, **said: Any) -> Callable[[_Run], _Run]:
+    """Give a function its entry in the table; the docstring has the details."""
+
+    def entered(run: _Run) -> _Run:
+        details = inspect.cleandoc(run.__doc__ or "").replace("\n", " ")
+        name = run.__name__.rstrip("_").replace("_", "-")
+        _ENTRIES[run] = Operation(name, run, group, summary, details, **said)
+        return run
+
+    return entered
+
+
+def entry_of(run: Callable[..., Answer]) -> Operation:
+    """The entry of a function that `operation` decorates."""
+    return _ENTRIES[run]
+
+
+# --- signatures ----------------------------------------------------------------------------------------------
+
+
+@cache
+def _parameters(run: Callable[..., Answer]) -> tuple[Parameter, ...]:
+    found: list[Parameter] = []
+    for name, one in inspect.signature(run).parameters.items():
+        if name in _TARGETS:
+            continue
+        if is_dataclass(one.annotation):
+            hints = get_type_hints(one.annotation, include_extras=True)
+            found += [_parameter(each.name, hints[each.name], each.default, False) for each in fields(one.annotation)]
+        else:
+            found.append(_parameter(name, one.annotation, one.default, one.kind is not one.KEYWORD_ONLY))
+    return tuple(found)
+
+
+def _gathered(run: Callable[..., Answer], given: dict[str, Any]) -> dict[str, Any]:
+    """The arguments with those of a group put into the group."""
+    for name, one in inspect.signature(run).parameters.items():
+        if is_dataclass(one.annotation) and isinstance(one.annotation, type):
+            names = {each.name for each in fields(one.annotation)}
+            own = {each: given.pop(each) for each in list(given) if each in names}
+            given[name] = one.annotation(**own)
+    return given
+
+
+def _parameter(name: str, hint: Any, default: Any, positional: bool) -> Parameter:
+    kind, about = get_args(hint)[:2] if get_origin(hint) is Annotated else (hint, About(""))
+    optional = get_origin(kind) in (UnionType, Union) and NoneType in get_args(kind)
+    if optional:
+        kind = next(one for one in get_args(kind) if one is not NoneType)
+    is_list = get_origin(kind) in (list, tuple)
+    if is_list:
+        kind = get_args(kind)[0]
+    choices: tuple[str, ...] = ()
+    if get_origin(kind) is Literal:
+        kind, choices = str, get_args(kind)
+    return Parameter(name, get_origin(kind) or kind, is_list, optional, choices, default, positional, about)
+
+
+def _checked(verb: str, parameter: Parameter, value: Any) -> Any:
+    if not parameter.is_list:
+        return _checked_one(verb, parameter, value)
+    # One value is as good as a list of it: models often leave the brackets out.
+    several = value if isinstance(value, list | tuple) else [value]
+    return [_checked_one(verb, parameter, one) for one in several]
+
+
+_ACCEPTED: dict[Any, tuple[type, ...]] = {
+    float: (int, float),
+    dict: (Mapping,),
+    datetime: (str, datetime),
+    Path: (str, Path),
+}
+_CALLED = {str: "a text", int: "a whole number", float: "a number", bool: "true or false", dict: "an object"}
+_CALLED |= {datetime: "a time in ISO 8601", Path: "a path"}
+_IN_JSON = {dict: "object", list: "array", str: "string", NoneType: "null"}
+
+
+def _type_name(value: object) -> str:
+    return _IN_JSON.get(type(value), type(value).__name__)
+
+
+def _checked_one(verb: str, parameter: Parameter, value: Any) -> Any:
+    name, kind, about = parameter.name, parameter.type, parameter.about
+    wrong = isinstance(value, bool) and kind is not bool
+    if wrong or not isinstance(value, _ACCEPTED.get(kind, (kind,))):
+        raise InvalidInput(f"{name} of {verb} is {_CALLED[kind]}, not {_type_name(value)}")
+    if isinstance(value, str):
+        value = _text(verb, name, value)
+    if parameter.choices:
+        value = str(value).casefold()
+        if value not in parameter.choices:
+            raise InvalidInput(f"{name} of {verb} is one of {', '.join(parameter.choices)}, not {value[:40]!r}")
+    if about.least is not None and not about.least <= value <= (about.most or value):
+        limits = f"at least {about.least:g}" + (f" and at most {about.most:g}" if about.most is not None else "")
+        raise InvalidInput(f"{name} of {verb} is {limits}, not {value}")
+    if kind is datetime:
+        return moment_of(value, name)
+    return Path(value) if kind is Path else value
+
+
+def _text(verb: str, name: str, value: str) -> str:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InvalidInput(f"{name} of {verb} holds a lone surrogate, which is no valid text") from None
+    return value
+
+
+def moment_of(value: str | datetime, name: str) -> datetime:
+    """A time with a zone; one that is written without a zone is of this machine's."""
+    try:
+        moment = datetime.fromisoformat(value) if isinstance(value, str) else value
+    except ValueError:
+        told = str(value)[:40]
+        raise InvalidInput(f"{name} is {told!r}, which is no time; write it like 2026-03-01T09:30") from None
+    try:
+        return moment if moment.tzinfo else moment.astimezone()
+    except (OverflowError, ValueError, OSError):
+        raise InvalidInput(f"{name} is {moment.isoformat()}, outside the years that a clock knows") from None
+
+
+# --- schemas -------------------------------------------------------------------------------------------------
+
+_JSON_TYPES: dict[Any, dict[str, Any]] = {
+    str: {"type": "string"},
+    int: {"type": "integer"},
+    float: {"type": "number"},
+    bool: {"type": "boolean"},
+    dict: {"type": "object"},
+    datetime: {"type": "string", "format": "date-time"},
+    Path: {"type": "string"},
+    Any: {},
+}
+
+
+def _described(parameter: Parameter, models: bool) -> dict[str, Any]:
+    about = parameter.about
+    one = dict(_JSON_TYPES[parameter.type])
+    if parameter.type is datetime:
+        one.pop("format")  # a date alone will do
+    if parameter.choices:
+        one["enum"] = list(parameter.choices)
+    if about.least is not None:
+        one["minimum"] = about.least
+    if about.most is not None:
+        one["maximum"] = about.most
+    single = not parameter.is_list or (about.single and models)
+    described = one if single else {"type": "array", "items": one}
+    described["description"] = about.help
+    if not parameter.required and parameter.default not in (None, (), False):
+        described["default"] = parameter.default
+    return described
+
+
+def schema_of(hint: Any) -> dict[str, Any]:
+    """The JSON Schema of a type in its JSON form: see `Answer.to_json`."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (UnionType, Union):
+        return schema_of(next(one for one in arguments if one is not NoneType))
+    if origin in (tuple, list):
+        return {"type": "array", "items": schema_of(arguments[0])}
+    if origin in (dict, Mapping):
+        return {"type": "object"}
+    if origin is Literal:
+        return {"type": "string", "enum": list(arguments)}
+    if is_dataclass(hint):
+        return _record_schema(hint)
+    return dict(_JSON_TYPES[hint])
+
+
+def _record_schema(kind: Any) -> dict[str, Any]:
+    hints = get_type_hints(kind)
+    names = [one.name for one in fields(kind)]
+    optional = {name for name in names if NoneType in get_args(hints[name])}
+    return {
+        "type": "object",
+        "properties": {name: schema_of(hints[name]) for name in names},
+        "required": [name for name in names if name not in optional],
+    }

@@ -1,0 +1,222 @@
+"""Operations of an operator: counts, checks, archives, snapshots, backups."""
+
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from loom.operations.answers import (
+    Archived,
+    BackedUp,
+    Checked,
+    NamespaceArchive,
+    NamespaceCheck,
+    Namespaces,
+    RestoredFile,
+    SnapshotFile,
+    Stats,
+    Vacuumed,
+)
+from loom.operations.knowledge_verbs import tier_items
+from loom.operations.table import About, operation
+
+if TYPE_CHECKING:
+    from loom.everyday import Memory
+    from loom.storage.contract import Store
+
+__all__ = ["archive", "backup", "check", "namespaces", "restore", "snapshot", "stats", "vacuum"]
+
+_GROUP = "upkeep"
+_OPERATOR = "it concerns the whole file, beyond the namespace that a model may use"
+
+_COUNTS = ("records", "derived", "superseded", "tokens", "vectors", "indexed", "segments", "entries", "file_bytes")
+
+
+@operation(
+    _GROUP,
+    "counts, sizes and tiers of a memory",
+    guidance="How much is remembered, how full each tier is, and how much background work is queued.",
+    examples=("loom stats", "loom stats --namespace team --json"),
+    read_only=True,
+    idempotent=True,
+)
+def stats(memory: "Memory") -> Stats:
+    """Of one namespace and the tiers of one node; file_bytes is the whole file."""
+    counts = memory.get_stats()
+    return Stats(
+        str(memory.store.location),
+        memory.store.namespace,
+        memory.node_id,
+        memory.settings.profile,
+        None if memory.store.space is None else memory.store.space[0],
+        tier_items(memory),
+        {name: counts[name] for name in _COUNTS},
+        counts["backlog"],
+        tuple(counts["set_aside"]),
+    )
+
+
+@operation(
+    _GROUP,
+    "the namespaces of the store",
+    examples=("loom namespaces",),
+    read_only=True,
+    idempotent=True,
+    elsewhere={"mcp": _OPERATOR},
+)
+def namespaces(file: Path) -> Namespaces:
+    """Nothing crosses from one to another."""
+    return Namespaces(tuple(_namespaces(file)))
+
+
+@operation(
+    _GROUP,
+    "verify the store, and rebuild what can be rebuilt",
+    examples=("loom check", "loom check --no-repair --json"),
+    long=True,
+    idempotent=True,
+    elsewhere={"mcp": _OPERATOR},
+)
+def check(file: Path, *, no_repair: Annotated[bool, About("only look: open the file read-only")] = False) -> Checked:
+    """Verifies the file, the checksum of every record and the indexes of every namespace. Indexes that are missing or
+    damaged are rebuilt from the records. Ends with 1 where problems remain."""
+    found: list[NamespaceCheck] = []
+    for name in _namespaces(file):
+        with closing(_opened(file, name, read_only=no_repair)) as store:
+            report = store.check(repair=not no_repair)
+        told = (report.problems, report.repaired, report.set_aside)
+        found.append(NamespaceCheck(name, report.records, report.ok, *map(tuple, told)))
+    return Checked(str(file), tuple(found))
+
+
+@operation(
+    _GROUP,
+    "compress the words of older records, and give the space back",
+    examples=("loom archive --older-than 30",),
+    long=True,
+    idempotent=True,
+    elsewhere={"mcp": _OPERATOR},
+)
+def archive(
+    file: Path,
+    *,
+    older_than: Annotated[float, About("only what is older than this", least=0, shown_as="DAYS")] = 0.0,
+) -> Archived:
+    """Reads are unaffected. Without --older-than, everything is compressed."""
+    done: list[NamespaceArchive] = []
+    freed = 0
+    for name in _namespaces(file):
+        with closing(_opened(file, name, read_only=False)) as store:
+            made = store.archive(store.clock() - timedelta(days=older_than))
+            freed += max(store.vacuum(), 0)
+        done.append(NamespaceArchive(name, made.records, made.blocks, made.raw_bytes, made.stored_bytes))
+    return Archived(tuple(done), freed)
+
+
+@operation(
+    _GROUP,
+    "give free space back to the disk and tidy the index",
+    examples=("loom vacuum",),
+    long=True,
+    idempotent=True,
+    elsewhere={"mcp": _OPERATOR},
+)
+def vacuum(file: Path) -> Vacuumed:
+    """Others may go on reading; writers wait."""
+    freed = 0
+    for name in _namespaces(file):
+        with closing(_opened(file, name, read_only=False)) as store:
+            freed += store.vacuum()
+    return Vacuumed(max(freed, 0))
+
+
+@operation(
+    _GROUP,
+    "write a consistent copy of the store while others go on using it",
+    examples=("loom backup monday.loom",),
+    long=True,
+    read_only=True,
+    elsewhere={"mcp": _OPERATOR},
+)
+def backup(file: Path, target: Annotated[Path, About("the copy to write", shown_as="TARGET")]) -> BackedUp:
+    """The copy is a store of its own. What is forgotten later stays in it."""
+    with closing(_opened(file, _namespaces(file)[0], read_only=True)) as store:
+        store.backup(target)
+    return BackedUp(str(target), target.stat().st_size)
+
+
+@operation(
+    _GROUP,
+    "write everything that the store holds to a compressed, checksummed file",
+    examples=("loom snapshot monday.hctx", "loom snapshot tuesday.hctx --since monday.hctx"),
+    long=True,
+    read_only=True,
+    elsewhere={"mcp": _OPERATOR},
+)
+def snapshot(
+    file: Path,
+    target: Annotated[Path, About("the snapshot to write; replaced when the new one is complete", shown_as="TARGET")],
+    *,
+    since: Annotated[Path | None, About("the snapshot that this one continues", shown_as="SNAPSHOT")] = None,
+    only: Annotated[list[str] | None, About("only this namespace; may be repeated", shown_as="NAMESPACE")] = None,
+) -> SnapshotFile:
+    """All tiers, versions, uses, facts, entries and vectors, of every namespace unless some are named. With --since,
+    only what has changed since an earlier snapshot. Others may go on writing meanwhile."""
+    from loom.snapshots.taking import take
+
+    names = only or _namespaces(file)
+    with closing(_opened(file, names[0], read_only=True)) as store:
+        made = take(store, target, parent=since, namespaces=names)
+    return SnapshotFile(
+        str(made.path), made.sha256, made.parent, tuple(made.namespaces), made.records, made.size_bytes
+    )
+
+
+@operation(
+    _GROUP,
+    "make a store of a snapshot, or bring one into a namespace of a store that exists",
+    examples=(
+        "loom restore monday.hctx tuesday.hctx --store copy.loom",
+        "loom restore monday.hctx --into guest",
+    ),
+    long=True,
+    elsewhere={"mcp": _OPERATOR},
+)
+def restore(
+    file: Path,
+    snapshots: Annotated[list[Path], About("the chain, oldest first", shown_as="SNAPSHOT")],
+    *,
+    into: Annotated[
+        str | None, About("a namespace of a store that exists, instead of a new store", shown_as="NAMESPACE")
+    ] = None,
+    take: Annotated[str | None, About("with --into: which namespace of the snapshot", shown_as="NAMESPACE")] = None,
+    forgotten: Annotated[bool, About("with --into: also what was forgotten there since")] = False,
+) -> RestoredFile:
+    """Takes a full snapshot and those that continue it, oldest first. The store must not exist, unless --into names a
+    namespace of it. A snapshot that is damaged or does not belong is refused, and nothing is changed."""
+    import loom
+
+    if into is None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        done = loom.restore(snapshots, file)
+    else:
+        _namespaces(file)  # so that a file that is missing is refused and not made
+        with loom.open(file, namespace=into, embedder="none", derive=False) as memory:
+            done = memory.restore(snapshots, namespace=take, forgotten=forgotten)
+    return RestoredFile(str(done.path), tuple(done.namespaces), done.records, done.present, done.forgotten, into)
+
+
+def _namespaces(path: Path) -> list[str]:
+    """Read-only, so that a file that is missing, empty or something else is refused and not made."""
+    with closing(_opened(path, "default", read_only=True)) as store:
+        return store.namespaces()
+
+
+def _opened(path: Path, namespace: str, *, read_only: bool) -> "Store":
+    """The store without settings and without an embedder: looking at a file changes neither."""
+    from loom.storage import open_store
+    from loom.text.tokens import counters_by_name
+
+    store = open_store(path, namespace=namespace, read_only=read_only, all_namespaces=True)
+    store.count_with({name: counter.limit_count for name, counter in counters_by_name().items()})
+    return store

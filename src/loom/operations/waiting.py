@@ -1,0 +1,23 @@
+"""Waiting for the work that short commands leave behind, before an answer depends on it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from loom.operations.table import About
+
+if TYPE_CHECKING:
+    from loom.everyday import Memory
+
+__all__ = ["Wait", "catch_up"]
+
+Wait = Annotated[
+    float,
+    About("first wait this long for work in the background", least=0, most=86_400, shown_as="SECONDS", models=False),
+]
+
+
+def catch_up(memory: Memory, wait_s: float) -> None:
+    """Wait until everything is embedded and derived, at most this long; not at all where nothing can be written."""
+    if wait_s and not memory.settings.read_only:
+        memory.flush(wait_s)

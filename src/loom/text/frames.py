@@ -1,0 +1,98 @@
+"""The frame of a question: the words that say how it is meant to be answered, and not what it is about.
+
+"Can you list the order in which I brought up the topics of our talks" is about nothing that a memory says, and wants
+many answers. Also the parts of a question that asks for several things at once. The rules are for English and
+Chinese, and pure functions of the text.
+"""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["outside_frame", "parts_of", "wants_many"]
+
+_TELLING = (
+    r"br(?:ing|ought) up|mention(?:ed)?|discuss(?:ed)?|talk(?:ed)? about|sa(?:y|id)|t(?:ell|old) (?:you|me)"
+    r"|ask(?:ed)?(?: about| for)?|cover(?:ed)?|raised?|describ(?:e|ed)"
+)
+_TALKS = r"(?:conversation|session|discussion|chat|talk|exchange)s?|messages|requests"
+_SIZE = r"comprehensive|complete|detailed|brief|short|full|overall|concise|quick|thorough|clear"
+_ENGLISH = re.compile(
+    "|".join(
+        (
+            # A request, and what it asks to be done with the answer.
+            r"\b(?:can|could|would|will) (?:you|i|we)\b(?: please)?(?: list\b)?|^list\b",
+            r"\bplease\b|\b(?:i'd|i would) like (?:you )?to\b",
+            r"\b(?:walk me through|give (?:me|us)|provide(?: me with)?|summari[sz]e|sum up|recap|outline|tell me"
+            r"|remind me(?: of)?|show me|help me(?: to)?|describe|explain)\b",
+            rf"\b(?:an? |the )?(?:(?:{_SIZE}) )*(?:summary|overview|recap|rundown) (?:of|on|about)\b",
+            # An order.
+            r"\b(?:the )?order (?:in which|of|that)\b|\bchronological(?:ly)?\b|\bin what order\b|\bin sequence\b",
+            r"\b(?:in|by) (?:the )?(?:chronological |right |correct |time )?order\b",
+            # That something was said, and where.
+            rf"\b(?:i|we|you)(?:'ve| have| had)?(?: first)? (?:{_TELLING})\b",
+            rf"\b(?:throughout|across|during|over|in|from|through) (?:all )?(?:of )?(?:our|my|the|these|those|your)?"
+            rf" ?(?:different |various |previous |past |whole |entire )?(?:{_TALKS})\b",
+            # How much of it.
+            r"\b(?:different |various |several |multiple |key |main |major |specific |certain |all )?"
+            r"(?:aspect|thing|item|point|topic|detail)s? of\b",
+            r"\b(?:mention|name) only\b[^.?!]*|\bso far\b|\bover time\b|\bincluding\b",
+            r"\bhow many (?:different |distinct |unique |times\b)?",
+        )
+    ),
+    re.IGNORECASE,
+)
+_CHINESE = re.compile(
+    "(?:帮我|请你?|麻烦你?|给我)?(?:总结|概括|梳理|回顾|捋|列出|列举|归纳|整理|盘点|汇总)(?:一下|一遍|下)?"
+    "|按照?(?:时间|先后|发生)的?(?:先后)?(?:顺序|次序)?|(?:先后|时间)(?:顺序|次序)|哪个在前哪个在后|(?:谁|哪个)先(?:谁|哪个)后"
+    "|前前后后|分别(?:是|有)?|一共|总共|都(?:有|提过|说过|聊过|做了?)?(?:哪些|些什么|什么)"
+    "|(?:我们?|你)(?:之前|以前|曾经?|当时)?(?:提到|提过|说过|聊过|讲过)的?|到目前为止|整个过程|的过程|来龙去脉"
+)
+
+
+def outside_frame(text: str) -> str:
+    """A question without its frame; the whole of it where nothing else is left."""
+    rest = _CHINESE.sub(" ", _ENGLISH.sub(" ", text))
+    return rest if any(character.isalnum() for character in rest) else text
+
+
+_WANTS_MANY = re.compile(
+    "|".join(
+        (
+            # An order of events.
+            r"\border (?:in which|that|of (?:the )?(?:event|thing|topic|step)s)|\bsequence (?:of|in which)\b",
+            r"\bin (?:(?:what|which|chronological|time) )?order\b|\bchronolog|\btimeline\b",
+            r"\b(?:came|happened) (?:first|earlier)\b",
+            "先后|顺序|次序|时间线|来龙去脉|在前|依次|按时间|捋",
+            # A summary.
+            r"\bsummar|\boverview\b|\brecap|\brundown\b|\bsum up\b|\beverything (?:we|i|you|about)\b",
+            r"\b(?:has|have|did|my|our) [^?.]{0,80}\b(?:progress|evolv|develop|chang)\w* "
+            r"(?:over|through|across|so)\b",
+            "总结|概括|梳理|回顾|归纳|汇总|盘点|全过程|经过|始末|前前后后|怎么从|都[^，。？]{0,6}(?:哪些|什么)",
+            # A list, or how long one is.
+            r"\b(?:list|name) (?:all|every|the|some)\b|\ball (?:the|of|my|our|his|her|their)\b",
+            r"\bhow many (?:different|distinct|times|kinds|types|of)\b|\bhow often\b|\b(?:each|every) time\b",
+            r"\bwhat (?:are|were) (?:all|the|some)\b",
+            r"\b(?:what|which) (?:\w+ )?\w+s (?:has|have|did|does|do|are|were)\b",
+            "哪些|哪几|各自|分别|几次|多少次|每次|所有|一共",
+        )
+    ),
+    re.IGNORECASE,
+)
+_JOINS = re.compile(
+    r"[、，,;；]|\b(?:and|or|vs\.?|versus|than|between|until|after|before)\b|和|与|跟|以及|还有|到底?(?=\S{2})|从",
+    re.IGNORECASE,
+)
+# A question of more parts is a list of words, not of things to look up.
+_MOST_PARTS = 6
+
+
+def wants_many(text: str) -> bool:
+    """Whether a question wants a list, an order of events, a summary or a count: many memories and not the best."""
+    return _WANTS_MANY.search(text) is not None
+
+
+def parts_of(text: str) -> tuple[str, ...]:
+    """The parts of a question that names several things, between commas and words that join; empty for any other."""
+    parts = [part for part in _JOINS.split(outside_frame(text)) if any(map(str.isalnum, part))]
+    return tuple(parts) if 1 < len(parts) <= _MOST_PARTS else ()

@@ -1,0 +1,308 @@
+"""The notebook in both modes: files that are memories, edits that are read, conflicts that are shown."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+import loom
+from loom.errors import InvalidInput, NotFound
+from loom.notebook import Notebook, Outcome, SessionNote
+from loom.notebook.edits import merged
+from loom.trust import TRUSTED_VARIABLE
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("LOOM_EMBEDDER", "none")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    place = tmp_path / "project"
+    place.mkdir()
+    return place
+
+
+@pytest.fixture
+def notebook(folder: Path) -> Iterator[Notebook]:
+    with Notebook(folder, agent="writer") as opened:
+        yield opened
+
+
+def knowledge_of(notebook: Notebook) -> Path:
+    return notebook.work_dir / notebook.knowledge_page.path
+
+
+def test_what_the_agent_learns_is_in_its_file_and_in_its_memory(notebook: Notebook) -> None:
+    notebook.learn("Ana wants short chapters.")
+    notebook.learn("Dates are written as 2025-01-05.")
+    notebook.learn("Ana wants short chapters.")
+    assert knowledge_of(notebook).read_text() == (
+        "# Agent Knowledge\n\n- Ana wants short chapters.\n- Dates are written as 2025-01-05.\n"
+    )
+    found = notebook.memory.recall("How long should chapters be for Ana?", limit=1)
+    assert "short chapters" in found[0].content
+    assert len(notebook.pages.history(notebook.knowledge_page)) == 2
+
+
+def test_an_edit_in_an_editor_is_the_next_version(notebook: Notebook) -> None:
+    notebook.learn("Ana wants short chapters.")
+    path = knowledge_of(notebook)
+    path.write_text(path.read_text().replace("short", "long"))
+    done = notebook.sync()
+    assert done.read == (notebook.knowledge_page.path,)
+    record = notebook.pages.history(notebook.knowledge_page)[-1]
+    assert "long chapters" in record.content
+    assert record.trust == "unknown"  # the folder is not the user's yet
+    assert not notebook.sync()
+
+
+def test_edits_are_the_users_words_where_the_user_trusts_the_folder(
+    notebook: Notebook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(TRUSTED_VARIABLE, str(notebook.work_dir))
+    knowledge_of(notebook).parent.mkdir(parents=True, exist_ok=True)
+    knowledge_of(notebook).write_text("I am allergic to shellfish.\n")
+    notebook.sync()
+    assert notebook.pages.history(notebook.knowledge_page)[-1].trust == "user"
+
+
+def test_everything_that_was_not_changed_stays_byte_for_byte(notebook: Notebook) -> None:
+    text = (
+        "---\r\ntitle: x\r\n---\r\n\r\n# 知识\r\n\r\n* one [[link]]\r\n\r\n| a | b |\r\n|---|---|\r\n"
+        "```py\r\nx = 1\r\n```\r\n<!-- kept -->\r\n\r\n\r\nno newline at the end"
+    )
+    path = knowledge_of(notebook)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text.encode())
+    notebook.sync()
+    notebook.learn("new")
+    assert path.read_bytes().decode() == f"{text}\n- new\n"
+
+
+def test_edits_on_both_sides_are_merged_and_real_conflicts_are_shown_with_both_texts(notebook: Notebook) -> None:
+    notebook.knowledge = "# K\n\n- first\n- second\n- third\n"
+    path = knowledge_of(notebook)
+    page = notebook.knowledge_page
+    path.write_text("# K\n\n- FIRST\n- second\n- third\n")
+    notebook.memory.update(f"page:{page.path}", "# K\n\n- first\n- second\n- THIRD\n")
+    done = notebook.sync()
+    assert not done.conflicts
+    assert path.read_text() == "# K\n\n- FIRST\n- second\n- THIRD\n"
+    path.write_text("# K\n\n- mine\n")
+    notebook.memory.update(f"page:{page.path}", "# K\n\n- theirs\n")
+    done = notebook.sync()
+    assert done.conflicts == (page.path,)
+    assert path.read_text() == "# K\n\n<<<<<<< this file\n- mine\n=======\n- theirs\n>>>>>>> memory\n"
+    assert notebook.sync().conflicts == (page.path,)  # until somebody resolves it
+    path.write_text("# K\n\n- both of us\n")
+    assert not notebook.sync().conflicts
+    texts = [one.content for one in notebook.pages.history(page)]
+    assert "# K\n\n- mine\n" in texts
+    assert "# K\n\n- theirs\n" in texts
+
+
+def test_a_deleted_file_is_a_request_that_waits_for_an_answer(notebook: Notebook) -> None:
+    notebook.learn("Keep me.")
+    path = knowledge_of(notebook)
+    path.unlink()
+    assert notebook.sync().missing == (notebook.knowledge_page.path,)
+    assert notebook.memory.recall("Keep me", limit=1)
+    assert not path.exists()
+    notebook.pages.restore(notebook.knowledge_page)
+    assert "Keep me." in path.read_text()
+    path.write_text("")
+    assert notebook.sync().missing == (notebook.knowledge_page.path,)
+    assert notebook.pages.forget(notebook.knowledge_page)
+    assert not path.exists()
+    assert not notebook.memory.recall("Keep me", limit=1)
+    assert not notebook.sync()
+
+
+def test_what_is_forgotten_elsewhere_leaves_the_file_too(notebook: Notebook) -> None:
+    notebook.learn("The gate code is 9182.")
+    notebook.memory.forget(f"page:{notebook.knowledge_page.path}")
+    assert notebook.sync().forgotten == (notebook.knowledge_page.path,)
+    assert not any("9182" in path.read_text(errors="replace") for path in notebook.work_dir.rglob("*.md"))
+
+
+def test_knowledge_has_a_history_a_diff_and_a_way_back(notebook: Notebook) -> None:
+    notebook.knowledge = "# K\n- a\n"
+    notebook.knowledge = "# K\n- b\n"
+    page = notebook.knowledge_page
+    assert "-- a\n+- b\n" in notebook.pages.diff(page, 1)
+    notebook.pages.rollback(page, 1)
+    assert knowledge_of(notebook).read_text() == "# K\n- a\n"
+    assert [one.content for one in notebook.pages.history(page)] == ["# K\n- a\n", "# K\n- b\n", "# K\n- a\n"]
+    with pytest.raises(NotFound):
+        notebook.pages.rollback(page, 9)
+    with pytest.raises(NotFound):
+        notebook.pages.diff(page, 1, 9)
+
+
+def test_the_world_is_free_text_that_all_agents_share(folder: Path) -> None:
+    memory = loom.open(folder / "m.loom", embedder="none")
+    with (
+        memory,
+        Notebook(folder, agent="a", memory=memory) as first,
+        Notebook(folder, agent="b", memory=memory) as second,
+    ):
+        first.world = "Any *form* whatever: {not: yaml\n"
+        assert second.world == first.world
+        assert (folder / "world_state.md").exists()
+    other = folder / "other"
+    (other / ".notes" / "a").mkdir(parents=True)
+    (other / ".notes" / "a" / "world_state.md").write_text("From the old place.")
+    with Notebook(other, agent="a") as older:
+        assert older.world == "From the old place."
+
+
+def test_sessions_have_the_form_of_the_document_and_names_of_their_own(notebook: Notebook) -> None:
+    """003 §4.2: requirement 113."""
+    at = datetime(2025, 1, 5, 10, 30, tzinfo=UTC)
+    note = SessionNote("生成PSM文档", "已生成blog_psm.md", "task1", 15.3, 12, {"read_file": 2, "write_file": 1})
+    first = notebook.sessions.write(note, at)
+    second = notebook.sessions.write(note, at)
+    stamp = at.astimezone().strftime("%Y%m%d_%H%M%S")
+    assert (first.name, second.name) == (f"{stamp}_task1.md", f"{stamp}_task1_2.md")
+    assert first.read_text() == (
+        f"# Session: {stamp}\n\n## Request\n用户: 生成PSM文档\n\n## Response\nAgent: 已生成blog_psm.md\n\n"
+        "## Metadata\n- Agent: writer\n- Duration: 15.3s\n- Rounds: 12\n- Tools: read_file(2), write_file(1)\n"
+    )
+    assert [one.content for one in notebook.sessions.own()] == [second.read_text(), first.read_text()]
+    with Notebook(notebook.work_dir, agent="reader", memory=notebook.memory) as other:
+        assert other.sessions.own() == []
+        assert len(other.sessions.all()) == 2
+    hostile = notebook.sessions.write(SessionNote("a", "b", "../../etc/passwd\n"), at)
+    assert hostile.parent == notebook.work_dir / ".sessions"
+
+
+def test_two_processes_never_write_one_session_over_another(folder: Path) -> None:
+    code = (
+        "import sys, loom.notebook as n\n"
+        "with n.Notebook(sys.argv[1], agent=sys.argv[2]) as book:\n"
+        "    for number in range(20): book.finish(n.SessionNote(f'{sys.argv[2]} {number}', 'ok'))\n"
+    )
+    with Notebook(folder, agent="a"):  # makes the store
+        pass
+    children = [subprocess.Popen([sys.executable, "-c", code, str(folder), name]) for name in ("a", "b")]
+    assert [child.wait(120) for child in children] == [0, 0]
+    texts = [path.read_text() for path in (folder / ".sessions").glob("*.md")]
+    asked = {re.search("用户: (.*)", text)[1] for text in texts}  # type: ignore[index]
+    assert asked == {f"{name} {number}" for name in ("a", "b") for number in range(20)}
+
+
+def test_forgetting_a_turn_takes_the_session_file_that_tells_of_it(notebook: Notebook) -> None:
+    turn = notebook.memory.remember("My password is hunter2.", role="user")
+    other = notebook.memory.remember("The sky is blue.", role="user")
+    gone = notebook.finish(SessionNote("My password is hunter2.", "Noted.", sources=(turn.id,)))
+    kept = notebook.finish(SessionNote("The sky is blue.", "Yes.", sources=(other.id,)))
+    assert gone is not None
+    assert kept is not None
+    notebook.forget(turn.id)
+    assert not gone.exists()
+    assert kept.exists()
+    assert notebook.sessions.find(gone.name) is None
+    (notebook.work_dir / ".git").mkdir()
+    assert notebook.copies() == [f"the history of {notebook.work_dir.resolve() / '.git'}"]
+
+
+def test_the_prompt_has_knowledge_task_and_own_sessions_and_never_loses_the_current_item(notebook: Notebook) -> None:
+    """003 §5.1: requirement 124."""
+    notebook.learn("Ana wants short chapters.")
+    notebook.world = "The build is red."
+    (notebook.work_dir / "world_schema.md").write_text("Files are Markdown.")
+    steps = [f"step {number} " + "with many words " * 20 for number in range(200)]
+    notebook.plan(steps)
+    machine = notebook.machine(do=lambda text, _: text)
+    machine.run(max_steps=150)
+    for number in range(5):
+        notebook.finish(SessionNote(f"request {number}", "done"))
+    prompt = notebook.prompt("You write.")
+    assert prompt.startswith("You write.")
+    for part in (
+        "short chapters",
+        "The build is red.",
+        "Files are Markdown.",
+        "Pointer: 151",
+        "step 150",
+        "request 4",
+    ):
+        assert part in prompt
+    assert "request 1" not in prompt
+    assert notebook.memory.counter.count(prompt) < 6000
+
+
+def test_a_task_goes_on_after_a_restart(folder: Path) -> None:
+    with Notebook(folder, agent="writer") as notebook:
+        notebook.plan(["CALL read(page = 1) -> text", "think about it", "SET done = text + '!'"])
+        report = notebook.machine(functions={"read": lambda page: f"page {page}"}).run()
+        assert report.outcome is Outcome.WAITING
+    with Notebook(folder, agent="writer") as notebook:
+        machine = notebook.machine()
+        machine.complete("thought")
+        assert machine.run().process.variables["done"] == "page 1!"
+        notebook.plan(["another task"])
+    assert "SET done" in (folder / ".notes" / "writer" / "task_process.1.md").read_text()
+
+
+def test_minimal_mode_is_one_file_that_survives_a_restart(folder: Path) -> None:
+    """003 §2.1, §9: requirements 109, 114."""
+    messages = [{"role": "user", "content": "The error E42 was fixed by replacing the fuse."}]
+    messages += [
+        {"role": ("user", "assistant")[number % 2], "content": f"Thought {number} about nothing."}
+        for number in range(1, 31)
+    ]
+    with Notebook(folder, minimal_mode=True) as notebook:
+        notebook.compact(messages, keep_tokens=50)
+        assert notebook.finish(SessionNote("a", "b")) is None
+        for part in ("pages", "sessions", "memory"):
+            with pytest.raises(InvalidInput, match="minimal mode"):
+                getattr(notebook, part)
+    assert [path.name for path in folder.iterdir()] == [".compact_memory.md"]
+    with Notebook(folder, minimal_mode=True) as notebook:
+        assert "E42" in notebook.prompt("You help.")
+        assert "历史记忆" in notebook.prompt("You help.")
+
+
+def test_one_file_that_cannot_be_read_does_not_stop_the_others(notebook: Notebook) -> None:
+    notebook.learn("Fine.")
+    (notebook.work_dir / "world_state.md").write_bytes(b"ok\nnot \xff ok\n")
+    knowledge_of(notebook).write_text("Edited.\n")
+    done = notebook.sync()
+    assert done.read == (notebook.knowledge_page.path,)
+    assert len(done.problems) == 1
+    assert "world_state.md, line 2" in done.problems[0]
+    (notebook.work_dir / "world_state.md").unlink()
+    (notebook.work_dir / "world_state.md").symlink_to("/etc/hostname")
+    with pytest.raises(InvalidInput, match="link"):
+        notebook.world = "mine"
+
+
+def test_the_matrix_counts_what_is_in_each_cell(notebook: Notebook) -> None:
+    """003 §1.3: requirements 11, 107."""
+    notebook.learn("A rule.")
+    notebook.world = "A state."
+    notebook.finish(SessionNote("a", "b"))
+    matrix = notebook.matrix()
+    assert matrix["subject", "type"]["state"] == 1
+    assert matrix["world", "instance"] == {"state": 1, "event": 1}
+    assert sum(sum(cell.values()) for cell in matrix.values()) == 3
+
+
+@pytest.mark.parametrize("name", ["", "../x", "a/b", ".hidden", "a\n", "x" * 70, 7])
+def test_names_that_are_no_folder_names_are_refused(name: str, folder: Path) -> None:
+    with pytest.raises(InvalidInput, match="name of an agent"):
+        Notebook(folder, agent=name)
+
+
+def test_a_merge_keeps_every_line_of_both_sides() -> None:
+    base = "a\nb\nc\n"
+    assert merged(base, "a\nX\nb\nc\n", "a\nb\nc\nY\n") == ("a\nX\nb\nc\nY\n", 0)
+    assert merged(base, base, "z\n") == ("z\n", 0)
+    assert merged("", "one", "two").conflicts == 1
+    assert merged(base, "a\nc\n", "a\nb\nc\nd\n") == ("a\nc\nd\n", 0)

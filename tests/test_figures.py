@@ -1,0 +1,85 @@
+"""Figures in the documents equal the saved results of the benchmarks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks import figures
+
+RESULTS = sorted((figures.ROOT / "benchmarks" / "results").glob("*.json"))
+
+
+@pytest.mark.parametrize("document", figures.documents(), ids=lambda path: path.name)
+def test_a_document_says_what_was_measured(document: Path) -> None:
+    text = document.read_text(encoding="utf-8")
+    assert figures.rendered(text) == text, "run python -m benchmarks.figures"
+
+
+@pytest.mark.parametrize("result", RESULTS, ids=lambda path: path.stem)
+def test_a_result_names_the_command_that_measured_it(result: Path) -> None:
+    words = json.loads(result.read_text(encoding="utf-8"))["command"].split()
+    assert words[:2] == ["python", "-m"]
+    place = figures.ROOT / words[2].replace(".", "/")
+    assert place.with_suffix(".py").exists() or place.is_dir()
+    assert not any("/" in word for word in words)
+
+
+@pytest.mark.parametrize("result", RESULTS, ids=lambda path: path.stem)
+def test_a_result_is_in_a_document(result: Path) -> None:
+    pages = (document.read_text(encoding="utf-8") for document in figures.documents())
+    assert any(f"{result.stem}:" in page for page in pages)
+
+
+def test_figures_tables_and_outputs_are_rewritten_from_the_saved_results(tmp_path: Path) -> None:
+    figures.save(
+        "tiers-x",
+        ["--data", "/somewhere/talk.json", "--save"],
+        {"share": 0.7512, "count": 12345, "table": [["a", "b"], [1, "x"]], "said": "one\ntwo\n", "a side": 1},
+        folder=tmp_path,
+    )
+    page = """Kept 1 %<!--=tiers-x:share .1%--> of 9<!--=tiers-x:count ,-->,
+and -0.30<!--=tiers-x:share .2f-->.
+
+<!-- from tiers-x:table -->
+old
+<!-- end -->
+<!-- from tiers-x:said -->
+<!-- end -->
+<!-- from tiers-x:command -->
+<!-- end -->
+"""
+    after = figures.rendered(page, folder=tmp_path)
+    assert (
+        after
+        == """Kept 75.1 %<!--=tiers-x:share .1%--> of 12,345<!--=tiers-x:count ,-->,
+and 0.75<!--=tiers-x:share .2f-->.
+
+<!-- from tiers-x:table -->
+| a | b |
+|---|---|
+| 1 | x |
+<!-- end -->
+<!-- from tiers-x:said -->
+```text
+one
+two
+```
+<!-- end -->
+<!-- from tiers-x:command -->
+```text
+python -m benchmarks.tiers --data talk.json
+```
+<!-- end -->
+"""
+    )
+    assert figures.rendered(after, folder=tmp_path) == after
+
+
+@pytest.mark.parametrize("mark", ["1<!--=nothing:share-->", "1<!--=tiers:absent-->"])
+def test_a_mark_without_a_result_is_an_error_that_names_it(tmp_path: Path, mark: str) -> None:
+    figures.save("tiers", [], {"share": 1}, folder=tmp_path)
+    with pytest.raises(KeyError, match=r"nothing:share|tiers:absent"):
+        figures.rendered(mark, folder=tmp_path)

@@ -74,17 +74,19 @@ def test_opening_does_not_wait(memory: loom.Memory, tmp_path: Path) -> None:
 
 
 def test_close_closes_and_stops_the_worker(tmp_path: Path) -> None:
+    others = set(threading.enumerate())  # a memory that another test left open has a worker too
     memory = loom.open(tmp_path / "a.loom", embedder="none", derive=False, busy_timeout_s=NEVER)
     ids = [memory.remember(f"The number {number} is remembered.").id for number in range(20)]
     memory.flush()
-    before = set(threading.enumerate())
+    workers = [one for one in threading.enumerate() if one.name == "loom-worker" and one not in others]
+    assert workers
     with writer(tmp_path / "a.loom"):
         for id in ids:
             memory.get(id)
         memory.store.wake_worker()  # it waits for the lock
         memory.close()
         memory.close()
-        assert not [one for one in before if one.name == "loom-worker" and one.is_alive()]
+        assert not [one for one in workers if one.is_alive()]
         with pytest.raises(loom.LoomError, match="closed"):
             memory.get(ids[0])
     with loom.open(tmp_path / "a.loom", embedder="none", derive=False) as again:

@@ -78,12 +78,12 @@ def test_close_closes_and_stops_the_worker(tmp_path: Path) -> None:
     memory = loom.open(tmp_path / "a.loom", embedder="none", derive=False, busy_timeout_s=NEVER)
     ids = [memory.remember(f"The number {number} is remembered.").id for number in range(20)]
     memory.flush()
-    workers = [one for one in threading.enumerate() if one.name == "loom-worker" and one not in others]
-    assert workers
     with writer(tmp_path / "a.loom"):
         for id in ids:
             memory.get(id)
         memory.store.wake_worker()  # it waits for the lock
+        workers = [one for one in threading.enumerate() if one.name == "loom-worker" and one not in others]
+        assert workers
         memory.close()
         memory.close()
         assert not [one for one in workers if one.is_alive()]

@@ -31,12 +31,10 @@ def question(number: int) -> str:
     return f"Turn {number}: the tide table for harbour {number} says high water at {number % 24}:{number % 60:02d}."
 
 
-def divide(store: str, url: str, name: str) -> None:
+def divide(store: str, url: str, name: str, tokens: int) -> None:
     """Carry out one task with a tree of agents below this one, and say what it spent and who was asked."""
     with loom.open(store, node_id=name, embedder="none") as memory:
-        budget = RecursiveBudget(
-            max_depth=3, max_children=4, token_budget=1_500_000, tool_budget=400, time_budget=120
-        )
+        budget = RecursiveBudget(max_depth=3, max_children=4, token_budget=tokens, tool_budget=400, time_budget=120)
         agent = Agent.create(OpenAIChat("scripted", url), memory=memory, meta_tools=True, budget=budget)
         result = agent.run_sync(f"level 0 of {name}", session_id=name)
         said: dict[str, Any] = {"text": result.text, "error": result.error, "spent": result.tokens_spent}

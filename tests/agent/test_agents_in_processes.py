@@ -18,6 +18,7 @@ from tests.agent.agent_children import question
 
 TURNS = 300
 KILLS = 12
+ENOUGH = 1_500_000  # tokens for a whole tree
 
 
 def _child(role: str, **given: Any) -> subprocess.Popen[str]:
@@ -96,21 +97,45 @@ def _dividing(request: Request) -> Answer | Call | str:
     return Call("delegate_task", {"task": f"all of {place}", "parts": parts})
 
 
+def _divide(store: Path, model: ScriptedModel, names: list[str], tokens: int) -> list[dict[str, Any]]:
+    """What the roots say, each in a process of its own with a budget of its own."""
+    children = [_child("divide", store=str(store), url=model.openai_url, name=name, tokens=tokens) for name in names]
+    said = [json.loads(child.communicate(timeout=240)[0]) for child in children]
+    assert [child.returncode for child in children] == [0] * len(names)
+    return said
+
+
+@pytest.mark.parametrize("tokens", [5_000, 20_000, 60_000])
+def test_a_tree_spends_no_more_than_its_root_was_given(tokens: int, tmp_path: Path) -> None:
+    """Too little for 21 nodes: whoever gets no share says so, and the sum stays within the root's budget."""
+    store = tmp_path / "tree.loom"
+    names = [str(number) for number in range(4)]
+    with ScriptedModel([_dividing], repeat=True) as model:
+        said = _divide(store, model, names, tokens)
+    assert all(0 < one["spent"] <= tokens for one in said), said
+    with loom.open(store, node_id="reader", embedder="none") as memory:
+        sent = [
+            memory.counter.count(str(message.get("content") or ""))
+            for request in model.requests
+            for message in request.body["messages"]
+        ]
+        assert sum(sent) <= sum(one["spent"] for one in said)  # what every node sent is in the account of its root
+        assert memory.check().ok
+
+
 def test_trees_of_agents_in_four_processes_share_one_file(tmp_path: Path) -> None:
     """Budgets hold in sum, no update is lost, and what comes back names its sources."""
     store = tmp_path / "tree.loom"
     names = [str(number) for number in range(4)]
     with ScriptedModel([_dividing], repeat=True) as model:
-        children = [_child("divide", store=str(store), url=model.openai_url, name=name) for name in names]
-        said = [json.loads(child.communicate(timeout=240)[0]) for child in children]
-        assert [child.returncode for child in children] == [0] * 4
+        said = _divide(store, model, names, ENOUGH)
     for name, one in zip(names, said, strict=True):
         assert one["error"] is None
         assert one["text"].startswith("together: 4 sources")
         for first in range(4):
             for second in range(2):
                 assert f"leaf-{name}.{first}.{second}.0" in one["text"]
-        assert 0 < one["spent"] <= 1_500_000
+        assert 0 < one["spent"] <= ENOUGH
     with loom.open(store, node_id="reader", embedder="none") as memory:
         records = memory.list(limit=1000).records
         nodes = {one.node for one in records if one.role == "user"}

@@ -22,7 +22,7 @@ from typing import Any
 from unittest import mock
 
 import loom
-from loom import steps
+from loom import cli, steps
 from loom.errors import VersionConflictError
 from loom.everyday import Memory
 from loom.models.embedders import FakeEmbedder
@@ -353,6 +353,11 @@ def _forked_child() -> Iterator[None]:
         traceback.print_exc()
         os._exit(1)
     os._exit(0)
+
+
+def shell(words: list[str]) -> None:
+    """Run one command of the command line; its standard input and output are those of this process."""
+    sys.exit(cli.main(words))
 
 
 def increment(path: str, key: str, count: int) -> None:

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 from loom.cli.arguments import arguments_of, parser
 from loom.cli.printing import print_answer
 from loom.cli.programs import COMMANDS, Place
-from loom.cli.progress import working
+from loom.cli.progress_bar import working
 from loom.discovery import find_store
 from loom.errors import InvalidInput, LoomError, StoreUnavailable
 from loom.operations.table import Needs, Operation
+from loom.steps import step
 from loom.terminal import guarded_output, visible, visible_json
 
 if TYPE_CHECKING:
@@ -151,6 +152,7 @@ def _agreed(operation: Operation, preview: Forgotten, asked: argparse.Namespace)
     return False
 
 
+@step("shell.show")
 def _show(operation: Operation, answer: Answer, asked: argparse.Namespace) -> None:
     if asked.json:
         print(visible_json(answer.to_json(), indent=2))

@@ -41,6 +41,9 @@ On a terminal there are colours and columns that fit its width (`NO_COLOR` switc
 plain text. `--json` prints one object, `--jsonl` an object a line for each item. Values that are not there are left
 out; times are ISO 8601 in UTC. Characters that would steer a terminal are shown as escapes.
 
+A command that takes longer than half a second shows on a terminal how far it is, on standard error: a bar where the
+total is known, else a count or the seconds.
+
 Exit codes: 0 done; 1 done, and the answer is no (`check` found problems, nothing matched, a move was refused); 2 it
 could not be done, with one line on standard error; 130 interrupted.
 

@@ -1,20 +1,16 @@
 """Operations that carry memories in and out as files of a documented form."""
 
-from collections.abc import Callable
-from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from loom.operations.answers import Exported, Imported, LineProblem
 from loom.operations.table import About, operation
+from loom.progress import report
 
 if TYPE_CHECKING:
     from loom.everyday import Memory
 
-__all__ = ["PROGRESS", "export", "import_"]
-
-PROGRESS: ContextVar[Callable[[int], None] | None] = ContextVar("loom.operations.progress", default=None)
-"""What is told how many records are done, where a surface shows it."""
+__all__ = ["export", "import_"]
 
 _GROUP = "upkeep"
 _FILES = "it reads and writes files of the user's machine, which a model has no business with"
@@ -37,7 +33,7 @@ def export(
     snapshot has them."""
     from loom.importers.exporting import export_jsonl
 
-    done = export_jsonl(memory, target, progress=PROGRESS.get())
+    done = export_jsonl(memory, target, progress=_report_records)
     return Exported(str(done.path), done.records, done.derived, done.size_bytes)
 
 
@@ -58,6 +54,10 @@ def import_(
     skipped and reported. Ends with 1 where lines were skipped or the file was cut."""
     from loom.importers.importing import import_jsonl
 
-    done = import_jsonl(memory, source, progress=PROGRESS.get())
+    done = import_jsonl(memory, source, progress=_report_records)
     problems = tuple(LineProblem(one.line, one.reason) for one in done.problems)
     return Imported(done.records, done.present, done.derived, done.skipped, done.complete, problems)
+
+
+def _report_records(done: int) -> None:
+    report(done, None, "records")

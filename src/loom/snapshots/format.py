@@ -19,6 +19,7 @@ from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from loom.errors import SnapshotError
+from loom.progress import report
 from loom.steps import step
 
 if TYPE_CHECKING or sys.version_info < (3, 14):
@@ -254,6 +255,7 @@ class SnapshotReader:
         """The frames between header and index."""
         while (place := self._file.tell()) < self._index_at:
             yield self._read_frame(digest)
+            report(self._file.tell(), self._index_at, "bytes")
         if place > self._index_at:
             raise SnapshotError("a frame reaches into the index")
 

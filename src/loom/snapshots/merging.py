@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from loom.errors import Conflict, IdConflict, NotFound, ReadOnly
+from loom.progress import followed
 from loom.snapshots.staging import EMPTY_ENTRIES, ENTRY_PLACE, Restored, Stage, guarded, staged_aside
 from loom.snapshots.tables import NOTED, TABLES, Row, Section
 from loom.snapshots.taking import SnapshotPath, as_chain, descends
@@ -204,7 +205,8 @@ class _Merge:
         return counts
 
     def _coming(self, counts: Counter[str]) -> Iterator[Row]:
-        for row in self._staged(Section.RECORDS, f"{TABLES[Section.RECORDS].staged} ORDER BY seq"):
+        rows = self._staged(Section.RECORDS, f"{TABLES[Section.RECORDS].staged} ORDER BY seq")
+        for row in followed(rows, self._count_staged, "records"):
             old = row["seq"]
             earlier = self._earlier(old)
             if earlier is not None and self._is_same(earlier, row):
@@ -223,6 +225,11 @@ class _Merge:
                     self._first.append((row["id_hash"], row["id"]))
                 self._transaction.appended_bytes += len(row["content"])
                 yield row
+
+    def _count_staged(self) -> int:
+        query = "SELECT count(*) FROM records WHERE namespace = ? AND version > 0"
+        (count,) = self._stage.connection.execute(query, (self._source,)).fetchone()
+        return int(count)
 
     def _is_same(self, number: int, row: Row) -> bool:
         """Whether the record with a number is this version of this id, with the same words."""

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 from loom.checks import checked_items, checked_list, checked_path
 from loom.errors import InvalidInput, NotFound, SnapshotError, StoreUnavailable
 from loom.index.segments import sync_folder
+from loom.progress import followed
 from loom.snapshots.format import MAGIC, NO_PARENT, Header, SnapshotReader, SnapshotWriter
 from loom.snapshots.tables import BLOB_PIECE, KNOWN_SECTIONS, TABLES, VECTOR, Section, check_row_size, pack_row
 from loom.steps import step
@@ -352,11 +353,10 @@ def _write_records(connection: sqlite3.Connection, writer: SnapshotWriter, start
         where = "INDEXED BY records_by_number WHERE r.namespace = ?"
     else:
         where, chosen = "NOT INDEXED WHERE r.namespace IN (SELECT value FROM json_each(?))", [json.dumps(chosen)]
-    for row in connection.execute(
-        f"SELECT {RECORD_COLUMNS}, r.window_tokens FROM records r {where} AND r.seq > ? AND r.version > 0 "
-        "ORDER BY r.seq",
-        (*chosen, start.since),
-    ):
+    wanted = f"FROM records r {where} AND r.seq > ? AND r.version > 0"
+    given = (*chosen, start.since)
+    rows = connection.execute(f"SELECT {RECORD_COLUMNS}, r.window_tokens {wanted} ORDER BY r.seq", given)
+    for row in followed(rows, lambda: _count(connection, wanted, given), "records"):
         check_row(row)
         # fmt: off
         (
@@ -366,6 +366,11 @@ def _write_records(connection: sqlite3.Connection, writer: SnapshotWriter, start
         # fmt: on
         written = (tokens, counter, created_at, committed_at, metadata, data, content, window_tokens)
         _add(writer, Section.RECORDS, pack_row((seq, namespace, *values, *written)))
+
+
+def _count(connection: sqlite3.Connection, wanted: str, values: Sequence[Any]) -> int:
+    (count,) = connection.execute(f"SELECT count(*) {wanted}", values).fetchone()
+    return int(count)
 
 
 def _write_blobs(connection: sqlite3.Connection, writer: SnapshotWriter, values: dict[str, Any]) -> None:
@@ -384,11 +389,13 @@ def _write_vectors(connection: sqlite3.Connection, writer: SnapshotWriter, start
     else:
         where = "NOT INDEXED WHERE v.namespace || ':' || v.space IN (SELECT value FROM json_each(?))"
         chosen = [json.dumps(chosen)]
-    for *numbers, data in connection.execute(
-        f"SELECT v.seq, v.record, v.namespace, v.data FROM vectors v {where} AND v.seq > ? AND v.record IS NOT NULL "
-        "AND EXISTS (SELECT 1 FROM records r WHERE r.seq = v.record AND r.version > 0) ORDER BY v.seq",
-        (*chosen, start.since),
-    ):
+    wanted = (
+        f"FROM vectors v {where} AND v.seq > ? AND v.record IS NOT NULL "
+        "AND EXISTS (SELECT 1 FROM records r WHERE r.seq = v.record AND r.version > 0)"
+    )
+    values = (*chosen, start.since)
+    rows = connection.execute(f"SELECT v.seq, v.record, v.namespace, v.data {wanted} ORDER BY v.seq", values)
+    for *numbers, data in followed(rows, lambda: _count(connection, wanted, values), "vectors"):
         writer.add(VECTOR.pack(*numbers) + data)
 
 

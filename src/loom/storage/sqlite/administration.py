@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from loom.errors import ForgetPending, InvalidInput, StoreBusy, StoreFull, StoreUnavailable
+from loom.progress import has_listener, report
 from loom.steps import step
 from loom.storage.contract import EMBED, ArchiveStats, Filter, FlushReport, ForgetReceipt
 from loom.storage.files import disk_errors, keep_mode
@@ -44,6 +45,8 @@ __all__ = [
 
 # How long a verb waits for the lease: our own worker may be merging large segments.
 _LEASE_WAIT_S = 60.0
+# Tidying the index, writing the file again, and folding the log into it: SQLite does not say how far it is in one.
+_VACUUM_STEPS = 3
 
 
 def flush(own: Maintenance, timeout_s: float | None) -> FlushReport:
@@ -51,6 +54,7 @@ def flush(own: Maintenance, timeout_s: float | None) -> FlushReport:
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     if own.engine.path is None and own.embed is None and not own.chores:
         return unfinished(own)
+    most = 0
     while True:
         left = 3600.0 if deadline is None else deadline - time.monotonic()
         if left <= 0:
@@ -60,6 +64,7 @@ def flush(own: Maintenance, timeout_s: float | None) -> FlushReport:
                 if fence is None:
                     continue
                 while own.work(fence, thorough=True):
+                    most = _report_jobs(own, most)
                     if deadline is not None and time.monotonic() >= deadline:
                         return unfinished(own)
         except LeaseLost:
@@ -69,6 +74,16 @@ def flush(own: Maintenance, timeout_s: float | None) -> FlushReport:
         if not _will_retry(own):
             return unfinished(own)
         time.sleep(0.05)
+
+
+def _report_jobs(own: Maintenance, most: int) -> int:
+    """Report how many of the jobs that waited are done; `most` is the largest number that waited at once."""
+    if not has_listener():
+        return most
+    waiting = sum(unfinished(own).waiting.values())
+    most = max(most, waiting)
+    report(most - waiting, most, "jobs")
+    return most
 
 
 def unfinished(own: Maintenance) -> FlushReport:
@@ -199,13 +214,15 @@ def expired(own: Maintenance) -> list[str]:
 def archive_before(own: Maintenance, moment: int) -> ArchiveStats:
     """Archive every record committed before a moment; what the archive then holds."""
     retry_jobs(own, [archive.ARCHIVE], 1, 0)
+    total = _archivable(own, moment)
+    report(0, total, "records")
     while True:
         try:
             with own.worker.lease(wait_s=_LEASE_WAIT_S) as fence:
                 if fence is None:
                     raise StoreBusy("another process is doing the background work; try again when it is done")
                 while own.archive_some(fence, moment, whole=True):
-                    pass
+                    report(total - _archivable(own, moment), total, "records")
             break
         except LeaseLost:
             continue
@@ -213,18 +230,30 @@ def archive_before(own: Maintenance, moment: int) -> ArchiveStats:
         return archive.statistics(connection, own.namespace)
 
 
+def _archivable(own: Maintenance, moment: int) -> int:
+    """How many records are still to be archived; 0, uncounted, where progress has no listener."""
+    if not has_listener():
+        return 0
+    with own.engine.read() as connection:
+        return archive.count_waiting(connection, own.namespace, moment)
+
+
 def vacuum(own: Maintenance) -> int:
     """Do the work that waits for rest, give free pages back to the disk; how many bytes the file shrank by."""
     engine = own.engine
     if engine.path is None:
         return 0
+    report(0, _VACUUM_STEPS, "steps")
     with own.worker.lease(wait_s=10.0) as fence:
         while fence is not None and own.rest(fence):
             pass
+    report(1, _VACUUM_STEPS, "steps")
     with disk_errors(f"{engine.path} cannot be vacuumed"):
         before = os.stat(engine.path).st_size
         _shrink(engine)
+        report(2, _VACUUM_STEPS, "steps")
         engine.truncate_wal()
+        report(3, _VACUUM_STEPS, "steps")
         return before - os.stat(engine.path).st_size
 
 
@@ -274,10 +303,14 @@ def _copy(engine: Engine, place: Path) -> None:
                 connection.backup(copy)
         else:
             with engine.private_connection() as source:
-                source.backup(copy, pages=4096, sleep=0.001)
+                source.backup(copy, pages=4096, sleep=0.001, progress=_report_pages)
         copy.execute("PRAGMA journal_mode = DELETE")
     finally:
         copy.close()
+
+
+def _report_pages(_: int, remaining: int, total: int) -> None:
+    report(total - remaining, total, "pages")
 
 
 def _settle_target(target: Path) -> None:

@@ -36,6 +36,7 @@ __all__ = [
     "Packed",
     "PackedBlock",
     "Reader",
+    "count_waiting",
     "damaged",
     "pack",
     "publish",
@@ -218,11 +219,20 @@ def pack(
 
 
 # As bytes: one text that cannot be decoded must not keep the others from being read.
-_WAITING = (
-    "SELECT r.seq, r.committed_at, CAST(r.content AS BLOB), CAST(r.data AS BLOB) FROM records r "
+_WHERE_WAITING = (
     "WHERE r.namespace = ? AND r.version > 0 AND r.block IS NULL "
     "AND length(CAST(r.content AS BLOB)) + ifnull(length(CAST(r.data AS BLOB)), 0) >= ?"
 )
+_WAITING = (
+    f"SELECT r.seq, r.committed_at, CAST(r.content AS BLOB), CAST(r.data AS BLOB) FROM records r {_WHERE_WAITING}"
+)
+
+
+def count_waiting(connection: sqlite3.Connection, namespace: int, before: int) -> int:
+    """How many records committed before a moment have their words in their rows yet."""
+    query = f"SELECT count(*) FROM records r {_WHERE_WAITING} AND r.committed_at < ?"
+    (count,) = connection.execute(query, (namespace, _FEWEST_BYTES, before)).fetchone()
+    return int(count)
 
 
 def _decoded(seq: int, content: bytes, data: bytes | None, bad: dict[int, str]) -> list[Text]:

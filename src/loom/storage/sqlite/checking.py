@@ -19,6 +19,7 @@ import numpy as np
 from loom.errors import CorruptStore, StoreUnavailable
 from loom.index import text_index, vector_index
 from loom.index.segments import DamagedSegment
+from loom.progress import followed
 from loom.storage.contract import CheckReport
 from loom.storage.identity import guard
 from loom.storage.sqlite.archive import damaged
@@ -74,11 +75,7 @@ def check(own: Maintenance, searcher: Searcher, repair: bool) -> CheckReport:
             with _undecoded(connection):
                 problems += _damaged_records(connection, namespace)
                 problems += _damaged_entries(connection, namespace)
-            records = int(
-                connection.execute(
-                    "SELECT count(*) FROM records WHERE namespace = ? AND version > 0", (namespace,)
-                ).fetchone()[0]
-            )
+            records = _count_records(connection, namespace)
             problems += _damaged_blobs(connection, namespace)
             problems += _sequence(connection)
             lost = read_settings(connection, namespace, "").get("lost")
@@ -163,10 +160,18 @@ def _matches(checksum: Callable[[Any], int], values: Any, stored: int) -> bool:
         return False
 
 
+def _count_records(connection: sqlite3.Connection, namespace: int) -> int:
+    (count,) = connection.execute(
+        "SELECT count(*) FROM records WHERE namespace = ? AND version > 0", (namespace,)
+    ).fetchone()
+    return int(count)
+
+
 def _damaged_records(connection: sqlite3.Connection, namespace: int) -> Iterator[str]:
-    for row in connection.execute(
+    rows = connection.execute(
         f"SELECT {ROW_COLUMNS} FROM records r WHERE r.namespace = ? AND r.version > 0", (namespace,)
-    ):
+    )
+    for row in followed(rows, lambda: _count_records(connection, namespace), "records"):
         one = StoredRecord(*row)
         unreadable = one.block is not None and one.content is None  # its block is reported
         if not unreadable and not _matches(guard, one.guarded, one.checksum):

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 import loom
-from loom.cli import progress_bar
 from loom.cli.programs import COMMANDS
 from loom.cli.progress_bar import line, working
 from loom.models.embedders import FakeEmbedder
@@ -148,8 +147,7 @@ class Screen(io.StringIO):
 def test_the_line_is_drawn_while_the_work_goes_on_and_gone_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = Screen()
     monkeypatch.setattr(sys, "stderr", screen)
-    monkeypatch.setattr(progress_bar, "_BEGINS_AFTER_S", 0.0)
-    with working("check"):
+    with working("check", after_s=0):
         report(1, 4, "records")
         assert screen.written.wait(60)
     assert "check" in screen.getvalue()
@@ -160,8 +158,7 @@ def test_the_line_is_drawn_while_the_work_goes_on_and_gone_after_it(monkeypatch:
 def test_nothing_is_drawn_elsewhere_than_on_a_terminal(monkeypatch: pytest.MonkeyPatch, shown: bool) -> None:
     screen: Any = io.StringIO() if shown else Screen()
     monkeypatch.setattr(sys, "stderr", screen)
-    monkeypatch.setattr(progress_bar, "_BEGINS_AFTER_S", 0.0)
-    with working("check", shown=shown):
+    with working("check", shown=shown, after_s=0):
         assert not has_listener()
         report(1, 4, "records")
     assert screen.getvalue() == ""

@@ -18,12 +18,11 @@ __all__ = ["line", "working"]
 
 _FRAMES = "|/-\\"
 _CELLS = 20
-_BEGINS_AFTER_S = 0.5
 _EVERY_S = 0.1
 
 
 @contextmanager
-def working(what: str, *, shown: bool = True) -> Iterator[None]:
+def working(what: str, *, shown: bool = True, after_s: float = 0.5) -> Iterator[None]:
     """Show the line while the block runs, from half a second on."""
     stream = getattr(sys.stderr, "unguarded", sys.stderr)
     if not shown or not stream.isatty():
@@ -34,7 +33,7 @@ def working(what: str, *, shown: bool = True) -> Iterator[None]:
 
     def draw() -> None:
         began = time.monotonic()
-        wait, frame = _BEGINS_AFTER_S, 0
+        wait, frame = after_s, 0
         while not done.wait(wait):
             wait, frame = _EVERY_S, frame + 1
             told = line(what, heard[-1] if heard else None, time.monotonic() - began, frame)

@@ -16,8 +16,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import loom
-from loom.context import Context, ContextItem, ContextOrchestrator, L1RecentSource, Place, RecallSource
-from loom.context.defaults import CONVERSATION
+from loom.context import (
+    Context,
+    ContextItem,
+    ContextOrchestrator,
+    L1RecentSource,
+    Place,
+    PrefixPolicy,
+    RecallSource,
+)
+from loom.context.defaults import CONVERSATION, default_orchestrator
 from loom.context.rendering import CUT_OFF
 from loom.errors import OverBudget
 from loom.everyday import Memory
@@ -334,3 +342,32 @@ def test_all_through_a_session_the_conversation_is_whole_while_it_fits(
                 assert is_whole >= (tokens + recalled <= budget)
                 assert is_whole >= was_whole[turn] or not is_first  # with more budget no less
                 was_whole[turn] = is_whole
+
+
+@settings(max_examples=25, deadline=None)
+@given(talks, st.booleans(), languages, budgets, st.sampled_from([None, 0.4, 1.0]))
+def test_all_through_a_session_no_more_room_is_kept_free_than_the_policy_says(
+    sizes: list[tuple[int, int]], is_first: bool, language: str, budget: int, low: float | None
+) -> None:
+    question = "What was in line 30?" if language == "en" else "第30行是什么？"
+    policy = PrefixPolicy() if low is None else PrefixPolicy(low=low)
+    with loom.open(embedder="none", derive=False) as memory:
+        orchestrator = default_orchestrator(memory, session="now", prefix_policy=policy)
+        if not is_first:
+            memory.remember([f"Line {number} says {number * 7}." for number in range(30)], session_id="past")
+        for pair in sizes * 2:
+            hold(memory, [pair], language, "now")
+            try:
+                context = orchestrator.build(query=question, session_id="now", budget=budget)
+            except OverBudget:
+                break
+            free = budget - context.tokens
+            check(context, question, budget)
+            reasons = {one.reason for one in context.dropped}
+            if "room is kept for the turns to come" in reasons:
+                assert policy.low < 1.0
+                assert f"{free:,} tokens are kept free for the turns to come" in context.explain()
+                largest = sum(sorted(one.tokens for one in context.dropped)[-2:])
+                assert context.prefix or context.tokens + largest + 100 > policy.low * budget
+            elif policy.low == 1.0 and "no room for this part of the conversation" in reasons:
+                assert context.prefix == 0  # nothing is kept free, so nothing can be continued

@@ -35,9 +35,11 @@ from loom.text.tokens import TokenCounter
 from loom.types import MemoryType
 
 __all__ = [
+    "LEFT_OUT_TURNS",
     "NO_ROOM",
     "NO_ROOM_FOR_TURN",
     "OFFERED_ALREADY",
+    "ROOM_KEPT",
     "Exchange",
     "Offer",
     "Selection",
@@ -47,6 +49,7 @@ __all__ = [
     "exchanges_of",
     "fit",
     "fits_whole",
+    "left_out_turns",
     "shortened",
     "spoken_of",
     "spoken_tokens",
@@ -57,6 +60,12 @@ NO_ROOM = "no room"
 
 NO_ROOM_FOR_TURN = "no room for this part of the conversation"
 """Why a turn of the conversation is left out."""
+
+ROOM_KEPT = "room is kept for the turns to come"
+"""Why a turn is left out that the prompt would hold: the session's next prompts begin with the same tokens."""
+
+LEFT_OUT_TURNS = frozenset({NO_ROOM_FOR_TURN, ROOM_KEPT})
+"""The reasons for which turns of the conversation are left out."""
 
 OFFERED_ALREADY = "the same memory is offered already"
 """Why the second offer of a memory is left out."""
@@ -726,9 +735,19 @@ def fit(
     state.is_cut = state.is_cut and bool(silent)
     for one in (one for queue in queues for one in queue.rest()):
         state.leave_out([one], _PART_IS_FULL if _size(one) > most else _BEHIND)
-    for exchange in silent:
-        state.dropped += [one.dropped(NO_ROOM_FOR_TURN) for one in exchange.turns if one.id not in state.present]
+    state.dropped += left_out_turns(silent, state.room if growing else 0, state.present)
     return state
+
+
+def left_out_turns(silent: Iterable[Exchange], kept: int, present: Collection[str]) -> list[DroppedItem]:
+    """The turns of exchanges that are left out, the newest exchange first, with the reason. `kept` is the room that
+    is kept free although they would fit into it."""
+    dropped: list[DroppedItem] = []
+    for exchange in silent:
+        kept = kept - exchange.tokens if exchange.tokens <= kept else 0
+        reason = ROOM_KEPT if kept else NO_ROOM_FOR_TURN
+        dropped += [one.dropped(reason) for one in exchange.turns if one.id not in present]
+    return dropped
 
 
 def _beside_a_part(exchange: Exchange, room: int, costs: TokenCosts) -> int:

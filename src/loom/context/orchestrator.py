@@ -25,8 +25,9 @@ from loom.context.allocation import (
     reallocate_focus_space,
 )
 from loom.context.fitting import (
-    NO_ROOM_FOR_TURN,
+    LEFT_OUT_TURNS,
     OFFERED_ALREADY,
+    ROOM_KEPT,
     Exchange,
     Offer,
     Selection,
@@ -35,6 +36,7 @@ from loom.context.fitting import (
     exchanges_of,
     fit,
     fits_whole,
+    left_out_turns,
     spoken_of,
     spoken_tokens,
 )
@@ -545,7 +547,7 @@ class ContextOrchestrator:
             tokens=tokens,
             budget=request.allocation.limit,
             sources=_reports(request, answers, items),
-            notes=[*prompt.notes, *_room_notes(prompt), *_failures(answers)],
+            notes=[*prompt.notes, *_room_notes(prompt, request.allocation.limit - tokens), *_failures(answers)],
             prefix=continued,
             # Where a cache may begin to differ: after the rules, after the prompt before, after what will last.
             breakpoints=sorted({0, max(0, continued - 1), len(before) + len(kept) + lasting - 1}),
@@ -718,9 +720,11 @@ class ContextOrchestrator:
             for number in later
             if records[number].superseded_at is None
         ]
-        spoken, silent = _newest(talk, rules.conversation_tokens(limit))
         new: list[Part] = [QuotationPart(gathered, request.costs)] if gathered else []
-        new += [CutMark(request.costs, request.allocation.limit)] if silent else []
+        quoted = self._tokens(request, Prompt(kept, new, Selection(request.costs, 0)))
+        most = max(rules.conversation_tokens(limit), int(rules.low * limit) - quoted - request.costs.cut_off)
+        spoken, silent = _newest(talk, most)
+        new += [CutMark(request.costs, limit)] if silent else []
         prompt = Prompt(kept, [*new, *conversation_parts(spoken, request.costs)], Selection(request.costs, 0))
         present = {record.id for record in records.values()}
         if (
@@ -732,9 +736,8 @@ class ContextOrchestrator:
             return None
         grown = self._grown(request, offers, prompt, _corrections(records, layouts))
         if grown is not None:
-            there = grown.selection.present
-            left = (one for exchange in silent for one in exchange.turns if one.id not in there)
-            grown.selection.dropped += [one.dropped(NO_ROOM_FOR_TURN) for one in left]
+            free = limit - self._tokens(request, grown)
+            grown.selection.dropped += left_out_turns(reversed(silent), free, grown.selection.present)
         return grown
 
     def _grown(
@@ -905,7 +908,9 @@ def _failures(answers: Iterable[SourceAnswer]) -> list[str]:
     return [f"the source {one.source.name} is missing: {one.error}" for one in answers if one.error]
 
 
-def _room_notes(prompt: Prompt) -> list[str]:
-    if not any(one.reason == NO_ROOM_FOR_TURN for one in prompt.selection.dropped):
+def _room_notes(prompt: Prompt, free: int) -> list[str]:
+    reasons = {one.reason for one in prompt.selection.dropped} & LEFT_OUT_TURNS
+    if not reasons:
         return []
-    return ["the window is full: earlier turns are left out; they stay in memory and can be recalled"]
+    kept = f"; {free:,} tokens are kept free for the turns to come" if ROOM_KEPT in reasons else ""
+    return [f"the window is full: earlier turns are left out; they stay in memory and can be recalled{kept}"]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from loom.context.fitting import (
+    LEFT_OUT_TURNS,
     NO_ROOM,
     NO_ROOM_FOR_TURN,
     Exchange,
@@ -165,7 +166,7 @@ class Prompt:
         first = next((part.messages[0] for part in (*self.kept, *self.new) if part.messages), None)
         if first is None or first["role"] == "user":
             return []
-        is_cut = any(one.reason == NO_ROOM_FOR_TURN for one in self.selection.dropped)
+        is_cut = any(one.reason in LEFT_OUT_TURNS for one in self.selection.dropped)
         return [{"role": "user", "content": CUT_OFF if is_cut else OPENING}]
 
     def layout(self) -> list[Block]:

@@ -1,7 +1,7 @@
 """The vocabulary of dates in English and Chinese, and patterns that recognise a date or a time of day in a text.
 
-Every other module takes months, weekdays and relative words from these tables. The patterns recognise without
-resolving; `loom.text.dates` resolves a phrase to days.
+All other modules take months, weekdays and relative words from these tables. The patterns recognise phrases;
+`loom.text.dates` resolves them to days.
 """
 
 from __future__ import annotations
@@ -60,32 +60,32 @@ WEEKDAYS: Final[Mapping[str, int]] = MappingProxyType(
 """The names and abbreviations of the weekdays, from 0 for Monday, as `date.weekday` counts."""
 
 SEASONS: Final[Mapping[str, int]] = MappingProxyType({"spring": 3, "summer": 6, "autumn": 9, "fall": 9, "winter": 12})
-"""The first of the three months of each season, in the northern hemisphere."""
+"""The first month of each season in the northern hemisphere."""
 
 NEAR_DAYS: Final[Mapping[str, int]] = MappingProxyType({"today": 0, "tonight": 0, "yesterday": -1, "tomorrow": 1})
 
 SMALL_NUMBERS: Final[Mapping[str, int]] = MappingProxyType(
     {"a": 1, "an": 1} | {word: value for word, value in NUMBER_WORDS.items() if value <= 12}
 )
-"""The words that count days, weeks, months and years."""
+"""Number words before days, weeks, months and years."""
 
 
 def _forms(number: int) -> str:
-    """A pattern for the forms of one month, which share their first three letters."""
+    """Return a pattern for the forms of one month, which share their first three letters."""
     endings = [form[3:] for form, of in MONTHS.items() if of == number and len(form) > 3]
     return f"{MONTH_NAMES[number - 1][:3]}" + (f"(?:{'|'.join(endings)})?" if endings else "")
 
 
 MONTH: Final = f"(?:{'|'.join(_forms(number) for number in range(1, 13))})"
-"""A month, for use in a pattern that ignores case."""
+"""A month, for patterns that ignore case."""
 
 WEEKDAY: Final = f"(?:{'|'.join(name[:-3] for name in WEEKDAY_NAMES)})day"
-"""A weekday in full, for use in a pattern that ignores case."""
+"""A full weekday, for patterns that ignore case."""
 
 _CLOCK: Final = r"(?:[01]?\d|2[0-3]):[0-5]\d(?::[0-5]\d)?(?: ?[ap]\.?m\b\.?)?"
 
-# What the patterns below find is counted among the features of `loom.knowledge.classifier`, whose weights were
-# learned with it: to widen them, learn the weights again.
+# Matches of the patterns below are features of `loom.knowledge.classifier`. A change of the patterns requires that
+# its weights are learned again.
 DATE_ENGLISH: Final = re.compile(
     rf"\b(?:\d{{4}}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?)?"
     rf"|{MONTH}\.? \d{{1,2}}(?:st|nd|rd|th)?\b(?!:)(?:,? \d{{4}}\b)?"
@@ -110,7 +110,7 @@ DATE_WORDS: Final = frozenset(
         "next", "later", "earlier",
     )
 )  # fmt: skip
-"""The words one of which every English date without a digit holds."""
+"""Every English date without a digit contains one of these words."""
 
 _DATE_HINT: Final = re.compile(
     rf"\d|day|last|next|ago|later|earlier|from now|tomorrow|{'|'.join(name[:3] for name in MONTH_NAMES)}",
@@ -119,7 +119,7 @@ _DATE_HINT: Final = re.compile(
 
 
 def may_have_date(text: str) -> bool:
-    """Whether a text may hold an English date: it has a digit or a part of a date word. Most sentences have not."""
+    """Whether a text may contain an English date: it has a digit or a part of a date word."""
     return _DATE_HINT.search(text) is not None
 
 
@@ -145,7 +145,7 @@ CHINESE_TIME_OF_DAY: Final = "(?:凌晨|清晨|早上|上午|中午|下午|傍�
 
 _NUMERAL: Final = "[〇一二两三四五六七八九十\\d]"
 HOUR_CHINESE: Final = rf"{_NUMERAL}{{1,2}}点(?:半|{_NUMERAL}{{1,3}}分?)?(?![^\W\d]?(?:建议|意见|钱|了))"
-"""An hour; not 两点建议, two suggestions."""
+"""An hour, but not 两点建议 (two suggestions)."""
 
 DATE_CHINESE: Final = re.compile(
     r"(?:\d{4}-\d\d-\d\d|(?:(?:\d{4}|今|明|去|后|前)年 ?)?(?:\d{1,2}|[一二三四五六七八九十]{1,2}) ?月(?!份?[内里])份?"
@@ -160,4 +160,4 @@ DATE_CHINESE: Final = re.compile(
 """A date or a time of day in simplified Chinese."""
 
 DATE_CHARACTERS: Final = frozenset("月日号周点年昨明后前期拜")
-"""The characters one of which every Chinese date holds."""
+"""Every Chinese date contains one of these characters."""

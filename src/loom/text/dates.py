@@ -1,8 +1,8 @@
-"""The one resolver of dates: which days a text speaks of, in English and Chinese, seen from the moment it was said.
+"""Resolve dates: find the days that a text speaks of, in English and Chinese, relative to the moment it was said.
 
 `date_mentions` finds "yesterday", "last summer", "two weeks ago", "on 8 May", 上周五, 去年夏天 and resolves each to
-a span of days. The text index finds a memory by these days (`time_terms`), and facts write them beside the words.
-Pure functions of text and moment; days are days of UTC.
+a span of days. The text index finds a memory by these days (`time_terms`), and facts store them
+beside the words. Pure functions of a text and a moment; days are in UTC.
 """
 
 from __future__ import annotations
@@ -41,18 +41,19 @@ __all__ = [
     "spans",
 ]
 
-# The part of a text that is searched: a long document speaks of too many times to be about any.
+# Only this much of a text is searched: a long document mentions too many dates to be about one of them.
 _MOST_CHARS = 4_000
 _MOST_SPANS = 8
-# In each language; resolving one takes up to 0.1 ms.
+# The limit for each language. Resolving one mention takes up to 0.1 ms.
 _MOST_MENTIONS = 32
 
 
 class Span(NamedTuple):
-    """From the first day to the last, both included.
+    """A range of days, both ends included.
 
-    `has_year` is False where the year is not said but inferred ("on 8 May"). `slack` is the number of days by which
-    the phrase may be off to either side ("two weeks ago"). A span that is not `exact` is a guess ("a few days ago").
+    `has_year` is False if the year is inferred and not stated ("on 8 May"). `slack` is the number of days by which
+    the phrase may be off in either direction ("two weeks ago"). A span that is not `exact` is a guess ("a few days
+    ago").
     """
 
     first: date
@@ -66,18 +67,18 @@ class Span(NamedTuple):
         return (self.last - self.first).days + 1
 
     def with_slack(self) -> Span:
-        """The span that includes the slack."""
+        """The span extended by the slack on both sides."""
         if not self.slack:
             return self
         return self._replace(first=_day(self.first, -self.slack), last=_day(self.last, self.slack), slack=0)
 
 
 class DateMention(NamedTuple):
-    """A phrase of a text that names a time: `text[start:end]`.
+    """A phrase that names a time: `text[start:end]`.
 
-    `span` is None where it names no particular days ("on Fridays", "the first Saturday of October"). A `relative`
-    phrase means other days whenever it is said ("last week"). A `complete` one can be read without knowing when it
-    was said: it holds its year in digits, or is the weekday of a date beside it.
+    `span` is None if the phrase names no particular days ("on Fridays", "the first Saturday of October"). The days of
+    a `relative` phrase depend on when it is said ("last week"). A `complete` phrase can be read without that moment:
+    it contains its year in digits, or is the weekday of a date beside it.
     """
 
     start: int
@@ -92,7 +93,7 @@ class DateMention(NamedTuple):
 
 
 def date_mentions(text: str, said_at: datetime) -> list[DateMention]:
-    """The phrases of a text that name a time within the calendar, the English ones before the Chinese ones."""
+    """Find the phrases that name a time within the calendar, English ones before Chinese ones."""
     text = text[:_MOST_CHARS]
     if text.isascii():
         return _apply(_english(), text, said_at.date())
@@ -101,23 +102,23 @@ def date_mentions(text: str, said_at: datetime) -> list[DateMention]:
 
 
 def spans(text: str, said_at: datetime) -> list[Span]:
-    """The days that a text speaks of, each span once, the slack included."""
+    """Return the days that a text speaks of, each span once, with the slack."""
     return days_of(date_mentions(text, said_at))
 
 
 def days_of(mentions: list[DateMention]) -> list[Span]:
-    """The spans of mentions, each once and at most eight, the slack included."""
+    """Return the spans of mentions with the slack, each once, at most eight."""
     found = (mention.span.with_slack() for mention in mentions if mention.span is not None)
     return list(dict.fromkeys(found))[:_MOST_SPANS]
 
 
 def relative_words(text: str, said_at: datetime) -> str:
-    """The words of a text that mean another time whenever they are said: "last week", 昨天."""
+    """Return the words whose meaning depends on when they are said: "last week", 昨天."""
     return " ".join(mention.phrase for mention in date_mentions(text, said_at) if mention.relative)
 
 
 class _View:
-    """The point of view a phrase is resolved from: the day it was said, and the tense of its clause."""
+    """The context that a phrase is resolved in: the day it was said, and the tense of its clause."""
 
     def __init__(self, said: date, match: re.Match[str]) -> None:
         self.said = said
@@ -125,9 +126,9 @@ class _View:
 
     @property
     def past(self) -> bool:
-        """Whether the clause of the phrase is in the past tense, or else its sentence, if the clause has no verb.
+        """Whether the clause of the phrase is in the past tense; if it has no verb, whether its sentence is.
 
-        A date that something is moved to or planned for is not past.
+        A date to which something is moved or for which it is planned is not past.
         """
         text, (start, end) = self._match.string, self._match.span()
         if _TARGET.search(text, max(0, start - 80), start):
@@ -140,7 +141,7 @@ class _View:
         return False
 
 
-# The characters on each side of a phrase that are read for its tense.
+# How many characters on each side of a phrase are read to find its tense.
 _NEAR = 200
 _SENTENCE = r"[.!?](?=\s)|[。！？\n]"
 _SENTENCE_END: Final = re.compile(_SENTENCE)
@@ -150,7 +151,7 @@ _CLAUSE_END: Final = re.compile(
 _TARGET: Final = re.compile(
     r"(?:\b(?:moved|postponed|delayed|rescheduled|scheduled|planned|booked|set|due)(?: it)? (?:to|for|until|till) "
     r"(?:the )?(?:\w+day,? )?"
-    # "Booked a table for 8 May": what is ordered for a day lies ahead of it.
+    # "Booked a table for 8 May": the day lies ahead although the verb is in the past tense.
     r"|\b(?:booked|reserved|ordered|arranged|scheduled|planned|tickets?|invited|invitations?) [^.,;:!?\n]{0,60}\bfor "
     r"(?:the )?(?:\w+day,? )?|(?:改|推迟|推|延期?|延后|提前|挪|调|定|约|排|安排)(?:到|至|在|于)了?\s?)$",
     re.IGNORECASE,
@@ -158,7 +159,7 @@ _TARGET: Final = re.compile(
 
 
 def _around(end_of: re.Pattern[str], text: str, start: int, end: int) -> tuple[int, int]:
-    """The part of a text around a phrase, up to the nearest ends before and after it, or as far as is read."""
+    """Return the bounds of the clause or sentence around a phrase, within the characters that are read."""
     farthest = max(0, start - _NEAR)
     before = max((found.end() for found in end_of.finditer(text, farthest, start)), default=farthest)
     after = end_of.search(text, end, end + _NEAR)
@@ -169,9 +170,9 @@ _Resolve = Callable[["re.Match[str]", _View], "Span | None"]
 
 
 class _Rule(NamedTuple):
-    """A pattern and what it means. It is tried only where one of its cues is in the text, which is quick to see.
+    """A pattern and its meaning. It is tried only if one of its cues is in the text, which is a cheap test.
 
-    Without `resolve` the phrase names no particular days.
+    A rule without `resolve` finds phrases that name no particular days.
     """
 
     cues: frozenset[str]
@@ -184,10 +185,10 @@ _CUES: Final = re.compile("[a-z]+|(?:19|20)(?=[0-9]{2})|[年月日号天周星�
 
 
 def _apply(rules: tuple[_Rule, ...], text: str, said: date) -> list[DateMention]:
-    """The mentions that the rules find. An earlier rule takes its words away from the later ones."""
+    """Find mentions by the rules. Words that an earlier rule has matched are not matched again."""
     present = set(_CUES.findall(text.lower()))
     found: list[DateMention] = []
-    dates: list[DateMention] = []  # those without the weekdays
+    dates: list[DateMention] = []  # the mentions that are dates, without the weekdays
     for rule in rules:
         if rule.cues.isdisjoint(present):
             continue
@@ -198,7 +199,7 @@ def _apply(rules: tuple[_Rule, ...], text: str, said: date) -> list[DateMention]
             span = None
             names_weekday = rule.resolve is _weekday
             beside = _beside_date(match, dates) if names_weekday else None
-            if beside is not None:  # "Friday, 8 May": one day under two names
+            if beside is not None:  # "Friday, 8 May": two names of one day
                 span = beside.span if beside.span is not None and beside.span.days == 1 else None
             elif rule.resolve is not None:
                 try:
@@ -222,7 +223,7 @@ _BETWEEN: Final = re.compile(r"[\s,，(（]*(?:是|is|on|the)?\s*")
 
 
 def _beside_date(match: re.Match[str], dates: list[DateMention]) -> DateMention | None:
-    """The date that a weekday without "last" or "next" stands directly before or after."""
+    """Return the date directly beside a weekday, unless the weekday has "last" or "next" before it."""
     if (match.groupdict().get("which") or "on").lower() != "on":
         return None
     text, (begin, end) = match.string, match.span()
@@ -262,8 +263,8 @@ def _monday(day: date) -> date:
 
 
 def _by_tense(month: int, day: int | None, view: _View, past: bool | None = None) -> Span:
-    """That month or day without a year: the last one in the past tense, else the next, the present one included."""
-    date(_LEAP_YEAR, month, day or 1)  # raises ValueError where no year has this day
+    """Resolve a month or day without a year: in the past tense the last one, else the current or next one."""
+    date(_LEAP_YEAR, month, day or 1)  # raises ValueError if no year has this day
     said, past = view.said, view.past if past is None else past
     for years in range(8 + 1):  # until there is a 29 February
         year = said.year - years if past else said.year + years
@@ -282,7 +283,7 @@ _LEAP_YEAR = 2000
 
 
 def _weekday_by_tense(number: int, view: _View, past: bool | None = None) -> Span:
-    """That weekday: the last one in the past tense, else the next. It is not today, which has a name of its own."""
+    """Resolve a weekday: the last one in the past tense, else the next; never today, which is called "today"."""
     days = number - view.said.weekday()
     if view.past if past is None else past:
         return _single(_day(view.said, days if days < 0 else days - 7))
@@ -290,7 +291,7 @@ def _weekday_by_tense(number: int, view: _View, past: bool | None = None) -> Spa
 
 
 def _away(said: date, count: int, unit: str, exact: bool = True) -> Span:
-    """The time that many units away; the unit tells how exactly it is meant."""
+    """Resolve a time by its distance in units. The unit determines the slack."""
     if unit in ("day", "night"):
         span = _single(_day(said, count))
     elif unit == "week":
@@ -305,7 +306,7 @@ def _away(said: date, count: int, unit: str, exact: bool = True) -> Span:
 
 
 def _beside(said: date, count: int, unit: str) -> Span:
-    """The calendar week, weekend, month, quarter or year that many away from the present one."""
+    """Return the calendar week, weekend, month, quarter or year at a distance from the current one."""
     if unit == "week":
         monday = _day(_monday(said), 7 * count)
         return Span(monday, _day(monday, 6))
@@ -318,7 +319,7 @@ def _beside(said: date, count: int, unit: str) -> Span:
 
 
 def _of_season(month: int, which: str | None, year: str | None, said: date) -> Span:
-    """Three months from this one on. The last winter is the one that ended last."""
+    """Return the three months from this one on. The last winter is the one that ended last."""
     if year is not None:
         return _whole(date(int(year), month, 1), 3)
     first, named = date(said.year, month, 1), (which or "").lower()
@@ -348,7 +349,7 @@ _YEAR_CUES = "19 20"
 
 @cache
 def _english() -> tuple[_Rule, ...]:
-    """The English rules; compiled at first use."""
+    """Compile the English rules at first use."""
 
     def rule(cues: str, pattern: str, resolve: _Resolve | None, relative: bool = False) -> _Rule:
         return _Rule(frozenset(cues.split()), re.compile(pattern, re.IGNORECASE), resolve, relative)
@@ -433,7 +434,7 @@ def _month_number(match: re.Match[str]) -> int:
 
 
 def _year_of(match: re.Match[str], view: _View) -> int | None:
-    """The year that a phrase names, in digits or as one of the Chinese years (去年), if it names one."""
+    """Return the year that a phrase names in digits or in Chinese (去年); None if it names none."""
     named = match.groupdict()
     if named.get("year"):
         return int(named["year"])
@@ -485,13 +486,13 @@ def _counted(match: re.Match[str], view: _View) -> Span:
 
 
 def _within(match: re.Match[str], view: _View) -> Span:
-    # "In two weeks" may be a duration as well.
+    # "In two weeks" may also be a duration.
     return _away(view.said, _count(match["count"]), match["unit"].lower(), exact=False)
 
 
 def _near_unit(match: re.Match[str], view: _View) -> Span:
     which = match["which"].lower()
-    # "The past year" is often the twelve months up to today.
+    # "The past year" often means the twelve months up to today.
     return _beside(view.said, _DIRECTION[which], match["unit"].lower())._replace(exact=which != "past")
 
 
@@ -500,7 +501,7 @@ def _weekday(match: re.Match[str], view: _View) -> Span:
     which = (match.groupdict().get("which") or "").lower()
     if which in ("last", "past"):
         return _single(_day(said, (number - said.weekday()) % 7 - 7))
-    if which == "next":  # the one of the following week
+    if which == "next":  # the weekday of the following week
         return _single(_day(_monday(said), 7 + number))
     return _weekday_by_tense(number, view, past=True if which == "since" else None)
 
@@ -538,7 +539,7 @@ _ANY_WEEKDAY = f"[{''.join(CHINESE_WEEKDAYS)}]"
 
 @cache
 def _chinese() -> tuple[_Rule, ...]:
-    """The Chinese rules, for simplified characters; compiled at first use."""
+    """Compile the Chinese rules at first use. They match simplified characters."""
 
     def rule(cues: str, pattern: str, resolve: _Resolve | None, relative: bool = False) -> _Rule:
         return _Rule(frozenset(cues), re.compile(pattern), resolve, relative)
@@ -632,7 +633,7 @@ def _chinese_day_of_near_month(match: re.Match[str], view: _View) -> Span:
 
 
 def _chinese_day_of_month(match: re.Match[str], view: _View) -> Span:
-    """A day without a month: the last one in the past tense, else the next, today included."""
+    """Resolve a day without a month: the last one in the past tense, else the next; today counts."""
     day, month = int(match["day"]), view.said.replace(day=1)
     if not 1 <= day <= 31:
         raise ValueError(f"no month has a day {day}")

@@ -1,8 +1,8 @@
-"""What makes two texts different for good: numbers, dates, names, identifiers and negations, English and Chinese.
+"""Details that tell two similar texts apart: numbers, dates, names, identifiers and negations, English and Chinese.
 
-However alike two texts are otherwise, "rack 12" is not "rack 13" and 启用 is not 不启用. `protected` reads what may
-not differ, `may_merge` compares it, `normal_form` tells exact duplicates. Nothing here measures likeness, and in
-doubt two texts are different: a duplicate shown twice costs a line, a memory taken for another is lost.
+"rack 12" is never a duplicate of "rack 13", nor 启用 of 不启用. `protected` extracts these details, `may_merge`
+compares them, `normal_form` recognises exact duplicates. Similarity is measured elsewhere. In doubt two texts are
+different: a duplicate that is shown twice costs a line, a memory that is merged into another one is lost.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ __all__ = ["Protected", "may_merge", "normal_form", "normal_forms", "protected"]
 
 @dataclass(frozen=True, slots=True)
 class Protected:
-    """What a text says that may not differ in a duplicate, each kind in the order of the text.
+    """The details of a text that must be equal in a duplicate, each kind in the order of the text.
 
-    The order counts, so that "Ana pays Ben" is not "Ben pays Ana". Numbers carry their unit (`5gb`), dates are
-    `year-month-day` with gaps (`-12-` is any December), times `15:00`, weekdays `w1` to `w7`. A negation is named
-    by the words on both sides of it. Names are folded to lower case; `words` are all words, for a name that the
-    other text writes in lower case, and `unspaced` the runs of Chinese characters, for the same reason.
+    The order matters: "Ana pays Ben" is not "Ben pays Ana". Numbers include their unit (`5gb`), dates are
+    `year-month-day` with gaps (`-12-` is any December), times `15:00`, weekdays `w1` to `w7`. A negation is
+    identified by the words on both sides of it. Names are in lower case. `words` are all words, for names that the
+    other text writes in lower case; `unspaced` are the runs of Chinese characters, for the same purpose.
     """
 
     numbers: tuple[str, ...]
@@ -42,15 +42,15 @@ class Protected:
 
     @property
     def key(self) -> tuple[tuple[str, ...], ...]:
-        """What must be equal for two texts to be one, whatever their names are."""
+        """The details that must be equal, names excepted."""
         return (self.numbers, self.dates, self.identifiers, self.negations)
 
 
 def may_merge(a: str | Protected, b: str | Protected) -> bool:
-    """Whether nothing that may not differ does differ. It says nothing about how alike the texts are.
+    """Whether all protected details of two texts are equal. Similarity is not considered.
 
-    Symmetric; not transitive, since a capitalised word that the other text has in lower case is no difference.
-    Give `Protected` where a text is compared more than once: reading it is what takes time.
+    Symmetric, but not transitive: a capitalised word matches the same word in lower case. Pass a `Protected` if a
+    text is compared more than once; extracting it takes most of the time.
     """
     one = protected(a) if isinstance(a, str) else a
     other = protected(b) if isinstance(b, str) else b
@@ -63,9 +63,9 @@ _MOST_NAMES = 256
 
 
 def _same_names(one: Protected, other: Protected) -> bool:
-    """Whether each text has the names of the other, capitalised or not, in the same order."""
+    """Whether each text contains the names of the other in the same order, capitalised or not."""
     names = {*one.names, *other.names}
-    if len(names) > _MOST_NAMES:  # each is looked for in both texts
+    if len(names) > _MOST_NAMES:  # each name is searched for in both texts
         return False
     words, other_words = set(one.words), set(other.words)
     for name in names:
@@ -80,14 +80,14 @@ def _same_names(one: Protected, other: Protected) -> bool:
 
 
 def normal_form(text: str) -> str:
-    """The text without what no reader would call a difference: width, case, spacing, punctuation at the ends.
+    """Return the text without differences of width, case, spacing, and punctuation at the ends.
 
-    Simplified and traditional characters stay apart, and so does punctuation inside. Two texts with one normal
-    form are exact duplicates unless case means something in them, which `may_merge` sees.
+    Simplified and traditional characters remain different, and so does punctuation inside. Two texts with the same
+    normal form are exact duplicates unless case matters in them, which `may_merge` checks.
     """
     folded = _folded(text)
     small = folded.casefold()
-    if small != folded:  # small letters may have plainer forms again
+    if small != folded:  # a lower-case letter may have a simpler form of its own
         small = _folded(small)
     return " ".join(small.split()).strip(_PUNCTUATION)
 
@@ -101,7 +101,7 @@ _PUNCTUATION = " .,;:!?'\"`()[]{}<>~…·—–-*_。、《》〈〉「」『』
 
 
 def protected(text: str) -> Protected:
-    """What may not differ in a duplicate of this text. Linear in its length."""
+    """Extract the details that must be equal in a duplicate. Linear in the length of the text."""
     folded = _folded(text)
     if not folded.isascii():
         folded = _CHINESE_NUMBER.sub(_digits, folded)  # 十二月 and 12月 read the same
@@ -118,7 +118,7 @@ def _folded(text: str) -> str:
 # --- Chinese numerals ----------------------------------------------------------------------------------------
 
 _NUMERAL = CHINESE_NUMERALS + "兩萬億"
-# What counts or dates things. A single numeral is a number only before one of these: 一直 and 统一 hold none.
+# Counters and date words. A single numeral is a number only before one of these: 一直 and 统一 contain none.
 _MEASURES = "个個月日号號年天周点點次台条條张張位名人块塊元分秒小岁歲楼层層期版章节節页頁行列只本件份套种種倍米斤公"
 _CHINESE_NUMBER = re.compile(
     rf"百分之(?P<percent>[{_NUMERAL}]{{1,24}}+|[0-9.]++)"
@@ -127,7 +127,7 @@ _CHINESE_NUMBER = re.compile(
     rf"|(?P<long>[{_NUMERAL}]{{2,24}}+(?![{_NUMERAL}])|[壹贰叁肆伍陆柒捌玖拾佰仟萬万亿億零貳參陸]{{2,24}}+)"
     rf"|(?P<single>[二三四五六七八九十两兩]|一(?=[月日号號年天周点點次楼层層期章节節页頁行列]))(?=[{_MEASURES}])"
 )
-# Numerals that are other words: very, by all means, in case, wholeheartedly (a few of the most frequent).
+# Frequent words that are made of numerals: very, by all means, in case, wholeheartedly.
 _NO_NUMBERS = frozenset(("千万", "万一", "万千", "一一", "千百", "万万"))
 
 
@@ -143,7 +143,7 @@ def _digits(match: re.Match[str]) -> str:
 
 
 def _scaled(number: str, factor: int) -> str:
-    """A decimal times a power of ten, exactly: `1.5` and 10,000 give `15000`."""
+    """Multiply a decimal by a power of ten exactly: `1.5` and 10,000 give `15000`."""
     whole, _, fraction = number.replace(",", "").partition(".")
     places = len(str(factor)) - 1
     shifted = whole + fraction[:places].ljust(places, "0")
@@ -157,7 +157,7 @@ _NEGATIONS = word_set("""
 not no never none nobody nothing nowhere neither nor without cannot hardly scarcely dont doesnt didnt isnt arent
 wasnt werent hasnt havent hadnt wont wouldnt cant couldnt shouldnt mustnt
 """)
-# The marked side of a pair: where one text has it and the other has not, one says the opposite of the other.
+# One word of each pair of opposites. If only one of two texts contains it, they say the opposite of each other.
 _OPPOSITES = word_set("""
 disable disabled disables disabling off false closed closes close fail failed fails failing failure unsuccessful
 deny denied denies forbid forbids forbidden prohibited refuse refused refuses reject rejected rejects stop stopped
@@ -170,7 +170,7 @@ cheaper earlier sell sold left lost allergic
 _WEEKDAYS = {name: f"w{number + 1}" for name, number in WEEKDAYS.items()} | {
     f"{name}s": f"w{number}" for number, name in enumerate(WEEKDAY_NAMES, 1)
 }
-# Abbreviations that are words too are dates in capitals only, and so are May and March where nothing else tells.
+# Abbreviations that are also words are dates only if capitalised; so are May and March without other evidence.
 _ONLY_CAPITALISED = frozenset(("mon", "sat", "sun", "wed", "fri", "mar", "jan", "dec", "sep", "may", "march"))
 _BEFORE_A_MONTH = word_set("in since until till by of last next this every early late mid from before after to")
 # "Fall" is a verb more often than a season.
@@ -178,7 +178,7 @@ _MOMENTS = (NEAR_DAYS.keys() | SEASONS.keys()) - {"fall"} | word_set("""
 morning mornings noon afternoon evening evenings midnight weekend weekends weekday weekdays next last previous daily
 weekly monthly yearly annually hourly
 """)
-# "One" is left out: this one, no one. Against any other number its absence is difference enough.
+# "One" is left out ("this one", "no one"). Compared with another number, its absence already is a difference.
 _NUMBER_WORDS = {
     **{word: value for word, value in NUMBER_WORDS.items() if word != "one"},
     **ORDINAL_WORDS,
@@ -187,7 +187,7 @@ _NUMBER_WORDS = {
     "dozen": 12,
 }
 _NUMBER_SCALES = {"hundred": 100, "thousand": 1000, "million": 10**6, "billion": 10**9}
-# The unit as it is kept, then what else it is called.
+# The unit as it is stored, then its other names.
 _UNIT_LIST = """
 ms millisecond milliseconds 毫秒; s sec secs second seconds 秒 秒钟; min mins minute minutes 分钟;
 h hr hrs hour hours 小时 个小时; d day days 天; wk week weeks 周 个星期; mo month months 个月; yr yrs year years 年;
@@ -199,7 +199,7 @@ tok token tokens; hz; khz; mhz; ghz; px pixel pixels; lb lbs; l liter liters lit
 kbps; mbps; gbps; qps; rps; fps
 """
 _UNITS = {alias: entry.split()[0] for entry in _UNIT_LIST.split(";") for alias in entry.split()}
-# Words that are capitalised because a sentence or a label begins with them. Any other word there may be a name.
+# Words that are capitalised at the beginning of a sentence or label. Any other capitalised word may be a name.
 _COMMON = word_set("""
 a about above according across actually add added adding additionally after again all allow allows almost also
 although always am among an and another any anyone anything api app application apply approach are around as ask
@@ -242,7 +242,7 @@ us our you your he him his she her they them their any at all very really just a
 
 
 class _Kind(NamedTuple):
-    """What a token is: one of the letters below, and what it comes to."""
+    """The kind of a token, as one of the letters below, and its normalised value."""
 
     code: str
     value: str = ""
@@ -287,7 +287,7 @@ def _kind(token: str) -> _Kind:
             return _Kind("#", number + unit)
     if _PLAIN_NUMBER.fullmatch(token):
         return _Kind("#", token.replace(",", ""))
-    # Paths, dotted names and constants mean something by their case; product names do not.
+    # Case matters in paths, dotted names and constants, and not in product names.
     return _Kind("i", token if re.search(r"[_/\\]|[^\W\d]\.[^\W\d]", token) else lower)
 
 
@@ -311,7 +311,7 @@ def _word_kind(token: str) -> _Kind:
     if all(part in _NUMBER_WORDS for part in lower.split("-")):
         return _Kind("x", lower)
     if len(token) > 1 and not token.islower() and not token.istitle():
-        # US, IT, PostgreSQL: capitals inside are no accident.
+        # US, IT, PostgreSQL: capitals inside a word are intended.
         return _Kind("n", lower)
     if lower in _FUNCTION_WORDS:
         return _Kind("f", lower)
@@ -336,7 +336,7 @@ _CHINESE_MOMENT_LIST = """
 中午 傍晚 周末 每天 每周 每月 每年 春天 夏天 秋天 冬天
 """
 _CHINESE_MOMENTS = " ".join((*CHINESE_DAYS, *CHINESE_YEARS, _CHINESE_MOMENT_LIST))
-# Where these stand, there is no negation: 不过, 非常, 特别. A question (是不是) denies nothing.
+# These contain a character of negation and are none: 不过, 非常, 特别. A question (是不是) denies nothing.
 _NO_NEGATION = """
 不过 不仅 不但 不管 不论 无论 不断 不久 不得不 不好意思 不客气 对不起 没关系 无线 无锡 未来 非常 非洲 除非 莫非
 别人 别的 别名 别墅 特别 区别 类别 级别 分别 识别 个别 告别 性别 差别 判别 鉴别 是不是 有没有 能不能 会不会 要不要
@@ -356,7 +356,7 @@ _AFTER_A_NAME = """
 
 
 def _any_of(words: str) -> str:
-    """One of the words, the longest first. The set of first letters rules most places out at once."""
+    """Return a pattern for one of the words, longest first. A set of first letters rejects most places quickly."""
     longest_first = sorted(words.split(), key=len, reverse=True)
     return f"(?=[{''.join({word[0]: '' for word in longest_first})}])(?:{'|'.join(longest_first)})"
 
@@ -406,16 +406,16 @@ _HAN_HEAD = re.compile(f"[{HAN}]{{1,2}}")
 
 @cache
 def _any_token() -> re.Pattern[str]:
-    """A token of a text that is not all ASCII. Compiled at first use: that takes 17 ms."""
+    """Return the pattern of a token for texts beyond ASCII. Compiled at first use, which takes 17 ms."""
     return re.compile(f"{_CHINESE}|{_LATIN.replace('{letter}', _LETTER)}|{_END}")
 
 
 # --- reading -------------------------------------------------------------------------------------------------
 
-# The letters that name a word beside a negation: "does not like" and "did not liked" deny the same.
+# How many letters identify a word beside a negation: "does not like" and "did not liked" deny the same.
 _STEM_CHARS = 5
 _LARGEST_SPOKEN = 10**15
-# The nearest word beside a negation is looked for among this many.
+# How many tokens beside a negation are searched for a content word.
 _REACH = 8
 
 
@@ -455,7 +455,7 @@ class _Reading:
             return
         for match in _any_token().finditer(self.text):
             if match.lastgroup is None:
-                if not is_han(match.group()):  # a word that only looks like a negation is no token
+                if not is_han(match.group()):  # a word that contains a character of negation and is none
                     yield _KINDS[match.group()]
             elif match.lastgroup == "end":
                 yield _Kind(".", match.group())
@@ -481,12 +481,12 @@ class _Reading:
             minute = match["clock"] or ("30" if match["thirty"] else (match["minute"] or "0").zfill(2))
             return _Kind("d", _clock(match["hour"], minute, _HALVES.get(match["half"] or "", "")))
         if match["year"] and not match["ymonth"]:
-            return _Kind("#", match["year"])  # as "in 2024" is
+            return _Kind("#", match["year"])  # like "in 2024"
         month, day = match["ymonth"] or match["month"], match["yday"] or match["day"] or match["alone"]
         return _Kind("d", f"{match['year'] or ''}-{int(month) if month else ''}-{int(day) if day else ''}")
 
     def _take(self, place: int) -> int:
-        """Read the token at this place; where the next one is."""
+        """Read the token at this place; return the place of the next one."""
         code, value = self.tokens[place]
         if code in "wfcn":
             self.words.append(value)
@@ -506,7 +506,7 @@ class _Reading:
         return place + 1
 
     def _content(self, place: int, step: int) -> str:
-        """The nearest word before or behind a negation that says something, by its first letters."""
+        """Return the first letters of the nearest content word before or after a negation."""
         end = min(max(place + step * _REACH, -1), len(self.tokens))
         for code, value in (self.tokens[near] for near in range(place + step, end, step)):
             if code == ".":
@@ -538,7 +538,7 @@ class _Reading:
         return place + (2 if unit else 1)
 
     def _number_words(self, place: int) -> int:
-        """`two hundred and fifty` is 250; `two three` are two numbers."""
+        """Read number words: `two hundred and fifty` is 250, `two three` are two numbers."""
         total = current = 0
         started = False
         while True:
@@ -563,7 +563,7 @@ class _Reading:
         return place + (1 if unit else 0)
 
     def _month(self, place: int, name: str, day: int | None = None) -> int:
-        """A month with the day and the year around it. May and March are words, unless something says otherwise."""
+        """Read a month with the day and the year around it. May and March alone are read as words."""
         following = place + 1
         if self._at(following) == _Kind(".", ".") and len(name) <= 4 and self._at(following + 1).code == "#":
             following += 1  # Mar. 5

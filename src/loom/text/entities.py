@@ -1,9 +1,9 @@
-"""What a text names: people, places, numbers, and the names of things, by rules in English and Chinese. No model.
+"""Names in a text: people, places, numbers and things, by rules for English and Chinese, without a model.
 
-Two uses: which kind of answer a text can give (who, where, how many), and which names tie memories together in the
-graph. In doubt a text names something: a mark too many costs a little of a score, and a name too many leads nowhere.
-The word lists of Chinese names are kept here for everybody, and so is how names are found that somebody else read out
-of a text.
+The names have two uses: they tell which kind of question a text can answer (who, where, how many), and they connect
+memories in the graph. The rules prefer to find too much: a wrong mark costs a small part of a score, and a wrong name
+connects nothing. All other modules take the word lists of Chinese names from here. This module also defines the terms
+under which names that a model has read are indexed.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ ENTITIES_VERSION = 2
 SOMEBODY = "\x1f@who"
 SOMEWHERE = "\x1f@where"
 AMOUNT = "\x1f@many"
-"""The marks of texts that name a person, a place, a number: what "who", "where" and "how many" ask for."""
+"""The marks of texts that name a person, a place or a number: answers to "who", "where" and "how many"."""
 
 _ENTITY = "\x1fe"
-# The part of a text that is read for names.
+# How much of a text is searched for names.
 _MOST_CHARS = 2_000
 
 MOST_NAMES = 16
 LONGEST_NAME = 60
-"""Of a text so many names count, and of a name so many characters."""
+"""The most names of a text, and the most characters of a name, that are used."""
 
 PLACES = """
 北京 上海 天津 重庆 广州 深圳 杭州 南京 苏州 成都 武汉 西安 长沙 郑州 青岛 大连 厦门 宁波 无锡 济南 合肥 福州 昆明
@@ -82,12 +82,12 @@ NO_NAMES = """
 万元 万人 钱款 余数 文科 常识 常温 贺卡 白酒 白菜 马克 马拉 罗马 江边 孙子 孙女 程式 任期 顾客 顾问 顾虑 石墨 易读
 康健 史料 龙虾 叶片 侯选
 """
-"""Words that begin with a surname and are none."""
+"""Words that begin with a surname and are no names."""
 TITLES = "总 工 老师 经理 医生 教授 主任 先生 女士 小姐 同学 师傅 博士 律师 哥 姐 叔 阿姨"
 
 # --- which kind of answer ------------------------------------------------------------------------------------
 
-# Surnames that are hardly ever anything else, and what may follow them all the same.
+# Surnames that are rarely other words, and the exceptions by their next character.
 _SURE_SURNAMES = (
     "王李张刘陈杨赵吴徐孙胡朱郭罗梁宋郑谢韩唐冯董萧曹袁邓许傅沈曾彭吕苏卢蒋蔡贾魏薛阎"
     "潘杜戴汪姜姚谭廖邹郝崔邱秦顾侯邵孟尹黎乔贺赖龚張劉陳楊趙吳孫羅鄭謝韓馮許蘇盧蔣賈鄧"
@@ -101,14 +101,14 @@ _NO_PEOPLE = """
 
 @cache
 def _person() -> re.Pattern[str]:
-    """A Chinese name, or what begins like one. Compiled at first use: that takes 4 ms."""
+    """Return the pattern of a Chinese name or its beginning. Compiled at first use, which takes 4 ms."""
     return re.compile(
         f"[小老阿][{SURNAMES}]|[{SURNAMES}](?:{'|'.join(TITLES.split())})"
         f"|(?=[{_SURE_SURNAMES}])(?!{'|'.join((NO_NAMES + _NO_PEOPLE).split())}).[{HAN}]"
     )
 
 
-# In English a capital inside a sentence: behind a small letter or a comma.
+# In English, a capitalised word inside a sentence: after a lower-case letter or a comma.
 _CAPITAL = re.compile("(?<=[a-z,;] )[A-Z][a-z]+")
 _CAPITAL_PLACE = re.compile(" (?:in|at|from|near|around)(?: the)? ([A-Z][a-z]+)")
 _NO_PLACES = frozenset(
@@ -152,16 +152,16 @@ hundred thousand million dozen couple once twice half double triple several few 
 
 @cache
 def _vocabulary() -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
-    """The terms of people, places and numbers. Made at first use: stemming them takes a few milliseconds."""
+    """Return the terms of people, places and numbers. Stemmed at first use, which takes a few milliseconds."""
     people, spots, numbers = (
-        frozenset(terms(word)[0] for word in listed.split())  # of a long Chinese word its first pair
+        frozenset(terms(word)[0] for word in listed.split())  # the first bigram of a long Chinese word
         for listed in (_PEOPLE, _SPOTS + PLACES, _NUMBER_WORDS)
     )
     return people, spots, numbers
 
 
 def answer_marks(text: str, found: Collection[str]) -> list[str]:
-    """Which of "who", "where" and "how many" a text can answer, by itself and by its terms."""
+    """Return the marks of the questions ("who", "where", "how many") that a text can answer."""
     people, spots, numbers = _vocabulary()
     text = text[:_MOST_CHARS]
     capitals = [word for word in _CAPITAL.findall(text) if word not in _NO_PLACES]
@@ -176,12 +176,12 @@ def answer_marks(text: str, found: Collection[str]) -> list[str]:
 
 
 _SENTENCE = re.compile("[^.!?。！？…\n]+[.!?。！？…\n]*")
-# A question may come with a word of greeting and is a question still.
+# A greeting before a question does not count as a statement.
 _TOLD = 0.3
 
 
 def only_asks(text: str) -> bool:
-    """Whether a text that ends in a question tells next to nothing besides."""
+    """Whether a text that ends in a question states almost nothing else."""
     asked = sum(len(sentence) for sentence in _SENTENCE.findall(text) if sentence.rstrip()[-1:] in "?？")
     return asked >= (1.0 - _TOLD) * len(text)
 
@@ -197,19 +197,19 @@ _SINGLE = re.compile(r"(?<![\w.])(?:[A-Z][\w'-]*[a-z0-9]|[A-Z]{2,}|[A-Za-z]+[_.0
 
 
 def entity_mark(name: str) -> str:
-    """The mark of what a record names, whatever its case, spacing and characters."""
+    """Return the mark of a name, independent of case, spacing and width."""
     return _ENTITY + " ".join(simplified(name[:LONGEST_NAME]).casefold().split())
 
 
 def entity_name(mark: str) -> str | None:
-    """The name in such a mark; None for any other term."""
+    """Return the name in a mark; None for any other term."""
     return mark[len(_ENTITY) :] if mark.startswith(_ENTITY) else None
 
 
 def entity_marks(text: str, metadata: Mapping[str, Any]) -> list[str]:
-    """The marks of a record's names of several words, each once. Names of one word are terms of their own.
+    """Return the marks of a record's names of several words, each once. Names of one word already are terms.
 
-    Names that are known otherwise, as from a model, are given as `entities` in the metadata.
+    Names from another source, such as a model, are passed as `entities` in the metadata.
     """
     found = dict.fromkeys(map(entity_mark, islice(_long_names(text[:_MOST_CHARS]), MOST_NAMES)))
     given = metadata.get("entities")
@@ -233,7 +233,7 @@ def _long_names(text: str) -> Iterator[str]:
 
 
 def name_nodes(text: str, metadata: Mapping[str, Any]) -> list[str]:
-    """The terms and marks of everything that a text names: what ties it to others that name it too."""
+    """Return the terms and marks of all names in a text, which connect it to other texts with the same names."""
     found = dict.fromkeys(entity_marks(text, metadata))
     text = text[:_MOST_CHARS]
     for word in islice(_SINGLE.findall(text), MOST_NAMES):
@@ -248,24 +248,24 @@ def name_nodes(text: str, metadata: Mapping[str, Any]) -> list[str]:
 # --- names that a model read -----------------------------------------------------------------------------------
 
 NAMES = "names"
-"""The kind of a record that holds the names which a model read in another one."""
+"""The kind of a record with the names that a model has read in another record."""
 
 UNNAMED_KINDS = frozenset({"fact", "summary", NAMES})
-"""The kinds of records that no model reads names in: they are drawn from others."""
+"""The kinds of derived records, in which no model reads names."""
 
 _NAMED = "\x1fm"
 
 
 def named(node: str = "") -> str:
-    """The form of a term or a mark under which a record of names holds it, so that no search for words meets it.
+    """Return the term under which a record of names indexes a term or mark. A search for words never matches it.
 
-    Without a node, the mark that all of these records have.
+    Without a node, return the mark that all records of names have.
     """
     return _NAMED + node
 
 
 def names_in(metadata: Mapping[str, Any]) -> dict[str, str]:
-    """The names in the metadata of a record of names, each with the words of the text that it stands for."""
+    """Return the names in a record of names, each with the words of the source text that it stands for."""
     given = metadata.get(NAMES)
     if not isinstance(given, Mapping):
         return {}
@@ -274,7 +274,7 @@ def names_in(metadata: Mapping[str, Any]) -> dict[str, str]:
 
 
 def names_terms(metadata: Mapping[str, Any]) -> list[str]:
-    """The terms of a record of names: a mark for each name, and its words where they are not those of the text."""
+    """Return the terms of a record of names: a mark for each name, and its words if the source text has others."""
     found = [named()]
     for name, said in names_in(metadata).items():
         found.append(named(entity_mark(name)))
@@ -284,8 +284,8 @@ def names_terms(metadata: Mapping[str, Any]) -> list[str]:
 
 
 def nodes_of_name(name: str) -> list[str]:
-    """The terms and marks that tie what has this name to others that name it."""
+    """Return the terms and marks that connect texts with this name."""
     found = dict.fromkeys(name_nodes(name, {"entities": [name]}))
-    if len(name) == 2 or (name.isascii() and " " not in name):  # one word is a term of its own, capitals or not
+    if len(name) == 2 or (name.isascii() and " " not in name):  # a name of one word is a term, capitalised or not
         found.update(dict.fromkeys(terms(name)[:1]))
     return list(found)

@@ -1,8 +1,8 @@
-"""The frame of a question: the words that say how it is meant to be answered, and not what it is about.
+"""The frame of a question: its words that describe the answer and not the subject.
 
-"Can you list the order in which I brought up the topics of our talks" is about nothing that a memory says, and wants
-many answers. Also the parts of a question that asks for several things at once. The rules are for English and
-Chinese, and pure functions of the text.
+"Can you list the order in which I brought up the topics of our talks" has no word that a memory contains, and asks
+for many memories. This module also splits a question that asks for several things. Pure functions of a text, for
+English and Chinese.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ _SIZE = r"comprehensive|complete|detailed|brief|short|full|overall|concise|quick
 _ENGLISH = re.compile(
     "|".join(
         (
-            # A request, and what it asks to be done with the answer.
+            # A request, and the form of its answer.
             r"\b(?:can|could|would|will) (?:you|i|we)\b(?: please)?(?: list\b)?|^list\b",
             r"\bplease\b|\b(?:i'd|i would) like (?:you )?to\b",
             r"\b(?:walk me through|give (?:me|us)|provide(?: me with)?|summari[sz]e|sum up|recap|outline|tell me"
             r"|remind me(?: of)?|show me|help me(?: to)?|describe|explain)\b",
             rf"\b(?:an? |the )?(?:(?:{_SIZE}) )*(?:summary|overview|recap|rundown) (?:of|on|about)\b",
-            # An order.
+            # A sequence.
             r"\b(?:the )?order (?:in which|of|that)\b|\bchronological(?:ly)?\b|\bin what order\b|\bin sequence\b",
             r"\b(?:in|by) (?:the )?(?:chronological |right |correct |time )?order\b",
-            # That something was said, and where.
+            # That something was said, and where it was said.
             rf"\b(?:i|we|you)(?:'ve| have| had)?(?: first)? (?:{_TELLING})\b",
             rf"\b(?:throughout|across|during|over|in|from|through) (?:all )?(?:of )?(?:our|my|the|these|those|your)?"
             rf" ?(?:different |various |previous |past |whole |entire )?(?:{_TALKS})\b",
-            # How much of it.
+            # The number of items.
             r"\b(?:different |various |several |multiple |key |main |major |specific |certain |all )?"
             r"(?:aspect|thing|item|point|topic|detail)s? of\b",
             r"\b(?:mention|name) only\b[^.?!]*|\bso far\b|\bover time\b|\bincluding\b",
@@ -51,7 +51,7 @@ _CHINESE = re.compile(
 
 
 def outside_frame(text: str) -> str:
-    """A question without its frame; the whole of it where nothing else is left."""
+    """Return a question without its frame, or all of it if nothing else is left."""
     rest = _CHINESE.sub(" ", _ENGLISH.sub(" ", text))
     return rest if any(character.isalnum() for character in rest) else text
 
@@ -59,7 +59,7 @@ def outside_frame(text: str) -> str:
 _WANTS_MANY = re.compile(
     "|".join(
         (
-            # An order of events.
+            # A sequence of events.
             r"\border (?:in which|that|of (?:the )?(?:event|thing|topic|step)s)|\bsequence (?:of|in which)\b",
             r"\bin (?:(?:what|which|chronological|time) )?order\b|\bchronolog|\btimeline\b",
             r"\b(?:came|happened) (?:first|earlier)\b",
@@ -69,7 +69,7 @@ _WANTS_MANY = re.compile(
             r"\b(?:has|have|did|my|our) [^?.]{0,80}\b(?:progress|evolv|develop|chang)\w* "
             r"(?:over|through|across|so)\b",
             "总结|概括|梳理|回顾|归纳|汇总|盘点|全过程|经过|始末|前前后后|怎么从|都[^，。？]{0,6}(?:哪些|什么)",
-            # A list, or how long one is.
+            # A list, or its length.
             r"\b(?:list|name) (?:all|every|the|some)\b|\ball (?:the|of|my|our|his|her|their)\b",
             r"\bhow many (?:different|distinct|times|kinds|types|of)\b|\bhow often\b|\b(?:each|every) time\b",
             r"\bwhat (?:are|were) (?:all|the|some)\b",
@@ -83,16 +83,16 @@ _JOINS = re.compile(
     r"[、，,;；]|\b(?:and|or|vs\.?|versus|than|between|until|after|before)\b|和|与|跟|以及|还有|到底?(?=\S{2})|从",
     re.IGNORECASE,
 )
-# A question of more parts is a list of words, not of things to look up.
+# A question of more parts is a list of words and not several questions.
 _MOST_PARTS = 6
 
 
 def wants_many(text: str) -> bool:
-    """Whether a question wants a list, an order of events, a summary or a count: many memories and not the best."""
+    """Whether a question asks for a list, a sequence of events, a summary or a count, which take many memories."""
     return _WANTS_MANY.search(text) is not None
 
 
 def parts_of(text: str) -> tuple[str, ...]:
-    """The parts of a question that names several things, between commas and words that join; empty for any other."""
+    """Split a question about several things at commas and conjunctions; return nothing for any other question."""
     parts = [part for part in _JOINS.split(outside_frame(text)) if any(map(str.isalnum, part))]
     return tuple(parts) if 1 < len(parts) <= _MOST_PARTS else ()

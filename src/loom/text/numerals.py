@@ -1,6 +1,6 @@
 """Numbers in words: the English number words, and Chinese numerals as digits.
 
-The one table of each; what counts as a number in a text is decided where numbers are looked for.
+All modules use these tables; each decides for itself what counts as a number in a text.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ _LONGEST: Final = 64
 
 
 def chinese_digits(numeral: str) -> str:
-    """A Chinese numeral in digits; one without scales, such as 二〇二四, is read digit by digit.
+    """Convert a Chinese numeral to digits. A numeral without scales, such as 二〇二四, is read digit by digit.
 
-    Raises `InvalidInput` for what is not a numeral, or has more than 64 characters.
+    Raises `InvalidInput` for any other text, and for more than 64 characters.
     """
     if len(numeral) > _LONGEST or not _IN_NUMERALS.issuperset(numeral):
         raise InvalidInput(f"a numeral has Chinese number characters alone, at most {_LONGEST} of them")
@@ -66,14 +66,14 @@ def chinese_digits(numeral: str) -> str:
 
 
 def chinese_number(numeral: str) -> int:
-    """The value of a numeral in digits or in Chinese characters; raises `InvalidInput` as `chinese_digits` does."""
+    """Return the value of a numeral in digits or Chinese characters. Raises `InvalidInput` like `chinese_digits`."""
     if numeral.isdecimal() and len(numeral) <= _LONGEST:
         return int(numeral)
     return int(chinese_digits(numeral) or 0)
 
 
 def scale_of(characters: str) -> int:
-    """The factor that the scale characters after a number multiply it by: 10,000 for 万, 10,000,000 for 千万."""
+    """Return the factor of the scale characters after a number: 10,000 for 万, 10,000,000 for 千万."""
     factor = 1
     for character in characters[:_LONGEST]:
         factor *= _SCALES.get(character, 1) * _MYRIADS.get(character, 1)

@@ -1,8 +1,8 @@
-"""Splitting a long text into passages: a few paragraphs, a code block, a part of a list or of a table each.
+"""Split a long text into passages, each a few paragraphs, a code block, or a part of a list or table.
 
-Passages follow one another without a gap, so together they are the text. Fenced code and tables are divided only
-where one alone is larger than a passage; such a part names the line that it needs (the fence, the head of the table).
-Works on Markdown, plain prose, logs, JSON and text without any line break, in time linear in the length of the text.
+Passages have no gaps between them, so together they are the text. A fenced code block or a table is divided only if
+it is larger than a passage; each part then names the line that it needs (the fence, the head of the table). Works on
+Markdown, prose, logs, JSON and text without line breaks, in time linear in the length of the text.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from typing import NamedTuple
 __all__ = ["LONG_UNITS", "Passage", "Span", "passages", "units"]
 
 Span = tuple[int, int]
-"""Where a part of a text begins and ends."""
+"""The start and end of a part of a text."""
 
-# Sizes are in quarters of a token: a letter of English takes one, a Chinese character four. Counting tokens would
-# take longer than splitting. A passage has about 100 to 250 tokens.
+# Sizes are in quarters of a token: an English letter takes one, a Chinese character four. Counting tokens would take
+# longer than splitting. A passage has about 100 to 250 tokens.
 _MOST_UNITS = 1_000
 _FEWEST_UNITS = 400
 LONG_UNITS = _MOST_UNITS
-"""A text of up to this size is one passage."""
+"""The largest text that is one passage."""
 
-# What stands above a passage is a few short lines.
+# The lines above a passage (headings, the introduction of a list) are few and short.
 _LONGEST_HEADING = 160
 _LONGEST_LEAD = 240
 _MOST_HEADINGS = 2
@@ -34,10 +34,10 @@ _FENCE = re.compile(r"(`{3,}|~{3,})")
 _HEADING = re.compile(r"(#{1,6})[ \t]+\S")
 _BOLD_LINE = re.compile(r"(?:\*\*|__)[^*_\n]+(?:\*\*|__)[:：]?$")
 _LIST_ITEM = re.compile(r"(?:[-*+]|\d{1,3}[.)])[ \t]|[•·]|\d{1,3}、|[（(]\d{1,2}[)）]")
-# Characters that a line with a mark of its own begins with; every other line is prose, a log or data.
+# The first characters of lines with Markdown syntax. Every other line is prose, a log or data.
 _MARKS = frozenset("`~#|-*+•·_0123456789（(")
-# Where a part that is too long is divided, the best place first: blank lines, lines that begin another statement,
-# ends of sentences, any line, any space.
+# Where a part that is too long is divided, in order of preference: at blank lines, before lines that begin a
+# statement, at ends of sentences, at any line break, at any space.
 _BREAKS = (
     re.compile(r"\n[ \t]*\n"),
     re.compile(r"\n(?![ \t]*[a-z(])"),
@@ -45,9 +45,9 @@ _BREAKS = (
     re.compile(r"\n"),
     re.compile(r"[ \t，、,]"),
 )
-# Code is divided before a line that is not indented, if it can be.
+# Code is divided before a line that is not indented, if there is one.
 _LINE_BREAKS = (re.compile(r"\n[ \t]*\n(?=\S)"), _BREAKS[0], _BREAKS[3], _BREAKS[4])
-# A text is mostly split again soon: when the next question is asked, and when it is quoted.
+# A text is usually split again soon: for the next question, and when it is quoted.
 _KNOWN_TEXTS = 2_048
 _MOST_KEPT = 256
 _known: dict[bytes, tuple[Passage, ...]] = {}
@@ -64,8 +64,8 @@ class _Kind(IntEnum):
 class _Block(NamedTuple):
     """A paragraph, a heading, an item of a list, a table or a fenced code block, with the blank lines after it.
 
-    `level` is a heading's, 7 for a bold line. `head` is what each part of a divided block needs: the fence's line,
-    or the head of the table.
+    `level` is the level of a heading, 7 for a bold line. `head` is the line that each part of a divided block needs:
+    the fence, or the head of the table.
     """
 
     kind: _Kind
@@ -78,9 +78,8 @@ class _Block(NamedTuple):
 class Passage(NamedTuple):
     """A passage, as offsets into its text.
 
-    `above` are the lines that it stands under and does not contain: headings, the sentence that introduces its list,
-    the head of its table. `fence` is the opening line of the code block that it begins in, and `fence_after` of the
-    one that it ends in.
+    `above` are lines before it that it needs: headings, the sentence that introduces its list, the head of its table.
+    `fence` is the opening line of the code block in which it begins, `fence_after` of the one in which it ends.
     """
 
     start: int
@@ -91,22 +90,22 @@ class Passage(NamedTuple):
 
 
 def units(text: str) -> int:
-    """About the tokens of a text, times four."""
+    """Estimate the tokens of a text, times four."""
     return len(text) if text.isascii() else (3 * len(text.encode("utf-8", "surrogatepass")) - len(text)) // 2
 
 
 def passages(text: str) -> list[Passage]:
-    """The passages of a text, in its order. A short text is one; so is an empty one."""
+    """Return the passages of a text in order. A short or empty text is one passage."""
     if units(text) <= LONG_UNITS:
         return [Passage(0, len(text))]
-    # By a digest and not by the text: what is forgotten must not stay in a cache.
+    # The key is a digest and not the text: forgotten text must not remain in a cache.
     digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
     known = _known.get(digest)
     if known is None:
         known = tuple(_Packing(text).run())
         if len(known) <= _MOST_KEPT:
             if len(_known) >= _KNOWN_TEXTS:
-                _known.clear()  # cheaper than an order of use, and soon filled again
+                _known.clear()  # cheaper than tracking use, and soon filled again
             _known[digest] = known
     return list(known)
 
@@ -115,7 +114,7 @@ def passages(text: str) -> list[Passage]:
 
 
 def _lines(text: str) -> Iterator[Span]:
-    """Each line with its line break."""
+    """Yield the bounds of each line, with its line break."""
     start, end = 0, len(text)
     while start < end:
         line_end = text.find("\n", start) + 1 or end
@@ -124,7 +123,7 @@ def _lines(text: str) -> Iterator[Span]:
 
 
 class _Blocks:
-    """The blocks of a text, in its order and without gaps."""
+    """Finds the blocks of a text, in order and without gaps."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -163,13 +162,13 @@ class _Blocks:
         return self._joined()
 
     def _level(self, line: str) -> int:
-        """The level of a heading; 0 for every other line."""
+        """Return the level of a heading; 0 for any other line."""
         if heading := _HEADING.match(line):
             return len(heading[1])
         return 7 if self._kind is None and _BOLD_LINE.match(line) else 0
 
     def _continue(self, start: int, line: str) -> None:
-        """A line without a mark of its own belongs to the block that it follows, and a row to its table."""
+        """Add a line without Markdown syntax to the block before it, and a row to its table."""
         if _is_rule(line) and self._kind is _Kind.TEXT and "|" in self._text[self._last_line : start]:
             head = self._last_line
             if head > self._start:
@@ -200,7 +199,7 @@ class _Blocks:
         return (self._start, first) if first - self._start <= _LONGEST_LEAD else None
 
     def _joined(self) -> list[_Block]:
-        """The blocks with the blank lines between them, which belong to the one before."""
+        """Return the blocks. Blank lines belong to the block before them."""
         if not self._found:
             return [_Block(_Kind.TEXT, 0, len(self._text))]
         first, *others = self._found
@@ -218,8 +217,8 @@ def _is_rule(line: str) -> bool:
 
 
 def _divided(text: str, block: _Block, first: int) -> Iterator[Span]:
-    """The parts of a block that is too long, the first of at most `first` units."""
-    # A row and a line of code end where their line ends.
+    """Yield the parts of a block that is too long, the first of at most `first` units."""
+    # Rows and lines of code are not divided.
     breaks = _LINE_BREAKS if block.kind in (_Kind.TABLE, _Kind.CODE) else _BREAKS
     start, most = block.start, first
     while start < block.end:
@@ -231,7 +230,7 @@ def _divided(text: str, block: _Block, first: int) -> Iterator[Span]:
 
 
 def _limit(text: str, start: int, end: int, most: int) -> int:
-    """Where so many units from `start` on end, or the text does."""
+    """Return the end of the next `most` units from `start` on, or the end of the text."""
     end = min(end, start + most)
     if units(text[start:end]) <= most:
         return end
@@ -243,7 +242,7 @@ def _limit(text: str, start: int, end: int, most: int) -> int:
 
 
 def _break(text: str, start: int, end: int, breaks: tuple[re.Pattern[str], ...]) -> int:
-    """The last good place to divide a text in the second half of a span; its end where there is none."""
+    """Return the last good place to divide the second half of a span, or its end if there is none."""
     middle = (start + end) // 2
     for pattern in breaks:
         ends = [found.end() for found in pattern.finditer(text, middle, end)]
@@ -256,7 +255,7 @@ def _break(text: str, start: int, end: int, breaks: tuple[re.Pattern[str], ...])
 
 
 class _Packing:
-    """Blocks, or parts of one, put together to passages. A heading stays with what follows it."""
+    """Combines blocks, or parts of one, into passages. A heading stays with the block after it."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -267,7 +266,7 @@ class _Packing:
         self._size = 0
         self._above: tuple[Span, ...] = ()
         self._fence: Span | None = None
-        self._waiting: _Block | None = None  # headings that have nothing under them yet
+        self._waiting: _Block | None = None  # headings without a block under them yet
 
     def run(self) -> list[Passage]:
         for block in _Blocks(self._text).run():
@@ -285,7 +284,7 @@ class _Packing:
         return self._found
 
     def _wait(self, block: _Block) -> None:
-        """Keep a heading until there is something under it."""
+        """Hold a heading until the block under it comes."""
         before = self._waiting
         if before is None and self._size >= _FEWEST_UNITS:
             self._close(block.start)
@@ -301,7 +300,7 @@ class _Packing:
         self._headings.append((block.level, self._trimmed(block.start, block.end)))
 
     def _add(self, block: _Block) -> None:
-        """Put a block, and the heading that waits, behind what is there, or into passages of its own."""
+        """Add a block, and the heading that waits, to the open passage, or put them into passages of their own."""
         start = block.start if self._waiting is None else self._waiting.start
         heading = units(self._text[start : block.start])
         size = units(self._text[block.start : block.end])
@@ -340,7 +339,7 @@ class _Packing:
         self._start, self._size = end, 0
 
     def _lead_of(self, block: _Block) -> Span | None:
-        """The sentence that introduces the list, the code or the table after it, if it is one."""
+        """Return the block if it is a sentence that introduces the list, code or table after it."""
         span = self._trimmed(block.start, block.end)
         is_lead = span[1] - span[0] <= _LONGEST_LEAD and self._text[span[1] - 1 : span[1]] in (":", "：")
         return span if is_lead else None

@@ -1,7 +1,7 @@
-"""What people say of themselves that lasts: health, diet, name, occupation, home.
+"""Lasting statements of people about themselves: health, diet, name, occupation, home.
 
-Such a statement is worth keeping whatever stands around it. Tastes and relatives are not among them: in talk, most
-sentences about those are stories. Pure functions of one statement, in English and Chinese.
+Such a statement is kept regardless of its context. Tastes and relatives are excluded: in conversations, most
+sentences about them are stories. Pure functions of one statement, for English and Chinese.
 """
 
 from __future__ import annotations
@@ -42,6 +42,6 @@ _CHINESE: Final = re.compile(
 
 
 def is_personal(text: str) -> bool:
-    """Whether a statement of a user says what they are, cannot have, or where they live and work."""
+    """Whether users say in a statement who they are, what they cannot have, or where they live or work."""
     text = text[:_READ]
     return _ENGLISH.search(text) is not None or (not text.isascii() and _CHINESE.search(text) is not None)

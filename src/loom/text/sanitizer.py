@@ -1,8 +1,8 @@
-"""Cleaning a text before it is kept: control characters out, sensitive values masked.
+"""Clean a text before it is stored: remove control characters, mask sensitive values.
 
-Records are stored verbatim unless the caller asks for this; `inspect` says what was found and where, never the
-value itself, so that the cleaning can be recorded. Line breaks, code, hashes and identifiers are left alone.
-Masking is a safety net for what has a recognisable form; it is not a proof that nothing private is left.
+Records are stored verbatim unless the caller asks for this. `inspect` reports the kind and place of each masked
+value, never the value, so that the report can be stored. Line breaks, code, hashes and identifiers are unchanged.
+Masking covers values with a recognisable form; it does not prove that no private data is left.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["DEFAULT_KINDS", "ContentSanitizer", "Finding", "SanitizedContent", "
 
 
 class SensitiveKind(StrEnum):
-    """What can be masked; the value is what stands in the brackets of the replacement."""
+    """The kinds of values that can be masked. The replacement is the value of the kind in brackets."""
 
     EMAIL = "EMAIL"
     PHONE = "PHONE"
@@ -30,7 +30,7 @@ class SensitiveKind(StrEnum):
     URL = "URL"
 
 
-# Everything but whole URLs, which are rarely private; credentials inside a URL are a SECRET.
+# All but whole URLs, which are rarely private. Credentials inside a URL are a SECRET.
 DEFAULT_KINDS: frozenset[SensitiveKind] = frozenset(SensitiveKind) - {SensitiveKind.URL}
 
 
@@ -45,7 +45,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class SanitizedContent:
-    """The cleaned text, what was masked in it (in the order of the text), and how many characters were dropped."""
+    """The cleaned text, the masked values in order of the text, and the number of removed characters."""
 
     text: str
     findings: tuple[Finding, ...] = ()
@@ -53,12 +53,12 @@ class SanitizedContent:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """How many values of each kind were masked: safe to store beside the text."""
+        """The number of masked values by kind. It can be stored beside the text."""
         return dict(Counter(finding.kind.value for finding in self.findings))
 
 
 class ContentSanitizer:
-    """Strips control characters and masks sensitive values; sanitising twice changes nothing more."""
+    """Removes control characters and masks sensitive values. Sanitising a text twice gives the same result."""
 
     def __init__(self, mask_sensitive: bool = True, kinds: Iterable[SensitiveKind | str] = DEFAULT_KINDS) -> None:
         kinds = tuple(kinds)
@@ -70,11 +70,11 @@ class ContentSanitizer:
         self.kinds = frozenset(SensitiveKind(kind) for kind in kinds)
 
     def sanitize(self, content: str, mask_sensitive: bool | None = None) -> str:
-        """The cleaned text. `mask_sensitive` overrides the sanitizer's own setting for this call."""
+        """Return the cleaned text. `mask_sensitive` overrides the setting of the sanitizer for this call."""
         return self.inspect(content, mask_sensitive).text
 
     def inspect(self, content: str, mask_sensitive: bool | None = None) -> SanitizedContent:
-        """The cleaned text with a record of what was done to it."""
+        """Return the cleaned text with a report of the changes."""
         if not isinstance(content, str):
             raise InvalidInput(f"only text can be sanitised, not {type(content).__name__}")
         edits = [_Edit(content, _controls(content))]
@@ -82,8 +82,8 @@ class ContentSanitizer:
         removed = len(content) - len(edits[-1].text)
         found: list[Finding] = []
         if self.mask_sensitive if mask_sensitive is None else mask_sensitive:
-            # A masked value may give its neighbour a boundary it did not have, so the result is looked at
-            # again until nothing is found; the second look is nearly always the last.
+            # A masked value may give its neighbour a new boundary, so the result is searched again until
+            # nothing is found. The second pass is nearly always the last.
             for _ in range(_MOST_PASSES):
                 masks = _non_overlapping(edits[-1].text, self.kinds)
                 if not masks:
@@ -96,7 +96,7 @@ class ContentSanitizer:
         return SanitizedContent(edits[-1].text, _outermost(found), removed)
 
     def validate(self, content: object) -> None:
-        """Raise `InvalidInput` for what cannot be kept as a text: another type, nothing, broken Unicode."""
+        """Raise `InvalidInput` for a value that cannot be stored as a text: another type, empty, broken Unicode."""
         if not isinstance(content, str):
             raise InvalidInput(f"a text is needed, not {type(content).__name__}")
         if not content or content.isspace():
@@ -117,7 +117,7 @@ Mask = tuple[int, int, SensitiveKind]
 
 
 class _Edit:
-    """A text with some spans replaced, which still knows where everything came from."""
+    """A text with replaced spans that maps positions back to the source."""
 
     __slots__ = ("_places", "_replacements", "text")
 
@@ -135,7 +135,7 @@ class _Edit:
         self.text = "".join(pieces) if replacements else source
 
     def origin(self, start: int, end: int) -> tuple[int, int]:
-        """The span of the source behind a span of the text; a replacement counts as a whole."""
+        """Map a span of the text to the span of the source. A replacement maps to the whole value."""
         return self._source_of(start)[0], self._source_of(end - 1)[1]
 
     def _source_of(self, place: int) -> tuple[int, int]:
@@ -148,7 +148,7 @@ class _Edit:
 
 
 def _outermost(found: list[Finding]) -> tuple[Finding, ...]:
-    """In the order of the text, without those that a later look found to be part of a larger one."""
+    """Sort findings by position, without those that a later pass found to be part of a larger one."""
     kept: list[Finding] = []
     for finding in sorted(found, key=lambda finding: (finding.start, -finding.end)):
         if not kept or finding.start >= kept[-1].end:
@@ -158,10 +158,9 @@ def _outermost(found: list[Finding]) -> tuple[Finding, ...]:
 
 # --- control characters ------------------------------------------------------------------------------------
 
-# Terminal sequences as a whole, then what is left of the control characters; bidirectional embeddings,
-# overrides and isolates, which make a text read differently from what it says; the byte order mark and other
-# invisible characters; tag letters, which hide ASCII text, outside flags. Left alone: tabs, line breaks,
-# directional marks, and joiners where they join (see below).
+# Whole terminal sequences, then other control characters; bidirectional embeddings, overrides and isolates, which
+# change the order in which a text is displayed; the byte order mark and other invisible characters; tag letters
+# outside flags, which hide ASCII text. Tabs, line breaks, directional marks, and joiners that join (see below) stay.
 _CONTROL = re.compile(
     "(?P<keep>\r\n|\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{2,6}\U000e007f)"
     "|(?P<line>(?:\r(?!\n)|\x85)+)"
@@ -169,8 +168,8 @@ _CONTROL = re.compile(
     "|[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x84\x86-\x9f]+|\x1b"
     "|[\u180e\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]+"
 )
-# Zero-width space, non-joiner and joiner have work to do between letters of many scripts and between emoji,
-# there also behind a variation selector; beside ASCII, or several at once, they only hide something.
+# Zero-width space, non-joiner and joiner have a function between letters of many scripts, and between emoji also
+# after a variation selector. Beside ASCII characters, or several in a row, they only hide text.
 _ZERO_WIDTH = re.compile("[\u200b-\u200d\ufe00-\ufe0f\U000e0100-\U000e01ef]+")
 _ONE_SELECTOR = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]")
 _ONE_JOINER = re.compile("[\ufe00-\ufe0f]?[\u200b-\u200d]")
@@ -206,7 +205,7 @@ def _stray_joiners(text: str) -> list[Replacement]:
 
 
 def _non_overlapping(text: str, kinds: frozenset[SensitiveKind]) -> list[Mask]:
-    """What to mask, in the order of the text; where two overlap, the detector that comes first wins."""
+    """Find the masks in order of the text. Of two that overlap, the one of the earlier detector is used."""
     taken: list[Mask] = []
     for needed, detect in _DETECTORS:
         if needed.isdisjoint(kinds):
@@ -234,7 +233,7 @@ def _merged(taken: list[Mask], found: list[Mask]) -> list[Mask]:
 
 _MASKED = re.compile(rf"\[(?:{'|'.join(SensitiveKind)})\]")
 
-# Boundaries are ASCII: a Chinese character may stand directly beside a number or an address.
+# Boundaries are ASCII: a Chinese character may be directly beside a number or an address.
 _URL = re.compile(r"""(?<![A-Za-z0-9])(?:https?|ftp|wss?)://[^\s<>"'`\[\]{}|\\^，。；！？（）【】《》、]++""")
 _URL_END = ".,;:!?)*_~"
 
@@ -251,7 +250,7 @@ _KEY_BLOCK_LINES = re.compile(r"(?:(?:\s|\\n|\\r){0,4}[A-Za-z0-9+/=]{16,}+)*+")
 
 
 def _private_keys(text: str) -> Iterator[Mask]:
-    """Whole blocks; of one that is cut off, the lines that are there."""
+    """Find whole blocks, and the available lines of a block that is cut off."""
     position = 0
     ends = [match.end() for match in _KEY_BLOCK_END.finditer(text)]
     for match in _KEY_BLOCK.finditer(text):
@@ -274,8 +273,8 @@ def _url_passwords(text: str) -> Iterator[Mask]:
         yield match.start(1), match.end(1), SensitiveKind.SECRET
 
 
-# Formats that their issuers document or that are plain from any key of theirs. `_DIGIT` asks for a digit among
-# the next characters: kebab-case words have none.
+# Formats that the issuers document, or that any of their keys shows. `_DIGIT` requires a digit among the next
+# characters, which kebab-case words do not have.
 _DIGIT = r"(?=[A-Za-z_\-]{0,200}[0-9])"
 _API_KEY = re.compile(
     r"(?<![A-Za-z0-9_\-])(?:"
@@ -305,7 +304,7 @@ def _api_keys(text: str) -> Iterator[Mask]:
         yield match.start(1), match.end(1), SensitiveKind.API_KEY
 
 
-# name = value. The name decides how much the value must look like a secret; see `_assigned_values`.
+# name = value. The name determines the rules for the value; see `_assigned_values`.
 _ASSIGNMENT = re.compile(
     r"(?:(?<![A-Za-z0-9])|(?<=[a-z])(?=[A-Z]))"
     r"(?i:(?P<password>password|passwd|passphrase|pwd)"
@@ -317,14 +316,14 @@ _ASSIGNMENT = re.compile(
     r"|(?P<chinese>密[码碼]|口令|密[钥鑰]|金[钥鑰]|令牌|权杖|權杖|通行[码碼])(?:[ \t]{0,4}(?:[:：=]|是|为)[ \t]{0,4})"
 )
 _QUOTED_VALUE = re.compile(r"""(?P<quote>["'`])(?P<value>[^"'`\n]{4,}+)(?P=quote)""")
-# An ampersand belongs to it, unless the next parameter of a query string follows. The first part decides, the
-# rest is only taken along: a name that is repeated without end must not be read to the end each time.
+# An ampersand belongs to the value unless the next parameter of a query string follows. Only the first part is
+# examined: a name that is repeated many times must not be read to the end each time.
 _PLAIN_CHARACTER = r"""(?:[^\s"'`,;()\[\]{}<>&，。；、（）「」]|&(?![A-Za-z0-9_.\-]{1,32}=))"""
 _HEAD_CHARS = 256
 _PLAIN_VALUE = re.compile(f"{_PLAIN_CHARACTER}{{4,{_HEAD_CHARS}}}+")
 _PLAIN_REST = re.compile(_PLAIN_CHARACTER + "*+")
 _CHINESE_VALUE = re.compile(r"""[!#-&*+\-./0-:=?-Z\\^_a-z|~@]{4,}+""")
-# What stands where a value would be: types, empty values, names of variables and templates.
+# Placeholders of values: types, empty values, names of variables and templates.
 _NO_VALUE = re.compile(
     r"(?i:str|string|text|bytes|int|integer|bool|boolean|none|null|nil|true|false|optional|required|any|object|"
     r"undefined|password|passwd|secret|token|hidden|redacted|masked|empty|missing|unset|changed)"
@@ -335,12 +334,11 @@ _LETTER_AND_DIGIT = re.compile("(?=.{0,256}?[A-Za-z])(?=.{0,256}?[0-9])[^ ]{8,}"
 
 
 def _assigned_values(text: str) -> Iterator[Mask]:
-    """The values of `password: ...`, `api_key=...` and the like, without their quotes.
+    """Find the values of `password: ...`, `api_key=...` and similar names, without their quotes.
 
-    A quoted value of a password or a key is a secret, whatever it looks like. A bare one needs a digit or a
-    sign, for `password: str` and `api_key = settings.api_key` are code; `password=letters` at the end of a word
-    is a setting. Tokens and secrets are also what texts are made of and what people share: their values need
-    letters and digits.
+    A quoted value of a password or key is always a secret. A bare value must contain a digit or a special character,
+    because `password: str` and `api_key = settings.api_key` are code; `password=letters` at the end of a word is a
+    setting. "Token" and "secret" also have other meanings: their values must contain letters and digits.
     """
     last = 0
     for name in _ASSIGNMENT.finditer(text):
@@ -392,16 +390,16 @@ def _emails(text: str) -> Iterator[Mask]:
             yield match.start(), match.end(), SensitiveKind.EMAIL
 
 
-# A number of its own: not the rest of a word, a decimal, a path, a colour or an issue.
+# A separate number: not a part of a word, a decimal, a path, a colour or an issue.
 _NUMBER_START = r"(?<![A-Za-z0-9_.\-/#])(?<![0-9],)"
 _NUMBER_END = r"(?![A-Za-z0-9_]|[\-.,:/][0-9A-Za-z])"
-# In a lookahead, so that a candidate that fails does not hide the one that begins inside it.
+# A lookahead, so that a rejected candidate does not hide one that begins inside it.
 _CARD = re.compile(
     rf"{_NUMBER_START}(?=([0-9]{{13,19}}{_NUMBER_END}"
     rf"|[0-9]{{4}}([ \-])[0-9]{{4}}\2[0-9]{{4}}\2[0-9]{{4}}(?:\2[0-9]{{3}})?{_NUMBER_END}"
     rf"|[0-9]{{4}}([ \-])[0-9]{{6}}\3[0-9]{{4,5}}{_NUMBER_END}))"
 )
-# The issuers' first digits, with the lengths of their numbers.
+# The first digits of each issuer, with the lengths of its numbers.
 _CARD_NUMBER = re.compile(
     "4(?:[0-9]{12}|[0-9]{15}|[0-9]{18})"
     "|(?:5[1-5][0-9]{2}|222[1-9]|22[3-9][0-9]|2[3-6][0-9]{2}|27[01][0-9]|2720)[0-9]{12}"
@@ -425,8 +423,8 @@ def _passes_luhn(digits: str) -> bool:
     return sum(value - 9 if value > 9 else value for value in doubled) % 10 == 0
 
 
-# Forms that are telephone numbers wherever they stand: +country code, Chinese mobile and landline numbers,
-# North American numbers with their signs.
+# Forms that are telephone numbers in any context: with +country code, Chinese mobile and landline numbers, North
+# American numbers with punctuation.
 _PHONE = re.compile(
     r"(?<![A-Za-z0-9_.\-/#+])(?:"
     rf"(?:(?:\+|00)?86[ \-]?)?1[3-9][0-9]([ \-]?)[0-9]{{4}}\1[0-9]{{4}}{_NUMBER_END}"
@@ -440,7 +438,7 @@ _DATE_OR_ADDRESS = (
     r"(?!(?:19|20)[0-9]{2}[.\-][0-9]{1,2}[.\-][0-9]{1,2}(?![0-9])|[0-9]{1,2}[.\-][0-9]{1,2}[.\-](?:19|20)[0-9]{2}(?![0-9])"
     r"|(?:[0-9]{1,3}\.){3}[0-9]{1,3}(?![0-9]))"
 )
-# Any digits after a word that says so.
+# Any digits after a word for telephone.
 _SAID_PHONE = re.compile(
     r"(?:(?i:(?<![A-Za-z])(?:tel|phone|telephone|mobile|cell|call|fax|whatsapp)(?:[ \t](?:me|us|him|her|them))?"
     r"(?:[ \t](?:no\.?|number))?(?:[ \t](?:is|at|on))?)|[电電][话話]|手[机機]|座机|传真|傳真|联系方式|致电|拨打)"

@@ -1,7 +1,7 @@
-r"""Character ranges of scripts, for use inside the brackets of a regular expression, and questions about them.
+r"""Character ranges of scripts, for use inside the brackets of a regular expression, and tests by them.
 
-The one definition of what a Chinese character is. `HAN` covers every block of ideographs and the three characters
-that stand for one: the repetition mark 々, the closing mark 〆 and the zero 〇.
+All modules take the definition of a Chinese character from here. `HAN` covers every block of ideographs and three
+characters that are used like one: the repetition mark 々, the closing mark 〆 and the zero 〇.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def has_han(text: str) -> bool:
 
 
 def han_characters(text: str) -> list[str]:
-    """The Chinese characters of a text, in its order."""
+    """Return the Chinese characters of a text, in order."""
     return _HAN_CHARACTER.findall(text)
 
 

@@ -1,7 +1,7 @@
-"""Splitting a text into statements, aware of code, tracebacks, logs, lists, quotations and abbreviations.
+"""Split a text into statements. Handles code, tracebacks, logs, lists, quotations and abbreviations.
 
-The statements of a text come in its order and hold everything but white space and list marks. Linear in the length
-of the text.
+The statements come in order and contain all of the text but white space and list marks. Linear in the length of the
+text.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from loom.text.statements import Statement, kind_of, trimmed
 
 __all__ = ["statements"]
 
-# A longer "sentence" is cut, so that later steps have a bound on the length of a statement.
+# A longer "sentence" is cut, which bounds the length of a statement for all later steps.
 _LONGEST = 600
 _MONTH_ABBREVIATIONS = "|".join(name for name in MONTHS if len(name) <= 4 and name not in MONTH_NAMES)
-# A run of punctuation is entered at its first character only, so that a megabyte of it is passed once.
+# A run of punctuation matches at its first character only, so that a megabyte of it is read once.
 _SENTENCE_END = re.compile(
     "(?<![.!?])[.!?]++[\"'”’)\\]*_]{0,4}+(?=\\s|$)"
     '|(?<![。！？…；～])[。！？…；～]++[”’」』）)"]{0,4}+'
@@ -62,12 +62,12 @@ _CHANGE_LINE = re.compile(
 
 
 def statements(text: str) -> list[Statement]:
-    """The statements of a text in its order. Together they hold everything but white space and list marks."""
+    """Return the statements of a text in order: all of the text but white space and list marks."""
     return [*_found(text)]
 
 
 def _lines(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Where each line of a part of a text starts and ends."""
+    """Yield the start and end of each line in a part of a text."""
     while start < end:
         line_end = text.find("\n", start, end)
         line_end = end if line_end < 0 else line_end
@@ -87,7 +87,7 @@ def _found(text: str) -> Iterator[Statement]:
                 fence_start = -1
             continue
         if in_traceback:
-            # The frames are indented; the line that is not is the error itself.
+            # Frames are indented; the first line that is not indented is the error.
             if position < line_end and not text[position].isspace():
                 yield Statement(text[position:line_end], position, line_end, StatementKind.ERROR, machine=True)
                 in_traceback = False
@@ -136,12 +136,12 @@ def _machine_kind(line: str) -> StatementKind:
 
 
 def _code(text: str, start: int, end: int) -> Iterator[Statement]:
-    """Each line of a block that reports something, and the lines between them as code."""
+    """Yield each line of a block that is a report, and the lines between them as code."""
     code_start = -1
     for position, line_end in _lines(text, start, end):
         line, begin, stop = trimmed(text, position, min(line_end, position + _LONGEST))
         kind = _machine_kind(line) if line else StatementKind.CODE
-        # In source code, words such as Error are names; only what reads as a report counts.
+        # In source code, words such as Error are names; only lines in the form of a report count.
         if kind is not StatementKind.CODE and not _SOURCE_LINE.match(line):
             if code_start >= 0:
                 yield from _code_block(text, code_start, position)

@@ -1,6 +1,6 @@
-"""The parts of a text that may be neither changed nor lost: numbers, dates, names, identifiers, negation.
+"""The details of a text that a summary must keep unchanged: numbers, dates, names, identifiers, negation.
 
-English, Chinese and both at once. A date is found by its words; `loom.text.dates` resolves it to days. Pure
+Works on English, Chinese and mixed text. A date is found by its words; `loom.text.dates` resolves it to days. Pure
 functions of the text, linear in its length.
 """
 
@@ -25,7 +25,7 @@ _UNITS_CHINESE: Final = (
 
 
 class Specifics(NamedTuple):
-    """The parts of a text that may be neither changed nor lost, in the order of the text."""
+    """The details of a text that a summary must keep unchanged, in the order of the text."""
 
     numbers: tuple[str, ...]
     dates: tuple[str, ...]
@@ -34,7 +34,7 @@ class Specifics(NamedTuple):
     negated: bool
 
 
-# One pass finds everything of Latin letters and digits; what each piece is follows from its form.
+# One pass finds all pieces of Latin letters and digits; the form of a piece determines its kind.
 _PIECE = re.compile(
     r"https?://[^\s<>\"'，。；）】」]+"
     r"|`[^`\n]{1,120}`"
@@ -61,9 +61,9 @@ _CAPITAL_WORDS: Final = word_set("I I'm I've I'll I'd OK INFO DEBUG WARN WARNING
 
 
 def specifics(text: str) -> Specifics:
-    """The numbers, dates, names and identifiers of a text, and whether something in it is negated.
+    """Return the numbers, dates, names and identifiers of a text, and whether it contains a negation.
 
-    A name is a capitalised Latin word that does not open a sentence, or a Chinese one that is introduced as such.
+    A name is a capitalised Latin word that does not begin a sentence, or a Chinese word that is introduced as a name.
     """
     numbers: list[str] = []
     names: list[str] = []
@@ -85,7 +85,7 @@ def specifics(text: str) -> Specifics:
         elif (
             first.isupper()
             and piece not in _CAPITAL_WORDS
-            # An all-capitals word is a name wherever it stands.
+            # A word in capitals is a name in any place.
             and ((len(piece) > 1 and piece.isupper()) or not _opens_sentence(text, previous_end, match.start()))
         ):
             names.append(piece)
@@ -107,7 +107,7 @@ def specifics(text: str) -> Specifics:
 
 
 def _opens_sentence(text: str, previous_end: int, start: int) -> bool:
-    """Whether more than a space stands between the piece before and this one, or there is none before it."""
+    """Whether a piece is the first, or has more than a space between itself and the piece before."""
     between = text[previous_end:start]
     return not previous_end or not between.isspace() or "\n" in between
 
@@ -119,7 +119,7 @@ def _is_number(piece: str) -> bool:
 
 
 def _is_identifier(piece: str) -> bool:
-    """By its form: a path, a dotted or underscored name, camel case, letters with digits, a call."""
+    """Whether a piece is a path, a dotted or underscored name, camel case, letters with digits, or a call."""
     if _IDENTIFIER_FORM.search(piece):
         return True
     return "-" not in piece and not piece[1:].islower() and _CAMEL.search(piece) is not None

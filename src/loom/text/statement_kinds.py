@@ -1,7 +1,7 @@
-"""What a clause does (a fix, a decision, a question, small talk...) and how much that weighs.
+"""The kind of a clause (a fix, a decision, a question, small talk...) and the weight of each kind.
 
-The word cues are data, in English and Chinese: first the forms that decide by themselves (a question, a supposition,
-a request), then rules in order. Pure functions of the text, linear in its length; no model.
+The cues are data, for English and Chinese. Forms that decide alone (a question, a supposition, a request) are tested
+first, then rules in order. Pure functions of the text, linear in its length, without a model.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["UNASSERTED", "WEIGHTS", "StatementKind", "is_question", "judge_claus
 
 
 class StatementKind(StrEnum):
-    """What a statement does."""
+    """The kinds of statements."""
 
     FIX = "fix"
     ERROR = "error"
@@ -75,11 +75,11 @@ WEIGHTS: Final[Mapping[StatementKind, float]] = MappingProxyType(
         StatementKind.SMALL_TALK: 0.0,
     }
 )
-"""How much a statement matters by what it does: the scores of the attention prompt (10, 8, 7, 6, 5, 2) by ten.
+"""The weight of a statement by its kind: the scores of the attention prompt (10, 8, 7, 6, 5, 2) divided by ten.
 
-An error is half of the chain problem, solution, result and is kept with it; a number weighs as much as a decision.
-What lasts (who somebody is, what they like, where and when, rules, interfaces) weighs as much as a state: it is kept
-as facts, while a summary tells what happened. Small talk weighs nothing.
+An error is a part of the chain problem, solution, result and is kept with it; a number weighs as much as a decision.
+Lasting statements (identity, tastes, place and time, rules, interfaces) weigh as much as a state: they are kept as
+facts, while a summary tells events. Small talk weighs nothing.
 """
 
 UNASSERTED: Final = frozenset(
@@ -92,10 +92,10 @@ UNASSERTED: Final = frozenset(
         StatementKind.CODE,
     }
 )
-"""The kinds that do not say that something is so: they ask, suppose, chat or are code."""
+"""The kinds that assert nothing: questions, suppositions, small talk and code."""
 
 
-# Words that open a sentence without saying anything. They are removed before the rest is judged.
+# Words that begin a sentence without meaning. They are removed before the rest is judged.
 _OPENING = re.compile(
     r"\s*(?:(?:oh|ah|hey|hi|hello|well|so|okay|ok|yes|yeah|yep|yup|nope|nah|haha+|lol|hmm+|hm|ugh|phew|aww+|"
     r"anyway|also|and|but|"
@@ -103,7 +103,7 @@ _OPENING = re.compile(
     r"clear|i mean|you know|"
     r"in fact|as i said|good news|bad news|on the bright side|guess what|believe it or not|please note)(?![\w'’])"
     r"(?:\s*[,.!:;–—-]+\s*|\s+|$)"
-    # These may begin the statement itself ("next week", "no museums"): they are an opening only before a pause.
+    # These may be a part of the statement ("next week", "no museums"): they are an opening only before a pause.
     r"|(?:no|sure|right|great|good|cool|nice|awesome|perfect|wow|alright|then|thanks|thank you|sorry|indeed|"
     r"exactly|agreed|"
     r"understood|noted|of course|fine|true|finally|first|second|next|update|done|remember|same|lovely|"
@@ -119,7 +119,7 @@ _OPENING = re.compile(
 
 
 def without_opening(text: str) -> str:
-    """The text without the words that only open it ("Oh, by the way,", 好的，另外，)."""
+    """Return the text without its opening words ("Oh, by the way,", 好的，另外，)."""
     start = 0
     for _ in range(4):
         match = _OPENING.match(text, start)
@@ -130,7 +130,7 @@ def without_opening(text: str) -> str:
 
 
 _Rule = tuple[StatementKind, str, str | None]
-"""A kind, its cues, one of which must be in the clause, and the pattern that must match as well, or None."""
+"""A kind, its cues, and a pattern or None. A clause must contain a cue and match the pattern."""
 
 
 _K = StatementKind
@@ -164,7 +164,7 @@ _JOB: Final = (
     r"vegetarian|widow|"
     r"student|intern|freelanc\w+|mathematician|dad|mum|mom|father|mother|parent|native|citizen|dba|sre|phd|lead)"
 )
-# The first rule whose cue is in the clause and whose pattern matches decides.
+# The first rule that matches decides.
 _ENGLISH: Final[tuple[_Rule, ...]] = (
     (
         _K.TEST,
@@ -639,7 +639,7 @@ _CHINESE: Final[tuple[_Rule, ...]] = (
 
 
 class _Language(NamedTuple):
-    """The rules of one language in their order, and the rules that each cue calls."""
+    """The rules of one language in order, and the rules of each cue."""
 
     kinds: tuple[StatementKind, ...]
     patterns: tuple[re.Pattern[str] | None, ...]
@@ -648,7 +648,7 @@ class _Language(NamedTuple):
 
 @cache
 def _languages() -> tuple[_Language, _Language]:
-    """English and Chinese. Compiled at first use, which takes about 0.1 s."""
+    """Return the rules for English and Chinese. Compiled at first use, which takes about 0.1 s."""
     return _compiled(_ENGLISH, re.IGNORECASE), _compiled(_CHINESE, re.NOFLAG)
 
 
@@ -656,7 +656,7 @@ def _compiled(rules: tuple[_Rule, ...], flags: re.RegexFlag) -> _Language:
     called: dict[str, list[int]] = {}
     patterns: list[re.Pattern[str] | None] = []
     for order, (_, triggers, pattern) in enumerate(rules):
-        # A capital letter means a name, though the rest of the pattern ignores case.
+        # A capital letter indicates a name, although the rest of the pattern ignores case.
         patterns.append(None if pattern is None else re.compile(pattern.replace("[A-Z]", "(?-i:[A-Z])"), flags))
         for trigger in dict.fromkeys(triggers.split()):
             called.setdefault(trigger, []).append(order)
@@ -765,14 +765,14 @@ _MEETING_AGAIN = re.compile("(?:明天|后天|下周|周.|到时候?|一会儿?|
 
 
 def is_question(text: str) -> bool:
-    """Whether a text ends as a question does."""
+    """Whether a text ends like a question."""
     return _QUESTION_END.search(text[-16:]) is not None
 
 
-# The clauses of a turn are judged up to three times: for its kind, its features and its facts.
+# The clauses of a turn are judged up to three times: for its kind, features and facts.
 @lru_cache(maxsize=128)
 def judge_clause(text: str) -> tuple[StatementKind, bool]:
-    """What a clause does, and whether its form (a question, a supposition, a request) decided that."""
+    """Return the kind of a clause, and whether its form (a question, a supposition, a request) decided it."""
     body = without_opening(text)
     if not body or not _LOOKS_WRITTEN.search(body):
         return _K.SMALL_TALK, False
@@ -794,7 +794,7 @@ def judge_clause(text: str) -> tuple[StatementKind, bool]:
 
 
 def _gate(body: str, words: set[str], ascii_only: bool) -> StatementKind | None:
-    """The kind of a clause whose form alone decides: small talk, a request, a supposition; else None."""
+    """Return the kind that the form alone decides: small talk, a request, a supposition; else None."""
     if words and (words.isdisjoint(_PRACTICE_WORDS) or not _OPENS_PRACTICE.match(body)):
         if _SMALL_TALK.match(body):
             return _K.SMALL_TALK
@@ -824,7 +824,7 @@ _DENIABLE: Final = frozenset({_K.IDENTITY, _K.PLACE, _K.TOOL, _K.STATE, _K.PLAN}
 
 
 def _kind_by_rules(body: str, words: set[str], ascii_only: bool) -> StatementKind:
-    """The kind of the first rule that matches; in a mixed text, the weightier of both languages."""
+    """Return the kind by the first rule that matches; in a mixed text, the weightier kind of both languages."""
     english, chinese = _languages()
     marks: set[str] = set()
     has_digit = not words.isdisjoint(_DIGITS)
@@ -856,14 +856,14 @@ _DIGITS: Final = frozenset("0123456789")
 
 
 def _first(language: _Language, cues: set[str], body: str, dates: list[re.Pattern[str]]) -> StatementKind:
-    """The kind of the first rule that matches. `dates` find the date where a rule requires one."""
+    """Return the kind by the first rule that matches. `dates` find the date if a rule requires one."""
     called = language.called
     of_dates = called["#date"]
     orders: set[int] = set()
     for cue in called.keys() & cues:
         orders.update(called[cue])
     for order in sorted(orders):
-        # Dates are slow to find, and most sentences are something else before they would be an event.
+        # Dates are slow to find, and most sentences match another rule before that of events.
         if order in of_dates and not any(pattern.search(body) for pattern in dates):
             continue
         pattern = language.patterns[order]

@@ -1,7 +1,7 @@
-"""A statement: one sentence, clause, log line or block of code, what it does, and the clauses it is made of.
+"""Statements: a sentence, clause, log line or block of code with its kind, and its clauses.
 
-`loom.text.sentences` splits a text into statements; `statement_kinds` holds the word cues. Which facts or summaries
-are made of statements is decided in `loom.knowledge`.
+`loom.text.sentences` splits a text into statements; `statement_kinds` has the cues. `loom.knowledge` decides which
+facts or summaries follow from statements.
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ __all__ = ["Statement", "clauses", "cuts", "kind_of", "trimmed"]
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One sentence, clause, log line or block of code: `text` is `source[start:end]`.
+    """A sentence, clause, log line or block of code: `text` is `source[start:end]`.
 
-    `machine` says that a program wrote it (a log, a test report, a traceback), `quoted` that it repeats what
-    somebody else wrote.
+    `machine` is True for output of a program (a log, a test report, a traceback), `quoted` for a quotation.
     """
 
     text: str
@@ -34,22 +33,22 @@ class Statement:
 
     @property
     def weight(self) -> float:
-        """How much it matters, 0 to 1."""
+        """The weight, from 0 to 1."""
         return WEIGHTS[self.kind]
 
     @property
     def asserted(self) -> bool:
-        """Whether it says that something is so, and not only asks, supposes or chats."""
+        """Whether it asserts something, and is no question, supposition or small talk."""
         return self.kind not in UNASSERTED and not self.quoted
 
     @property
     def specifics(self) -> Specifics:
-        """What must not be changed or lost in it."""
+        """The details that a summary must keep unchanged."""
         return specifics(self.text)
 
 
 def trimmed(text: str, start: int, end: int) -> tuple[str, int, int]:
-    """A part of a text without the white space around it, and where it starts and ends."""
+    """Return a part of a text without the white space around it, with its start and end."""
     part = text[start:end]
     trimmed = part.strip()
     if len(trimmed) < len(part):
@@ -57,13 +56,13 @@ def trimmed(text: str, start: int, end: int) -> tuple[str, int, int]:
     return trimmed, start, start + len(trimmed)
 
 
-# A longer sentence is judged by its beginning.
+# Of a longer sentence, only the beginning is judged.
 _JUDGED_CHARS = 400
 _TAG = re.compile(r",? (?:okay|ok|please|alright|got it)[?？]$", re.IGNORECASE)
 
 
 def kind_of(text: str) -> StatementKind:
-    """What one sentence does. A sentence of several clauses does what its weightiest clause does."""
+    """Return the kind of a sentence: that of its weightiest clause."""
     text = text[:_JUDGED_CHARS]
     text = _TAG.sub("", text) if text[-1:] in "?？" else text
     kind, gated = judge_clause(text)
@@ -112,10 +111,10 @@ def _clause_spans(text: str) -> list[tuple[int, int]]:
 
 
 def _judged_clauses(text: str, spans: list[tuple[int, int]]) -> list[tuple[StatementKind, tuple[int, int]]]:
-    """Each clause with what it does. The clauses after an "if" are suppositions too."""
+    """Return the clauses with their kinds. The clauses after an "if" are suppositions too."""
     judged: list[tuple[StatementKind, tuple[int, int]]] = []
     asked = is_question(text)
-    # A tag makes a question of the whole: "we are selling it, then?"
+    # A tag turns the whole sentence into a question: "we are selling it, then?"
     supposed = asked and _QUESTION_TAG.search(text) is not None
     for number, (start, end) in enumerate(spans):
         clause = text[start:end].strip()
@@ -129,7 +128,7 @@ def _judged_clauses(text: str, spans: list[tuple[int, int]]) -> list[tuple[State
 
 
 def clauses(statement: Statement) -> list[Statement]:
-    """The clauses of a sentence, each with what it does; a line that a program wrote is one clause."""
+    """Return the clauses of a sentence with their kinds. A line of program output is one clause."""
     if statement.machine or len(statement.text) > _JUDGED_CHARS:
         return [statement]
     spans = _clause_spans(statement.text)
@@ -148,9 +147,9 @@ _COMMA = re.compile(r", (?=\D)")
 
 
 def cuts(statement: Statement) -> list[Statement]:
-    """The clauses of a sentence, cut further at commas between parts of at least two words.
+    """Return the clauses of a sentence, divided further at commas between parts of at least two words.
 
-    Each piece can stand alone. A clause with a negation is left whole, because a part of it might say the opposite.
+    Each piece makes sense alone. A clause with a negation stays whole, because a part of it might say the opposite.
     """
     parts = clauses(statement)
     if statement.machine or ", " not in statement.text:

@@ -1,6 +1,6 @@
-"""Whether a clause speaks of the past, by its words, in English and Chinese.
+"""Find out whether a clause is in the past tense, in English and Chinese.
 
-It decides which Friday or which May a clause means: the last one in the past tense, else the next.
+The tense decides which Friday or May a clause means: the last one in the past tense, else the next.
 """
 
 from __future__ import annotations
@@ -18,30 +18,31 @@ was were went got made had did took ran bought paid sold met saw came left gave 
 chose drove ate flew forgot grew kept lost sent slept spent spoke stood taught thought won wore built felt held heard
 led meant fell rose drew became brought caught fought rode sang sat shook stole swam threw woke lent
 """)
-"""Irregular past forms that are no present forms."""
+"""Irregular past forms that differ from the present form."""
 
-# What was said, written or chosen may lie ahead: "we said 13 October".
+# The object of these verbs may lie ahead: "we said 13 October".
 _REPORTING: Final = frozenset(("said", "told", "wrote", "thought", "knew", "meant", "chose"))
-# Words in -ed that are no past forms; "Wed" is a day.
+# Words in -ed that are no past forms. "Wed" is a day.
 _NOT_PAST: Final = (
     "need|indeed|speed|feed|seed|weed|deed|breed|bleed|exceed|proceed|succeed|embed|bed|red|shed|sled|wed|hundred"
 )
 _PAST: Final = re.compile(
     rf"\b(?:born|{'|'.join(sorted(PAST_VERBS - _REPORTING))}|(?!(?:{_NOT_PAST})\b)\w+ed)\b", re.IGNORECASE
 )
-# The verb decides, whatever participle follows it: "will get married", "is going to be moved", "decided to meet".
+# The first verb decides, regardless of a participle after it: "will get married", "is going to be moved", "decided to
+# meet".
 _AHEAD: Final = re.compile(
     r"['’]ll\b|\b(?:will|won['’]t|shall|gonna|to be)\b|\bgoing to (?!the\b|a\b)\w"
     r"|\b(?:plan|hope|intend|expect|promise|agree|decide|want|arrange)(?:s|d|ed|ned)? to \w"
     r"|\b(?:planning|hoping|intending|expecting|promising|wanting|arranging) to \w",
     re.IGNORECASE,
 )
-# What could have been is past, and so is an intention that was given up.
+# A missed possibility is past, and so is an abandoned intention.
 _GIVEN_UP: Final = re.compile(
     r"\b(?:would|should|could|might|may|must)(?:n['’]t| not)?(?: have|['’]ve) \w+", re.IGNORECASE
 )
-# Forms in -ed and past forms that do not speak of the past: "is getting married", "a limited offer", "has got",
-# "was thinking of".
+# Past forms and forms in -ed without past meaning: "is getting married", "a limited offer", "has got", "was thinking
+# of".
 _NO_TENSE: Final = re.compile(
     r"(?:['’](?:m|re)|\b(?:is|are|am|be|being|get|gets|getting|isn['’]t|aren['’]t))(?: (?:not|now|all|both|also|just|"
     r"still|only|already|currently|usually|normally|being|getting|going|\w+ly))* (?:born|\w+ed)\b"
@@ -57,7 +58,7 @@ _PRESENT: Final = re.compile(
     r"expires?|arrives?)\b",
     re.IGNORECASE,
 )
-# 了 and 过 mark what is done; with 的 behind the verb, a clause says when or how it was done (礼拜五来的, 结的婚).
+# 了 and 过 mark a completed action; 的 after the verb tells when or how it was done (礼拜五来的, 结的婚).
 _PAST_CHINESE: Final = re.compile(
     r"(?<!不)了(?!解)|(?<![不超通])过(?![敏来去程期年节滤渡])|[来去签种买发开到出入始办装修拍写建生]的\s*$"
     rf"|[结离]的婚|出生|诞生|生于|是\s(?![上下中早晚傍][午上晨])[{HAN}]{{2,10}}的\s*$"
@@ -68,7 +69,7 @@ _AHEAD_CHINESE: Final = re.compile(
 
 
 def is_past(clause: str) -> bool | None:
-    """Whether a clause is in the past tense; None where it has no verb that tells."""
+    """Whether a clause is in the past tense; None if it has no verb that decides."""
     if _GIVEN_UP.search(clause):
         return True
     if _AHEAD.search(clause):

@@ -1,9 +1,9 @@
-"""The thesaurus: other words for those of a question, in English, in Chinese and across.
+"""The thesaurus: alternatives for the words of a question, within and across English and Chinese.
 
-Texts beside this module hold groups of words that people use for the same thing, a group a line, and kinds with what
-belongs to them ("pet: dog, cat"): a question names the kind, a memory the thing. Here they are looked up: which words
-of a question have others, which these are, and how sure it is that they mean the same. What that is worth in a score
-is not decided here. Read at the first question; English words are analysed as they come up.
+Text files beside this module hold groups of words with one meaning, one group a line, and kinds with their members
+("pet: dog, cat"): a question names the kind, a memory the member. This module finds the words of a question that have
+alternatives, these alternatives, and how sure it is that both mean the same. `loom.recall` decides their score. The
+files are read at the first question; English words are analysed when they are needed.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from loom.text.words import Token, irregular_beginnings, tokens
 
 __all__ = ["Alternative", "Concept", "Thesaurus", "concepts", "shipped"]
 
-# A word of Chinese in a group; longer members are found by their pairs too, but questions do not use them.
+# The longest Chinese word of a question. Longer members of a group are found by their bigrams.
 _LONGEST_RUN = 6
-# A phrase of more words than this is an explanation.
+# A phrase of more words is an explanation.
 _LONGEST_PHRASE = 4
-# Of one word's others the surest, and of one question's words the first: what a question may cost is bounded.
+# The surest alternatives of a word, and the first words of a question. Both bound the cost of a question.
 _MOST_OTHERS = 12
 _MOST_CONCEPTS = 16
-# What belongs to a kind is one thing of many, and mostly another one is meant.
+# A kind has many members, and usually another one is meant.
 _MOST_MEMBERS = 48
 _MEMBER = 0.7
 _MEMBERS_FOLLOW = ": "
-# One character is mostly a part of some longer word, and what is left of "day off" is mostly some other day.
+# One character is usually a part of a longer word, and the remaining word of "day off" usually means another day.
 _PART = 0.5
-# A Chinese word of this many characters is made of words that have others of their own.
+# A Chinese word of this many characters consists of words that have alternatives of their own.
 _COMPOUND = 4
 _NEGATIONS = frozenset(("not", "no", "never", "without"))
-# The letters of a word that a stem keeps, irregular forms apart.
+# How many letters of a word its stem keeps, except in irregular forms.
 _KEY_LETTERS = 2
 
 
 class _Entry(NamedTuple):
-    """A word or phrase as stems: its groups, none where it is only a beginning, and the longer ones by their next."""
+    """A word or phrase as stems: its groups, none if it only begins longer entries, and these by their next stem."""
 
     numbers: list[int]
     longer: dict[str, _Entry]
@@ -50,7 +50,7 @@ class _Entry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """Another word: as it is written, the terms that a record must hold for it, and how sure it is, 0 to 1."""
+    """An alternative: its spelling, the terms that a record must contain, and its certainty from 0 to 1."""
 
     word: str
     terms: tuple[str, ...]
@@ -59,7 +59,7 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True)
 class Concept:
-    """A word of the question, its terms, and other words for it, the surest first."""
+    """A word of the question, its terms, and its alternatives, the surest first."""
 
     word: str
     terms: tuple[str, ...]
@@ -70,14 +70,15 @@ class Thesaurus:
     """Groups of words, looked up by the words of a question."""
 
     def __init__(self, groups: Sequence[str]) -> None:
-        """`groups` hold words as they are written, separated by a comma and a space; one may stand in several.
+        """`groups` are words, separated by a comma and a space. A word may be in several groups.
 
-        Behind a colon stand the things that belong to a kind: the kind has them as others, and not they the kind.
+        The words after a colon are the members of a kind: they are alternatives of the kind, but the kind is no
+        alternative of them.
         """
         self._groups = groups
         self._unspaced: dict[str, list[int]] = {}
-        self._longest: dict[str, int] = {}  # of those that begin with these two characters
-        # By their first letters: stems are made of the few words that a question could mean, when it comes.
+        self._longest: dict[str, int] = {}  # the longest word by its first two characters
+        # By their first letters: only the words that a question may contain are stemmed.
         self._spaced: dict[str, list[tuple[str, int]]] = {}
         self._phrases: dict[str, dict[str, _Entry]] = {}
         self._known: dict[tuple[tuple[str, ...], tuple[int, ...]], tuple[Alternative, ...]] = {}
@@ -92,7 +93,7 @@ class Thesaurus:
                         longest[word[:2]] = len(word)
 
     def concepts(self, text: str) -> tuple[Concept, ...]:
-        """The words of a question for which there are others, in their order."""
+        """Return the words of a question that have alternatives, in order."""
         found: list[Concept] = []
         spoken = tokens(text)
         place = 0
@@ -112,7 +113,7 @@ class Thesaurus:
         return tuple(found[:_MOST_CONCEPTS])
 
     def _in_run(self, run: str, longest: int = _LONGEST_RUN) -> Iterator[Concept]:
-        """The longest words of a run of Chinese, from its beginning, and after a long one those it is made of."""
+        """Yield the longest words of a Chinese run from left to right, and after a long one the words inside it."""
         place = 0
         while place < len(run):
             length = min(self._longest.get(run[place : place + 2], 1), longest, len(run) - place)
@@ -128,12 +129,12 @@ class Thesaurus:
             place += length
 
     def _beginning(self, stem: str) -> _Entry | None:
-        """The entry of a stem alone, and through it those that begin with it."""
+        """Return the entry of a stem, which leads to the longer entries that begin with it."""
         letters = stem[:_KEY_LETTERS]
         known = self._phrases.get(letters)
         if known is None:
             known = self._phrases[letters] = {}
-            # The words of irregular forms (bought, for buy) begin otherwise.
+            # Irregular forms (bought, for buy) begin with other letters.
             beginnings = dict.fromkeys((letters, *irregular_beginnings(_KEY_LETTERS).get(letters, ())))
             for word, number in chain.from_iterable(self._spaced.get(beginning, ()) for beginning in beginnings):
                 stems = [one.terms[0] for one in tokens(word) if one.terms]
@@ -145,7 +146,7 @@ class Thesaurus:
         return known.get(stem)
 
     def _others(self, own: tuple[str, ...], numbers: Sequence[int]) -> tuple[Alternative, ...]:
-        """The other words of these groups. A word of many groups has many senses, and another word is one of them."""
+        """Return the other words of these groups. The more groups a word has, the less certain is each of them."""
         key = own, tuple(numbers)
         known = self._known.get(key)
         if known is not None:
@@ -165,7 +166,7 @@ class Thesaurus:
     def _members(
         self, own: tuple[str, ...], groups: Sequence[str], others: set[tuple[str, ...]]
     ) -> Iterator[Alternative]:
-        """What belongs to the kinds among these groups and is not among the others, the first in each line first."""
+        """Return the members of the kinds among these groups, without those already included, in file order."""
         listed = [group.partition(_MEMBERS_FOLLOW)[2].split(", ") for group in groups if _MEMBERS_FOLLOW in group]
         for member in islice(dict.fromkeys(chain.from_iterable(listed)), _MOST_MEMBERS):
             terms, sureness = _read(member)
@@ -174,7 +175,7 @@ class Thesaurus:
 
 
 def _longest_of(entry: _Entry, spoken: Sequence[Token], place: int) -> tuple[int, list[int]]:
-    """The longest entry that begins at this token, from its own on: of how many tokens, and its groups."""
+    """Find the longest entry that begins at this token: its number of tokens and its groups."""
     only_function = spoken[place].is_function
     length, numbers = 1, [] if only_function else entry.numbers
     end = place + 1
@@ -190,13 +191,13 @@ def _longest_of(entry: _Entry, spoken: Sequence[Token], place: int) -> tuple[int
 
 
 def _may_have_others(token: Token, place: int) -> bool:
-    """No name, no identifier, no number: small letters only, but for the first of a question."""
+    """Whether a token is no name, identifier or number. The first word of a question may have a capital."""
     text = token.text
     return text.isalpha() and (text.islower() or (place == 0 and text.istitle()))
 
 
 def _read(word: str) -> tuple[tuple[str, ...], float]:
-    """The terms of another word, and how sure it is that a record with them means it; none for a negation."""
+    """Return the terms of an alternative and its certainty; no terms for a negation."""
     found: list[str] = []
     spoken = list(tokens(word))
     for token in spoken:
@@ -211,13 +212,13 @@ def _read(word: str) -> tuple[tuple[str, ...], float]:
 
 
 def _run_terms(run: str) -> list[str]:
-    """The pairs of a word, then its characters."""
+    """Return the bigrams of a word, then its characters."""
     return [*(run[i : i + 2] for i in range(len(run) - 1)), *run] if len(run) > 1 else [run]
 
 
 @cache
 def shipped() -> Thesaurus:
-    """The one of this package."""
+    """Return the thesaurus of this package."""
     groups: list[str] = []
     for name in ("thesaurus.zh.txt", "thesaurus.en.txt", "thesaurus.kinds.zh.txt", "thesaurus.kinds.en.txt"):
         lines = (pkgutil.get_data(__package__, name) or b"").decode("utf-8").splitlines()
@@ -226,5 +227,5 @@ def shipped() -> Thesaurus:
 
 
 def concepts(text: str) -> tuple[Concept, ...]:
-    """The words of a question for which the thesaurus of this package has others."""
+    """Return the words of a question for which the thesaurus of this package has alternatives."""
     return shipped().concepts(text)

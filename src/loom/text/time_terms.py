@@ -1,7 +1,7 @@
-"""The terms of the text index that stand for times: the days a record was made on and speaks of.
+"""Terms of the text index for times: the day on which a record was made, and the days that it mentions.
 
-`time_terms` gives those of a record and `asked_times` those that answer a question, so that a memory is found by the
-time it speaks of, not only by the time it was made. `loom.text.dates` resolves the days.
+`time_terms` returns the terms of a record, `asked_times` those of a question, so a memory is found by the time that
+it mentions and not only by the time when it was made. `loom.text.dates` resolves the days.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from loom.text.dates import Span, date_mentions, days_of, spans
 __all__ = ["DATES_VERSION", "NAMES_A_TIME", "asked_times", "time_terms"]
 
 DATES_VERSION = 2
-"""Grows with every change to the terms of a record, and so with every change to the days that a text means."""
+"""Increased with every change of the terms of a record, which includes every change of `loom.text.dates`."""
 
-# No word of a text begins with this character, so no text can hold one of these terms.
+# No word begins with this character, so no text can contain one of these terms.
 _MARK = "\x1f"
 
 NAMES_A_TIME = _MARK + "t"
-"""The term of every text that speaks of a time: what a question "when" looks for."""
+"""The term of every text that mentions a time, which answers the question "when"."""
 
-# The longest span whose days all become terms; a longer one has the terms of its months.
+# The longest span whose days all become terms. A longer one has the terms of its months.
 _MOST_DAYS = 10
 _MOST_MONTHS = 6
 
 
 def time_terms(text: str, said_at: datetime) -> list[str]:
-    """The terms of the day a text was said on and of the times it speaks of, each once."""
+    """Return the terms of the day on which a text was said and of the times that it mentions, each once."""
     found = dict.fromkeys(_day_terms(said_at.date()))
     mentions = date_mentions(text, said_at)
     for span in days_of(mentions):
@@ -37,9 +37,9 @@ def time_terms(text: str, said_at: datetime) -> list[str]:
 
 
 def asked_times(question: str, now: datetime) -> dict[str, float]:
-    """The terms by which the times of a question are found, with their weights: 1 for a match, less for a near one.
+    """Return the terms for the times of a question with their weights: 1 for a match, less for a near one.
 
-    An event is often told on one of the following days: those count for a third. Empty where no time is named.
+    An event is often told on one of the following days, which count a third. Empty if the question names no time.
     """
     found: dict[str, float] = {}
     for span in spans(question, now):
@@ -58,12 +58,12 @@ _LATER_WEIGHT = 0.35
 
 @lru_cache(maxsize=256)
 def _day_terms(day: date) -> tuple[str, ...]:
-    """The terms of one day, cached: many texts are of one day."""
+    """Return the terms of a day. Cached, because many texts are from the same day."""
     return tuple(_span_terms(Span(day, day)))
 
 
 def _span_terms(span: Span, exact: bool = False) -> list[str]:
-    """Days, months and years of a span; with `exact`, only the narrowest that cover it."""
+    """Return the days, months and years of a span; with `exact`, only the narrowest that cover it."""
     first, last, has_year = span.first, span.last, span.has_year
     names: dict[str, None] = {}
     months = _months(first, last)
@@ -84,7 +84,7 @@ def _span_terms(span: Span, exact: bool = False) -> list[str]:
 
 
 def _months(first: date, last: date) -> list[date]:
-    """The first day of each month of a span, at most one more than become terms."""
+    """Return the first day of each month of a span, at most one more than become terms."""
     found: list[date] = []
     month = first.replace(day=1)
     while month <= last and len(found) <= _MOST_MONTHS:

@@ -1,8 +1,8 @@
-"""How many tokens a text or a list of chat messages costs.
+"""Count the tokens of texts and chat messages.
 
-`TiktokenCounter` is exact, offline and the default. `EstimateCounter` and `AnthropicCounter` are estimates
-and say so: a hard limit asks for `safe_count`, which is the exact count where there is one and an upper
-bound everywhere else. Budgets and what to do about them live elsewhere.
+`TiktokenCounter` is exact, works offline and is the default. `EstimateCounter` and `AnthropicCounter` are estimates
+(`exact` is False): for a hard limit use `safe_count`, which is the exact count or else an upper bound. Budgets are
+enforced elsewhere.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ Message = Mapping[str, Any]
 TOKENS_PER_MESSAGE: Final = 3
 TOKENS_PER_NAME: Final = 1
 TOKENS_PER_REPLY: Final = 3
-# How tool calls and results are framed is not published; they are counted as if each were a message.
+# The framing of tool calls and results is not published; each is counted like a message.
 TOKENS_PER_TOOL_CALL: Final = 3
-# A picture costs by its size, which is rarely known here: at most 85 + 8 x 170 = 1,445 with gpt-4o, and
-# about 1,600 with Claude before 4.7. Other models charge more, and `image_tokens` can be set for them.
+# The cost of a picture depends on its size, which is rarely known here: at most 85 + 8 x 170 = 1,445 with gpt-4o, and
+# about 1,600 with Claude before 4.7. Other models charge more; `image_tokens` can be set for them.
 IMAGE_TOKENS: Final = 1_600
 LOW_DETAIL_IMAGE_TOKENS: Final = 85
 
@@ -58,68 +58,67 @@ _TOOL_PARTS: Final = ("tool_use", "tool_result")
 
 @runtime_checkable
 class TokenCounter(Protocol):
-    """Counts tokens. To add a counter, give `name`, `exact`, `margin` and `count`; the rest follows.
+    """Counts tokens. A counter needs `name`, `exact`, `margin` and `count`; the other methods derive from them.
 
-    Counters are thread-safe and hold no content. Every method raises `InvalidInput` for what is no text:
-    another type, or a lone surrogate, which no tokenizer and no file can hold.
+    Counters are thread-safe and keep no content. Every method raises `InvalidInput` for another type than text, and
+    for a lone surrogate, which can be neither encoded nor stored.
     """
 
     name: str
-    """Stored beside each count, and understood by `counter_by_name`. Other numbers need another name."""
+    """Stored beside each count and accepted by `counter_by_name`. A counter with other results needs another name."""
 
     exact: bool
-    """Whether `count` is the model's own number. If not, no hard limit may rest on it."""
+    """Whether `count` equals the count of the model. If not, do not use it for a hard limit."""
 
     margin: float
-    """By how much `count` may be off on ordinary text, as a share of the true count; 0.0 if exact."""
+    """The error of `count` on ordinary text, as a share of the true count; 0.0 if exact."""
 
     image_tokens: int = IMAGE_TOKENS
-    """What one picture costs, unless it asks for low detail. Set it on a counter of your own, if need be."""
+    """The tokens of one picture, unless it requests low detail. Can be set on a counter of your own."""
 
     @abstractmethod
     def count(self, text: str) -> int:
-        """The tokens of one text, special-token spellings such as `<|endoftext|>` taken as plain text."""
+        """Return the tokens of a text. Spellings of special tokens such as `<|endoftext|>` are plain text."""
 
     def count_map(self, texts: Iterable[str]) -> dict[str, int]:
-        """The tokens of each text, by the text. One that is given twice is counted once."""
+        """Return the tokens of each text, by the text. A repeated text is counted once."""
         wanted = list(dict.fromkeys(checked_list(texts, "the texts of count_map()")))
         return dict(zip(wanted, self.count_batch(wanted), strict=True))
 
     def count_batch(self, texts: Iterable[str]) -> list[int]:
-        """The tokens of each text, in the order given; `count_map` gives them by text."""
+        """Return the tokens of each text, in the given order; `count_map` returns them by text."""
         return [self.count(text) for text in checked_list(texts, "the texts of count_batch()")]
 
     def count_message(self, message: Message) -> int:
-        """The tokens of one chat message, framing included, without what primes the reply.
+        """Return the tokens of a chat message with its framing, without the tokens that prime the reply.
 
-        Every value in the message counts, because every one may be sent: role, name (and one token more),
-        content as a string or as parts, tool calls (3 tokens each, and their id, name and arguments), a
-        result's tool_call_id. Pictures cost `image_tokens`. What is neither text nor a known part is
-        counted as its JSON, never dropped.
+        Every value in the message counts, because every value may be sent: role, name (and one token more), content
+        as a string or as parts, tool calls (3 tokens each, and their id, name and arguments), the tool_call_id of a
+        result. Pictures cost `image_tokens`. Unknown parts are counted as their JSON, never dropped.
         """
         return _message_tokens(message, self.count, self.image_tokens)
 
     def count_messages(self, messages: Iterable[Message]) -> int:
-        """The tokens of a whole request: each message, and the 3 tokens that prime the reply.
+        """Return the tokens of a request: all messages, and the 3 tokens that prime the reply.
 
-        The text is counted as well as this counter can. The framing is the published convention, and for
-        tools and pictures ours (see `TOKENS_PER_TOOL_CALL`, `IMAGE_TOKENS`).
+        Texts are counted with the precision of this counter. The framing follows the published convention; for tools
+        and pictures it is our own (see `TOKENS_PER_TOOL_CALL`, `IMAGE_TOKENS`).
         """
         return sum(map(self.count_message, checked_list(messages, "the messages"))) + TOKENS_PER_REPLY
 
     def upper_bound(self, text: str) -> int:
-        """Never less than the true count: a byte-level vocabulary spends at most one token on a byte."""
+        """Return an upper bound of the true count: a byte-level vocabulary uses at most one token a byte."""
         return _utf8_length(text)
 
     def safe_count(self, text: str) -> int:
-        """The number to hold against a hard limit: the exact count, or else the upper bound."""
+        """Return the number to compare with a hard limit: the exact count, or else the upper bound."""
         return self.count(text) if self.exact else self.upper_bound(text)
 
     def limit_count(self, text: str) -> int:
-        """What a text takes of a limit that is kept by stored counts, such as a tier's budget.
+        """Return the tokens that count against a limit enforced by stored counts, such as the budget of a tier.
 
-        The exact count; for an estimate the larger of it and of the exact count by `cl100k_base`, with the margin,
-        and where that vocabulary cannot be loaded the bytes of the text. Never more than these.
+        An exact counter returns its count. An estimate returns the larger of its count and the exact count by
+        `cl100k_base`, with the margin; the bytes of the text if that vocabulary cannot be loaded, and never more.
         """
         if self.exact:
             return self.count(text)
@@ -129,7 +128,7 @@ class TokenCounter(Protocol):
         return min(most, math.ceil(max(self.count(text), reference) * (1 + self.margin)))
 
     def safe_count_messages(self, messages: Iterable[Message]) -> int:
-        """`count_messages` with `safe_count` for every text; pictures are as safe as `image_tokens` is."""
+        """`count_messages` with `safe_count` for every text. Pictures count `image_tokens`."""
         return sum(self.safe_count_each(messages)) + TOKENS_PER_REPLY
 
     def safe_count_each(self, messages: Iterable[Message]) -> list[int]:
@@ -157,24 +156,24 @@ _MODELS: Final = {
     ),
 }
 
-# From this many characters on, a count is cached. Counting 1,024 characters of English takes about 19 us,
-# a look-up 2 us, and a look-up that fails adds 3 us; below it a cache would cost more than it can save.
+# From this many characters on, a count is cached. Counting 1,024 characters of English takes about 19 us, a look-up
+# 2 us, and a failed look-up adds 3 us; for shorter texts a cache would cost more than it saves.
 _CACHED_FROM_CHARS: Final = 1_024
-# One call holds the interpreter lock all the way, 0.3 to 1 s for 16 MB, so long texts are counted in pieces.
+# One call holds the interpreter lock until it returns, 0.3 to 1 s for 16 MB, so long texts are counted in pieces.
 _PIECE_CHARS: Final = 65_536
-# Where a text may be cut without changing its count: both encodings split a text by a pattern before merging
-# its bytes, and no match of either has one of the characters on the right directly after a letter or digit;
-# the patterns never look back, and look ahead only from white space. The Chinese range is narrower than `scripts.HAN`
-# on purpose: it holds only characters that are letters in every version of Unicode that a tokenizer may use.
+# Places where a text can be cut without changing its count. Both encodings split a text by a pattern before they
+# merge its bytes, and no match of either has one of the characters on the right directly after a letter or digit; the
+# patterns never look back, and look ahead only from white space. The Chinese range is narrower than `scripts.HAN`: it
+# has only characters that are letters in every version of Unicode that a tokenizer may use.
 _CUT: Final = re.compile(r"(?<=[0-9A-Za-z\u4e00-\u9fa5])(?=[ \t\r\n,.;:!?、。，；：！？])")
 
 
 class CountCache:
-    """Counts by content digest, in two generations: nearly least recently used, first out.
+    """Counts by content digest, in two generations, which approximates least recently used.
 
-    When the young generation is full it becomes the old one, and the entries that were old and unused are dropped.
-    Each step is one operation on one dict, so that threads need no lock and a fork can never inherit a held one; a
-    race can at worst lose entries, which are then counted again. It holds no text.
+    When the young generation is full it becomes the old one, and unused entries of the old one are dropped. Each step
+    is one operation on one dict, so threads need no lock and a forked child cannot inherit a held one. A race may
+    lose entries, which are then counted again. The cache contains no text.
     """
 
     def __init__(self, generation_entries: int = 4_096) -> None:
@@ -187,11 +186,11 @@ class CountCache:
         return len(self._young) + len(self._old)
 
     def __iter__(self) -> Iterator[bytes]:
-        """The digests."""
+        """Iterate over the digests."""
         return iter([*self._young, *self._old])
 
     def get(self, digest: bytes) -> int | None:
-        """The count of the text with this digest, which counts as used then; or None."""
+        """Return the count of the text with this digest and mark it as used; None if it is unknown."""
         tokens = self._young.get(digest)
         if tokens is None:
             tokens = self._old.get(digest)
@@ -200,7 +199,7 @@ class CountCache:
         return tokens
 
     def put(self, digest: bytes, tokens: int) -> None:
-        """Keep the count of a text."""
+        """Store the count of a text."""
         self._keep(digest, tokens)
 
     def _keep(self, digest: bytes, tokens: int) -> None:
@@ -210,11 +209,11 @@ class CountCache:
 
 
 class TiktokenCounter(TokenCounter):
-    """Exact counts in OpenAI's `cl100k_base` or `o200k_base`, with no network.
+    """Exact counts by OpenAI's `cl100k_base` or `o200k_base`, without a network.
 
-    Name the encoding, or a model that uses it; without either it is `cl100k_base`. The tables are loaded at
-    the first count (about 25 ms for cl100k_base, 50 ms for o200k_base) and shared by all instances. The counts of
-    long texts are kept in `cache`, by default one of its own.
+    Name an encoding, or a model that uses it; the default is `cl100k_base`. The tables are loaded at the first count
+    (about 25 ms for cl100k_base, 50 ms for o200k_base) and shared by all instances. Counts of long texts are stored
+    in `cache`, by default a cache of this counter.
     """
 
     exact = True
@@ -250,7 +249,7 @@ class TiktokenCounter(TokenCounter):
             raise _not_a_text(text, error) from None
 
     def encode(self, text: str) -> list[int]:
-        """The token ids, for looking at them; `count` is faster where only the number matters."""
+        """Return the token ids. To get only their number, use `count`, which is faster."""
         try:
             return _encoder(self.name).encode(text)
         except (TypeError, UnicodeEncodeError) as error:
@@ -261,7 +260,7 @@ class TiktokenCounter(TokenCounter):
         return self._count(text)
 
     def _count_long(self, text: str) -> int:
-        # A digest and not the text: nothing large is kept alive, and nothing forgotten stays in memory.
+        # The key is a digest and not the text: large and forgotten texts must not remain in memory.
         digest = hashlib.sha256(text.encode()).digest()
         tokens = self._cache.get(digest)
         if tokens is None:
@@ -288,9 +287,9 @@ def _encoding_of_model(model: str) -> str:
 
 
 def countable_pieces(text: str, chars: int = _PIECE_CHARS) -> Iterator[str]:
-    """Consecutive parts of the text whose counts add up to its own, most of them of about `chars` characters.
+    """Yield consecutive parts of a text whose counts add up to its own, most of them of about `chars` characters.
 
-    A part is longer where no safe cut is in reach.
+    A part is longer if there is no safe place to cut it.
     """
     start = 0
     while len(text) - start > chars:
@@ -304,14 +303,14 @@ def countable_pieces(text: str, chars: int = _PIECE_CHARS) -> Iterator[str]:
 
 # --- estimates -----------------------------------------------------------------------------------------
 
-# In ASCII one match is about one token: up to ten letters, up to three digits, up to three marks with the
-# line breaks after them, line breaks, an indentation.
+# In ASCII one match is about one token: up to ten letters, up to three digits, up to three punctuation characters
+# with the line breaks after them, line breaks, an indentation.
 _ASCII_UNITS: Final = re.compile(
     r"[A-Za-z]{1,10}|[0-9]{1,3}|[!-/:-@\[-`{-~]{1,3}[\r\n]*|[\r\n]+|[ \t]{2,}|[\0-\x08\x0b\x0c\x0e-\x1f\x7f]"
 )
-# Beyond ASCII a character costs what its script costs in cl100k_base, in hundredths of a token, measured on
-# prose in each script. The classes do not overlap and leave nothing out: rare Chinese characters cost as much as
-# everything beyond the basic plane, and 々〆〇 as much as the punctuation around them.
+# Beyond ASCII the cost of a character depends on its script: hundredths of a token in cl100k_base, measured on prose
+# in each script. The classes are disjoint and complete: rare Chinese characters cost as much as all characters beyond
+# the basic plane, and 々〆〇 as much as the punctuation around them.
 _KANA_AND_SIGNS: Final = "\u2010-\u2027\u3000-\u30ff\uff00-\uffef"
 _HANGUL: Final = "\u1100-\u11ff\u3130-\u318f\uac00-\ud7a3"
 _CYRILLIC: Final = "\u0400-\u052f"
@@ -329,9 +328,9 @@ _SCRIPT_HUNDREDTHS: Final = (
 class EstimateCounter(TokenCounter):
     """An estimate without tables, within 15 % of `cl100k_base` on English, Chinese, mixed text and code.
 
-    A Chinese character is 1.15 tokens, an English word about one, so that prose comes to a quarter of its
-    characters. Long random strings (base64) cost about twice what it says, so limits use `safe_count`.
-    It is no faster than the exact count; it serves where the tables are not to be had.
+    A Chinese character is 1.15 tokens and an English word about one, which is a quarter of the characters of prose.
+    Long random strings (base64) cost about twice the estimate, so limits use `safe_count`. It is not faster than the
+    exact count; use it if the tables are not available.
     """
 
     name = "estimate"
@@ -339,20 +338,20 @@ class EstimateCounter(TokenCounter):
     margin = 0.15
 
     def count(self, text: str) -> int:
-        _utf8_length(text)  # refuses what is no text
+        _utf8_length(text)  # raises for another type than text
         return _rounded_up(_estimated_hundredths(text))
 
     def limit_count(self, text: str) -> int:
-        """The exact count by `cl100k_base`, which this estimates; the bytes where that cannot be loaded."""
+        """Return the exact count by `cl100k_base`, or the bytes of the text if it cannot be loaded."""
         reference = _reference_count(text)
         return _utf8_length(text) if reference is None else reference
 
 
 class AnthropicCounter(TokenCounter):
-    """An estimate for Claude, whose tokenizer is not public; only Anthropic's service can count exactly.
+    """An estimate for Claude. Its tokenizer is not public; only Anthropic's service counts exactly.
 
-    It is `EstimateCounter` at 3.5 characters a token where that has 4. The margin is not measured: it is the
-    growth of up to 1.35 times that was reported of the tokenizer that came with Claude Opus 4.7.
+    It is `EstimateCounter` at 3.5 characters a token instead of 4. The margin is not measured: it is the reported
+    growth by up to 1.35 times of the tokenizer that came with Claude Opus 4.7.
     """
 
     name = "anthropic-estimate"
@@ -364,10 +363,10 @@ class AnthropicCounter(TokenCounter):
         return min(most, _rounded_up(_estimated_hundredths(text) * 8 // 7))
 
     def upper_bound(self, text: str) -> int:
-        """The bytes of the text, or of its NFKC form where that is longer.
+        """Return the bytes of the text or of its NFKC form, whichever is more.
 
-        Claude's last published vocabulary is byte-level and normalises first, which can lengthen a text:
-        one Arabic ligature of 3 bytes becomes 33.
+        Claude's last published vocabulary is byte-level and normalises first, which can lengthen a text: one Arabic
+        ligature of 3 bytes becomes 33.
         """
         bound = _utf8_length(text)
         return bound if text.isascii() else max(bound, _utf8_length(unicodedata.normalize("NFKC", text)))
@@ -375,12 +374,12 @@ class AnthropicCounter(TokenCounter):
 
 def _estimated_hundredths(text: str) -> int:
     if len(text) > _PIECE_CHARS:
-        # In slices, because the matches of 16 MB at once would take 200 MB.
+        # In slices: all matches of 16 MB at once would take 200 MB.
         starts = range(0, len(text), _PIECE_CHARS)
         return sum(_estimated_hundredths(text[start : start + _PIECE_CHARS]) for start in starts)
     hundredths = 100 * len(_ASCII_UNITS.findall(text))
     if text.isascii():
-        # A space costs nothing before a word, but a text of nothing else is not free.
+        # A space before a word costs nothing, but a text of spaces alone does.
         return hundredths or (100 if text else 0)
     for script, weight in _SCRIPT_HUNDREDTHS:
         hundredths += weight * sum(map(len, script.findall(text)))
@@ -388,7 +387,7 @@ def _estimated_hundredths(text: str) -> int:
 
 
 def _reference_count(text: str) -> int | None:
-    """The exact count by the default vocabulary; None where it cannot be loaded."""
+    """Return the exact count by the default vocabulary; None if it cannot be loaded."""
     try:
         return default_counter().count(text)
     except ImportError:
@@ -485,12 +484,12 @@ def _value_tokens(value: object, count: Callable[[str], int]) -> int:
 
 
 def default_counter() -> TokenCounter:
-    """The counter used where none is given: exact `cl100k_base`, one instance for the process."""
+    """Return the default counter, exact `cl100k_base`: one instance for the process."""
     return counter_by_name("cl100k_base")
 
 
 def counter_by_name(name: str) -> TokenCounter:
-    """The shared counter of that name, as a store has recorded it."""
+    """Return the shared counter with a name, as stores record it."""
     if name not in _COUNTERS:
         raise InvalidInput(
             f"no token counter is called {name!r}; there are {', '.join(sorted(_COUNTERS))}. "
@@ -500,7 +499,7 @@ def counter_by_name(name: str) -> TokenCounter:
 
 
 def counters_by_name() -> dict[str, TokenCounter]:
-    """Every counter that can be had by its name alone, and so in any process."""
+    """Return the counters that can be created by name alone, and so in any process."""
     return {name: _shared_counter(name) for name in _COUNTERS}
 
 
@@ -519,14 +518,14 @@ def _shared_counter(name: str) -> TokenCounter:
 
 def _utf8_length(text: str) -> int:
     try:
-        # `str.isascii`, because bytes have an `isascii` too and must be refused.
+        # `str.isascii`, because bytes also have `isascii` and must be rejected.
         return len(text) if str.isascii(text) else len(text.encode())
     except (TypeError, UnicodeEncodeError) as error:
         raise _not_a_text(text, error) from None
 
 
 def _not_a_text(text: object, error: Exception) -> Exception:
-    """The error to raise for something that cannot be counted; any other failure comes back as it was."""
+    """Return the error for a value that cannot be counted; any other failure is returned unchanged."""
     if isinstance(error, UnicodeEncodeError):
         return InvalidInput(
             f"the text has a lone surrogate at character {error.start}, which cannot be stored or sent; "

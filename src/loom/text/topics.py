@@ -1,6 +1,6 @@
-"""What a wish or a request is about: its terms without the words in which wishes are put ("always use", 以后都用).
+"""The topic of a wish or request: its terms without the words that express wishes ("always use", 以后都用).
 
-Two wishes that share their topic are about the same thing, and a question that shares it with a condition meets it.
+Two wishes with the same topic concern the same thing. A question meets a condition if they share the topic.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from loom.text.words import content_terms, word_set
 
 __all__ = ["topic_terms"]
 
-# As they are written; their stems are what is left out.
+# In their plain spelling; their stems are left out.
 _ENGLISH = word_set("""
 always never ever use using please ask asking asked say said tell told talk mention when whenever if want need prefer
 like love enjoy hate dislike avoid try keep make sure remember note stop start instead longer anymore again only also
@@ -33,6 +33,6 @@ _CHINESE = re.compile(
 
 
 def topic_terms(text: str) -> frozenset[str]:
-    """The terms that say what a text is about."""
+    """Return the terms of the topic of a text."""
     plain = text if text.isascii() else _CHINESE.sub(" ", text)
     return frozenset(term for term in content_terms(plain) if term not in _STOPS)

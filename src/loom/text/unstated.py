@@ -1,6 +1,6 @@
-"""Texts that state nothing: an acknowledgement, and data or code that stands among prose.
+"""Recognise texts that state nothing: acknowledgements, and data or code within prose.
 
-No fact is made of them. Pure functions of one statement, in English and Chinese, linear in its length.
+No fact is derived from them. Pure functions of one statement, for English and Chinese, linear in its length.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from loom.text.statement_kinds import without_opening
 
 __all__ = ["is_acknowledgement", "is_data"]
 
-# The characters of a statement that are looked at.
+# How many characters of a statement are examined.
 _READ: Final = 600
 
 # --- acknowledgements --------------------------------------------------------------------------------------
@@ -38,7 +38,7 @@ _BARE_CHINESE: Final = re.compile(
     "(?:了|好了|下来|完毕|成功|到记忆|到列表|到清单|到备忘录|到日历|一下)*)"
     "\\s*(?:[（(\\[#][^）)\\]\\n]{0,40}[）)\\]]?|[，,：:]?\\s*(?:编号|序号|ID|id|单号)[是为：:]?\\s*[\\w-]+)?[\\s。.！!～~]*"
 )
-# An assistant that reports what it has written down repeats the user, whose own words are the source.
+# An assistant that confirms a note repeats the user, whose words are the source.
 _REPEATED: Final = re.compile(
     rf"(?:i|we)(?:['’]ve| have|['’]ll| will)?(?: (?:now|just|already|also|duly))*(?: {_RECORDED}|"
     r" (?:remember|note down|make a note|keep in mind|keep (?:that|this|it) in mind))\b"
@@ -47,7 +47,7 @@ _REPEATED: Final = re.compile(
     "(?:记录|记下|记住|记好|保存|存好|存入|登记|备注)",
     re.IGNORECASE,
 )
-# What an assistant is about to look at is no fact: what it finds is.
+# The announcement of a search is no fact; its result is.
 _ANNOUNCED: Final = re.compile(
     r"(?:(?:i['’]ll|i will|i['’]m going to|i am going to|let me)(?: (?:first|now|just|quickly|then))*"
     r" (?:have a look|take a look|look|check|compare|pull|search|read|fetch|see|find|verify|dig|go through)\b"
@@ -61,9 +61,9 @@ _LEAD_CHINESE: Final = re.compile("(?:好的?|收到|明白|了解|嗯|行|没�
 
 
 def is_acknowledgement(text: str, assistant: bool = False) -> bool:
-    """Whether a statement only says that something was heard, saved or done: "Noted (31)", 已记录.
+    """Whether a statement only confirms that something was heard, saved or done: "Noted (31)", 已记录.
 
-    Of an `assistant` also one that repeats what it has written down or announces what it is going to look at.
+    For an `assistant`, this includes statements that repeat a note or announce a search.
     """
     said = without_opening(text[:_READ]).strip()
     lead = _LEAD_CHINESE.match(said)
@@ -90,7 +90,7 @@ _CODE_LINE: Final = re.compile(
 
 
 def is_data(text: str) -> bool:
-    """Whether a statement is JSON or source code without a fence around it, and no sentence."""
+    """Whether a statement is JSON or source code without a fence, and not a sentence."""
     text = text[:_READ]
     if _JSON.match(text) or len(_JSON_PAIR.findall(text)) >= 2:
         return True

@@ -1,8 +1,8 @@
-"""The one text analyser: what a word is, in English and in Chinese, at write and at query time.
+"""The text analyser: it splits English and Chinese text into terms, for records and questions alike.
 
-`terms` serves the index, `query_terms` the question; both go through the same analysis, so that whatever a
-question keeps can be found. Pure functions of the text: nothing here knows of indexes or scores.
-Whoever stores terms stores `ANALYZER_VERSION` beside them and rebuilds when it differs.
+`terms` is for the index, `query_terms` for the question; both use the same analysis, so every term of a question can
+be found. Pure functions of the text. Code that stores terms must store `ANALYZER_VERSION` beside them and rebuild
+them when it differs.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ __all__ = [
     "word_set",
 ]
 
-# Anything that changes a term, on either side, changes this number.
+# Increase this number with every change of terms, of records or of questions.
 ANALYZER_VERSION = 1
 
-# Longer words are replaced by a digest (`#` and 24 hex digits), so they are found by their exact value only.
+# Longer words are replaced by a digest (`#` and 24 hex digits), so only their exact value is found.
 MAX_TERM_CHARS = 64
 
 # The weights of a question's terms; see `query_terms`.
@@ -49,29 +49,29 @@ _FUNCTION_WEIGHT = 0.1
 _LIGHT_WEIGHT = 0.3
 _CHARACTER_WEIGHT = 0.5
 
-# A longer Chinese question has bigrams enough; its characters would only cost time.
+# A longer Chinese question has enough bigrams; its characters would only cost time.
 _CHARACTER_LIMIT = 16
 
-# Raw tokens are read once. Cleared when full: cheaper than any order of use, and refilled within milliseconds.
+# Raw tokens are analysed once. Cleared when full: cheaper than tracking use, and refilled within milliseconds.
 CACHE_TOKENS = 32_768
 _CACHE_TOKEN_CHARS = 40
 
 
 def word_set(words: str) -> frozenset[str]:
-    """The words of a list that is written as one text."""
+    """Return the words of a list that is written as one text."""
     return frozenset(words.split())
 
 
 def spoken(name: str | None, content: str) -> str:
-    """What a record is found by: its words, and who said them."""
+    """Return the searched text of a record: its speaker and its words."""
     return f"{name}: {content}" if name else content
 
 
 def terms(text: str) -> list[str]:
-    """Every term of a text, repeated as often as it occurs, word after word in the order of the text.
+    """Return the terms of a text, with repetitions, in the order of its words.
 
-    A compound (`memory_manager`, `src/loom/core.py`, `v1.2.3`) gives its whole form and then its parts, each
-    once; a run of Chinese, Japanese or Korean characters gives its bigrams and then its characters. Names that
+    A compound (`memory_manager`, `src/loom/core.py`, `v1.2.3`) has the terms of its whole form and then of its parts,
+    each once; a run of Chinese, Japanese or Korean characters has its bigrams and then its characters. Names that
     begin with a dot (`.env`) come last.
     """
     if text.isascii():
@@ -93,8 +93,8 @@ def terms(text: str) -> list[str]:
                     found += TOKEN_TERMS[token]
                 else:
                     run = token if _TRADITIONAL.isdisjoint(token) else token.translate(_TO_SIMPLIFIED)
-                    # Bigrams find words; the characters are there for a question of one character, which a
-                    # bigram index alone cannot answer.
+                    # Bigrams find words. The characters serve a question of one character, which bigrams alone
+                    # cannot answer.
                     found += map(add, run, run[1:])
                     found += run
         if "." in piece:
@@ -105,9 +105,10 @@ def terms(text: str) -> list[str]:
 
 
 def content_terms(text: str) -> list[str]:
-    """The terms of a text that say something: no function words, no single characters, each once.
+    """Return the content terms of a text, each once, without function words and single characters.
 
-    Coarser than `query_terms`, and a tenth of its time in Chinese: pairs with a function character are left out.
+    Coarser than `query_terms`, but takes a tenth of its time in Chinese: bigrams with a function character are left
+    out.
     """
     return [
         term
@@ -117,18 +118,18 @@ def content_terms(text: str) -> list[str]:
 
 
 class Token(NamedTuple):
-    """A word as it stands in a text, with its terms, the whole form first; or a run of an unspaced script,
-    simplified, without terms."""
+    """A word of a text with its terms, the whole form first; or a simplified run of an unspaced script, without
+    terms."""
 
     text: str
     terms: tuple[str, ...]
     is_unspaced: bool
     is_function: bool
-    """Whether it is one of the words that a question drops."""
+    """Whether questions drop this word."""
 
 
 def tokens(text: str) -> list[Token]:
-    """The words of a text in their order; encoded data is left out."""
+    """Return the words of a text in order, without encoded data."""
     if not text.isascii():
         text = _fold_width(text)
     found: list[Token] = []
@@ -148,7 +149,7 @@ def tokens(text: str) -> list[Token]:
 
 @cache
 def irregular_beginnings(letters: int) -> dict[str, frozenset[str]]:
-    """For the first letters of plain English words (bu, for buy), those of their irregular forms (bo)."""
+    """Map the first letters of plain English words (bu, for buy) to those of their irregular forms (bo)."""
     found: dict[str, set[str]] = {}
     for form, plain in _IRREGULAR.items():
         found.setdefault(plain[:letters], set()).add(form[:letters])
@@ -156,12 +157,12 @@ def irregular_beginnings(letters: int) -> dict[str, frozenset[str]]:
 
 
 def query_terms(text: str) -> dict[str, float]:
-    """The terms of a question with their weights, in the order of the question.
+    """Return the terms of a question with their weights, in the order of the question.
 
-    Question words and function words are dropped, unless nothing else is there. A whole word weighs 1, the
-    parts of a compound less, and a Chinese bigram that touches a function character (的, 了, 是) much less:
-    it is noise, unless the character belongs to a word we do not know. The characters of a short Chinese
-    question count half, so that 结婚 finds 婚礼. A repeated term weighs more.
+    Question words and function words are dropped, unless nothing else is left. A whole word weighs 1, a part of a
+    compound less, and a Chinese bigram with a function character (的, 了, 是) much less: it is noise, unless the
+    character belongs to an unknown word. The characters of a short Chinese question count half, so 结婚 finds 婚礼. A
+    repeated term weighs more.
     """
     weights: dict[str, float] = {}
     characters = ""
@@ -190,49 +191,49 @@ def query_terms(text: str) -> dict[str, float]:
 
 # --- folding -----------------------------------------------------------------------------------------------
 
-# Invisible characters that stand inside words without being part of them.
+# Invisible characters inside words that are not a part of them.
 _INVISIBLE = re.compile("[\u00ad\u200b-\u200d\u2060\ufe00-\ufe0f\ufeff]")
 _LONG_MARK_RUN = re.compile(r"([^\w\s]{64})(?=[^\w\s])")
 
 
 def _fold_width(text: str) -> str:
-    """Half width, without invisible characters; case and accents are folded by token."""
+    """Convert to half width and remove invisible characters. Case and accents are folded by token."""
     return half_width(_INVISIBLE.sub("", text))
 
 
 def half_width(text: str) -> str:
-    """Full width to half width, compatibility forms to plain ones, one kind of apostrophe."""
-    # Nearly every Chinese text has these; without them it is usually in normal form already, and the check
-    # costs 0.1 us where the normalisation of 46 characters costs 11.
+    """Convert full width to half width, compatibility forms to plain ones, and all apostrophes to one."""
+    # Nearly every Chinese text contains these. Without them a text is usually in normal form, which takes 0.1 us
+    # to check; normalising 46 characters takes 11 us.
     text = text.replace("，", ",").replace("：", ":").replace("？", "?").replace("！", "!").replace("；", ";")
     text = text.replace("（", "(").replace("）", ")").replace("’", "'")
     if unicodedata.is_normalized("NFKC", text):
         return text
     if len(text) > 4096:
-        # Sorting a run of combining marks is quadratic in its length; no language has 64 in a row.
+        # Sorting combining marks is quadratic in their number; no language has 64 in a row.
         text = _LONG_MARK_RUN.sub(r"\1 ", text)
     return unicodedata.normalize("NFKC", text)
 
 
 def simplified(text: str) -> str:
-    """Full width to half width, and traditional characters to simplified ones."""
+    """Convert full width to half width, and traditional characters to simplified ones."""
     text = _fold_width(text)
     return text if _TRADITIONAL.isdisjoint(text) else text.translate(_TO_SIMPLIFIED)
 
 
 def simplified_in_place(text: str) -> str:
-    """Full-width letters and digits to half width, and traditional characters to simplified ones: offsets stay."""
+    """Convert full-width letters and digits, and traditional characters, without changing offsets."""
     return text.translate(_TO_PLAIN) if not text.isascii() and _folded_in_place().search(text) else text
 
 
 @cache
 def _folded_in_place() -> re.Pattern[str]:
-    """Any of the characters that `simplified_in_place` changes: nine times as fast as a set of them."""
+    """Return the pattern of the characters that `simplified_in_place` changes; nine times as fast as a set."""
     return re.compile(f"[{''.join(map(re.escape, sorted(map(chr, _TO_PLAIN))))}]")
 
 
 def _fold_letters(word: str) -> str:
-    """Latin letters without accents and every script's decimal digits as 0-9; other letters as they are."""
+    """Remove accents of Latin letters and convert the decimal digits of all scripts to 0-9."""
     if word.isascii():
         return word
     letters: list[str] = []
@@ -248,11 +249,11 @@ def _fold_letters(word: str) -> str:
 
 # --- tokens ------------------------------------------------------------------------------------------------
 
-# Below this character nothing is of an unspaced script, which rules most tokens out quickly.
+# No character below this one is of an unspaced script, which rules most tokens out quickly.
 _FIRST_UNSPACED = "\u0e01"
 
-# Vowel signs and the like: part of the word, though Python does not count them as word characters. From
-# Devanagari to Sinhala the blocks hold little else but letters.
+# Vowel signs and similar characters: parts of a word that Python does not count as word characters. From Devanagari
+# to Sinhala, the blocks contain mostly letters.
 _MARKS = (
     "\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u064b-\u065f\u0670"
     "\u06d6-\u06dc\u06df-\u06e4\u06e7\u06e8\u06ea-\u06ed\u0711\u0730-\u074a\u07a6-\u07b0\u07eb-\u07f3\u07fd"
@@ -260,8 +261,8 @@ _MARKS = (
     "\u0a81-\u0aef\u0afa-\u0b6f\u0b82-\u0bf2\u0c00-\u0c6f\u0c80-\u0c83\u0c85-\u0cf3\u0d00-\u0d6f\u0d81-\u0df3"
 )
 
-# A word, then further words joined by one character: memory-manager, a.b, src/loom, ana@example.com, don't, 12:30,
-# 1,000; the underscore is a word character. C++ and C# keep their endings.
+# A word, and further words joined by one character: memory-manager, a.b, src/loom, ana@example.com, don't, 12:30,
+# 1,000. The underscore is a word character. C++ and C# keep their endings.
 _JOINED = r"(?:[.\-/@']{word}|(?<=[0-9]):[0-9]++|(?<=[0-9]),[0-9]{{3}}(?![0-9]))*+(?:(?:\+\+|\#)(?![A-Za-z0-9_]))?"
 _ASCII_WORD = "[A-Za-z0-9_]++"
 _WORD = rf"[^\W{UNSPACED}]++(?:[{_MARKS}]++[^\W{UNSPACED}]*+)*+"
@@ -271,12 +272,15 @@ _EMOJI = "\u2600-\u27bf\U0001f300-\U0001faff"
 
 @cache
 def _beyond_ascii() -> tuple[Callable[[str], list[str]], Callable[[str], re.Match[str] | None]]:
-    """Splits a text into tokens; tells a run of an unspaced script. Compiled at first use: that takes 9 ms."""
+    """Return two functions: one splits a text into tokens, one matches a run of an unspaced script.
+
+    Compiled at first use, which takes 9 ms.
+    """
     token = re.compile(f"[{UNSPACED}]++|{_WORD}{_JOINED.format(word=_WORD)}|[{_EMOJI}]")
     return token.findall, re.compile(f"[{UNSPACED}]").match
 
 
-# .NET, .env: a word of its own with the dot, beside the one without.
+# .NET, .env: a term with the dot, in addition to the one without.
 _DOTTED_NAME = re.compile(r"(?<![\w.)\]])\.[A-Za-z]\w{0,62}")
 _DOT_OPENERS = (" .", "`.", "(.", "/.", "\n.", '".', "'.")
 
@@ -288,19 +292,19 @@ def _dotted_names(text: str) -> list[str]:
 
 
 # Encoded data (base64, hex) in one piece or in lines of at least 60 characters is one term: 1 MB of it would
-# otherwise leave ten thousands of terms that no question ever holds.
+# otherwise have ten thousands of terms that no question contains.
 _BLOB_CHARS = 128
 _BLOB = re.compile(
     rf"(?<![A-Za-z0-9+/_\-])(?:[A-Za-z0-9+/_\-]{{{_BLOB_CHARS},}}+"
     r"|[A-Za-z0-9+/_\-]{60,}+(?:\r?\n[A-Za-z0-9+/_\-]{60,}+)++)"
 )
 _BLOB_SEPARATOR = re.compile(r"[+/_\-\n]")
-# Between two separators, base64 has 32 characters on average and prose in a long path about six.
+# Between two separators, base64 has 32 characters on average, words in a long path about six.
 _BLOB_PIECE_CHARS = 14
 
 
 def _without_blobs(text: str) -> Iterator[tuple[str, str]]:
-    """The text in pieces, each with the digest of the encoded data that follows it, or an empty string."""
+    """Yield the text in pieces, each with the digest of the encoded data after it, or an empty string."""
     start = 0
     if len(text) >= _BLOB_CHARS and any(text.find(" ", i, i + 60) < 0 for i in range(0, len(text) - 59, 60)):
         for blob in _BLOB.finditer(text):
@@ -323,7 +327,7 @@ _Read = TypeVar("_Read")
 
 
 class Known(dict[str, _Read]):
-    """Raw token -> what is read in it; filled on demand, bounded."""
+    """A bounded map from raw tokens to their analysis, filled on demand."""
 
     def __init__(self, read: Callable[[str], _Read]) -> None:
         self._read = read
@@ -343,15 +347,15 @@ _CLITICS = frozenset(("s", "m", "re", "ve", "ll", "d"))
 _SEGMENT = re.compile("[/@:]")
 _CAMEL = re.compile("[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 _ACRONYM_PLURAL = re.compile("[A-Z]{2,}s")
-# A hyphen or underscore counts only between digits: memory_manager, memory-manager and MemoryManager are one
-# name, but 1-2 is not 12.
+# A hyphen or underscore counts only between digits: memory_manager, memory-manager and MemoryManager are one name,
+# but 1-2 is not 12.
 _SILENT_JOINER = re.compile("(?<![0-9])[-_']+|[-_']+(?![0-9])")
 _UUID = re.compile("[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _LONG_HEX = re.compile("(?=[a-fA-F]*[0-9])[0-9a-fA-F]{20,64}")
 
 
 def _analyse(token: str) -> tuple[str, ...]:
-    """The terms of one token, the whole form first, each once."""
+    """Return the terms of a token, the whole form first, each once."""
     word = _fold_letters(token)
     if word.isalpha() and (word.islower() or word.istitle() or word.isupper()):
         return (_stem(word.casefold()),)
@@ -365,7 +369,7 @@ def _analyse(token: str) -> tuple[str, ...]:
     return _distinct([_bounded(whole), *chain.from_iterable(map(_dotted_terms, dict.fromkeys(segments)))])
 
 
-# Terms alone are what the index needs, of every word of every text; the whole form comes first.
+# The index needs only the terms, of every word of every text; the whole form comes first.
 TOKEN_TERMS = Known(_analyse)
 _TOKENS = Known(lambda token: Token(token, TOKEN_TERMS[token], False, is_function_word(token)))
 
@@ -379,7 +383,7 @@ def _bounded(term: str) -> str:
 
 
 def _dotted_terms(segment: str) -> list[str]:
-    """`a.b.c` whole and in parts; `U.S.A` as one word; `v1.2` also without its v."""
+    """Return the terms of `a.b.c` as a whole and in parts, of `U.S.A` as one word, of `v1.2` also without its v."""
     names = segment.split(".")
     if len(names) == 1:
         return _name_terms(segment)
@@ -394,7 +398,7 @@ def _dotted_terms(segment: str) -> list[str]:
 
 
 def _name_terms(name: str) -> list[str]:
-    """One name: snake, kebab or camel case, with digits or an apostrophe in it."""
+    """Return the terms of a name in snake, kebab or camel case, with digits or an apostrophe."""
     host, apostrophe, clitic = name.rpartition("'")
     if apostrophe and clitic.casefold() in _CLITICS:
         name = host
@@ -408,7 +412,7 @@ def _name_terms(name: str) -> list[str]:
     else:
         found = [_stem(whole)]
         if _LONG_HEX.fullmatch(whole):
-            # Commits are named by their first seven or eight digits.
+            # Commits are cited by their first seven or eight digits.
             return [*found, whole[:7], whole[:8]]
     pieces = re.split("[-_']+", name.strip("-_'"))
     for piece in pieces:
@@ -419,7 +423,7 @@ def _name_terms(name: str) -> list[str]:
 
 
 def _camel_parts(piece: str) -> list[str]:
-    """`HTTPServer2` -> http, server, 2, httpserver; nothing for a plain word or a serial number."""
+    """Split `HTTPServer2` into http, server, 2, httpserver; nothing for a plain word or a serial number."""
     if not piece.isascii() or len(piece) > MAX_TERM_CHARS or piece.isdigit():
         return []
     if piece.isalpha() and (piece.islower() or piece.istitle() or piece.isupper()):
@@ -428,7 +432,7 @@ def _camel_parts(piece: str) -> list[str]:
     digits = sum(part.isdigit() for part in parts)
     if digits > 1 or _ACRONYM_PLURAL.fullmatch(piece):
         return []
-    # A letter between other parts (iPhone, 3d) says nothing by itself.
+    # A single letter between other parts (iPhone, 3d) has no meaning by itself.
     found = [_stem(part.casefold()) for part in parts if len(part) > 1 or part.isdigit()]
     if len(parts) > 2 and parts[-1].isdigit():
         found.append(_stem("".join(parts[:-1]).casefold()))
@@ -444,7 +448,7 @@ _SHORT_SYLLABLE = re.compile("(?:^[aeiouy][^aeiouy]|[^aeiouy][aeiouy][^aeiouywxY
 
 
 def _stem(word: str) -> str:
-    """The Porter2 stem of a lower-case English word, irregular forms first; anything else unchanged.
+    """Return the Porter2 stem of a lower-case English word, irregular forms first; other words are unchanged.
 
     Measured on the LoCoMo development half, turn text and caption (evidence recall@5/@10, k1 1.2, b 0.75): no
     stemming 48.8/56.1, plural s only 48.8/56.2, inflections only 49.8/58.7, Porter2 50.2/58.8, with irregular
@@ -478,7 +482,7 @@ def _stem(word: str) -> str:
 
 
 def _regions(word: str) -> tuple[int, int]:
-    """Where Porter2's R1 and R2 begin: behind the first consonant that follows a vowel, and again."""
+    """Return where Porter2's R1 and R2 begin: after the first consonant that follows a vowel, and again."""
     if word.startswith(_REGION_PREFIXES):
         first = next(len(prefix) for prefix in _REGION_PREFIXES if word.startswith(prefix))
     else:
@@ -523,7 +527,7 @@ def _without_past_and_gerund(word: str, first: int) -> str:
 
 
 def _without_suffix(word: str, rules: dict[str, str], region: int, second: int) -> str:
-    """Replace the longest suffix that has a rule, if it lies in the region."""
+    """Replace the longest suffix that has a rule, if it is in the region."""
     if word[-2:] not in _SUFFIX_ENDINGS:
         return word
     for length in range(min(7, len(word) - 1), 1, -1):
@@ -565,9 +569,9 @@ _STEP_4 = {
 _SUFFIX_ENDINGS = frozenset(suffix[-2:] for suffix in (*_STEP_2, *_STEP_3, *_STEP_4))
 _NEEDS_BEFORE = {"ogi": "l", "li": "cdeghkmnrt", "ion": "st"}
 
-# The plain form, then the irregular ones. A form that is also another word (found, left, saw) goes with the
-# verb: in what people remember and ask, it is the verb. Forms that mostly are not (bit, rose, lives) are left
-# out.
+# The plain form, then the irregular ones. A form that is also another word (found, left, saw) counts as the verb,
+# which is its usual meaning in memories and questions. Forms that usually are another word (bit, rose, lives) are
+# left out.
 _IRREGULAR_FORMS = """
 arise arose arisen; awake awoke awoken; bear borne; beat beaten; become became; begin began begun;
 bend bent; bind bound; bite bitten; bleed bled; blow blew blown; break broke broken; breed bred;
@@ -594,8 +598,8 @@ _IRREGULAR = {
     form: plain for plain, *forms in (entry.split() for entry in _IRREGULAR_FORMS.split(";")) for form in forms
 }
 
-# Dropped from questions. Words that narrow a question down (before, after, only, same) stay, and so does may,
-# which is a month.
+# Dropped from questions. Words that restrict a question (before, after, only, same) stay, and so does may, which is a
+# month.
 _FUNCTION_WORDS = word_set("""
 what when where which who whom whose why how much many
 a an the this that these those there here
@@ -607,12 +611,12 @@ and or but if so nor than then because while as of at by for with about into to 
 not no dont didnt doesnt isnt arent wasnt werent hasnt havent hadnt wont wouldnt cant couldnt shouldnt
 please
 """)
-# In capitals, inside a question that is not all in capitals, these are names: the IT team, the US, WHO.
+# These are names if they are in capitals within a question that is not: the IT team, the US, WHO.
 _FUNCTION_ACRONYMS = frozenset(("IT", "US", "WHO", "AM", "OR", "IN", "IS", "AS", "SO", "NO", "HIS", "CAN"))
 
 
 def is_function_word(token: str, capitals_mean_names: bool = True) -> bool:
-    """Whether a question drops this word, as it is written."""
+    """Whether a question drops this word, in this spelling."""
     word = token.casefold()
     if "'" in word:
         host, _, clitic = word.rpartition("'")
@@ -624,7 +628,7 @@ def is_function_word(token: str, capitals_mean_names: bool = True) -> bool:
 
 # --- Chinese -----------------------------------------------------------------------------------------------
 
-# Words that hold a function character and are words of their own.
+# Content words that contain a function character.
 _CHINESE_CONTENT = """
 目的 的确 的士 了解 了不起 是非 在线 存在 现在 实在 内在 所在 在职 在乎 潜在 和平 和谐 温和 总和 饱和 和解
 共和 与会 参与 自我 我国 迷你 你好 其他 其它 吉他 他人 都市 首都 成都 京都 就业 成就 就职 就医 就读 就诊
@@ -632,15 +636,15 @@ _CHINESE_CONTENT = """
 请假 申请 邀请 请求 请客 请教 聘请 所有 拥有 有效 有限 有趣 有机 有关 酒吧 网吧 贴吧 几乎 几何 茶几 哪吒
 谁知
 """
-# Question words and function words of at least two characters, and single ones that are hardly ever part of
-# another word: nothing that touches them is asked for.
+# Question words and function words of at least two characters, and single ones that are rarely a part of another
+# word. A bigram across them is never asked for.
 _CHINESE_FUNCTION_WORDS = """
 为什么 什么时候 什么地方 什么样 什么 怎么样 怎么办 怎么 怎样 如何 为何 何时 何地 何处 哪里 哪儿 哪个 哪些
 哪种 哪位 哪天 哪年 哪 谁 几个 几点 几次 几 多少 多久 是否 是不是 有没有 能不能 可不可以 会不会 要不要
 请问 告诉 吗 呢 吧 啊 呀 嘛 我们 你们 他们 她们 它们 咱们 这个 那个 这些 那些 这里 那里 这儿 那儿 这样
 那样 这么 那么 这种 那种 时候 以及 或者 还是 因为 所以 但是 如果 的话 一下 一些 一个 可以 已经 关于 对于
 """
-# Words that say how or when something is meant, and stand beside whatever is asked for: they count little.
+# Words of manner or time beside the subject of a question. They count little.
 _CHINESE_LIGHT_WORDS = """
 最后 最终 终于 后来 然后 当初 起初 原来 本来 以前 从前 之前 以后 之后 将来 现在 目前 如今 当时 那时 平时 最近
 打算 准备 计划 想要 需要 应该 应当 必须 能够 可能 也许 大概 觉得 认为 以为 知道 希望 开始 继续 进行 使用 通过
@@ -659,9 +663,9 @@ _CONTENT, _FUNCTION_CHARACTER, _FUNCTION_WORD = 0, 1, 2
 
 
 def _add_unspaced(run: str, weights: dict[str, float]) -> str:
-    """Add the bigrams of one run of a question, and its characters that stand alone.
+    """Add the bigrams of a run of a question, and its isolated characters.
 
-    Returns its other Han characters that are not function words.
+    Return its other Han characters that are not function words.
     """
     characters = ""
     kinds = bytearray(len(run))
@@ -690,9 +694,8 @@ def _add_unspaced(run: str, weights: dict[str, float]) -> str:
     return characters
 
 
-# Traditional character, simplified character, and so on: the most frequent of those that differ. Both sides
-# are folded alike, so where one simplified character stands for several (后, 发, 里), nothing is lost but the
-# difference.
+# Pairs of a traditional and a simplified character: the most frequent ones that differ. Records and questions are
+# folded alike, so where one simplified character stands for several (后, 发, 里), only their difference is lost.
 CHARACTER_PAIRS = (
     "們们個个為为來来時时會会說说這这國国過过對对學学後后發发經经與与現现開开還还無无長长從从動动機机關关"
     "種种進进實实樣样頭头間间電电問问題题業业點点話话應应當当義义產产氣气書书車车東东見见馬马門门員员聲声"

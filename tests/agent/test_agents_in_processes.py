@@ -15,6 +15,7 @@ import pytest
 import loom
 from loom.testing import Answer, Call, Request, ScriptedModel
 from tests.agent.agent_children import question
+from tests.tally import scaled
 
 TURNS = 300
 KILLS = 12
@@ -26,7 +27,7 @@ def _child(role: str, **given: Any) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
-@pytest.mark.parametrize("kills", [KILLS, pytest.param(TURNS - 2, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("kills", [KILLS, pytest.param(scaled(TURNS - 2), marks=pytest.mark.soak)])
 def test_a_conversation_survives_kills_between_and_within_its_turns(kills: int, tmp_path: Path) -> None:
     """No turn is lost or doubled, prompts stay within their budget, and turn 290 finds what turn 3 said."""
     store = tmp_path / "talk.loom"

@@ -518,10 +518,10 @@ class MemoryVerbs(Closing):
 
     def _standing_turns(self, question: str) -> dict[int, float]:
         """The turns in which the user gave instructions that a question meets, by sequence number, with strengths."""
-        if not isinstance(question, str) or asks_about_the_past(question):
-            return {}
         if not self._store.sizes(self._node, STANDING):
             return {}  # without loading what reads them: a fork in the middle of that would leave the child waiting
+        if asks_about_the_past(question):
+            return {}
         applying = self.standing.applying(question)
         if not applying:
             return {}

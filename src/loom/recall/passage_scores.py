@@ -7,11 +7,8 @@ statistics of the whole index. Short records are never read here. docs/recall.md
 
 from __future__ import annotations
 
-import re
-from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -21,11 +18,10 @@ from loom.index.analysis import own_words
 from loom.index.text_scoring import K1, B
 from loom.recall.candidates import Candidates
 from loom.recall.questions import Question
-from loom.storage.contract import Record
+from loom.recall.term_places import Occurrences, Sought
 from loom.storage.search_view import SearchView
 from loom.text.passages import Passage, passages
-from loom.text.scripts import UNSPACED
-from loom.text.words import MAX_TERM_CHARS, irregular_beginnings, query_terms, simplified_in_place, terms
+from loom.text.words import query_terms, terms
 
 __all__ = ["PassageScorer", "ScoredByPassages", "by_passages"]
 
@@ -38,67 +34,18 @@ _LONG_TOKENS = 250
 # 47.6 % with none, 52.3 with 24, 52.4 with 48.
 _MOST_RECORDS = 24
 _MOST_TOKENS = 64_000
-# The characters of a word with the space after it, on average; and the fewest letters that a word is looked for with.
+# The characters of a word with the space after it, on average.
 _WORD_CHARS = 6.0
-_FEWEST_LETTERS = 3
-# More occurrences than this add nothing to a score.
-_MOST_PLACES = 1_000
-_IS_UNSPACED = re.compile(f"[{UNSPACED}]")
 # Other words for the question's own count half where the best passage is chosen.
 _SYNONYM = 0.5
 
 
-class Sought(NamedTuple):
-    """The terms that are looked for in texts: the row of each, and how to find it.
+class DividedText(NamedTuple):
+    """A text with its passages. `beside` is said of all of it: names and what is attached."""
 
-    Only what begins like a term is analysed (`beginnings`, with the term and its row): to analyse all of a text takes
-    five times as long. Terms of scripts without spaces are looked for as they are (`unspaced`).
-    """
-
-    rows: Mapping[str, int]
-    beginnings: Sequence[tuple[int, str, Sequence[str]]]
-    unspaced: Sequence[tuple[int, str]]
-
-    @classmethod
-    def of(cls, sought: Sequence[str]) -> Sought:
-        rows = {term: row for row, term in enumerate(sought)}
-        unspaced = [(row, term) for term, row in rows.items() if _IS_UNSPACED.match(term)]
-        spaced = [(row, term, _beginnings(term)) for term, row in rows.items() if not _IS_UNSPACED.match(term)]
-        return cls(rows, spaced, unspaced)
-
-    def held(self, rows: Sequence[bool]) -> Sought:
-        """The same rows, of which only some are looked for: those of the terms that a text is known to have."""
-        return Sought(
-            self.rows,
-            [one for one in self.beginnings if rows[one[0]]],
-            [one for one in self.unspaced if rows[one[0]]],
-        )
-
-    def places(self, text: str) -> Iterator[tuple[int, list[int]]]:
-        """Where the terms stand in a text: the row of each that it has, and the places."""
-        letters = text.lower()
-        if len(letters) != len(text):
-            letters = text
-        for row, term, beginnings in self.beginnings:
-            places = [
-                place
-                for beginning in beginnings
-                if beginning in letters
-                for place in _found(letters, beginning)
-                if term in _terms_at(text, place)
-            ]
-            if places:
-                yield row, places
-        if self.unspaced and not text.isascii():
-            characters = simplified_in_place(text)
-            for row, term in self.unspaced:
-                if term in characters:
-                    yield row, [*_found(characters, term)]
-
-
-def _beginnings(term: str) -> list[str]:
-    """How the words begin that may have a term."""
-    return sorted({term[: max(_FEWEST_LETTERS, len(term) - 2)], *_irregular().get(term[:_FEWEST_LETTERS], ())})
+    text: str
+    parts: Sequence[Passage]
+    beside: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,25 +70,17 @@ class PassageScorer:
         return Sought.of([*self.weights, *self.synonyms])
 
     def contributions(
-        self, text: str, parts: Sequence[Passage], beside: str = "", sought: Sought | None = None
+        self, texts: Sequence[DividedText], sought: Sought | None = None, held: npt.NDArray[np.bool_] | None = None
     ) -> Floats:
-        """What each term adds to each passage: a row a term, those of the question first.
+        """What each term adds to each passage: a row a term, those of the question first, and a column a passage,
+        those of the first text first.
 
-        The lines above a passage count as its own. So does `beside`, which is said of the whole text. `sought` is for
-        callers that ask about many texts.
+        The lines above a passage count as its own. So does what is said beside the text. `sought` is for callers
+        that ask several times, and `held` tells for each row and text whether the text may have the term.
         """
         sought = self.sought() if sought is None else sought
-        counts = np.zeros((len(sought.rows), len(parts)))
-        starts = [part.start for part in parts]
-        above = [(column, part.above) for column, part in enumerate(parts) if part.above]
-        for row, places in sought.places(text):
-            for place in places:
-                counts[row, bisect_right(starts, place) - 1] += 1
-            for column, spans in above:
-                counts[row, column] += sum(start <= place < end for start, end in spans for place in places)
-        for term in filter(sought.rows.__contains__, terms(beside)) if beside else ():
-            counts[sought.rows[term]] += 1
-        lengths = np.array([_length(text, part) for part in parts])
+        counts = _counted(texts, sought, sought.occurrences([one.text for one in texts], held))
+        lengths = np.array([_length(one.text, part) for one in texts for part in one.parts])
         norms = K1 * ((1.0 - B) + B * (lengths / self.average_length))
         weights = np.array([*self.weights.values(), *self.synonyms.values()])
         values: Floats = weights[:, None] * (counts * (K1 + 1.0)) / (counts + norms)
@@ -149,7 +88,7 @@ class PassageScorer:
 
     def scores(self, text: str, parts: Sequence[Passage], beside: str = "") -> Floats:
         """The score of each passage; 0 where it has none of the terms."""
-        return self.totals(self.contributions(text, parts, beside))
+        return self.totals(self.contributions([DividedText(text, parts, beside)]))
 
     def totals(self, contributions: Floats) -> Floats:
         """The scores that the contributions of terms make."""
@@ -174,32 +113,38 @@ def _length(text: str, part: Passage) -> float:
     return (len(spoken) - beyond / 2) / _WORD_CHARS + beyond
 
 
-def _found(text: str, part: str) -> Iterator[int]:
-    """The first places of a part in a text."""
-    place = text.find(part)
-    for _ in range(_MOST_PLACES):
-        if place < 0:
-            break
-        yield place
-        place = text.find(part, place + 1)
-
-
-def _terms_at(text: str, place: int) -> frozenset[str]:
-    """The terms of the word at this place, and of what is written together with it."""
-    first, last = max(0, place - MAX_TERM_CHARS), place + MAX_TERM_CHARS
-    start = max(text.rfind(" ", first, place), text.rfind("\n", first, place)) + 1 or first
-    ends = [end for end in (text.find(" ", place, last), text.find("\n", place, last)) if end >= 0]
-    return _known_terms(text[start : min(ends, default=last)])
-
-
-@lru_cache(maxsize=4_096)
-def _known_terms(word: str) -> frozenset[str]:
-    return frozenset(terms(word))
-
-
-@lru_cache(maxsize=1)
-def _irregular() -> dict[str, frozenset[str]]:
-    return irregular_beginnings(_FEWEST_LETTERS)
+def _counted(texts: Sequence[DividedText], sought: Sought, found: Occurrences) -> Floats:
+    """How often each term stands in each passage: a row a term, a column a passage."""
+    sizes = [len(one.parts) for one in texts]
+    firsts = np.cumsum([0, *sizes])
+    starts = np.array([part.start for one in texts for part in one.parts])
+    ends = np.array([one.parts[-1].end for one in texts])
+    # As if the texts stood one behind the other, each in a room of its own.
+    room = int(ends.max(initial=0)) + 1
+    at = found.texts * room + found.places
+    columns = (np.repeat(np.arange(len(texts)), sizes) * room + starts).searchsorted(at, side="right") - 1
+    shape = len(sought.rows), int(firsts[-1])
+    counts = (
+        np.bincount(found.rows * shape[1] + columns, minlength=shape[0] * shape[1]).reshape(shape).astype(np.float64)
+    )
+    above = [
+        (first + column, span[0] + number * room, span[1] + number * room)
+        for number, (one, first) in enumerate(zip(texts, firsts.tolist(), strict=False))
+        for column, part in enumerate(one.parts)
+        for span in part.above
+    ]
+    if above and len(at):
+        order = at.argsort(kind="stable")
+        rows, at = found.rows[order], at[order]
+        lines = np.array(above)
+        low, high = at.searchsorted(lines[:, 1]).tolist(), at.searchsorted(lines[:, 2]).tolist()
+        for (column, _, _), first, last in zip(above, low, high, strict=True):
+            for row in rows[first:last].tolist():
+                counts[row, column] += 1.0
+    for one, first, size in zip(texts, firsts.tolist(), sizes, strict=False):
+        for term in filter(sought.rows.__contains__, terms(one.beside)) if one.beside else ():
+            counts[sought.rows[term], first : first + size] += 1.0
+    return counts
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -226,13 +171,27 @@ def by_passages(view: SearchView, found: Candidates, asked: Question, share: flo
         return ScoredByPassages(found, {}, scorer)
     table = np.concatenate((found.words, found.synonyms))
     records = view.records(sorted(found.keys[long].tolist()))
-    best: dict[int, Passage] = {}
-    sought = scorer.sought()
+    places, texts = [], []
     for place in long:
         record = records.get(int(found.keys[place]))
-        for passage, column in () if record is None else _best_of(record, scorer, sought, table[:, place]):
-            best[place] = passage
-            table[:, place] += share * (column - table[:, place])
+        if record is not None and len(parts := passages(record.content)) > 1:
+            places.append(place)
+            texts.append(DividedText(record.content, parts, own_words(record.name, record.metadata, "")))
+    if not texts:
+        return ScoredByPassages(found, {}, scorer)
+    # What the index does not find in a record is not looked for.
+    values = scorer.contributions(texts, held=table[:, places] > 0.0)
+    totals = scorer.totals(values).tolist()
+    best: dict[int, Passage] = {}
+    columns: list[int] = []
+    first = 0
+    for place, one in zip(places, texts, strict=True):
+        of_text = totals[first : first + len(one.parts)]
+        at = of_text.index(max(of_text))
+        best[place] = one.parts[at]
+        columns.append(first + at)
+        first += len(of_text)
+    table[:, places] += share * (values[:, columns] - table[:, places])
     split = len(found.words)
     return ScoredByPassages(replace(found, words=table[:split], synonyms=table[split:]), best, scorer)
 
@@ -254,18 +213,3 @@ def _long_candidates(found: Candidates) -> list[int]:
             room -= tokens
             chosen.append(place)
     return chosen
-
-
-def _best_of(
-    record: Record, scorer: PassageScorer, sought: Sought, whole: Floats
-) -> Iterator[tuple[Passage, Floats]]:
-    """The best passage of a record, and what each term adds to it; nothing where the record is one passage.
-
-    `whole` is what each adds to the whole record. What the index does not find in it is not looked for.
-    """
-    parts = passages(record.content)
-    if len(parts) > 1:
-        sought = sought.held((whole > 0.0).tolist())
-        values = scorer.contributions(record.content, parts, own_words(record.name, record.metadata, ""), sought)
-        best = int(scorer.totals(values).argmax())
-        yield parts[best], values[:, best]

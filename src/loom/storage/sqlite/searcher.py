@@ -163,6 +163,7 @@ class _View:
         self._index = index = maintenance.index
         self._accesses = maintenance.accesses
         self._filters: dict[int, tuple[Filter, str, list[Any]]] = {}
+        self._records: dict[int, Record] = {}
         self.text = index.text
         self.vectors = index.vectors if index.space == maintenance.space else None
         self.derived = index.derived
@@ -223,7 +224,12 @@ class _View:
         return sorted(self._connection.execute(_REPLACEMENTS, (str([*seqs]), *until)))
 
     def records(self, seqs: Sequence[int]) -> dict[int, Record]:
-        return read_records(self._connection, self._number, seqs)
+        # Several steps of a recall read the same records, and reading one takes 10 us.
+        read = self._records
+        unread = [seq for seq in seqs if seq not in read]
+        if unread:
+            read.update(read_records(self._connection, self._number, unread))
+        return {seq: read[seq] for seq in sorted(seqs) if seq in read}
 
     def uses(self, seqs: Sequence[int], node: str) -> dict[int, int]:
         found = dict(self._connection.execute(_USES, (str([*seqs]), self._number, node)).fetchall())

@@ -1,4 +1,4 @@
-"""The command `loom`: every operation of the table from the shell, and a few programs of its own."""
+"""The command `loom`: every operation of the table, and the programs of the command line."""
 
 from __future__ import annotations
 

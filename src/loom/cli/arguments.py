@@ -1,4 +1,4 @@
-"""The arguments of the command line, made from the table of operations with argparse."""
+"""The arguments of the command line, generated from the table of operations with argparse."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ GLOBAL_OPTIONS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
 
 
 class _Parser(argparse.ArgumentParser):
-    """Errors in one line, with the way out."""
+    """Reports an error in one line that names the help."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"loom: {message}. See `{self.prog} --help`.\n")
 
 
 def parser(only: Collection[str] | None = None) -> argparse.ArgumentParser:
-    """The parser of the command line; with `only`, of these commands, which takes less time."""
+    """Make the parser of the command line; with `only`, for these commands alone, which takes less time."""
     top = _Top(prog="loom", formatter_class=argparse.RawDescriptionHelpFormatter, add_help=True)
     top.add_argument("--version", action="version", version=f"loom {loom.__version__}")
     commands = top.add_subparsers(metavar="COMMAND", dest="command", parser_class=_Parser)
@@ -45,7 +45,7 @@ def parser(only: Collection[str] | None = None) -> argparse.ArgumentParser:
 
 
 class _Top(_Parser):
-    """The first page of help: the commands by what they are about."""
+    """The first page of help: the commands by group."""
 
     def format_help(self) -> str:
         groups: dict[str, list[Operation]] = {}
@@ -123,7 +123,7 @@ def _help(parameter: Parameter) -> str:
 
 
 def _reader(parameter: Parameter) -> Callable[[str], Any]:
-    """What turns the text of an argument into a value; the table checks it further."""
+    """Return the function that converts the text of an argument to a value. The table checks the value."""
     kind = parameter.type
 
     def read(text: str) -> Any:
@@ -151,14 +151,14 @@ def _pair(text: str) -> tuple[str, Any]:
 
 
 def arguments_of(operation: Operation, asked: argparse.Namespace, read_stdin: Callable[[], str]) -> dict[str, Any]:
-    """What was given for the parameters of an operation, with `-` read from standard input."""
+    """Return the given arguments of an operation, with `-` replaced by standard input."""
     given = {one.name: value for one in operation.parameters if (value := _given(one, asked)) is not None}
     typed = True
     for parameter in operation.parameters:
         if parameter.about.stdin and parameter.name in given:
             values = given[parameter.name] if parameter.is_list else [given[parameter.name]]
             if values.count("-") > 1:
-                raise InvalidInput("standard input can be read once: give - once")
+                raise InvalidInput("standard input can be read only once: pass - once")
             typed = "-" not in values
             values = [read_stdin() if one == "-" else one for one in values]
             given[parameter.name] = values if parameter.is_list else values[0]

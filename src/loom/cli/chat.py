@@ -1,4 +1,4 @@
-"""`loom chat`: a conversation with a model that has this memory. Each turn shows what was recalled and its cost."""
+"""`loom chat`: talk to a model that uses this memory. Each turn shows the recalled memories and its cost."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SYSTEM = "You are a helpful assistant with a long-term memory. Use what the mem
 
 
 def run(place: Place, model: str | None, session_id: str | None, budget: int) -> int:
-    """Talk until the input ends; the exit code."""
+    """Talk until the input ends. Return the exit code."""
     import loom
 
     if not place.why.startswith("named"):
@@ -83,14 +83,14 @@ def _turn(memory: Memory, answers: Callable[[Context], Any] | None, said: str, s
 
 
 def _scripted(memory: Memory, said: str, session: str) -> tuple[str, str]:
-    """The best memory of other sessions, or that there is none."""
+    """Return a reply with the best memory of other sessions, and the cost."""
     hits = [hit for hit in memory.recall(said, limit=5) if hit.session_id != session]
     reply = f"(scripted) The memory holds: {hits[0].content}" if hits else "(scripted) I will remember that."
     return reply, "no model was asked: 0 tokens"
 
 
 def _model(named: str | None, memory: Memory) -> Callable[[Context], Any] | None:
-    """What answers a prompt with a text and what it cost; None where there is no model."""
+    """Return a function from a prompt to a reply and its cost; None if no model is configured."""
     from loom.agent.chat_models import OpenAIChat, Prompt, as_chat_model
 
     client: ChatModel

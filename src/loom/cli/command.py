@@ -1,7 +1,7 @@
-"""Running one command: find the store, open it, carry the operation out, print the answer.
+"""Run one command: find the store, open it, run the operation, print the answer.
 
-Exit codes: 0 done; 1 done, and the answer is no (`check` found problems, nothing was forgotten, a move was refused);
-2 it could not be done, said in one line on standard error; 130 interrupted.
+Exit codes: 0 success; 1 success with a negative answer (`check` found problems, nothing was forgotten, a move was
+refused); 2 failure, reported in one line on standard error; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LARGEST_LINES = 64 * _LARGEST_TEXT
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code."""
+    """Run one command. Return the exit code."""
     with guarded_output():
         try:
             code = _run(sys.argv[1:] if arguments is None else [*arguments])
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"loom: {visible(error)}", file=sys.stderr)
             return _FAILED
         except BrokenPipeError:
-            # The reader closed the pipe; without this Python complains once more at exit.
+            # The reader closed the pipe. Without this, Python reports it again at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
         except KeyboardInterrupt:
@@ -59,14 +59,14 @@ def _run(arguments: Sequence[str]) -> int:
     if not arguments:
         print(parser().format_help(), end="")
         return 0
-    # A parser of the one command that is asked for: making all of them takes longer than starting Python.
+    # Make the parser of one command only: making all of them takes longer than starting Python.
     asked = parser({arguments[0]} if arguments[0] in COMMANDS else None).parse_args(arguments)
     if asked.command is None:
         print(parser().format_help(), end="")
         return 0
     operation = COMMANDS[asked.command]
     if asked.json and asked.jsonl:
-        raise InvalidInput("--json prints one object and --jsonl one a line: choose one of them")
+        raise InvalidInput("--json prints one object and --jsonl one object a line: choose one of them")
     most = _LARGEST_LINES if getattr(asked, "lines", False) else _LARGEST_TEXT
     given = arguments_of(operation, asked, lambda: _standard_input(most))
     answer = _answered(operation, given, asked)
@@ -91,7 +91,7 @@ def _standard_input(most: int) -> str:
 
 
 def _answered(operation: Operation, given: Mapping[str, Any], asked: argparse.Namespace) -> Answer | None:
-    """The answer; None where the user was asked and said no."""
+    """Return the answer; None if the user declined."""
     if operation.needs is Needs.NOTHING:
         return operation.call(None, given)
     found = find_store(asked.store)
@@ -111,7 +111,7 @@ def _answered(operation: Operation, given: Mapping[str, Any], asked: argparse.Na
 
 
 def _opened(operation: Operation, place: Place) -> Memory:
-    """The memory of a place, as little of it as the operation needs."""
+    """Open the memory of a place with no more than the operation needs."""
     import loom
 
     path = place.path
@@ -136,7 +136,7 @@ def _opened(operation: Operation, place: Place) -> Memory:
 
 
 def _agreed(operation: Operation, preview: Forgotten, asked: argparse.Namespace) -> bool:
-    """Show what would go, and ask."""
+    """Show the memories that would be forgotten, and ask for confirmation."""
     if not preview.records:
         return True
     print_answer(preview, sys.stderr)

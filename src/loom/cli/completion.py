@@ -1,4 +1,4 @@
-"""Scripts that complete the command line in bash, zsh and fish, made from the table of operations."""
+"""Completion scripts for bash, zsh and fish, generated from the table of operations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["script"]
 
 
 def script(shell: str, commands: Mapping[str, Operation]) -> str:
-    """The script of a shell."""
+    """Return the script for a shell."""
     made = {"bash": _bash, "zsh": _zsh, "fish": _fish}[shell]
     return made(commands)
 
@@ -27,7 +27,7 @@ def _options(operation: Operation) -> dict[str, Parameter | None]:
 
 
 def _choices(operation: Operation) -> dict[str, str]:
-    """The values of options and of a first argument that has choices, by option; the argument under ''."""
+    """Return the choices of options, by option, and of the first argument under ''."""
     found = {f"--{one.name.replace('_', '-')}": " ".join(one.choices) for one in operation.parameters if one.choices}
     first = next((one for one in operation.parameters if one.positional and one.choices), None)
     return found | ({"": " ".join(first.choices)} if first else {})

@@ -1,7 +1,7 @@
-"""`loom demo`: a small conversation in two languages goes into a store, is asked about, and partly forgotten.
+"""`loom demo`: store a small conversation in two languages, ask questions about it, and forget a part of it.
 
-The conversation is data of our own in this module. Everything runs in a temporary folder by a clock of its
-own, so that each run shows the same. Needs rich, which only the command line installs.
+The conversation was written for this module. The demonstration runs in a temporary folder with a clock of its own, so
+each run shows the same output. It needs rich, which the extra cli installs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["CONVERSATION", "QUESTIONS", "Question", "Session", "Turn", "run"]
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One thing that was said. Those with an id are updated or forgotten later."""
+    """One turn. Turns with an id are updated or forgotten later."""
 
     role: str
     name: str | None
@@ -40,7 +40,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One sitting: its turns follow each other by a minute."""
+    """One session, with a minute between its turns."""
 
     id: str
     began_at: datetime
@@ -49,7 +49,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked, what it shows, and the filters that go with it."""
+    """A question, the feature that it shows, and its filters."""
 
     text: str
     shows: str
@@ -165,7 +165,7 @@ _SECRET = "What is the code of the key box?"
 _LIMIT = 2
 _FACTS = 5
 
-# Small, so that a short conversation fills the tiers.
+# Small budgets, so that a short conversation fills the tiers.
 _BUDGETS: dict[str, Any] = {
     "l1_token_budget": 400,
     "l2_token_budget": 500,
@@ -181,7 +181,7 @@ _TIERS = {
 
 
 class _Clock:
-    """Stands at the moment that the story has reached."""
+    """A clock that shows the current moment of the story."""
 
     def __init__(self) -> None:
         self.now = CONVERSATION[0].began_at
@@ -191,7 +191,7 @@ class _Clock:
 
 
 def run(console: Console | None = None, *, embedder: EmbeddingProvider | str | None = None) -> None:
-    """Show it all on a console; `embedder` as for `loom.open`."""
+    """Run the demonstration on a console, with an `embedder` as for `loom.open`."""
     shown = console or Console(highlight=False)
     clock = _Clock()
     with (

@@ -1,4 +1,4 @@
-"""docs/cli.md, made from the table of operations: `python -m loom.cli.manual > docs/cli.md`."""
+"""Generate docs/cli.md from the table of operations: `python -m loom.cli.manual > docs/cli.md`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ __all__ = ["manual"]
 
 _BEGINNING = """# The command line
 
-`loom COMMAND ...`. This page is made from the table of operations (`python -m loom.cli.manual > docs/cli.md`).
-`loom COMMAND --help` shows the same at the terminal. Six of the operations are also tools of MCP: [mcp.md](mcp.md).
+`loom COMMAND ...`. This page is generated from the table of operations (`python -m loom.cli.manual > docs/cli.md`).
+`loom COMMAND --help` shows the same at the terminal. Six of the operations are also MCP tools: [mcp.md](mcp.md).
 
 ```bash
 loom remember "We chose the authorization-code flow." --name Ana
@@ -24,33 +24,33 @@ loom doctor
 
 ## Which store
 
-The first of these that there is:
+The first of these that exists:
 
 1. `--store FILE`;
 2. the variable `LOOM_STORE`;
-3. `.loom/memory.loom` in this folder or one above it, as far as the folders belong to the same user. `mkdir .loom`
+3. `.loom/memory.loom` in this folder or one above it, while the folders belong to the same user. `mkdir .loom`
    gives a project a memory of its own;
 4. `loom/memory.loom` in the user's data folder (`XDG_DATA_HOME`, else `~/.local/share`).
 
-`loom remember`, `loom import` and `loom chat` make a store that is not there; the other commands say that there is
-none. `loom doctor` says which store is used and why.
+`loom remember`, `loom import` and `loom chat` create a store that does not exist; the other commands report that
+there is none. `loom doctor` says which store is used and why.
 
 ## Output
 
 On a terminal there are colours and columns that fit its width (`NO_COLOR` switches the colours off); elsewhere
-plain text. `--json` prints one object, `--jsonl` an object a line for each item. Values that are not there are left
+plain text. `--json` prints one object, `--jsonl` an object a line for each item. Missing values are left
 out; times are ISO 8601 in UTC. Characters that would steer a terminal are shown as escapes.
 
 A command that takes longer than half a second shows on a terminal how far it is, on standard error: a bar where the
 total is known, else a count or the seconds.
 
-Exit codes: 0 done; 1 done, and the answer is no (`check` found problems, nothing matched, a move was refused); 2 it
-could not be done, with one line on standard error; 130 interrupted.
+Exit codes: 0 success; 1 success with a negative answer (`check` found problems, nothing matched, a move was refused);
+2 failure, with one line on standard error; 130 interrupted.
 
-`-` as a text reads standard input, in UTF-8. `forget` with a filter shows what would go and asks; `--yes` goes on
-without asking.
+`-` as a text reads standard input, in UTF-8. `forget` with a filter shows the memories that would be
+forgotten and asks; `--yes` skips the question.
 
-A short command leaves embedding and deriving to a later process that has the time; nothing of it is lost. `loom
+A short command leaves embedding and deriving to a later process; none of this work is lost. `loom
 recall`, `loom context` and `loom facts` do some of it, `loom flush` all of it.
 
 ## Options of most commands
@@ -61,7 +61,7 @@ recall`, `loom context` and `loom facts` do some of it, `loom flush` all of it.
 
 
 def manual() -> str:
-    """The page as Markdown."""
+    """Return the page as Markdown."""
     parts = [_BEGINNING]
     parts += [f"| `{_option(names[0], options)}` | {options['help']} |\n" for names, options in GLOBAL_OPTIONS]
     group = ""

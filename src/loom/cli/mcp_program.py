@@ -1,4 +1,4 @@
-"""`loom mcp`: opens the memory of a place when it is needed, and serves it."""
+"""`loom mcp`: serve the memory of a place, which is opened when it is first needed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["run"]
 
 
 def run(place: Place, read_only: bool, reference: Path | None) -> int:
-    """Serve until the client closes the input; the exit code."""
+    """Serve until the client closes the input. Return the exit code."""
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="loom: %(message)s")
     if reference is not None:
         from loom.mcp.memory_server import serve

@@ -1,6 +1,6 @@
-"""Answers for people: lines of text, with colours and columns fitted to the width where the output is a terminal.
+"""Print answers for people: lines of text, on a terminal with colours and with columns that fit its width.
 
-Stored text, ids and paths go through `visible`: nothing of them steers a terminal or forges a line.
+Stored text, ids and paths pass through `visible`, so they cannot control a terminal or forge a line.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CODES: Final = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": 
 _STATES: Final = {"ok": "green", "note": "yellow", "problem": "red"}
 
 Part = str | tuple[object, str]
-"""Text of our own, or text of others or a styled one with its style (empty for none)."""
+"""Our own text, or a pair of any other text and its style (empty for none)."""
 
 
 class Page:
@@ -38,11 +38,11 @@ class Page:
         self.lines.append("".join(self._styled(part) for part in parts))
 
     def text(self, text: str, indent: str = "") -> None:
-        """A text of several lines, each made visible."""
+        """Add a text of several lines, each made visible."""
         self.lines += [f"{indent}{visible(line)}" for line in text.splitlines() or [""]]
 
     def table(self, headings: Sequence[str], rows: Iterable[Sequence[object]], right: Sequence[int] = ()) -> None:
-        """Columns; on a terminal the last one is cut at its width."""
+        """Add rows in columns. On a terminal the last column is cut at the width of the terminal."""
         cells = [[visible(cell) for cell in row] for row in rows]
         widths = [max(map(_width, column)) for column in zip(headings, *cells, strict=True)]
         for place, row in enumerate([list(headings), *cells]):
@@ -82,7 +82,7 @@ def _cut(text: str, width: int) -> str:
 
 
 def uses_colours(stream: TextIO) -> bool:
-    """Whether a stream is a terminal that wants colours."""
+    """Whether a stream is a terminal that shows colours."""
     if os.environ.get("FORCE_COLOR"):
         return True
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
@@ -97,7 +97,7 @@ def print_answer(answer: said.Answer, stream: TextIO) -> None:
     if not page.lines:
         return
     text = "\n".join(page.lines) + "\n"
-    if colours:  # the lines were made visible; the guard would mark the colours
+    if colours:  # the lines are already visible; the guard would escape the colours
         encoding = getattr(raw, "encoding", None) or "utf-8"
         raw.write(text.encode(encoding, "backslashreplace").decode(encoding))
     else:
@@ -112,7 +112,7 @@ def _print(answer: said.Answer, page: Page) -> None:
 
 @_print.register
 def _(answer: Ended, page: Page) -> None:
-    """The program has said everything."""
+    """Print nothing: the program has printed its output."""
 
 
 def _day(moment: datetime) -> str:

@@ -1,6 +1,6 @@
-"""Commands that are programs of their own and no operations on a memory: doctor, mcp, chat, demo, completion.
+"""Commands that are programs and no operations on a memory: doctor, mcp, chat, demo, completion.
 
-`COMMANDS` is the whole command line: the table of operations, then these.
+`COMMANDS` has all commands: the operations of the table, then these programs.
 """
 
 import sys
@@ -22,7 +22,7 @@ _SHELL = {"mcp": "it is a program of the shell"}
 
 
 class Place(NamedTuple):
-    """Where a command works: the path of the store, how it was found, and which memory of it."""
+    """The place of a command: the path of the store, how it was found, and the namespace and node."""
 
     path: Path
     why: str
@@ -32,7 +32,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Ended(Answer):
-    """How a program ended; it printed what it had to say."""
+    """The end of a program, which has printed its own output."""
 
     code: int = 0
 
@@ -54,8 +54,9 @@ def _needs_extra(module: str, extra: str, what: str) -> None:
     elsewhere=_SHELL,
 )
 def doctor(place: Place) -> Diagnosis:
-    """Looks at the store, settings, tokenizer, embedder, kernels, permissions, disk and extras, and says how to mend
-    what is wrong. Ends with 1 where something is."""
+    """Checks the store, settings, tokenizer, embedder, kernels, permissions, disk and extras, and says how to fix
+    each
+    problem. Ends with 1 if there is a problem."""
     from loom.operations.surroundings import diagnose
 
     return diagnose(place.path, place.why)
@@ -75,8 +76,9 @@ def mcp(
         Path | None, About("the nine tools and the file of the reference memory server instead", shown_as="FILE")
     ] = None,
 ) -> Ended:
-    """Speaks MCP over standard input and output: a client starts it. Needs the extra mcp. docs/mcp.md has the lines
-    for the clients' settings."""
+    """Speaks MCP over standard input and output; a client starts it. Needs the extra mcp. docs/mcp.md has the
+    settings
+    of the clients."""
     _needs_extra("mcp", "mcp", "the MCP server")
     from loom.cli.mcp_program import run
 
@@ -98,8 +100,8 @@ def chat(
     session_id: Annotated[str | None, About("the session to continue (a new one)", shown_as="ID")] = None,
     budget: Annotated[int, About("the most tokens of a prompt", least=256, most=10_000_000, shown_as="N")] = 4000,
 ) -> Ended:
-    """Each line is a turn; an empty line or the end of input ends it. Turns are remembered. Without a model's key, a
-    scripted demonstration answers, and says so."""
+    """Each line is a turn; an empty line or the end of input ends the conversation. Turns are remembered. Without the
+    key of a model, a scripted demonstration answers, and says so."""
     from loom.cli.chat import run
 
     return Ended(run(place, model, session_id, budget))
@@ -119,7 +121,7 @@ def demo() -> Ended:
 
     from loom.cli.demo import run
 
-    # rich colours by escape sequences of its own; the demonstration marks those in what it shows.
+    # rich writes escape sequences for its colours; the demonstration escapes those in the texts that it shows.
     run(Console(highlight=False, file=getattr(sys.stdout, "unguarded", sys.stdout)))
     return Ended()
 

@@ -1,7 +1,7 @@
 """A line on standard error while a long command works: on a terminal only, and removed at the end.
 
-A command that reports how much there is to do gets a bar, one that only counts shows its count, and any other one
-shows that it is alive. See `loom.progress`.
+A command that reports a total gets a bar, a command that only counts shows its count, and any other command shows the
+seconds. See `loom.progress`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def working(what: str, *, shown: bool = True, after_s: float = 0.5) -> Iterator[
 
 
 def line(what: str, progress: Progress | None, seconds: float, frame: int) -> str:
-    """The line at a moment. `frame` counts the lines before it and turns the mark."""
+    """Return the line for a state. `frame` is the number of lines drawn before, which turns the mark."""
     mark, clock = _FRAMES[frame % len(_FRAMES)], f"{seconds:.0f} s"
     if progress is None:
         return f"{mark} {what}, {clock}"

@@ -1,4 +1,4 @@
-"""The MCP server: six tools, a resource and a prompt over one memory; and the nine tools of the reference server."""
+"""The MCP server: six tools, a resource and a prompt for one memory, or the nine tools of the reference server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers as a model is shown them: short lines, and stored text that cannot pass for structure or instructions."""
+"""Render answers for models: short lines, with stored text that cannot imitate structure or instructions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PINNED = 20
 
 
 def structured(answer: said.Answer) -> dict[str, Any]:
-    """The JSON form of an answer, with every stored text made harmless."""
+    """Return the JSON form of an answer, with all stored text neutralised."""
     plain: dict[str, Any] = _harmless(answer.to_json())
     return plain
 
@@ -44,7 +44,7 @@ def _clean(text: str, trust: str) -> str:
 
 @singledispatch
 def shown(answer: said.Answer) -> str:
-    """An answer in words."""
+    """Return an answer in words."""
     return "\n".join(f"{name}: {value}" for name, value in structured(answer).items())
 
 
@@ -106,7 +106,7 @@ def _(answer: said.Stats) -> str:
 
 
 def core_text(memory: Memory) -> str:
-    """What to know at once, as Markdown."""
+    """Return the resource as Markdown: instructions, facts and recent memories."""
     return "\n".join(_core(memory)) + "\n"
 
 

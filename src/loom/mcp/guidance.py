@@ -1,4 +1,4 @@
-"""What a model is told about this server before it calls anything. At most 2 KB: every session pays for it."""
+"""The instructions of the server, which models read before the first call. At most 2 KB, paid for by each session."""
 
 from __future__ import annotations
 

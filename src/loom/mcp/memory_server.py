@@ -1,8 +1,8 @@
-"""A memory as an MCP server over standard input and output, on the official SDK.
+"""Serve a memory over MCP on standard input and output, with the official SDK.
 
-The tools are operations of the table. The handshake is answered before anything of the memory is imported; opening
-begins in a thread once the first request is answered. Standard output carries the protocol alone: the SDK points
-file descriptor 1 elsewhere while it serves.
+The tools are operations of the table. The server answers the handshake before it imports the memory, and opens the
+memory in a thread after the first request. Only the protocol is written to standard output: the SDK redirects file
+descriptor 1 while it serves.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Context = Any
 
 
 class MemoryHolder:
-    """Opens a memory once, when it is first needed or when there is time for it; safe in threads."""
+    """Opens a memory once, when it is first needed or in the background. Thread-safe."""
 
     def __init__(self, open_memory: Callable[[], Memory], exists: Callable[[], bool] = lambda: True) -> None:
         self._open = open_memory
@@ -53,8 +53,9 @@ class MemoryHolder:
         self._begun = False
 
     def begin(self) -> None:
-        """Load in a thread what opening needs, and open a store that exists; the first call makes one that does not.
-        A failure is raised by `get`, which tries again."""
+        """Import the memory in a thread, and open the store if it exists; else the first call creates it. A failure
+        is
+        raised by `get`, which tries again."""
         if not self._begun:
             self._begun = True
             threading.Thread(target=self._try, daemon=True).start()
@@ -79,7 +80,7 @@ class MemoryHolder:
 
 
 def tool_of(operation: Operation) -> types.Tool:
-    """An operation as the tool that a client lists."""
+    """Return the tool of an operation."""
     return types.Tool(
         name=operation.name,
         title=operation.name.capitalize(),
@@ -97,7 +98,7 @@ def tool_of(operation: Operation) -> types.Tool:
 
 
 def make_server(holder: MemoryHolder, *, read_only: bool = False) -> Server[Any]:
-    """The server of a memory. `read_only` leaves out the tools that change it."""
+    """Make the server of a memory. `read_only` leaves out the tools that change it."""
     tools = {name: one for name, one in TOOLS.items() if one.read_only or not read_only}
 
     async def list_tools(_: Context, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
@@ -168,7 +169,7 @@ def _open_after_the_first_answer(holder: MemoryHolder) -> Any:
 
 
 def _called(operation: Operation, holder: MemoryHolder, arguments: Mapping[str, Any]) -> types.CallToolResult:
-    """Carry a call out. What went wrong is told in the result, for the model to read."""
+    """Run a call. An error is part of the result, so that the model can read it."""
     try:
         given = {**operation.defaults_for_models, **_offered(operation, arguments)}
         answer = operation.call(holder.get(), given)
@@ -180,7 +181,7 @@ def _called(operation: Operation, holder: MemoryHolder, arguments: Mapping[str, 
 
 
 def _offered(operation: Operation, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The arguments, without those that the schema does not offer to a model: these are refused by their names."""
+    """Return the arguments. Raise `InvalidInput` for one that the schema does not offer to models."""
     from loom.errors import InvalidInput
 
     offered = operation.input_schema()["properties"]

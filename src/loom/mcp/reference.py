@@ -1,8 +1,8 @@
 """The nine tools of the reference memory server (`@modelcontextprotocol/server-memory`) over its JSONL file.
 
-Names, schemas, answers and the form of the file are the same, so a client switches by changing one line, and back.
-What differs: a lock keeps several servers on one file from losing each other's changes, a damaged line is an error
-that names it, and a file that cannot be read is never written over.
+Names, schemas, answers and the file format are the same, so a client can switch in both directions by changing one
+line. There are three differences: a lock protects the changes of several servers on one file, a damaged line is an
+error that names it, and a file that cannot be read is never overwritten.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ _GRAPH_SCHEMA: Final = _record(entities=_several(_ENTITY), relations=_several(_R
 
 
 class Graph(NamedTuple):
-    """Entities and relations, in the order in which they were created."""
+    """Entities and relations, in order of creation."""
 
     entities: list[Json]
     relations: list[Json]
@@ -87,13 +87,13 @@ class Graph(NamedTuple):
 
 
 class GraphFile:
-    """The file: one entity or relation a line. Every change reads it, and replaces it in one step, under a lock."""
+    """The file, with one entity or relation a line. A change reads it and replaces it in one step, under a lock."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
 
     def read(self) -> Graph:
-        """The graph; empty where there is no file."""
+        """Read the graph; it is empty if there is no file."""
         try:
             content = self.path.read_text(encoding="utf-8")
         except FileNotFoundError:
@@ -119,7 +119,7 @@ class GraphFile:
 
     @contextmanager
     def changing(self) -> Iterator[Graph]:
-        """The graph to change; it replaces the file when the block ends."""
+        """Give the graph to be changed. It replaces the file when the block ends without an error."""
         with self._locked():
             graph = self.read()
             yield graph
@@ -167,7 +167,7 @@ def _line(item: Json) -> str:
 
 
 class ReferenceTool(NamedTuple):
-    """A tool of the reference server. `run` gives what it answers and the name under which it is structured."""
+    """A tool of the reference server. `run` returns its answer and the name of the answer in structured content."""
 
     title: str
     description: str
@@ -240,7 +240,7 @@ def _read_graph(file: GraphFile, _: Json) -> tuple[Any, Json]:
 
 
 def _around(graph: Graph, entities: list[Json]) -> tuple[Any, Json]:
-    """Entities, and the relations that touch one of them."""
+    """Return these entities, and the relations of any of them."""
     names = {one["name"] for one in entities}
     relations = [one for one in graph.relations if one["from"] in names or one["to"] in names]
     found = {"entities": entities, "relations": relations}
@@ -263,7 +263,7 @@ def _open_nodes(file: GraphFile, given: Json) -> tuple[Any, Json]:
 
 
 def reference_tools() -> dict[str, ReferenceTool]:
-    """The nine tools by their names."""
+    """Return the nine tools by name."""
     return {
         "create_entities": ReferenceTool(
             "Create Entities",
@@ -334,7 +334,7 @@ def reference_tools() -> dict[str, ReferenceTool]:
 
 
 def _checked(value: Any, schema: Mapping[str, Any], place: str) -> Any:
-    """A value of the schema, without what the schema does not know, as the reference server takes it."""
+    """Check a value against a schema and drop unknown properties, like the reference server."""
     kind = schema["type"]
     if kind == "string" and isinstance(value, str):
         with suppress(UnicodeEncodeError):
@@ -360,7 +360,7 @@ def _called(tool: ReferenceTool, file: GraphFile, arguments: Mapping[str, Any]) 
 
 
 def make_reference_server(file: GraphFile) -> Server[Any]:
-    """A server with the nine tools and the resource of the reference memory server."""
+    """Make a server with the nine tools and the resource of the reference memory server."""
     tools = reference_tools()
 
     async def list_tools(_: Any, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:

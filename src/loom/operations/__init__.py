@@ -1,7 +1,7 @@
-"""The table of operations: what every surface offers, written once.
+"""The table of operations that all surfaces offer.
 
-`OPERATIONS` maps each name to its `Operation`. Command line, MCP and HTTP are generated from it; a surface that
-leaves one out says why (`Operation.elsewhere`).
+`OPERATIONS` maps each name to its `Operation`. Command line, MCP and HTTP are generated from it. If a surface leaves
+out an operation, `Operation.elsewhere` states the reason.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""What operations return: records with one JSON form, the same on the command line, in MCP and over HTTP.
+"""The answers of operations: records with one JSON form for the command line, MCP and HTTP.
 
-In JSON a value that is None is left out, a time is ISO 8601 in UTC, and a tuple is a list. The fields are the schema.
+In JSON, values that are None are left out, times are ISO 8601 in UTC, and tuples are lists. The fields define the
+schema.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ _UNVERIFIED = ("tool", "web", "unknown")
 
 
 def caution_about(trust: str) -> str | None:
-    """What to bear in mind about a text of this origin; None for what the user or the agent said."""
+    """Return a caution about texts of this origin; None for texts of the user or the agent."""
     if trust not in _UNVERIFIED:
         return None
     origin = "of unknown origin" if trust == "unknown" else f"from {'a tool' if trust == 'tool' else 'the web'}"
@@ -78,7 +79,7 @@ def caution_about(trust: str) -> str | None:
 
 
 class Answer:
-    """What an operation returns. `rows` names the field that holds the items, where there are several."""
+    """The base of all answers. `rows` is the name of the field with the items, if there are several."""
 
     __slots__ = ()
 
@@ -86,11 +87,11 @@ class Answer:
 
     @property
     def ok(self) -> bool:
-        """False where the operation was carried out and the answer is no: damage was found, a move was refused."""
+        """False if the operation was carried out with a negative answer: damage was found, a move was refused."""
         return True
 
     def to_json(self) -> dict[str, Any]:
-        """This answer in what JSON knows, without what is None."""
+        """Return this answer as JSON values, without fields that are None."""
         plain: dict[str, Any] = _without_none(as_plain(self))
         return plain
 
@@ -106,7 +107,7 @@ def _without_none(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Kept(Answer):
-    """A write that is committed. `created` is False where the same text was there under the same id already."""
+    """A committed write. `created` is False if the same text already existed under the same id."""
 
     id: str
     tier: str
@@ -129,7 +130,7 @@ class Remembered(Answer):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A memory that answers a question. Higher scores are better; `why` says what brought it."""
+    """A memory that answers a question. Higher scores are better; `why` gives the reasons."""
 
     id: str
     content: str
@@ -180,7 +181,7 @@ class Recalled(Answer):
 
 @dataclass(frozen=True, slots=True)
 class PromptItem:
-    """Something that is in a prompt, or was left out, and why."""
+    """An item of a prompt, or one that was left out, with the reason."""
 
     id: str
     source: str
@@ -193,7 +194,7 @@ class PromptItem:
 
 @dataclass(frozen=True, slots=True)
 class Prompt(Answer):
-    """A prompt within its budget. `items` and `left_out` are there where an explanation was asked for."""
+    """A prompt within its budget. `items` and `left_out` are present if an explanation was requested."""
 
     messages: tuple[Mapping[str, Any], ...]
     tokens: int
@@ -206,7 +207,7 @@ class Prompt(Answer):
 
 @dataclass(frozen=True, slots=True)
 class MemoryItem(Answer):
-    """One version of one memory. `superseded_at` is when a newer version took its place."""
+    """A version of a memory. `superseded_at` is the time when a newer version replaced it."""
 
     id: str
     content: str
@@ -254,7 +255,7 @@ class History(Answer):
 
 @dataclass(frozen=True, slots=True)
 class Listing(Answer):
-    """A page of memories. `next` is what to pass as `after` for the following one; None at the end."""
+    """A page of memories. Pass `next` as `after` to get the following page; it is None at the end."""
 
     rows = "memories"
     memories: tuple[MemoryItem, ...]
@@ -263,7 +264,7 @@ class Listing(Answer):
 
 @dataclass(frozen=True, slots=True)
 class MatrixCell:
-    """How many memories are about a subject at a layer, by their flow."""
+    """The number of memories of a subject and a layer, by flow."""
 
     subject: str
     layer: str
@@ -273,7 +274,7 @@ class MatrixCell:
 
 @dataclass(frozen=True, slots=True)
 class Matrix(Answer):
-    """The counts of all cells, or of those that were asked for; then `memories` is a page of them, newest first."""
+    """The counts of all cells, or of selected ones; then `memories` is a page of their memories, newest first."""
 
     rows = "cells"
     cells: tuple[MatrixCell, ...]
@@ -283,7 +284,7 @@ class Matrix(Answer):
 
 @dataclass(frozen=True, slots=True)
 class Forgotten(Answer):
-    """What was forgotten, or with `preview` what would be: then `memories` shows the first of them."""
+    """The counts of a forget. With `preview` nothing is forgotten, and `memories` shows the first that would be."""
 
     preview: bool
     records: int
@@ -298,12 +299,12 @@ class Forgotten(Answer):
         return self.records > 0
 
 
-# --- what was derived ----------------------------------------------------------------------------------------
+# --- derived records ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class FactItem:
-    """One thing held to be true, how sure that is, since when, and what it was derived from."""
+    """A fact, its confidence, the time from which it holds, and its sources."""
 
     id: str
     content: str
@@ -364,7 +365,7 @@ class Summaries(Answer):
 
 @dataclass(frozen=True, slots=True)
 class InstructionItem(Answer):
-    """A standing instruction or preference in the user's own words. `superseded_at` is when it ended."""
+    """A standing instruction or preference in the user's own words. `superseded_at` is the time when it ended."""
 
     id: str
     text: str
@@ -399,7 +400,7 @@ class Instructions(Answer):
 
 @dataclass(frozen=True, slots=True)
 class Undone(Answer):
-    """What was withdrawn, and the ids that have their places back."""
+    """The withdrawn record, and the ids of the records that hold again."""
 
     id: str
     restored: tuple[str, ...]
@@ -416,7 +417,7 @@ class Compacted(Answer):
 
 @dataclass(frozen=True, slots=True)
 class Judged(Answer):
-    """How much each signal counts now, 1 being as shipped."""
+    """The current factor of each signal; 1 is the default."""
 
     helpful: int
     unhelpful: int
@@ -428,7 +429,7 @@ class Judged(Answer):
 
 @dataclass(frozen=True, slots=True)
 class Moved(Answer):
-    """Where a memory is now; `refused` says why it did not move. No tier: it is in the log alone."""
+    """The tier of a memory after a move; None if it is in the log alone. `refused` says why it did not move."""
 
     id: str
     tier: str | None
@@ -447,7 +448,7 @@ class Pinned(Answer):
 
 @dataclass(frozen=True, slots=True)
 class TierItem:
-    """How full a tier is."""
+    """The usage of a tier."""
 
     tier: str
     items: int
@@ -457,7 +458,7 @@ class TierItem:
 
 @dataclass(frozen=True, slots=True)
 class Tiers(Answer):
-    """The tiers of a node, and its measures, each with its level: ok, warning or alarm."""
+    """The tiers of a node, and its measures with their levels: ok, warning or alarm."""
 
     rows = "tiers"
     node: str
@@ -466,7 +467,7 @@ class Tiers(Answer):
     measures: Mapping[str, Any]
 
 
-# --- looking after it ----------------------------------------------------------------------------------------
+# --- upkeep ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -554,7 +555,7 @@ class Vacuumed(Answer):
 
 @dataclass(frozen=True, slots=True)
 class Flushed(Answer):
-    """What is still undone. Complete means that everything committed before is embedded, indexed and derived."""
+    """The work left after a flush. Complete means that all earlier commits are embedded, indexed and derived."""
 
     complete: bool
     waiting: Mapping[str, int]
@@ -574,7 +575,7 @@ class Namespaces(Answer):
 
 @dataclass(frozen=True, slots=True)
 class Exported(Answer):
-    """`derived` of the records were made from others."""
+    """The exported records; `derived` is the number of derived ones."""
 
     path: str
     records: int
@@ -584,7 +585,7 @@ class Exported(Answer):
 
 @dataclass(frozen=True, slots=True)
 class LineProblem:
-    """A line that was skipped, and why."""
+    """A line that was skipped, with the reason."""
 
     line: int
     reason: str
@@ -592,8 +593,8 @@ class LineProblem:
 
 @dataclass(frozen=True, slots=True)
 class Imported(Answer):
-    """New versions, those that were there already, lines of derived records, and lines that were skipped, of which
-    `problems` has the first hundred. `complete` is False where the file was cut."""
+    """The counts of new versions, existing versions, derived records and skipped lines; `problems` has the first
+    hundred of these. `complete` is False if the file was truncated."""
 
     records: int
     present: int
@@ -612,7 +613,7 @@ class Imported(Answer):
 
 @dataclass(frozen=True, slots=True)
 class SettingItem:
-    """A setting that holds here, and where its value comes from."""
+    """A setting, its value, and the source of the value."""
 
     name: str
     value: Any
@@ -628,7 +629,7 @@ class SettingsInUse(Answer):
 
 @dataclass(frozen=True, slots=True)
 class Trusted(Answer):
-    """Whether a folder is trusted now, and the settings file that it holds."""
+    """Whether a folder is trusted, and its settings file."""
 
     folder: str
     trusted: bool
@@ -638,7 +639,7 @@ class Trusted(Answer):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at: `state` is ok, note or problem; `remedy` says how to mend it."""
+    """A result of a check: `state` is ok, note or problem; `remedy` says how to fix it."""
 
     about: str
     state: str

@@ -1,4 +1,4 @@
-"""Every operation by its name, in the order in which help shows them."""
+"""All operations by name, in the order of the help."""
 
 from __future__ import annotations
 
@@ -55,4 +55,4 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
 WAITING: Final[Mapping[str, str]] = {
     "migrate": "comes with PostgreSQL: there is one backend to migrate from and none to migrate to",
 }
-"""Operations that are planned and not there, each with what it waits for."""
+"""Planned operations that do not exist yet, with what each of them requires."""

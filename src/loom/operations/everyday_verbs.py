@@ -1,4 +1,4 @@
-"""Operations on memories: remember, recall, build a prompt, look at, change and forget."""
+"""Operations on memories: remember, recall, build a prompt, look at, change and forget them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -45,17 +45,19 @@ _SIX_TOOLS = "a model gets six tools: each further one costs tokens in every pro
 
 @dataclass(frozen=True)
 class Narrowing:
-    """Which memories are meant: the filters of `recall`, `list` and `forget`."""
+    """The filters of `recall`, `list` and `forget`."""
 
     session_id: Annotated[list[str] | None, About("only of this session", shown_as="ID", single=True)] = None
-    since: Annotated[datetime | None, About("only what was said at or after this time", shown_as="TIME")] = None
-    until: Annotated[datetime | None, About("only what was said before this time", shown_as="TIME")] = None
+    since: Annotated[datetime | None, About("only memories from this time on", shown_as="TIME")] = None
+    until: Annotated[datetime | None, About("only memories from before this time", shown_as="TIME")] = None
     where: Annotated[dict[str, Any] | None, About("only where metadata has this value", shown_as="KEY=VALUE")] = None
-    as_of: Annotated[datetime | None, About("what was valid at this time", shown_as="TIME", models=False)] = None
-    known_at: Annotated[
-        datetime | None, About("what had been remembered by this time", shown_as="TIME", models=False)
+    as_of: Annotated[
+        datetime | None, About("only memories that were valid at this time", shown_as="TIME", models=False)
     ] = None
-    tier: Annotated[list[Tier] | None, About("only what this tier holds", models=False)] = None
+    known_at: Annotated[
+        datetime | None, About("only memories that had been stored by this time", shown_as="TIME", models=False)
+    ] = None
+    tier: Annotated[list[Tier] | None, About("only memories in this tier", models=False)] = None
     kind: Annotated[
         list[str] | None, About("only of this kind, such as message, task or fact", shown_as="KIND", models=False)
     ] = None
@@ -68,7 +70,7 @@ class Narrowing:
     ] = None
 
     def filters(self) -> dict[str, Any]:
-        """The filters that were given, under the names of the verbs."""
+        """Return the given filters under the names of the verbs."""
         given = {one.name: getattr(self, one.name) for one in fields(self) if getattr(self, one.name) is not None}
         if "of_node" in given:
             given["node"] = given.pop("of_node")
@@ -113,9 +115,10 @@ def remember(
     metadata: Annotated[dict[str, Any] | None, About("anything to find it by later", shown_as="KEY=VALUE")] = None,
     lines: Annotated[bool, About("one memory for each line that is not empty", models=False)] = False,
 ) -> Remembered:
-    """Returns when the text is committed: it survives the death of the process. Several texts, or the lines of one,
-    are one transaction. The same id and text again changes nothing; for another text under an id, use update. A text
-    that is typed counts as the user's; the origin of standard input is unknown, unless --role or --trust names it."""
+    """Returns when the text is committed, so that it survives the death of the process. Several texts, or the lines
+    of one, are one transaction. The same id and text again changes nothing; for another text under an id, use update.
+    A
+    typed text counts as the user's; the origin of standard input is unknown, unless --role or --trust names it."""
     texts = [line for one in text for line in one.splitlines() if line.strip()] if lines else [*text]
     if not texts:
         raise InvalidInput("there is nothing to remember: the text is empty")
@@ -168,13 +171,13 @@ def recall(
         float, About("from 0 to 1: keep hits apart that say the same", least=0, most=1, shown_as="N", models=False)
     ] = 0.0,
     max_tokens: Annotated[
-        int | None, About("no more than this many tokens of text", least=1, shown_as="N", models=False)
+        int | None, About("at most this many tokens of text", least=1, shown_as="N", models=False)
     ] = None,
     narrowing: Narrowing,
     wait_s: Wait = 2.0,
 ) -> Recalled:
-    """Searches by words, meaning, names and time, in English and Chinese. Each hit says why it was found. What is not
-    embedded yet is found by its words; the command first waits a moment for that."""
+    """Searches by words, meaning, names and time, in English and Chinese. Each hit says why it was found. The command
+    first waits a moment for embedding; a memory that is not embedded yet is found by its words."""
     catch_up(memory, wait_s)
     hits = memory.recall(question, limit=limit, min_score=min_score, diversity=diversity, **narrowing.filters())
     if max_tokens is None:
@@ -184,7 +187,7 @@ def recall(
 
 
 def _within(hits: "Sequence[Hit]", tokens: int, memory: "Memory") -> "list[Hit]":
-    """The hits that fit; what is too long alone is cut, if it is the best."""
+    """Return the hits that fit. The best hit is cut if it alone is too long."""
     kept: list[Hit] = []
     for hit in hits:
         if hit.tokens <= tokens:
@@ -224,11 +227,13 @@ def context(
     ] = None,
     session_id: Annotated[str | None, About("continue this session", shown_as="ID")] = None,
     system: Annotated[str | None, About("the system message", shown_as="TEXT", models=False)] = None,
-    explain: Annotated[bool, About("also what is in it and what was left out, and why", models=False)] = False,
+    explain: Annotated[
+        bool, About("also list the items that are in it or left out, with reasons", models=False)
+    ] = False,
     wait_s: Wait = 2.0,
 ) -> Prompt:
     """The budget is never exceeded. With a session, the prompt begins with the same tokens as the one before, so that
-    the provider's cache keeps hitting. Being in a prompt counts as a use of a memory."""
+    the provider's cache keeps hitting. Each memory in the prompt counts as used."""
     catch_up(memory, wait_s)
     built = memory.context(question, budget=budget, session_id=session_id, system=system)
     messages = tuple(built.to_openai())
@@ -261,7 +266,7 @@ def _items(items: "Sequence[Any]") -> tuple[PromptItem, ...]:
     elsewhere={"mcp": _SIX_TOOLS},
 )
 def get(memory: "Memory", id: MemoryId) -> MemoryItem:
-    """The newest version. Counts as a use of it."""
+    """Shows the newest version. Counts as a use of it."""
     record = memory.get(id)
     if record is None:
         raise _no_such(id)
@@ -300,7 +305,7 @@ def list_(
     oldest_first: Annotated[bool, About("the oldest first")] = False,
     narrowing: Narrowing,
 ) -> Listing:
-    """What was derived from memories (facts, summaries) is listed when --kind asks for it."""
+    """Derived records (facts, summaries) are listed only if --kind names them."""
     page = memory.list(limit=limit, after=after, newest_first=not oldest_first, **narrowing.filters())
     return Listing(tuple(map(MemoryItem.of, page.records)), page.next)
 
@@ -324,8 +329,8 @@ def matrix(
     limit: Annotated[int, About("list at most this many", least=1, most=10_000, shown_as="N")] = 20,
     after: Annotated[int | None, About("go on where the last page ended (its `next`)", shown_as="N")] = None,
 ) -> Matrix:
-    """Subject (the world, or the agent itself) by layer (type or instance), each as states and as events. With
-    --subject, --layer or --flow, what is there is listed too, the newest first, with what was derived."""
+    """Counts by subject (the world, or the agent itself), layer (type or instance) and flow (states and events). With
+    --subject, --layer or --flow, the memories of these cells are listed too, newest first, with derived records."""
     cells = tuple(
         MatrixCell(*place, counts["state"], counts["event"])
         for place, counts in memory.matrix().items()
@@ -357,9 +362,9 @@ def update(
     ] = None,
     *,
     importance: Annotated[float | None, About("from 0 to 1", least=0, most=1, shown_as="N")] = None,
-    metadata: Annotated[dict[str, Any] | None, About("replaces the metadata it has", shown_as="KEY=VALUE")] = None,
+    metadata: Annotated[dict[str, Any] | None, About("replaces its metadata", shown_as="KEY=VALUE")] = None,
 ) -> Kept:
-    """What is not given stays as it was. The earlier versions stay, for history and --as-of."""
+    """Options that are not given leave their value unchanged. Earlier versions stay, for history and --as-of."""
     return Kept.of(memory.update(id, text, importance=importance, metadata=metadata))
 
 
@@ -385,10 +390,11 @@ def forget(
     ids: Annotated[list[str] | None, About("the ids of the memories", shown_as="ID")] = None,
     *,
     narrowing: Narrowing,
-    preview: Annotated[bool, About("only show what would go")] = False,
+    preview: Annotated[bool, About("only show the memories that would be forgotten")] = False,
 ) -> Forgotten:
-    """Takes ids, or filters: then the command line shows what would go and asks, unless --yes is given. Backups,
-    snapshots and exports made before are out of its reach."""
+    """Takes ids or filters. With filters, the command line shows the memories that would be forgotten and asks,
+    unless
+    --yes is given. Earlier backups, snapshots and exports are out of its reach."""
     filters = narrowing.filters()
     if not ids and not filters:
         raise InvalidInput("forget needs an id or a filter; it never forgets everything by accident")
@@ -409,7 +415,7 @@ def _meant(filters: dict[str, Any]) -> "Filter":
 
 
 def _preview(store: "Store", wanted: "Filter") -> Forgotten:
-    """What a filter matches, counted page by page."""
+    """Count the memories that a filter matches, page by page."""
     ids: dict[str, None] = {}
     first: list[Record] = []
     records, after = 0, None
@@ -438,7 +444,7 @@ def feedback(
     *,
     unhelpful: Annotated[bool, About("it did not help")] = False,
 ) -> Judged:
-    """From then on, what brought it counts a little more or less in every recall of this namespace."""
+    """From then on, the signals that brought the hit count a little more or less in all recalls of this namespace."""
     memory.feedback(question, id, helpful=not unhelpful)
     told = memory.verdicts.as_dict()
     trust = {name.removeprefix("trust_in_"): value for name, value in told.items() if name.startswith("trust_in_")}

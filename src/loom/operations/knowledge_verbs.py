@@ -1,4 +1,4 @@
-"""Operations on what was derived from memories, and on their places: facts, summaries, tiers, pins."""
+"""Operations on derived records and on the places of memories: facts, summaries, tiers, pins."""
 
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -59,17 +59,18 @@ MemoryId = Annotated[str, About("the id of the memory", shown_as="ID")]
 )
 def facts(
     memory: "Memory",
-    question: Annotated[str | None, About("what to look for; without it, everything", shown_as="QUESTION")] = None,
+    question: Annotated[str | None, About("what to look for; without it, all facts", shown_as="QUESTION")] = None,
     *,
     limit: Annotated[int, About("at most this many", least=1, most=10_000, shown_as="N")] = 20,
     fact_type: Annotated[str | None, About("only of this type, such as user_preference", shown_as="TYPE")] = None,
     session_id: Annotated[str | None, About("only from this session", shown_as="ID")] = None,
-    as_of: Annotated[datetime | None, About("what held at this time", shown_as="TIME")] = None,
-    history: Annotated[bool, About("also what no longer holds")] = False,
+    as_of: Annotated[datetime | None, About("only facts that held at this time", shown_as="TIME")] = None,
+    history: Annotated[bool, About("also facts that no longer hold")] = False,
     wait_s: Wait = 10.0,
 ) -> Facts:
-    """The newest first, or with a question those that answer it, best first. Each names the ids it was derived from.
-    They are derived in the background; the command waits for it, unless the file is read-only."""
+    """Lists the newest first, or with a question the answers to it, best first. Each fact names the ids of its
+    sources.
+    Facts are derived in the background; the command waits for that, unless the file is read-only."""
     catch_up(memory, wait_s)
     found = memory.facts(
         question, limit=limit, fact_type=fact_type, session_id=session_id, as_of=as_of, history=history
@@ -91,7 +92,7 @@ def summaries(
     limit: Annotated[int, About("at most this many", least=1, most=10_000, shown_as="N")] = 20,
     history: Annotated[bool, About("also those that were rejected or undone")] = False,
 ) -> Summaries:
-    """The newest first."""
+    """Lists the newest first."""
     found = memory.summaries(session_id, limit=limit, history=history)
     return Summaries(tuple(map(SummaryItem.of, found)))
 
@@ -110,12 +111,12 @@ def instructions(
     memory: "Memory",
     question: Annotated[str | None, About("only those that apply to this, best first", shown_as="QUESTION")] = None,
     *,
-    session_id: Annotated[str | None, About("also those of this session alone", shown_as="ID")] = None,
+    session_id: Annotated[str | None, About("also those that hold in this session only", shown_as="ID")] = None,
     limit: Annotated[int, About("at most this many", least=1, most=10_000, shown_as="N")] = 20,
     history: Annotated[bool, About("also those that were changed or withdrawn")] = False,
     wait_s: Wait = 10.0,
 ) -> Instructions:
-    """The newest first. They are derived from the user's own words in the background; the command waits for it."""
+    """Lists the newest first. They are derived from the user's own words in the background; the command waits."""
     catch_up(memory, wait_s)
     found = memory.instructions(question, session_id=session_id, limit=limit, history=history)
     return Instructions(tuple(map(InstructionItem.of, found)))
@@ -130,7 +131,7 @@ def instructions(
 def withdraw(
     memory: "Memory", id: Annotated[str, About("the id that instructions shows", shown_as="ID")]
 ) -> InstructionItem:
-    """Shows it as it was. Saying it again makes it hold again; forgetting its source removes it for good."""
+    """Shows the withdrawn instruction. Saying it again restores it; forgetting its source removes it for good."""
     return InstructionItem.of(memory.withdraw(id))
 
 
@@ -143,7 +144,7 @@ def withdraw(
 def undo(
     memory: "Memory", id: Annotated[str, About("the id that facts or summaries shows", shown_as="ID")]
 ) -> Undone:
-    """What it stood for has its place back. The originals were never touched."""
+    """The records that it replaced hold again. The originals were never changed."""
     done = memory.undo(id)
     return Undone(done.id, tuple(done.restored))
 
@@ -156,7 +157,7 @@ def undo(
     elsewhere={"mcp": "a memory does so by itself in time"},
 )
 def compact(memory: "Memory") -> Compacted:
-    """Down to its target. A memory does so by itself in time; the originals stay."""
+    """Compacts the tier down to its target. A memory does so by itself in time; the originals stay."""
     done = memory.compact()
     return Compacted(done.summaries, done.rejected, done.replaced, done.tokens_before, done.tokens_after)
 
@@ -173,7 +174,7 @@ def compact(memory: "Memory") -> Compacted:
     elsewhere={"mcp": "a server does this work while it runs"},
 )
 def flush(memory: "Memory", *, wait_s: Wait = 600.0) -> Flushed:
-    """A short command leaves this work to the next process that has the time; it is never lost."""
+    """A short command leaves this work to a later process; it is never lost."""
     done = memory.flush(wait_s)
     return Flushed(done.complete, dict(done.waiting), dict(done.failed), tuple(done.errors))
 
@@ -190,8 +191,8 @@ def promote(
     *,
     to: Annotated[Literal["l1", "l2"], About("the window of recent memories (l1) or the working tier (l2)")] = "l2",
 ) -> Moved:
-    """To the working tier, or into the window of recent memories, where it stays until others are brought there. Ends
-    with 1 where it stays where it is."""
+    """Moves it to the working tier, or into the window of recent memories, where it stays until others are brought
+    there. Ends with 1 if the memory was not moved."""
     done = memory.promote(id, to)
     return Moved(id, to, done.refused.get(id))
 
@@ -203,7 +204,7 @@ def promote(
     elsewhere={"mcp": _NOT_FOR_MODELS},
 )
 def demote(memory: "Memory", id: MemoryId) -> Moved:
-    """It stays in the log and is still found."""
+    """The memory stays in the log and is still found."""
     tier = memory.demote(id)
     return Moved(id, None if tier is None else str(tier))
 
@@ -229,7 +230,7 @@ def pin(memory: "Memory", id: MemoryId) -> Pinned:
     elsewhere={"mcp": _NOT_FOR_MODELS},
 )
 def unpin(memory: "Memory", id: MemoryId) -> Pinned:
-    """Retention rules reach the memory again."""
+    """Retention rules apply to the memory again."""
     memory.unpin(id)
     return Pinned(id, False)
 
@@ -243,13 +244,13 @@ def unpin(memory: "Memory", id: MemoryId) -> Pinned:
     elsewhere={"mcp": "stats has the tiers"},
 )
 def tiers(memory: "Memory") -> Tiers:
-    """L1 is the window of recent memories, L2 the working set, L3 the archive, L4 what is known."""
+    """L1 is the window of recent memories, L2 the working set, L3 the archive, L4 knowledge."""
     readings = {one.key: {"value": one.value, "level": str(one.level)} for one in memory.monitor.readings()}
     return Tiers(memory.node_id, memory.settings.profile, tier_items(memory), readings)
 
 
 def tier_items(memory: "Memory") -> tuple[TierItem, ...]:
-    """The tiers of a memory, nearest the prompt first."""
+    """Return the tiers of a memory, nearest to the prompt first."""
     stats = memory.get_stats()
     return tuple(
         TierItem(tier, stats[f"{tier}_items"], stats[f"{tier}_token_usage"], stats[f"{tier}_token_budget"])

@@ -1,4 +1,4 @@
-"""Operations that carry memories in and out as files of a documented form."""
+"""Operations that export and import memories as files of a documented format."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -28,9 +28,10 @@ def export(
     memory: "Memory",
     target: Annotated[Path, About("the file to write; replaced when the new one is complete", shown_as="TARGET")],
 ) -> Exported:
-    """Every version of every record of one namespace, in the order of writing, as docs/importing.md describes. Others
-    may go on writing meanwhile. What is forgotten later stays in the file. Tiers, vectors and uses are not in it;
-    snapshot has them."""
+    """Writes every version of every record of one namespace, in the order of writing, as docs/importing.md describes.
+    Others may go on writing meanwhile. Memories that are forgotten later stay in the file. Tiers, vectors and uses
+    are
+    not exported; snapshot includes them."""
     from loom.importers.exporting import export_jsonl
 
     done = export_jsonl(memory, target, progress=_report_records)
@@ -49,9 +50,10 @@ def export(
 def import_(
     memory: "Memory", source: Annotated[Path, About("a file that export has written", shown_as="SOURCE")]
 ) -> Imported:
-    """Ids and versions stay the same, and what is there already does not come twice: an import that was interrupted
-    can be repeated. Facts, summaries and instructions are derived again. Lines that are not as the format says are
-    skipped and reported. Ends with 1 where lines were skipped or the file was cut."""
+    """Ids and versions stay the same, and existing versions are not imported twice: an interrupted import can be
+    repeated. Facts, summaries and instructions are derived again. Invalid lines are skipped and reported. Ends with 1
+    if
+    lines were skipped or the file was truncated."""
     from loom.importers.importing import import_jsonl
 
     done = import_jsonl(memory, source, progress=_report_records)

@@ -1,4 +1,4 @@
-"""Operations on what surrounds a store: the settings that hold here, trusted folders, and what may be wrong."""
+"""Operations on the surroundings of a store: settings, trusted folders, and a diagnosis of problems."""
 
 import os
 import platform
@@ -29,7 +29,7 @@ _EXTRAS = {
 
 @operation(
     _GROUP,
-    "the settings that hold here, and where each comes from",
+    "the settings in effect, and the source of each",
     examples=("loom settings", "LOOM_PROFILE=chat loom settings --json"),
     read_only=True,
     idempotent=True,
@@ -39,8 +39,9 @@ def settings(
     *,
     config: Annotated[Path | None, About("read this TOML file instead of looking for one", shown_as="FILE")] = None,
 ) -> SettingsInUse:
-    """Shows what opening a memory in this folder would use: environment (LOOM_*), file, profile. What the memory file
-    itself has settled is not part of it."""
+    """Shows the settings for opening a memory in this folder, from the environment (LOOM_*), the settings file and
+    the
+    profile. Settings that the memory file itself holds are not included."""
     from loom.settings import SETTINGS, load_settings
 
     loaded = load_settings(file=config, leave_out_refused=True)
@@ -50,7 +51,7 @@ def settings(
 
 @operation(
     _GROUP,
-    "use a folder's loom.toml and memories although somebody else may have written them",
+    "use a folder's loom.toml and memories although another user may have written them",
     examples=("loom trust ~/project", "loom trust --withdraw"),
     idempotent=True,
     elsewhere={"mcp": _USERS},
@@ -58,10 +59,10 @@ def settings(
 def trust(
     folder: Annotated[Path, About("the folder (this one)", shown_as="FOLDER")] = Path("."),
     *,
-    withdraw: Annotated[bool, About("trust it no longer")] = False,
+    withdraw: Annotated[bool, About("withdraw the trust")] = False,
 ) -> Trusted:
-    """Notes the folder and the digest of its loom.toml in your configuration folder. Read the file before: it is
-    shown. A loom.toml that changes has to be trusted again."""
+    """Records the folder and the digest of its loom.toml in your configuration folder, and shows the file: read it. A
+    loom.toml that changes must be trusted again."""
     from loom.trust import SETTINGS_FILE, trust_folder, withdraw_trust
 
     if withdraw:
@@ -72,11 +73,11 @@ def trust(
     return Trusted(place, True, True, shown)
 
 
-# --- what may be wrong ---------------------------------------------------------------------------------------
+# --- diagnosis ---------------------------------------------------------------------------------------
 
 
 def diagnose(path: Path, why: str) -> Diagnosis:
-    """Look at everything that a memory at `path` needs, and say how to mend what is wrong."""
+    """Check everything that a memory at `path` needs, with a remedy for each problem."""
     findings = [Finding("store", "ok", f"{path} ({why})")]
     for look in (_python, _file, _permissions, _disk, _settings, _tokenizer, _embedder, _kernels, _extras):
         try:

@@ -1,7 +1,7 @@
 """Operations as data: each is written once, as a function, and every surface is generated from its signature.
 
-The command line, MCP and HTTP read from here which arguments there are, of which type, what they mean and what comes
-back. `Operation.call` checks what a surface was given in the same way for all of them.
+The command line, MCP and HTTP read the arguments, their types and meaning, and the type of the answer from here.
+`Operation.call` checks arguments in the same way for all surfaces.
 """
 
 from __future__ import annotations
@@ -31,24 +31,23 @@ _Run = TypeVar("_Run", bound=Callable[..., Answer])
 
 
 class Needs(StrEnum):
-    """What an operation works on; the surface opens it."""
+    """The target of an operation, which the surface opens."""
 
     MEMORY = "memory"
     """One memory: a namespace and a node of a store."""
     FILE = "file"
-    """The whole store, with all its namespaces; or the path where one will be."""
+    """The whole store with all its namespaces, or the path of a store that does not exist yet."""
     PLACE = "place"
-    """The place of a store, found but not opened: for programs of the command line."""
+    """The place of a store that is not opened, for programs of the command line."""
     NOTHING = "nothing"
 
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What is said about an argument in its annotation: help for people and models, limits, and how it is written.
+    """The annotation of an argument: help for people and models, limits, and its name in help.
 
-    `models=False` keeps it out of the schema that a model is shown: fewer arguments, fewer tokens, fewer mistakes.
-    `stdin` lets the command line read the text `-` from standard input. `single` shows a model one value where a list
-    would do as well.
+    `models=False` keeps it out of the schema for models: fewer arguments, fewer tokens, fewer mistakes. `stdin` lets
+    the command line read the text `-` from standard input. `single` shows models one value instead of a list.
     """
 
     help: str
@@ -61,7 +60,7 @@ class About:
 
 
 class Parameter(NamedTuple):
-    """One argument of an operation. `choices` is empty where any value of the type will do."""
+    """An argument of an operation. `choices` is empty if any value of the type is accepted."""
 
     name: str
     type: Any
@@ -79,15 +78,15 @@ class Parameter(NamedTuple):
 
 @dataclass(frozen=True)
 class Operation:
-    """One operation: its function, what it is for, and what it does to the store.
+    """An operation: its function, its purpose, and its effects on the store.
 
-    `summary` is one sentence for people, `details` more of them; `guidance` is written for a model. `elsewhere`
-    gives, for each surface that does not offer it, the reason. `defaults_for_models` are arguments of a model's call
-    where it does not say otherwise; `defaults_for_people` those of a call that a person typed.
+    `summary` is one sentence for people, `details` are more; `guidance` is for models. `elsewhere` maps each surface
+    that does not offer the operation to the reason. `defaults_for_models` are default arguments of calls by models,
+    `defaults_for_people` of calls that a person typed.
 
-    Of a surface that opens the store for one call: `by_meaning` needs the embedder, `catches_up` does waiting work in
-    the background where the file is writable (with `derives` facts and summaries too), `creates` makes a store that
-    is not there, `long` may take a while, and `asks` wants a yes where a filter and no id says what is meant.
+    For surfaces that open the store for one call: `by_meaning` operations need the embedder; `catches_up` does
+    waiting background work if the file is writable, with `derives` also facts and summaries; `creates` makes a store
+    that does not exist; `long` may take a while; `asks` requires a confirmation if memories are selected by a filter.
     """
 
     name: str
@@ -117,17 +116,17 @@ class Operation:
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        """The arguments that a caller gives, in the order of the signature."""
+        """The arguments of a call, in the order of the signature."""
         return _parameters(self.run)
 
     @property
     def answer(self) -> type[Answer]:
-        """The type of what comes back."""
+        """The type of the answer."""
         made: type[Answer] = inspect.signature(self.run).return_annotation
         return made
 
     def input_schema(self, *, models: bool = True) -> dict[str, Any]:
-        """The JSON Schema of the arguments; for models without those that are not for them."""
+        """Return the JSON Schema of the arguments; for models, without the arguments that are hidden from them."""
         shown = [one for one in self.parameters if one.about.models or not models]
         return {
             "type": "object",
@@ -137,12 +136,15 @@ class Operation:
         }
 
     def output_schema(self) -> dict[str, Any]:
-        """The JSON Schema of the answer."""
+        """Return the JSON Schema of the answer."""
         return schema_of(self.answer)
 
     def call(self, target: object, arguments: Mapping[str, Any]) -> Answer:
-        """Check the arguments and carry the operation out on a memory or a file. Raises `InvalidInput` for arguments
-        that are missing, unknown, of another type or out of their range; then nothing was changed."""
+        """Check the arguments and run the operation on a memory or a file.
+
+        Raises `InvalidInput`, before anything is changed, for arguments that are missing, unknown, of a wrong type or
+        out of range.
+        """
         known = {one.name: one for one in self.parameters}
         for name in arguments:
             if name not in known:
@@ -158,7 +160,7 @@ class Operation:
 
 
 def operation(group: str, summary: str, **said: Any) -> Callable[[_Run], _Run]:
-    """Give a function its entry in the table; the docstring has the details."""
+    """Enter a function in the table. Its docstring gives the details."""
 
     def entered(run: _Run) -> _Run:
         details = inspect.cleandoc(run.__doc__ or "").replace("\n", " ")
@@ -170,7 +172,7 @@ def operation(group: str, summary: str, **said: Any) -> Callable[[_Run], _Run]:
 
 
 def entry_of(run: Callable[..., Answer]) -> Operation:
-    """The entry of a function that `operation` decorates."""
+    """Return the entry of a function that is decorated with `operation`."""
     return _ENTRIES[run]
 
 
@@ -192,7 +194,7 @@ def _parameters(run: Callable[..., Answer]) -> tuple[Parameter, ...]:
 
 
 def _gathered(run: Callable[..., Answer], given: dict[str, Any]) -> dict[str, Any]:
-    """The arguments with those of a group put into the group."""
+    """Return the arguments, with the fields of a group combined into the group."""
     for name, one in inspect.signature(run).parameters.items():
         if is_dataclass(one.annotation) and isinstance(one.annotation, type):
             names = {each.name for each in fields(one.annotation)}
@@ -218,7 +220,7 @@ def _parameter(name: str, hint: Any, default: Any, positional: bool) -> Paramete
 def _checked(verb: str, parameter: Parameter, value: Any) -> Any:
     if not parameter.is_list:
         return _checked_one(verb, parameter, value)
-    # One value is as good as a list of it: models often leave the brackets out.
+    # A single value is accepted for a list: models often omit the brackets.
     several = value if isinstance(value, list | tuple) else [value]
     return [_checked_one(verb, parameter, one) for one in several]
 
@@ -266,7 +268,7 @@ def _text(verb: str, name: str, value: str) -> str:
 
 
 def moment_of(value: str | datetime, name: str) -> datetime:
-    """A time with a zone; one that is written without a zone is of this machine's."""
+    """Return a time with a zone. A time without a zone is local."""
     try:
         moment = datetime.fromisoformat(value) if isinstance(value, str) else value
     except ValueError:
@@ -296,7 +298,7 @@ def _described(parameter: Parameter, models: bool) -> dict[str, Any]:
     about = parameter.about
     one = dict(_JSON_TYPES[parameter.type])
     if parameter.type is datetime:
-        one.pop("format")  # a date alone will do
+        one.pop("format")  # a date alone is accepted
     if parameter.choices:
         one["enum"] = list(parameter.choices)
     if about.least is not None:
@@ -312,7 +314,7 @@ def _described(parameter: Parameter, models: bool) -> dict[str, Any]:
 
 
 def schema_of(hint: Any) -> dict[str, Any]:
-    """The JSON Schema of a type in its JSON form: see `Answer.to_json`."""
+    """Return the JSON Schema of a type, in the JSON form of `Answer.to_json`."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (UnionType, Union):
         return schema_of(next(one for one in arguments if one is not NoneType))

@@ -41,7 +41,7 @@ _COUNTS = ("records", "derived", "superseded", "tokens", "vectors", "indexed", "
     idempotent=True,
 )
 def stats(memory: "Memory") -> Stats:
-    """Of one namespace and the tiers of one node; file_bytes is the whole file."""
+    """Counts one namespace and the tiers of one node; file_bytes is the size of the whole file."""
     counts = memory.get_stats()
     return Stats(
         str(memory.store.location),
@@ -65,7 +65,7 @@ def stats(memory: "Memory") -> Stats:
     elsewhere={"mcp": _OPERATOR},
 )
 def namespaces(file: Path) -> Namespaces:
-    """Nothing crosses from one to another."""
+    """No operation crosses from one namespace to another."""
     return Namespaces(tuple(_namespaces(file)))
 
 
@@ -78,8 +78,9 @@ def namespaces(file: Path) -> Namespaces:
     elsewhere={"mcp": _OPERATOR},
 )
 def check(file: Path, *, no_repair: Annotated[bool, About("only look: open the file read-only")] = False) -> Checked:
-    """Verifies the file, the checksum of every record and the indexes of every namespace. Indexes that are missing or
-    damaged are rebuilt from the records. Ends with 1 where problems remain."""
+    """Verifies the file, the checksum of every record and the indexes of every namespace. Missing or damaged indexes
+    are
+    rebuilt from the records. Ends with 1 if problems remain."""
     found: list[NamespaceCheck] = []
     for name in _namespaces(file):
         with closing(_opened(file, name, read_only=no_repair)) as store:
@@ -100,7 +101,7 @@ def check(file: Path, *, no_repair: Annotated[bool, About("only look: open the f
 def archive(
     file: Path,
     *,
-    older_than: Annotated[float, About("only what is older than this", least=0, shown_as="DAYS")] = 0.0,
+    older_than: Annotated[float, About("only memories older than this", least=0, shown_as="DAYS")] = 0.0,
 ) -> Archived:
     """Reads are unaffected. Without --older-than, everything is compressed."""
     done: list[NamespaceArchive] = []
@@ -139,7 +140,7 @@ def vacuum(file: Path) -> Vacuumed:
     elsewhere={"mcp": _OPERATOR},
 )
 def backup(file: Path, target: Annotated[Path, About("the copy to write", shown_as="TARGET")]) -> BackedUp:
-    """The copy is a store of its own. What is forgotten later stays in it."""
+    """The copy is a store of its own. Memories that are forgotten later stay in it."""
     with closing(_opened(file, _namespaces(file)[0], read_only=True)) as store:
         store.backup(target)
     return BackedUp(str(target), target.stat().st_size)
@@ -160,8 +161,8 @@ def snapshot(
     since: Annotated[Path | None, About("the snapshot that this one continues", shown_as="SNAPSHOT")] = None,
     only: Annotated[list[str] | None, About("only this namespace; may be repeated", shown_as="NAMESPACE")] = None,
 ) -> SnapshotFile:
-    """All tiers, versions, uses, facts, entries and vectors, of every namespace unless some are named. With --since,
-    only what has changed since an earlier snapshot. Others may go on writing meanwhile."""
+    """Includes all tiers, versions, uses, facts, entries and vectors, of every namespace unless some are named. With
+    --since, only the changes since an earlier snapshot. Others may go on writing meanwhile."""
     from loom.snapshots.taking import take
 
     names = only or _namespaces(file)
@@ -190,7 +191,7 @@ def restore(
         str | None, About("a namespace of a store that exists, instead of a new store", shown_as="NAMESPACE")
     ] = None,
     take: Annotated[str | None, About("with --into: which namespace of the snapshot", shown_as="NAMESPACE")] = None,
-    forgotten: Annotated[bool, About("with --into: also what was forgotten there since")] = False,
+    forgotten: Annotated[bool, About("with --into: also memories that were forgotten there since")] = False,
 ) -> RestoredFile:
     """Takes a full snapshot and those that continue it, oldest first. The store must not exist, unless --into names a
     namespace of it. A snapshot that is damaged or does not belong is refused, and nothing is changed."""
@@ -200,20 +201,20 @@ def restore(
         file.parent.mkdir(parents=True, exist_ok=True)
         done = loom.restore(snapshots, file)
     else:
-        _namespaces(file)  # so that a file that is missing is refused and not made
+        _namespaces(file)  # so that a missing file is refused and not created
         with loom.open(file, namespace=into, embedder="none", derive=False) as memory:
             done = memory.restore(snapshots, namespace=take, forgotten=forgotten)
     return RestoredFile(str(done.path), tuple(done.namespaces), done.records, done.present, done.forgotten, into)
 
 
 def _namespaces(path: Path) -> list[str]:
-    """Read-only, so that a file that is missing, empty or something else is refused and not made."""
+    """Return the namespaces. Opens read-only, so that a missing, empty or foreign file is refused and not created."""
     with closing(_opened(path, "default", read_only=True)) as store:
         return store.namespaces()
 
 
 def _opened(path: Path, namespace: str, *, read_only: bool) -> "Store":
-    """The store without settings and without an embedder: looking at a file changes neither."""
+    """Open the store without settings and without an embedder, so that neither is changed."""
     from loom.storage import open_store
     from loom.text.tokens import counters_by_name
 

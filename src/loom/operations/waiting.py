@@ -1,4 +1,4 @@
-"""Waiting for the work that short commands leave behind, before an answer depends on it."""
+"""Wait for background work that short commands have left, before an answer depends on it."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ Wait = Annotated[
 
 
 def catch_up(memory: Memory, wait_s: float) -> None:
-    """Wait until everything is embedded and derived, at most this long; not at all where nothing can be written."""
+    """Wait at most this long until all memories are embedded and derived. A read-only memory does not wait."""
     if wait_s and not memory.settings.read_only:
         memory.flush(wait_s)

@@ -91,7 +91,7 @@ def test_a_memory_is_found_by_a_name_that_only_the_model_saw(
             one.flush()
         hit = by_id(memory.recall(question))["it"]
         assert hit.signals["names"] > 0.0
-        assert f"{name} (as the model reads {said!r}), no. 1" in hit.why
+        assert f"{name} (as the model reads {said!r})" in hit.why
         assert hit.names == {name: said}
         explanation = memory.recall(question, explain=True)
         assert "names" in next(one for one in explanation.candidates if one.id == "it").nominated_by
@@ -107,7 +107,7 @@ def test_a_memory_is_found_by_a_name_that_only_the_model_saw(
             "Chicago has a new tram.",
             {"Windy": [("Chicago", "the Windy City")]},
             "Where is the violin?",
-            "shares chicago with other hits",
+            "shares Chicago with other hits",
         ),
         (  # what says it leads to the model's name
             "The violin went to Chicago.",

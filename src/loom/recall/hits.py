@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -13,7 +14,7 @@ from loom.recall.passage_scores import PassageScorer
 from loom.text.entities import entity_mark, entity_marks, entity_name
 from loom.text.passages import Passage
 from loom.text.thesaurus import Concept
-from loom.text.words import terms
+from loom.text.words import simplified_in_place, spelled, terms
 
 __all__ = ["Hit", "HitPassage", "Ranking", "Revision"]
 
@@ -127,7 +128,7 @@ class Hit:
 
     @property
     def ranks(self) -> dict[str, int]:
-        """Its place among the candidates by each signal that speaks for it. Worked out when asked."""
+        """Its rank among the candidates by each signal that speaks for it. Computed on request."""
         return self.ranking.ranks() if self.ranking is not None else dict(self.told_ranks or {})
 
     @property
@@ -162,28 +163,13 @@ class Hit:
 
     @property
     def why(self) -> str:
-        """What brought it, in words: the terms it shares with the question, how close it is, and what else speaks for
-        it, each with its place among the candidates."""
-        # Worked out when asked: going through the text again costs more than finding it did.
-        present = set(terms(own_words(self.name, self.metadata, self.content)))
-        reasons: list[str] = []
-        ranks = self.ranks
-        for name, value in self.signals.items():
-            place = f", no. {ranks[name]}" if name in ranks else ""
-            if name == "words":
-                reasons.append(f"words {value:.2f}{place} ({', '.join(_shared(self.query_terms, present))})")
-            elif name == "synonyms":
-                if found := self._in_other_words(present):
-                    reasons.append(f"{', '.join(found)}{place}")
-            elif name == "names":
-                if read := self._read_as(self.query_terms):
-                    reasons.append(f"{', '.join(read)}{place}")
-            elif name == "meaning":
-                reasons.append(f"meaning {value:.2f}{place}")
-            elif name == "links":
-                reasons.append(self._tie(present) + place)
-            elif name in _REASONS:
-                reasons.append(_REASONS[name] + place)
+        """The reasons for this hit in words: what it shares with the question and with other hits.
+
+        `signals` and `ranks` have the figures.
+        """
+        # Built on request: reading the text again costs more than finding it did.
+        text = own_words(self.name, self.metadata, self.content)
+        reasons = [reason for name in self.signals if (reason := self._reason(name, text))]
         if (passage := self.passage) is not None:
             reasons.append(f"best passage {passage.start:,} to {passage.end:,} of {len(self.content):,} characters")
         if self.copies > 1:
@@ -194,28 +180,44 @@ class Hit:
             reasons.append(f"replaced by what was said on {_day(self.replaced_by.created_at)}")
         return "; ".join(reasons)
 
-    def _tie(self, present: set[str]) -> str:
-        """What it has in common with others that were found."""
+    def _reason(self, signal: str, text: str) -> str:
+        """The reason that a signal gives; empty for signals that say nothing about the question."""
+        if signal == "words":
+            return f"has {_listed(spelled(text, frozenset(self.query_terms)))}"
+        if signal == "synonyms":
+            return _listed(self._in_other_words(frozenset(terms(text))))
+        if signal == "names":
+            return _listed(self._read_as(self.query_terms))
+        if signal == "meaning":
+            return f"similar in meaning ({self.signals[signal]:.2f})"
+        if signal == "links":
+            return self._tie(text)
+        if signal == "role":
+            return f"said by the {self.role}"
+        return _REASONS.get(signal, "")
+
+    def _tie(self, text: str) -> str:
+        """What it has in common with other hits."""
         marks = {mark: name for mark in entity_marks(self.content, self.metadata) if (name := entity_name(mark))}
-        shared = _shared(tuple(term for term in self.link_terms if term not in marks), present)
-        shared += [marks[mark] for mark in self.link_terms if mark in marks]
+        shared = [_as_written(self.content, marks[mark]) for mark in self.link_terms if mark in marks]
+        shared += spelled(text, frozenset(self.link_terms).difference(marks))
         shared += self._read_as(self.link_terms)
         if shared:
-            return f"shares {', '.join(shared)} with other hits"
+            return f"shares {_listed(shared)} with other hits"
         if self.shares_session:
-            return "of one session with other hits"
-        return f"said by {self.name}, who said other hits" if self.name else "tied to other hits"
+            return "from the same session as other hits"
+        return f"said by {self.name}, who also said other hits" if self.name else "linked to other hits"
 
     def _read_as(self, wanted: Sequence[str]) -> list[str]:
-        """Which names of these terms and marks a model read in it, and in which words."""
+        """The names of these terms and marks that a model read in it, with the words that it read them in."""
         return [
             name if name.casefold() == said.casefold() else f"{name} (as the model reads {said!r})"
             for name, said in self.names.items()
             if not {entity_mark(name), *terms(name)}.isdisjoint(wanted)
         ]
 
-    def _in_other_words(self, present: set[str]) -> list[str]:
-        """Which words stand there for which of the question's."""
+    def _in_other_words(self, present: Set[str]) -> list[str]:
+        """The words in it that stand for words of the question."""
         return [
             f"{other.word} for {concept.word}"
             for concept in self.concepts
@@ -224,26 +226,32 @@ class Hit:
         ]
 
 
-# What a signal means to a reader. Those that say nothing about the question are not named.
+# The reasons that need no figure and no words of the text.
 _REASONS = {
-    "context": "the turns around it",
-    "speaker": "said by whom the question names",
-    "role": "said in the role that the question means",
-    "time": "of the time that the question names",
-    "dated": "names a time",
+    "context": "the turns around it match",
+    "speaker": "said by the speaker whom the question names",
+    "time": "from the time that the question names",
+    "dated": "gives a time",
     "answer": "names what is asked for",
     "order": "in the order that is asked for",
     "parts": "best for a part of the question",
-    "phrase": "holds the quoted words",
+    "phrase": "has the quoted words",
     "reranked": "the reranker's choice",
 }
+# A reason that lists more words than this is not read.
+_MOST_LISTED = 8
+
+
+def _listed(words: Sequence[str]) -> str:
+    more = len(words) - _MOST_LISTED
+    return ", ".join(words[:_MOST_LISTED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _as_written(content: str, name: str) -> str:
+    """The name as the content spells it, or else as its mark does."""
+    found = re.search(r"\s+".join(map(re.escape, name.split())), simplified_in_place(content), re.IGNORECASE)
+    return content[found.start() : found.end()] if found else name
 
 
 def _day(moment: datetime) -> str:
     return f"{moment.day} {moment:%b} {moment.year}"
-
-
-def _shared(wanted: tuple[str, ...], present: set[str]) -> list[str]:
-    shared = [term for term in wanted if term in present]
-    # A character that is part of a shared pair says nothing more.
-    return [term for term in shared if len(term) > 1 or not any(term in other for other in shared if other != term)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from functools import cache
 from hashlib import blake2b
 from itertools import chain
@@ -31,6 +31,7 @@ __all__ = [
     "query_terms",
     "simplified",
     "simplified_in_place",
+    "spelled",
     "spoken",
     "terms",
     "tokens",
@@ -145,6 +146,30 @@ def tokens(text: str) -> list[Token]:
             else:
                 found.append(_TOKENS[token])
     return found
+
+
+def spelled(text: str, wanted: Set[str]) -> list[str]:
+    """The words of a text that have one of these terms, as they stand there, each once.
+
+    Of an unspaced run these are the stretches that the terms cover.
+    """
+    found: dict[str, str] = {}
+    for token in tokens(text):
+        if token.is_unspaced:
+            found.update((stretch, stretch) for stretch in _covered(token.text, wanted))
+        elif not wanted.isdisjoint(token.terms):
+            found.setdefault(token.text.casefold(), token.text)
+    return list(found.values())
+
+
+def _covered(run: str, wanted: Set[str]) -> Iterator[str]:
+    """The longest stretches of a run whose neighbouring characters are terms, pair by pair; else single characters."""
+    start = 0
+    for place in range(1, len(run) + 1):
+        if place == len(run) or run[place - 1 : place + 1] not in wanted:
+            if place - start > 1 or run[start] in wanted:
+                yield run[start:place]
+            start = place
 
 
 @cache

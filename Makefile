@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test clients lint bench bench-recall soak format clean help
+.PHONY: demo test clients lint docs coverage wheels bench bench-recall soak format clean help
 
 help: ## what each target does
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -37,6 +37,21 @@ lint: $(READY) ## ruff, format check, mypy --strict, import contract
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+docs: $(READY) ## the documentation site in docs/_build/html; any warning is an error
+	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
+# Lines and branches. The gate is in pyproject.toml.
+coverage: $(READY) clients ## all the tests, with the coverage of lines and branches
+	$(BIN)/python -m pytest -n 2 -m "not soak" --cov --cov-report term:skip-covered $(ARGS)
+
+$(VENV)/.release: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[release]"
+	@touch $@
+
+wheels: $(VENV)/.release ## build the wheels and the source distribution into dist, and try them in empty environments
+	$(BIN)/python packaging/wheels.py
+
 # What is measured against, and needed for nothing else.
 $(VENV)/.bench: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[bench]"
@@ -62,4 +77,4 @@ format: $(READY) ## let ruff rewrite the files
 	$(BIN)/ruff format .
 
 clean: ## remove what the targets made
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist .clients src/loom/index/_kernels.so
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist docs/_build docs/reference .clients src/loom/index/_kernels.so

@@ -163,7 +163,7 @@ def spelled(text: str, wanted: Set[str]) -> list[str]:
 
 
 def _covered(run: str, wanted: Set[str]) -> Iterator[str]:
-    """The longest stretches of a run whose neighbouring characters are terms, pair by pair; else single characters."""
+    """The stretches of a run in which each pair of neighbours is a term, and single characters that are terms."""
     start = 0
     for place in range(1, len(run) + 1):
         if place == len(run) or run[place - 1 : place + 1] not in wanted:

@@ -25,7 +25,11 @@ from loom.types import Fact, MemoryQuery, MemoryTier, MemoryType, MemoryUnit, Ta
 
 ROOT = Path(__file__).parent.parent
 READMES = (ROOT / "README.md", ROOT / "README.zh-CN.md")
-DOCUMENTS = (*READMES, ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md")))
+DOCUMENTS = (
+    *READMES,
+    *(ROOT / f"{name}.md" for name in ("CHANGELOG", "CODE_OF_CONDUCT", "CONTRIBUTING", "SECURITY")),
+    *sorted((ROOT / "docs").glob("*.md")),
+)
 ARCHITECTURE, GLOSSARY = ROOT / "docs" / "architecture.md", ROOT / "docs" / "glossary.md"
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
@@ -114,7 +118,7 @@ def check_command(words: list[str]) -> None:
             pass
         case ["make", *targets]:
             assert {target for target in targets if "=" not in target} <= make_targets(), words
-        case ["git", *_] | ["mkdir", _]:
+        case ["git", *_] | ["mkdir", _] | ["cp", _, _] | ["pre-commit", "install"] | ["pip", "install", "pre-commit"]:
             pass
         case ["claude" | "codex", "mcp", "add", _, "--", *command]:
             check_command(command)
@@ -122,7 +126,7 @@ def check_command(words: list[str]) -> None:
             check_command(shlex.split(command.removeprefix("$(").removesuffix(")")))
         case ["loom", *arguments]:
             cli.parser().parse_args(arguments)
-        case ["pip", "install", package]:
+        case ["pip", "install", package] | ["pip", "install", "--upgrade", package]:
             extras = re.search(r"\[(.*)\]", package)
             assert extras is None or set(extras[1].split(",")) <= declared_extras(), words
         case ["python" | ".venv/bin/python", "-m", module, *_]:

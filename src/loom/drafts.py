@@ -31,8 +31,10 @@ __all__ = [
     "checked_text",
     "known_trust",
     "message_text",
+    "role_of_message",
     "task_message",
     "task_text",
+    "trust_of_message",
     "trust_of_role",
 ]
 
@@ -229,8 +231,10 @@ class Drafter:
             held = ", ".join(map(repr, message)) or "nothing"
             raise InvalidInput(f"a chat message has content or tool_calls; this one has {held}")
         plain = isinstance(message.get("content"), str) and not message.keys() - _PLAIN_MESSAGE_KEYS
+        role = role_of_message(message) or attributes.role
         own = attributes._replace(
-            role=message.get("role") or attributes.role,
+            role=role,
+            trust=attributes.trust or (Trust.TOOL if _holds_results(message) else None),
             name=message.get("name") or attributes.name,
             session_id=message.get("session_id") or attributes.session_id,
             created_at=message.get("created_at") or attributes.created_at,
@@ -256,7 +260,7 @@ class Drafter:
         if inferred:
             importance = ACTION_IMPORTANCE.get(task.action, DEFAULT_IMPORTANCE)
         message = task_message(task.parameters)
-        role = attributes.role or (None if message is None else str(message["role"]))
+        role = attributes.role or (None if message is None else role_of_message(message))
         own = attributes._replace(
             role=role,
             name=attributes.name or (task.source_agent if message is None else message.get("name")) or None,
@@ -394,6 +398,31 @@ def trust_of_role(role: str | None) -> Trust:
     return _TRUST_OF_ROLE.get(role) or _TRUST_OF_ROLE.get(role.casefold(), Trust.UNKNOWN)
 
 
+_RESULTS = frozenset({"tool_result", "function_call_output"})
+
+
+def role_of_message(message: Mapping[str, Any]) -> str | None:
+    """The role of a chat message: `tool` for one of tool results alone, which Anthropic's API has in the user's role."""
+    role = message.get("role")
+    return "tool" if role == "user" and _kinds(message) <= _RESULTS and _holds_results(message) else role
+
+
+def trust_of_message(message: Mapping[str, Any]) -> Trust:
+    """How far to trust a chat message of which the caller says no more."""
+    return Trust.TOOL if _holds_results(message) else trust_of_role(message.get("role"))
+
+
+def _holds_results(message: Mapping[str, Any]) -> bool:
+    """Whether a message has results of tools in it. Such a message is not the user's own words, whatever its role."""
+    return not _RESULTS.isdisjoint(_kinds(message))
+
+
+def _kinds(message: Mapping[str, Any]) -> set[object]:
+    content = message.get("content")
+    parts = content if isinstance(content, list | tuple) else ()
+    return {part.get("type") if isinstance(part, Mapping) else None for part in parts}
+
+
 def message_text(message: Mapping[str, Any]) -> str:
     """The words of a chat message: its text parts, the calls it makes, the captions it carries.
 
@@ -439,7 +468,7 @@ def _part_text(part: object) -> str:
     for key in ("text", "caption", "alt", "refusal"):
         if isinstance(part.get(key), str):
             return str(part[key])
-    if part.get("type") in ("tool_result", "function_call_output"):
+    if part.get("type") in _RESULTS:
         return _content_text(part.get("content", part.get("output")))
     if part.get("type") == "function_call":
         return _function_text(part, "arguments")
@@ -478,7 +507,9 @@ def _trust_of_task(task: Task, message: Mapping[str, Any] | None) -> Trust:
     if message is None:
         return Trust.AGENT
     named = task.metadata.get("trust")
-    return trust_of_role(str(message["role"])) if named is None else known_trust(named)
+    if named is not None:
+        return known_trust(named)
+    return trust_of_message(message)
 
 
 def task_text(task: Task) -> str:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from loom.agent.loop import Agent
     from loom.agent.memory_tools import context_tools, index_context_tools, memory_management_tools
     from loom.agent.outcome import AgentEvent, AgentResult, Called, Finished, Prompted, Returned, Said
-    from loom.agent.tools import Tool, tool
+    from loom.agent.tools import Tool, as_tool, tool
 
 __all__ = [
     "Agent",
@@ -26,6 +26,7 @@ __all__ = [
     "Returned",
     "Said",
     "Tool",
+    "as_tool",
     "context_tools",
     "index_context_tools",
     "memory_management_tools",
@@ -37,7 +38,7 @@ _HOMES = {
     "loom.agent.chat_models": ("AnthropicChat", "OpenAIChat"),
     "loom.agent.memory_tools": ("context_tools", "index_context_tools", "memory_management_tools"),
     "loom.agent.outcome": ("AgentEvent", "AgentResult", "Called", "Finished", "Prompted", "Returned", "Said"),
-    "loom.agent.tools": ("Tool", "tool"),
+    "loom.agent.tools": ("Tool", "as_tool", "tool"),
 }
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -1,6 +1,6 @@
 """Agent: a small, real agent on this memory.
 
-    agent = Agent.create("claude-sonnet-4-5", system_prompt="You help customers.", memory="support.loom")
+    agent = Agent.create("claude-sonnet-5-5", system_prompt="You help customers.", memory="support.loom")
     result = await agent.run("Where is my order?", session_id="ana")
 
 One run: keep the question, build a prompt from memory under a budget, ask the model, carry out the calls it makes,

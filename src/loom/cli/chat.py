@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["run"]
 
-_KEYS = {"ANTHROPIC_API_KEY": "claude-sonnet-4-5", "OPENAI_API_KEY": "gpt-5-mini"}
+_KEYS = {"ANTHROPIC_API_KEY": "claude-sonnet-5-5", "OPENAI_API_KEY": "gpt-5.4-mini"}
 _SCRIPTED = (
     "This is a demonstration without a model: the reply is scripted. It shows the best memory for what you say. "
     "For a model, set OPENAI_API_KEY or ANTHROPIC_API_KEY, or pass --model https://host/v1#name."

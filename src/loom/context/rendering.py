@@ -18,7 +18,7 @@ from typing import Any
 from unicodedata import normalize
 
 from loom.context.items import Candidate, Message, Place
-from loom.drafts import message_text, task_message, task_text, trust_of_role
+from loom.drafts import message_text, task_message, task_text, trust_of_message
 from loom.protocol import Task
 from loom.types import MemoryType, Trust
 
@@ -460,7 +460,7 @@ class MessageConverter:
         message = task_message(task.parameters)
         if message is not None:
             role = str(message["role"])
-            trust = str(task.metadata.get("trust") or trust_of_role(role))
+            trust = str(task.metadata.get("trust") or trust_of_message(message))
             said = Candidate(task.task_id, message_text(message), role=role, trust=trust, message=message)
             return turn_messages(said)
         if task.action in ("node.tool_result", "tool.result"):

@@ -20,7 +20,7 @@ from loom.context.findings import Findings
 from loom.context.items import Candidate, Place
 from loom.context.rendering import day_heading, question_of
 from loom.context.strategies import score_events
-from loom.drafts import message_text, task_text, trust_of_role
+from loom.drafts import message_text, task_text, trust_of_message, trust_of_role
 from loom.echoes import is_echo
 from loom.errors import InvalidInput, ReadOnly
 from loom.fractal.memory import MemoryEntry, MemoryScope
@@ -896,7 +896,7 @@ def as_candidate(offered: SourceItem, source: ContextSource, rank: int) -> Candi
             reason="offered",
             role=offered.get("role"),
             name=offered.get("name"),
-            trust=trust_of_role(offered.get("role")),
+            trust=trust_of_message(offered),
         )
     if isinstance(offered, str):
         return Candidate(id=f"{source.name}:{rank}", text=offered, source=source.name, score=score, reason="offered")

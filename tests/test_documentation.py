@@ -22,7 +22,7 @@ from loom import cli
 from loom.cli.manual import manual
 from loom.fractal.memory import MemoryEntry, MemoryScope
 from loom.settings import PROFILES, SETTINGS, SHARED_SETTINGS, Settings, load_settings
-from loom.testing import Call, Request, ScriptedModel, ScriptLine
+from loom.testing import Call, Request, ScriptedModel
 from loom.types import Fact, MemoryQuery, MemoryTier, MemoryType, MemoryUnit, TaskSummary
 
 ROOT = Path(__file__).parent.parent
@@ -77,7 +77,7 @@ def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def customer_service(request: Request) -> ScriptLine:
+def customer_service(request: Request) -> str | Call:
     """The model behind the SDKs in the documents: it looks an order up before it answers."""
     if '"role": "tool"' in request.text or '"type": "tool_result"' in request.text:
         return "It left the warehouse on Monday."
@@ -249,7 +249,9 @@ def test_both_readmes_have_the_same_outline() -> None:
 
 
 def test_both_readmes_have_the_same_code() -> None:
-    english, chinese = ([(block.language, without_words(block)) for block in blocks(document)] for document in READMES)
+    english, chinese = (
+        [(block.language, without_words(block)) for block in blocks(document)] for document in READMES
+    )
     assert english == chinese
 
 

@@ -177,7 +177,8 @@ def test_results_of_tools_in_the_users_role_are_not_the_users_words() -> None:
         task = memory.remember(loom.Task(action="chat", parameters={"message": result_of_a_tool()}))
         memory.flush()
         kept = [memory.get(one.id) for one in (alone, mixed, task)]
-        assert [(one.role, one.trust) for one in kept if one] == [("tool", "tool"), ("user", "tool"), ("tool", "tool")]
+        assert [one.role for one in kept if one] == ["tool", "user", "tool"]
+        assert [one.trust for one in kept if one] == ["tool", "tool", "tool"]
         assert memory.instructions() == []
 
 

@@ -402,7 +402,7 @@ _RESULTS = frozenset({"tool_result", "function_call_output"})
 
 
 def role_of_message(message: Mapping[str, Any]) -> str | None:
-    """The role of a chat message: `tool` for one of tool results alone, which Anthropic's API has in the user's role."""
+    """The role of a chat message. One of tool results alone has the role `tool`; in Anthropic's API it is `user`."""
     role = message.get("role")
     return "tool" if role == "user" and _kinds(message) <= _RESULTS and _holds_results(message) else role
 

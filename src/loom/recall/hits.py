@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -216,7 +216,7 @@ class Hit:
             if not {entity_mark(name), *terms(name)}.isdisjoint(wanted)
         ]
 
-    def _in_other_words(self, present: Set[str]) -> list[str]:
+    def _in_other_words(self, present: frozenset[str]) -> list[str]:
         """The words in it that stand for words of the question."""
         return [
             f"{other.word} for {concept.word}"

@@ -1,7 +1,7 @@
-"""Knowledge: facts, summaries and stand-ins made from what was said and done.
+"""Knowledge: facts, summaries and stand-ins, derived from messages and tasks.
 
-Functions from texts to texts, with a language model where there is one. Storing the results and undoing them is the
-work of `loom.memory`.
+Functions from texts to texts, with a language model where there is one. `loom.memory` stores the results and undoes
+them.
 """
 
 __all__: list[str] = []

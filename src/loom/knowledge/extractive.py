@@ -1,7 +1,7 @@
-"""Extractive summaries: clauses of a dialogue, chosen by what they are worth and shortened to fit a token budget.
+"""Extractive summaries: clauses of a dialogue, chosen by their worth and shortened to fit a token budget.
 
-Deterministic, and no model. The classifier says how likely a clause is to matter, `statement_kinds` how much its kind
-weighs; of a statement that repeats or is corrected only the newest version counts.
+Deterministic, without a model. The classifier gives the probability that a clause matters, and `statement_kinds` the
+weight of its kind. Of a statement that is repeated or corrected only the newest version counts.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = ["key_clauses", "summarize_by_rules"]
 
 @dataclass(slots=True, eq=False)
 class _Unit:
-    """A clause that may be in the summary, at four lengths, and how much it is worth."""
+    """A clause that may be in the summary, at four lengths, with its worth."""
 
     place: int
     turn: Turn
@@ -80,8 +80,8 @@ _LESSER = 0.05
 _LEAST_WORTH = 0.1
 # A correction looks for the outdated statement among this many.
 _LOOK_BACK = 40
-# Passes over the clauses: without those whose names are told already, with them, and with the tokens left by counting
-# the chosen ones together.
+# Passes over the clauses: without those whose names the summary has already, with them, and with the tokens left by
+# counting the chosen clauses together.
 _FILLINGS = 3
 # A clause counts as at least this long: a very short one says little.
 _FEWEST_TOKENS = 5
@@ -98,7 +98,7 @@ _TO_SOMEBODY = re.compile(
     "|[你您咱]|谢谢|加油|一起",
     re.IGNORECASE,
 )
-# What ends a sentence is left out where clauses stand side by side.
+# The punctuation at the end of a sentence is left out where clauses stand side by side.
 _ENDS = " .!,;:。！，；：~～"
 # The content words that a clause of a readable summary has at least; one less where it has a number or an identifier.
 _FEWEST_TERMS = 3
@@ -175,13 +175,13 @@ def _units(turns: list[Turn], counter: TokenCounter, weights: Model | None, read
 
 
 def _lead(turn: Turn) -> str:
-    """Who says it, in front of a line of a readable summary."""
+    """The speaker, in front of a line of a readable summary."""
     speaker = turn.speaker or turn.role
     return "" if not speaker else f"{speaker}：" if is_han(speaker[-1]) else f"{speaker}: "
 
 
 def _plain_form(forms: tuple[str, ...], machine: bool) -> str:
-    """A clause as it was said, on one line; of a program's line the beginning."""
+    """A clause word for word, on one line; of the output of a program the beginning."""
     return " ".join(forms[1 if machine else 0].split()).rstrip(_ENDS)
 
 
@@ -193,8 +193,11 @@ def _says_little(text: str, turn: Turn) -> bool:
 
 
 def _information(text: str, speakers: frozenset[str]) -> float:
-    """How much a clause tells, as a factor: less without a number, a date, an identifier or a name beside those who
-    speak, and less where it only speaks to somebody."""
+    """The information of a clause, as a factor.
+
+    Less without a number, a date, an identifier or a name other than the speakers', and less where the clause only
+    addresses somebody.
+    """
     said = specifics(text)
     specific = said.numbers or said.dates or said.identifiers or {*said.names} - speakers
     return (1.0 if specific else _VAGUE) * (_ADDRESSED if _TO_SOMEBODY.match(text) else 1.0)
@@ -312,7 +315,7 @@ def _chosen(units: list[_Unit], budget: int, counter: TokenCounter) -> list[_Uni
                     continue
                 named = _named_in(one.text)
                 if filling == 0 and one is unit and named and named <= told:
-                    continue  # its names are told already: others go first
+                    continue  # the summary has its names already: others go first
                 chosen.append(one)
                 taken.add(one)
                 told |= named
@@ -377,7 +380,7 @@ def _counted(chosen: list[_Unit], counter: TokenCounter) -> tuple[str, int]:
 
 
 def _rendered(units: list[_Unit]) -> str:
-    """One line per turn, the statements of a turn side by side; where lines say who speaks, one line per speaker."""
+    """One line per turn, the statements of a turn side by side; where lines name speakers, one line per speaker."""
     lines: list[str] = []
     last: Turn | None = None
     for unit in units:

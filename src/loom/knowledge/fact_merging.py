@@ -1,7 +1,7 @@
 """Merging facts: facts that agree become one, if the merged text passes the fidelity check.
 
-A plan says which facts stay, which are merged and which leave the knowledge tier. It deletes nothing, and the facts
-that were merged remain candidates of every search. Pure computation; `loom.memory` runs it and stores the result.
+A plan names the facts that stay, those that are merged and those that leave the knowledge tier. It deletes nothing,
+and merged facts remain candidates of every search. Pure computation; `loom.memory` runs it and stores the result.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = [
     "Merge",
 ]
 
-# A merged fact is still something that a prompt can hold. What is longer by itself is never merged.
+# A merged fact must fit into a prompt. A longer fact is never merged.
 _MOST_CHARS = 2_000
 # The most similar facts that are compared with one: enough to fill a merged text several times.
 _MOST_NEIGHBOURS = 128
@@ -44,7 +44,7 @@ _NOISE = 1e-6
 
 
 class Merge(NamedTuple):
-    """Facts that become one. `members` are in the order of time; `fact` is what stands for them."""
+    """Facts that become one: `members` in the order of time, and the merged `fact`."""
 
     fact: Fact
     members: tuple[Fact, ...]
@@ -56,7 +56,7 @@ class Merge(NamedTuple):
 
 
 class Compression(NamedTuple):
-    """What becomes of facts: each is kept as it is, a member of one merge, or left out of the tier.
+    """A plan for facts: each is kept as it is, a member of one merge, or left out of the tier.
 
     Kept and left-out facts are in the order of importance. `unfaithful` counts the clusters whose merged text did
     not pass; their members are kept or left out like any other fact.
@@ -105,7 +105,7 @@ class L4Compressor:
     def plan(
         self, facts: Sequence[Fact], embeddings: Sequence[npt.ArrayLike | None] | Matrix | None = None
     ) -> Compression:
-        """What to do about too many facts. The same for the same facts in any order.
+        """The plan for a tier with too many facts. The order of the facts does not matter.
 
         `embeddings` has one for each fact, or None where there is none; by default they are the facts' own.
         """
@@ -131,7 +131,7 @@ class L4Compressor:
         return self._settle(facts, merges, unfaithful)
 
     def _settle(self, facts: Sequence[Fact], merges: Sequence[Merge], unfaithful: int) -> Compression:
-        """The most important ones stay. Where even merged facts must leave, their members do, unmerged."""
+        """Keep the most important facts. Where a merged fact would have to leave, its members leave unmerged."""
         merged = {member.id for merge in merges for member in merge.members}
         by_id = {merge.fact.id: merge for merge in merges}
         single = [fact for fact in facts if fact.id not in merged]
@@ -147,7 +147,7 @@ class L4Compressor:
             unfaithful,
         )
 
-    # -- who goes together -----------------------------------------------------------------------------
+    # -- clusters of candidates -----------------------------------------------------------------------------
 
     def _clusters(self, facts: Sequence[Fact], units: Mapping[str, Vector]) -> Iterator[list[Fact]]:
         """Facts that may become one, in the order of time."""
@@ -159,7 +159,7 @@ class L4Compressor:
                 continue
             subject = _subject(fact)
             same = (subject, fact.content, unit.tobytes())
-            if same in seen:  # the same again: it goes wherever the first one goes
+            if same in seen:  # a repetition, which follows the first one
                 seen[same].facts.append(fact)
                 continue
             candidate = seen[same] = _Candidate([fact], protected(fact.content), unit)
@@ -197,7 +197,7 @@ class L4Compressor:
 
 
 class _Candidate(NamedTuple):
-    """Facts with the very same text and vector, and what is known of them."""
+    """Facts with the same text and vector, and the data that clustering needs."""
 
     facts: list[Fact]
     protected: Protected
@@ -213,13 +213,13 @@ def _importance(fact: Fact) -> float:
 
 
 def _by_importance(fact: Fact) -> tuple[bool, float, float, float, str]:
-    """What holds before what does not, then importance, confidence, the newest, the id."""
+    """The sort key: facts that hold first, then importance, confidence, the newest, the id."""
     newest = -fact.created_at.timestamp()
     return (fact.superseded_at is not None, -_importance(fact), -fact.confidence, newest, fact.id)
 
 
 def _subject(fact: Fact) -> tuple[str, str, str]:
-    """What must be the same in facts that are merged, beside their words.
+    """The attributes that facts must share to be merged.
 
     A fact that another may supersede by its key must not disappear into one about something else.
     """

@@ -1,4 +1,4 @@
-"""What facts are extracted from: a text, a task or a record as one form, with its speaker, time and trust."""
+"""Sources of facts: a text, a task or a record in one form, with its speaker, time and trust."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from loom.types import MemoryType, Trust
 __all__ = ["FactSource", "Source", "as_source"]
 
 FactSource = str | Task | Record
-"""What facts can be extracted from."""
+"""The types that facts can be extracted from."""
 
 _UNTRUSTED: Final = frozenset({Trust.TOOL, Trust.WEB})
 _TOOL_ROLES: Final = frozenset({"tool", "function"})
@@ -49,7 +49,7 @@ class Source(NamedTuple):
 def as_source(
     source: FactSource, speaker: str | None = None, at: datetime | None = None, trust: str | None = None
 ) -> Source:
-    """A text, a task or a record as a source. What a task or a record says about itself fills what is not given."""
+    """A text, a task or a record as a source. A task or a record supplies the values that are not given."""
     if isinstance(source, str):
         whole = ((0, len(source)),)
         return Source(source, whole, speaker, at, trust in _UNTRUSTED, output=trust == Trust.TOOL)

@@ -1,7 +1,6 @@
-"""What an extracted fact is: its record, and for each kind of statement the type, labels and confidence of its facts.
+"""The record of an extracted fact, and for each kind of statement the type, labels and confidence of its facts.
 
-How facts are found is in `extraction` and `model_extraction`, how they are worded in `wording`, and how two facts
-about one thing compare in `keys`.
+`extraction` and `model_extraction` find facts, `wording` words them, and `keys` compares two facts about one thing.
 """
 
 from __future__ import annotations
@@ -56,15 +55,14 @@ class ExtractedFact:
 
 
 class Mention(NamedTuple):
-    """A name that a model read in a text, and the words of the text that refer to it: the name itself, or others."""
+    """A name that a model read in a text, and the words of the text that refer to it."""
 
     name: str
     said: str
 
 
 class Extraction(NamedTuple):
-    """The facts of one source and, where a model read it, the names it mentions and the sentences that it takes for
-    standing instructions."""
+    """The facts of one source and, where a model read it, its names and its standing instructions."""
 
     facts: list[ExtractedFact]
     mentions: tuple[Mention, ...] = ()

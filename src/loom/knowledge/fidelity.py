@@ -44,7 +44,7 @@ others retains 0.22 to 0.67 of the keywords, and one that uses all of them retai
 
 @dataclass(frozen=True, slots=True)
 class FidelityResult:
-    """How faithful a text is to those that it stands for, all from 0 (not at all) to 1.
+    """The fidelity of a text to its originals; all shares from 0 (none) to 1.
 
     `method` is `composite`, or `keywords` where there were no vectors to compare; then `embedding_similarity` is
     None and the score is the keyword retention. `lost_keywords` are in the order of the originals.
@@ -69,7 +69,7 @@ class FidelityResult:
 
 
 class FidelityChecker:
-    """Decides whether a text may stand for others, by its vector and by the keywords it keeps."""
+    """Decides whether a text may stand for others, by its vector and by the keywords that it keeps."""
 
     def __init__(self, threshold: float = 0.5, keyword_threshold: float = KEYWORD_THRESHOLD) -> None:
         self.threshold = checked_number(threshold, "threshold", 0, 1)
@@ -172,7 +172,7 @@ _CHINESE_CUT = re.compile(
 
 
 def keywords(text: str) -> list[str]:
-    """What a text is about, in both languages and without a segmenter; in its order, each once. Linear in its length.
+    """The keywords of a text in English and Chinese, without a segmenter; in order, each once. Linear in its length.
 
     Phrases of capitalised words and these words (not those that merely begin sentences), snake_case, dotted paths,
     CONSTANTS, and the pieces of Chinese between stop words.

@@ -1,4 +1,4 @@
-"""Where somebody lives and works, by the words of a statement: the key and the value of such a fact.
+"""Homes and jobs in a statement: the key and the value of a fact about where somebody lives or works.
 
 A move gives the same key as a residence, so that "moved to York" retires "lives in Leeds". A plan to move gives none,
 and neither does a team that moves to other software. Pure functions, in English and Chinese.
@@ -18,7 +18,7 @@ LIVES, WORKS_AT, WORKS_AS = "lives in", "works at", "works as"
 
 
 class Home(NamedTuple):
-    """Who ("" for the speaker, "sister" for a relative of theirs, else a name), which attribute, and its value."""
+    """A person ("" for the speaker, "sister" for a relative, else a name), an attribute, and its value."""
 
     who: str
     attribute: str

@@ -1,7 +1,7 @@
-"""When a later word of the user ends an earlier standing instruction: it says otherwise of the same thing, or takes
-it back ("forget what I said about bullet points", 不用再写注释了).
+"""Whether a later sentence of the user ends an earlier standing instruction.
 
-Pure decisions about texts. Which of two was said later is for the caller to know.
+It does where it instructs otherwise about the same thing, or takes the instruction back ("forget what I said about
+bullet points", 不用再写注释了). Pure functions of texts; the caller knows which of two was said later.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from loom.types import InstructionKind, InstructionScope
 
 __all__ = ["InstructionTopic", "ends", "withdrawn_topic"]
 
-# So much of what two wishes are about is the same, where they only differ in a number or a word.
+# The least share of terms in common of two instructions that differ only in a number or a word.
 _SAME_TOPIC = 0.75
-# So much, where the one forbids what the other asks for, or names the change.
+# The same, where one forbids what the other asks for, or names the change.
 _RELATED_TOPIC = 0.5
-# Of what a withdrawal names, so much stands in a wish that it ends.
+# The least share of the terms of a withdrawal that an instruction it ends must have.
 _NAMED = 0.5
 
 # Values of which an answer can have one at a time. Two wishes with different values of one row exclude each other.
@@ -117,10 +117,10 @@ _TAKES_BACK: Final = (
 
 
 class InstructionTopic(NamedTuple):
-    """What a standing instruction is about, read once so that it can be compared with many.
+    """The topic of a standing instruction, computed once so that it can be compared with many.
 
-    `terms` say what it is about, numbers aside ("under 50 words" takes the place of "under 100 words"), and `bare`
-    what is left of them without exclusive values. `values` are the exclusive values that it names, by row and place.
+    `terms` are its content words without numbers ("under 50 words" replaces "under 100 words"), and `bare` are those
+    without exclusive values. `values` are the exclusive values that it names, by row and place.
     `withdrawn` are the terms of what a withdrawal names.
     """
 
@@ -154,7 +154,7 @@ class InstructionTopic(NamedTuple):
 
 
 def withdrawn_topic(said: str) -> str | None:
-    """What a sentence takes back: the words that name it. None where it takes nothing back."""
+    """The words for the instruction that a sentence takes back, or None."""
     for pattern in _TAKES_BACK:
         match = pattern.search(said)
         if match is not None:
@@ -165,7 +165,7 @@ def withdrawn_topic(said: str) -> str | None:
 
 
 def ends(later: InstructionTopic, earlier: InstructionTopic) -> bool:
-    """Whether a later word of the user ends an earlier one: takes it back, replaces it, or says the same again."""
+    """Whether a later sentence ends an earlier one: it takes it back, replaces it, or repeats it."""
     if later.kind is InstructionKind.WITHDRAWAL:
         named = later.withdrawn
         return bool(named) and len(named & earlier.terms) >= max(1.0, _NAMED * len(named))
@@ -214,7 +214,7 @@ def _excludes(later: frozenset[tuple[int, int]], earlier: frozenset[tuple[int, i
 
 
 def _about_the_same(later: InstructionTopic, earlier: InstructionTopic) -> bool:
-    """Whether nothing but the excluding values sets two wishes apart: neither names a thing of its own."""
+    """Whether two wishes differ only in their exclusive values: neither names a thing of its own."""
     if later.condition is not None or earlier.condition is not None:
         return True  # their conditions were compared
     return not later.bare or not earlier.bare or bool(later.bare & earlier.bare)

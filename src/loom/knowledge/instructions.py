@@ -1,8 +1,8 @@
-"""Standing instructions and preferences: which sentences of a user's turn bind later answers, and when they apply.
+"""Standing instructions and preferences: the sentences of a user's turn that bind later answers.
 
 "Always show types when I ask for code" holds for later requests that share no word with it; "show me the types"
-holds for once. Rules decide, in English and Chinese. Code, logs, quotations and passed-on texts make none.
-Storing them is done in `loom.memory.standing`; `loom.recall.conditions` chooses those that a question meets.
+holds once. Rules in English and Chinese find them. Code, logs, quotations and passed-on texts give none.
+`loom.memory.standing` stores them, and `loom.recall.conditions` chooses those that apply to a question.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ __all__ = ["LONGEST_INSTRUCTION", "StandingInstruction", "find_instructions", "i
 LONGEST_INSTRUCTION: Final = 320
 """The characters that an instruction may have."""
 
-# More of a turn is not read: instructions are not given in the middle of a book.
+# The characters of a turn that are read: instructions do not stand in the middle of a book.
 _MOST_CHARS = 40_000
 _SHORTEST = 4
-# The parts of a chat message that hold what was typed.
+# The parts of a chat message that hold typed text.
 _OWN_PARTS = frozenset({"text", "input_text"})
 _OPENING = re.compile(
     r"(?:(?:ok(?:ay)?|so|and|also|but|oh|hey|hi|hello|please|well|then|now|thanks|thank you|sure|(?:yes|"
@@ -44,7 +44,7 @@ _OPENING = re.compile(
     r"请注意|另外|还有|对了|顺便|好的|好|嗯)(?:[,:!.，：！]\s*|\s+)|[-*•]\s+|\d+[.)]\s+)+",
     re.IGNORECASE,
 )
-# Where the part of a long sentence ends that says what is wanted, and the present request begins.
+# The end of the instruction in a long sentence, where the present request begins.
 _ENGLISH_TURN = re.compile(
     r"[,;:.]? (?=(?:so |and |but |then |now )?(?:can|could|would|will|how|what|which|is there|do you|please "
     r"help|given|considering|"
@@ -86,7 +86,7 @@ def find_instructions(text: str, read: Sequence[str] = ()) -> list[StandingInstr
 
 
 def _as_read(text: str, read: Sequence[str], found: Sequence[StandingInstruction]) -> Iterator[StandingInstruction]:
-    """What a model read and no rule found. The words of others, and what holds for once, stay out all the same."""
+    """The sentences that a model read and no rule found, without the words of others and requests for once."""
     own = _own_words(text)
     spans = [one.span for one in found]
     machine = [(one.start, one.end) for one in statements(own) if one.machine or one.quoted]
@@ -114,8 +114,10 @@ def _as_read(text: str, read: Sequence[str], found: Sequence[StandingInstruction
 def instructions_of(
     content: str, message: Mapping[str, Any] | None = None, read: Sequence[str] = ()
 ) -> list[StandingInstruction]:
-    """The standing instructions of a stored turn. Of a chat message in parts, those of its parts of text alone: what
-    tools gave back and what files hold are not the user's words."""
+    """The standing instructions of a stored turn.
+
+    Of a chat message in parts only the parts of text count: results of tools and files are not the user's words.
+    """
     parts = None if message is None else message.get("content")
     if not isinstance(parts, list):
         return find_instructions(content, read)
@@ -163,7 +165,7 @@ def _found(text: str) -> Iterator[StandingInstruction]:
 
 
 def _condition(said: str, cues: Cues) -> str | None:
-    """The words that say when something applies, if any do."""
+    """The words that state the condition, or None."""
     when = cues.condition.search(said)
     return None if when is None else when.group().strip(" ，,") or None
 
@@ -180,7 +182,7 @@ def _own_words(text: str) -> str:
 
 
 def _judge(said: str, cues: Cues) -> tuple[InstructionKind, tuple[int, int]] | None:
-    """What a sentence without its opening words is, and where the words are that say so."""
+    """The kind of a sentence without its opening words, and the place of the words that show it."""
     if _holds_once(said, cues):
         return None
     of_others = OF_OTHERS.search(said) is not None
@@ -199,7 +201,7 @@ def _judge(said: str, cues: Cues) -> tuple[InstructionKind, tuple[int, int]] | N
 
 
 def _is_asked(said: str, match: re.Match[str], cues: Cues) -> bool:
-    """Whether the words are part of a question. What is asked after them, in another clause, does not matter."""
+    """Whether the words are part of a question. A question in a later clause does not matter."""
     if not said.rstrip().endswith(("?", "？", "吗", "呢")):
         return False
     rest = said[match.end() :].rstrip("?？ ")
@@ -219,7 +221,7 @@ def _holds_once(said: str, cues: Cues) -> bool:
 
 
 def _passage(said: str, begin: int, end: int, cues: Cues) -> tuple[int, int]:
-    """The part of a sentence that says what is wanted: a short one whole, of a long one the clauses at the cue."""
+    """The instruction in a sentence: a short sentence whole, of a long one the clauses at the cue."""
     turn = _CHINESE_TURN if cues is CHINESE else _ENGLISH_TURN
     longest = LONGEST_INSTRUCTION // 2 if cues is CHINESE else LONGEST_INSTRUCTION
     is_asking = said.rstrip().endswith(("?", "？"))

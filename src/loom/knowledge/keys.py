@@ -1,6 +1,7 @@
-"""What a fact is about and its value, and what follows from that: which facts agree, contradict or correct another.
+"""Keys and values of facts, by which facts agree with, contradict or correct each other.
 
-A key names what can have one value at a time ("ana|lives in"). Pure functions of the words, in English and Chinese.
+A key names an attribute that has one value at a time ("ana|lives in"). Pure functions of the words, in English and
+Chinese.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ _FROM_TO_CHINESE = re.compile(
     r"把?(?P<about>[^，。]{2,12}?)从\s?(?P<old>[^，。到]{1,12}?)(?:改[为成到]|调[到成]|换成|迁移?到|切换到|切到|"
     r"降到|升到|涨到|推迟到|提前到)了?\s?(?P<new>[^，。；,]{1,20})"
 )
-# Each pattern with the words one of which it requires. A failing match is slow, and the words rule most texts out.
+# Each pattern with words of which a text must have one. A failing match is slow, and the words exclude most texts.
 _CORRECTIONS: Final = (
     (_SWITCHED, (" from ",)),
     (_FROM_TO_CHINESE, ("从",)),

@@ -1,7 +1,7 @@
-"""Bare corrections: "make that 1100", 改成1100吧. They name a new value, and neither what it is of nor the old one.
+"""Bare corrections: "make that 1100", 改成1100吧. They name a new value, but neither its attribute nor the old value.
 
-What they correct is the last fact of the conversation with one value of the same sort; `revised` words the new fact
-after it. Pure functions, in English and Chinese.
+A bare correction applies to the last fact of the conversation with one value of the same sort; `revised` words the
+new fact like that one. Pure functions, in English and Chinese.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _CHINESE: Final = re.compile(
 
 
 def revision_in(said: str) -> str | None:
-    """The new value, where a text is nothing but a correction; else None."""
+    """The new value, where a text is only a correction; else None."""
     match = _CHINESE.fullmatch(said) if is_chinese(said) else _ENGLISH.fullmatch(said)
     if match is None or not any(found for name, found in match.groupdict().items() if name != "value"):
         return None
@@ -58,7 +58,7 @@ _MOST_TIMES: Final = 10.0
 
 
 def revised(newer: ExtractedFact, older: ExtractedFact, at: datetime) -> ExtractedFact | None:
-    """A bare correction of the moment `at` in the words of the fact that it corrects; None where it corrects another.
+    """A bare correction of the moment `at` in the words of the fact that it corrects; None where it does not apply.
 
     It corrects a fact with exactly one number, or one date, of the same sort as the new value.
     """
@@ -79,7 +79,7 @@ def revised(newer: ExtractedFact, older: ExtractedFact, at: datetime) -> Extract
 
 
 def _outdated(value: str, older: ExtractedFact) -> tuple[str, str] | None:
-    """The value of a fact that is corrected, and what takes its place there: of a number with a unit, the number."""
+    """The value of a fact that is corrected, and its replacement: of a number with a unit, the number."""
     said = _DAYS.sub("", older.content.partition(": ")[2])
     if any(pattern.fullmatch(value) for pattern in (DATE_ENGLISH, DATE_CHINESE)):
         pattern = DATE_CHINESE if is_chinese(older.content) else DATE_ENGLISH

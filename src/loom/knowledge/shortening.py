@@ -1,7 +1,7 @@
 """Shortening a clause in four steps, down to a telegram, in English and Chinese.
 
-The word lists say which words a clause can lose without losing its meaning. Which clauses a summary holds, and at
-which length, is decided in `extractive`.
+The word lists hold the words that a clause can lose without losing its meaning. `extractive` chooses the clauses of a
+summary and their lengths.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _COUNTED_CHINESE = f"{CHINESE_NUMERALS}半第\\d"
 
 @cache
 def _shortening() -> dict[str, re.Pattern[str]]:
-    """What can be left out: asides, padding, tails, light words, and in a telegram more function words.
+    """The patterns that can be left out: asides, padding, tails, light words, and in a telegram function words.
 
     Compiled at first use.
     """

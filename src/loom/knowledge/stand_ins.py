@@ -1,6 +1,6 @@
-"""The stand-in of one memory: what it decides or states, with a mark where something was left out.
+"""The stand-in of a record: its key statements, with a mark where text was left out.
 
-A short memory stands for itself. It is computed from the record whenever it is read; the original stays in the log,
+A short record stands for itself. A stand-in is computed from the record at each read; the original stays in the log,
 word for word.
 """
 
@@ -20,17 +20,17 @@ __all__ = ["MOST_TOKENS", "beginning", "key_statements", "stand_in", "stand_in_t
 MOST_TOKENS = 120
 """The tokens of a stand-in at most, however long its original is."""
 
-# The tokens of each part that are kept, about: a sentence or two.
+# About the tokens of each part that are kept: a sentence or two.
 _PARAMETER_WEIGHT = 24.0
 _RESULT_WEIGHT = 24.0
 _ACTION_WEIGHT = 8.0
 _MOST_TAGS = 3
 _OMITTED = " […]"
-# A text this many times as long as what would be kept of it is kept whole: the marks take as much as is saved.
+# A text up to this many times as long as its key statements is kept whole: the marks would take as much as is saved.
 _WHOLE = 4 / 3
-# Of a long text, the part that key statements are looked for in: what takes longer is not done while a writer waits.
+# The part of a long text that is searched for key statements: a writer waits for this.
 _READ_CHARS = 2_000
-# Statements that weigh less say nothing that a stand-in needs: thoughts, questions, requests.
+# A stand-in needs no statements that weigh less: thoughts, questions, requests.
 _KEY_WEIGHT = 0.5
 
 
@@ -96,8 +96,8 @@ def stand_in_task(record: Record) -> Task:
 def key_statements(text: str, weight: float) -> str:
     """The statements of a text that matter most, on one line and in its order, about `weight` tokens long together.
 
-    A mark stands where something is left out. A text that is hardly longer is given whole, and one without such
-    statements by its beginning.
+    A mark stands where text was left out. A text that is hardly longer is returned whole, and of one without such
+    statements the beginning.
     """
     if len(text) <= 4 * _WHOLE * weight and _weight(text) <= _WHOLE * weight:
         return _one_line(text)
@@ -134,7 +134,7 @@ def _density(statement: Statement) -> float:
 
 
 def _weight(text: str) -> float:
-    """The tokens of a text, about."""
+    """An estimate of the tokens of a text."""
     return sum(0.25 if letter.isascii() else 1.0 for letter in text)
 
 

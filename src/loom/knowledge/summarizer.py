@@ -36,7 +36,7 @@ __all__ = [
 _logger = logging.getLogger(__name__)
 
 KEEP_FROM: Final = 0.6
-"""What weighs at least this is kept first: six of ten points, so that key decisions are among it."""
+"""Statements of at least this weight are kept first: six of ten points, so that key decisions are among them."""
 
 COMPRESS_PROMPT: Final = """\
 Compress the dialogue below into a short memory, the way attention works: keep what will matter, let go of the rest.
@@ -77,7 +77,7 @@ COMPRESS_CONFIG: Final[Mapping[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One thing that was said or done: what a summary is made from."""
+    """One message or action of a dialogue that is summarised."""
 
     id: str
     text: str

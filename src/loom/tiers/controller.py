@@ -1,8 +1,8 @@
-"""What a memory does without being asked: it watches itself, and may tune itself and prepare for what comes.
+"""The controller of a node's tiers: it feeds the monitor, and may tune, forecast and preload.
 
-Watching is always on: how long moves and searches take, and how full the tiers are. The rest is a choice of the
-settings `tune`, `predict_demand` and `preload`, and happens in the background. docs/tiers.md says what each of them
-brings.
+Monitoring is always on: the latencies of moves and searches, and the usage of the tiers. Tuning, forecasting and
+preloading are the settings `tune`, `predict_demand` and `preload`; they run in the background. docs/tiers.md has
+their measured benefit.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ L1, L2, L3 = MemoryTier.L1, MemoryTier.L2, MemoryTier.L3
 
 _MEASURES = {Move.PROMOTION: Measure.PROMOTION_LATENCY_MS, Move.DEMOTION: Measure.DEMOTION_LATENCY_MS}
 
-# How many uses a hit rate must rest on before the tuner looks at it.
+# The tuner considers a hit rate once it rests on this many uses.
 _USES_A_LOOK = 100
-# As tried in benchmarks/traces: how far ahead demand is foreseen, how many records are brought back at once because
-# they will probably be used, and how probably.
+# Chosen on benchmarks/traces: the horizon of a demand forecast, the number of records that one preload brings back,
+# and the least probability of their use.
 _AHEAD_S = 300.0
 _PRELOADED, _LIKELY = 2, 0.15
 _FOLLOWING = 3
 _STATE = "loom.tuning"
-# The compression of the archive is judged from this share of its budget on, or from this many tokens of originals: in
-# less, the turns that are no block yet are a large part of it.
+# The compression of the archive is judged from this share of its budget on, or from this many tokens of originals. In
+# a smaller archive, turns that belong to no block yet are a large part.
 _JUDGED_FROM = 0.8
 _JUDGED_ORIGINALS = 16_000
 # The change of the archive, as a share of its budget, after which its compression is judged again.
@@ -54,7 +54,7 @@ _CHANGED = 0.05
 
 
 class TierController:
-    """The watch over one node's tiers, and what follows from it."""
+    """Monitors the tiers of one node, and tunes, forecasts and preloads where the settings say so."""
 
     def __init__(self, node: str, bus: EventBus | None = None) -> None:
         self.monitor = Monitor(node, None if bus is None else bus.publish_nowait)
@@ -68,12 +68,12 @@ class TierController:
         self._predictor: HoltPredictor | None = None
         self._pattern: AccessPattern | None = None
         self._looked_at = (0, 0)
-        self._lookups: tuple[int, int] | None = None  # hits and misses of the working tier, once they are known
+        self._lookups: tuple[int, int] | None = None  # hits and misses of the working tier, once read
         self._judged: Usage | None = None  # the archive as it was when its compression was last judged
         self._foresee = False
 
     def after_fork(self) -> None:
-        """In a child: a thread of the parent may have held the lock."""
+        """Renew the lock in a child process: a thread of the parent may have held it."""
         self._lock = threading.Lock()
 
     def attach(self, tiers: Tiers, migration: Migration) -> None:
@@ -91,7 +91,7 @@ class TierController:
             self._pattern = AccessPattern(lambda record: store.following(record, _FOLLOWING))
 
     def _resumed_tuner(self, profile: Profile) -> AdaptiveTuner:
-        """The tuner as it was left. Unreadable state is discarded and tuning restarts."""
+        """The tuner with its stored state. Unreadable state is discarded and tuning restarts."""
         assert self._tiers is not None
         weights = profile.eviction_weights
         start = TuningResult(weights.recency, weights.frequency, weights.relevance, profile.promotion_threshold)
@@ -110,13 +110,13 @@ class TierController:
     # -- watching --------------------------------------------------------------------------------------
 
     def changed(self, peaks: Mapping[str, int], totals: Mapping[str, Usage], rules: TierRules) -> None:
-        """Something moved: see `loom.tiers.migration.Observer`."""
+        """Check quotas and compression after a move. See `loom.tiers.migration.Observer`."""
         if self._quotas is not None:
             self._quotas(peaks, totals, rules)
         self._judge_archive(totals.get(L3, Usage()), rules.budgets[L3])
 
     def looked_up(self, hits: int, misses: int) -> None:
-        """So many uses found what they wanted at hand, and so many did not. The store has counted them already."""
+        """Take in the hits and misses of some uses. The store has counted them already."""
         with self._lock:
             if self._lookups is None:
                 assert self._tiers is not None
@@ -128,30 +128,30 @@ class TierController:
         self._judge_lookups(found, missed)
 
     def prompted(self, tokens: int, budget: int) -> None:
-        """A prompt of so many tokens was built."""
+        """Take in the size and the budget of a prompt that was built."""
         self.monitor.gauge(Measure.FOCUS_UTILISATION, tokens / budget)
 
     def refused(self, error: OverBudget) -> None:
-        """A prompt was not built because its fixed parts are over its budget."""
+        """Raise the alarm for a prompt whose fixed parts exceed its budget."""
         if self._quotas is not None and error.tokens is not None and error.budget is not None:
             self._quotas.refused(error.tokens, error.budget)
 
     def took(self, move: Move, seconds: float) -> None:
-        """A move was made in so many seconds."""
+        """Take in the duration of a move."""
         self.monitor.observe(_MEASURES[move], seconds * 1e3)
 
     def searched(self, seconds: float) -> None:
-        """A search was answered in so many seconds."""
+        """Take in the duration of a search."""
         self.monitor.observe(Measure.RAG_LATENCY_MS, seconds * 1e3)
 
     def admitted(self, tokens: int) -> None:
-        """So many tokens came to the working tier."""
+        """Take in the tokens that entered the working tier."""
         if self._predictor is not None and self._tiers is not None:
             with self._lock:
                 self._predictor.observe(tokens, self._tiers.store.clock().timestamp())
 
     def used(self, record: int, session: str | None) -> None:
-        """Somebody asked for a record by its id."""
+        """Take in the use of a record."""
         if self._pattern is not None and self._tiers is not None:
             with self._lock:
                 self._pattern.record_use(record, session)
@@ -159,7 +159,7 @@ class TierController:
             self._tiers.store.wake_worker()
 
     def refreshed_monitor(self) -> Monitor:
-        """The monitor, with the shares that other processes change too as they are now."""
+        """The monitor, with the shares that other processes change read from the store."""
         assert self._tiers is not None
         usage = self._tiers.store.usage(self._node)
         working = usage.get(L2, Usage())
@@ -170,14 +170,15 @@ class TierController:
         return self.monitor
 
     def _judge_lookups(self, hits: int, misses: int) -> None:
-        """Gauge how often a use found what it wanted."""
+        """Gauge the hit rate."""
         if hits + misses:
             self.monitor.gauge(Measure.WORKING_HIT_RATE, hits / (hits + misses), hits + misses)
 
     def _judge_archive(self, archive: Usage, budget: int, *, always: bool = False) -> None:
-        """Gauge what the archive saves, where it holds so much that it should save something.
+        """Gauge the compression of the archive, where it is full enough to be judged.
 
-        Counting the originals reads every resident, so a writer does it only when the tier has changed by a share.
+        Counting the originals reads every resident, so a writer does it only after the tier has changed by a share
+        of its budget.
         """
         known = self._judged
         if self._tiers is None or not archive.items:
@@ -225,7 +226,7 @@ class TierController:
         self._tiers.store.compress_at(parameters.compression_level)
 
     def _make_room_ahead(self) -> bool:
-        """Let others leave the working tier before what is expected would make a writer wait for it."""
+        """Make room in the working tier for the expected tokens, so that their writer does not wait."""
         if self._predictor is None or self._tiers is None or self._migration is None:
             return False
         with self._lock:

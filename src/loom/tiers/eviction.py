@@ -1,9 +1,9 @@
-"""Who leaves a full working tier, and which part of it is hot: pure functions over its residents.
+"""Eviction: the order in which records leave a full tier, and its hot, warm and cold parts.
 
-Three rules: the least important first, the least used first, or the lowest weighted score of recency (LRU-2),
-frequency and relevance. The records and the moving are elsewhere. Nothing here reads a clock: the present is
-the newest reference among the residents, and time is counted in records written, so that a tier of a minute
-and a tier of a month are ordered alike.
+Pure functions over the residents of a tier. There are three rules: the least important first, the least used first,
+or the lowest weighted score of recency (LRU-2), frequency and relevance. `loom.tiers.migration` makes the moves.
+Nothing here reads a clock: the present is the newest reference among the residents, and time is counted in records
+written, so that a tier of a minute and a tier of a month are ordered alike.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ __all__ = ["GRACE", "Segments", "choose_victims", "hot_score", "rank", "scores",
 GRACE = 0.02
 """The share of a tier's tokens, newest by entering, that leaves last.
 
-Enough that what was just brought back is not thrown out by the very write that follows. More only delays the
-choice: with 0.05, the hit rate under a scan of old records is half a point lower.
+Enough that the next write does not evict a record that was just promoted. More only delays the choice: with 0.05, the
+hit rate under a scan of old records is half a point lower.
 """
 
 _HOT, _WARM = 0.25, 0.75
@@ -52,12 +52,12 @@ def rank(
     candidates: Collection[int] | None = None,
     grace: float = GRACE,
 ) -> list[Resident]:
-    """The residents in the order in which they should leave, whatever order they come in.
+    """The residents in the order in which they should leave. The order of the input does not matter.
 
-    The grace makes what has just entered leave last. Under `LEAST_IMPORTANT` it decides among records of the
-    same importance only. `weights` are for `WEIGHTED`, and give way to `without_vectors` where the relevance of
-    most candidates is unknown. `candidates` are the records that may leave, all by default; only they are
-    returned, while the others still tell what is recent and what is young.
+    The grace lets the newest entries leave last. Under `LEAST_IMPORTANT` it decides only among records of the same
+    importance. `weights` are for `WEIGHTED`; `without_vectors` replaces them where the relevance of most candidates
+    is unknown. `candidates` are the records that may leave, all by default. Only they are returned; recency and youth
+    are still relative to all residents.
     """
     checked_number(grace, "the grace, a share of the tier,", 0, 1)
     if not residents:
@@ -90,11 +90,10 @@ def choose_victims(
     candidates: Collection[int] | None = None,
     grace: float = GRACE,
 ) -> list[Resident]:
-    """Who must leave to free `excess_tokens`: the beginning of the ranking, and no longer than needed.
+    """The shortest beginning of the ranking that frees `excess_tokens`: all of it where that is too little.
 
-    Everybody, where all of them together are not enough; nobody, where nothing is to be freed. With `candidates`,
-    only these may leave: relevance costs a vector each, so look first who would leave without it, and give the
-    residents back with the relevance of those.
+    With `candidates`, only these may leave. The relevance of a record costs reading a vector, so callers rank without
+    relevance first, and then rank again with the relevance of the records that would leave.
     """
     victims: list[Resident] = []
     if excess_tokens <= 0:
@@ -146,7 +145,7 @@ def hot_score(
     most_uses: int,
     weights: EvictionWeights = EVICTION_WEIGHTS["default"],
 ) -> float:
-    """How hot a record is, from 0 to 1, wherever it lies; fit for a fixed threshold, and x 100 a priority.
+    """The hot score of a record, from 0 to 1, whatever its tier. It suits a fixed threshold; x 100 it is a priority.
 
     Recency halves every `half_life_s` seconds since the last reference. `most_uses` is the count of the most
     used record that this one is compared with. Without a known relevance the weights are `without_vectors`.
@@ -163,7 +162,7 @@ def hot_score(
 
 
 class _Table:
-    """The residents in columns. At 655 of them that takes half the time that sorting by tuples does."""
+    """The residents in columns. For 655 residents this takes half the time of sorting tuples."""
 
     def __init__(self, residents: Sequence[Resident]) -> None:
         record, tokens, importance, entered, written_at, uses, last_at, previous_at, relevance = zip(
@@ -181,7 +180,10 @@ class _Table:
         self.relevance = np.array([math.nan if known is None else known for known in relevance], np.float64)
 
     def young(self, grace: float) -> npt.NDArray[np.bool_]:
-        """Who entered within the newest share of the tokens; with any grace at all, the newest of them."""
+        """A mask of the records that entered last, up to a share of the tokens;
+
+        with any grace, the newest at least.
+        """
         newest_first = np.lexsort((-self.record, -self.entered))
         tokens = self.tokens[newest_first]
         young = np.empty(len(tokens), np.bool_)
@@ -201,18 +203,18 @@ class _Table:
         frequency = np.log1p(self.uses) / math.log1p(max(1, int(self.uses.max())))
         score: _Numbers = self.recency() * (weights.recency + weights.frequency * frequency)
         if weights.relevance:
-            # One of which nothing is known is taken for an ordinary one.
+            # An unknown relevance counts as the median.
             relevance = np.where(known, self.relevance, np.median(self.relevance[known]))
             score += weights.relevance * np.clip(relevance, 0.0, 1.0)
-        # Equal records must tie, so that what else is known of them decides, and not the last bit.
+        # Rounded, so that equal records tie and the other keys decide instead of the last bit.
         return np.clip(score.round(_SCORE_DIGITS), 0.0, 1.0)
 
     def recency(self) -> _Numbers:
-        """Half how near the references are, half what may be expected at the record's age.
+        """Half the nearness of the references, half the prospect of a use at the record's age.
 
-        Classic LRU-2 alone does worse than LRU where the work moves on: whatever was used twice, in its day,
-        stays before everything that still waits for its first use (66 % of hits, LRU 94 %, this 96 %). So a
-        record that was never used is as far back as its writing, and the residents tell what age means.
+        Classic LRU-2 alone does worse than LRU where the work moves on: a record that was used twice long ago
+        outlasts every record that still waits for its first use (66 % of hits, LRU 94 %, this rule 96 %). So a record
+        that was never used counts from its writing, and the residents say at what age records are still used.
         """
         turn = self._turns()
         written, last = turn(self.written_at), turn(self.last_at)
@@ -220,20 +222,20 @@ class _Table:
         now = max(last.max(), written.max())
         waiting = now - last
         scale = float(np.median(waiting)) or math.fsum(waiting) / len(waiting) or 1.0
-        # The last but one reference leads, as in LRU-2. By it alone nothing that comes back would stay long enough
-        # to be used twice, where every record is used but rarely: MEM-002 as worded, 9 % of hits instead of 11 %.
+        # The last but one reference leads, as in LRU-2. By it alone, a promoted record would not stay long enough to
+        # be used twice where each record is used rarely: MEM-002 as worded, 9 % of hits instead of 11 %.
         nearness = 0.75 * _near(now - previous, scale) + 0.25 * _near(waiting, scale)
-        # A scan uses each record once, and must not vouch for itself: 84 % of hits under one instead of 95 %.
+        # Records used once do not count: otherwise a scan would vouch for itself (84 % of hits instead of 95 %).
         ages_in_use = np.maximum(0.0, last - written)[self.uses > 1]
         recency: _Numbers = (nearness + _prospect(now - written, ages_in_use, scale)) / 2
         return recency
 
     def _turns(self) -> Callable[[_Numbers], _Numbers]:
-        """Seconds as numbers of records: a clock that goes on with the work, and stands while that stalls.
+        """A function from seconds to records written: a clock that runs with the work and stops while it stalls.
 
-        In seconds, a night or a busy machine makes everything from before it old at once: with stalls, or where
-        the speed changes, 95 % of hits on the locality workload instead of 96 %, 92 % instead of 95 % under a scan.
-        Beyond the first and the last writing it goes at the average speed, so that reading alone moves it too.
+        In seconds, a night or a busy machine would make all earlier records old at once. With stalls, or where the
+        speed changes, hits would fall from 96 % to 95 % on the locality workload and from 95 % to 92 % under a scan.
+        Before the first writing and after the last the clock runs at the average speed, so reading alone moves it.
         """
         order = np.lexsort((self.record, self.written_at))
         times = self.written_at[order]
@@ -251,17 +253,17 @@ class _Table:
 
 
 def _near(distance: _Numbers, scale: float) -> _Numbers:
-    """1 for now, a half at the scale, never quite 0."""
+    """1 at distance 0, a half at the scale, and never 0."""
     return scale / (scale + np.maximum(0.0, distance))
 
 
 def _prospect(age: _Numbers, ages_in_use: _Numbers, span: float) -> _Numbers:
-    """Of the residents that have been as old as this one: the share last used at that age, or within `span` of it.
+    """The share of the residents at least as old as each one that were last used at its age, or within `span` of it.
 
-    `ages_in_use` are the ages at which residents that are used repeatedly were last used. Where the work moves on,
-    the share falls to nothing at the age that nothing outlives; where old records stay in use, it stays high.
-    A resident whose last use came later still says nothing about this age. One more in the divisor keeps a few
-    of them from looking like a rule.
+    `ages_in_use` are the ages at which repeatedly used residents were last used. Where the work moves on, the share
+    falls to nothing at the age that no record outlives; where old records stay in use, it stays high. A resident
+    whose last use came later says nothing about this age. The divisor is one larger, so that a few residents are no
+    pattern.
     """
     ages_in_use = np.sort(ages_in_use)
     soon = np.searchsorted(ages_in_use, age + span)

@@ -1,9 +1,9 @@
-"""Migration as jobs: what may move up or down, why, how urgently, and until when.
+"""Migration jobs: moves between tiers with a trigger, a priority and a deadline.
 
-A trigger asks for a move. What is wanted at once is done at once, in one transaction; everything else is a job in the
-store's durable queue, carried out in the background by priority and in batches. The rows of a job leave the queue in
-the transaction that moves its records, so a crash at any step leaves each record in one place and the job to be
-resumed. The moves themselves are those of `loom.tiers.migration`.
+An urgent move is made at once, in one transaction. Every other move is a job in the durable queue of the store, which
+the background carries out by priority and in batches. The rows of a job leave the queue in the transaction that moves
+their records, so after a crash each record is in one place and the rest of the job is still queued.
+`loom.tiers.migration` makes the moves.
 """
 
 from __future__ import annotations
@@ -39,24 +39,24 @@ _Begin = Callable[[], AbstractContextManager[Transaction]]
 
 
 class MigrationTrigger(StrEnum):
-    """Why something moves: the first three up, towards the prompt, the others down."""
+    """The reason for a move. The first three lead up, towards the prompt, the others down."""
 
     EXPLICIT_ACCESS = "EXPLICIT_ACCESS"
-    """It was asked for and was not at hand: from the archive (a cache miss) or from the log (a retrieval)."""
+    """A caller asked for a record of the archive (a cache miss) or of the log (a retrieval)."""
     PREDICTIVE_PRELOAD = "PREDICTIVE_PRELOAD"
-    """It will probably be asked for soon. Only between the archive and the working tier."""
+    """A record will probably be used soon. Only from the archive to the working tier."""
     FOCUS_REFERENCE = "FOCUS_REFERENCE"
-    """The present work refers to it: into the window."""
+    """The present work refers to a record. Into the window."""
     CAPACITY_PRESSURE = "CAPACITY_PRESSURE"
-    """Its tier is full, or is about to be."""
+    """The tier is full, or is expected to be."""
     HOTNESS_DECAY = "HOTNESS_DECAY"
-    """Nobody has asked for it for long."""
+    """A record was not used for a long time."""
     GC_PRESSURE = "GC_PRESSURE"
-    """Room is wanted in every tier."""
+    """Every tier needs room."""
 
     @property
     def is_up(self) -> bool:
-        """Whether it moves things towards the prompt."""
+        """Whether it moves records towards the prompt."""
         return self in _UP
 
 
@@ -66,7 +66,7 @@ _UP = frozenset(
 
 
 class Pressure(StrEnum):
-    """How badly room is wanted: how much must go, how urgently, and until when."""
+    """The need for room: it sets the share that leaves, the priority and the deadline."""
 
     SOFT = "soft"
     MEDIUM = "medium"
@@ -83,23 +83,23 @@ class Pressure(StrEnum):
 
     @property
     def within(self) -> timedelta:
-        """How long it may take. What is hard is done before the call returns."""
+        """The time limit. Hard pressure is relieved before the call returns."""
         return {Pressure.SOFT: timedelta(minutes=1), Pressure.MEDIUM: timedelta(seconds=5)}.get(self, timedelta())
 
 
-# Until when a promotion into a tier should be done (requirement 131); a preload may wait for its turn.
+# The time limits of promotions into a tier (requirement 131). A preload may wait for its turn.
 _DEADLINES = {L1: timedelta(milliseconds=10), L2: timedelta(milliseconds=50)}
 _PRELOAD_WITHIN = timedelta(minutes=1)
-# The share of the working tier that one guess may fill.
+# The share of the working tier that one preload may fill.
 _PRELOADED_SHARE = 0.25
 
-# Records in one transaction. Moving one takes about as long as the commit around it, so most of the gain is there at
-# sixteen, and a writer never waits for more than this many.
+# Records in one transaction. Moving a record takes about as long as a commit, so sixteen records give most of the
+# gain. A writer waits for this many at most.
 _BATCH = 64
 # A record of the working tier whose hot score has fallen below this is cold.
 _COLD = 0.1
 
-# The last moment that a datetime can tell, in microseconds.
+# The last moment that a datetime can hold, in microseconds.
 _LATEST = 253_402_300_800_000_000
 
 _TRIGGERS, _TIERS = tuple(MigrationTrigger), tuple(MemoryTier)
@@ -107,7 +107,7 @@ _TRIGGERS, _TIERS = tuple(MigrationTrigger), tuple(MemoryTier)
 
 @dataclass(frozen=True, slots=True)
 class MigrationJob:
-    """A move that was asked for. `priority` is from 0 to 100, the higher the sooner."""
+    """A queued move. `priority` is from 0 to 100; the highest goes first."""
 
     id: str
     source_tier: MemoryTier
@@ -120,10 +120,10 @@ class MigrationJob:
 
 @dataclass(frozen=True, slots=True)
 class Promotion:
-    """What came of asking for a promotion.
+    """The result of a promotion.
 
-    `moved` are the ids that are in the target now and were not before; `refused` says of the others why. `job` is
-    what was queued instead of being done at once.
+    `moved` are the ids that entered the target. `refused` has the reason for each id that did not. `job` is the job
+    that was queued, where the move was not made at once.
     """
 
     target: MemoryTier
@@ -137,10 +137,10 @@ class Promotion:
 
 
 class Migration:
-    """Promotions and demotions of one node: asked for, queued, and carried out.
+    """Promotions and demotions of one node, made at once or queued.
 
-    At most `most_queued` records wait. A caller that asks for more carries out some of the queue first. `kind` is the
-    kind of the jobs that the moves wait as.
+    The queue holds at most `most_queued` records. A caller that adds more carries out some of the queue first. `kind`
+    is the kind of its jobs in the store.
     """
 
     def __init__(self, tiers: Tiers, *, most_queued: int = 4096) -> None:
@@ -152,7 +152,7 @@ class Migration:
     # -- asking for promotions -------------------------------------------------------------------------
 
     def promote(self, ids: Sequence[str], target: MemoryTier = L2) -> Promotion:
-        """Bring memories up now because somebody asks for them, however cold they are. Counts as a use of each."""
+        """Promote memories at once, whatever their hot scores. Counts as a use of each."""
         numbers = self._numbers(ids, target)
         self._store.touch(numbers.values(), self._tiers.node)
         started = time.perf_counter()
@@ -167,7 +167,10 @@ class Migration:
         target: MemoryTier | str = L2,
         trigger: MigrationTrigger = MigrationTrigger.EXPLICIT_ACCESS,
     ) -> Promotion:
-        """Queue what is hot enough; its hot score is its priority. Room is made in the target when its turn comes."""
+        """Queue the records that are hot enough, with the highest hot score as priority.
+
+        Room in the target is made when the job is carried out.
+        """
         target = known_tier(target)
         if not trigger.is_up:
             raise InvalidInput(f"{trigger} leads away from the prompt: use trigger_demotion")
@@ -198,9 +201,9 @@ class Migration:
         return _promotion(target, numbers, refused, scores, job=job)
 
     def preload(self, probabilities: Mapping[int, float]) -> MigrationJob | None:
-        """Queue records, by number, that will probably be wanted soon, as far as they are archived.
+        """Queue records, by number, that will probably be used soon, as far as they are archived.
 
-        The likeliest come, and only as many as do not turn the working tier over.
+        The likeliest go first, up to a share of the working tier.
         """
         self._shorten_queue(len(probabilities))
         room = _PRELOADED_SHARE * self._tiers.rules().budgets[L2]
@@ -231,10 +234,10 @@ class Migration:
         *,
         tokens: int | None = None,
     ) -> MigrationJob | None:
-        """Ask for room in a tier: the pressure says how much, how urgently and until when. None if nothing can go.
+        """Make room in a tier: the pressure sets share, priority and deadline. None if no record can leave.
 
-        Hard pressure is relieved before this returns, the others in the background. `tokens` are to be freed instead
-        of the pressure's share. Under `HOTNESS_DECAY` only what is cold leaves.
+        Hard pressure is relieved before this returns, other pressure in the background. `tokens` replaces the share
+        of the pressure. Under `HOTNESS_DECAY` only cold records leave.
         """
         tier, pressure = known_tier(tier), checked_member(Pressure, pressure, "pressure")
         if trigger.is_up:
@@ -252,7 +255,7 @@ class Migration:
                 victims = [one for one in victims if scores.get(one, 0.0) < _COLD]
             if not victims:
                 return None
-            # What leaves the last tier stays in the log, which that one searches.
+            # Records that leave the last tier stay in the log, which L4 searches.
             below = {L2: L3}.get(tier, L4)
             move = QueuedMove(tier, below, trigger, pressure.priority, *self._from_now(pressure.within))
             job = self.enqueue_move(transaction, victims, move)
@@ -264,14 +267,14 @@ class Migration:
         return job
 
     def collect(self, pressure: Pressure | str) -> list[MigrationJob]:
-        """Ask for room in every tier but the window, from the lowest up, so that each has room for the next."""
+        """Make room in every tier but the window, from the lowest up, so that each has room for the one above."""
         jobs = [self.trigger_demotion(tier, pressure, MigrationTrigger.GC_PRESSURE) for tier in (L4, L3, L2)]
         return [job for job in jobs if job is not None]
 
     def demote(self, ids: Sequence[str]) -> dict[str, MemoryTier | None]:
-        """Let memories go one tier down, away from the prompt; where each one is then. None: in the log alone.
+        """Move memories one tier down, away from the prompt. Returns the tier of each; None: in the log alone.
 
-        What is in the window because it is new stays there until newer ones come.
+        The newest records stay in the window until newer ones come.
         """
         numbers = self._numbers(ids, L2)
         rooms: list[RebalanceResult] = []
@@ -290,18 +293,18 @@ class Migration:
     # -- doing -----------------------------------------------------------------------------------------
 
     def jobs(self) -> list[MigrationJob]:
-        """What is queued, in the order in which it will be done."""
+        """The queued jobs, in the order in which they will be carried out."""
         return [
             self._job(rows[0].seq, QueuedMove.of(rows[0]), [row.record for row in rows]) for rows in self._queue()
         ]
 
     def work(self, publish: Publish, thorough: bool) -> bool:
-        """A batch of what is queued; whether there is more. See `loom.storage.contract.Chore`."""
+        """Carry out a batch of the queue; whether there is more. See `loom.storage.contract.Chore`."""
         return self._step(publish)
 
     @step("migration.step")
     def _step(self, begin: _Begin, only: int | None = None) -> bool:
-        """Carry out a batch of the most urgent job, or of a certain one; whether there is more to do."""
+        """Carry out a batch of the most urgent job, or of the job `only`; whether the queue holds more."""
         waiting = [rows for rows in self._queue() if only in (None, rows[0].seq)]
         if not waiting:
             return False
@@ -311,7 +314,7 @@ class Migration:
         except Exception as error:
             if concerns_everything(error):
                 raise
-            for row in batch:  # one by one: those that can be moved are
+            for row in batch:  # one by one, so that a bad record does not hold up the others
                 self._carry_out_alone(begin, row)
         return bool(self._store.jobs(self.kind, 1, failed=False))
 
@@ -326,7 +329,7 @@ class Migration:
                 transaction.retry(self.kind, row.record, type(error).__name__)
 
     def _carry_out(self, begin: _Begin, batch: Sequence[Job]) -> None:
-        """Make the moves of some rows of one job, in one transaction."""
+        """Move the records of some rows of one job, in one transaction."""
         move = QueuedMove.of(batch[0])
         guessed = move.trigger is MigrationTrigger.PREDICTIVE_PRELOAD
         started = time.perf_counter()
@@ -337,7 +340,7 @@ class Migration:
             if not move.trigger.is_up:
                 leaving = self._unused_since(transaction, records, move.asked_at)
                 room = self._tiers.demote_records(transaction, leaving, move.source, move.trigger.lower())
-            elif not guessed or _micros(self._store.clock()) <= move.deadline:  # what a late guess foresaw is over
+            elif not guessed or _micros(self._store.clock()) <= move.deadline:  # a late preload is of no use
                 promoted = self._tiers.promote_records(
                     transaction, records, move.target, threshold=0.0, now=not guessed
                 )
@@ -347,13 +350,13 @@ class Migration:
             self._tiers.notify_rebalanced(room)
 
     def _shorten_queue(self, coming: int) -> None:
-        """Carry out some of what waits, if there would be too much of it."""
+        """Carry out some of the queue, if it would become too long."""
         most = self._most_queued
         while (waiting := len(self._store.jobs(self.kind, most, failed=False))) and waiting + coming > most:
             self._step(self._store.transaction)
 
     def _unused_since(self, transaction: Transaction, records: Sequence[int], moment: int) -> list[int]:
-        """Those that nobody has asked for since they were chosen to leave: the others are wanted after all."""
+        """The records that were not used after they were chosen to leave."""
         known = transaction.as_residents(records, self._tiers.node)
         return [one.record for one in known if one.uses == 0 or one.last_at * 1e6 < moment]
 
@@ -363,14 +366,14 @@ class Migration:
         strange: list[Job] = []
         for row in self._store.jobs(self.kind, self._most_queued, failed=False):
             (jobs.setdefault(row.seq, []) if QueuedMove.is_one(row.data) else strange).append(row)
-        if strange and not self._store.read_only:  # from a file that somebody has made, or a later version
+        if strange and not self._store.read_only:  # from a forged file, or a later version
             log.warning("%d queued moves make no sense here and are dropped; nothing is moved for them", len(strange))
             with self._store.transaction() as transaction:
                 transaction.take(strange)
         return sorted(jobs.values(), key=lambda rows: (*QueuedMove.of(rows[0]).urgency, rows[0].seq))
 
     def enqueue_move(self, transaction: Transaction, records: Sequence[int], move: QueuedMove) -> MigrationJob:
-        """A row for each record, so that one that is forgotten leaves the queue with everything else."""
+        """Queue a row for each record, so that `forget` takes a record off the queue too."""
         number = transaction.enqueue(self.kind, records, move.numbers())
         return self._job(number, move, records)
 
@@ -434,7 +437,7 @@ class QueuedMove(NamedTuple):
 
     @property
     def urgency(self) -> tuple[int, int]:
-        """The lower the sooner."""
+        """The sort key; the lowest goes first."""
         return -self.priority, self.deadline
 
 

@@ -1,10 +1,10 @@
-"""The moves between the tiers of one node, made in the transaction that gives the reason for them.
+"""The moves between the tiers of one node, made in the transaction that causes them.
 
-Down (demote): what the working tier has no room for leaves to the archive, the archive's oldest to the knowledge
-tier, and what leaves that is still in the log and still found. Up (promote): a record comes to the working tier
-by importance when it is written, and back to it, or into the window, when it is hot. Who leaves is decided in
-`loom.tiers.eviction`; what is not done at once is a job of `loom.tiers.jobs`. No call returns with a tier
-above its budget, because the budget is enforced before the commit.
+Down (demote): records leave a full working tier for the archive, and the oldest of the archive leave for the
+knowledge tier. Records that leave the knowledge tier are still in the log and still found. Up (promote): a record
+enters the working tier by importance when it is written, and returns to it, or to the window, when it is hot.
+`loom.tiers.eviction` decides which records leave, and `loom.tiers.jobs` queues moves that can wait. Budgets are
+enforced before the commit, so no call returns while a tier is above its budget.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ log = logging.getLogger("loom.tiers")
 
 L1, L2, L3, L4 = MemoryTier.L1, MemoryTier.L2, MemoryTier.L3, MemoryTier.L4
 
-# The knowledge tier is emptied a little below its budget, so that not every arrival looks for who must leave.
+# The knowledge tier is emptied a little below its budget, so that not every arrival has to choose victims.
 _L4_LOW = 0.95
-# Of how many residents that would leave by use alone the relevance is looked at: reading a vector costs more
-# than everything else that is known of a resident.
+# The relevance of this many of the residents that would leave by use alone is considered: reading a vector costs more
+# than all other data of a resident.
 _SHORTLIST = 64
-# How many of the newest records say what the present work is.
+# The present work is what this many of the newest records are about.
 _RECENT = 32
-# The share of the window that what was brought back into it may take: the newest records have the rest.
+# The share of the window that promoted records may take; the newest records have the rest.
 _FOCUS_SHARE = 0.25
 # After this long without a use, a record is half as hot for having been used recently.
 _HALF_LIFE_S = 24 * 3600.0
 
-# Knowledge and summaries have their own tiers, and do not leave them for being read.
+# Facts and summaries have their own tiers, and a use does not move them.
 _DERIVED = (MemoryType.FACT, MemoryType.SUMMARY)
 
 
 class MoveCounts(NamedTuple):
-    """How many records made each move."""
+    """The number of records that made each move."""
 
     l1_to_l2: int = 0
     l2_to_l3: int = 0
@@ -63,8 +63,8 @@ class MoveCounts(NamedTuple):
 class TierRules(NamedTuple):
     """The budgets and rules that hold for a node, as the file has them.
 
-    `largest` is the size of the largest item that each tier takes: one that need not drive out all others. What is
-    no larger than `anywhere` has room in each of them, and drives nothing out of the window that was brought back.
+    `largest` is the size of the largest item that each tier accepts, so that one item cannot empty a tier. An item no
+    larger than `anywhere` fits into each tier, and into the window without pushing a promoted record out.
     """
 
     budgets: Mapping[str, int]
@@ -82,50 +82,52 @@ class TierRules(NamedTuple):
         return cls(budgets, largest, anywhere, profile)
 
     def is_full(self, tier: str, tokens: int) -> bool:
-        """Whether something must leave a tier that holds so many tokens."""
+        """Whether records must leave a tier that holds this many tokens."""
         share = {L2: self.profile.l2_watermark.high, L3: self.profile.l3_high}.get(MemoryTier(tier), 1.0)
         budget = self.budgets[tier]
         return tokens > budget or (share < 1.0 and tokens >= share * budget)
 
     def may_count_later(self, draft: Draft) -> bool:
-        """Whether a record that is not counted may stay so, if it is new: its size decides nothing, because it comes
-        into the window alone and would have room in any tier."""
+        """Whether a new record may be written before its tokens are counted.
+
+        It may where its size decides nothing: it enters the window alone and would have room in any tier.
+        """
         if not isinstance(draft.tokens, AtMost) or draft.revises or draft.tier != L1:
             return False
         return draft.tokens <= self.anywhere and not self.admits(draft.importance)
 
     def admits(self, importance: float) -> bool:
-        """Whether a record comes to the working tier when it is written."""
+        """Whether a record enters the working tier when it is written."""
         if self.profile.admission is Admission.IMPORTANCE:
             return importance > self.profile.l2_admission_threshold
         return self.profile.admission is Admission.WRITE_AND_USE
 
 
 class Move(StrEnum):
-    """Which way something moved."""
+    """The direction of a move."""
 
     PROMOTION = "promotion"
     DEMOTION = "demotion"
 
 
 class Observer(Protocol):
-    """Told what happens in the tiers."""
+    """Receives the events of the tiers."""
 
     def changed(self, peaks: Mapping[str, int], totals: Mapping[str, Usage], rules: TierRules) -> None:
-        """After a commit that moved something: what each tier but the window held at most, and holds now."""
+        """Called after a commit with moves: the peaks and the totals of each tier but the window."""
 
     def took(self, move: Move, seconds: float) -> None:
-        """How long a move took."""
+        """Called with the duration of a move."""
 
     def admitted(self, tokens: int) -> None:
-        """So many tokens came to the working tier."""
+        """Called with the tokens that entered the working tier."""
 
     def looked_up(self, hits: int, misses: int) -> None:
-        """So many uses found what they wanted in the working or the recent tier, and so many did not."""
+        """Called with the uses whose record was in the working or the recent tier, and with the others."""
 
 
 class RebalanceResult(NamedTuple):
-    """What moved when room was made, and what each tier held at most, holds now and may hold."""
+    """The moves that made room, and the peak, the total and the rules of each tier."""
 
     moved: MoveCounts
     peaks: Mapping[str, int]
@@ -134,7 +136,7 @@ class RebalanceResult(NamedTuple):
 
 
 class PromotedRecords(NamedTuple):
-    """The records that a promotion moved, why the others did not move, and how hot each one is."""
+    """The records that a promotion moved, the reasons why others did not move, and all hot scores."""
 
     moved: tuple[int, ...]
     tokens: int
@@ -144,14 +146,14 @@ class PromotedRecords(NamedTuple):
 
 
 class Tuning(NamedTuple):
-    """What holds instead of the profile's."""
+    """Weights and threshold that replace those of the profile."""
 
     eviction_weights: EvictionWeights
     promotion_threshold: float
 
 
 class _State(NamedTuple):
-    """The settings as they were last read, and what follows from them."""
+    """The settings as last read, and the rules made of them."""
 
     revision: str | None
     settings: Settings
@@ -184,11 +186,11 @@ class Tiers:
         return self._state.settings
 
     def rules(self) -> TierRules:
-        """The rules as the file has them now: another process may have changed them."""
+        """The rules as the file has them: another process may have changed them."""
         return self._follow(None, self.store.settings(self.node))
 
     def tune(self, weights: EvictionWeights, promotion_threshold: float) -> None:
-        """Let these weights and this threshold hold instead of the profile's, in this process."""
+        """Use these weights and this threshold instead of the profile's, in this process."""
         self._tuning = Tuning(weights, promotion_threshold)
         self._state = self._state._replace(rules=self._rules_of(self._state.settings))
 
@@ -198,7 +200,7 @@ class Tiers:
         return rules._replace(profile=replace(rules.profile, **tuned)) if tuned else rules
 
     def _rules_in(self, transaction: Transaction) -> TierRules:
-        """The rules as this transaction finds them."""
+        """The rules as this transaction sees them."""
         if transaction.revision is not None and transaction.revision == self._state.revision:
             return self._state.rules
         return self._follow(transaction.revision, transaction.settings(self.node))
@@ -216,14 +218,17 @@ class Tiers:
     # -- reading -------------------------------------------------------------------------------------
 
     def window(self) -> dict[int, int]:
-        """Number and size of each record in the window, oldest first. What has left it is let go."""
+        """Number and size of each record in the window, oldest first. Records outside it leave the cache."""
         held = dict(reversed(self.store.window(self.node)))
         self._recent = {number: record for number, record in self._recent.items() if number in held}
         return held
 
     def recent(self, numbers: Iterable[int]) -> dict[int, Record]:
-        """Records that are in the window. They are asked for with every prompt, so those that were read before are
-        not read again: a record never changes, and one that is superseded or forgotten is in the window no longer."""
+        """Records of the window, from the cache where they were read before.
+
+        Every prompt reads them. The cache needs no check: a record never changes, and a superseded or forgotten one
+        is no longer in the window.
+        """
         wanted, known = [*numbers], self._recent
         read = self.store.records([number for number in wanted if number not in known])
         self._recent = known | read
@@ -248,12 +253,11 @@ class Tiers:
         on_oversize: str = "archive",
         again: bool = False,
     ) -> list[Receipt]:
-        """Write records and give each its place, in one transaction.
+        """Write records and place each in its tiers, in one transaction.
 
-        Without a tier, a record comes into the window of recent ones and, if the profile admits it, to the
-        working tier. What is larger than a tier goes to the archive with a stand-in; with
-        `on_oversize="reject"` it raises `OverBudget` instead and nothing is written. `again` gives a record
-        that was there already the place it would have as a new one.
+        Without a tier, a record enters the window and, if the profile admits it, the working tier. A record that is
+        larger than a tier goes to the archive with a stand-in; with `on_oversize="reject"` it raises `OverBudget`
+        instead and nothing is written. `again` places a record that exists already like a new one.
         """
         if on_oversize not in ("archive", "reject"):
             raise InvalidInput(f"on_oversize is 'archive' or 'reject', not {on_oversize!r}")
@@ -280,7 +284,7 @@ class Tiers:
             largest = max((draft.window_tokens or draft.tokens for draft in placed if draft.tier == L1), default=0)
             if largest > (1 - _FOCUS_SHARE) * rules.budgets[L1]:
                 self._free_focus(transaction, largest, rules)
-            # Otherwise the window takes care of itself.
+            # A record that enters the window alone needs no further moves.
             if tier not in (None, L1) or any(
                 rules.admits(one.importance) or draft.tokens > rules.largest[L1] for one, draft in arrivals
             ):
@@ -296,12 +300,12 @@ class Tiers:
         ]
 
     def _hear(self, transaction: Transaction, record: int, draft: Draft) -> bool:
-        """Make a record of another node this node's too; False where it was."""
+        """Make a record of another node this node's too; False where it was already."""
         size = 0 if draft.tier is None else draft.window_tokens or draft.tokens
         return transaction.enter([record], HEARD, self.node, "heard", [size]) > 0
 
     def _before_writing(self, draft: Draft, tier: MemoryTier | None, rules: TierRules, on_oversize: str) -> Draft:
-        """Whether a record comes into the window, and whether something shorter must stand there for it."""
+        """The draft with its tier and its size in the window, where a stand-in may take its place."""
         if isinstance(draft.tokens, AtMost):
             draft = draft._replace(tokens=self.counter.limit_count(draft.content))
         asked = L1 if tier is None else tier
@@ -320,7 +324,7 @@ class Tiers:
 
     @step("tiers.stand_in_tokens")
     def _stand_in_tokens(self, record: Record | Draft) -> int:
-        """What stands for a record takes: never more than the record, which stands for itself where it is short."""
+        """The tokens of the stand-in of a record: at most those of the record, which stands for itself if short."""
         return min(self.counter.limit_count(stand_in(record).text), record.tokens)
 
     def _place(
@@ -330,7 +334,7 @@ class Tiers:
         tier: MemoryTier | None,
         rules: TierRules,
     ) -> RebalanceResult:
-        """Let records enter the tiers beside the window, and make room."""
+        """Enter records into the tiers beside the window, and make room."""
         working: list[int] = []
         others: dict[MemoryTier, list[tuple[int, int]]] = {L3: [], L4: []}
         for one, draft in arrivals:
@@ -340,11 +344,11 @@ class Tiers:
             elif tier in (L3, L4) or wants_working or draft.tokens > rules.largest[L1]:
                 size = self._stand_in_tokens(draft)
                 if size > max(rules.largest[L3] if tier is not L4 else 0, rules.largest[L4]):
-                    continue  # no tier has room even for that: it stays where it is
+                    continue  # no tier accepts even its stand-in
                 others[L4 if tier is L4 else L3].append((one.seq, size))
             else:
                 continue
-            if not one.created:  # it comes to one tier, whole or by a stand-in, and leaves the others
+            if not one.created:  # it enters one tier, whole or with a stand-in, and leaves the others
                 for place in (L2, L3, L4):
                     transaction.leave([one.seq], place, self.node, "moved")
         if working:
@@ -356,23 +360,29 @@ class Tiers:
     def _places(
         self, transaction: Transaction, written: Sequence[Written], placed: Sequence[Draft]
     ) -> list[MemoryTier]:
-        """The tier nearest the prompt that holds each record, the window where it holds it whole."""
+        """The tier nearest to the prompt that holds each record;
+
+        the window counts where it holds the whole record.
+        """
         if len(written) == 1 and written[0].created and placed[0].tier == L1 and placed[0].window_tokens is None:
             return [L1]  # the newest of all, and not too large
         recent = dict(transaction.window(self.node))
         beside = self.nearest(transaction, [one.seq for one in written])
         return [
-            # At the least in the log, which the knowledge tier searches.
+            # Every record is in the log, which the knowledge tier searches.
             L1 if recent.get(one.seq) == draft.tokens else beside.get(one.seq, L4)
             for one, draft in zip(written, placed, strict=True)
         ]
 
     def nearest(self, transaction: Transaction, records: Sequence[int]) -> dict[int, MemoryTier]:
-        """The tier nearest the prompt that holds each record, the window aside; none for those in the log alone."""
+        """The tier nearest to the prompt that holds each record, the window aside.
+
+        Records in the log alone are missing.
+        """
         return {one: tier for tier in (L4, L3, L2) for one in transaction.sizes(self.node, tier, records)}
 
     def _note(self, one: Written, draft: Draft, place: MemoryTier, tier: MemoryTier | None, rules: TierRules) -> str:
-        """What the caller of a write should know about where the record is."""
+        """The note of a receipt: why the record is not whole in the tier that was asked for."""
         if one.node == self.node and draft.tokens <= rules.largest[L1] and draft.tokens <= rules.largest[L2]:
             return ""
         notes: list[str] = []
@@ -400,7 +410,7 @@ class Tiers:
         return self if node == self.node else Tiers(self.store, node, self.settings, self.counter)
 
     def admit(self, transaction: Transaction, records: Sequence[int], tier: MemoryTier, reason: str) -> None:
-        """Let records enter the archive or the knowledge tier by their stand-ins, and make room."""
+        """Enter records into the archive or the knowledge tier with their stand-ins, and make room."""
         rules = self._rules_in(transaction)
         found = transaction.records(records)
         arrivals = [(seq, self._stand_in_tokens(found[seq])) for seq in records if seq in found]
@@ -411,7 +421,7 @@ class Tiers:
     def replace(
         self, transaction: Transaction, draft: Draft, replaced: Sequence[int], tier: MemoryTier, reason: str
     ) -> int:
-        """Write a derived record and let it have the places of its sources in a tier; its number."""
+        """Write a derived record, which takes the places of its sources in a tier. Returns its number."""
         transaction.leave(replaced, tier, self.node, reason)
         (written,) = transaction.append([draft])
         self.admit(transaction, [written.seq], tier, reason)
@@ -427,9 +437,9 @@ class Tiers:
     # -- promotion -------------------------------------------------------------------------------------
 
     def use(self, *records: int) -> None:
-        """Note that records were used, and bring those back to the working tier that are hot enough.
+        """Count a use of each record, and promote those that are hot enough to the working tier.
 
-        Where importance leads, what was important comes back; where use leads, everything that is used.
+        Profiles that admit by importance promote important records only; profiles that admit by use promote all.
         """
         self.store.touch(records, self.node)
         rules = self.rules()
@@ -464,10 +474,9 @@ class Tiers:
         threshold: float | None = None,
         now: bool = False,
     ) -> PromotedRecords:
-        """Bring records up to the working tier or into the window: hot enough, room, loaded and whole, entered.
+        """Promote records to the working tier or into the window: assess, load, make room, enter.
 
-        The threshold is the profile's unless given. `now` is for what is decided already: neither that, nor rest, nor
-        importance counts.
+        The threshold is the profile's unless given. With `now`, neither hot score nor rest nor importance counts.
         """
         rules = self._rules_in(transaction)
         scores, refused = self.assess_promotion(transaction, records, target, threshold=threshold, now=now)
@@ -495,7 +504,10 @@ class Tiers:
         threshold: float | None = None,
         now: bool = False,
     ) -> tuple[dict[int, float], dict[int, str]]:
-        """How hot records are, from 0 to 1, and why some of them do not come up; with `now` all of them do."""
+        """The hot scores of records, and the reasons why some are not promoted.
+
+        With `now`, score and rest do not count.
+        """
         rules = self._rules_in(transaction)
         known = transaction.as_residents(records, self.node)
         scores = self._hot_scores(transaction, known, rules)
@@ -544,9 +556,9 @@ class Tiers:
 
     @step("tiers.load")
     def _load(self, transaction: Transaction, records: Sequence[int]) -> tuple[list[Record], dict[int, str]]:
-        """Read records whole, unpacked and compared with their checksums; of those that are damaged, what is wrong.
+        """Read and verify records. Returns the sound ones, and the error of each damaged one.
 
-        Most batches are sound: only where one is not are they read one by one.
+        Records are read one by one only where a batch has a damaged one.
         """
         try:
             found = transaction.records(records)
@@ -566,7 +578,7 @@ class Tiers:
     def _sizes(
         self, records: Sequence[Record], target: MemoryTier, rules: TierRules
     ) -> tuple[dict[int, int], dict[int, str]]:
-        """What each record takes in the target, as far as they fit together; why the others do not."""
+        """The size in the target of each record that fits, and the reason for each that does not."""
         room = self._focus_room(rules) if target is L1 else rules.largest[target]
         sizes: dict[int, int] = {}
         refused: dict[int, str] = {}
@@ -584,7 +596,7 @@ class Tiers:
 
     @step("tiers.reserve")
     def _reserve(self, transaction: Transaction, tokens: int, target: MemoryTier, rules: TierRules) -> None:
-        """Let others leave the target first, so that those who come are not among those who must go."""
+        """Make room in the target first, so that the promoted records are not evicted at once."""
         if target is L1:
             held = transaction.residents(self.node, FOCUS)
             excess = sum(one.tokens for one in held) + tokens - self._focus_room(rules)
@@ -598,7 +610,7 @@ class Tiers:
 
     @step("tiers.enter_promoted")
     def _enter_promoted(self, transaction: Transaction, sizes: Mapping[int, int], target: MemoryTier) -> None:
-        """Enter the target. In the working tier records are whole: their stand-ins have done their work."""
+        """Enter records into the target. They are whole in the working tier, so their stand-ins leave the others."""
         records = list(sizes)
         if target is L1:
             transaction.enter(records, FOCUS, self.node, "promoted", list(sizes.values()))
@@ -611,7 +623,7 @@ class Tiers:
         return math.floor(_FOCUS_SHARE * rules.budgets[L1])
 
     def _free_focus(self, transaction: Transaction, incoming: int, rules: TierRules) -> None:
-        """Let so much of what was brought back leave the window that a large newcomer has room in it."""
+        """Let promoted records leave the window until a large new record has room."""
         held = transaction.sizes(self.node, FOCUS)
         excess = sum(held.values()) + incoming - rules.budgets[L1]
         victims = _oldest(held, excess, 0) if excess > 0 else []
@@ -620,10 +632,9 @@ class Tiers:
     # -- demotion --------------------------------------------------------------------------------------
 
     def rebalance(self) -> MoveCounts:
-        """Bring every tier in line with the rules that hold now; how much moved.
+        """Bring every tier in line with the present rules. Returns the moves.
 
-        Writes do so by themselves. This is for budgets that were changed, and for records of a store that
-        was written without them.
+        Writes do so by themselves. Call this after budgets were changed, or on a store that was written without them.
         """
         if self.store.read_only:
             return MoveCounts()
@@ -637,7 +648,7 @@ class Tiers:
         return moved
 
     def _admit_from_window(self, transaction: Transaction, rules: TierRules) -> int:
-        """Important records of the window that are in no other tier yet."""
+        """Enter the important records of the window that are in no other tier into the working tier."""
         recent = [seq for seq, _ in transaction.window(self.node)]
         held = self.nearest(transaction, recent)
         absent = transaction.records(seq for seq in recent if seq not in held)
@@ -650,11 +661,14 @@ class Tiers:
 
     @step("tiers.make_room")
     def make_room(self, transaction: Transaction) -> None:
-        """Bring the tiers below budgets that this very transaction has changed."""
+        """Bring the tiers below budgets that this transaction has changed."""
         self._make_room(transaction, self._follow(None, transaction.settings(self.node)))
 
     def evict(self, tier: MemoryTier, tokens: int) -> int:
-        """Free at least so many tokens of a tier, its least worthy first; how many records left."""
+        """Free at least this many tokens of a tier, the lowest rank first.
+
+        Returns the number of records that left.
+        """
         with self.store.transaction() as transaction:
             rules = self._rules_in(transaction)
             if tier is L1:
@@ -666,7 +680,7 @@ class Tiers:
         return count
 
     def clear(self, tier: MemoryTier) -> int:
-        """Let everything leave a tier for the log alone; how many records that were."""
+        """Empty a tier; its records stay in the log. Returns their number."""
         with self.store.transaction() as transaction:
             if tier is L1:
                 count = self._shorten_window(transaction, sum(size for _, size in transaction.window(self.node)))
@@ -696,29 +710,32 @@ class Tiers:
         return count
 
     def _make_room(self, transaction: Transaction, rules: TierRules) -> RebalanceResult:
-        """Send on what is over the marks, from the working tier down; everything is within budget afterwards."""
+        """Bring each tier below its mark, from the working tier down. All tiers are within budget afterwards."""
         moved: dict[str, int] = {}
         totals = transaction.totals(self.node)
         peaks: dict[str, int] = {}
-        if totals.get(FOCUS, Usage()).tokens > self._focus_room(rules):  # the budget was larger
+        if totals.get(FOCUS, Usage()).tokens > self._focus_room(rules):  # the budget was reduced
             self._free_focus(transaction, rules.budgets[L1] - self._focus_room(rules), rules)
         for tier in (L2, L3, L4):
             peaks[tier] = totals.get(tier, Usage()).tokens
             if not rules.is_full(tier, peaks[tier]):
                 continue
             excess, share = peaks[tier] - rules.largest[tier], 0.0
-            if tier is L3:  # below its mark, and the oldest part of it at the least
+            if tier is L3:  # below its mark, and at least the oldest share
                 excess = peaks[L3] - math.ceil(rules.profile.l3_high * rules.budgets[L3]) + 1
                 share = rules.profile.l3_oldest_share
             moved[tier] = self._relieve(transaction, tier, excess, rules, share)
-            totals = transaction.totals(self.node)  # the next tier may have taken something in
+            totals = transaction.totals(self.node)  # the next tier may have grown
         counts = MoveCounts(0, *(moved.get(tier, 0) for tier in (L2, L3, L4)))
         return RebalanceResult(counts, peaks, totals, rules)
 
     def _relieve(
         self, transaction: Transaction, tier: MemoryTier, excess: int, rules: TierRules, share: float = 0.0
     ) -> int:
-        """Let the least worthy leave a tier beside the window, until so many tokens are free; how many left."""
+        """Free `excess` tokens of a tier beside the window, and at least a share of it.
+
+        Returns the number that left.
+        """
         started = time.perf_counter()
         victims = self._victims(transaction, tier, excess, rules, share)
         count = self._send_down(transaction, victims, tier, "full", rules)
@@ -729,11 +746,11 @@ class Tiers:
     def _victims(
         self, transaction: Transaction, tier: MemoryTier, tokens: int, rules: TierRules, share: float = 0.0
     ) -> list[tuple[int, int]]:
-        """Number and size of the records that leave a tier first: until `tokens` are free, and a share of all."""
+        """Number and size of the records that leave a tier first, to free `tokens` and at least a share of all."""
         if tier is L2:
             residents = transaction.residents(self.node, L2)
             return [(one.record, one.tokens) for one in self._choose(transaction, residents, tokens, rules.profile)]
-        if tier is L4:  # what is used stays; of unused records the oldest leave
+        if tier is L4:  # the least used leave, the oldest among those first
             used = choose_victims(transaction.residents(self.node, L4), tokens, Eviction.LEAST_USED)
             return [(one.record, one.tokens) for one in used]
         arrivals = transaction.sizes(self.node, FOCUS if tier is L1 else tier)
@@ -747,9 +764,10 @@ class Tiers:
         reason: str,
         rules: TierRules,
     ) -> int:
-        """Let records leave a tier for the next one down, where a stand-in takes the place of each; how many left.
+        """Move records one tier down, where a stand-in takes the place of each. Returns the number that left.
 
-        One that cannot be read leaves without. From the knowledge tier they leave to the log alone.
+        A record that cannot be read leaves without a stand-in. From the knowledge tier, records leave to the log
+        alone.
         """
         records = [record for record, _ in victims]
         left = transaction.leave(records, FOCUS if tier is L1 else tier, self.node, reason)
@@ -764,7 +782,7 @@ class Tiers:
     def demote_records(
         self, transaction: Transaction, records: Sequence[int], tier: MemoryTier, reason: str
     ) -> RebalanceResult:
-        """Let those of the records that are in a tier leave it for the next one down."""
+        """Move the records that are in a tier to the next one down."""
         rules = self._rules_in(transaction)
         there = sorted(transaction.sizes(self.node, FOCUS if tier is L1 else tier, records).items())
         self._send_down(transaction, there, tier, reason, rules)
@@ -794,7 +812,10 @@ class Tiers:
         return choose_victims(known, excess, profile.eviction, profile.eviction_weights, candidates=shortlist)
 
     def _relevance(self, transaction: Transaction, records: Sequence[int]) -> dict[int, float]:
-        """How close records are to what the window is about, from 0 to 1; those that cannot be told are missing."""
+        """The closeness of records to the content of the window, from 0 to 1.
+
+        Records without a vector are missing.
+        """
         recent = transaction.vectors([seq for seq, _ in transaction.window(self.node)][:_RECENT])
         if not recent:
             return {}
@@ -815,7 +836,7 @@ class Tiers:
         reason: str,
         rules: TierRules,
     ) -> None:
-        """Let stand-ins enter the first tier from `tier` down that is large enough for them."""
+        """Enter stand-ins into the first tier, from `tier` down, that is large enough for them."""
         rest = dict(arrivals)
         for target in (L3, L4):
             if target >= tier and rest:
@@ -826,7 +847,7 @@ class Tiers:
 
     @step("tiers.notify_promoted")
     def notify_promoted(self, promoted: PromotedRecords, started: float) -> None:
-        """After the commit of a promotion that began at `started` (`time.perf_counter`): tell the observer."""
+        """Tell the observer of a committed promotion that began at `started` (`time.perf_counter`)."""
         if promoted.moved:
             if self._observer is not None:
                 self._observer.took(Move.PROMOTION, time.perf_counter() - started)
@@ -834,19 +855,19 @@ class Tiers:
             self.notify_rebalanced(promoted.room)
 
     def notify_compacted(self) -> None:
-        """After the commits of a compaction: tell the observer what the tiers hold now."""
+        """Tell the observer the totals after the commits of a compaction."""
         if self._observer is not None:
             self._observer.changed({}, self.store.totals(self.node), self.rules())
 
     @step("tiers.notify_rebalanced")
     def notify_rebalanced(self, room: RebalanceResult) -> None:
-        """After the commit: tell the observer, which may want to write."""
+        """Tell the observer of committed moves. Call it after the commit, because an observer may write."""
         if self._observer is not None:
             self._observer.changed(room.peaks, room.totals, room.rules)
 
 
 def _oldest(arrivals: Mapping[int, int], tokens: int, count: int) -> list[tuple[int, int]]:
-    """The first arrivals, until both so many tokens and so many records are reached."""
+    """The first arrivals, until they have at least `tokens` tokens and are at least `count` records."""
     chosen: list[tuple[int, int]] = []
     freed = 0
     for record, size in arrivals.items():

@@ -1,8 +1,8 @@
-"""The monitor: six measures of a memory, each with a target and an alarm, and who is told when one is missed.
+"""The monitor: six measures of a memory, each with a target and an alarm, and an event when one is missed.
 
-Nothing here reads a store or a clock. Whoever does the work reports how long it took (`observe`), and whoever
-looks reports the shares (`gauge`). A measure is judged once it has enough observations; a level that gets worse is
-an event, once, and again only after the measure was clearly better.
+Nothing here reads a store or a clock. Callers report latencies with `observe` and shares with `gauge`. A measure is
+judged once it has enough observations. A level that gets worse is an event, once; the next one comes only after the
+measure was clearly better.
 """
 
 from __future__ import annotations
@@ -26,31 +26,31 @@ __all__ = ["GOALS", "MONITOR_ACTION", "WINDOW", "Goal", "Level", "Measure", "Mon
 log = logging.getLogger("loom.tiers")
 
 MONITOR_ACTION = "memory.monitor"
-"""What the actions of the monitor's events begin with; memories that listen to the bus do not keep them."""
+"""The prefix of the actions of monitor events; memories that listen to the bus do not keep them."""
 
 WINDOW = 500
-"""How many of the latest observations of a latency count: five slow ones are beyond its 99th percentile."""
+"""The number of latest observations of a latency that count: five slow ones lie beyond its 99th percentile."""
 
-# How much better than a mark is clearly better: this share of the way from the target to the alarm.
+# A value is clearly better than a mark by this share of the distance from the target to the alarm.
 _MARGIN = 0.2
 
 
 class Measure(StrEnum):
-    """What is measured. Shares are from 0 to 1, latencies in milliseconds."""
+    """The measures. Shares are from 0 to 1, latencies in milliseconds."""
 
     FOCUS_UTILISATION = "focus_utilisation"
-    """Tokens of the prompt, of its budget."""
+    """The tokens of the last prompt as a share of its budget."""
     WORKING_HIT_RATE = "working_hit_rate"
-    """Uses that found what they wanted at hand, of all uses."""
+    """The share of uses whose record was at hand."""
     ARCHIVE_COMPRESSION = "archive_compression"
-    """Tokens that the archive saves, of the tokens of what it stands for."""
+    """The tokens that the archive saves, as a share of the tokens of its originals."""
     RAG_LATENCY_MS = "rag_latency_ms"
     PROMOTION_LATENCY_MS = "promotion_latency_ms"
     DEMOTION_LATENCY_MS = "demotion_latency_ms"
 
 
 class Level(StrEnum):
-    """How a measure stands."""
+    """The level of a measure."""
 
     OK = "ok"
     WARNING = "warning"
@@ -63,10 +63,10 @@ _LEVELS = tuple(Level)
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What a measure should reach, and where it is alarming; between the two it is a warning.
+    """The target and the alarm of a measure; between the two it is a warning.
 
-    The target itself is not enough, and the alarm itself is not yet alarming. A latency is its `percent`
-    percentile, and is judged from so many observations that one may lie beyond it: an outlier is no percentile.
+    A value equal to the target misses it, and a value equal to the alarm is still a warning. A latency is its
+    `percent` percentile. `judged_from` observations are enough that one outlier lies beyond the percentile.
     """
 
     target: float
@@ -81,7 +81,7 @@ class Goal:
         return _LEVELS[_NOW[self.zone(value)]]
 
     def zone(self, value: float) -> int:
-        """How bad a value is, from 0 to 4; 1 and 3 are better than a mark, and not clearly."""
+        """The zone of a value, from 0 (good) to 4 (alarm). In 1 and 3 it is better than a mark, but not clearly."""
         target, alarm = (-self.target, -self.alarm) if self.higher_is_better else (self.target, self.alarm)
         bad = -value if self.higher_is_better else value
         margin = _MARGIN * (alarm - target)
@@ -104,14 +104,14 @@ GOALS: Mapping[Measure, Goal] = MappingProxyType(
 )
 """The targets and alarms of the design."""
 
-# By zone: the level, as a place in _LEVELS; and the best level to which one that was worse may fall.
+# By zone: the level, as an index of _LEVELS, and the best level to which a worse one may fall.
 _NOW = (0, 0, 1, 1, 2)
 _BEST = (0, 1, 1, 2, 2)
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One measure at one moment. `value` is None, and the level ok, as long as too little was observed."""
+    """One measure at one moment. `value` is None, and the level ok, until there are enough observations."""
 
     measure: Measure
     value: float | None
@@ -126,9 +126,9 @@ class Reading:
 
 
 class _Latencies:
-    """The latest observations of one latency, and how many of them lie in each zone.
+    """The latest observations of one latency, counted by zone.
 
-    A percentile lies beyond a mark if and only if enough observations do, so following its level needs no sorting.
+    A percentile lies beyond a mark if and only if enough observations do, so its level needs no sorting.
     """
 
     __slots__ = ("counts", "goal", "good", "slow", "total", "values", "zones")
@@ -139,7 +139,7 @@ class _Latencies:
         self.values: deque[float] = deque(maxlen=WINDOW)
         self.zones: deque[int] = deque(maxlen=WINDOW)
         self.counts = [0] * len(_NOW)
-        self.slow = 0  # how many are not in the best zone: none of them, nearly always
+        self.slow = 0  # the observations outside the best zone, nearly always none
         self.total = 0
 
     def add(self, value: float) -> None:
@@ -172,11 +172,11 @@ class _Latencies:
 
 
 class Monitor:
-    """Collects the measures of one node and tells when one gets worse. Thread-safe.
+    """Collects the measures of one node and publishes an event when one gets worse. Thread-safe.
 
-    `publish` is given a Task for each event: `memory.monitor.warning` and `memory.monitor.alarm` when a level
-    gets worse, `memory.monitor.clear` when it is good again. It is called after the observation, in the thread
-    that made it, and without a lock held.
+    `publish` receives a Task for each event: `memory.monitor.warning` and `memory.monitor.alarm` when a level gets
+    worse, `memory.monitor.clear` when it is good again. It is called after the observation, in the same thread and
+    without a lock held.
     """
 
     def __init__(self, node: str, publish: Callable[[Task], object] | None = None) -> None:
@@ -189,11 +189,11 @@ class Monitor:
         self._held = dict.fromkeys(Measure, 0)
 
     def after_fork(self) -> None:
-        """In a child: a thread of the parent may have held the lock."""
+        """Renew the lock in a child process: a thread of the parent may have held it."""
         self._lock = threading.Lock()
 
     def observe(self, measure: Measure, value: float) -> None:
-        """Add one latency, in milliseconds. Takes about a microsecond, however many there were."""
+        """Add one latency, in milliseconds. Takes about a microsecond, whatever the number of observations."""
         latencies = self._latencies.get(measure)
         if latencies is None:
             raise InvalidInput(f"{measure!r} is no latency; gauge() takes the shares")
@@ -207,7 +207,7 @@ class Monitor:
         self._tell(change)
 
     def gauge(self, measure: Measure, value: float, observations: int = 1) -> None:
-        """Say what a share is now, and on how many observations it rests (uses, records)."""
+        """Set the present value of a share, and the number of observations (uses, records) that it rests on."""
         goal = GOALS.get(measure)
         if goal is None or goal.percent is not None:
             raise InvalidInput(f"{measure!r} is no share; observe() takes the latencies")
@@ -221,7 +221,7 @@ class Monitor:
         self._tell(change)
 
     def readings(self) -> tuple[Reading, ...]:
-        """Every measure as it stands, in the order of `Measure`."""
+        """The present reading of every measure, in the order of `Measure`."""
         with self._lock:
             return tuple(self._reading(measure) for measure in Measure)
 
@@ -234,7 +234,7 @@ class Monitor:
         return named
 
     def table(self) -> str:
-        """The measures as lines of text, for people."""
+        """The measures as a table in plain text."""
         rows = [("measure", "value", "target", "alarm", "level", "observations")]
         for reading in self.readings():
             goal, (good, bad) = reading.goal, ("><" if reading.goal.higher_is_better else "<>")
@@ -271,9 +271,9 @@ class Monitor:
         return Reading(measure, value, Level.OK if value is None else goal.level(value), goal, observations)
 
     def _follow(self, measure: Measure, zone: int) -> tuple[Reading, str] | None:
-        """The level that a measure goes on with: worse at once, better only as far as it is clearly better.
+        """Update the level of a measure: worse at once, better only where it is clearly better.
 
-        Returns what there is to tell: that it got worse, or that it is good again.
+        Returns the event to publish: the measure got worse, or is good again.
         """
         before = self._held[measure]
         after = self._held[measure] = max(_NOW[zone], min(before, _BEST[zone]))
@@ -300,7 +300,7 @@ class Monitor:
 
 
 def _nearest_rank(count: int, percent: int) -> int:
-    """Which of `count` ordered values is the percentile: the first that so many percent do not exceed."""
+    """The rank of the percentile among `count` ordered values: the first that `percent` of them do not exceed."""
     return -(-count * percent // 100)
 
 

@@ -1,8 +1,8 @@
-"""Which records will be wanted next, from the pattern of uses. What is foreseen may move between storage tiers.
+"""Predicts which records will be used next, from the pattern of uses.
 
-It learns two things as uses are noted: which records were used after which, and how often a use goes on to the
-records that follow in the log. It is a decision without a store, and of bounded size. Nothing foreseen ever enters
-a prompt: that takes what a question asks for.
+It learns which records were used after which, and how often a use continues to the records that follow in the log. It
+holds no store and is of bounded size. A predicted record may move from the archive to the working tier, and never
+into a prompt.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from loom.checks import checked_whole
 __all__ = ["AccessPattern", "Prediction"]
 
 _BEFORE = 4
-"""After how many earlier uses of the session a use is counted: a recall uses several records at once."""
+"""A use is counted after this many earlier uses of its session: a recall uses several records at once."""
 _FOLLOWING = 3
 _SUCCESSORS = 12
 _SESSIONS = 64
-# Each time that a record is used, what was learnt of its successors counts so much less.
+# The factor for the successors of a record at each of its uses.
 _DECAY = 0.9
-# How many uses without success a new guess must outweigh, so that one coincidence is no pattern.
+# Uses without success that a new successor starts with, so that one coincidence is no pattern.
 _DOUBT = 1.0
-# What is learnt of the log halves in about seventy uses, and begins as unlikely.
+# The continuation in the log halves in about seventy uses, and begins as unlikely.
 _FORGET = 0.99
 _FOLLOWS_DOUBT = 20.0
 
 
 class Prediction(NamedTuple):
-    """A record and how likely it is among the next few uses, from 0 to 1."""
+    """A record, and the probability that it is among the next few uses."""
 
     record: int
     probability: float
@@ -39,7 +39,7 @@ class Prediction(NamedTuple):
 
 @dataclass(slots=True)
 class _Successors:
-    """What was used after a record, and how often there was an opportunity."""
+    """The records used after a record, by weight, and the number of opportunities."""
 
     chances: float
     weights: dict[int, float]
@@ -48,8 +48,8 @@ class _Successors:
 class AccessPattern:
     """Learns from uses which records come next. Not thread-safe.
 
-    `following` gives the records that follow one in the log of its own session, the nearest first; without it only
-    what was used together before is foreseen. At most `records` are known by their successors, the latest used.
+    `following` gives the records that follow one in the log of its own session, the nearest first. Without it, only
+    records that were used together before are predicted. The successors of the `records` latest used are kept.
     """
 
     def __init__(self, following: Callable[[int], Sequence[int]] | None = None, *, records: int = 4096) -> None:
@@ -58,12 +58,12 @@ class AccessPattern:
         self._after: OrderedDict[int, _Successors] = OrderedDict()
         self._recent: OrderedDict[str | None, deque[int]] = OrderedDict()
         self._current: deque[int] | None = None
-        # By place in the log behind a use: how often it was used within the next ones, and how often it could be.
+        # By place in the log after a use: how often that record was used within the next uses.
         self._continued = [0.0] * _FOLLOWING
         self._uses = 0.0
 
     def record_use(self, record: int, session: str | None = None) -> None:
-        """A record was used in a session. The same one again, at once, says nothing about others."""
+        """Take in the use of a record in a session. An immediate repetition says nothing about others."""
         recent = self._recent.setdefault(session, deque(maxlen=_BEFORE))
         self._recent.move_to_end(session)
         if len(self._recent) > _SESSIONS:
@@ -79,7 +79,7 @@ class AccessPattern:
         recent.append(record)
 
     def predict(self, limit: int) -> list[Prediction]:
-        """What the session of the last use will want next, the likeliest first; ties by record."""
+        """The probable next uses in the session of the last use, the likeliest first; ties by record."""
         checked_whole(limit, "limit")
         recent = self._current or ()
         unlikely: dict[int, float] = {}
@@ -91,7 +91,7 @@ class AccessPattern:
         return sorted(foreseen, key=lambda one: (-one.probability, one.record))[:limit]
 
     def _begin(self, record: int) -> None:
-        """One more opportunity for the successors of a record."""
+        """Count one more opportunity for the successors of a record."""
         known = self._after.get(record)
         if known is None:
             self._after[record] = _Successors(1.0, {})
@@ -106,7 +106,7 @@ class AccessPattern:
         known = self._after.get(earlier)
         if known is None:
             return
-        # Never more than the chances there were, however often the two take turns.
+        # At most the number of opportunities, however often the two take turns.
         known.weights[record] = min(known.chances, known.weights.get(record, 0.0) + 1.0)
         if len(known.weights) > _SUCCESSORS:
             del known.weights[min(known.weights, key=lambda one: (known.weights[one], -one))]

@@ -1,7 +1,7 @@
-"""Quotas: how much a tier may hold, how much it holds, and who is told when it fills.
+"""Quotas: the limits of a tier, its usage, and the alarms when it fills.
 
-The hard limit is the budget, which `loom.tiers.migration` enforces. The others only tell: an alarm is raised
-once when a tier rises past a mark, and again only after it has fallen clearly below it.
+The hard limit is the budget, which `loom.tiers.migration` enforces. The soft limit and the warning only raise alarms:
+one when a tier rises past a mark, and the next one only after it has fallen clearly below it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 from loom.checks import checked_whole
 from loom.errors import InvalidInput
+from loom.forks import renew_after_fork
 from loom.knowledge.stand_ins import MOST_TOKENS
 from loom.protocol import Task
 from loom.storage.contract import Usage
@@ -44,7 +45,7 @@ __all__ = [
 log = logging.getLogger("loom.tiers")
 
 ALARM_ACTION = "memory.quota"
-"""What the actions of alarm events begin with; memories that listen to the bus do not keep them."""
+"""The prefix of the actions of alarm events; memories that listen to the bus do not keep them."""
 
 # A tier must fall below this share of a mark before the mark can be passed again.
 _REARM = 0.9
@@ -68,7 +69,7 @@ class LayerQuota:
 
 
 def quotas_of(rules: TierRules) -> Mapping[MemoryTier, LayerQuota]:
-    """The quotas of a node's tiers. The soft limit is where work begins, or 90 % where that is at the budget."""
+    """The quotas of a node's tiers. Records begin to leave at the soft limit; it is at most 90 % of the budget."""
     begins = {MemoryTier.L2: rules.profile.l2_watermark.high, MemoryTier.L3: rules.profile.l3_high}
     return {
         tier: LayerQuota(budget, max(1, int(budget * min(0.9, begins.get(tier, 0.9)))))
@@ -77,7 +78,7 @@ def quotas_of(rules: TierRules) -> Mapping[MemoryTier, LayerQuota]:
 
 
 class QuotaLevel(StrEnum):
-    """How full a tier is."""
+    """The fill level of a tier."""
 
     OK = "ok"
     WARNING = "warning"
@@ -90,9 +91,9 @@ _LEVELS = tuple(QuotaLevel)
 
 @dataclass(frozen=True, slots=True)
 class QuotaCheck:
-    """Whether so many more tokens may come in, and what then has to happen.
+    """Whether a tier accepts more tokens, and what happens then.
 
-    `action` is `accept`; `evict` where others must leave first; `reject` where even an empty tier is too small.
+    `action` is `accept`, `evict` where other records leave first, or `reject` where even an empty tier is too small.
     """
 
     accepted: bool
@@ -103,27 +104,27 @@ class QuotaCheck:
 
 
 def level_of(tokens: int, quota: LayerQuota) -> QuotaLevel:
-    """The highest mark that so many tokens reach."""
+    """The highest mark that this many tokens reach."""
     return max((level for level, mark in _marks(quota).items() if tokens >= mark), key=_LEVELS.index)
 
 
 def _marks(quota: LayerQuota) -> dict[QuotaLevel, float]:
-    """From how many tokens on a tier is at each level."""
+    """The tokens from which on a tier is at each level."""
     warning = quota.warning_threshold * quota.hard_limit
     return dict(zip(_LEVELS, (0, warning, quota.soft_limit, quota.hard_limit), strict=True))
 
 
 def check_quota(tier: MemoryTier, held: int, incoming: int, rules: TierRules) -> QuotaCheck:
-    """What becomes of a request for `incoming` tokens of a tier that holds `held`.
+    """The answer to a request for `incoming` tokens of a tier that holds `held`.
 
-    The archive and the knowledge tier take a stand-in for what is long, and refuse nothing. It is counted at its
-    greatest length, or as the largest item of a tier that is smaller than that.
+    The archive and the knowledge tier take a stand-in for a long record and refuse nothing. A stand-in is counted at
+    its greatest length, or as the largest item of a smaller tier.
     """
     checked_whole(incoming, "the number of tokens")
     quota = quotas_of(rules)[tier]
     room = max(0, quota.hard_limit - held)
     name, largest = tier.upper(), rules.largest[tier]
-    if tier in (MemoryTier.L3, MemoryTier.L4):  # where a stand-in takes the place of what is long
+    if tier in (MemoryTier.L3, MemoryTier.L4):  # a stand-in takes the place of a long record
         incoming = min(incoming, MOST_TOKENS, largest)
     level = level_of(min(held + incoming, quota.hard_limit), quota)
     if incoming > largest:
@@ -141,7 +142,7 @@ def check_quota(tier: MemoryTier, held: int, incoming: int, rules: TierRules) ->
 
 @dataclass(frozen=True, slots=True)
 class FocusReserve:
-    """What a prompt keeps free beside the dialogue."""
+    """The tokens that a prompt keeps free beside the dialogue."""
 
     system: int = 1024
     functions: int = 1024
@@ -175,14 +176,14 @@ class WorkingCounters:
 
     @property
     def hit_rate(self) -> float | None:
-        """The share of uses that found what they wanted in the working or the recent tier; None before the first."""
+        """The share of uses whose record was in the working or the recent tier; None before the first use."""
         asked = self.hits + self.misses
         return self.hits / asked if asked else None
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveCounters:
-    """`current` counts the tokens of the originals, `compressed` those of what stands for them."""
+    """`current` counts the tokens of the originals, `compressed` those of their summaries and stand-ins."""
 
     current: int
     compressed: int
@@ -191,7 +192,7 @@ class ArchiveCounters:
 
 @dataclass(frozen=True, slots=True)
 class RagCounters:
-    """`current` are resident tokens; `indexed` are the vectors that can be searched."""
+    """`current` counts resident tokens, `indexed` the vectors that can be searched."""
 
     current: int
     quota: LayerQuota
@@ -200,7 +201,7 @@ class RagCounters:
 
 @dataclass(frozen=True, slots=True)
 class LayerCounters:
-    """What the tiers of a node hold, at one moment."""
+    """The content of a node's tiers, at one moment."""
 
     focus: FocusCounters
     working: WorkingCounters
@@ -213,7 +214,7 @@ class LayerCounters:
 
 @dataclass(frozen=True, slots=True)
 class QuotaAlarm:
-    """A tier rose past one of its marks, or a prompt was asked for that is over its budget."""
+    """A tier rose past a mark, or the fixed parts of a prompt exceed its budget."""
 
     node: str
     tier: MemoryTier | Literal["prompt"]
@@ -237,16 +238,21 @@ class QuotaAlarm:
 
 
 class QuotaWatch:
-    """Raises an alarm when a tier passes a mark upwards; the window, which is always nearly full, is not watched.
+    """Raises an alarm when a tier rises past a mark. The window is always nearly full and not watched.
 
-    The marks count what a tier held before others made room, so the soft limit is heard although no call leaves
-    a tier above it.
+    The marks are compared with the peak of a tier before records left it, so the soft limit raises an alarm although
+    no call leaves a tier above it.
     """
 
     def __init__(self, node: str, bus: EventBus) -> None:
         self._node = node
         self._bus = bus
         self._raised: set[tuple[MemoryTier, QuotaLevel]] = set()
+        self.after_fork()
+        renew_after_fork(self)
+
+    def after_fork(self) -> None:
+        """Renew the lock in a child process: a thread of the parent may have held it."""
         self._lock = threading.Lock()
 
     def __call__(self, peaks: Mapping[str, int], totals: Mapping[str, Usage], rules: TierRules) -> None:
@@ -258,7 +264,7 @@ class QuotaWatch:
                     self._raise(alarm)
 
     def refused(self, tokens: int, budget: int) -> None:
-        """Tell that a prompt was refused: its fixed parts take more tokens than its budget. Every time."""
+        """Raise the alarm for a refused prompt, whose fixed parts exceed its budget. Every refusal raises one."""
         self._raise(QuotaAlarm(self._node, "prompt", QuotaLevel.HARD, tokens, LayerQuota(budget, budget)))
 
     def _raise(self, alarm: QuotaAlarm) -> None:
@@ -267,7 +273,10 @@ class QuotaWatch:
         self._bus.publish_nowait(alarm.to_task())
 
     def _look(self, tier: MemoryTier, peak: int, quota: LayerQuota) -> QuotaAlarm | None:
-        """The highest mark newly passed, if any; marks that are clearly out of reach again are armed."""
+        """The alarm for the highest mark newly passed, if any.
+
+        Marks that the tier is clearly below are armed again.
+        """
         marks = {level: mark for level, mark in _marks(quota).items() if level is not QuotaLevel.OK}
         with self._lock:
             passed = [level for level, mark in marks.items() if peak >= mark and (tier, level) not in self._raised]

@@ -1,8 +1,7 @@
-"""Parameters that follow the work: a tuner of weights, threshold and compression level, and a forecast of demand.
+"""Adaptive parameters: a tuner of weights, threshold and compression level, and forecasts of token demand.
 
-Both are decisions without a store: the tuner takes measured metrics and says which parameters should hold, a
-predictor takes what was written and when, and says what to expect. Neither reads a clock. docs/tiers.md says what
-they gained on recorded traces, and which of them is on.
+Both hold no store and read no clock. The tuner turns measured metrics into parameters. A predictor turns the times
+and sizes of writes into an expected demand. docs/tiers.md has what they gained on recorded traces.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ _LRU_MAXIMUM, _LRU_STEP, _LFU_STEP = 0.8, 0.1, 0.05
 _THRESHOLD_MAXIMUM, _THRESHOLD_STEP = 0.9, 0.1
 _LEVEL_MAXIMUM, _LEVEL_STEP = 22, 3
 
-# A mark must be missed so many looks in a row before a parameter moves, and kept clearly for so many before it
-# moves back: it is quick to help and slow to take back, so that what has just helped is not undone at once.
+# Updates in a row that must miss a mark before a parameter moves, and that must clearly reach it before the parameter
+# moves back. Moving back is slower, so that a step that has just helped is not undone at once.
 _LOOKS_TO_ACT = 3
 _LOOKS_TO_RETURN = 10
 _SHORTEST_S = 1e-9
@@ -43,10 +42,10 @@ _SHORTEST_S = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class SystemMetrics:
-    """What the tuner looks at; None for what is not known.
+    """The metrics of the tuner; None where one is not known.
 
-    `cache_hit_rate` is a share, `promotion_latency` in milliseconds, `storage_pressure` the share of the archive's
-    budget that is taken.
+    `cache_hit_rate` is a share, `promotion_latency` is in milliseconds, and `storage_pressure` is the used share of
+    the archive's budget.
     """
 
     cache_hit_rate: float | None = None
@@ -61,7 +60,7 @@ class SystemMetrics:
 
 @dataclass(frozen=True, slots=True)
 class TuningResult:
-    """The parameters that should hold. The weights are at least 0 and sum to 1."""
+    """The parameters of a tuner. The weights are at least 0 and sum to 1."""
 
     lru_weight: float = 0.5
     lfu_weight: float = 0.3
@@ -77,20 +76,20 @@ class TuningResult:
 
     @property
     def weights(self) -> EvictionWeights:
-        """The weights as the eviction takes them."""
+        """The weights in the form that the eviction takes."""
         return EvictionWeights(self.lru_weight, self.lfu_weight, self.semantic_weight)
 
 
 DEFAULT_TUNING = TuningResult()
-"""Where the tuner begins, and where it returns to."""
+"""The parameters from which the tuner starts, and to which it returns."""
 
 
 @dataclass(slots=True)
 class _Hysteresis:
-    """How many steps a parameter is away from its start, and how many looks in a row ask for another.
+    """The steps of a parameter from its start, and the streak of updates that ask for another step.
 
-    A value beyond `missed`, seen from `kept`, misses the mark; one beyond `kept` keeps it clearly. `streak` counts
-    looks of the first kind as positive and looks of the second as negative.
+    A value beyond `missed`, seen from `kept`, misses the mark; one beyond `kept` clearly reaches it. `streak` counts
+    updates of the first kind up from 0 and updates of the second kind down.
     """
 
     missed: float
@@ -114,7 +113,7 @@ class _Hysteresis:
 
 
 class AdaptiveTuner:
-    """Moves parameters in steps while a metric misses its mark, and back to the start while all is well.
+    """Moves parameters in steps while a metric misses its mark, and back while it clearly reaches it.
 
     | metric | moves | while | back while |
     |---|---|---|---|
@@ -122,9 +121,8 @@ class AdaptiveTuner:
     | `promotion_latency` | promotion threshold +0.1, to at most 0.9: fewer promotions | above 100 | below 50 |
     | `storage_pressure` | compression level +3, to at most 22 | above 0.8 | below 0.7 |
 
-    One step takes three looks in a row, one step back ten. Between the marks nothing moves. With a `state` it goes on
-    where the tuner that gave it stood; steps beyond a limit, which may have changed, are cut. Not thread-safe: one
-    worker looks, and what it got is handed on.
+    One step takes three updates in a row, one step back ten. Between the marks no parameter moves. A `state` resumes
+    the tuner that returned it; steps beyond a limit, which may have changed, are cut. Not thread-safe.
     """
 
     def __init__(self, start: TuningResult = DEFAULT_TUNING, state: Mapping[str, Any] | None = None) -> None:
@@ -140,11 +138,11 @@ class AdaptiveTuner:
             self._continue(state)
 
     def state(self) -> dict[str, list[int]]:
-        """Where it stands, for JSON."""
+        """The steps and streaks, in a form for JSON."""
         return {name: [hysteresis.steps, hysteresis.streak] for name, hysteresis in self._hystereses.items()}
 
     def tune_parameters(self, metrics: SystemMetrics) -> TuningResult:
-        """Look at the metrics once, and say which parameters should hold now."""
+        """Take in the metrics once, and return the parameters that they lead to."""
         looks = {
             "hit_rate": metrics.cache_hit_rate,
             "latency": metrics.promotion_latency,
@@ -157,7 +155,7 @@ class AdaptiveTuner:
 
     @property
     def parameters(self) -> TuningResult:
-        """What holds now, without looking."""
+        """The present parameters."""
         start = self._start
         lru, lfu, semantic = _reweighed(start.weights, self._hystereses["hit_rate"].steps)
         return TuningResult(
@@ -187,7 +185,7 @@ class AdaptiveTuner:
 
 
 def _steps_to(limit: float, start: float, step: float) -> int:
-    """How many steps lead from the start to the limit, the last one perhaps a shorter one."""
+    """The number of steps from the start to the limit, the last of which may be shorter."""
     return max(0, math.ceil(round((limit - start) / step, 9)))
 
 
@@ -196,7 +194,7 @@ def _climbed(start: float, steps: int, step: float, limit: float) -> float:
 
 
 def _reweighed(start: EvictionWeights, steps: int) -> tuple[float, float, float]:
-    """Recency so many steps up, frequency down; the two others keep their proportion and share what is left."""
+    """Raise recency and lower frequency by steps; frequency and relevance share the rest in their proportion."""
     if steps == 0:
         return start.recency, start.frequency, start.relevance
     recency = _climbed(start.recency, steps, _LRU_STEP, _LRU_MAXIMUM)
@@ -212,21 +210,20 @@ def _reweighed(start: EvictionWeights, steps: int) -> tuple[float, float, float]
 
 
 class TokenDemandPredictor(Protocol):
-    """Expects how many tokens will be written, from how many were."""
+    """Forecasts the tokens that will be written, from those that were written."""
 
     def observe(self, tokens: int, at: float) -> None:
-        """So many tokens were written at this moment, in seconds; none of them says that time has passed."""
+        """Take in the tokens written at a moment, in seconds. 0 tokens only let time pass."""
 
     def predict(self, horizon_s: float) -> float:
-        """How many tokens to expect in so many seconds from the last observation on; never below 0."""
+        """The tokens expected within `horizon_s` seconds after the last observation; never below 0."""
 
 
 class _Intervals:
     """Tokens per second over intervals of at least `resolution_s`.
 
-    What is written at once, or at moments nearer than that, counts together: a burst is no infinite speed. When the
-    clock goes back, the interval begins anew and nothing that was written is lost. Before the first observation
-    there was no interval, so its tokens are those of the interval that it begins.
+    Writes nearer together than that count as one, so a burst has no infinite rate. When the clock goes back, the
+    interval restarts and keeps its tokens. The tokens of the first observation belong to the interval that it begins.
     """
 
     __slots__ = ("_began_at", "_pending", "peak", "resolution_s")
@@ -238,7 +235,7 @@ class _Intervals:
         self.peak = 0.0
 
     def add(self, tokens: int, at: float) -> tuple[float, float] | None:
-        """The interval that this completes, as seconds and tokens per second; None where none is complete."""
+        """The interval that this write completes, as seconds and tokens per second, or None."""
         checked_number(at, "the moment in seconds")
         self._pending += checked_whole(tokens, "tokens")
         if self._began_at is None or at < self._began_at:
@@ -254,7 +251,7 @@ class _Intervals:
 
 
 class EwmaPredictor:
-    """The mean rate of the last while, older seconds counting less: half as much every `half_life_s`."""
+    """An exponentially weighted mean rate: the weight of a second halves every `half_life_s`."""
 
     def __init__(self, half_life_s: float = 300.0, resolution_s: float = 1.0) -> None:
         self._decay = _decay_of(half_life_s)
@@ -268,7 +265,7 @@ class EwmaPredictor:
             return
         seconds, rate = interval
         share = -math.expm1(-self._decay * seconds)
-        # While there is little history, what there is counts whole instead of being averaged with nothing.
+        # A short history counts whole instead of being averaged with nothing.
         self._weight += (1.0 - self._weight) * share
         self._rate += (rate - self._rate) * min(1.0, share / self._weight)
 
@@ -279,8 +276,8 @@ class EwmaPredictor:
 class HoltPredictor:
     """Double exponential smoothing: a level of tokens per second and a trend of it, at irregular times.
 
-    The trend fades over `half_life_s`, so that a burst is not carried on for ever and a stall does not make the
-    rate negative; nothing is expected beyond the highest rate that was seen.
+    The trend fades over `half_life_s`, so that a burst does not continue for ever and a stall does not make the rate
+    negative. The forecast never exceeds the highest observed rate.
     """
 
     def __init__(
@@ -316,16 +313,16 @@ class HoltPredictor:
         return min(self._intervals.peak * horizon_s, max(0.0, expected))
 
     def _faded(self, seconds: float) -> float:
-        """For how many seconds a trend that fades counts within so many."""
+        """The seconds for which a fading trend counts within an interval."""
         return -math.expm1(-self._decay * seconds) / self._decay
 
 
 def demote_ahead(used: int, budget: int, low_watermark: float, expected: float, high_watermark: float = 1.0) -> int:
-    """How many tokens a tier should free now, so that what is expected need not wait for it.
+    """The tokens that a tier should free now, so that the expected writes need not wait.
 
-    The watermarks are shares of the budget. Nothing while the expected tokens stay below the high one; else what
-    the demotion would free that they would otherwise start, down to the low one and never below it: a forecast,
-    however wrong, makes a demotion earlier and no larger.
+    The watermarks are shares of the budget. 0 while the expected tokens stay below the high watermark; otherwise the
+    tokens above the low one, which the writes would have to free. So a wrong forecast makes a demotion earlier, and
+    never larger.
     """
     if used + expected <= high_watermark * budget:
         return 0

@@ -1,12 +1,13 @@
 """How long the tiers take to answer and to move something, against the targets of the design: P99, searching P95.
 
-    python -m benchmarks.latencies [--records 100000] [--rounds 1000] [--questions 300] [--folder FOLDER]
+    python -m benchmarks.latencies [--records 100000] [--rounds 1000] [--questions 300] [--folder FOLDER] [--save]
 
 One memory of the profile `lcr` with all four tiers full and its old records in compressed blocks. Every operation is
 timed by itself and on another record each time; wall and CPU time stand beside each other, because on a busy
 machine the wall time tells mostly about the others. A record whose block is "not at hand" is read with the cache
 of blocks emptied before it. Searching leaves out the embedding of the question: the vectors are prepared.
-`--folder` keeps the store for another run with as many records. It ends with 1 if a target is missed in CPU time.
+`--folder` keeps the store for another run with as many records. `--save` keeps the figures for the documents. It ends
+with 1 if a target is missed in CPU time.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from benchmarks import figures
 from benchmarks.measuring import messages, percentile, questions
 from benchmarks.recalling import PreparedEmbedder
 from benchmarks.vector_recall import clustered
@@ -203,12 +205,25 @@ def report(rows: Sequence[Row]) -> None:
         )
 
 
+def saved(rows: Sequence[Row], records: int) -> dict[str, object]:
+    """The figures that the documents take from here: by operation, in milliseconds."""
+    found: dict[str, object] = {"records": records}
+    for row in rows:
+        found[row.name.partition(",")[0]] = {
+            f"{clock}_p{percent}": percentile(times, percent)
+            for clock, times in (("cpu", row.cpu), ("wall", row.wall))
+            for percent in (50, row.percent)
+        }
+    return found
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="latencies", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--records", type=int, default=100_000, help="memories in the store (default 100,000)")
     parser.add_argument("--rounds", type=int, default=1_000, help="times that each operation is done (default 1,000)")
     parser.add_argument("--questions", type=int, default=300, help="questions that are searched (default 300)")
     parser.add_argument("--folder", type=Path, help="where to keep the store for another run")
+    parser.add_argument("--save", action="store_true", help="keep the result for the documents")
     chosen = parser.parse_args(arguments)
     texts = list(dict.fromkeys(messages(chosen.records)))
     asked = list(dict.fromkeys(questions(chosen.questions)))
@@ -223,6 +238,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             filled(memory, texts)
             rows = measure(memory, len(texts), asked, chosen.rounds)
     report(rows)
+    if chosen.save:
+        figures.save("latencies", sys.argv[1:] if arguments is None else arguments, saved(rows, len(texts)))
     return 0 if all(row.kept for row in rows) else 1
 
 

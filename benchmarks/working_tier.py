@@ -4,7 +4,7 @@
     python -m benchmarks.working_tier --store --seed 1 --accesses 10000
 
 A simulator with a token budget calls the real `loom.tiers.eviction`; `--store` runs the same workloads through
-a real store with the profile `lcr`. A use is a hit if the record is in the working tier or in the window of
+a real store with the profile `lcr`. `--save` keeps the rates of the two under names of their own. A use is a hit if the record is in the working tier or in the window of
 recent records. The texts are made of common words, and their tokens counted exactly.
 """
 
@@ -412,7 +412,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             name: {policy: {"mean": statistics.mean(values), "worst": min(values)} for policy, values in of.items()}
             for name, of in rates.items()
         }
-        figures.save("working_tier", sys.argv[1:] if arguments is None else arguments, found)
+        name = "working_tier" if chosen.store else "working_tier-simulated"
+        figures.save(name, sys.argv[1:] if arguments is None else arguments, found)
     return 0 if reached else 1
 
 

@@ -1,7 +1,8 @@
 """Which store a command means when none is named, and why.
 
-The store is the one that is named, else `LOOM_STORE`, else `.loom/memory.loom` of the project, searched upwards from
-the working folder through folders of the same owner, else `memory.loom` in the user's data folder.
+The store is the one that is named, else `LOOM_STORE`, else `.loom/memory.loom` of the project or `.notes/memory.loom`
+of a notebook, searched upwards from the working folder through folders of the same owner, else `memory.loom` in the
+user's data folder.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ import os
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-__all__ = ["PROJECT_FOLDER", "STORE_NAME", "STORE_VARIABLE", "FoundStore", "find_store"]
+__all__ = ["PROJECT_FOLDER", "STORE_NAME", "STORE_VARIABLE", "FoundStore", "find_notebook_store", "find_store"]
 
 STORE_VARIABLE: Final = "LOOM_STORE"
 PROJECT_FOLDER: Final = ".loom"
 STORE_NAME: Final = "memory.loom"
+_NOTES_FOLDER: Final = ".notes"
 
 
 class FoundStore(NamedTuple):
@@ -30,24 +32,43 @@ def find_store(
     environ: Mapping[str, str] | None = None,
     folder: str | os.PathLike[str] = ".",
 ) -> FoundStore:
-    """The store that a command in `folder` uses."""
+    """Return the store that a command in `folder` uses."""
     environment = os.environ if environ is None else environ
+    return (
+        _named_store(named, environment)
+        or _project_store(os.path.realpath(folder))
+        or FoundStore(os.path.join(_data_folder(environment), STORE_NAME), "the user's own: no project has one here")
+    )
+
+
+def find_notebook_store(
+    named: str | os.PathLike[str] | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    folder: str | os.PathLike[str] = ".",
+) -> FoundStore:
+    """Return the store of the notebook in `folder`: the one that is named, or else the one in its notes."""
+    found = _named_store(named, os.environ if environ is None else environ)
+    return found or FoundStore(os.path.join(folder, _NOTES_FOLDER, STORE_NAME), f"the notebook in {folder}")
+
+
+def _named_store(named: str | os.PathLike[str] | None, environ: Mapping[str, str]) -> FoundStore | None:
     if named is not None:
         return FoundStore(os.fspath(named), "named by --store")
-    if environment.get(STORE_VARIABLE):
-        return FoundStore(environment[STORE_VARIABLE], f"named by {STORE_VARIABLE}")
-    project = _project_store(os.path.realpath(folder))
-    if project is not None:
-        return FoundStore(project, f"the {PROJECT_FOLDER} folder of this project")
-    return FoundStore(os.path.join(_data_folder(environment), STORE_NAME), "the user's own: no project has one here")
+    if environ.get(STORE_VARIABLE):
+        return FoundStore(environ[STORE_VARIABLE], f"named by {STORE_VARIABLE}")
+    return None
 
 
-def _project_store(folder: str) -> str | None:
-    """Upwards through folders of this user. What somebody else put above them is not used."""
+def _project_store(folder: str) -> FoundStore | None:
+    """Look upwards through folders of this user. What somebody else put above them is not used."""
     while _is_own(folder):
         place = os.path.join(folder, PROJECT_FOLDER)
         if os.path.isdir(place) and _is_own(place):
-            return os.path.join(place, STORE_NAME)
+            return FoundStore(os.path.join(place, STORE_NAME), f"the {PROJECT_FOLDER} folder of this project")
+        notes = os.path.join(folder, _NOTES_FOLDER)
+        if os.path.isfile(os.path.join(notes, STORE_NAME)) and _is_own(notes):
+            return FoundStore(os.path.join(notes, STORE_NAME), f"the notebook in {folder}")
         above = os.path.dirname(folder)
         if above == folder:
             break

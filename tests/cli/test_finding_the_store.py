@@ -73,6 +73,23 @@ def test_the_order_is_option_variable_project_user(home: Path, monkeypatch: pyte
     assert find_store("by-option.loom") == ("by-option.loom", "named by --store")
 
 
+def test_a_notebooks_memory_is_found_in_its_folder(home: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(home / "project")
+    notes = home / "project" / ".notes" / "writer"
+    notes.mkdir(parents=True)
+    (notes / "agent_knowledge.md").write_text("Ana wants short chapters.\n")
+    code, shown = run("notebook-sync")[:2]
+    assert code == 0
+    assert "agent_knowledge.md" in shown
+    assert (home / "project" / ".notes" / "memory.loom").is_file()
+    assert "short chapters" in run("recall", "What does Ana want?")[1]
+    assert find_store().why == f"the notebook in {home / 'project'}"
+    assert "files and memory are equal" in run("notebook-sync", "--folder", str(home / "project"))[1]
+    assert "version" in run("notebook-files")[1]
+    (notes / "agent_knowledge.md").unlink()
+    assert run("notebook-sync")[0] == 1
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give folders away")
 def test_folders_of_another_owner_end_the_search(home: Path) -> None:
     planted = home / "project" / ".loom"

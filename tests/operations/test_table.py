@@ -15,6 +15,7 @@ import loom
 from loom.cli import COMMANDS, parser
 from loom.errors import InvalidInput, NotFound
 from loom.everyday import AsyncMemory, Memory
+from loom.notebook import Notebook
 from loom.operations import OPERATIONS, WAITING, Needs, Operation
 
 # Commands that the design names and that are there, or wait for something that is stated.
@@ -76,7 +77,7 @@ def test_an_operation_is_a_tool_for_models_or_says_why_not(operation: Operation)
 
 
 def test_only_what_destroys_is_called_destructive_and_nothing_is_both() -> None:
-    assert {name for name, one in OPERATIONS.items() if one.destructive} == {"forget"}
+    assert {name for name, one in OPERATIONS.items() if one.destructive} == {"forget", "notebook-forget"}
     assert not [one.name for one in OPERATIONS.values() if one.destructive and one.read_only]
 
 
@@ -110,6 +111,27 @@ CALLS: dict[str, dict[str, Any]] = {
 }
 
 
+def calls_of_a_notebook(memory: Memory, folder: Path) -> dict[str, dict[str, Any]]:
+    place = {"folder": str(folder / "project"), "agent": "writer"}
+    notebook = Notebook(folder / "project", agent="writer", memory=memory)
+    notebook.knowledge = "- a\n"
+    notebook.knowledge = "- b\n"
+    package = str(folder / "package")
+    return {
+        "notebook-sync": place,
+        "notebook-files": place,
+        "notebook-diff": {"page": "knowledge", "older": 1, **place},
+        "notebook-rollback": {"page": "knowledge", "version": 1, **place},
+        "notebook-restore": {"page": "knowledge", **place},
+        "notebook-keep": {"name": "short", **place},
+        "notebook-use": {"name": "short", **place},
+        "notebook-compare": place,
+        "notebook-export": {"target": package, **place},
+        "notebook-import": {"source": package, **place},
+        "notebook-forget": {"page": "knowledge", "earlier": True, **place},
+    }
+
+
 def test_every_operation_answers_in_the_form_of_its_schema(memory: Memory, tmp_path: Path) -> None:
     file = tmp_path / "agent.loom"
     calls = CALLS | {
@@ -119,6 +141,7 @@ def test_every_operation_answers_in_the_form_of_its_schema(memory: Memory, tmp_p
         "snapshot": {"target": str(tmp_path / "one.hctx")},
         "restore": {"snapshots": [str(tmp_path / "one.hctx")], "into": "guest", "take": "default"},
     }
+    calls |= calls_of_a_notebook(memory, tmp_path)
     for name in (*(one for one in calls if one != "forget"), "forget"):
         operation = OPERATIONS[name]
         target = {Needs.MEMORY: memory, Needs.FILE: file}.get(operation.needs)

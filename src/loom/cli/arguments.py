@@ -62,7 +62,7 @@ class _Top(_Parser):
         for group, operations in groups.items():
             lines += ["", f"{group}:"]
             lines += [
-                f"  {one.name:<14}{textwrap.shorten(one.summary, 66, placeholder=' ...')}" for one in operations
+                f"  {one.name:<19}{textwrap.shorten(one.summary, 60, placeholder=' ...')}" for one in operations
             ]
         lines += ["", "`loom COMMAND --help` has the arguments and examples. `loom doctor` says which store is used."]
         return "\n".join(lines) + "\n"

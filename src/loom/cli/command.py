@@ -16,7 +16,7 @@ from loom.cli.arguments import arguments_of, parser
 from loom.cli.printing import print_answer
 from loom.cli.programs import COMMANDS, Place
 from loom.cli.progress_bar import working
-from loom.discovery import find_store
+from loom.discovery import find_notebook_store, find_store
 from loom.errors import InvalidInput, LoomError, StoreUnavailable
 from loom.operations.table import Needs, Operation
 from loom.steps import step
@@ -94,7 +94,10 @@ def _answered(operation: Operation, given: Mapping[str, Any], asked: argparse.Na
     """Return the answer; None if the user declined."""
     if operation.needs is Needs.NOTHING:
         return operation.call(None, given)
-    found = find_store(asked.store)
+    if operation.name.startswith("notebook-"):
+        found = find_notebook_store(asked.store, folder=given.get("folder", "."))
+    else:
+        found = find_store(asked.store)
     place = Place(Path(found.path), found.why, asked.namespace, asked.node)
     if operation.needs is Needs.PLACE:
         return operation.call(place, given)

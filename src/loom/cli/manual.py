@@ -30,7 +30,8 @@ The first of these that exists:
 2. the variable `LOOM_STORE`;
 3. `.loom/memory.loom` in this folder or one above it, while the folders belong to the same user. `mkdir .loom`
    gives a project a memory of its own;
-4. `loom/memory.loom` in the user's data folder (`XDG_DATA_HOME`, else `~/.local/share`).
+4. `.notes/memory.loom` of a notebook in this folder or one above it. Commands of notebooks use that of `--folder`;
+5. `loom/memory.loom` in the user's data folder (`XDG_DATA_HOME`, else `~/.local/share`).
 
 `loom remember`, `loom import` and `loom chat` create a store that does not exist; the other commands report that
 there is none. `loom doctor` says which store is used and why.

@@ -15,6 +15,7 @@ from typing import Any, Final, TextIO
 
 from loom.cli.programs import Ended
 from loom.operations import answers as said
+from loom.operations import notebook_answers as noted
 from loom.terminal import visible
 
 __all__ = ["Page", "print_answer", "uses_colours"]
@@ -332,6 +333,70 @@ def _(answer: said.Flushed, page: Page) -> None:
         page.line(("given up  ", "red"), (f"{count:,} of {kind}", ""))
     for error in answer.errors:
         page.line(("failed  ", "red"), (error, ""))
+
+
+# --- notebooks -----------------------------------------------------------------------------------------------
+
+
+@_print.register
+def _(answer: noted.Synced, page: Page) -> None:
+    if not answer.to_json() or not any(answer.to_json().values()):
+        page.line("files and memory are equal")
+    for name, style in (
+        ("read", "green"),
+        ("written", "green"),
+        ("forgotten", "red"),
+        ("conflicts", "yellow"),
+        ("missing", "yellow"),
+        ("removed", "yellow"),
+        ("problems", "red"),
+    ):
+        for one in getattr(answer, name):
+            page.line((f"{name:<10}", style), (one, ""))
+
+
+@_print.register
+def _(answer: noted.NotebookFiles, page: Page) -> None:
+    page.line("agent ", (answer.agent, "cyan"), ", knowledge in use: ", (answer.variant, "cyan"))
+    rows = [(one.path, str(one.version), one.trust, f"{one.tokens:,}", _day(one.created_at)) for one in answer.files]
+    page.table(("page", "version", "trust", "tokens", "since"), rows, right=(1, 3))
+
+
+@_print.register
+def _(answer: noted.Difference, page: Page) -> None:
+    if not answer.diff:
+        page.line("nothing differs")
+    else:
+        page.text(answer.diff)
+
+
+@_print.register
+def _(answer: noted.Trials, page: Page) -> None:
+    rows = [
+        (
+            f"{one.name}{' (in use)' if one.in_use else ''}",
+            str(one.version or "all"),
+            f"{one.sessions:,}",
+            f"{one.succeeded:,}",
+            f"{one.failed:,}",
+            "-" if one.success_rate is None else f"{one.success_rate:.0%}",
+            f"{one.rounds:.1f}",
+        )
+        for one in answer.trials
+    ]
+    headings = ("knowledge", "version", "sessions", "succeeded", "failed", "success", "rounds")
+    page.table(headings, rows, right=(1, 2, 3, 4, 5, 6))
+
+
+@_print.register
+def _(answer: noted.PackageMerged, page: Page) -> None:
+    for one in answer.merged:
+        page.line(("merged    ", "green"), (one, ""))
+    for one in answer.conflicts:
+        page.line(("conflict  ", "yellow"), (one, ""))
+    for pair in answer.disagreements:
+        page.line(("own       ", "yellow"), (pair.own, ""))
+        page.line(("package   ", "yellow"), (pair.package, ""))
 
 
 # --- upkeep --------------------------------------------------------------------------------------------------

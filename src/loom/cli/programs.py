@@ -1,4 +1,4 @@
-"""Commands that are programs and no operations on a memory: doctor, mcp, chat, demo, completion.
+"""Commands that are programs and no operations on a memory, such as doctor, mcp, chat and demo.
 
 `COMMANDS` has all commands: the operations of the table, then these programs.
 """
@@ -109,6 +109,29 @@ def chat(
 
 @operation(
     _GROUP,
+    "read what is edited in a notebook as it happens, and write what the memory learns",
+    examples=("loom notebook-watch", "loom notebook-watch --folder project --attach ~/vault"),
+    elsewhere=_SHELL,
+)
+def notebook_watch(
+    place: Place,
+    *,
+    folder: Annotated[Path, About("the folder of the notebook (this one)", shown_as="FOLDER")] = Path("."),
+    agent: Annotated[str | None, About("whose notes (the only agent's there)", shown_as="NAME")] = None,
+    attach: Annotated[
+        list[Path] | None, About("also watch this folder of another program", shown_as="FOLDER")
+    ] = None,
+    write: Annotated[bool, About("write what the memory changed to the attached folders")] = False,
+) -> Ended:
+    """Prints a line for each file until it is interrupted. Needs the extra watch."""
+    _needs_extra("watchfiles", "watch", "watching")
+    from loom.cli.notebook_program import run
+
+    return Ended(run(place, folder, agent, attach or [], write))
+
+
+@operation(
+    _GROUP,
     "load a small conversation, ask it questions, show what was recalled and why",
     examples=("loom demo",),
     read_only=True,
@@ -148,6 +171,7 @@ def completion(
 
 
 PROGRAMS: Final[Mapping[str, Operation]] = {
-    one.name: one for one in (entry_of(function) for function in (doctor, mcp, chat, demo, completion))
+    one.name: one
+    for one in (entry_of(function) for function in (doctor, mcp, chat, notebook_watch, demo, completion))
 }
 COMMANDS: Final[Mapping[str, Operation]] = {**OPERATIONS, **PROGRAMS}

@@ -1,32 +1,52 @@
-"""Merging two edits of one text, line by line. What both changed stands in the result twice, between marks."""
+"""Merging two edits of one text line by line, and what an edit removed.
+
+Lines that both sides changed stand in the merged text twice, between marks.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from difflib import SequenceMatcher
 from typing import NamedTuple
 
-__all__ = ["MARKS", "Merged", "has_conflict", "merged"]
+from loom.text.words import content_terms
+
+__all__ = ["MARKS", "Merged", "common_lines", "disagreements", "flaws", "has_conflict", "merged", "removed_headings"]
 
 MARKS = ("<<<<<<< this file", "=======", ">>>>>>> memory")
-"""The lines around a conflict: before the file's text, between both, and after the memory's."""
+"""The lines around a conflict: before the file's text, between both texts, and after the memory's."""
+
+_BEGIN, _END = "<<<<<<< ", ">>>>>>> "
+_HEADING = re.compile(r"#{1,6}\s+\S")
+_FENCE = re.compile(r"\s*(?:```|~~~)")
+# A front matter of more lines than this is a text that begins with a rule.
+_LONGEST_FRONT_MATTER = 200
+# The share of words that two lines have in common where they may contradict each other.
+_ALIKE = 0.5
+# Pairs of lines that are compared at most; beyond that, all that differs is one conflict.
+_MOST_COMPARED = 16_000_000
 
 
 class Merged(NamedTuple):
-    """A merged text. In `conflicts` places both sides had changed the same lines."""
+    """A merged text, and the number of places in which both sides had changed the same lines."""
 
     text: str
     conflicts: int
 
 
 def has_conflict(text: str) -> bool:
-    """Whether a text still has a conflict that nobody has resolved."""
+    """Tell whether a text has the marks of a conflict that is not resolved yet."""
     lines = text.splitlines()
-    return MARKS[0] in lines and MARKS[2] in lines
+    return any(line.startswith(_BEGIN) for line in lines) and any(line.startswith(_END) for line in lines)
 
 
-def merged(base: str, file: str, memory: str) -> Merged:
-    """Two edits of `base` in one text. Nothing of either is lost."""
+def merged(base: str, file: str, memory: str, *, other: str = "memory", joins: bool = False) -> Merged:
+    """Merge two edits of `base`. What one side added or changed is in the result.
+
+    `other` names the second side in the marks. With `joins`, lines that both sides added in one place follow each
+    other without marks, unless a line of one side says nearly the same as a line of the other.
+    """
     if file == memory or memory == base:
         return Merged(file, 0)
     if file == base:
@@ -36,22 +56,82 @@ def merged(base: str, file: str, memory: str) -> Merged:
     conflicts = 0
     at_old = at_ours = at_theirs = 0
     for old_at, ours_at, theirs_at, size in _common(old, ours, theirs):
-        mine, other = ours[at_ours:ours_at], theirs[at_theirs:theirs_at]
+        mine, others = ours[at_ours:ours_at], theirs[at_theirs:theirs_at]
         before = old[at_old:old_at]
-        if mine in (before, other):
-            lines += other
-        elif other == before:
+        if mine in (before, others):
+            lines += others
+        elif others == before:
             lines += mine
+        elif joins and not before and not disagreements(mine, others):
+            lines += [*_ended(mine), *others]
         else:
             conflicts += 1
-            lines += [_line(MARKS[0]), *_ended(mine), _line(MARKS[1]), *_ended(other), _line(MARKS[2])]
+            marks = (MARKS[0], MARKS[1], f"{_END}{other}")
+            lines += [f"{marks[0]}\n", *_ended(mine), f"{marks[1]}\n", *_ended(others), f"{marks[2]}\n"]
         lines += old[old_at : old_at + size]
         at_old, at_ours, at_theirs = old_at + size, ours_at + size, theirs_at + size
     return Merged("".join(lines), conflicts)
 
 
+def common_lines(one: str, other: str) -> str:
+    """Return the lines that two texts share, in order: the base of a merge where no common ancestor is known."""
+    ours, theirs = one.splitlines(keepends=True), other.splitlines(keepends=True)
+    return "".join(ours[at] for at in sorted(_pairs(ours, theirs)))
+
+
+def disagreements(ours: Sequence[str], theirs: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the pairs of lines that share most of their words and are not equal: they may contradict each other."""
+    if len(ours) * len(theirs) > _MOST_COMPARED:
+        return []
+    others = [(line.strip(), set(content_terms(line))) for line in theirs]
+    found: list[tuple[str, str]] = []
+    for line in ours:
+        mine = set(content_terms(line))
+        found += [
+            (line.strip(), text)
+            for text, words in others
+            if mine and words and text != line.strip() and len(mine & words) >= _ALIKE * len(mine | words)
+        ]
+    return found
+
+
+def removed_headings(before: str, after: str) -> list[str]:
+    """Return the headings of a Markdown text that are missing in its next version, without their number signs."""
+    left = set(_headings(after))
+    return [line.lstrip("#").strip() for line in _headings(before) if line not in left]
+
+
+def flaws(text: str) -> list[tuple[int, str]]:
+    """Return what is malformed in a Markdown text, with line numbers. The text can be used all the same."""
+    lines = text.splitlines()
+    found: list[tuple[int, str]] = []
+    if lines and lines[0].rstrip() == "---":
+        end = next((at for at, line in enumerate(lines[1:], 1) if line.rstrip() in ("---", "...")), None)
+        if end is None or end > _LONGEST_FRONT_MATTER:
+            found.append((1, "the front matter is not closed: a line of three hyphens must end it"))
+    opened: list[int] = []
+    for at, line in enumerate(lines, 1):
+        if line.startswith(_BEGIN):
+            opened.append(at)
+        elif line.startswith(_END):
+            if not opened:
+                found.append((at, "the end of a conflict has no beginning; remove the mark"))
+            opened = opened[:-1]
+    return found + [(at, "the conflict has no end; remove the mark") for at in opened]
+
+
+def _headings(text: str) -> list[str]:
+    found: list[str] = []
+    in_code = False
+    for line in text.splitlines():
+        in_code ^= _FENCE.match(line) is not None
+        if not in_code and _HEADING.match(line):
+            found.append(line.rstrip())
+    return found
+
+
 def _common(old: Sequence[str], ours: Sequence[str], theirs: Sequence[str]) -> list[tuple[int, int, int, int]]:
-    """The stretches that all three have, as their places and their length; an empty one at the end."""
+    """Return the stretches that all three have, as their places and their length; an empty one at the end."""
     first = _pairs(old, ours)
     second = _pairs(old, theirs)
     found: list[tuple[int, int, int, int]] = []
@@ -67,12 +147,20 @@ def _common(old: Sequence[str], ours: Sequence[str], theirs: Sequence[str]) -> l
 
 
 def _pairs(old: Sequence[str], new: Sequence[str]) -> dict[int, int]:
-    matcher = SequenceMatcher(None, old, new, autojunk=False)
-    return {one.a + at: one.b + at for one in matcher.get_matching_blocks() for at in range(one.size)}
-
-
-def _line(mark: str) -> str:
-    return f"{mark}\n"
+    """Return which lines of one text are which of another. What both begin and end with is not compared in depth."""
+    start = 0
+    while start < min(len(old), len(new)) and old[start] == new[start]:
+        start += 1
+    end = 0
+    while end < min(len(old), len(new)) - start and old[-1 - end] == new[-1 - end]:
+        end += 1
+    ours, theirs = old[start : len(old) - end], new[start : len(new) - end]
+    found = {at: at for at in range(start)}
+    if len(ours) * len(theirs) <= _MOST_COMPARED:
+        for one in SequenceMatcher(None, ours, theirs, autojunk=False).get_matching_blocks():
+            found.update((start + one.a + at, start + one.b + at) for at in range(one.size))
+    found.update((len(old) - at, len(new) - at) for at in range(1, end + 1))
+    return found
 
 
 def _ended(lines: Sequence[str]) -> list[str]:

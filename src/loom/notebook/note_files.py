@@ -1,10 +1,11 @@
-"""The files of a notebook: read whole or refused with a reason, written atomically, locked across processes."""
+"""The files of a notebook: read whole or refused with a reason, replaced in one step, locked across processes."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
 import os
+import re
 import stat
 import tempfile
 import threading
@@ -13,37 +14,111 @@ from pathlib import Path
 
 from loom.errors import InvalidInput, StoreUnavailable
 
-__all__ = ["locked", "read_text", "write_text"]
+__all__ = [
+    "displaced_path",
+    "exists",
+    "locked",
+    "place_in",
+    "read_text",
+    "remove_leftovers",
+    "replace_text",
+    "write_text",
+]
 
 _LARGEST_BYTES = 16 * 1024 * 1024
+_LEFTOVER = re.compile(r"\..+\.[a-z0-9_]{8}\.tmp")
+
+
+def exists(path: Path) -> bool:
+    """Whether there is a file. A link counts as one, also where it leads nowhere: reading it is refused."""
+    return os.path.lexists(path)
+
+
+def place_in(root: Path, path: str) -> Path:
+    """Return the place of a file in a folder. A path that leaves the folder, also by a link, is refused."""
+    parts = path.split("/")
+    if not path or "\0" in path or any(part in ("", ".", "..") for part in parts):
+        raise InvalidInput(f"{path!r} is not a path in {root}")
+    place = root
+    for part in parts[:-1]:
+        place /= part
+        if place.is_symlink():
+            raise InvalidInput(f"{place} is a link; a notebook reads and writes in its own folders only")
+    return place / parts[-1]
 
 
 def read_text(path: Path) -> str:
-    """The text of a file, with its line ends. A folder, a file over 16 MB or bytes that are no UTF-8 are refused."""
+    """Return the text of a file with its line ends.
+
+    A link, a folder, a file over 16 MB, a binary file and bytes that are not UTF-8 raise `InvalidInput`, with the
+    line where there is one.
+    """
     try:
-        with path.open("rb") as file:
-            found = os.fstat(file.fileno())
-            if not stat.S_ISREG(found.st_mode):
-                raise InvalidInput(f"{path} is no file; move it out of the way")
-            if found.st_size > _LARGEST_BYTES:
-                raise InvalidInput(f"{path} has {found.st_size:,} bytes; a notebook reads up to {_LARGEST_BYTES:,}")
-            content = file.read(_LARGEST_BYTES + 1)
-    except IsADirectoryError:
-        raise InvalidInput(f"{path} is a folder; a notebook expects a file there") from None
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
+        if path.is_symlink():
+            raise InvalidInput(f"{path} is a link; a notebook reads and writes its own files only") from None
         raise StoreUnavailable(f"{path} cannot be read: {error.strerror or error}") from error
     try:
-        return content.decode("utf-8")
+        found = os.fstat(handle)
+        if stat.S_ISDIR(found.st_mode):
+            raise InvalidInput(f"{path} is a folder; a notebook expects a file there")
+        if not stat.S_ISREG(found.st_mode):
+            raise InvalidInput(f"{path} is not a regular file; move it out of the way")
+        if found.st_size > _LARGEST_BYTES:
+            raise InvalidInput(f"{path} has {found.st_size:,} bytes; a notebook reads up to {_LARGEST_BYTES:,}")
+        with open(handle, "rb", closefd=False) as file:
+            content = file.read(_LARGEST_BYTES + 1)
+    except OSError as error:
+        raise StoreUnavailable(f"{path} cannot be read: {error.strerror or error}") from error
+    finally:
+        os.close(handle)
+    return _decoded(content, path)
+
+
+def _decoded(content: bytes, path: Path) -> str:
+    try:
+        text = content.decode("utf-8")
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         raise InvalidInput(f"{path}, line {line}: the file is not UTF-8 text; save it as UTF-8") from None
+    if "\0" in text:
+        line = text[: text.index("\0")].count("\n") + 1
+        raise InvalidInput(f"{path}, line {line}: the file is binary (it has a zero byte); a notebook reads text")
+    return text
 
 
 def write_text(path: Path, text: str) -> None:
-    """Put a text in a file's place at once: whoever reads it, also after a crash, sees the old file or the new one.
+    """Replace the text of a file in one step: readers see the old file or the new one, also after a crash.
 
-    A link is refused. A new file is readable by its owner alone, as everything that holds memories.
+    A link is refused. A new file is readable by its owner alone, like every file that holds memories.
     """
+    _write(path, text, None)
+
+
+def replace_text(path: Path, text: str, expected: str | None) -> str | None:
+    """Do what `write_text` does, and return a text that another program saved in the meantime.
+
+    `expected` is the text that the caller found there, None for no file. The result is None where nothing else was
+    found. Otherwise the text that was displaced is also at `displaced_path(path)` until the caller removes it.
+    """
+    kept = displaced_path(path)
+    _write(path, text, kept)
+    if not exists(kept):
+        return None
+    found = read_text(kept)
+    if found == expected:
+        kept.unlink()
+        return None
+    return found
+
+
+def displaced_path(path: Path) -> Path:
+    """Return where `replace_text` keeps the file that it displaces. A file there was left by a killed process."""
+    return path.with_name(f".{path.name}.replaced")
+
+
+def _write(path: Path, text: str, kept: Path | None) -> None:
     if path.is_symlink():
         raise InvalidInput(f"{path} is a link; a notebook writes its own files only")
     try:
@@ -56,6 +131,8 @@ def write_text(path: Path, text: str) -> None:
                 file.flush()
                 os.fchmod(file.fileno(), mode)
                 os.fsync(file.fileno())
+            if kept is not None:
+                _link(path, kept)
             os.replace(name, path)
         except BaseException:
             with contextlib.suppress(OSError):
@@ -66,12 +143,36 @@ def write_text(path: Path, text: str) -> None:
         raise StoreUnavailable(f"{path} cannot be written: {error.strerror or error}") from error
 
 
+def _link(path: Path, kept: Path) -> None:
+    """Give a file a second name, so that replacing it loses nothing. Without hard links, copy it."""
+    try:
+        os.link(path, kept, follow_symlinks=False)
+    except FileNotFoundError:
+        return
+    except FileExistsError:
+        raise
+    except OSError:
+        kept.write_bytes(path.read_bytes())
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove the unfinished files that killed processes left in a folder. The caller holds the writers' lock."""
+    if folder.is_dir():
+        for entry in os.scandir(folder):
+            if _LEFTOVER.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(entry.path)
+
+
 _held = threading.local()
 
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """A block in which no other process or thread changes the notebook files of a folder. It may be nested."""
+    """Run a block in which no other process or thread changes the notebook files of a folder. Blocks may be nested.
+
+    The lock is on the folder itself, so that no lock file stands beside the notes.
+    """
     own: set[str] = _held.__dict__.setdefault("folders", set())
     name = os.path.realpath(folder)
     if name in own:
@@ -79,7 +180,7 @@ def locked(folder: Path) -> Iterator[None]:
         return
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
         raise StoreUnavailable(f"{folder} cannot be locked: {error.strerror or error}") from error
     try:

@@ -1,30 +1,40 @@
 """Pages: files of a notebook that are memories too, kept equal in both directions.
 
 A page is a chain of versions in the store. What the store learns appears in the file; what a person edits becomes the
-next version. Edits on both sides at once are merged, and where that cannot be done both texts stay, between marks.
-A file that is gone is a request to forget, which has to be confirmed.
+next version. Edits on both sides at once are merged, and lines that both changed stay twice, between marks. A file
+that is gone is a request to forget, which has to be confirmed.
 """
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import hashlib
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from loom.drafts import Attributes
 from loom.errors import InvalidInput, LoomError, NotFound
 from loom.memory.manager import MemoryManager
-from loom.notebook.edits import has_conflict, merged
-from loom.notebook.note_files import locked, read_text, write_text
+from loom.notebook.edits import Merged, common_lines, flaws, has_conflict, merged, removed_headings
+from loom.notebook.note_files import (
+    displaced_path,
+    exists,
+    locked,
+    place_in,
+    read_text,
+    replace_text,
+    write_text,
+)
 from loom.storage.contract import Dimensions, ForgetReceipt, Record
 from loom.trust import is_trusted
 from loom.types import MemoryTier, Trust
 
-__all__ = ["PAGE", "RETIRED", "Page", "Pages", "Synced", "page_id"]
+__all__ = ["PAGE", "RETIRED", "Page", "Pages", "Synced", "lower_trust", "page_id"]
 
 RETIRED = "[this page was deleted]"
 """The text of the last version of a page that was deleted."""
@@ -33,39 +43,55 @@ PAGE = "page"
 """The kind of record that a page is."""
 
 _STATE = "sync.json"
+_FROM_HIGHEST = (Trust.USER, Trust.AGENT, Trust.TOOL, Trust.WEB, Trust.UNKNOWN)
+# A page that an editor saves this often while it is written is left for the next sync.
+_TRIES = 20
 
 
-def page_id(path: str) -> str:
-    """The id of the memory that a file is, by its path in the notebook."""
-    return f"page:{path}"
+def page_id(path: str, prefix: str = "") -> str:
+    """Return the id of the memory that a file is, by its path in the notebook."""
+    return f"page:{prefix}{path}"
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A file of a notebook: its path in the folder, and where it stands in the three dimensions."""
+    """A file of a notebook: its path in the folder, and its place in the three dimensions.
+
+    `trust` is what an edit of the file counts as; without it the folder decides. A page that is not `writable` is
+    read only: the memory follows the file, and the file is never changed.
+    """
 
     path: str
     dimensions: Dimensions = field(default_factory=Dimensions)
     importance: float = 0.7
+    trust: Trust | None = None
+    writable: bool = True
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Synced:
-    """What `sync` did, by the paths of pages. `problems` are pages that could not be read, each with its reason.
+    """What `sync` did, by the paths of pages.
 
-    `conflicts` have marks in the file until somebody resolves them. `missing` are files that were deleted: the memory
-    is as it was until `forget` or `restore` says what is meant.
+    `conflicts` have marks in the file until somebody resolves them. `missing` are files that were deleted or emptied:
+    the memory is unchanged until `forget` or `restore` answers. `removed` names sections that an edit took out
+    (`path#heading`): earlier versions have them until `forget_earlier`. `problems` are files that could not be read,
+    and flaws of those that could, with their lines.
     """
 
     read: tuple[str, ...] = ()
     written: tuple[str, ...] = ()
     conflicts: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
     forgotten: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        return any((self.read, self.written, self.conflicts, self.missing, self.forgotten, self.problems))
+        return any(getattr(self, name) for name in self.__slots__)
+
+    def __add__(self, other: Synced) -> Synced:
+        return Synced(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
 
 
 @dataclass(slots=True)
@@ -74,51 +100,94 @@ class _Doing:
     written: list[str] = field(default_factory=list)
     conflicts: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
     forgotten: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    unreadable: list[str] = field(default_factory=list)
 
     def done(self) -> Synced:
-        return Synced(*(tuple(getattr(self, name)) for name in Synced.__slots__))
+        return Synced(*(tuple(dict.fromkeys(getattr(self, name))) for name in Synced.__slots__))
+
+
+class _Base(NamedTuple):
+    """What file and memory agreed on last: the version, the digest of its text, and its sequence number."""
+
+    version: int
+    digest: str
+    seq: int
 
 
 class Pages:
     """The pages of a folder. Thread-safe, and safe beside other processes on the same folder.
 
-    `notes` is where it is noted what both sides agreed on: `.notes` in the folder, unless it is to be elsewhere.
+    `notes` holds the record of what both sides agreed on: `.notes` in the folder, unless another is given. `prefix`
+    keeps the ids of pages of different folders apart.
     """
 
-    def __init__(self, root: Path, memory: MemoryManager, notes: Path | None = None) -> None:
+    def __init__(self, root: Path, memory: MemoryManager, notes: Path | None = None, prefix: str = "") -> None:
         self._root = root
         self._memory = memory
         self._notes = root / ".notes" if notes is None else notes
+        self._prefix = prefix
 
     @property
     def trust(self) -> Trust:
         """How far an edit of a file is believed: as the user's own words in a folder that the user has trusted."""
         return Trust.USER if is_trusted(str(self._root), None, os.environ) else Trust.UNKNOWN
 
+    def id_of(self, page: Page) -> str:
+        """Return the id of the memory that a page is."""
+        return page_id(page.path, self._prefix)
+
     # -- one page --------------------------------------------------------------------------------------
 
     def text(self, page: Page) -> str:
-        """The text of a page as its file has it, after both sides were made equal; empty where there is none."""
-        self._sync_one(page)
-        path = self._root / page.path
-        return read_text(path) if path.exists() else ""
+        """Return the text of a page as its file has it, after both sides were made equal; empty where there is
+        none."""
+        with self._locked():
+            self._sync_one(page)
+            path = place_in(self._root, page.path)
+            return read_text(path) if exists(path) else ""
 
     def write(self, page: Page, text: str, *, trust: Trust = Trust.AGENT) -> Record:
-        """Put a new text in a page's place, as the agent does. Edits of the file that were not read yet are kept."""
-        with locked(self._notes):
+        """Replace the text of a page, as the agent does. Edits of the file that were not read yet stay versions."""
+        if not page.writable:
+            raise InvalidInput(f"{page.path} belongs to another program; change it there")
+        with self._locked():
             self._sync_one(page)
             self._store(page, text, trust)
             self._sync_one(page)
             return self._required(page)
 
+    def merge(self, page: Page, text: str, *, trust: Trust, package: str, joins: bool = False) -> Merged:
+        """Merge a text of a package into a page, with marks around the lines that both sides changed.
+
+        What the package said last time is the base: the text becomes a version of its own, with the name of the
+        package in its metadata. With `joins`, lines that both sides added are all kept where they do not disagree.
+        """
+        with self._locked():
+            self._sync_one(page)
+            record = self._record(page)
+            if record is None:
+                self._store_all(page, (text, trust, package))
+                result = Merged(text, 0)
+            else:
+                told = [one for one in self.history(page) if (one.metadata or {}).get("package") == package]
+                if told and told[-1].content == text:
+                    return Merged(record.content, 0)
+                base = told[-1].content if told else common_lines(record.content, text)
+                result = merged(base, record.content, text, other=f"package {package}", joins=joins)
+                own = (result.text, lower_trust(trust, record.trust), "")
+                self._store_all(page, (text, trust, package), own)
+            self._sync_one(page)
+            return result
+
     def history(self, page: Page) -> list[Record]:
-        """Every version of a page, oldest first."""
-        return self._memory.history(page_id(page.path))
+        """Return every version of a page, oldest first."""
+        return self._memory.history(self.id_of(page))
 
     def diff(self, page: Page, older: int, newer: int | None = None) -> str:
-        """What changed between two versions of a page, as a unified diff."""
+        """Return what changed between two versions of a page, as a unified diff."""
         versions = {one.version: one for one in self.history(page)}
         last = max(versions, default=0) if newer is None else newer
         for number in (older, last):
@@ -135,7 +204,7 @@ class Pages:
         return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
 
     def rollback(self, page: Page, version: int) -> Record:
-        """Put an earlier version in the newest's place. Nothing is lost: it becomes a version of its own."""
+        """Make an earlier version the newest one again. Nothing is lost: the rollback is a version too."""
         found = next((one for one in self.history(page) if one.version == version), None)
         if found is None:
             raise NotFound(f"{page.path} has no version {version}")
@@ -143,161 +212,301 @@ class Pages:
 
     def forget(self, page: Page) -> ForgetReceipt:
         """Forget a page for good: every version, and its file."""
-        with locked(self._notes):
-            receipt = self._memory.forget(page_id(page.path))
+        with self._locked():
+            receipt = self._memory.forget(self.id_of(page))
             self._remove(page)
+            return receipt
+
+    def forget_earlier(self, page: Page) -> ForgetReceipt:
+        """Forget all versions of a page but the text it has now, and so every section that was taken out."""
+        with self._locked():
+            self._sync_one(page)
+            record = self._required(page)
+            # Without a base the text is read from its file again, should the process die before the end.
+            self._agree({page.path: None})
+            receipt = self._memory.forget(self.id_of(page))
+            self._store(page, record.content, Trust(record.trust))
+            self._sync_one(page)
             return receipt
 
     def read(self, page: Page, trust: Trust) -> None:
         """Take a file that a program has just written as the next version, at the trust of that program."""
-        with locked(self._notes):
-            text = read_text(self._root / page.path)
-            version = self._store(page, text, trust).version if text.strip() else 0
-            self._agree({page.path: (version, _digest(text)) if version else None})
+        with self._locked():
+            text = read_text(place_in(self._root, page.path))
+            record = self._store(page, text, trust) if text.strip() else None
+            self._agree({page.path: None if record is None else _agreed(record)})
 
     def retire(self, page: Page) -> None:
-        """Let a page end without forgetting it: its text is found no more, and its history and `rollback` stay."""
-        with locked(self._notes):
-            if self._memory.store.get(page_id(page.path)) is not None:
+        """End a page without forgetting it: its text is not found any more; its history and `rollback` stay."""
+        with self._locked():
+            if self._record(page) is not None:
                 self._store(page, RETIRED, Trust.AGENT)
             self._remove(page)
 
     def restore(self, page: Page) -> Path:
-        """Write a file again that was deleted."""
-        with locked(self._notes):
+        """Write a file again that was deleted or emptied."""
+        with self._locked():
             record = self._required(page)
-            path = self._root / page.path
+            path = place_in(self._root, page.path)
             write_text(path, record.content)
-            self._agree({page.path: (record.version, _digest(record.content))})
+            self._agree({page.path: _agreed(record)})
             return path
+
+    def known(self, below: str = "") -> list[str]:
+        """Return the paths of the pages on which file and memory have agreed, in a folder."""
+        return [path for path in self._state() if path.startswith(below)]
 
     # -- all pages -------------------------------------------------------------------------------------
 
     def sync(self, pages: Iterable[Page]) -> Synced:
         """Make files and memories equal. One page that cannot be read does not stop the others."""
+        return self._synced_all(pages).done()
+
+    def _synced_all(self, pages: Iterable[Page]) -> _Doing:
         doing = _Doing()
-        with locked(self._notes):
+        with self._locked():
             state = self._state()
-            for page in pages:
-                try:
-                    agreed = self._synced(page, state.get(page.path), doing)
-                except LoomError as error:
-                    doing.problems.append(f"{page.path}: {error}")
-                    continue
-                if agreed != state.get(page.path):
-                    self._agree({page.path: agreed})
-        return doing.done()
+            changed: dict[str, _Base | None] = {}
+            try:
+                for page in pages:
+                    try:
+                        base = self._synced(page, state.get(page.path), doing)
+                    except LoomError as error:
+                        doing.problems.append(f"{page.path}: {error}")
+                        doing.unreadable.append(str(error))
+                        continue
+                    if base != state.get(page.path):
+                        changed[page.path] = base
+            finally:
+                if changed:
+                    self._agree(changed)
+        return doing
 
     def _sync_one(self, page: Page) -> None:
-        problems = self.sync([page]).problems
-        if problems:
-            raise InvalidInput(problems[0])
+        doing = self._synced_all([page])
+        if doing.unreadable:
+            raise InvalidInput(doing.unreadable[0])
 
-    def _synced(self, page: Page, base: tuple[int, str] | None, doing: _Doing) -> tuple[int, str] | None:
-        path = self._root / page.path
-        if path.is_symlink():
-            raise InvalidInput("the file is a link; a notebook reads and writes its own files only")
-        file = read_text(path) if path.exists() else None
-        record = self._memory.store.get(page_id(page.path))
-        if record is not None and record.content == RETIRED and file is None:
-            return None
-        if file is None and record is None:
-            return None
+    def _synced(self, page: Page, base: _Base | None, doing: _Doing) -> _Base | None:
+        path = place_in(self._root, page.path)
+        file = read_text(path) if exists(path) else None
+        record = self._record(page)
+        if file is not None:
+            doing.problems += [f"{page.path}, line {line}: {what}" for line, what in flaws(file)]
+            if has_conflict(file):
+                doing.conflicts.append(page.path)
+        if exists(displaced_path(path)):
+            file, record, base = self._recovered(page, path, file, record)
         if file is None:
-            assert record is not None
-            if base is not None:
-                doing.missing.append(page.path)
-                return base
-            return self._written(page, record.content, record.version, doing)
+            return self._without_file(page, base, record, doing)
         if record is None:
-            if base is not None and base[1] == _digest(file):
-                self._remove(page)  # what was forgotten stands in no file
-                doing.forgotten.append(page.path)
-                return None
-            if not file.strip():
-                return None
-            doing.read.append(page.path)
-            return (self._store(page, file, self.trust).version, _digest(file))
-        if has_conflict(file):
-            doing.conflicts.append(page.path)
+            return self._without_memory(page, base, file, doing)
         if file == record.content:
-            return (record.version, _digest(file))
-        is_edited = base is None or base[1] != _digest(file)
-        is_newer = base is None or base[0] != record.version
-        if not is_edited:
-            return self._written(page, record.content, record.version, doing)
+            return _agreed(record)
+        if base is not None and not self._stands(page, base, record):
+            base = None
+        if base is not None and base.digest == _digest(file):
+            return self._written(page, file, record, doing) if page.writable else base
         if not file.strip():
             doing.missing.append(page.path)  # an emptied file is a request too
             return base
-        if not is_newer:
+        if not page.writable or (base is not None and base.version == record.version):
             doing.read.append(page.path)
-            return (self._store(page, file, self.trust).version, _digest(file))
+            doing.removed += [f"{page.path}#{one}" for one in removed_headings(record.content, file)]
+            return _agreed(self._store(page, file, self._trust_of(page)))
         return self._merged(page, base, file, record, doing)
 
-    def _merged(
-        self, page: Page, base: tuple[int, str] | None, file: str, record: Record, doing: _Doing
-    ) -> tuple[int, str]:
-        """Both sides were changed since they were equal: each is a version, and so is what they make together."""
-        old = ""
+    def _without_file(self, page: Page, base: _Base | None, record: Record | None, doing: _Doing) -> _Base | None:
+        if record is None or not page.writable:
+            if record is not None:
+                doing.missing.append(page.path)
+            return base if record is not None else None
         if base is not None:
-            versions = {one.version: one for one in self.history(page)}
-            old = versions[base[0]].content if base[0] in versions else ""
-        made = merged(old, file, record.content)
-        self._store(page, file, self.trust)
+            doing.missing.append(page.path)
+            return base
+        return self._written(page, None, record, doing)
+
+    def _without_memory(self, page: Page, base: _Base | None, file: str, doing: _Doing) -> _Base | None:
+        if base is not None and base.digest == _digest(file) and page.writable and self._was_forgotten(base):
+            self._remove(page)  # what was forgotten stands in no file
+            doing.forgotten.append(page.path)
+            return None
+        if not file.strip():
+            return None
+        doing.read.append(page.path)
+        return _agreed(self._store(page, file, self._trust_of(page)))
+
+    def _merged(self, page: Page, base: _Base | None, file: str, record: Record, doing: _Doing) -> _Base:
+        """Merge after both sides were changed: each text is a version, and so is what they make together."""
+        versions = {one.version: one.content for one in self.history(page)}
+        since = [text for version, text in versions.items() if base is not None and version > base.version]
+        if file in since:
+            # A killed process stored the edit, and did not come to write its merge to the file.
+            return self._written(page, file, record, doing)
+        made = merged(versions.get(base.version, "") if base is not None else "", file, record.content)
         if made.conflicts:
             doing.conflicts.append(page.path)
-        stored = self._store(page, made.text, self.trust)
         doing.read.append(page.path)
-        return self._written(page, made.text, stored.version, doing)
+        return self._written(page, file, self._edited(page, file, made.text, record), doing)
 
-    def _written(self, page: Page, text: str, version: int, doing: _Doing) -> tuple[int, str]:
-        write_text(self._root / page.path, text)
-        doing.written.append(page.path)
-        return (version, _digest(text))
+    def _edited(self, page: Page, edit: str, made: str, record: Record) -> Record:
+        """Store an edit of a file, and the text that it and the memory's version make together."""
+        trust = self._trust_of(page)
+        return self._store_all(page, (edit, trust, ""), (made, lower_trust(trust, record.trust), ""))
+
+    def _written(self, page: Page, file: str | None, record: Record, doing: _Doing) -> _Base:
+        """Write a version to the file. An edit that an editor saves in the same moment is merged too."""
+        path = place_in(self._root, page.path)
+        for _ in range(_TRIES):
+            edit = replace_text(path, record.content, file)
+            doing.written.append(page.path)
+            if edit is None:
+                return _agreed(record)
+            made = merged(file or "", edit, record.content)
+            if made.conflicts:
+                doing.conflicts.append(page.path)
+            file, record = record.content, self._edited(page, edit, made.text, record)
+            displaced_path(path).unlink()
+        raise InvalidInput(f"{path} is saved by another program all the time; sync again later")
+
+    def _recovered(
+        self, page: Page, path: Path, file: str | None, record: Record | None
+    ) -> tuple[str | None, Record | None, _Base | None]:
+        """Take in the text that a killed process had displaced. In all but the rarest case it is a known version."""
+        left = read_text(displaced_path(path))
+        known = {one.content for one in self.history(page)}
+        if left.strip() and left not in known and left != file:
+            text = merged("", left, file).text if file else left
+            trust = self._trust_of(page)
+            record = self._store_all(page, (left, trust, ""), (text, trust, ""))
+            write_text(path, text)
+            file = text
+        displaced_path(path).unlink()
+        return file, record, self._state().get(page.path)
+
+    def _stands(self, page: Page, base: _Base, record: Record) -> bool:
+        """Tell whether the version that both sides agreed on is in the history, or was forgotten since. After a
+        restored backup it is neither, and the file is not overwritten."""
+        if record.version == base.version and base.digest == _digest(record.content):
+            return True
+        versions = ((one.version, _digest(one.content)) for one in self.history(page))
+        return base[:2] in versions or self._was_forgotten(base)
+
+    def _was_forgotten(self, base: _Base) -> bool:
+        """Tell whether the version was forgotten. A memory that never had it, or lost it, deletes no file."""
+        since = base.seq
+        while changes := self._memory.store.changes(since):
+            if any(one.kind == "forget" and one.record == base.seq for one in changes):
+                return True
+            since = changes[-1].seq
+        return False
 
     def _store(self, page: Page, text: str, trust: Trust) -> Record:
-        """The next version of a page. It goes to the knowledge tier: a page is too long for the window."""
-        if not text.strip():
-            raise InvalidInput(f"the text of {page.path} is empty; forget the page instead")
-        attributes = Attributes(
-            name=self._memory.node_id,
-            importance=page.importance,
-            metadata={"path": page.path},
-            trust=trust,
-            kind=PAGE,
-            dimensions=page.dimensions,
-        )
-        draft = self._memory.drafter.text(text, page_id(page.path), attributes, revises=True)
-        self._memory.tiers.write([draft], MemoryTier.L4)
+        return self._store_all(page, (text, trust, ""))
+
+    def _store_all(self, page: Page, *versions: tuple[str, Trust, str]) -> Record:
+        """Store the next versions of a page in one transaction, each with its trust and the package it comes from.
+
+        They go to the knowledge tier: a page is too long for the window.
+        """
+        drafts = []
+        for text, trust, package in versions:
+            if not text.strip():
+                raise InvalidInput(f"the text of {page.path} is empty; forget the page instead")
+            if "\0" in text:
+                raise InvalidInput(f"the text of {page.path} has a zero byte, which no editor could save")
+            attributes = Attributes(
+                name=self._memory.node_id,
+                importance=page.importance,
+                metadata={**page.metadata, "path": self._prefix + page.path, **_from_package(package)},
+                trust=trust,
+                kind=PAGE,
+                dimensions=page.dimensions,
+            )
+            drafts.append(self._memory.drafter.text(text, self.id_of(page), attributes, revises=True))
+        self._memory.tiers.write(drafts, MemoryTier.L4)
         return self._required(page)
 
+    def _record(self, page: Page) -> Record | None:
+        """Return the newest version, None where there is none or the page has ended."""
+        record = self._memory.store.get(self.id_of(page))
+        return None if record is None or record.content == RETIRED else record
+
     def _required(self, page: Page) -> Record:
-        record = self._memory.store.get(page_id(page.path))
+        record = self._memory.store.get(self.id_of(page))
         if record is None:
             raise NotFound(f"there is no page {page.path}")
         return record
 
     def _remove(self, page: Page) -> None:
-        path = self._root / page.path
-        path.unlink(missing_ok=True)
+        if page.writable:
+            path = place_in(self._root, page.path)
+            path.unlink(missing_ok=True)
+            displaced_path(path).unlink(missing_ok=True)
         self._agree({page.path: None})
+
+    def _trust_of(self, page: Page) -> Trust:
+        return self.trust if page.trust is None else page.trust
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        with locked(self._notes), locked(self._root):
+            yield
 
     # -- what both sides agreed on ---------------------------------------------------------------------
 
-    def _state(self) -> dict[str, tuple[int, str]]:
+    def _state(self) -> dict[str, _Base]:
+        """Return what both sides agreed on. Nothing, where it is unreadable or was agreed with another memory: then
+        every page is compared as if for the first time, and no text is lost."""
+        found = {}
+        for path, one in self._folders().get(self._prefix, {}).items():
+            with contextlib.suppress(ValueError, TypeError):
+                version, digest, seq = map(str, one)
+                found[path] = _Base(int(version), digest, int(seq))
+        return found
+
+    def _folders(self) -> dict[str, dict[str, list[object]]]:
+        """Return the agreements of all folders of these notes, by their prefixes."""
         path = self._notes / _STATE
-        if not path.exists():
+        if not exists(path):
             return {}
         try:
             told = json.loads(read_text(path))
-            return {str(name): (int(version), str(digest)) for name, (version, digest) in told.items()}
-        except (ValueError, TypeError, AttributeError):
-            return {}  # unreadable: every page is compared as if for the first time, and nothing is lost
+            folders: dict[str, dict[str, list[object]]] = told["pages"]
+            is_of_this = (
+                all(isinstance(one, dict) for one in folders.values()) and self._memory_name == told["memory"]
+            )
+        except (ValueError, TypeError, KeyError, AttributeError, InvalidInput):
+            return {}
+        return folders if is_of_this else {}
 
-    def _agree(self, changed: dict[str, tuple[int, str] | None]) -> None:
-        state: dict[str, tuple[int, str] | None] = {**self._state(), **changed}
-        kept = {name: list(one) for name, one in sorted(state.items()) if one is not None}
-        write_text(self._notes / _STATE, json.dumps(kept, ensure_ascii=False, indent=1))
+    @property
+    def _memory_name(self) -> list[str]:
+        return [self._memory.store.store_id, self._memory.store.namespace]
+
+    def _agree(self, changed: dict[str, _Base | None]) -> None:
+        folders = self._folders()
+        pages = folders.setdefault(self._prefix, {})
+        for path, base in changed.items():
+            if base is None:
+                pages.pop(path, None)
+            else:
+                pages[path] = [*base]
+        told = {"memory": self._memory_name, "pages": folders}
+        write_text(self._notes / _STATE, json.dumps(told, ensure_ascii=False, indent=1, sort_keys=True))
+
+
+def _agreed(record: Record) -> _Base:
+    return _Base(record.version, _digest(record.content), record.seq)
+
+
+def _from_package(name: str) -> dict[str, str]:
+    return {"package": name} if name else {}
+
+
+def lower_trust(*trusts: str) -> Trust:
+    """Return the least of several trusts: what a text is worth that was put together from several."""
+    return max(map(Trust, trusts), key=_FROM_HIGHEST.index)
 
 
 def _digest(text: str) -> str:

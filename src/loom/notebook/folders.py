@@ -1,0 +1,219 @@
+"""Folders of other programs as pages: Claude Code's auto-memory, Obsidian vaults, AGENTS.md and CLAUDE.md.
+
+Their files are read, and written back where that is asked for; everything that was not changed stays byte for byte.
+What stands in them is data of another origin: it is `unknown` unless the user has trusted the folder, and the text of
+AGENTS.md and CLAUDE.md is so always. None of it becomes an instruction.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from loom.errors import InvalidInput
+from loom.memory.manager import MemoryManager
+from loom.notebook.note_files import exists, locked, place_in, read_text, write_text
+from loom.notebook.pages import Page, Pages, Synced
+from loom.storage.contract import Dimensions, Record
+from loom.trust import is_trusted
+from loom.types import Trust
+
+__all__ = ["FolderKind", "OtherFolder", "front_matter"]
+
+INDEX = "MEMORY.md"
+_INSTRUCTIONS = ("AGENTS.md", "CLAUDE.md", "CLAUDE.local.md")
+_RULES = Dimensions("subject", "state", "type")
+_STATE = Dimensions("world", "state", "instance")
+_TYPES = {"user": _RULES, "feedback": _RULES, "project": _STATE, "reference": _STATE}
+_FIELD = re.compile(r"(\s*)([A-Za-z_][\w-]*):\s*(.*?)\s*")
+_SLUG = re.compile(r"[^\w]+")
+# A front matter that is longer is text.
+_MOST_LINES = 200
+
+
+class FolderKind(StrEnum):
+    """What a folder is."""
+
+    CLAUDE_MEMORY = "claude-memory"
+    """Claude Code's auto-memory: a file for each memory, with a front matter, and the index MEMORY.md."""
+    OBSIDIAN = "obsidian"
+    """A vault of notes, in folders."""
+    INSTRUCTIONS = "instructions"
+    """AGENTS.md and CLAUDE.md of a project. They are read only."""
+
+
+class OtherFolder:
+    """A folder of another program. `pages` has history, rollback and forgetting of its files.
+
+    With `writable`, what the memory changes is written to the files; otherwise they are read only.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        memory: MemoryManager,
+        notes: Path,
+        *,
+        kind: FolderKind | None = None,
+        writable: bool = False,
+    ) -> None:
+        if not root.is_dir():
+            raise InvalidInput(f"{root} is no folder")
+        self.root = root.resolve()
+        self.kind = _kind_of(self.root) if kind is None else FolderKind(kind)
+        if writable and self.kind is FolderKind.INSTRUCTIONS:
+            raise InvalidInput("AGENTS.md and CLAUDE.md are read only: they are their author's instructions")
+        self.writable = writable
+        place = hashlib.blake2b(os.fsencode(self.root), digest_size=4).hexdigest()
+        # The name for people, the digest of the path to tell two folders of one name apart.
+        self.name = f"{self.root.name}-{place}"
+        self.pages = Pages(self.root, memory, notes, f"{self.name}:")
+
+    def sync(self) -> Synced:
+        """Make the files of the folder and their memories equal."""
+        found = list(self._found())
+        gone = set(self.pages.known()) - {page.path for page in found}
+        done = self.pages.sync([*found, *map(self._page, sorted(gone))])
+        return Synced(*(tuple(f"{self.name}:{one}" for one in getattr(done, name)) for name in Synced.__slots__))
+
+    def page(self, path: str) -> Page:
+        """Return the page of a file of the folder, by its path there."""
+        place_in(self.root, path)
+        return self._page(path)
+
+    def add(self, name: str, text: str, *, description: str = "", memory_type: str = "project") -> Record:
+        """Add a memory to a Claude Code folder: a file with a front matter, and a line in MEMORY.md."""
+        if self.kind is not FolderKind.CLAUDE_MEMORY or not self.writable:
+            raise InvalidInput("memories are added to a folder of Claude Code that was attached with writable=True")
+        if memory_type not in _TYPES:
+            raise InvalidInput(f"memory_type is one of {', '.join(_TYPES)}, not {memory_type!r}")
+        title, hook = " ".join(name.split()), " ".join(description.split())
+        slug = _SLUG.sub("-", title.lower()).strip("-")[:80]
+        if not slug or not text.strip():
+            raise InvalidInput("a memory needs a name with letters or digits, and a text")
+        path = f"{slug}.md"
+        front = (
+            f"---\nname: {_scalar(title)}\ndescription: {_scalar(hook)}\nmetadata:\n  type: {memory_type}\n---\n\n"
+        )
+        with locked(self.root):
+            if exists(self.root / path):
+                raise InvalidInput(f"{path} is there already; change it instead")
+            # The file before its page: the page takes its place in the dimensions from the front matter.
+            write_text(self.root / path, f"{front}{text.strip()}\n")
+            self.pages.read(self._page(path), Trust.AGENT)
+            index = self._page(INDEX)
+            known = self.pages.text(index) or "# Memory\n"
+            line = f"- [{title}]({path})" + (f" — {hook}" if hook else "")
+            self.pages.write(index, f"{known.rstrip()}\n{line}\n")
+        return self.pages.history(self._page(path))[-1]
+
+    def watched(self) -> list[Path]:
+        """Return the folders whose files belong to it."""
+        if self.kind is not FolderKind.OBSIDIAN:
+            return [self.root]
+        return [Path(folder) for folder, _ in _folders_of(self.root)]
+
+    def _found(self) -> Iterator[Page]:
+        if self.kind is FolderKind.INSTRUCTIONS:
+            # One of these files is often a link to another one.
+            present = (name for name in _INSTRUCTIONS if exists(self.root / name))
+            yield from (self._page(name) for name in present if not (self.root / name).is_symlink())
+        elif self.kind is FolderKind.CLAUDE_MEMORY:
+            names = (entry.name for entry in os.scandir(self.root) if entry.name.endswith(".md"))
+            yield from (self._page(name) for name in sorted(names) if not name.startswith("."))
+        else:
+            yield from map(self._page, sorted(_notes_of(self.root)))
+
+    def _page(self, path: str) -> Page:
+        if self.kind is FolderKind.INSTRUCTIONS:
+            return Page(path, _RULES, 0.6, Trust.UNKNOWN, writable=False, metadata={"origin": self.kind})
+        told = _told(self.root / path)
+        metadata = {
+            "origin": str(self.kind),
+            **{name: told[name] for name in ("name", "description") if told.get(name)},
+        }
+        if self.kind is FolderKind.OBSIDIAN:
+            return Page(path, _STATE, 0.5, None, self.writable, metadata)
+        kind = told.get("metadata.type", told.get("type", ""))
+        if kind in _TYPES:
+            metadata["type"] = kind
+        trusted = is_trusted(str(self.root), None, os.environ)
+        importance = 0.3 if path == INDEX else 0.6
+        trust = Trust.AGENT if trusted else Trust.UNKNOWN  # a model writes these files, not the user
+        return Page(path, _TYPES.get(kind, _STATE), importance, trust, self.writable, metadata)
+
+
+def front_matter(text: str) -> dict[str, str]:
+    """Return the fields of a front matter, those of a mapping inside it as `outer.inner`; empty where there is none.
+
+    Plain and quoted values are read. Of anything else in YAML the text is taken as it stands, and nothing is built.
+    """
+    lines = text.splitlines()[:_MOST_LINES]
+    if not lines or lines[0].rstrip() != "---":
+        return {}
+    end = next((at for at, line in enumerate(lines[1:], 1) if line.rstrip() in ("---", "...")), None)
+    found: dict[str, str] = {}
+    outer = ""
+    for line in lines[1:end] if end else ():
+        field = _FIELD.fullmatch(line)
+        if field is None:
+            continue
+        indented, name, value = field[1], field[2], field[3]
+        if not indented:
+            outer = "" if value else f"{name}."
+        if value:
+            found[f"{outer if indented else ''}{name}"] = _unquoted(value)
+    return found
+
+
+def _told(path: Path) -> Mapping[str, str]:
+    """Return the front matter of a file; nothing of one that cannot be read, which `sync` reports."""
+    try:
+        return front_matter(read_text(path)) if exists(path) else {}
+    except InvalidInput:
+        return {}
+
+
+def _kind_of(root: Path) -> FolderKind:
+    """Tell what a folder is by what is in it."""
+    if (root / ".obsidian").is_dir():
+        return FolderKind.OBSIDIAN
+    if exists(root / INDEX):
+        return FolderKind.CLAUDE_MEMORY
+    if any(exists(root / name) for name in _INSTRUCTIONS):
+        return FolderKind.INSTRUCTIONS
+    kinds: Any = ", ".join(FolderKind)
+    raise InvalidInput(f"{root} has no .obsidian, {INDEX}, AGENTS.md or CLAUDE.md; say what it is with kind: {kinds}")
+
+
+def _folders_of(root: Path) -> Iterator[tuple[str, list[str]]]:
+    for folder, folders, files in os.walk(root):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        yield folder, files
+
+
+def _notes_of(root: Path) -> Iterator[str]:
+    """Yield the paths of the notes of a vault. Hidden folders and links are left out."""
+    for folder, files in _folders_of(root):
+        for name in files:
+            path = Path(folder, name)
+            if name.endswith(".md") and not name.startswith(".") and not path.is_symlink():
+                yield path.relative_to(root).as_posix()
+
+
+def _unquoted(value: str) -> str:
+    if len(value) < 2 or value[0] != value[-1] or value[0] not in "\"'":
+        return value
+    inner = value[1:-1]
+    return inner.replace("''", "'") if value[0] == "'" else re.sub(r"\\(.)", r"\1", inner)
+
+
+def _scalar(text: str) -> str:
+    """Return a text as a value of YAML that is read back as it was."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return text if re.fullmatch(r"[^\W\d_][\w ,.'()-]*", text) and ": " not in text else f'"{escaped}"'

@@ -1,0 +1,95 @@
+"""Watching a notebook's folder: each change of a file is read as it happens. Needs the extra `[watch]`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from importlib import import_module
+from itertools import chain
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING, Any
+
+from loom.errors import InvalidInput
+from loom.notebook.pages import Synced
+
+if TYPE_CHECKING:
+    from loom.notebook.book import Notebook
+
+__all__ = ["watch"]
+
+_DEBOUNCE_MS = 200
+_IDLE_MS = 500
+_SYNCS_AT_FIRST = 2
+
+
+def watch(notebook: Notebook, stop: Event | None = None) -> Iterator[Synced]:
+    """Yield what `sync` did, whenever a file of the notebook or of an attached folder changes, until `stop` is set.
+
+    What changed before the first call is read too. Requests and conflicts are yielded once, not at every change.
+    """
+    watchfiles = _watchfiles()
+    if notebook.minimal_mode:
+        raise InvalidInput("minimal mode has nothing to watch: its file is read at every use")
+    ended = Event() if stop is None else stop
+    last = Synced()
+    while not ended.is_set():
+        folders = _folders(notebook)
+        quiet = 0
+        with closing(_changes(watchfiles, folders, ended)) as changes:
+            # Once before the first wait, with which the watch begins, and once after it: no change is between them.
+            for changed in chain([set()], changes):
+                quiet += not changed
+                if changed or quiet <= _SYNCS_AT_FIRST:
+                    done = notebook.sync() + _sessions_of(notebook, changed)
+                    if done and done != last:
+                        yield done
+                    last = done
+                    if _folders(notebook) != folders:
+                        break
+
+
+def _changes(watchfiles: Any, folders: list[Path], ended: Event) -> Generator[set[str], None, None]:
+    """Yield the paths of Markdown files that changed; an empty set where nothing happened for a while."""
+    found = watchfiles.watch(
+        *folders,
+        watch_filter=lambda _, path: _is_a_note(path),
+        debounce=_DEBOUNCE_MS,
+        rust_timeout=_IDLE_MS,
+        yield_on_timeout=True,
+        stop_event=ended,
+        recursive=False,
+        ignore_permission_denied=True,
+    )
+    with closing(found):
+        for changes in found:
+            yield {path for _, path in changes}
+
+
+def _sessions_of(notebook: Notebook, changed: set[str]) -> Synced:
+    folder = notebook.sessions.folder.resolve()
+    names = {Path(path).name for path in changed if Path(path).parent == folder}
+    return notebook.sessions.sync(notebook.pages.trust, only=names) if names else Synced()
+
+
+def _folders(notebook: Notebook) -> list[Path]:
+    """Return the folders that hold files of the notebook, one by one: a project may hold a million other files."""
+    found = {notebook.work_dir.resolve()}
+    for root in (notebook.work_dir / ".notes", notebook.sessions.folder):
+        found.update(Path(folder) for folder, _, _ in os.walk(root.resolve()))
+    for other in notebook.folders:
+        found.update(other.watched())
+    return sorted(found)
+
+
+def _is_a_note(path: str) -> bool:
+    name = os.path.basename(path)
+    return name.endswith(".md") and not name.startswith(".")
+
+
+def _watchfiles() -> Any:
+    try:
+        return import_module("watchfiles")
+    except ImportError:
+        raise InvalidInput("watching needs a package: pip install 'loomkeep[watch]'") from None

@@ -429,7 +429,10 @@ def message_text(message: Mapping[str, Any]) -> str:
     Where there are none, the kinds of its parts, such as `[image]`; empty for a message that holds nothing.
     """
     parts = [_content_text(message.get("content"))]
-    parts += [_call_text(call) for call in message.get("tool_calls") or ()]
+    calls = message.get("tool_calls") or ()
+    if not isinstance(calls, list | tuple):
+        raise InvalidInput(f"the tool_calls of a message are a list, not {type(calls).__name__}")
+    parts += [_call_text(call) for call in calls]
     if isinstance(message.get("function_call"), Mapping):  # what came before tool_calls
         parts.append(_function_text(message["function_call"], "arguments"))
     if isinstance(message.get("refusal"), str):

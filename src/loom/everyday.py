@@ -100,6 +100,7 @@ class AsyncMemory:
     summaries = awaited(_memory_of, Memory.summaries)
     compact = awaited(_memory_of, Memory.compact)
     instructions = awaited(_memory_of, Memory.instructions)
+    confirm = awaited(_memory_of, Memory.confirm)
     withdraw = awaited(_memory_of, Memory.withdraw)
     undo = awaited(_memory_of, Memory.undo)
     promote = awaited(_memory_of, Memory.promote)

@@ -17,7 +17,7 @@ from loom.cli import main
 from loom.errors import InvalidInput, ReadOnly, StoreUnavailable
 from loom.everyday import Memory
 from loom.importers import ImportResult, export_jsonl, import_jsonl
-from loom.importers.record_lines import LARGEST_LINE
+from loom.importers.lines import LARGEST_LINE
 from loom.protocol import Task
 from loom.storage.contract import Dimensions
 
@@ -159,6 +159,8 @@ def test_what_is_derived_is_marked_and_derived_again_instead_of_imported(tmp_pat
         assert (result.records, result.derived) == (2, len(marked))
         memory.flush()
         assert {one.id for one in memory.facts()} == facts
+        assert memory.instructions() == []  # what was imported holds when it is confirmed
+        memory.confirm("wish")
         assert {one.id for one in memory.instructions()} == wishes
 
 

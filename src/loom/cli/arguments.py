@@ -110,7 +110,7 @@ def _argument(parameter: Parameter) -> tuple[tuple[str, ...], dict[str, Any]]:
     elif parameter.is_list or parameter.type is dict:
         options["action"] = "append"
     options["required"] = parameter.required
-    return (f"--{parameter.name.replace('_', '-')}",), options
+    return (f"--{parameter.name.rstrip('_').replace('_', '-')}",), options
 
 
 def _help(parameter: Parameter) -> str:

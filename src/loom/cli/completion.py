@@ -17,7 +17,7 @@ def script(shell: str, commands: Mapping[str, Operation]) -> str:
 
 def _options(operation: Operation) -> dict[str, Parameter | None]:
     options: dict[str, Parameter | None] = {
-        f"--{one.name.replace('_', '-')}": one for one in operation.parameters if not one.positional
+        f"--{one.name.rstrip('_').replace('_', '-')}": one for one in operation.parameters if not one.positional
     }
     if operation.asks:
         options["--yes"] = None
@@ -28,7 +28,11 @@ def _options(operation: Operation) -> dict[str, Parameter | None]:
 
 def _choices(operation: Operation) -> dict[str, str]:
     """Return the choices of options, by option, and of the first argument under ''."""
-    found = {f"--{one.name.replace('_', '-')}": " ".join(one.choices) for one in operation.parameters if one.choices}
+    found = {
+        f"--{one.name.rstrip('_').replace('_', '-')}": " ".join(one.choices)
+        for one in operation.parameters
+        if one.choices
+    }
     first = next((one for one in operation.parameters if one.positional and one.choices), None)
     return found | ({"": " ".join(first.choices)} if first else {})
 

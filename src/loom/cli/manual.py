@@ -99,7 +99,7 @@ def _argument(parameter: Parameter) -> str:
     if parameter.positional:
         many = "..." if parameter.is_list else ""
         return f"{shown}{many}" if parameter.required else f"[{shown}{many}]"
-    option = f"--{parameter.name.replace('_', '-')}"
+    option = f"--{parameter.name.rstrip('_').replace('_', '-')}"
     return option if parameter.type is bool else f"{option} {shown}".replace("|", "\\|")
 
 

@@ -480,13 +480,19 @@ def _(answer: said.Exported, page: Page) -> None:
 
 @_print.register
 def _(answer: said.Imported, page: Page) -> None:
-    page.line(f"{_records(answer.records)} came, {answer.present:,} there already")
+    files = ", ".join(f"{count:,} x {name}" for name, count in answer.formats.items())
+    came = "would come" if answer.dry_run else "came"
+    page.line(f"{_records(answer.records)} {came}, {answer.present:,} there already ({files})")
+    if answer.outside:
+        page.line(f"{answer.outside:,} left out by --since or --project")
+    if answer.masked:
+        page.line(f"{answer.masked:,} had keys or other secrets, which were masked")
     if answer.derived:
         page.line(f"{answer.derived:,} derived records are derived again here: `loom flush` waits for it")
     for one in answer.problems:
-        page.line((f"line {one.line:,}: ", "yellow"), (one.reason, ""))
+        page.line((f"{one.file} {one.position}: ".replace(" :", ":"), "yellow"), (one.reason, ""))
     if answer.skipped:
-        page.line((f"{answer.skipped:,} lines were skipped", "red"))
+        page.line((f"{answer.skipped:,} parts were skipped", "red"))
 
 
 @_print.register

@@ -1,7 +1,9 @@
-"""Memories as files of other forms: JSON Lines of our own, written and read again.
+"""Memories from and to files of other forms: histories of other programs, and exports of our own.
 
-`record_lines` is the format, `exporting` writes it, and `importing` reads it into a memory. docs/importing.md
-describes it. A copy of everything, with tiers, vectors and uses, is a snapshot (`loom.snapshots`).
+`histories` imports whatever `recognising` knows. Each format has a module that reads it into `messages`;
+`source_files` opens the files, `json_reader` and `lines` read them within bounds, `masking` masks secrets. Our own
+JSON Lines: `record_lines` is the format, `exporting` writes it, `importing` reads it. docs/importing.md describes all
+of it. A copy of everything, with tiers, vectors and uses, is a snapshot (`loom.snapshots`).
 """
 
 from __future__ import annotations
@@ -13,13 +15,26 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from loom.importers.exporting import ExportResult, export_jsonl
+    from loom.importers.histories import HistoryResult, import_history
     from loom.importers.importing import ImportResult, SkippedLine, import_jsonl
+    from loom.importers.messages import ImportProblem
 
-__all__ = ["ExportResult", "ImportResult", "SkippedLine", "export_jsonl", "import_jsonl"]
+__all__ = [
+    "ExportResult",
+    "HistoryResult",
+    "ImportProblem",
+    "ImportResult",
+    "SkippedLine",
+    "export_jsonl",
+    "import_history",
+    "import_jsonl",
+]
 
 _HOMES = {
     "exporting": ("ExportResult", "export_jsonl"),
+    "histories": ("HistoryResult", "import_history"),
     "importing": ("ImportResult", "SkippedLine", "import_jsonl"),
+    "messages": ("ImportProblem",),
 }
 
 __getattr__, __dir__ = lazy_names(__name__, {f"loom.importers.{home}": names for home, names in _HOMES.items()})

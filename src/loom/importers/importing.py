@@ -13,14 +13,15 @@ from typing import BinaryIO, NamedTuple
 from loom.checks import checked_path
 from loom.drafts import Attributes
 from loom.errors import Conflict, InvalidInput
-from loom.importers.record_lines import LARGEST_LINE, RecordLine, check_header, parsed
+from loom.importers.lines import LARGEST_LINE, Line, lines_of
+from loom.importers.record_lines import RecordLine, check_header, parsed
 from loom.memory.verbs import MemoryVerbs
-from loom.storage.contract import MAX_TEXT_BYTES, Draft, Record, Transaction
+from loom.storage.contract import MAX_TEXT_BYTES, UNCONFIRMED, Draft, Reads, Record, Transaction
 from loom.storage.files import disk_errors
 from loom.tiers.migration import Tiers
-from loom.types import MemoryTier, MemoryType
+from loom.types import MemoryTier, MemoryType, Trust
 
-__all__ = ["ImportResult", "SkippedLine", "import_jsonl"]
+__all__ = ["ImportResult", "SkippedLine", "import_jsonl", "may_instruct"]
 
 _BATCH_RECORDS = 256
 _BATCH_BYTES = 4 * 1024 * 1024
@@ -50,20 +51,25 @@ class ImportResult:
 
 
 def import_jsonl(
-    memory: MemoryVerbs, path: str | Path, *, progress: Callable[[int], None] | None = None
+    memory: MemoryVerbs,
+    path: str | Path,
+    *,
+    dry_run: bool = False,
+    progress: Callable[[int], None] | None = None,
 ) -> ImportResult:
     """Bring the records of an export into a memory, in transactions of a few hundred.
 
     A version that is there already is left alone, so that an import may be repeated, continued after a crash, or run
     in two processes at once. An id that names something else here is skipped. Lines that are derived are not
     written: this memory derives facts, summaries and instructions from the records itself. `progress` is told how
-    many lines are done. Raises `InvalidInput`, before anything is written, for a file that is no export.
+    many lines are done. A dry run writes nothing. Raises `InvalidInput`, before anything is written, for a file that
+    is no export.
     """
     source = Path(checked_path(path, "the path of an import")).expanduser()
-    running = _Import(memory)
+    running = _Import(memory, dry_run)
     with disk_errors(f"{source} cannot be read"), source.open("rb") as file:
         check_header(_first_line(file))
-        for batch in _batches(_lines(file)):
+        for batch in _batches(lines_of(file, after=1)):
             running.take(batch)
             if progress is not None:
                 progress(running.lines)
@@ -82,27 +88,8 @@ def _first_line(file: BinaryIO) -> bytes:
     return line
 
 
-class _Line(NamedTuple):
-    number: int
-    text: bytes | None
-    """None where the line is too long."""
-
-
-def _lines(file: BinaryIO) -> Iterator[_Line]:
-    """The lines after the first. Of one that is too long, no more than a part is held."""
-    number = 1
-    while line := file.readline(LARGEST_LINE + 1):
-        number += 1
-        if len(line) <= LARGEST_LINE:
-            yield _Line(number, line)
-            continue
-        while line and not line.endswith(b"\n"):
-            line = file.readline(1 << 20)
-        yield _Line(number, None)
-
-
-def _batches(lines: Iterator[_Line]) -> Iterator[list[_Line]]:
-    batch: list[_Line] = []
+def _batches(lines: Iterator[Line]) -> Iterator[list[Line]]:
+    batch: list[Line] = []
     size = 0
     for line in lines:
         batch.append(line)
@@ -130,12 +117,13 @@ class _Import:
     """One import under way. Counts grow with what is committed."""
 
     memory: MemoryVerbs
+    dry_run: bool = False
     lines: int = 0
     told_at_end: int | None = None
     counts: _Counts = field(default_factory=_Counts)
     problems: list[SkippedLine] = field(default_factory=list)
 
-    def take(self, batch: Sequence[_Line]) -> None:
+    def take(self, batch: Sequence[Line]) -> None:
         """Import some lines in one transaction."""
         wanted: list[tuple[int, RecordLine]] = []
         for number, text in batch:
@@ -181,6 +169,9 @@ class _Import:
             self.problems.append(SkippedLine(number, reason))
 
     def _write(self, wanted: Sequence[tuple[int, RecordLine]]) -> None:
+        if self.dry_run:
+            self._settle([(number, self._foreseen(record)) for number, record in wanted])
+            return
         memory = self.memory
         outcomes: list[tuple[int, bool | str]] = []
         with memory.store.transaction() as transaction:
@@ -192,6 +183,9 @@ class _Import:
                     nodes.add(record.node)
             for node in nodes:
                 Tiers(memory.store, node, memory.settings, memory.counter).make_room(transaction)
+        self._settle(outcomes)
+
+    def _settle(self, outcomes: Sequence[tuple[int, bool | str]]) -> None:
         for number, outcome in outcomes:
             if isinstance(outcome, str):
                 self._skip(number, outcome)
@@ -199,6 +193,17 @@ class _Import:
                 self.counts.records += 1
             else:
                 self.counts.present += 1
+
+    def _foreseen(self, line: RecordLine) -> bool | str:
+        """What would become of a version, as far as the memory tells before the lines above it are written."""
+        try:
+            draft = self._draft(line)
+        except (InvalidInput, Conflict) as error:
+            return str(error)
+        newest = self.memory.store.get(line.id)
+        if newest is None or line.version > newest.version:
+            return True
+        return False if _is_there(self.memory.store, newest, line, draft) else "its id names another text here"
 
     def _write_one(self, transaction: Transaction, line: RecordLine) -> bool | str:
         """Whether a version is new; or why it cannot be written."""
@@ -216,6 +221,8 @@ class _Import:
             return "it says nothing else than the version before it"
         if line.kind == MemoryType.FACT:
             transaction.enter([written.seq], MemoryTier.L4, line.node, "imported")
+        if may_instruct(draft):
+            transaction.enter([written.seq], UNCONFIRMED, line.node, "imported", [0])
         if line.ended_at is not None:
             transaction.supersede(written.seq, written.seq, line.ended_at)
         if line.pinned:
@@ -239,6 +246,11 @@ class _Import:
         return draft._replace(node=line.node, sources=line.sources, tier=tier)
 
 
+def may_instruct(draft: Draft) -> bool:
+    """Whether a message is in the user's own words, which alone can be a standing instruction."""
+    return draft.trust == Trust.USER and draft.kind == MemoryType.MESSAGE and draft.role in (None, "user")
+
+
 def _record_of(text: bytes | None) -> RecordLine | int | None:
     """What a line tells; None where it is empty."""
     if text is None:
@@ -249,9 +261,9 @@ def _record_of(text: bytes | None) -> RecordLine | int | None:
     return found
 
 
-def _is_there(transaction: Transaction, newest: Record, line: RecordLine, draft: Draft) -> bool:
+def _is_there(reads: Reads, newest: Record, line: RecordLine, draft: Draft) -> bool:
     """Whether the version of a line is stored already, as it would be written."""
-    versions = [newest] if newest.version == line.version else transaction.history(line.id)
+    versions = [newest] if newest.version == line.version else reads.history(line.id)
     there = next((one for one in versions if one.version == line.version), None)
     return there is not None and _told(there) == _told(draft)
 

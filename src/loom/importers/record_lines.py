@@ -10,10 +10,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from loom.checks import checked_number
 from loom.errors import InvalidInput
+from loom.importers.json_reader import parsed_json
 from loom.protocol import checked_time
 from loom.storage.contract import Dimensions, Record
 from loom.types import Trust
@@ -21,7 +22,6 @@ from loom.types import Trust
 __all__ = [
     "FORMAT",
     "FORMAT_VERSION",
-    "LARGEST_LINE",
     "RecordLine",
     "as_line",
     "check_header",
@@ -33,9 +33,6 @@ __all__ = [
 
 FORMAT: Final = "loom-jsonl"
 FORMAT_VERSION: Final = 1
-
-LARGEST_LINE: Final = 64 * 1024 * 1024
-"""The largest line that is read, in bytes: four times the largest text."""
 
 _TEXTS = ("id", "content", "kind", "node", "session_id", "role", "name", "trust", "subject", "flow", "layer")
 _REQUIRED = ("id", "version", "content", "created_at", "kind", "node", "trust", "importance")
@@ -131,26 +128,10 @@ def _line(fields: Mapping[str, Any]) -> bytes:
 
 def _object(line: bytes) -> dict[str, Any]:
     """The object of a line. Messages name no content."""
-    try:
-        text = line.decode()
-    except UnicodeDecodeError as error:
-        raise InvalidInput(f"it is not UTF-8 (byte {error.start:,})") from None
-    try:
-        found = json.loads(text, parse_constant=_no_number)
-        # An escaped half of a character is valid JSON and no valid text.
-        json.dumps(found, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        raise InvalidInput("it holds a lone surrogate, which is no valid text") from None
-    except (ValueError, RecursionError) as error:
-        reason = error.msg if isinstance(error, json.JSONDecodeError) else type(error).__name__
-        raise InvalidInput(f"it is not JSON: {reason}") from None
+    found = parsed_json(line)
     if not isinstance(found, dict):
         raise InvalidInput("it is no JSON object")
     return found
-
-
-def _no_number(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON")
 
 
 def check_header(line: bytes) -> None:

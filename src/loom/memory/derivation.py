@@ -32,6 +32,7 @@ from loom.storage.contract import (
     MAX_ATTEMPTS,
     MERGE,
     RESTORE,
+    UNCONFIRMED,
     Draft,
     Filter,
     Job,
@@ -282,6 +283,7 @@ class Derivation:
         dropped, and read again without it."""
         there = transaction.records({one.seq for record, _, earlier, _ in read for one in (record, *earlier)})
         learned: dict[str, list[int]] = {}
+        unconfirmed = self._leave_unconfirmed(transaction, [one for one in read if one.record.seq in there])
         for record, extraction, earlier, instructions in read:
             if record.seq not in there:
                 continue
@@ -294,10 +296,22 @@ class Derivation:
                 if seq is not None:
                     learned.setdefault(record.node, []).append(seq)
             self._name(transaction, record, extraction.mentions, earlier)
-            if instructions or record.version > 1:
+            if (instructions or record.version > 1) and record.seq not in unconfirmed:
                 self._standing.keep(transaction, record, instructions)
         for node, seqs in learned.items():
             self._tiers.of(node).admit(transaction, seqs, MemoryTier.L4, "learned")
+
+    @staticmethod
+    def _leave_unconfirmed(transaction: Transaction, read: Sequence[_Read]) -> set[int]:
+        """Which imported records hold instructions that wait to be confirmed. Those without any wait no longer."""
+        waiting: set[int] = set()
+        for node in {one.record.node for one in read}:
+            imported = transaction.sizes(node, UNCONFIRMED, [one.record.seq for one in read])
+            without = [one.record.seq for one in read if one.record.seq in imported and not one.instructions]
+            if without:
+                transaction.leave(without, UNCONFIRMED, node, "read")
+            waiting |= imported.keys() - set(without)
+        return waiting
 
     def _earlier(self, record: Record) -> list[Record]:
         """The last turns before a record in its session, the oldest first. What tools and pages say is left out: it

@@ -16,7 +16,7 @@ from loom.errors import InvalidInput, NotFound
 from loom.knowledge.instruction_changes import InstructionTopic, ends
 from loom.knowledge.instructions import StandingInstruction, instructions_of
 from loom.recall.conditions import Wish, condition_scores
-from loom.storage.contract import STANDING, Draft, Record, Store, Transaction, Vector
+from loom.storage.contract import DERIVE, STANDING, UNCONFIRMED, Draft, Record, Store, Transaction, Vector
 from loom.text.duplicates import normal_form
 from loom.text.tokens import TokenCounter
 from loom.types import Instruction, InstructionKind, InstructionScope, MemoryType, Trust, record_as_instruction
@@ -26,6 +26,8 @@ __all__ = ["MOST_STANDING", "Standing", "StandingInstructions", "found_in"]
 MOST_STANDING: Final = 512
 """How many instructions, preferences and withdrawals of a node stand at once. Beyond it the oldest preferences leave
 first; they stay in the log, and are said to have left."""
+
+_READ_TOGETHER: Final = 256
 
 # What a preference, which nobody asked to be followed, counts for beside an instruction.
 _IMPORTANCE: Final = {
@@ -223,6 +225,47 @@ class StandingInstructions:
         ended = self._store.get(id)
         assert ended is not None
         return record_as_instruction(ended, self._store.neighbours(id)[0])
+
+    # -- confirming --------------------------------------------------------------------------------------
+
+    def unconfirmed(self, limit: int) -> list[Instruction]:
+        """The instructions of imported messages that wait to be confirmed, the last imported first.
+
+        They have no records of their own yet: the id of each is that of the message.
+        """
+        waiting = [*self._store.sizes(self._node, UNCONFIRMED)][::-1]
+        found: list[Instruction] = []
+        for start in range(0, len(waiting), _READ_TOGETHER):
+            page = waiting[start : start + _READ_TOGETHER]
+            records = self._store.records(page)
+            for record in (records[seq] for seq in page if seq in records):
+                found += [_unconfirmed(record, one) for one in found_in(record)]
+                if len(found) >= limit:
+                    return found[:limit]
+        return found
+
+    def confirm(self, id: str) -> list[Instruction]:
+        """Let the instructions of an imported message hold as if the user had just given them there."""
+        with self._store.transaction() as transaction:
+            record = transaction.get(id)
+            if record is None:
+                raise NotFound(f"there is no memory with the id {id!r}; instructions(unconfirmed=True) lists them")
+            if not transaction.leave([record.seq], UNCONFIRMED, record.node, "confirmed"):
+                raise InvalidInput(
+                    f"{id!r} is no imported message that waits to be confirmed; instructions(unconfirmed=True) lists "
+                    "them"
+                )
+            found = found_in(record)
+            self.keep(transaction, record, found)
+            transaction.enqueue(DERIVE, data=[record.seq])  # a model may find more than the rules
+        held = [self._store.get(_instruction_id(record, one)) for one in found]
+        return [record_as_instruction(one, self._store.neighbours(one.id)[0]) for one in held if one is not None]
+
+
+def _unconfirmed(record: Record, found: StandingInstruction) -> Instruction:
+    return Instruction(
+        record.id, found.text, found.kind, found.condition, found.scope, record.session_id, (), record.created_at
+    )
 
 
 def found_in(record: Record, read: Sequence[str] = ()) -> list[StandingInstruction]:

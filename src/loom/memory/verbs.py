@@ -673,14 +673,26 @@ class MemoryVerbs(Closing):
         return [record_as_summary(record, self._store.neighbours(record.id)[0]) for record in page.records]
 
     def instructions(
-        self, question: str | None = None, *, session_id: str | None = None, limit: int = 50, history: bool = False
+        self,
+        question: str | None = None,
+        *,
+        session_id: str | None = None,
+        limit: int = 50,
+        history: bool = False,
+        unconfirmed: bool = False,
     ) -> builtins.list[Instruction]:
         """The standing instructions and preferences of the user that hold, the newest first.
 
         With a question, those whose condition it meets, best first. With a `session_id`, also those that hold in that
-        session alone. With `history`, also those that were changed or withdrawn. They are derived in the background
-        from the user's own words (`flush` waits for it).
+        session alone. With `history`, also those that were changed or withdrawn. With `unconfirmed`, instead those of
+        imported messages, which do not hold until `confirm`; the id of each is that of its message. They are derived
+        in the background from the user's own words (`flush` waits for it).
         """
+        if unconfirmed:
+            if question is not None or history:
+                raise InvalidInput("instructions(unconfirmed=True) takes neither a question nor history=True")
+            check_limit(limit)
+            return self.standing.unconfirmed(limit)
         if history:
             if question is not None:
                 raise InvalidInput("instructions() takes a question or history=True, not both")
@@ -702,6 +714,14 @@ class MemoryVerbs(Closing):
         if asked is None or asked[0] != question:
             asked = self._asked = (question, question_vector(self._embedder, question))
         return asked[1]
+
+    def confirm(self, id: str) -> builtins.list[Instruction]:
+        """Let the standing instructions of an imported message hold: those of `instructions(unconfirmed=True)`.
+
+        Nothing that was imported holds before. Takes the id of the message; raises `InvalidInput` where it is not one
+        that waits.
+        """
+        return self.standing.confirm(checked_id("confirm", id))
 
     def withdraw(self, id: str) -> Instruction:
         """End a standing instruction; it as it was. `instructions` lists the ids.

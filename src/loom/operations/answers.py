@@ -38,7 +38,6 @@ __all__ = [
     "Instructions",
     "Judged",
     "Kept",
-    "LineProblem",
     "Listing",
     "Matrix",
     "MatrixCell",
@@ -47,6 +46,7 @@ __all__ = [
     "NamespaceArchive",
     "NamespaceCheck",
     "Namespaces",
+    "PartProblem",
     "Pinned",
     "Prompt",
     "PromptItem",
@@ -584,24 +584,31 @@ class Exported(Answer):
 
 
 @dataclass(frozen=True, slots=True)
-class LineProblem:
-    """A line that was skipped, with the reason."""
+class PartProblem:
+    """A part of a file that was not imported: where it is, and why."""
 
-    line: int
+    file: str
+    position: str
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Imported(Answer):
-    """The counts of new versions, existing versions, derived records and skipped lines; `problems` has the first
-    hundred of these. `complete` is False if the file was truncated."""
+    """How many memories are new, were there already, are lines of derived records, were left out by since or project,
+    or were skipped, of which `problems` has the first hundred; in how many secrets were masked; and the files of each
+    format. `complete` is False where a file was cut. After a dry run, nothing was written."""
 
+    formats: dict[str, int]
+    passed_over: int
     records: int
     present: int
     derived: int
+    outside: int
+    masked: int
     skipped: int
     complete: bool
-    problems: tuple[LineProblem, ...]
+    dry_run: bool
+    problems: tuple[PartProblem, ...]
 
     @property
     def ok(self) -> bool:

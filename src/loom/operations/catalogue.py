@@ -25,6 +25,7 @@ _FUNCTIONS: tuple[Callable[..., Answer], ...] = (
     knowledge_verbs.facts,
     knowledge_verbs.summaries,
     knowledge_verbs.instructions,
+    knowledge_verbs.confirm,
     knowledge_verbs.withdraw,
     knowledge_verbs.undo,
     knowledge_verbs.compact,

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "compact",
+    "confirm",
     "demote",
     "facts",
     "flush",
@@ -100,7 +101,7 @@ def summaries(
 @operation(
     _KNOWN,
     "the standing instructions and preferences of the user that hold",
-    examples=("loom instructions", 'loom instructions "Write the release notes"', "loom instructions --history"),
+    examples=("loom instructions", 'loom instructions "Write the release notes"', "loom instructions --unconfirmed"),
     read_only=True,
     catches_up=True,
     derives=True,
@@ -114,12 +115,29 @@ def instructions(
     session_id: Annotated[str | None, About("also those that hold in this session only", shown_as="ID")] = None,
     limit: Annotated[int, About("at most this many", least=1, most=10_000, shown_as="N")] = 20,
     history: Annotated[bool, About("also those that were changed or withdrawn")] = False,
+    unconfirmed: Annotated[bool, About("instead those of imported messages, which do not hold yet")] = False,
     wait_s: Wait = 10.0,
 ) -> Instructions:
-    """Lists the newest first. They are derived from the user's own words in the background; the command waits."""
+    """Lists the newest first. They are derived from the user's own words in the background; the command waits. What
+    was imported holds only after `loom confirm`."""
     catch_up(memory, wait_s)
-    found = memory.instructions(question, session_id=session_id, limit=limit, history=history)
+    found = memory.instructions(
+        question, session_id=session_id, limit=limit, history=history, unconfirmed=unconfirmed
+    )
     return Instructions(tuple(map(InstructionItem.of, found)))
+
+
+@operation(
+    _KNOWN,
+    "let the standing instructions of an imported message hold",
+    examples=("loom confirm claude-code:5e7dc3f1-2f1b-4f0e-9a3b-7c1de2a8b640",),
+    elsewhere={"mcp": "only the user can confirm what was imported"},
+)
+def confirm(
+    memory: "Memory", id: Annotated[str, About("the id that instructions --unconfirmed shows", shown_as="ID")]
+) -> Instructions:
+    """Shows what holds from now on. Until then an imported message gives no instruction, whatever it says."""
+    return Instructions(tuple(map(InstructionItem.of, memory.confirm(id))))
 
 
 @operation(

@@ -1,9 +1,10 @@
 """Operations that export and import memories as files of a documented format."""
 
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from loom.operations.answers import Exported, Imported, LineProblem
+from loom.operations.answers import Exported, Imported, PartProblem
 from loom.operations.table import About, operation
 from loom.progress import report
 
@@ -11,6 +12,19 @@ if TYPE_CHECKING:
     from loom.everyday import Memory
 
 __all__ = ["export", "import_"]
+
+Format = Literal[
+    "claude-code",
+    "codex",
+    "chatgpt",
+    "claude-ai",
+    "messages",
+    "memory-graph",
+    "mem0",
+    "letta",
+    "markdown",
+    "loom-jsonl",
+]
 
 _GROUP = "upkeep"
 _FILES = "it reads and writes files of the user's machine, which a model has no business with"
@@ -40,25 +54,60 @@ def export(
 
 @operation(
     _GROUP,
-    "bring the records of an export into a memory",
-    examples=("loom import memories.jsonl", "loom import memories.jsonl --store copy.loom"),
+    "bring what you have into a memory: transcripts, exports of other programs, notes, exports of loom",
+    examples=(
+        "loom import --from claude-code --project . --dry-run",
+        "loom import chatgpt-export.zip --since 2026-01-01",
+        "loom import memories.jsonl --store copy.loom",
+    ),
     long=True,
     creates=True,
     idempotent=True,
     elsewhere={"mcp": _FILES},
 )
 def import_(
-    memory: "Memory", source: Annotated[Path, About("a file that export has written", shown_as="SOURCE")]
+    memory: "Memory",
+    source: Annotated[Path | None, About("a file, a zip archive or a folder", shown_as="SOURCE")] = None,
+    *,
+    from_: Annotated[
+        Format | None, About("only this format; without SOURCE, the history of claude-code or codex here")
+    ] = None,
+    since: Annotated[datetime | None, About("only what was said at or after this time", shown_as="TIME")] = None,
+    project: Annotated[
+        str | None, About("only what an agent did in this folder, by its path or name", shown_as="FOLDER")
+    ] = None,
+    raw: Annotated[bool, About("keep keys and other secrets, which are masked otherwise")] = False,
+    dry_run: Annotated[bool, About("count only; write nothing")] = False,
 ) -> Imported:
-    """Ids and versions stay the same, and existing versions are not imported twice: an interrupted import can be
-    repeated. Facts, summaries and instructions are derived again. Invalid lines are skipped and reported. Ends with 1
-    if
-    lines were skipped or the file was truncated."""
-    from loom.importers.importing import import_jsonl
+    """Recognises the format by itself; docs/importing.md has the list. Importing again brings only what is new, so an
+    import that was interrupted can be repeated. Parts that cannot be read are skipped and reported; it ends with 1
+    then. Instructions in what was imported hold after `loom confirm`. Exports of loom keep their ids and versions,
+    and are not masked."""
+    from loom.importers.histories import import_history
 
-    done = import_jsonl(memory, source, progress=_report_records)
-    problems = tuple(LineProblem(one.line, one.reason) for one in done.problems)
-    return Imported(done.records, done.present, done.derived, done.skipped, done.complete, problems)
+    done = import_history(
+        memory,
+        source,
+        format_name=from_,
+        since=since,
+        project=project,
+        raw=raw,
+        dry_run=dry_run,
+        progress=_report_records,
+    )
+    return Imported(
+        done.formats,
+        done.passed_over,
+        done.records,
+        done.present,
+        done.derived,
+        done.outside,
+        done.masked,
+        done.skipped,
+        done.complete,
+        done.dry_run,
+        tuple(PartProblem(one.file, one.position, one.reason) for one in done.problems),
+    )
 
 
 def _report_records(done: int) -> None:

@@ -34,6 +34,7 @@ __all__ = [
     "STANDING",
     "TIERS",
     "TRUSTS",
+    "UNCONFIRMED",
     "WINDOW",
     "Access",
     "ArchiveStats",
@@ -81,6 +82,9 @@ before those of the newest records."""
 
 STANDING = "standing"
 """The place, beside the tiers, for the standing instructions of a node that hold."""
+
+UNCONFIRMED = "unconfirmed"
+"""The place, beside the tiers, for imported messages in the user's words whose instructions are not confirmed."""
 
 LAYOUTS = "layout"
 """The scope of entries about a session's last prompt. They go when a record of the session is forgotten."""

@@ -1,0 +1,185 @@
+"""Lists of chat messages as programs keep them: OpenAI's, Anthropic's and LangChain's forms.
+
+A file is an array of messages, an object with `messages`, an array of such objects, or JSON Lines of any of them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, BinaryIO, Final
+
+from loom.errors import InvalidInput
+from loom.importers.conversations import array_or_one
+from loom.importers.json_reader import CutFile, JsonReader, MalformedValue, parsed_json
+from loom.importers.lines import lines_of
+from loom.importers.messages import (
+    HistoryMessage,
+    ImportProblem,
+    Read,
+    SourceFile,
+    digest_id,
+    moment_of,
+    split_results,
+    text_field,
+)
+
+__all__ = ["NAME", "is_message", "read", "read_lines"]
+
+NAME: Final = "messages"
+
+_ROLES = ("user", "assistant", "system", "developer", "tool", "function")
+_LANGCHAIN = {
+    "human": "user",
+    "ai": "assistant",
+    "system": "system",
+    "tool": "tool",
+    "function": "function",
+    "HumanMessage": "user",
+    "AIMessage": "assistant",
+    "SystemMessage": "system",
+    "ToolMessage": "tool",
+    "FunctionMessage": "function",
+    "HumanMessageChunk": "user",
+    "AIMessageChunk": "assistant",
+}
+_ITEMS = ("function_call", "function_call_output", "message")
+
+
+def is_message(found: Mapping[str, Any]) -> bool:
+    """Whether an object is a message in one of the forms, or holds a list of them."""
+    if isinstance(found.get("messages"), list):
+        return any(isinstance(one, Mapping) and is_message(one) for one in found["messages"][:3])
+    if found.get("role") in _ROLES:
+        return bool(found.keys() & {"content", "tool_calls", "function_call"})
+    return found.get("type") in _ITEMS or _langchain_fields(found) is not None
+
+
+def read(file: SourceFile, opened: BinaryIO) -> Read:
+    """The messages of a JSON document, one at a time also where it is one object with a long list."""
+    reader = JsonReader(opened)
+    if reader.kind() != "{":
+        yield from _conversation(file, array_or_one(file, reader), file.stem)
+        return
+    session = file.stem
+    try:
+        for name in reader.members():
+            if name in ("id", "session_id", "thread_id", "conversation_id") and reader.kind() == '"':
+                session = str(reader.value())
+            elif name == "messages":
+                yield from _conversation(file, array_or_one(file, reader), session)
+    except MalformedValue as error:
+        yield ImportProblem(file.name, f"byte {error.position:,}", str(error), is_cut=isinstance(error, CutFile))
+
+
+def read_lines(file: SourceFile, opened: BinaryIO) -> Read:
+    """The messages of JSON Lines: each line a message or a list of them."""
+
+    def values() -> Iterator[Any]:
+        for line in lines_of(opened):
+            if line.text is None or not line.text.strip():
+                if line.text is None:
+                    yield ImportProblem(file.name, f"line {line.number:,}", "it is too long")
+                continue
+            try:
+                yield parsed_json(line.text, repair=True)
+            except InvalidInput as error:
+                cut = not line.text.endswith(b"\n")
+                yield ImportProblem(file.name, f"line {line.number:,}", str(error), is_cut=cut)
+
+    yield from _conversation(file, values(), file.stem)
+
+
+def _conversation(file: SourceFile, values: Iterator[Any], session: str) -> Read:
+    """The messages of a list. An element that holds a list of messages is a conversation of its own."""
+    for number, value in enumerate(values, 1):
+        if isinstance(value, ImportProblem):
+            yield value
+            continue
+        held = value.get("messages") if isinstance(value, Mapping) else value
+        if isinstance(held, list):
+            own = text_field(value, "id", "session_id", "thread_id", "conversation_id") if held is not value else None
+            for place, message in enumerate(held, 1):
+                yield from _message(
+                    file, message, own or f"{session}-{number}", f"item {number:,}, message {place:,}"
+                )
+        else:
+            yield from _message(file, value, session, f"message {number:,}")
+
+
+def _message(file: SourceFile, found: Any, session: str, position: str) -> Read:
+    try:
+        if not isinstance(found, Mapping):
+            raise InvalidInput("it is no JSON object")
+        plain = _from_langchain(found) or _from_item(found) or found
+        if plain.get("role") not in _ROLES:
+            raise InvalidInput("it is no message: it has no role that is known")
+        for place, said in enumerate(split_results(plain)):
+            message = {
+                name: said[name]
+                for name in ("role", "content", "name", "tool_calls", "tool_call_id", "function_call", "refusal")
+                if said.get(name) is not None
+            }
+            told = json.dumps(message, ensure_ascii=False, sort_keys=True)
+            metadata = {"model": model} if (model := text_field(found, "model")) else {}
+            yield HistoryMessage(
+                # The place in the list, so that the same words said twice stay two messages.
+                digest_id(NAME, session, position, place, told),
+                {"content": None, **message},
+                position,
+                text_field(found, "session_id", "thread_id") or session,
+                moment_of(found.get("created_at", found.get("timestamp"))),
+                metadata,
+            )
+    except InvalidInput as error:
+        yield ImportProblem(file.name, position, str(error))
+
+
+def _from_item(found: Mapping[str, Any]) -> dict[str, Any] | None:
+    """A call or a result of OpenAI's responses as a message."""
+    if found.get("type") == "function_call":
+        function = {"name": found.get("name"), "arguments": found.get("arguments")}
+        call = {"id": found.get("call_id"), "type": "function", "function": function}
+        return {"role": "assistant", "content": None, "tool_calls": [call]}
+    return {"role": "tool", "content": [found]} if found.get("type") == "function_call_output" else None
+
+
+# --- LangChain -----------------------------------------------------------------------------------------------
+
+
+def _langchain_fields(found: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]] | None:
+    """The role and the fields of a message of LangChain, in each of the three ways in which it is written."""
+    if found.get("lc") == 1 and isinstance(found.get("id"), list) and found["id"]:
+        role, fields = _LANGCHAIN.get(str(found["id"][-1])), found.get("kwargs")
+    else:
+        role, fields = _LANGCHAIN.get(str(found.get("type"))), found.get("data", found)
+    if role is None or not isinstance(fields, Mapping) or "content" not in fields:
+        return None
+    return role, fields
+
+
+def _from_langchain(found: Mapping[str, Any]) -> dict[str, Any] | None:
+    told = None if "role" in found else _langchain_fields(found)
+    if told is None:
+        return None
+    role, fields = told
+    message: dict[str, Any] = {"role": role, "content": fields["content"]}
+    for name in ("name", "tool_call_id"):
+        if text := text_field(fields, name):
+            message[name] = text
+    calls = fields.get("tool_calls")
+    if isinstance(calls, list) and calls and role == "assistant":
+        message["tool_calls"] = [_call(call) for call in calls]
+        if isinstance(message["content"], list):  # Anthropic's models repeat the calls among the parts
+            kept = [
+                one for one in message["content"] if not (isinstance(one, Mapping) and one.get("type") == "tool_use")
+            ]
+            message["content"] = kept or None
+    return message
+
+
+def _call(call: Any) -> dict[str, Any]:
+    if not isinstance(call, Mapping) or not isinstance(call.get("name"), str):
+        raise InvalidInput("a tool call has no name")
+    arguments = json.dumps(call.get("args"), ensure_ascii=False)
+    return {"id": call.get("id"), "type": "function", "function": {"name": call["name"], "arguments": arguments}}

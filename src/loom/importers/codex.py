@@ -1,0 +1,148 @@
+"""Rollouts of Codex: a file of JSON Lines for each session, below `~/.codex/sessions`.
+
+The items that went to and came from the model are messages. What the program put in by itself (its own instructions,
+the environment, the contents of AGENTS.md) and its notes about events are left out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from loom.errors import InvalidInput
+from loom.importers.json_reader import parsed_json
+from loom.importers.lines import lines_of
+from loom.importers.messages import (
+    HistoryMessage,
+    ImportProblem,
+    Read,
+    SourceFile,
+    digest_id,
+    moment_of,
+    native_id,
+    split_results,
+    text_field,
+)
+
+__all__ = ["NAME", "RolloutState", "is_line", "own_folder", "read", "read_line"]
+
+NAME: Final = "codex"
+
+_TYPES = ("session_meta", "response_item", "event_msg", "turn_context", "compacted", "world_state")
+_OF_THE_PROGRAM = (
+    "<environment_context>",
+    "<user_instructions>",
+    "<permissions",
+    "# AGENTS.md instructions",
+    "<skill",
+)
+_CALLS = ("function_call", "custom_tool_call", "local_shell_call")
+_RESULTS = ("function_call_output", "custom_tool_call_output")
+
+
+@dataclass(slots=True)
+class RolloutState:
+    """What the lines so far said about those that follow."""
+
+    session: str | None = None
+    project: str | None = None
+    model: str | None = None
+
+
+def own_folder(environ: Mapping[str, str]) -> Path:
+    """Where the program keeps the rollouts of this user."""
+    base = environ.get("CODEX_HOME")
+    return (Path(base) if base else Path(environ.get("HOME") or Path.home(), ".codex")) / "sessions"
+
+
+def is_line(found: Mapping[str, Any]) -> bool:
+    """Whether an object is a line of a rollout; the first line of older versions has no type."""
+    if found.get("type") in _TYPES and isinstance(found.get("payload"), Mapping):
+        return True
+    return {"id", "timestamp", "instructions"} <= found.keys()
+
+
+def read(file: SourceFile, opened: BinaryIO) -> Read:
+    state = RolloutState()
+    for line in lines_of(opened):
+        position = f"line {line.number:,}"
+        if line.text is None:
+            yield ImportProblem(file.name, position, "it is too long")
+        elif line.text.strip():
+            yield from read_line(file.name, position, line.text, state)
+
+
+def read_line(name: str, position: str, line: bytes, state: RolloutState) -> Read:
+    """The messages of one line; `state` is carried from line to line."""
+    try:
+        found = parsed_json(line, repair=True)
+        if not isinstance(found, dict):
+            raise InvalidInput("it is no JSON object")
+        yield from _messages(found, position, state)
+    except InvalidInput as error:
+        yield ImportProblem(name, position, str(error), is_cut=not line.endswith(b"\n"))
+
+
+def _messages(found: Mapping[str, Any], position: str, state: RolloutState) -> Iterator[HistoryMessage]:
+    kind, item = found.get("type"), found.get("payload")
+    if kind == "session_meta" or (kind is None and "instructions" in found):
+        meta = item if isinstance(item, Mapping) else found
+        # A fork repeats the header of the session that it continues; the first one is its own.
+        state.session = state.session or text_field(meta, "id", "session_id")
+        state.project = text_field(meta, "cwd") or state.project
+        return
+    if kind == "turn_context" and isinstance(item, Mapping):
+        state.model = text_field(item, "model") or state.model
+        state.project = text_field(item, "cwd") or state.project
+        return
+    if kind == "response_item":
+        if not isinstance(item, Mapping):
+            raise InvalidInput("a response item has no payload")
+    elif kind in ("message", *_CALLS, *_RESULTS):  # older versions wrote the items themselves
+        item = found
+    else:
+        return
+    for place, message in enumerate(_of_item(item)):
+        told = {"model": state.model if message["role"] == "assistant" else None, "project": state.project}
+        own = native_id(NAME, state.session, position.removeprefix("line "), str(place))
+        yield HistoryMessage(
+            own or digest_id(NAME, position, place, found.get("timestamp")),
+            message,
+            position,
+            state.session,
+            moment_of(found.get("timestamp")),
+            {name: value for name, value in told.items() if value is not None},
+            project=state.project,
+        )
+
+
+def _of_item(item: Mapping[str, Any]) -> list[dict[str, Any]]:
+    kind = item.get("type")
+    if kind == "message":
+        role, content = item.get("role"), item.get("content")
+        if role not in ("user", "assistant"):
+            return []
+        if isinstance(content, list):
+            content = [part for part in content if not _is_added(part)]
+        return [one for one in split_results({"role": role, "content": content}) if one["content"] not in ("", [])]
+    if kind in _CALLS:
+        given = item.get("arguments", item.get("input", item.get("action")))
+        told = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
+        function = {"name": text_field(item, "name") or str(kind).removesuffix("_call"), "arguments": told}
+        call = {"id": text_field(item, "call_id") or "", "type": "function", "function": function}
+        return [{"role": "assistant", "content": None, "tool_calls": [call]}]
+    if kind in _RESULTS:
+        output = item.get("output")
+        if isinstance(output, Mapping):
+            output = output.get("content", output.get("output"))
+        part = {"type": "tool_result", "content": output, "tool_use_id": item.get("call_id")}
+        return split_results({"role": "tool", "content": [part]})
+    return []
+
+
+def _is_added(part: Any) -> bool:
+    text = part.get("text") if isinstance(part, Mapping) else None
+    return isinstance(text, str) and text.lstrip().startswith(_OF_THE_PROGRAM)

@@ -1,0 +1,348 @@
+"""Importing a history: files of any known format become memories, in transactions of a few hundred messages.
+
+The same file gives the same ids, so an import may be repeated, continued after a kill, and run in two processes at
+once: a message that is there is left alone. No more than a batch and the value being read are held in memory.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path, PurePath
+from typing import Any, NamedTuple
+
+from loom.checks import checked_path
+from loom.drafts import Attributes
+from loom.errors import InvalidInput, LoomError, StoreUnavailable
+from loom.importers import markdown_notes
+from loom.importers.importing import import_jsonl, may_instruct
+from loom.importers.masking import SecretMask
+from loom.importers.messages import HistoryMessage, ImportProblem, SourceFile
+from loom.importers.recognising import AGENTS, FORMATS, OWN, HistoryFormat, recognised
+from loom.importers.source_files import UnreadableFile, source_files
+from loom.memory.verbs import MemoryVerbs
+from loom.protocol import checked_time, closest
+from loom.storage.contract import UNCONFIRMED, Draft, Reads, Record, Transaction
+from loom.tiers.migration import Tiers
+
+__all__ = ["HistoryResult", "HistoryWriter", "import_history"]
+
+_BATCH_MESSAGES = 256
+_BATCH_CHARS = 4 * 1024 * 1024
+_MOST_TOLD = 100
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryResult:
+    """What became of a history.
+
+    `records` are new, `present` were there already, `outside` were left out by `since` or `project`, `skipped` could
+    not be imported, `masked` had secrets that were masked. `formats` has the files of each format, `passed_over`
+    counts files of none. `problems` are the first hundred. `complete` is False where a file ends in the middle of
+    something or could not be read to its end. After a dry run, `records` would be new.
+    """
+
+    formats: dict[str, int]
+    passed_over: int
+    records: int
+    present: int
+    outside: int
+    skipped: int
+    masked: int
+    complete: bool
+    dry_run: bool
+    derived: int = 0
+    problems: tuple[ImportProblem, ...] = ()
+
+
+def import_history(
+    memory: MemoryVerbs,
+    path: str | Path | None = None,
+    *,
+    format_name: str | None = None,
+    since: datetime | str | None = None,
+    project: str | None = None,
+    raw: bool = False,
+    dry_run: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> HistoryResult:
+    """Bring a file, a zip archive or a folder of any known format into a memory.
+
+    The format is recognised from the contents; `format_name` asks for one and leaves other files out. Without a path
+    it names an agent whose own history on this machine is meant: `claude-code` or `codex`. `since` and `project` (a
+    folder or its name) leave other messages out. Secrets are masked unless `raw` is True. A dry run reads and counts,
+    and writes nothing. `progress` is told how many messages are done.
+
+    Raises `InvalidInput`, before anything is written, where no file is of a known format.
+    """
+    if format_name is not None and format_name not in FORMATS:
+        raise InvalidInput(
+            f"there is no format {format_name!r}; {closest(format_name, FORMATS)}they are {', '.join(FORMATS)}"
+        )
+    moment = None if since is None else checked_time(since, "since")
+    source = (
+        _own_history(format_name) if path is None else Path(checked_path(path, "the path of an import")).expanduser()
+    )
+    problems: list[ImportProblem] = []
+    found, passed_over = _recognise(source, format_name, problems)
+    if [of.name for _, of in found] == [OWN]:
+        return _own_export(memory, source, moment is not None or project is not None, dry_run, progress)
+    if not found:
+        raise InvalidInput(_not_recognised(source, format_name, problems))
+    writer = HistoryWriter(memory, raw=raw, dry_run=dry_run, progress=progress)
+    for problem in problems:
+        writer.problem(problem)
+    formats: dict[str, int] = {}
+    for file, of in found:
+        formats[of.name] = formats.get(of.name, 0) + 1
+        if moment is not None and of.name in AGENTS and file.modified < moment:
+            continue  # nothing is added to such a file without changing its time
+        _read(file, of, writer, _Wanted(moment, project))
+    writer.flush()
+    return writer.result(formats, passed_over)
+
+
+def _own_history(format_name: str | None) -> Path:
+    if format_name not in AGENTS:
+        raise InvalidInput(
+            f"name a file or a folder to import; without one, the format is one of {', '.join(AGENTS)}: the history "
+            "of that program on this machine"
+        )
+    folder = AGENTS[format_name](os.environ)
+    if not folder.is_dir():
+        raise StoreUnavailable(
+            f"{folder} is missing: {FORMATS[format_name]} are expected there; name their folder instead"
+        )
+    return folder
+
+
+def _recognise(
+    source: Path, wanted: str | None, problems: list[ImportProblem]
+) -> tuple[list[tuple[SourceFile, HistoryFormat]], int]:
+    """The files of known formats, and how many are of none. Markdown beside another format is not part of it."""
+    found: list[tuple[SourceFile, HistoryFormat]] = []
+    passed_over = 0
+    for file in source_files(source):
+        if isinstance(file, ImportProblem):
+            problems.append(file)
+            continue
+        try:
+            of = recognised(file, wanted)
+        except UnreadableFile as error:
+            problems.append(ImportProblem(file.name, "", str(error), is_cut=True))
+            continue
+        if of is None:
+            passed_over += 1
+        else:
+            found.append((file, of))
+    data = [one for one in found if one[1].name != markdown_notes.NAME]
+    return (data, passed_over + len(found) - len(data)) if data else (found, passed_over)
+
+
+def _not_recognised(source: Path, wanted: str | None, problems: Sequence[ImportProblem]) -> str:
+    what = f"holds none of the {FORMATS[wanted]}" if wanted else "is of no format that is known"
+    reasons = f" ({problems[0].file}: {problems[0].reason})" if problems else ""
+    return f"{source} {what}{reasons}; the formats are {', '.join(FORMATS)}, see docs/importing.md"
+
+
+def _own_export(
+    memory: MemoryVerbs, source: Path, is_narrowed: bool, dry_run: bool, progress: Callable[[int], None] | None
+) -> HistoryResult:
+    if is_narrowed:
+        raise InvalidInput("since and project do not apply to an export of loom: it is imported as a whole")
+    done = import_jsonl(memory, source, dry_run=dry_run, progress=progress)
+    problems = (ImportProblem(source.name, f"line {one.line:,}", one.reason) for one in done.problems)
+    return HistoryResult(
+        {OWN: 1},
+        0,
+        done.records,
+        done.present,
+        0,
+        done.skipped,
+        0,
+        done.complete,
+        dry_run,
+        done.derived,
+        (*problems,),
+    )
+
+
+# --- reading -------------------------------------------------------------------------------------------------
+
+
+class _Wanted(NamedTuple):
+    since: datetime | None
+    project: str | None
+
+    def has(self, message: HistoryMessage, moment: datetime) -> bool:
+        if self.since is not None and moment < self.since:
+            return False
+        return self.project is None or (message.project is not None and _is_of(message.project, self.project))
+
+
+def _is_of(folder: str, project: str) -> bool:
+    """Whether a folder is a project, or inside of it; a project without a slash is the name of a folder."""
+    if os.sep not in project and project not in (".", "..", "~"):
+        return project in PurePath(folder).parts
+    place = os.path.realpath(os.path.expanduser(project))
+    return PurePath(folder).is_relative_to(place)
+
+
+def _read(file: SourceFile, of: HistoryFormat, writer: HistoryWriter, wanted: _Wanted) -> None:
+    try:
+        with file.open() as opened:
+            for one in of.read(file, opened):
+                if isinstance(one, ImportProblem):
+                    writer.problem(one)
+                elif wanted.has(one, one.created_at or file.modified):
+                    writer.add(one, of.name, file)
+                else:
+                    writer.counts.outside += 1
+    except UnreadableFile as error:
+        writer.problem(ImportProblem(file.name, "", str(error), is_cut=True))
+
+
+# --- writing -------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Counts:
+    records: int = 0
+    present: int = 0
+    outside: int = 0
+    skipped: int = 0
+    masked: int = 0
+
+
+class _Waiting(NamedTuple):
+    draft: Draft
+    masked: bool
+    file: str
+    position: str
+
+
+@dataclass(slots=True)
+class HistoryWriter:
+    """Writes messages into a memory, a batch in a transaction. Counts grow with what is committed."""
+
+    memory: MemoryVerbs
+    raw: bool = False
+    dry_run: bool = False
+    progress: Callable[[int], None] | None = None
+    within: Callable[[Transaction], None] | None = None
+    """What else belongs to the transaction of a batch."""
+    counts: _Counts = field(default_factory=_Counts)
+    problems: list[ImportProblem] = field(default_factory=list)
+    complete: bool = True
+    done: int = 0
+    _mask: SecretMask = field(default_factory=SecretMask)
+    _batch: dict[str, _Waiting] = field(default_factory=dict)
+    _chars: int = 0
+
+    def add(self, message: HistoryMessage, format_name: str, file: SourceFile) -> None:
+        """Take a message; it is committed with its batch."""
+        told: Mapping[str, Any] = {"message": message.message, "metadata": message.metadata}
+        secrets = 0
+        try:
+            if not self.raw:
+                told, secrets = self._mask.masked(told)
+            draft = self._draft(message, told, secrets, format_name, file)
+        except LoomError as error:  # of this message: it is too large, too deep, or no text
+            self.problem(ImportProblem(file.name, message.position, str(error)))
+            return
+        if draft.id in self._batch:
+            self.flush()
+        self._batch[draft.id] = _Waiting(draft, secrets > 0, file.name, message.position)
+        self._chars += len(draft.content)
+        if len(self._batch) >= _BATCH_MESSAGES or self._chars >= _BATCH_CHARS:
+            self.flush()
+
+    def problem(self, problem: ImportProblem) -> None:
+        """Count what cannot be imported."""
+        self.counts.skipped += 1
+        self.complete = self.complete and not problem.is_cut
+        if len(self.problems) < _MOST_TOLD:
+            self.problems.append(problem)
+
+    def flush(self) -> None:
+        """Write what waits, in one transaction."""
+        batch, self._batch, self._chars = [*self._batch.values()], {}, 0
+        if self.dry_run:
+            self._settle(batch, [_standing(self.memory.store, one.draft) for one in batch])
+        elif batch or self.within is not None:
+            with self.memory.store.transaction() as transaction:
+                there = [_standing(transaction, one.draft) for one in batch]
+                self._append(
+                    transaction, [one.draft for one, known in zip(batch, there, strict=True) if known is None]
+                )
+                if self.within is not None:
+                    self.within(transaction)
+            self._settle(batch, there)
+        self.done += len(batch)
+        if self.progress is not None and batch:
+            self.progress(self.done)
+
+    def result(self, formats: dict[str, int], passed_over: int) -> HistoryResult:
+        counts = self.counts
+        return HistoryResult(
+            formats,
+            passed_over,
+            counts.records,
+            counts.present,
+            counts.outside,
+            counts.skipped,
+            counts.masked,
+            self.complete,
+            self.dry_run,
+            problems=tuple(self.problems),
+        )
+
+    def _draft(
+        self, message: HistoryMessage, told: Mapping[str, Any], secrets: int, format_name: str, file: SourceFile
+    ) -> Draft:
+        metadata = {**told["metadata"], "imported": format_name}
+        if message.created_at is None:
+            metadata["undated"] = True
+        if secrets:
+            metadata["masked"] = secrets
+        attributes = Attributes(
+            session_id=message.session_id,
+            created_at=message.created_at or file.modified,
+            metadata=metadata,
+            trust=message.trust,
+            kind=message.kind,
+        )
+        return self.memory.drafter.message(told["message"], message.id, attributes)
+
+    def _append(self, transaction: Transaction, drafts: Sequence[Draft]) -> None:
+        if not drafts:
+            return
+        written = transaction.append(drafts)
+        own = [one.seq for one, draft in zip(written, drafts, strict=True) if may_instruct(draft)]
+        if own:
+            transaction.enter(own, UNCONFIRMED, self.memory.node_id, "imported", [0] * len(own))
+        memory = self.memory
+        Tiers(memory.store, memory.node_id, memory.settings, memory.counter).make_room(transaction)
+
+    def _settle(self, batch: Sequence[_Waiting], there: Sequence[bool | None]) -> None:
+        for one, known in zip(batch, there, strict=True):
+            if known is None:
+                self.counts.records += 1
+                self.counts.masked += one.masked
+            elif known:
+                self.counts.present += 1
+            else:
+                reason = "its id is here with other words: it was imported with other options, or changed since"
+                self.problem(ImportProblem(one.file, one.position, reason))
+
+
+def _standing(reads: Reads, draft: Draft) -> bool | None:
+    """True where a message is there, in any of its versions; False where its id names another; None where it is
+    new."""
+    newest = reads.get(draft.id)
+    if newest is None:
+        return None
+    versions: Iterator[Record] = iter([newest] if newest.version == 1 else reads.history(draft.id))
+    return any(one.content == draft.content and one.data == draft.data for one in versions)

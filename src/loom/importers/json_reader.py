@@ -1,0 +1,325 @@
+"""A pull reader for JSON files of any size: it holds one value at a time and goes on behind a malformed one.
+
+The reader finds where each value ends and gives its bytes to `json`. So an array of a gigabyte is read element by
+element, every problem has a position in bytes, and an element that is malformed or too large costs only itself.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, BinaryIO, Final, NoReturn
+
+from loom.errors import InvalidInput
+
+__all__ = ["LARGEST_VALUE", "CutFile", "JsonReader", "MalformedValue", "parsed_json"]
+
+LARGEST_VALUE: Final = 64 * 1024 * 1024
+"""The largest value that is read as a whole, in bytes: four times the largest text of a record."""
+
+_CHUNK = 1 << 22
+_SPACE = b" \t\r\n"
+_SPACES = re.compile(rb"[ \t\r\n]*+")
+# What may stand behind a value. Without it, a number may go on: behind the buffer, or because it is malformed.
+_BEHIND_VALUES = frozenset(bytes([one]) for one in b",]} \t\r\n")
+# Everything up to the next bracket, whole strings included. Stops before a string that the buffer does not end.
+_BETWEEN_BRACKETS = re.compile(rb'(?:[^"{}\[\]]++|"(?:[^"\\]++|\\.)*+")*+', re.DOTALL)
+_IN_STRING = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
+_SCALAR = re.compile(rb"[^,\]}\s\"{\[:]*+")
+_GARBAGE = re.compile(rb"[^,\]}\"{\[]*+")
+_SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
+
+
+class MalformedValue(InvalidInput):
+    """A value that cannot be read. The reader stands behind it, and the values after it can be read."""
+
+    def __init__(self, position: int, reason: str) -> None:
+        super().__init__(reason)
+        self.position = position
+
+
+class CutFile(MalformedValue):
+    """The file ends in the middle of a value, or its structure is beyond repair: nothing more can be read."""
+
+
+def parsed_json(raw: bytes, *, repair: bool = False) -> Any:
+    """The value of some bytes. Raises `InvalidInput`; its message names no content.
+
+    With `repair`, an escaped half of a character becomes the replacement character; without, it is refused.
+    """
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"it is not UTF-8 (byte {error.start:,})") from None
+    try:
+        found = json.loads(text, parse_constant=_no_number)
+        if _SURROGATE_ESCAPE.search(raw):
+            if repair:
+                return _repaired(found)
+            json.dumps(found, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise InvalidInput("it holds a lone surrogate, which is no valid text") from None
+    except (ValueError, RecursionError) as error:
+        reason = error.msg if isinstance(error, json.JSONDecodeError) else type(error).__name__
+        raise InvalidInput(f"it is not JSON: {reason}") from None
+    return found
+
+
+def _no_number(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _repaired(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, dict):
+        return {_repaired(key): _repaired(one) for key, one in value.items()}
+    return [_repaired(one) for one in value] if isinstance(value, list) else value
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_number)
+
+
+class JsonReader:
+    """Reads one JSON document from a binary file, from its beginning to its end.
+
+    `elements()` and `members()` step through an array or an object; at each step the caller reads the value with
+    `value()`, steps into it, or leaves it, in which case it is skipped.
+    """
+
+    def __init__(self, file: BinaryIO, largest: int = LARGEST_VALUE) -> None:
+        self._file = file
+        self._largest = largest
+        self._buffer = b""
+        self._latin: str | None = None
+        self._at = 0
+        self._base = 0
+        self._consumed = False
+        """Whether the value at the current step was read, in part or as a whole."""
+        if self._peek() == b"\xef" and self._buffer.startswith(b"\xef\xbb\xbf"):
+            self._at += 3
+
+    @property
+    def position(self) -> int:
+        """The offset of the next byte in the file."""
+        return self._base + self._at
+
+    def kind(self) -> str:
+        """The first character of the next value: `{`, `[`, `"` or that of a number or a word; empty at the end."""
+        return self._next_visible().decode("latin-1")
+
+    def value(self, *, repair: bool = True) -> Any:
+        """The next value as a whole. Raises `MalformedValue`, standing behind it, or `CutFile`."""
+        self._consumed = True
+        self._next_visible()
+        at, start = self._at, self.position
+        if (found := self._decoded()) is not None:
+            raw = self._buffer[at : self._at]
+            if raw.isascii() and not _SURROGATE_ESCAPE.search(raw):
+                return found[0]
+            return self._parsed(raw, start, repair)
+        scanned = self._raw(self._largest)
+        if scanned is None:
+            raise MalformedValue(start, f"it is longer than {self._largest:,} bytes")
+        return self._parsed(scanned, start, repair)
+
+    def skip(self) -> None:
+        """Go behind the next value without reading it."""
+        self._consumed = True
+        self._next_visible()
+        if self._decoded() is None:
+            self._raw(0)
+
+    def elements(self) -> Iterator[int]:
+        """Step through the next value, an array; the position in the file of each element.
+
+        Raises `MalformedValue` where the value is no array, and `CutFile` where the file ends inside of it.
+        """
+        self._open(b"[", "an array")
+        while True:
+            following = self._next_visible()
+            if following == b"]":
+                self._at += 1
+                self._consumed = True
+                return
+            if following == b",":
+                self._at += 1
+                continue
+            if not following:
+                raise CutFile(self.position, "the file ends inside an array: it was cut")
+            yield from self._step(self.position)
+
+    def members(self) -> Iterator[str]:
+        """Step through the next value, an object; the name of each member."""
+        self._open(b"{", "an object")
+        while True:
+            following = self._next_visible()
+            if following == b"}":
+                self._at += 1
+                self._consumed = True
+                return
+            if following == b",":
+                self._at += 1
+                continue
+            if not following:
+                raise CutFile(self.position, "the file ends inside an object: it was cut")
+            if following != b'"':
+                raise CutFile(self.position, "it is not JSON: an object has a member without a name")
+            name = self.value()
+            if self._next_visible() != b":":
+                raise CutFile(self.position, "it is not JSON: the name of a member has no value")
+            self._at += 1
+            yield from self._step(name)
+
+    # -- the scanner ---------------------------------------------------------------------------------------
+
+    def _decoded(self) -> tuple[Any] | None:
+        """The value at this place, if it ends within the buffer, and the reader behind it; None where it does not.
+
+        The bytes are read as Latin-1, in which each is a character, so the end is right and the texts only where the
+        bytes are ASCII. This is the fast way; what it refuses is looked at again by the scanner.
+        """
+        if self._latin is None:
+            self._latin = self._buffer.decode("latin-1")
+        try:
+            found, end = _DECODER.raw_decode(self._latin, self._at)
+        except (ValueError, RecursionError):
+            return None
+        if end - self._at > self._largest or self._buffer[end : end + 1] not in _BEHIND_VALUES:
+            return None
+        self._at = end
+        return (found,)
+
+    @staticmethod
+    def _parsed(raw: bytes, start: int, repair: bool) -> Any:
+        try:
+            return parsed_json(raw, repair=repair)
+        except InvalidInput as error:
+            raise MalformedValue(start, str(error)) from None
+
+    def _step(self, told: Any) -> Iterator[Any]:
+        """Give one step to the caller, and skip the value that it leaves."""
+        start = self.position
+        self._consumed = False
+        yield told
+        if not self._consumed:
+            self.skip()
+        if self.position == start:  # a character that begins no value
+            self._pass_over(_GARBAGE)
+            if self.position == start:
+                self._at += 1
+
+    def _open(self, bracket: bytes, called: str) -> None:
+        self._consumed = True
+        if self._next_visible() != bracket:
+            start = self.position
+            self._raw(0)
+            raise MalformedValue(start, f"it is not {called}")
+        self._at += 1
+
+    def _peek(self) -> bytes:
+        """The next byte; empty at the end of the file."""
+        if self._at >= len(self._buffer) and not self._refill():
+            return b""
+        return self._buffer[self._at : self._at + 1]
+
+    def _next_visible(self) -> bytes:
+        while (following := self._peek()) and following in _SPACE:
+            self._at = _end(_SPACES, self._buffer, self._at)
+        return following
+
+    def _refill(self) -> bool:
+        """Replace the buffer, which was read to its end; False at the end of the file."""
+        self._base += len(self._buffer)
+        self._buffer, self._latin, self._at = self._file.read(_CHUNK), None, 0
+        return bool(self._buffer)
+
+    def _more(self) -> bool:
+        """Read on, and keep what is left in the buffer."""
+        more = self._file.read(_CHUNK)
+        self._base += self._at
+        self._buffer, self._latin, self._at = self._buffer[self._at :] + more, None, 0
+        return bool(more)
+
+    def _pass_over(self, pattern: re.Pattern[bytes]) -> None:
+        while True:
+            self._at = _end(pattern, self._buffer, self._at)
+            if self._at < len(self._buffer) or not self._refill():
+                return
+
+    def _raw(self, most: int) -> bytes | None:
+        """The bytes of the next value; None, and the reader behind it, where it has more than `most` of them."""
+        first = self._next_visible()
+        held = _Held(most)
+        if first in (b"{", b"["):
+            self._brackets(held)
+        elif first == b'"':
+            self._take(held, self._at + 1)
+            self._string(held)
+        else:
+            while True:
+                self._take(held, _end(_SCALAR, self._buffer, self._at))
+                if self._at < len(self._buffer) or not self._refill():
+                    break
+        return held.whole()
+
+    def _brackets(self, held: _Held) -> None:
+        depth = 0
+        while True:
+            self._take(held, _end(_BETWEEN_BRACKETS, self._buffer, self._at))
+            following = self._peek()
+            if not following:
+                raise CutFile(self.position, "the file ends inside a value: it was cut")
+            if following == b'"':  # the string goes on behind the buffer
+                self._take(held, self._at + 1)
+                self._string(held)
+                continue
+            if following not in b"{}[]":
+                continue  # a new buffer
+            depth += 1 if following in b"{[" else -1
+            self._take(held, self._at + 1)
+            if depth == 0:
+                return
+
+    def _string(self, held: _Held) -> None:
+        """The rest of a string, behind its first quotation mark."""
+        while True:
+            self._take(held, _end(_IN_STRING, self._buffer, self._at))
+            left = self._buffer[self._at : self._at + 2]
+            if left.startswith(b'"'):
+                self._take(held, self._at + 1)
+                return
+            if not self._more():  # nothing left, or a backslash whose character is in the next chunk
+                raise CutFile(self.position, "the file ends inside a text: it was cut")
+
+    def _take(self, held: _Held, to: int) -> None:
+        held.add(self._buffer, self._at, to)
+        self._at = to
+
+
+class _Held:
+    """The bytes of one value, as long as they are not too many."""
+
+    __slots__ = ("_most", "_pieces", "_size")
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._size = 0
+        self._pieces: list[bytes] = []
+
+    def add(self, buffer: bytes, start: int, end: int) -> None:
+        self._size += end - start
+        if self._size > self._most:
+            self._pieces.clear()
+        elif end > start:
+            self._pieces.append(buffer[start:end])
+
+    def whole(self) -> bytes | None:
+        return b"".join(self._pieces) if self._size <= self._most else None
+
+
+def _end(pattern: re.Pattern[bytes], buffer: bytes, at: int) -> int:
+    found = pattern.match(buffer, at)
+    assert found is not None  # each pattern matches the empty text
+    return found.end()

@@ -1,0 +1,163 @@
+"""Agent files of Letta (`.af`): the messages of each agent, and the blocks of its memory.
+
+Both forms are read: one agent a document, and a document with lists of agents and blocks. Prompts of the system,
+which repeat the blocks, and the signals by which Letta wakes an agent are left out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Final
+
+from loom.errors import InvalidInput
+from loom.importers.conversations import array_or_one
+from loom.importers.json_reader import CutFile, JsonReader, MalformedValue
+from loom.importers.messages import (
+    HistoryMessage,
+    ImportProblem,
+    Read,
+    SourceFile,
+    digest_id,
+    moment_of,
+    objects_in,
+    split_results,
+    text_field,
+)
+
+__all__ = ["MARKS", "NAME", "read"]
+
+NAME: Final = "letta"
+MARKS: Final = frozenset({"agents", "core_memory", "agent_type", "llm_config", "in_context_message_ids"})
+"""Members by which a document is known."""
+
+_ROLES = ("user", "assistant", "tool")
+_WORDS_OF_USERS = ("user_message", "message")
+
+
+@dataclass(slots=True)
+class _Agent:
+    """What is known of the agent whose members are read."""
+
+    name: str
+    messages: int = 0
+
+
+def read(file: SourceFile, opened: BinaryIO) -> Read:
+    try:
+        yield from _document(file, JsonReader(opened), _Agent(file.stem))
+    except MalformedValue as error:
+        yield ImportProblem(file.name, f"byte {error.position:,}", str(error), is_cut=isinstance(error, CutFile))
+
+
+def _document(file: SourceFile, reader: JsonReader, agent: _Agent) -> Read:
+    for member in reader.members():
+        if member == "agents" and reader.kind() == "[":
+            for number, _ in enumerate(reader.elements(), 1):
+                if reader.kind() == "{":
+                    yield from _document(file, reader, _Agent(f"{file.stem}-{number}"))
+        elif member == "name" and reader.kind() == '"':
+            agent.name = str(reader.value()) or agent.name
+        elif member == "messages" and reader.kind() == "[":
+            for number, found in enumerate(array_or_one(file, reader), 1):
+                position = f"agent {agent.name[:40]}, message {number:,}"
+                yield from _or_problem(file, found, position, lambda one, at: _messages(one, at, agent))
+        elif member in ("blocks", "core_memory") and reader.kind() == "[":
+            for number, found in enumerate(array_or_one(file, reader), 1):
+                yield from _or_problem(file, found, f"block {number:,}", lambda one, at: _block(one, at, file))
+
+
+def _or_problem(file: SourceFile, found: Any, position: str, messages: Any) -> Read:
+    if isinstance(found, ImportProblem):
+        yield found
+        return
+    try:
+        if not isinstance(found, Mapping):
+            raise InvalidInput("it is no JSON object")
+        yield from messages(found, position)
+    except InvalidInput as error:
+        yield ImportProblem(file.name, position, str(error))
+
+
+def _block(found: Mapping[str, Any], position: str, file: SourceFile) -> Iterator[HistoryMessage]:
+    text, label = text_field(found, "value"), text_field(found, "label")
+    if not isinstance(found.get("value"), str) or label is None:
+        raise InvalidInput("a block has a label and a value")
+    if text and text.strip():
+        yield HistoryMessage(
+            digest_id(NAME, file.stem, label, text),
+            {"role": None, "content": f"{label}: {text}"},
+            position,
+            created_at=moment_of(found.get("updated_at")) or moment_of(found.get("created_at")),
+            metadata={"block": label},
+            trust="agent",
+            kind="context",
+        )
+
+
+def _messages(found: Mapping[str, Any], position: str, agent: _Agent) -> Iterator[HistoryMessage]:
+    role = found.get("role")
+    if not isinstance(role, str):
+        raise InvalidInput("a message has no role")
+    if role not in _ROLES:
+        return
+    agent.messages += 1
+    content = found.get("content", found.get("text"))
+    message: dict[str, Any] = {"role": role, "content": content}
+    spoken: list[str] = []
+    if role == "assistant":
+        calls = objects_in(found.get("tool_calls"))
+        spoken = [words for call in calls if (words := _spoken(call)) is not None]
+        others = [call for call in calls if _spoken(call) is None]
+        # Beside a call, the content is what the model thought.
+        message["content"] = "\n".join(spoken) if spoken else (None if others else content)
+        message |= {"tool_calls": others} if others else {}
+    if name := text_field(found, "name"):
+        message["name"] = name
+    for place, said in enumerate(split_results(message)):
+        words = _unpacked(said)
+        if words is None or (words in ("", []) and not said.get("tool_calls")):
+            continue
+        model = text_field(found, "model")
+        yield HistoryMessage(
+            digest_id(NAME, agent.name, found.get("id"), found.get("created_at"), agent.messages, place),
+            {**said, "content": words},
+            position,
+            agent.name,
+            moment_of(found.get("created_at")),
+            {"agent": agent.name, **({"model": model} if model else {})},
+        )
+
+
+def _spoken(call: Mapping[str, Any]) -> str | None:
+    """What an agent says to the user: in Letta it does so by a call of `send_message`."""
+    function = call.get("function")
+    if not isinstance(function, Mapping) or function.get("name") != "send_message":
+        return None
+    found = _object(function.get("arguments"))
+    return text_field(found, "message") if found else None
+
+
+def _unpacked(said: Mapping[str, Any]) -> Any:
+    """The words of a message that Letta packed as JSON; None for a signal that wakes an agent."""
+    content = said.get("content")
+    found = _object(content)
+    if found is None:
+        return "" if content is None else content
+    kind, words = found.get("type"), text_field(found, "message")
+    if said["role"] == "tool" and "status" in found:
+        return words or ""
+    if said["role"] == "user" and isinstance(kind, str):
+        return words if kind in _WORDS_OF_USERS else None
+    return content
+
+
+def _object(text: object) -> Mapping[str, Any] | None:
+    if not isinstance(text, str) or not text.lstrip().startswith("{"):
+        return None
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None

@@ -1,0 +1,91 @@
+"""Exports of mem0: what `get_all` or an export gives, as an array, an object with `results`, or JSON Lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, BinaryIO, Final
+
+from loom.errors import InvalidInput
+from loom.importers.conversations import array_or_one
+from loom.importers.json_reader import CutFile, JsonReader, MalformedValue, parsed_json
+from loom.importers.lines import lines_of
+from loom.importers.messages import (
+    HistoryMessage,
+    ImportProblem,
+    Read,
+    SourceFile,
+    digest_id,
+    moment_of,
+    native_id,
+    text_field,
+)
+
+__all__ = ["LISTS", "NAME", "is_memory", "read", "read_lines"]
+
+NAME: Final = "mem0"
+LISTS: Final = ("results", "memories")
+"""The members of a document that hold memories."""
+
+_SCOPES = ("user_id", "agent_id", "app_id", "actor_id")
+
+
+def is_memory(found: Mapping[str, Any]) -> bool:
+    """Whether an object is a memory of an export."""
+    return isinstance(found.get("memory"), str) and bool(found.keys() & {"id", "hash", "user_id", "created_at"})
+
+
+def read(file: SourceFile, opened: BinaryIO) -> Read:
+    reader = JsonReader(opened)
+    if reader.kind() != "{":
+        yield from _memories(file, array_or_one(file, reader))
+        return
+    try:
+        for name in reader.members():
+            if name in LISTS:
+                yield from _memories(file, array_or_one(file, reader))
+    except MalformedValue as error:
+        yield ImportProblem(file.name, f"byte {error.position:,}", str(error), is_cut=isinstance(error, CutFile))
+
+
+def read_lines(file: SourceFile, opened: BinaryIO) -> Read:
+    for line in lines_of(opened):
+        position = f"line {line.number:,}"
+        if line.text is None:
+            yield ImportProblem(file.name, position, "it is too long")
+        elif line.text.strip():
+            try:
+                yield _memory(parsed_json(line.text, repair=True), position)
+            except InvalidInput as error:
+                yield ImportProblem(file.name, position, str(error), is_cut=not line.text.endswith(b"\n"))
+
+
+def _memories(file: SourceFile, values: Iterator[Any]) -> Read:
+    for number, value in enumerate(values, 1):
+        if isinstance(value, ImportProblem):
+            yield value
+            continue
+        try:
+            yield _memory(value, f"memory {number:,}")
+        except InvalidInput as error:
+            yield ImportProblem(file.name, f"memory {number:,}", str(error))
+
+
+def _memory(found: Any, position: str) -> HistoryMessage:
+    text = text_field(found, "memory") if isinstance(found, Mapping) else None
+    if text is None:
+        raise InvalidInput("it has no memory")
+    own = found.get("metadata")
+    told = dict(own) if isinstance(own, Mapping) else {}
+    told |= {name: found[name] for name in _SCOPES if isinstance(found.get(name), str)}
+    if isinstance(found.get("categories"), list):
+        told["categories"] = [one for one in found["categories"] if isinstance(one, str)]
+    # A model worded these, whatever the role of the message that they were made from.
+    return HistoryMessage(
+        native_id(NAME, found.get("id")) or digest_id(NAME, found.get("user_id"), text),
+        {"role": None, "content": text},
+        position,
+        text_field(found, "run_id"),
+        moment_of(found.get("created_at")) or moment_of(found.get("updated_at")),
+        told,
+        trust="agent",
+    )

@@ -1,0 +1,193 @@
+"""The common form of what the formats hold: messages, each with its place in a file, and problems.
+
+A format's reader turns a file into these and decides nothing else: masking, filters and writing are `histories`'.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, BinaryIO, NamedTuple
+
+from loom.errors import InvalidInput
+from loom.protocol import checked_time
+
+__all__ = [
+    "HistoryMessage",
+    "ImportProblem",
+    "Read",
+    "SourceFile",
+    "branch_to",
+    "digest_id",
+    "moment_of",
+    "native_id",
+    "objects_in",
+    "split_results",
+    "text_field",
+]
+
+_LONGEST_ID = 120
+_YEARS = (1990, 2200)
+_MILLISECONDS_FROM = 1e11
+# Parts whose bytes would only fill the memory. Tuples: what a file holds may have no hash.
+_HEAVY_PARTS = ("image", "image_url", "input_image", "document", "file", "input_file", "audio", "input_audio")
+_THOUGHTS = ("thinking", "redacted_thinking", "reasoning")
+
+
+class ImportProblem(NamedTuple):
+    """A part of a file that was not imported: where it is, and why. `is_cut` says that the file ends there."""
+
+    file: str
+    position: str
+    reason: str
+    is_cut: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A file of a history: a file of the disk, or a member of a zip archive. `stem` is its name without folders."""
+
+    name: str
+    stem: str
+    modified: datetime
+    size: int
+    open: Callable[[], BinaryIO]
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryMessage:
+    """One message of a history. The same part of the same file always has the same `id`.
+
+    `message` has a role and content as a chat message has. Without `created_at`, the time of the file counts. Without
+    `trust`, the role decides. `project` is the folder in which an agent worked.
+    """
+
+    id: str
+    message: Mapping[str, Any]
+    position: str
+    session_id: str | None = None
+    created_at: datetime | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    trust: str | None = None
+    kind: str | None = None
+    project: str | None = None
+
+
+Read = Iterator[HistoryMessage | ImportProblem]
+"""What a reader gives for a file."""
+
+
+def digest_id(format_name: str, *parts: object) -> str:
+    """An id from what identifies a message in its file, for formats without ids."""
+    told = "\0".join(str(part) for part in parts)
+    return f"{format_name}:{hashlib.blake2b(told.encode('utf-8', 'replace'), digest_size=16).hexdigest()}"
+
+
+def native_id(format_name: str, *parts: object) -> str | None:
+    """An id from the ids that the file has; None where one of them is missing or is no text."""
+    if not all(isinstance(part, str) and part for part in parts):
+        return None
+    told = ":".join(map(str, parts))
+    return f"{format_name}:{told}" if len(told) <= _LONGEST_ID else digest_id(format_name, *parts)
+
+
+def moment_of(value: object) -> datetime | None:
+    """A time in ISO 8601, or in seconds or milliseconds since 1970; None where it is none of them."""
+    found: datetime | None = None
+    if isinstance(value, str):
+        try:
+            found = datetime.fromisoformat(value)
+        except ValueError:
+            return None
+        found = found if found.tzinfo else found.replace(tzinfo=UTC)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        try:
+            found = datetime.fromtimestamp(value / 1000 if abs(value) >= _MILLISECONDS_FROM else value, UTC)
+        except (OverflowError, ValueError, OSError):
+            return None
+    if found is None or not _YEARS[0] <= found.year <= _YEARS[1]:
+        return None
+    try:
+        return checked_time(found, "created_at")
+    except InvalidInput:
+        return None
+
+
+def text_field(found: Mapping[str, Any], *names: str) -> str | None:
+    """The first of the fields that is a text of at least one character."""
+    return next((found[name] for name in names if isinstance(found.get(name), str) and found[name]), None)
+
+
+def objects_in(value: object) -> list[Mapping[str, Any]]:
+    """The objects of a list; empty where the value is no list."""
+    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
+
+
+def branch_to(leaf: object, parents: Mapping[str, Any]) -> list[str]:
+    """The names of the nodes from the root of a tree to a leaf. A cycle ends where it closes."""
+    path: list[str] = []
+    seen: set[str] = set()
+    while isinstance(leaf, str) and leaf in parents and leaf not in seen:
+        seen.add(leaf)
+        path.append(leaf)
+        leaf = parents[leaf]
+    return path[::-1]
+
+
+def split_results(message: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """A message in the form of Anthropic's or OpenAI's API as messages of one speaker each.
+
+    Results of tools that stand in a message become messages with the role `tool`, in their order. A model's thoughts
+    are left out, and pictures and files are named without their bytes.
+    """
+    content = message.get("content")
+    if not isinstance(content, list):
+        return [dict(message)]
+    split: list[dict[str, Any]] = []
+    own: list[Any] = []
+
+    def end_own(calls: bool = False) -> None:
+        if own or calls:
+            kept = {**message, "content": _plain(own)}
+            if not calls:
+                kept.pop("tool_calls", None)
+            split.append(kept)
+            own.clear()
+
+    for part in content:
+        kind = part.get("type") if isinstance(part, Mapping) else None
+        if kind in ("tool_result", "function_call_output"):
+            end_own()
+            split.append(_result(part))
+        elif kind not in _THOUGHTS:
+            own.append({"type": kind} if kind in _HEAVY_PARTS else part)
+    end_own(bool(message.get("tool_calls")) or not content)
+    return split
+
+
+def _result(part: Mapping[str, Any]) -> dict[str, Any]:
+    content = part.get("content", part.get("output"))
+    if isinstance(content, list):
+        parts = [one for one in content if isinstance(one, Mapping | str)]
+        content = _plain([_light(one) for one in parts])
+    elif not isinstance(content, str):
+        content = "" if content is None else str(content)
+    told = {"role": "tool", "content": content}
+    called = part.get("tool_use_id", part.get("call_id"))
+    return {**told, "tool_call_id": called} if isinstance(called, str) else told
+
+
+def _light(part: Mapping[str, Any] | str) -> Mapping[str, Any] | str:
+    kind = part.get("type") if isinstance(part, Mapping) else None
+    return {"type": kind} if kind in _HEAVY_PARTS else part
+
+
+def _plain(parts: Sequence[Any]) -> Any:
+    """The text of parts that are one text and nothing else; the parts otherwise."""
+    if len(parts) == 1 and isinstance(parts[0], Mapping):
+        only = parts[0]
+        if only.get("type") in ("text", "input_text", "output_text") and isinstance(only.get("text"), str):
+            return only["text"]
+    return list(parts)

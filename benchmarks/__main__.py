@@ -34,6 +34,7 @@ QUICK = {
     "archive": ("--tokens", "30000", "--questions", "50"),
     "archive_tier": (),
     "snapshots": ("--records", "5000", "--dimensions", "32"),
+    "importing": ("--messages", "5000", "--memory-mb", "64"),
     "rooms": (),
     "extraction": (),
     "summaries": (),

@@ -287,7 +287,7 @@ def test_links_in_a_folder_are_not_followed(memory: Memory, tmp_path: Path) -> N
 def test_a_member_that_grows_out_of_proportion_is_given_up(
     memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("loom.importers.source_files._UNBOUNDED_UP_TO", 1 << 16)
+    monkeypatch.setattr("loom.importers.source_files.UNBOUNDED_UP_TO", 1 << 16)
     line = json.dumps({"role": "user", "content": "a" * 20_000}) + "\n"
     with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("../../chat.jsonl", line * 1000)

@@ -120,9 +120,9 @@ def test_a_message_nested_too_deep_to_store_is_skipped(memory: Memory, tmp_path:
 
 
 def test_memory_stays_bounded_whatever_the_size_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loom.importers.json_reader._CHUNK", 1 << 18)
-    monkeypatch.setattr("loom.importers.recognising._LONGEST_LINE_LOOKED_AT", 1 << 18)
-    monkeypatch.setattr("loom.importers.histories._BATCH_CHARS", 1 << 18)
+    monkeypatch.setattr("loom.importers.json_reader.CHUNK", 1 << 18)
+    monkeypatch.setattr("loom.importers.recognising.LONGEST_LINE_LOOKED_AT", 1 << 18)
+    monkeypatch.setattr("loom.importers.histories.BATCH_CHARS", 1 << 18)
     sizes = {}
     for megabytes in (2, 8):
         path = tmp_path / f"{megabytes}.json"

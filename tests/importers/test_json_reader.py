@@ -24,7 +24,7 @@ def elements(data: bytes, chunk: int = 1 << 20, largest: int = 1 << 20) -> list[
     """The elements of an array, with errors in the places of what cannot be read."""
     found: list[Any] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(json_reader, "_CHUNK", chunk)
+        patch.setattr(json_reader, "CHUNK", chunk)
         reader = JsonReader(io.BytesIO(data), largest)
         try:
             for _ in reader.elements():

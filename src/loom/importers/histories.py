@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path, PurePath
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from loom.checks import checked_path
 from loom.drafts import Attributes
@@ -27,10 +27,12 @@ from loom.protocol import checked_time, closest
 from loom.storage.contract import UNCONFIRMED, Draft, Reads, Record, Transaction
 from loom.tiers.migration import Tiers
 
-__all__ = ["HistoryResult", "HistoryWriter", "import_history"]
+__all__ = ["BATCH_CHARS", "HistoryResult", "HistoryWriter", "import_history"]
 
 _BATCH_MESSAGES = 256
-_BATCH_CHARS = 4 * 1024 * 1024
+BATCH_CHARS: Final = 4 * 1024 * 1024
+"""This many characters are written in one transaction, even if the messages are few."""
+
 _MOST_TOLD = 100
 
 
@@ -256,7 +258,7 @@ class HistoryWriter:
             self.flush()
         self._batch[draft.id] = _Waiting(draft, secrets > 0, file.name, message.position)
         self._chars += len(draft.content)
-        if len(self._batch) >= _BATCH_MESSAGES or self._chars >= _BATCH_CHARS:
+        if len(self._batch) >= _BATCH_MESSAGES or self._chars >= BATCH_CHARS:
             self.flush()
 
     def problem(self, problem: ImportProblem) -> None:

@@ -13,12 +13,14 @@ from typing import Any, BinaryIO, Final, NoReturn
 
 from loom.errors import InvalidInput
 
-__all__ = ["LARGEST_VALUE", "CutFile", "JsonReader", "MalformedValue", "parsed_json"]
+__all__ = ["CHUNK", "LARGEST_VALUE", "CutFile", "JsonReader", "MalformedValue", "parsed_json"]
 
 LARGEST_VALUE: Final = 64 * 1024 * 1024
 """The largest value that is read as a whole, in bytes: four times the largest text of a record."""
 
-_CHUNK = 1 << 22
+CHUNK: Final = 1 << 22
+"""How many bytes are read from the file at once."""
+
 _SPACE = b" \t\r\n"
 _SPACES = re.compile(rb"[ \t\r\n]*+")
 # What may stand behind a value. Without it, a number may go on: behind the buffer, or because it is malformed.
@@ -232,12 +234,12 @@ class JsonReader:
     def _refill(self) -> bool:
         """Replace the buffer, which was read to its end; False at the end of the file."""
         self._base += len(self._buffer)
-        self._buffer, self._latin, self._at = self._file.read(_CHUNK), None, 0
+        self._buffer, self._latin, self._at = self._file.read(CHUNK), None, 0
         return bool(self._buffer)
 
     def _more(self) -> bool:
         """Read on, and keep what is left in the buffer."""
-        more = self._file.read(_CHUNK)
+        more = self._file.read(CHUNK)
         self._base += self._at
         self._buffer, self._latin, self._at = self._buffer[self._at :] + more, None, 0
         return bool(more)

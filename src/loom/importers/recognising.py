@@ -22,13 +22,15 @@ from loom.importers.lines import lines_of
 from loom.importers.messages import Read, SourceFile
 from loom.importers.record_lines import FORMAT
 
-__all__ = ["AGENTS", "FORMATS", "OWN", "HistoryFormat", "recognised"]
+__all__ = ["AGENTS", "FORMATS", "LONGEST_LINE_LOOKED_AT", "OWN", "HistoryFormat", "recognised"]
 
 OWN: Final = FORMAT
 """Our own export; `importing` reads it."""
 
 _LINES_LOOKED_AT = 20
-_LONGEST_LINE_LOOKED_AT = 4 * 1024 * 1024
+LONGEST_LINE_LOOKED_AT: Final = 4 * 1024 * 1024
+"""Longer lines are not looked at: a file with one line may be a document."""
+
 _MEMBERS_LOOKED_AT = 40
 _BYTES_LOOKED_AT = 64 * 1024 * 1024
 
@@ -98,7 +100,7 @@ def _own(_: SourceFile, __: BinaryIO) -> Read:
 def _of_lines(opened: BinaryIO) -> HistoryFormat | None:
     """The format of JSON Lines: the first one that a line among the first shows."""
     shown: list[Mapping[str, Any]] = []
-    for line in lines_of(opened, largest=_LONGEST_LINE_LOOKED_AT):
+    for line in lines_of(opened, largest=LONGEST_LINE_LOOKED_AT):
         if line.number > _LINES_LOOKED_AT:
             break
         try:

@@ -19,13 +19,15 @@ from typing import BinaryIO, Final
 from loom.errors import InvalidInput, StoreUnavailable
 from loom.importers.messages import ImportProblem, SourceFile
 
-__all__ = ["SUFFIXES", "UnreadableFile", "source_files"]
+__all__ = ["SUFFIXES", "UNBOUNDED_UP_TO", "UnreadableFile", "source_files"]
 
 SUFFIXES: Final = (".jsonl", ".json", ".af", ".md", ".markdown", ".ndjson")
 """The endings of the files that are looked at in a folder or an archive."""
 
 _MOST_GROWTH = 250
-_UNBOUNDED_UP_TO = 64 * 1024 * 1024
+UNBOUNDED_UP_TO: Final = 64 * 1024 * 1024
+"""Up to this many bytes a member of an archive may grow by any factor."""
+
 _MOST_MEMBERS = 200_000
 
 
@@ -128,7 +130,7 @@ def _of_archive(path: Path, member: zipfile.ZipInfo, name: str) -> SourceFile:
         except (zipfile.BadZipFile, OSError, NotImplementedError, RuntimeError) as error:
             archive.close()
             raise UnreadableFile(f"it cannot be unpacked: {error}") from None
-        most = max(_UNBOUNDED_UP_TO, _MOST_GROWTH * max(member.compress_size, 1))
+        most = max(UNBOUNDED_UP_TO, _MOST_GROWTH * max(member.compress_size, 1))
         return io.BufferedReader(_Guarded(raw, most, archive), 1 << 20)
 
     return SourceFile(name, Path(member.filename).stem, modified, member.file_size, opened)

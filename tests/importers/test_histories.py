@@ -435,3 +435,16 @@ def test_the_command_imports_reports_and_confirms(tmp_path: Path, capsys: pytest
     assert STANDING in capsys.readouterr().out
     assert main(["import", str(path), "--from", "codex", *store]) == 2
     assert RESULT not in capsys.readouterr().err
+
+
+def test_the_example_answers_its_three_questions_from_the_transcript() -> None:
+    example = Path(__file__).parents[2] / "examples" / "own_history.py"
+    words = [sys.executable, str(example)]
+    environ = {**os.environ, "LOOM_EMBEDDER": "none"}
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, env=environ, check=True)
+    answers = [part.splitlines()[1] for part in done.stdout.split("\n\n")[1:]]
+    for answer, expected in zip(
+        answers, ("version 4.2", "Mara reviews the change on 12 May", "40 seconds"), strict=True
+    ):
+        assert expected in answer
+    assert "sk-live" not in done.stdout

@@ -15,7 +15,7 @@ from loom.importers import import_history
 
 TURNS = (
     ("user", "The nightly job fails since Tuesday. Look into it, please."),
-    ("assistant", "The parser cannot read dates with a comma. I pinned the parser to version 4.2 until that is fixed."),
+    ("assistant", "The parser cannot read dates with a comma. I pinned it: the parser stays at version 4.2."),
     ("user", "Good. The deploy key is sk-live-4f9a8b7c6d5e4f3a2b1c0d9e. Mara reviews the change on 12 May."),
     ("assistant", "The change is ready for Mara. The tests of the importer take 40 seconds now."),
 )

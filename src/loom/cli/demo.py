@@ -1,4 +1,4 @@
-"""`loom demo`: store a small conversation in two languages, ask questions about it, and forget a part of it.
+"""`loom demo`: a conversation in two languages, a killed process, questions, a tool call, a prompt, and forgetting.
 
 The conversation was written for this module. The demonstration runs in a temporary folder with a clock of its own, so
 each run shows the same output. It needs rich, which the extra cli installs.
@@ -6,7 +6,11 @@ each run shows the same output. It needs rich, which the extra cli installs.
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,13 +23,15 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from loom.context.orchestrator import Context
+from loom.errors import StoreUnavailable
 from loom.everyday import Memory, open_memory
 from loom.models.embedders import EmbeddingProvider
 from loom.recall.hits import Hit
 from loom.storage.contract import ForgetReceipt
 from loom.terminal import visible
 
-__all__ = ["CONVERSATION", "QUESTIONS", "Question", "Session", "Turn", "run"]
+__all__ = ["CONVERSATION", "QUESTIONS", "Question", "Session", "Turn", "run", "store_from_input"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,33 +157,43 @@ _CHANGED_AT = _day(3, 24, 11)
 _ASKED_AT = _day(3, 26)
 
 QUESTIONS = (
-    Question("Which OAuth flow did we choose, and why?", "found by its words"),
-    Question("发票的编号和金额是多少？", "the same in Chinese"),
-    Question("What happened to the memory manager?", "an identifier, found by its parts"),
-    Question("Does anyone have an allergy?", "no word in common: by another word for it, or by meaning"),
-    Question("Can I serve coffee at the meeting?", "the same across languages"),
-    Question("When does Heron go live?", "a fact that has changed since"),
-    Question("When does Heron go live?", "as_of 10 March", (("as_of", _day(3, 10)),)),
+    Question("Which OAuth flow did we choose, and why?", "by its words"),
+    Question("What happened to the memory manager?", "an identifier, by its parts"),
+    Question("Does anyone have an allergy?", "no word in common"),
     Question("How large is the budget?", 'session_id="lisbon"', (("session_id", "lisbon"),)),
+    Question("发票的编号和金额是多少？", "in Chinese"),
+    Question("Can I serve coffee at the meeting?", "an English question about a Chinese turn"),
+    Question("When does Heron go live?", "it was moved"),
+    Question("When does Heron go live?", "as_of 10 March", (("as_of", _day(3, 10)),)),
 )
 
 _SECRET = "What is the code of the key box?"
-_LIMIT = 2
-_FACTS = 5
-
-# Small budgets, so that a short conversation fills the tiers.
-_BUDGETS: dict[str, Any] = {
-    "l1_token_budget": 400,
-    "l2_token_budget": 500,
-    "l3_token_budget": 300,
-    "l4_token_budget": 2000,
-}
-_TIERS = {
-    "l1": "the newest, whole",
-    "l2": "the working set, whole",
-    "l3": "what left it, as short stand-ins",
-    "l4": "older stand-ins, and facts",
-}
+_DESK: list[dict[str, Any]] = [
+    {"role": "user", "name": "Ana", "content": "Is there a place left in the sleeper to Madrid on 6 April?"},
+    {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [
+            {
+                "id": "call_1",
+                "type": "function",
+                "function": {"name": "train_places", "arguments": '{"to": "Madrid", "on": "6 April"}'},
+            }
+        ],
+    },
+    {
+        "role": "tool",
+        "tool_call_id": "call_1",
+        "content": "2 places in a double cabin, 129 euros, dinner included",
+    },
+]
+_REQUEST = "Book it if it fits the budget of the Lisbon trip, and order my dinner."
+_BUDGET = 400
+_NEXT = (
+    ('loom remember "..."', "and loom recall: the same from your shell, in a store of your own"),
+    ("claude mcp add loom -- loom mcp", "memory for Claude Code; docs/mcp.md has other clients"),
+    ("docs/tutorial.md", "ten minutes of Python, from the first memory to a prompt"),
+)
 
 
 class _Clock:
@@ -194,33 +210,25 @@ def run(console: Console | None = None, *, embedder: EmbeddingProvider | str | N
     """Run the demonstration on a console, with an `embedder` as for `loom.open`."""
     shown = console or Console(highlight=False)
     clock = _Clock()
-    with (
-        tempfile.TemporaryDirectory(prefix="loom-demo-") as folder,
-        open_memory(Path(folder) / "demo.loom", embedder=embedder, clock=clock, profile="chat", **_BUDGETS) as memory,
-    ):
-        _introduce(shown, memory)
-        _load(shown, memory, clock)
-        whole = memory.get_stats()["tokens"]
-        _show_tiers(shown, memory)
-        _show_facts(shown, memory)
-        _heading(shown, f"4  Questions, and the best {_LIMIT} answers to each")
-        for question in QUESTIONS:
-            _ask(shown, memory, question, whole)
-        _forget(shown, memory)
-        _check(shown, memory)
+    with tempfile.TemporaryDirectory(prefix="loom-demo-") as folder:
+        path = Path(folder) / "demo.loom"
+        _introduce(shown)
+        _store_and_kill(shown, path)
+        with open_memory(path, embedder=embedder, clock=clock, profile="chat") as memory:
+            _restart(shown, memory, clock)
+            _heading(shown, "2  Questions, with the best answer and the reasons")
+            whole = memory.get_stats()["tokens"]
+            for question in QUESTIONS:
+                _ask(shown, memory, question, whole)
+            _call_a_tool(shown, memory)
+            _forget(shown, memory)
+            _check(shown, memory)
+    _suggest(shown)
 
 
-def _introduce(console: Console, memory: Memory) -> None:
-    if memory.embedder is None:
-        means = Text.assemble(("words", "bold green"), '. For meaning too: pip install "loomkeep[embed]"')
-    else:
-        model = memory.embedder.name.split("/")[0]
-        means = Text.assemble(("words and meaning", "bold green"), f"\n({visible(model)}, offline)")
-    lines = Group(
-        Text("A memory for agents in one local file: no service, no network, no LLM."),
-        Text.assemble("Recall here is by ", means),
-    )
-    console.print(Panel(lines, title="[bold]loom[/]", title_align="left", border_style="cyan", width=_width(console)))
+def _introduce(console: Console) -> None:
+    text = Text("A memory for LLM agents in one local file. No service, no network, no model.")
+    console.print(Panel(text, title="[bold]loom[/]", title_align="left", border_style="cyan", width=_width(console)))
 
 
 def _width(console: Console) -> int:
@@ -236,37 +244,45 @@ def _heading(console: Console, text: str) -> None:
     console.print(Text(text, style="bold cyan"))
 
 
-# --- writing -------------------------------------------------------------------------------------------------
+# --- a killed process ----------------------------------------------------------------------------------------
 
 
-def _load(console: Console, memory: Memory, clock: _Clock) -> None:
-    _heading(console, "1  A conversation moves into the store")
+def store_from_input(path: str) -> None:
+    """Store the sessions that standard input holds, a line each; then wait to be killed."""
+    with open_memory(path, embedder="none", profile="chat", derive=False) as memory:
+        for line in sys.stdin:
+            session = json.loads(line)
+            memory.remember(session["messages"], session_id=session["id"])
+            print("stored", flush=True)
+
+
+def _store_and_kill(console: Console, path: Path) -> None:
+    _heading(console, "1  A conversation, a killed process, and a restart")
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0))
     for column in ("session", "day", "begins with"):
         table.add_column(column, no_wrap=True, overflow="ellipsis")
     table.add_column("turns", justify="right")
-    table.add_column("tokens", justify="right")
-    for session in CONVERSATION:
-        clock.now = session.began_at
-        receipts = memory.remember(_messages(session), session_id=session.id)
-        clock.now = session.began_at + timedelta(minutes=len(receipts))
-        tokens = sum(receipt.tokens for receipt in receipts)
-        opening = Text(visible(session.turns[0].text))
-        opening.truncate(36, overflow="ellipsis")
-        table.add_row(session.id, _date(session.began_at), opening, str(len(receipts)), str(tokens))
-    clock.now = _CHANGED_AT
-    memory.update("launch-date", _NEW_DATE)
-    table.add_row("", _date(_CHANGED_AT), Text("(the launch date is updated)", style="dim"), "1", "")
-    clock.now = _ASKED_AT
+    code = "import sys; from loom.cli.demo import store_from_input; store_from_input(sys.argv[1])"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
+    ) as writer:
+        assert writer.stdin is not None
+        assert writer.stdout is not None
+        for session in CONVERSATION:
+            writer.stdin.write(json.dumps({"id": session.id, "messages": _messages(session)}) + "\n")
+            writer.stdin.flush()
+            if writer.stdout.readline() != "stored\n":
+                raise StoreUnavailable("the process that stores the conversation ended early; its error is above")
+            opening = Text(visible(session.turns[0].text))
+            opening.truncate(42, overflow="ellipsis")
+            table.add_row(session.id, _date(session.began_at), opening, str(len(session.turns)))
+        writer.kill()
     console.print(table)
-    console.print("Each session was one transaction, committed when the call returned.")
-    with console.status("Embedding in the background; the first time, the model is loaded ..."):
-        undone = memory.flush()
-    stats = memory.get_stats()
-    done = f"{stats['records']} records, {stats['tokens']:,} tokens (exact, {memory.counter.name})"
-    if memory.embedder is not None:
-        done += f", {stats['vectors']} vectors"
-    console.print(Text.assemble(("✓ " if undone.complete else "! ", "green"), done, "."))
+    console.print("A process stored these turns. It was killed after the last acknowledgement.")
 
 
 def _messages(session: Session) -> list[dict[str, Any]]:
@@ -274,7 +290,7 @@ def _messages(session: Session) -> list[dict[str, Any]]:
         {
             "role": turn.role,
             "content": turn.text,
-            "created_at": session.began_at + timedelta(minutes=minute),
+            "created_at": (session.began_at + timedelta(minutes=minute)).isoformat(),
             **({"name": turn.name} if turn.name else {}),
             **({"id": turn.id} if turn.id else {}),
         }
@@ -282,67 +298,75 @@ def _messages(session: Session) -> list[dict[str, Any]]:
     ]
 
 
-def _show_tiers(console: Console, memory: Memory) -> None:
-    _heading(console, "2  Four tiers, each within its budget of tokens")
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("tier")
-    table.add_column("holds", no_wrap=True)
-    for column in ("records", "tokens", "of"):
-        table.add_column(column, justify="right")
+def _restart(console: Console, memory: Memory, clock: _Clock) -> None:
+    clock.now = _CHANGED_AT
+    memory.update("launch-date", _NEW_DATE)
+    clock.now = _ASKED_AT
+    with console.status("Embedding in the background; the first time, the model is loaded ..."):
+        undone = memory.flush()
     stats = memory.get_stats()
-    for tier, holds in _TIERS.items():
-        used, budget = stats[f"{tier}_token_usage"], stats[f"{tier}_token_budget"]
-        table.add_row(tier.upper(), holds, str(stats[f"{tier}_items"]), f"{used:,}", f"{budget:,}")
-    console.print(table)
-    summaries = memory.manager.get_l3_summaries(limit=1)
-    if summaries:
-        console.print(Text.assemble(("a stand-in  ", "dim"), visible(summaries[0].text)))
-    console.print("Nothing is lost: the log has every record whole, and recall searches all of it.")
-
-
-def _show_facts(console: Console, memory: Memory) -> None:
-    _heading(console, "3  What it knows by itself")
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("fact", ratio=1)
-    table.add_column("since", no_wrap=True)
-    table.add_column("said", justify="right", no_wrap=True)
-    table.add_column("sure", justify="right", no_wrap=True)
-    for fact in memory.facts(limit=_FACTS):
-        times = f"{len(fact.sources)}x"
-        table.add_row(Text(visible(fact.content)), _date(fact.created_at), times, f"{fact.confidence:.0%}")
-    console.print(table)
-    total = len(memory.facts(limit=1000))
-    console.print(f"The newest of {total} facts, derived in the background by rules. Each names its sources.")
+    found = f"{stats['records'] - 1} turns found, {stats['tokens']:,} tokens (exact, {memory.counter.name})"
+    if memory.embedder is None:
+        means = 'words; for meaning too: pip install "loomkeep[embed]"'
+    else:
+        means = f"words and meaning ({visible(memory.embedder.name.split('/')[0])}, offline)"
+    console.print(Text.assemble(("✓ " if undone.complete else "! ", "green"), found, "."))
+    console.print(Text.assemble("  Recall is by ", (means, "bold green"), "."))
 
 
 # --- asking --------------------------------------------------------------------------------------------------
 
 
 def _ask(console: Console, memory: Memory, question: Question, whole: int) -> None:
-    hits = memory.recall(question.text, limit=_LIMIT, **dict(question.filters))
+    hits = memory.recall(question.text, limit=1, **dict(question.filters))
     console.print()
     console.print(
         Text.assemble(("? ", "bold yellow"), (visible(question.text), "bold"), (f"  {question.shows}", "dim italic"))
     )
     if not hits:
-        console.print(Text("  nothing is known about that", style="yellow"))
+        console.print(Text("  no memory answers that", style="yellow"))
         return
     console.print(Padding(_hits(hits), (0, 0, 0, 2)))
     tokens = sum(hit.tokens for hit in hits)
-    cost = f"  {tokens} tokens instead of {whole:,} for the whole conversation ({100 * tokens / whole:.0f} %)"
-    console.print(Text(cost, style="green"))
+    console.print(Text(f"       {tokens} tokens instead of {whole:,} for the whole conversation", style="green"))
 
 
 def _hits(hits: list[Hit]) -> Table:
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column(justify="right", style="cyan", no_wrap=True)
-    table.add_column(ratio=1)
+    table.add_column(ratio=1, overflow="fold")
     for hit in hits:
         said = Text(visible(hit.content))
-        source = f"{hit.name or hit.role}, {hit.session_id}, {_date(hit.created_at)}"
+        source = f"{hit.name or hit.role}, {_date(hit.created_at)}"
         if hit.version > 1:
             source += f", version {hit.version}"
         table.add_row(f"{hit.score:.2f}", Group(said, Text(visible(f"{source}: {hit.why}"), style="dim")))
+    return table
+
+
+# --- a tool call and a prompt --------------------------------------------------------------------------------
+
+
+def _call_a_tool(console: Console, memory: Memory) -> None:
+    _heading(console, f"3  A tool call, and the next prompt within {_BUDGET} tokens")
+    memory.remember(_DESK, session_id="desk")
+    context = memory.context(_REQUEST, session_id="desk", budget=_BUDGET, system="You arrange journeys.")
+    console.print()
+    console.print(_prompt(context))
+    left_out = len({one.id for one in context.dropped} - {item.id for item in context.items})
+    figures = f"{context.tokens} of {context.budget} tokens: {len(context.items)} memories in, {left_out} left out"
+    console.print(Text(figures, style="green"))
+
+
+def _prompt(context: Context) -> Table:
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1, 0, 2))
+    table.add_column(style="cyan", no_wrap=True)
+    table.add_column(ratio=1, overflow="fold")
+    for message in context.to_openai():
+        called: Sequence[dict[str, Any]] = message.get("tool_calls") or ()
+        text = str(message.get("content") or "").strip()
+        text += "".join(f"{one['function']['name']}({one['function']['arguments']})" for one in called)
+        table.add_row(str(message["role"]), Text("\n".join(map(visible, text.splitlines()))))
     return table
 
 
@@ -350,7 +374,7 @@ def _hits(hits: list[Hit]) -> Table:
 
 
 def _forget(console: Console, memory: Memory) -> None:
-    _heading(console, "5  Forgetting for good")
+    _heading(console, "4  Forgetting for good")
     console.print()
     console.print(Text.assemble(("? ", "bold yellow"), (_SECRET, "bold"), ("  before", "dim italic")))
     console.print(Padding(_hits(memory.recall(_SECRET, limit=1)), (0, 0, 0, 2)))
@@ -363,21 +387,31 @@ def _forget(console: Console, memory: Memory) -> None:
 
 
 def _receipt(receipt: ForgetReceipt) -> str:
-    counts = {
-        "record": receipt.records - receipt.derived,
-        "vector": receipt.vectors,
-        "fact derived from it": receipt.derived,
-        "index file rewritten": receipt.segments,
-    }
-    parts = [f"{count} {what}" for what, count in counts.items() if count]
+    counts = (
+        (receipt.records - receipt.derived, "record", "records"),
+        (receipt.vectors, "vector", "vectors"),
+        (receipt.derived, "fact derived from it", "facts derived from it"),
+        (receipt.segments, "index file rewritten", "index files rewritten"),
+    )
+    parts = [f"{count} {one if count == 1 else many}" for count, one, many in counts if count]
     return f"removed: {', '.join(parts)}"
 
 
 def _check(console: Console, memory: Memory) -> None:
-    _heading(console, "6  Checking")
     console.print()
     report = memory.check()
     state = "everything matches its checksum" if report.ok else "; ".join(report.problems)
     console.print(
         Text.assemble(("✓ " if report.ok else "✗ ", "green"), f"{report.records} records checked: {state}.")
     )
+
+
+def _suggest(console: Console) -> None:
+    _heading(console, "Three things to try next")
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(ratio=1, overflow="fold")
+    for what, why in _NEXT:
+        table.add_row(what, why)
+    console.print()
+    console.print(table)

@@ -4,8 +4,9 @@
     python -m benchmarks.working_tier --store --seed 1 --accesses 10000
 
 A simulator with a token budget calls the real `loom.tiers.eviction`; `--store` runs the same workloads through
-a real store with the profile `lcr`. `--save` keeps the rates of the two under names of their own. A use is a hit if the record is in the working tier or in the window of
-recent records. The texts are made of common words, and their tokens counted exactly.
+a real store with the profile `lcr`. `--save` saves the hit rates of each under its own name. A use is a hit if the
+record is in the working tier or in the window of recent records. The texts are made of common words, and their tokens
+are counted exactly.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ def chain(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 SNAPSHOT_STEPS = [
     (point("snapshot.start", "after"), False),
     (point("snapshot.write", "before"), False),
-    (point("snapshot.write_records", "after"), False),
+    (point("snapshot.write_rows", "after", 3), False),
     (point("snapshot.write", "after"), False),
     (point("snapshot.finish", "before"), False),
     (point("snapshot.finish", "after"), False),
@@ -126,10 +126,10 @@ RESTORE_STEPS = [
     (point("stage.prepare", "before"), False),
     (point("stage.prepare", "after"), False),
     (point("stage.read_forgotten", "after"), False),
-    (point("stage.records", "before"), False),
-    (point("stage.records", "after"), False),
+    (point("stage.rows", "before", 2), False),
+    (point("stage.rows", "after", 2), False),
     (point("stage.apply", "after"), False),
-    (point("stage.records", "after", 2), False),
+    (point("stage.rows", "after", 10), False),
     (point("stage.complete", "before"), False),
     (point("stage.complete", "after"), False),
     (point("stage.read", "after"), False),
@@ -158,7 +158,7 @@ def test_a_restored_file_is_there_whole_or_not_at_all(
 
 MERGE_STEPS = [
     (point("stage.prepare", "after"), False),
-    (point("stage.records", "after"), False),
+    (point("stage.rows", "after", 2), False),
     (point("stage.read", "after"), False),
     (point("merge.records", "before"), False),
     (point("merge.records", "after"), False),

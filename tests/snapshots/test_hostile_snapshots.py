@@ -24,8 +24,8 @@ from hypothesis import strategies as st
 from loom.errors import SnapshotError, StoreFull
 from loom.snapshots.format import FRAME_BYTES, LARGEST_ROW, Header, SnapshotReader, SnapshotWriter
 from loom.snapshots.merging import restore_into
+from loom.snapshots.sections import BLOB_PIECE, KNOWN_SECTIONS, VECTOR, Section, check_row_size
 from loom.snapshots.staging import restore
-from loom.snapshots.tables import BLOB_PIECE, KNOWN_SECTIONS, VECTOR, Section, check_row_size
 from loom.snapshots.taking import describe, take
 from loom.storage.contract import MAX_TEXT_BYTES, Draft
 from loom.storage.sqlite.store import SqliteStore

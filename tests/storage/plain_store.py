@@ -11,9 +11,10 @@ import json
 import math
 import pickle
 import threading
+import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -52,6 +53,7 @@ from loom.storage.contract import (
     Change,
     CheckReport,
     Chore,
+    Dimensions,
     Draft,
     Embed,
     Entry,
@@ -60,11 +62,13 @@ from loom.storage.contract import (
     FlushReport,
     ForgetReceipt,
     Job,
+    Origin,
     Page,
     Progress,
     Reads,
     Record,
     Resident,
+    Rows,
     Store,
     Transaction,
     Usage,
@@ -74,9 +78,10 @@ from loom.storage.contract import (
     concerns_everything,
     fit_window,
 )
-from loom.storage.identity import hash_bits, session_key
+from loom.storage.identity import entry_guard, hash_bits, session_key
 from loom.storage.moments import from_micros, to_micros
 from loom.storage.search_view import NamesRead, SearchView
+from loom.storage.tables import TABLES, Row, entry_values
 from loom.text.entities import NAMES, names_in
 
 __all__ = ["PlainDatabase", "PlainStore"]
@@ -154,7 +159,7 @@ class _State:
     places: dict[tuple[str, str], dict[int, _Place]] = field(default_factory=dict)
     since: dict[str, int] = field(default_factory=dict)
     entries: dict[_Key, list[_Value]] = field(default_factory=dict)
-    blobs: dict[str, bytes] = field(default_factory=dict)
+    blobs: dict[str, tuple[int, bytes]] = field(default_factory=dict)
     jobs: dict[tuple[str, int, int], Job] = field(default_factory=dict)
     settings: dict[str, dict[str, str]] = field(default_factory=dict)
     pins: dict[str, int] = field(default_factory=dict)
@@ -564,7 +569,7 @@ class _Reads(Reads):
         return max((held[-1].seq for held in self.state().entries.values()), default=0)
 
     def blob(self, key: str) -> bytes | None:
-        return self.state().blobs.get(key)
+        return self.state().blobs.get(key, (0, None))[1]
 
     def jobs(self, kind: str | None = None, limit: int = 100, *, failed: bool = True) -> list[Job]:
         found = [
@@ -655,14 +660,172 @@ def _as_json(value: Any, what: str) -> str:
     return text
 
 
+# -- rows for snapshots ------------------------------------------------------------------------------
+
+_SPACE = 1
+
+
+class _Rows(Rows):
+    """The described tables, made from one state. There is one namespace, and its number is 1."""
+
+    store: PlainStore
+
+    def state(self) -> _State:
+        raise NotImplementedError
+
+    def origin(self) -> Origin:
+        state, database = self.state(), self.store.database
+        last, committed_at = max(state.last, database.seq), state.committed_at
+        spaces = {} if state.space is None else {_SPACE: state.space}
+        active = {1: _SPACE} if spaces else {}
+        return Origin(database.id, 1, last, committed_at, {1: self.store.name}, 1, spaces, active)
+
+    def rows(
+        self, table: str, *, after: int = 0, newest: int | None = None, **equal: Any
+    ) -> Iterator[tuple[Any, ...]]:
+        described = TABLES[table]
+        made: Iterable[Row] = getattr(self, f"_{table}")()
+        found = [row for row in made if all(row[column] == value for column, value in equal.items())]
+        if described.appended:
+            found = [row for row in found if row[described.appended] > after]
+        if described.appended or table == "blobs":
+            found.sort(key=lambda row: int(row[described.appended or "seq"]))
+        if newest is not None:
+            found = found[::-1][:newest]
+        return (tuple({"namespace": 1, **row}[column] for column in described.columns) for row in found)
+
+    def blob_pieces(self, number: int) -> Iterator[bytes]:
+        return (data for seq, data in self.state().blobs.values() if seq == number)
+
+    def _forgotten(self) -> Iterator[Row]:
+        return ({"seq": seq, "record": record} for seq, record in self.state().forgotten)
+
+    def _settings(self) -> Iterator[Row]:
+        for node, held in self.state().settings.items():
+            for key, value in held.items():
+                yield {"node": node, "key": key, "value": value}
+
+    def _records(self) -> Iterator[Row]:
+        for seq, kept in self.state().kept.items():
+            draft = kept.draft
+            own = {one: getattr(draft, one) for one in ("id", "tier", "kind", "node", "role", "name", "trust")}
+            yield {
+                **own,
+                **asdict(draft.dimensions),
+                "seq": seq,
+                "version": kept.version,
+                "session": draft.session_id,
+                "importance": float(draft.importance),
+                "tokens": self.store.measured(kept),
+                "counter": draft.counter,
+                "created_at": kept.created_at,
+                "committed_at": kept.committed_at,
+                "metadata": None if kept.metadata == "{}" else kept.metadata,
+                "data": None if kept.data == "null" else kept.data,
+                "content": draft.content,
+                "window_tokens": draft.window_tokens,
+            }
+
+    def _supersessions(self) -> Iterator[Row]:
+        return ({"record": record, **one._asdict()} for record, one in self.state().successors.items())
+
+    def _derivations(self) -> Iterator[Row]:
+        return ({"record": record, "replaces": int(one)} for record, one in self.state().derived.items())
+
+    def _edges(self) -> Iterator[Row]:
+        versions = self.state().versions
+        for source, derived in self.state().edges:
+            if derived in versions:
+                known = versions.get(source)
+                yield {
+                    "derived": versions[derived][0],
+                    "source": known[0] if known else None,
+                    "bare": None if known else source,
+                }
+
+    def _moves(self) -> Iterator[Row]:
+        return (one._asdict() | {"entered": int(one.entered)} for one in self.state().moves)
+
+    def _residents(self) -> Iterator[Row]:
+        state = self.state()
+        for (node, tier), held in state.places.items():
+            for record, one in held.items():
+                kept = state.kept[record]
+                yield {
+                    "node": node,
+                    "tier": tier,
+                    "record": record,
+                    "tokens": one.tokens,
+                    "importance": float(kept.draft.importance),
+                    "entered": one.entered,
+                    "written_at": kept.committed_at,
+                }
+
+    def _tiers(self) -> Iterator[Row]:
+        state, lookups = self.state(), self.store.database.lookups
+        known = {*state.places, *((node, WINDOW) for node in state.since)}
+        for node, tier in sorted(known | {(node, tier) for name, node, tier in lookups if name == self.store.name}):
+            hits, misses = lookups.get((self.store.name, node, tier), (0, 0))
+            since = state.since.get(node, 0) if tier == WINDOW else 0
+            yield {"node": node, "tier": tier, "hits": hits, "misses": misses, "since": since}
+
+    def _pins(self) -> Iterator[Row]:
+        state = self.state()
+        return ({"seq": seq, "record": state.versions[id][0], "bare": None} for id, seq in state.pins.items())
+
+    def _accesses(self) -> Iterator[Row]:
+        for (name, node, record), one in [*self.store.database.uses.items()]:
+            if name == self.store.name and record in self.state().kept:
+                yield {
+                    "record": record,
+                    "node": node,
+                    "count": one.count,
+                    "last_at": to_micros(one.last_at),
+                    "previous_at": None if one.previous_at is None else to_micros(one.previous_at),
+                }
+
+    def _entries(self) -> Iterator[Row]:
+        for (scope, owner, key), held in self.state().entries.items():
+            for one in held:
+                gone = one.content is None
+                metadata = None if gone or one.metadata == "{}" else one.metadata
+                row = {"scope": scope, "owner": owner, "key": key, **one._asdict(), "metadata": metadata}
+                row |= {"deleted": int(gone), "checksum": 0}
+                yield row if gone else row | {"checksum": entry_guard(entry_values(row))}
+
+    def _blobs(self) -> Iterator[Row]:
+        for key, (seq, data) in self.state().blobs.items():
+            yield {"seq": seq, "key": key, "checksum": zlib.crc32(data), "size": len(data)}
+
+    def _vectors(self) -> Iterator[Row]:
+        for record, (seq, vector) in self.state().vectors.items():
+            yield {"seq": seq, "record": record, "data": vector.astype("<f2").tobytes()}
+
+    def _progress(self) -> Iterator[Row]:
+        return ({"kind": kind, "watermark": done} for kind, done in self.state().progress.items())
+
+    def _jobs(self) -> Iterator[Row]:
+        for job in self.state().jobs.values():
+            own = {one: getattr(job, one) for one in ("kind", "record", "seq", "attempts", "error")}
+            yield own | {"data": json.dumps(job.data) if job.data else None}
+
+
+class _Copy(_Rows):
+    def __init__(self, store: PlainStore) -> None:
+        self.store, self._state = store, store.state()
+
+    def state(self) -> _State:
+        return self._state
+
+
 # -- writing -----------------------------------------------------------------------------------------
 
 
-class _Transaction(_Reads, Transaction):
+class _Transaction(_Reads, _Rows, Transaction):
     """Changes a copy of a state, which takes its place at the end."""
 
     def __init__(self, store: PlainStore) -> None:
-        self.database, self.name, self.counters = store.database, store.name, store.counters
+        self.store, self.database, self.name, self.counters = store, store.database, store.name, store.counters
         self._changed = store.database.states[store.name].copy()
         self.now = max(to_micros(self.database.clock()), self._changed.committed_at + _INSTANT)
         self._changed.committed_at = self.now
@@ -867,7 +1030,7 @@ class _Transaction(_Reads, Transaction):
         return gone.version
 
     def put_blob(self, key: str, data: bytes) -> None:
-        self._changed.blobs[key] = data
+        self._changed.blobs[key] = (self._next(), data)
 
     def delete_blob(self, key: str) -> bool:
         return self._changed.blobs.pop(key, None) is not None
@@ -892,6 +1055,100 @@ class _Transaction(_Reads, Transaction):
         if not known:
             seq = self._next()
             queue[kind, record, seq] = Job(seq, kind, record, (record,), attempts, error)
+
+    # rows of another store
+
+    def skip_to(self, number: int) -> None:
+        self.database.seq = self._changed.last = max(self.database.seq, number)
+
+    def change_space(self, name: str, dimensions: int) -> None:
+        state = self._changed
+        state.space, state.vectors = (name, dimensions), {}
+        state.jobs = {place: job for place, job in state.jobs.items() if job.kind != EMBED}
+        for seq, kept in state.kept.items():
+            if kept.draft.kind != NAMES or seq not in state.derived:
+                state.jobs[EMBED, seq, seq] = Job(seq, EMBED, seq, (), 0, None)
+
+    def add_rows(self, table: str, rows: Iterable[Row]) -> int:
+        add: Callable[[Row], None] = getattr(self, f"_add_{table}")
+        count = 0
+        for row in rows:
+            add(row)
+            count += 1
+        return count
+
+    def _add_records(self, row: Row) -> None:
+        given = {one: row[one] for one in ("id", "content", "tier", "kind", "node", "role", "name", "trust")}
+        draft = Draft(
+            **given,
+            created_at=from_micros(row["created_at"]),
+            session_id=row["session"],
+            dimensions=Dimensions(row["subject"], row["flow"], row["layer"]),
+            importance=row["importance"],
+            tokens=row["tokens"],
+            counter=row["counter"],
+            window_tokens=row["window_tokens"],
+        )
+        seq, moments = row["seq"], (row["committed_at"], row["created_at"])
+        kept = _Kept(seq, row["version"], *moments, draft, row["metadata"] or "{}", row["data"] or "null")
+        self._changed.kept[seq] = kept
+        self._changed.versions.setdefault(draft.id, []).append(seq)
+
+    def _add_supersessions(self, row: Row) -> None:
+        self._changed.successors[row["record"]] = _Successor(row["seq"], row["by"], row["at"], row["committed_at"])
+
+    def _add_derivations(self, row: Row) -> None:
+        self._changed.derived[row["record"]] = bool(row["replaces"])
+
+    def _add_edges(self, row: Row) -> None:
+        kept = self._changed.kept
+        source = row["bare"] if row["source"] is None else kept[row["source"]].draft.id
+        self._changed.edges[source, kept[row["derived"]].draft.id] = None
+
+    def _add_moves(self, row: Row) -> None:
+        given = {one: row[one] for one in ("seq", "record", "node", "tier", "reason")}
+        self._changed.moves.append(_Move(**given, entered=bool(row["entered"])))
+
+    def _add_residents(self, row: Row) -> None:
+        held = self._changed.places.setdefault((row["node"], row["tier"]), {})
+        held[row["record"]] = _Place(row["tokens"], row["entered"])
+
+    def _add_tiers(self, row: Row) -> None:
+        with self.database.noting:
+            place = (self.name, row["node"], row["tier"])
+            self.database.lookups.setdefault(place, (row["hits"], row["misses"]))
+        if row["tier"] == WINDOW:
+            self._changed.since.setdefault(row["node"], row["since"])
+        else:
+            self._changed.places.setdefault((row["node"], row["tier"]), {})
+
+    def _add_pins(self, row: Row) -> None:
+        self._changed.pins[self._changed.kept[row["record"]].draft.id] = row["seq"]
+
+    def _add_accesses(self, row: Row) -> None:
+        previous = None if row["previous_at"] is None else from_micros(row["previous_at"])
+        with self.database.noting:
+            place = (self.name, row["node"], row["record"])
+            self.database.uses[place] = Access(row["count"], from_micros(row["last_at"]), previous)
+
+    def _add_entries(self, row: Row) -> None:
+        held = self._changed.entries.setdefault((row["scope"], row["owner"], row["key"]), [])
+        if row["deleted"]:
+            held[:] = [one._replace(content=None, metadata="{}") for one in held]
+        given = {one: row[one] for one in _Value._fields if one in row}
+        held.append(_Value(**given | {"metadata": row["metadata"] or "{}", "deleted": bool(row["deleted"])}))
+
+    def _add_blobs(self, row: Row) -> None:
+        self._changed.blobs[row["key"]] = (row["seq"], row["data"])
+
+    def _add_vectors(self, row: Row) -> None:
+        vector = np.frombuffer(row["data"], dtype="<f2").astype(np.float32)
+        self._changed.vectors[row["record"]] = (row["seq"], vector)
+
+    def _add_jobs(self, row: Row) -> None:
+        data = tuple(json.loads(row["data"] or "[]"))
+        job = Job(row["seq"], row["kind"], row["record"], data, row["attempts"], row["error"])
+        self._changed.jobs[job.kind, job.record, job.seq] = job
 
     # forgetting
 
@@ -1142,6 +1399,17 @@ class PlainStore(_Reads, Store):
             self._scope.state = None
 
     @contextmanager
+    def copying(self, namespaces: Sequence[str] | None = None) -> Iterator[_Copy]:
+        self.check_open()
+        if namespaces is not None and [*namespaces] != [self.name]:
+            raise InvalidInput("rows are copied from one namespace at a time")
+        yield _Copy(self)
+
+    def measured(self, kept: _Kept) -> int:
+        """The tokens of a record, counted or not."""
+        return self._tokens(kept)
+
+    @contextmanager
     def transaction(self, wait_s: float | None = None) -> Iterator[_Transaction]:
         self.check_open()
         if not self.database.writing.acquire(timeout=-1 if wait_s is None else wait_s):
@@ -1197,12 +1465,7 @@ class PlainStore(_Reads, Store):
         if self.space is not None and not reconfigure:
             raise SettingsConflict(f"this memory is embedded with {self.space}, not with {(name, dimensions)}")
         with self.transaction() as transaction:
-            state = transaction.state()
-            state.space, state.vectors = (name, dimensions), {}
-            state.jobs = {place: job for place, job in state.jobs.items() if job.kind != EMBED}
-            for seq, kept in state.kept.items():
-                if kept.draft.kind != NAMES or seq not in state.derived:
-                    state.jobs[EMBED, seq, seq] = Job(seq, EMBED, seq, (), 0, None)
+            transaction.change_space(name, dimensions)
 
     def add_chore(self, owner: object, chore: Chore) -> None:
         self.check_open()

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import loom
 from loom.errors import NotFound, UnsupportedStore, VersionConflictError
 from loom.everyday import Memory
 from loom.memory.shared_pool import SharedMemoryPool
@@ -149,11 +150,73 @@ def test_two_handles_of_one_database_see_each_other() -> None:
         assert one.recall("changed")[0].version == 2
 
 
-def test_a_snapshot_of_another_backend_is_refused(tmp_path: Path) -> None:
-    with Memory("agent", store=PlainStore(), embedder="none") as memory:
-        memory.remember("Kept in dicts.")
-        with pytest.raises(UnsupportedStore, match="SQLite"):
-            memory.snapshot(tmp_path / "a.hctx")
+@pytest.mark.parametrize("source", STORES)
+@pytest.mark.parametrize("target", STORES)
+def test_a_snapshot_of_one_backend_is_restored_into_another(tmp_path: Path, source: str, target: str) -> None:
+    def opened(kind: str, name: str) -> Memory:
+        store: Store = PlainStore(namespace=name) if kind == "plain" else open_store(tmp_path / name, namespace=name)
+        return Memory("agent", store=store, embedder=FakeEmbedder(), derive=True)
+
+    with opened(source, "one") as one, opened(target, "two") as two:
+        choice = "We decided to use PostgreSQL for the orders service because it has row-level security."
+        one.remember(choice, id="choice", role="user", name="Ana", session_id="s", metadata={"项": 1})
+        one.remember("数据库备份在凌晨三点运行。", id="backup", importance=0.9)
+        one.remember("A first draft.", id="draft")
+        one.update("draft", "A second draft.")
+        one.pin("backup")
+        with one.store.transaction() as transaction:
+            transaction.put_entry("plan", {"step": [1, None]}, writer="w", scope="shared", owner="team")
+            transaction.put_blob("table", bytes(range(256)) * 2000)
+        assert one.flush().complete
+        assert one.get("choice") is not None
+        full = one.snapshot(tmp_path / "0.hctx")
+        one.remember("Said after the first snapshot.", id="later")
+        one.forget(["draft"])
+        one.snapshot(tmp_path / "1.hctx", parent=full.path)
+
+        two.remember("There before.", id="own")
+        done = two.restore([full.path, tmp_path / "1.hctx"])
+        assert two.flush().complete
+        assert done.records == one.store.count(Filter(history=True))
+        assert {*_texts(two)} == {*_texts(one), "There before."}
+        assert [record.session_id for record in two.history("choice")] == ["s"]
+        assert two.get("draft") is None
+        assert two.store.pinned("backup")
+        assert not two.store.pinned("choice")
+        assert two.store.space == one.store.space
+        entry = two.store.entry("plan", scope="shared", owner="team")
+        assert entry is not None
+        assert entry.content == {"step": [1, None]}
+        assert two.store.blob("table") == bytes(range(256)) * 2000
+        assert two.store.neighbours("choice") == one.store.neighbours("choice")
+        assert two.recall("备份什么时候运行?", limit=1)[0].id == "backup"
+        assert _sizes(two) == _sizes(one)
+        again = two.restore([full.path, tmp_path / "1.hctx"])
+        assert (again.records, again.present) == (0, done.records)
+        assert two.check().ok
+
+
+def _sizes(memory: Memory) -> dict[str, int]:
+    sizes = memory.store.sizes("agent", "l2")
+    return {record.id: sizes[seq] for seq, record in memory.store.records(sizes).items()}
+
+
+def _texts(memory: Memory) -> list[str]:
+    return [record.content for record in memory.store.scan(Filter(history=True), limit=100).records]
+
+
+def test_a_snapshot_of_a_backend_without_files_becomes_a_new_store(tmp_path: Path) -> None:
+    with Memory("agent", store=PlainStore(), embedder=FakeEmbedder(), derive=False) as memory:
+        memory.remember("Kept in dicts.", id="x")
+        memory.flush()
+        memory.snapshot(tmp_path / "a.hctx")
+        id = memory.store.store_id
+    loom.restore(tmp_path / "a.hctx", tmp_path / "b.loom")
+    with Memory("agent", store=open_store(tmp_path / "b.loom"), embedder=FakeEmbedder(), derive=False) as memory:
+        assert memory.recall("dicts")[0].id == "x"
+        assert memory.store.store_id == id
+        assert memory.flush().complete
+        assert memory.check().ok
 
 
 @pytest.mark.parametrize("place", ["postgresql://host/db", "mysql:/host/db", "sqlite://host/db", "file://host/db"])

@@ -19,7 +19,7 @@ import pytest
 import loom
 from loom.errors import CorruptStore
 from loom.snapshots import merging, taking
-from loom.snapshots.tables import KNOWN_SECTIONS
+from loom.snapshots.sections import KNOWN_SECTIONS
 from loom.storage.contract import Filter
 from loom.storage.identity import DAMAGED, guard, guard_4, id_hash, id_hash_4
 from loom.storage.sqlite import schema
@@ -227,12 +227,12 @@ def test_a_snapshot_taken_in_format_4_is_continued_after_the_upgrade(tmp_path: P
     with taking.opened(taken.path) as reader:
         start = taking.read_start(reader.sections(KNOWN_SECTIONS), reader.header)
     old = start._replace(anchors={"records": [(row[0], row[24]) for row in rows], "entries": entries})
-    with store.engine.read() as connection:
-        assert taking.descends(connection, old)
+    with store.copying() as copy:
+        assert taking.descends(copy, old)
         for kind, anchors in old.anchors.items():
             assert anchors
             wrong = [(number, checksum ^ 1) for number, checksum in anchors]
-            assert not taking.descends(connection, old._replace(anchors={**old.anchors, kind: wrong}))
+            assert not taking.descends(copy, old._replace(anchors={**old.anchors, kind: wrong}))
     store.close()
 
 

@@ -10,13 +10,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sqlite3
 import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -27,27 +25,17 @@ from loom.index.analysis import ANALYSIS_VERSION
 from loom.index.segments import sync_folder
 from loom.protocol import new_id
 from loom.snapshots.format import NO_PARENT, SnapshotReader
-from loom.snapshots.tables import (
-    BLOB_PIECE,
-    KNOWN_SECTIONS,
-    TABLES,
-    Row,
-    Section,
-    Table,
-    is_sound_setting,
-)
+from loom.snapshots.sections import BLOB_PIECE, CONTENTS, KNOWN_SECTIONS, Section, is_sound_setting
 from loom.snapshots.taking import SnapshotPath, Start, as_chain, opened, read_start
 from loom.steps import step
-from loom.storage.contract import LAYOUTS, Dimensions
-from loom.storage.files import FILE_MODE, create_file, disk_errors, remove_database
-from loom.storage.identity import entry_guard, entry_guard_4, guard, id_hash, session_hash
-from loom.storage.sqlite import schema
-from loom.storage.sqlite.engine import translate
-from loom.storage.sqlite.residency import TierTotals
-from loom.storage.sqlite.transactions import INSERT_EDGE
+from loom.storage.contract import Dimensions
+from loom.storage.files import FILE_MODE, disk_errors, remove_database
+from loom.storage.identity import entry_guard, entry_guard_4
+from loom.storage.scratch import Scratch
+from loom.storage.tables import Row, Table, entry_values
 from loom.storage.temporary import let_go, temporary_beside
 
-__all__ = ["EMPTY_ENTRIES", "ENTRY_PLACE", "Restored", "Stage", "guarded", "restore", "staged", "staged_aside"]
+__all__ = ["Restored", "Stage", "restore", "staged", "staged_aside"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,21 +93,18 @@ def _is_there(path: str) -> bool:
 @contextmanager
 def staged(chain: Sequence[Path], place: Path, unnamed: bool = False, mode: int = FILE_MODE) -> Iterator[Stage]:
     """A chain as a database of its own at a place, checked throughout; it stays there, unless it is `unnamed`."""
-    with disk_errors(f"{place} cannot be created"):
-        create_file(place, mode)
-    with _as_ours(place):
-        connection = sqlite3.connect(place, isolation_level=None)
+    with _as_ours():
+        scratch = Scratch(place, mode)
     try:
-        with _as_ours(place):
-            stage = Stage(connection, place)
-            stage.prepare()
+        with _as_ours(), scratch.faults():
+            stage = Stage(scratch, place)
+            scratch.prepare()
             if unnamed:
-                with disk_errors(f"{place} cannot be given up"):
-                    place.unlink()
+                scratch.unlink()
             stage.read(chain)
         yield stage
     finally:
-        connection.close()
+        scratch.close()
 
 
 @contextmanager
@@ -149,86 +134,54 @@ def _publish(temporary: Path, target: Path) -> None:
 
 
 def _counted(stage: Stage, target: Path) -> Restored:
-    def count(table: str, where: str = "1") -> int:
-        (found,) = stage.connection.execute(f"SELECT count(*) FROM {table} WHERE {where}").fetchone()
-        return int(found)
-
+    count = stage.scratch.count
     return Restored(
         target,
         tuple(stage.start.namespaces.values()),
         count("records"),
-        entries=count("entries", "NOT deleted"),
+        entries=count("entries"),
         blobs=count("blobs"),
         vectors=count("vectors"),
     )
 
 
 @contextmanager
-def _as_ours(place: Path) -> Iterator[None]:
-    """SQLite's errors are those of the disk, or of a row that no store could have written."""
+def _as_ours() -> Iterator[None]:
+    """A block in which a value that no store takes is a fault of the snapshot."""
     try:
         yield
-    except (sqlite3.IntegrityError, OverflowError, UnicodeEncodeError, InvalidInput) as error:
-        raise SnapshotError(f"it holds a row that no store could have written ({type(error).__name__})") from error
-    except sqlite3.Error as error:
-        raise translate(error, place) or error from error
+    except InvalidInput as error:
+        raise SnapshotError(f"it holds a row that no store could have written: {error}") from error
 
 
 # -- the stage ---------------------------------------------------------------------------------------
-
-ENTRY_PLACE = "namespace = :namespace AND scope = :scope AND owner = :owner AND key = :key"
-"""SQL for the versions of the entry that a row is of."""
-
-EMPTY_ENTRIES = (
-    "UPDATE entries SET deleted = 1, content = NULL, metadata = NULL, checksum = 0 "
-    f"WHERE {ENTRY_PLACE} AND NOT deleted"
-)
 
 # The scope of layouts until format 4, whose keys were digests without salt.
 _OLD_LAYOUTS = "context"
 
 
 class Stage:
-    """A new database that a chain of snapshots is read into."""
+    """A scratch database that a chain of snapshots is read into."""
 
     start: Start
 
-    def __init__(self, connection: sqlite3.Connection, place: Path) -> None:
-        self.connection = connection
+    def __init__(self, scratch: Scratch, place: Path) -> None:
+        self.scratch = scratch
         self._place = place
-        self._emptied = False
-        for pragma in ("journal_mode = OFF", "synchronous = OFF", "cache_size = -4096", "locking_mode = EXCLUSIVE"):
-            connection.execute(f"PRAGMA {pragma}")
-
-    @step("stage.prepare")
-    def prepare(self) -> None:
-        """Make the tables, and with them the file."""
-        execute = self.connection.execute
-        execute("BEGIN")
-        schema.upgrade(self.connection)
-        execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
-        execute("COMMIT")
-        execute("CREATE TEMP TABLE gone (record INTEGER PRIMARY KEY)")
 
     @step("stage.read")
     def read(self, chain: Sequence[Path]) -> None:
         """Read the files of a chain, oldest first."""
-        execute = self.connection.execute
         self._check_room(chain)
         for file in chain[1:]:
             self._read_forgotten(file)
-        execute("BEGIN")
         before: tuple[bytes, Start] | None = None
         for file in chain:
-            with opened(file) as reader, _as_ours(self._place):
+            with opened(file) as reader, _as_ours(), self.scratch.faults():
                 self._check_link(reader, before)
                 self._apply(reader, None if before is None else before[1], last=file is chain[-1])
                 before = reader.sha256, self.start
-        self._complete()
-        execute("COMMIT")
-        execute("DROP TABLE temp.gone")
-        if self._emptied:  # what was deleted since must not stay in the gaps of a page
-            execute("VACUUM")
+        self.scratch.complete(self.start.origin)
 
     def _check_room(self, chain: Sequence[Path]) -> None:
         needed = 0
@@ -261,11 +214,10 @@ class Stage:
     def _read_forgotten(self, file: Path) -> None:
         """Note what is no more by a later snapshot, so that it is not even staged."""
         with opened(file) as reader:
-            for section, rows in reader.sections(KNOWN_SECTIONS):
+            for number, rows in reader.sections(KNOWN_SECTIONS):
+                section = Section(number)
                 if section == Section.FORGOTTEN:
-                    self.connection.executemany(
-                        "INSERT OR IGNORE INTO temp.gone VALUES (:record)", _unpacked(Section.FORGOTTEN, rows)
-                    )
+                    self.scratch.note_gone(row["record"] for row in _unpacked(section, rows))
                 if section >= Section.FORGOTTEN:
                     break
 
@@ -283,9 +235,7 @@ class Stage:
                 blobs = True
             elif section is Section.BLOB_BYTES:
                 self._blob_bytes(rows)
-            elif section is Section.RECORDS:
-                self._records(rows)
-            elif TABLES[section].appended or last:
+            elif CONTENTS[section].table.appended or last:
                 self._rows(section, rows)
         self._check_blobs(blobs)
 
@@ -299,38 +249,35 @@ class Stage:
             or any(before.spaces.get(number, space) != space for number, space in start.spaces.items())
         ):
             raise SnapshotError("it is of another store than its parent")
-        execute = self.connection.execute
-        for number, name in start.namespaces.items():
-            execute("INSERT OR IGNORE INTO namespaces (number, name) VALUES (?, ?)", (number, name))
-        for number, (name, dimensions) in start.spaces.items():
-            execute("INSERT OR IGNORE INTO spaces VALUES (?, ?, ?)", (number, name, dimensions))
+        self.scratch.know(start.namespaces, start.spaces)
 
     # -- rows ------------------------------------------------------------------------------------------
 
+    @step("stage.rows")
     def _rows(self, section: Section, rows: Iterator[bytes]) -> None:
         """Store the rows of a section by its description. A table may have a method for what else its rows need.
 
         It says whether a row is still to be stored, and may change it.
         """
-        table = TABLES[section]
+        table = CONTENTS[section].table
         prepare: Callable[[Row], bool] = getattr(self, f"_prepare_{table.name}", lambda row: True)
-        admitted = (row for row in _unpacked(section, rows) if self._admits(table, row) and prepare(row))
-        table.insert(self.connection, admitted)
+        admitted = (row for row in _unpacked(section, rows) if self._admits(section, table, row) and prepare(row))
+        if table.name == "edges":  # its rows are stored one by one
+            for _ in admitted:
+                pass
+        else:
+            self.scratch.add_rows(table.name, admitted)
 
-    @step("stage.records")
-    def _records(self, rows: Iterator[bytes]) -> None:
-        self._rows(Section.RECORDS, rows)
-
-    def _admits(self, table: Table, row: Row) -> bool:
+    def _admits(self, section: Section, table: Table, row: Row) -> bool:
         """Whether a row is stored: not if its record is forgotten further on. What no store can hold is refused."""
-        start, namespace = self.start, row.get("namespace")
+        start, namespace, content = self.start, row.get("namespace"), CONTENTS[section]
         if namespace not in start.namespaces and namespace is not None:
             raise SnapshotError(f"a row is of namespace {namespace}, which is not in this snapshot")
         if table.appended and not start.since < row[table.appended] <= start.position:
             raise SnapshotError(f"number {row[table.appended]} is outside of what this snapshot covers")
-        if table.late and any(row[column] > start.position for column in table.numbers):
-            raise SnapshotError(table.late)
-        for error, applies in table.rules.items():
+        if content.late and any(row[column] > start.position for column in table.numbers):
+            raise SnapshotError(content.late)
+        for error, applies in content.rules.items():
             if applies(row):
                 raise SnapshotError(error)
         for column in table.records:
@@ -344,53 +291,42 @@ class Stage:
 
     def _lives(self, record: int, namespace: int | None = None) -> bool:
         """Whether a record is there; False for one that is forgotten further on. Any other number is refused."""
-        row = self.connection.execute("SELECT namespace FROM records WHERE seq = ?", (record,)).fetchone()
-        if row is not None and namespace in (None, *row):
+        found = self.scratch.version_of(record)
+        if found is not None and namespace in (None, found[0]):
             return True
-        if self._gone(record):
+        if self.scratch.is_gone(record):
             return False
         raise SnapshotError(f"a row is about record {record}, which is not in this snapshot")
 
-    def _gone(self, record: int) -> bool:
-        return self.connection.execute("SELECT 1 FROM temp.gone WHERE record = ?", (record,)).fetchone() is not None
-
     def _first(self, record: int) -> int:
         """The namespace of a record that is the first version of its id."""
-        row = self.connection.execute(
-            "SELECT namespace FROM records WHERE seq = ? AND version = 1", (record,)
-        ).fetchone()
-        if row is None:
+        found = self.scratch.version_of(record)
+        if found is None or found[1] != 1:
             raise SnapshotError(f"a row is about record {record}, which is not in this snapshot as a first version")
-        (namespace,) = row
-        return int(namespace)
+        return found[0]
 
     def _prepare_records(self, row: Row) -> bool:
-        if self._gone(row["seq"]):
+        if self.scratch.is_gone(row["seq"]):
             return False
         Dimensions(row["subject"], row["flow"], row["layer"])
         row["importance"] = float(row["importance"])
-        row |= guarded(row)
-        (newest,) = self.connection.execute(
-            "SELECT max(version) FROM records WHERE id_hash = :id_hash AND id = :id AND +namespace = :namespace", row
-        ).fetchone()
-        if row["version"] != (newest or 0) + 1:
-            raise SnapshotError(f"version {row['version']} of a record comes after version {newest or 0}")
+        newest = self.scratch.newest_version(row["namespace"], row["id"])
+        if row["version"] != newest + 1:
+            raise SnapshotError(f"version {row['version']} of a record comes after version {newest}")
         return True
 
     def _prepare_entries(self, row: Row) -> bool:
         if row["scope"] == _OLD_LAYOUTS:
             return False
-        (newest,) = self.connection.execute(f"SELECT max(version) FROM entries WHERE {ENTRY_PLACE}", row).fetchone()
+        newest = self.scratch.newest_entry(row)
         deleted = bool(row["deleted"])
-        if row["version"] != (newest or 0) + 1 or deleted != (row["content"] is None):
-            raise SnapshotError(f"version {row['version']} of an entry comes after version {newest or 0}")
-        values = tuple(row[column] for column in row if column not in ("seq", "namespace", "deleted", "checksum"))
+        if row["version"] != newest + 1 or deleted != (row["content"] is None):
+            raise SnapshotError(f"version {row['version']} of an entry comes after version {newest}")
+        values = entry_values(row)
         own = 0 if deleted else entry_guard(values)
         if row["checksum"] != own and (deleted or row["checksum"] != entry_guard_4(values)):
             raise SnapshotError("an entry does not match its checksum")
         row["checksum"] = own
-        if deleted:  # and so is all that came before
-            self._emptied |= self.connection.execute(EMPTY_ENTRIES, row).rowcount > 0
         return True
 
     def _prepare_settings(self, row: Row) -> bool:
@@ -411,12 +347,9 @@ class Stage:
         if source is None and bare is None:
             raise SnapshotError("an edge has one end")
         if source is not None:
-            self.connection.execute(INSERT_EDGE, (source, row["derived"]))
+            self.scratch.add_edge(row["derived"], source)
         elif isinstance(bare, str):
-            self.connection.execute(
-                "INSERT INTO awaited (namespace, id_hash, id, derived) VALUES (?, ?, ?, ?)",
-                (namespace, id_hash(namespace, bare), bare, row["derived"]),
-            )
+            self.scratch.await_source(namespace, bare, row["derived"])
         return False
 
     def _prepare_pins(self, row: Row) -> bool:
@@ -431,87 +364,45 @@ class Stage:
             raise SnapshotError("a vector has another length than its space")
         if not np.isfinite(np.frombuffer(data, dtype="<f2")).all():
             raise SnapshotError("a vector holds NaN or infinity")
-        self._emptied |= self.connection.execute("DELETE FROM vectors WHERE record = :record", row).rowcount > 0
         return True
 
     # -- blobs -----------------------------------------------------------------------------------------
 
     def _blobs(self, rows: Iterable[Row], room: int) -> None:
         """Every blob that is left, and room for the bytes of those that are new: as much as the file says it has."""
-        execute = self.connection.execute
-        execute("UPDATE blobs SET key = NULL")
+        self.scratch.hide_blobs()
         for row in rows:
-            self._admits(TABLES[Section.BLOBS], row)
+            self._admits(Section.BLOBS, CONTENTS[Section.BLOBS].table, row)
             if row["seq"] > self.start.since:
                 room -= row["size"]
                 if room < 0:
                     raise SnapshotError("its blobs say they are larger than what the file holds of them")
-                execute("INSERT INTO blobs VALUES (:seq, :namespace, :key, :checksum, zeroblob(:size))", row)
-            elif not execute(
-                "UPDATE blobs SET key = :key WHERE seq = :seq AND namespace = :namespace AND checksum = :checksum "
-                "AND length(data) = :size",
-                row,
-            ).rowcount:
+                self.scratch.make_room(row)
+            elif not self.scratch.reveal_blob(row):
                 raise SnapshotError(f"blob {row['seq']} is not in the snapshots before")
-        self._emptied |= execute("DELETE FROM blobs WHERE key IS NULL").rowcount > 0
+        self.scratch.drop_hidden_blobs()
 
     def _blob_bytes(self, rows: Iterator[bytes]) -> None:
         for packed in rows:
             if len(packed) < BLOB_PIECE.size:
                 raise SnapshotError("a piece of a blob is cut short")
             seq, place = BLOB_PIECE.unpack_from(packed)
-            piece = packed[BLOB_PIECE.size :]
-            (size,) = self.connection.execute("SELECT sum(length(data)) FROM blobs WHERE seq = ?", (seq,)).fetchone()
-            if not self.start.since < seq or size is None or place + len(piece) > size:
+            if not self.start.since < seq or not self.scratch.write_piece(seq, place, packed[BLOB_PIECE.size :]):
                 raise SnapshotError("a piece of a blob belongs to none")
-            with self.connection.blobopen("blobs", "data", seq) as blob:
-                blob.seek(place)
-                blob.write(piece)
 
     def _check_blobs(self, any_left: bool) -> None:
         if not any_left and self.start.since:  # none is left
-            self._emptied |= self.connection.execute("DELETE FROM blobs").rowcount > 0
-        for seq, stored in self.connection.execute(
-            "SELECT seq, checksum FROM blobs WHERE seq > ?", (self.start.since,)
-        ).fetchall():
+            self.scratch.hide_blobs()
+            self.scratch.drop_hidden_blobs()
+        copy = self.scratch.rows_of(*self.start.namespaces)
+        for seq, _, _, stored, _ in [*copy.rows("blobs")]:
             found = 0
-            with self.connection.blobopen("blobs", "data", seq, readonly=True) as blob:
-                while piece := blob.read(1 << 18):
-                    found = zlib.crc32(piece, found)
-            if found != stored:
+            for piece in copy.blob_pieces(seq) if seq > self.start.since else ():
+                found = zlib.crc32(piece, found)
+            if seq > self.start.since and found != stored:
                 raise SnapshotError(f"blob {seq} does not match its checksum")
-
-    # -- the end -----------------------------------------------------------------------------------------
-
-    @step("stage.complete")
-    def _complete(self) -> None:
-        """What follows from the rest: totals, the identity of the store, and how far its sequence has come."""
-        execute, start = self.connection.execute, self.start
-        if execute("SELECT 1 FROM temp.gone LIMIT 1").fetchone():  # their layouts went with them
-            self._emptied |= execute("DELETE FROM entries WHERE scope = ?", (LAYOUTS,)).rowcount > 0
-        for number in start.namespaces:
-            TierTotals(self.connection, number).recount()
-            space = start.active.get(number, 0)
-            stale = execute("DELETE FROM vectors WHERE namespace = ? AND space != ?", (number, space))
-            self._emptied |= stale.rowcount > 0
-        execute(
-            "INSERT INTO store (one, id, created_at, seq, committed_at) VALUES (1, ?, ?, ?, ?)",
-            (start.store, start.created_at, start.position, start.committed_at),
-        )
 
 
 def _unpacked(section: Section, rows: Iterator[bytes]) -> Iterator[Row]:
     """The rows of a section, checked value by value."""
-    return (TABLES[section].unpacked(section, packed) for packed in rows)
-
-
-_record_values = itemgetter(*TABLES[Section.RECORDS].kinds)
-
-
-def guarded(row: Row) -> Row:
-    """The hashes and the checksum of a row of records."""
-    seq, namespace, *values, _ = _record_values(row)
-    session = None if row["session"] is None else session_hash(namespace, row["session"])
-    own = id_hash(namespace, row["id"])
-    checksum = guard((seq, namespace, own, session, *values))
-    return {"id_hash": own, "session_hash": session, "checksum": checksum}
+    return (CONTENTS[section].unpacked(section, packed) for packed in rows)

@@ -11,39 +11,32 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from loom.checks import checked_items, checked_list, checked_path
-from loom.errors import InvalidInput, NotFound, SnapshotError, StoreUnavailable
+from loom.errors import InvalidInput, SnapshotError, StoreUnavailable
 from loom.index.segments import sync_folder
 from loom.progress import followed
 from loom.snapshots.format import MAGIC, NO_PARENT, Header, SnapshotReader, SnapshotWriter
-from loom.snapshots.tables import BLOB_PIECE, KNOWN_SECTIONS, TABLES, VECTOR, Section, check_row_size, pack_row
+from loom.snapshots.sections import BLOB_PIECE, CONTENTS, KNOWN_SECTIONS, VECTOR, Section, check_row_size, pack_row
 from loom.steps import step
-from loom.storage.files import disk_errors, keep_mode
+from loom.storage.contract import Origin, Rows, Store
+from loom.storage.files import database_kind, disk_errors, keep_mode
 from loom.storage.identity import entry_guard_4
 from loom.storage.moments import from_micros, to_micros
-from loom.storage.sqlite.engine import Engine, translate
-from loom.storage.sqlite.projections import last_number
-from loom.storage.sqlite.rows import ENTRY_COLUMNS, RECORD_COLUMNS, check_row, counted_guard, was_guarded
-from loom.storage.sqlite.store import as_sqlite
+from loom.storage.tables import entry_values, guarded, named, record_guard_4
 from loom.storage.temporary import let_go, temporary_beside
-
-if TYPE_CHECKING:
-    from loom.storage.contract import Store
 
 __all__ = ["Snapshot", "SnapshotPath", "Start", "as_chain", "descends", "describe", "opened", "read_start", "take"]
 
 SnapshotPath = str | Path
 
-_PIECE_BYTES = 256 * 1024
 _ANCHORS = 8
 
 
@@ -83,6 +76,20 @@ class Start(NamedTuple):
     active: dict[int, int]
     anchors: dict[str, list[tuple[int, int]]]
 
+    @property
+    def origin(self) -> Origin:
+        """The store, as a database says of itself."""
+        return Origin(
+            self.store,
+            self.created_at,
+            self.position,
+            self.committed_at,
+            self.namespaces,
+            self.last_namespace,
+            self.spaces,
+            self.active,
+        )
+
     def pack(self) -> bytes:
         return pack_row(
             [
@@ -108,30 +115,23 @@ def take(
     namespaces: Sequence[str] | None = None,
 ) -> Snapshot:
     """Write a snapshot of some namespaces (by default the store's own) to a path; replaces it when complete."""
-    store = as_sqlite(store)
-    store.check_open()
-    engine = store.engine
     target = Path(checked_path(path, "the path of a snapshot")).expanduser().absolute()
     if parent is not None:
         parent = checked_path(parent, "the parent of a snapshot")
     with disk_errors(f"the snapshot {target} was not made"):
-        _check_target(target, engine, parent)
+        _check_target(target, store.path, parent)
     before, digest = None, NO_PARENT
     if parent is not None:
         with opened(Path(parent).expanduser()) as reader:  # the rest of it is verified when it is restored
             before, digest = read_start(reader.sections(KNOWN_SECTIONS), reader.header), reader.sha256
     if namespaces is not None and not checked_items(namespaces, str, "snapshot", "namespaces"):
         raise InvalidInput("namespaces is a list of names, with at least one")
-    names = [store.namespace] if namespaces is None else list(dict.fromkeys(namespaces))
-    if names != [store.namespace]:
-        store.check_namespaces(f"take a snapshot of {', '.join(map(repr, names))}")
-    store.flush_accesses()
-    with _replacing(target, engine.file_mode) as file:
-        with _reading(engine) as connection:
-            start = _start(connection, names, before)
-            moment = to_micros(engine.clock())
+    with _replacing(target, store.file_mode) as file:
+        with store.copying(namespaces) as copy:
+            start = _start(copy, before)
+            moment = to_micros(store.clock())
             writer = SnapshotWriter(file, Header(moment, start.position, digest))
-            _write(connection, writer, start)
+            _write(copy, writer, start)
         sha256 = writer.finish()
     return Snapshot(
         target,
@@ -170,7 +170,7 @@ def describe(path: SnapshotPath) -> Snapshot:
 def opened(path: Path) -> Iterator[SnapshotReader]:
     """A snapshot file to read; errors say which file it was."""
     try:
-        if kind := _database_kind(path):
+        if kind := database_kind(path):
             raise SnapshotError(f"{path} was refused and nothing was changed: it is {kind}")
         with open(path, "rb") as file:
             yield SnapshotReader(file)
@@ -241,24 +241,23 @@ def _is_sound(start: Start, namespaces: int, spaces: int) -> bool:
     )
 
 
-def descends(connection: sqlite3.Connection, start: Start) -> bool:
+def descends(rows: Rows, start: Start) -> bool:
     """Whether a database is a later state of the store that a snapshot was taken from."""
-    (store,) = connection.execute("SELECT id FROM store").fetchone()
-    if store != start.store or last_number(connection) < start.position:
+    origin = rows.origin()
+    if origin.store != start.store or origin.position < start.position:
         return False
     for number, guard in start.anchors["records"]:
-        row = connection.execute(
-            f"SELECT {RECORD_COLUMNS} FROM records r WHERE r.seq = ? AND r.version > 0", (number,)
-        ).fetchone()
-        gone = connection.execute("SELECT 1 FROM forgotten WHERE record = ?", (number,)).fetchone()
-        if not (was_guarded(row, guard) if row else gone):
+        found = next(named("records", rows.rows("records", seq=number)), None)
+        if found is None:
+            if next(rows.rows("forgotten", record=number), None) is None:
+                return False
+        elif guard not in (guarded(found, found["namespace"])["checksum"], record_guard_4(found)):
             return False
     for number, guard in start.anchors["entries"]:
-        row = connection.execute(f"SELECT {ENTRY_COLUMNS} FROM entries WHERE seq = ?", (number,)).fetchone()
-        if row is None:
+        entry = next(named("entries", rows.rows("entries", seq=number)), None)
+        if entry is None:
             return False
-        deleted, *values, checksum = row
-        if not deleted and guard not in (checksum, entry_guard_4(tuple(values))):
+        if not entry["deleted"] and guard not in (entry["checksum"], entry_guard_4(entry_values(entry))):
             return False
     return True
 
@@ -267,77 +266,61 @@ def descends(connection: sqlite3.Connection, start: Start) -> bool:
 
 
 @step("snapshot.start")
-def _start(connection: sqlite3.Connection, names: Sequence[str], parent: Start | None) -> Start:
-    known = {name: number for number, name in connection.execute("SELECT number, name FROM namespaces")}
-    missing = [name for name in names if name not in known]
-    if missing:
-        raise NotFound(f"there is no namespace {missing[0]!r} in this store; it has {', '.join(known)}")
-    namespaces = dict(sorted((known[name], name) for name in names))
+def _start(copy: Rows, parent: Start | None) -> Start:
+    origin = copy.origin()
     if parent is not None:
-        if not descends(connection, parent):
-            raise SnapshotError("the parent is not of this store's past; take a full snapshot first")
-        older = {number for number in namespaces if number <= parent.last_namespace}
-        if parent.namespaces.keys() != older:
+        older = {number for number in origin.namespaces if number <= parent.last_namespace}
+        if origin.store == parent.store and parent.namespaces.keys() != older:
             raise SnapshotError(
                 f"the parent holds the namespaces {', '.join(parent.namespaces.values())}; an incremental snapshot "
                 "holds the same ones, and those made since. Name these, or take a full snapshot."
             )
-    chosen = json.dumps([*namespaces])
-    active = dict(
-        connection.execute(
-            "SELECT t.namespace, s.number FROM settings t JOIN spaces s ON s.number = CAST(t.value AS INTEGER) "
-            "WHERE t.node = '' AND t.key = 'space' AND t.namespace IN (SELECT value FROM json_each(?)) ORDER BY 1",
-            (chosen,),
-        ).fetchall()
-    )
-    spaces = {
-        number: (name, dimensions)
-        for number, name, dimensions in connection.execute("SELECT number, name, dimensions FROM spaces ORDER BY 1")
-        if number in active.values()
+        if not descends(copy, parent):
+            raise SnapshotError("the parent is not of this store's past; take a full snapshot first")
+    records = named("records", copy.rows("records", newest=_ANCHORS))
+    entries = named("entries", copy.rows("entries", newest=_ANCHORS, deleted=0))
+    anchors = {
+        "records": [(row["seq"], guarded(row, row["namespace"])["checksum"]) for row in records],
+        "entries": [(row["seq"], row["checksum"]) for row in entries],
     }
-    newest = "AND namespace IN (SELECT value FROM json_each(?)) ORDER BY seq DESC LIMIT ?"
-    records = connection.execute(
-        f"SELECT {RECORD_COLUMNS} FROM records r NOT INDEXED WHERE version > 0 {newest}", (chosen, _ANCHORS)
-    )
-    entries = connection.execute(
-        f"SELECT seq, checksum FROM entries NOT INDEXED WHERE NOT deleted {newest}", (chosen, _ANCHORS)
-    )
-    guards = [(seq, counted_guard((seq, *rest))) for seq, *rest in records]
-    anchors = {"records": guards, "entries": entries.fetchall()}
-    store, created_at, committed_at = connection.execute(
-        "SELECT id, created_at, "
-        "max(committed_at, ifnull((SELECT committed_at FROM records ORDER BY seq DESC LIMIT 1), 0)) FROM store"
-    ).fetchone()
     return Start(
-        store,
-        created_at,
-        last_number(connection),
-        committed_at,
+        origin.store,
+        origin.created_at,
+        origin.position,
+        origin.committed_at,
         0 if parent is None else parent.position,
-        namespaces,
-        max(known.values()),
-        spaces,
-        active,
+        origin.namespaces,
+        origin.last_namespace,
+        origin.spaces,
+        origin.active,
         anchors,
     )
 
 
 @step("snapshot.write")
-def _write(connection: sqlite3.Connection, writer: SnapshotWriter, start: Start) -> None:
+def _write(copy: Rows, writer: SnapshotWriter, start: Start) -> None:
     writer.begin(Section.START)
     _add(writer, Section.START, start.pack())
-    values = {"chosen": json.dumps([*start.namespaces]), "since": start.since}
     for section in list(Section)[1:]:
         writer.begin(section)
-        if section is Section.RECORDS:
-            _write_records(connection, writer, start)
-        elif section is Section.BLOB_BYTES:
-            _write_blobs(connection, writer, values)
-        elif section is Section.VECTORS:
-            _write_vectors(connection, writer, start)
+        if section is Section.BLOB_BYTES:
+            _write_blobs(copy, writer, start.since)
         else:
-            for row in connection.execute(TABLES[section].taken, values):
-                _add(writer, section, pack_row(row))
+            _write_rows(copy, writer, section, start.since)
+
+
+@step("snapshot.write_rows")
+def _write_rows(copy: Rows, writer: SnapshotWriter, section: Section, since: int) -> None:
+    table = CONTENTS[section].table.name
+    rows = copy.rows(table, after=since)
+    if table in ("records", "vectors"):
+        rows = followed(rows, lambda: copy.count_rows(table, after=since), table)
+    for row in rows:
+        if section is Section.VECTORS:
+            *numbers, data = row
+            writer.add(VECTOR.pack(*numbers) + data)
+        else:
+            _add(writer, section, pack_row(row))
 
 
 def _add(writer: SnapshotWriter, section: Section, row: bytes) -> None:
@@ -346,81 +329,24 @@ def _add(writer: SnapshotWriter, section: Section, row: bytes) -> None:
     writer.add(row)
 
 
-@step("snapshot.write_records")
-def _write_records(connection: sqlite3.Connection, writer: SnapshotWriter, start: Start) -> None:
-    chosen: list[Any] = [*start.namespaces]
-    if len(chosen) == 1:  # through the index, past what others have
-        where = "INDEXED BY records_by_number WHERE r.namespace = ?"
-    else:
-        where, chosen = "NOT INDEXED WHERE r.namespace IN (SELECT value FROM json_each(?))", [json.dumps(chosen)]
-    wanted = f"FROM records r {where} AND r.seq > ? AND r.version > 0"
-    given = (*chosen, start.since)
-    rows = connection.execute(f"SELECT {RECORD_COLUMNS}, r.window_tokens {wanted} ORDER BY r.seq", given)
-    for row in followed(rows, lambda: _count(connection, wanted, given), "records"):
-        check_row(row)
-        # fmt: off
-        (
-            seq, namespace, _, _, *values, _, counter, created_at, committed_at, metadata, data, content, _, _, _,
-            tokens, window_tokens,
-        ) = row
-        # fmt: on
-        written = (tokens, counter, created_at, committed_at, metadata, data, content, window_tokens)
-        _add(writer, Section.RECORDS, pack_row((seq, namespace, *values, *written)))
-
-
-def _count(connection: sqlite3.Connection, wanted: str, values: Sequence[Any]) -> int:
-    (count,) = connection.execute(f"SELECT count(*) {wanted}", values).fetchone()
-    return int(count)
-
-
-def _write_blobs(connection: sqlite3.Connection, writer: SnapshotWriter, values: dict[str, Any]) -> None:
-    for seq, _, _, _, size in connection.execute(TABLES[Section.BLOBS].taken, values):
-        if seq > values["since"]:
-            with connection.blobopen("blobs", "data", seq, readonly=True) as blob:
-                for place in range(0, size, _PIECE_BYTES):
-                    writer.add(BLOB_PIECE.pack(seq, place) + blob.read(_PIECE_BYTES))
-
-
-def _write_vectors(connection: sqlite3.Connection, writer: SnapshotWriter, start: Start) -> None:
-    """In the order of their numbers, in which they are appended again: see `loom.storage.sqlite.schema`."""
-    chosen: list[Any] = [f"{namespace}:{space}" for namespace, space in start.active.items()]
-    if len(chosen) == 1:
-        where, chosen = "INDEXED BY vectors_by_number WHERE v.namespace = ? AND v.space = ?", chosen[0].split(":")
-    else:
-        where = "NOT INDEXED WHERE v.namespace || ':' || v.space IN (SELECT value FROM json_each(?))"
-        chosen = [json.dumps(chosen)]
-    wanted = (
-        f"FROM vectors v {where} AND v.seq > ? AND v.record IS NOT NULL "
-        "AND EXISTS (SELECT 1 FROM records r WHERE r.seq = v.record AND r.version > 0)"
-    )
-    values = (*chosen, start.since)
-    rows = connection.execute(f"SELECT v.seq, v.record, v.namespace, v.data {wanted} ORDER BY v.seq", values)
-    for *numbers, data in followed(rows, lambda: _count(connection, wanted, values), "vectors"):
-        writer.add(VECTOR.pack(*numbers) + data)
+def _write_blobs(copy: Rows, writer: SnapshotWriter, since: int) -> None:
+    for number, *_ in copy.rows("blobs"):
+        place = 0
+        for piece in copy.blob_pieces(number) if number > since else ():
+            writer.add(BLOB_PIECE.pack(number, place) + piece)
+            place += len(piece)
 
 
 # -- files -------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def _reading(engine: Engine) -> Iterator[sqlite3.Connection]:
-    """One unchanging state of the database, over a connection of its own."""
-    if engine.path is None:
-        with engine.read() as connection:
-            yield connection
-        return
-    with engine.private_connection() as connection, engine.translated():
-        connection.execute("BEGIN")
-        yield connection
-
-
-def _check_target(target: Path, engine: Engine, parent: SnapshotPath | None) -> None:
+def _check_target(target: Path, own: Path | None, parent: SnapshotPath | None) -> None:
     """Raise an error unless a snapshot may be written to this path."""
     if not target.parent.is_dir():
         raise StoreUnavailable(f"the folder {target.parent} does not exist; create it first")
     if target.is_dir():
         raise StoreUnavailable(f"{target} is a folder; name a file in it, e.g. {target / 'agent.hctx'}")
-    if engine.path is not None and (target == engine.path or (target.exists() and target.samefile(engine.path))):
+    if own is not None and (target == own or (target.exists() and target.samefile(own))):
         raise InvalidInput("a snapshot cannot replace the store it is made from; choose another path")
     if parent is not None and target.exists() and target.samefile(parent):
         raise InvalidInput("a snapshot cannot replace its parent, which restoring it needs; choose another path")
@@ -431,7 +357,7 @@ def _check_replaceable(target: Path) -> None:
     """Raise `StoreUnavailable` unless the path is free, or holds a snapshot or an empty file."""
     if not target.exists():
         return
-    kind = _database_kind(target) if target.is_file() else "not a file"
+    kind = database_kind(target) if target.is_file() else "not a file"
     if not kind:
         try:
             with open(target, "rb") as file:
@@ -444,34 +370,6 @@ def _check_replaceable(target: Path) -> None:
     raise StoreUnavailable(
         f"{target} exists and is not a snapshot: it is {kind}. Choose another path, or remove that file first"
     )
-
-
-def _database_kind(path: Path) -> str:
-    """How a file is a SQLite database, or an empty file with a log beside it; nothing for any other file.
-
-    SQLite itself is asked. To open and close the file here would release the locks that this process has on it, and
-    another process could then overwrite the commits of a memory that is open.
-    """
-    if not path.is_file():
-        return ""
-    if not path.stat().st_size:
-        logged = any(os.path.lexists(f"{path}{suffix}") for suffix in ("-wal", "-journal"))
-        return "an empty database" if logged else ""
-    try:
-        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=0.0)
-        try:
-            connection.execute("PRAGMA schema_version")
-        finally:
-            connection.close()
-    except sqlite3.Error as error:
-        code = (getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
-        if code == sqlite3.SQLITE_IOERR:
-            raise translate(error, path) or error from error
-        # A file that cannot be opened at all is reported by who opens it.
-        if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CANTOPEN):
-            return ""
-        return f"a database, or locked like one ({error})"
-    return "a database"
 
 
 @contextmanager

@@ -7,7 +7,7 @@ number from one sequence that only grows, so `changes(since)` is the whole story
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from datetime import datetime
@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import numpy.typing as npt
 
 from loom.errors import CorruptStore, InvalidInput, ReadOnly
+from loom.storage.files import FILE_MODE
+from loom.storage.tables import Row
 from loom.storage.values import (
     COMPACT,
     COUNT,
@@ -50,6 +52,7 @@ from loom.storage.values import (
     Job,
     LeaseLost,
     Match,
+    Origin,
     Page,
     Progress,
     Record,
@@ -110,6 +113,7 @@ __all__ = [
     "Jobs",
     "LeaseLost",
     "Match",
+    "Origin",
     "Page",
     "Progress",
     "Publish",
@@ -121,6 +125,8 @@ __all__ = [
     "ResidencyWrites",
     "Resident",
     "Retention",
+    "RowWrites",
+    "Rows",
     "Searches",
     "Store",
     "Transaction",
@@ -365,6 +371,30 @@ class Reads(Records, Residency, Entries, Blobs, Jobs, Protocol):
     """Everything that a store and a transaction read."""
 
 
+class Rows(Protocol):
+    """The rows of some namespaces, as a snapshot carries them. `loom.storage.tables` describes the tables."""
+
+    def origin(self) -> Origin:
+        """The database that the rows are read from."""
+
+    def rows(
+        self, table: str, *, after: int = 0, newest: int | None = None, **equal: Any
+    ) -> Iterator[tuple[Any, ...]]:
+        """The rows of a table, each with the values of the described columns in their order.
+
+        Rows of a table that is only appended to come in the order of their numbers, and only those after a number;
+        with `newest`, this many of the last ones, newest first. `equal` gives values that columns must have. Rows
+        about records that are gone are left out. A damaged record raises `CorruptStore`.
+        """
+
+    def count_rows(self, table: str, *, after: int = 0) -> int:
+        """The number of rows that `rows` gives, for showing how far a copy has come."""
+        return sum(1 for _ in self.rows(table, after=after))
+
+    def blob_pieces(self, number: int) -> Iterator[bytes]:
+        """The bytes of the blob with a sequence number, in pieces of bounded size."""
+
+
 # -- writing ---------------------------------------------------------------------------------------------------------
 
 
@@ -477,7 +507,25 @@ class JobWrites(Protocol):
         """
 
 
-class Transaction(Reads, RecordWrites, ResidencyWrites, EntryWrites, BlobWrites, JobWrites, Protocol):
+class RowWrites(Rows, Protocol):
+    """Adding rows of another store, under the numbers that they carry."""
+
+    def add_rows(self, table: str, rows: Iterable[Row]) -> int:
+        """Add rows to this namespace, whichever they name, and do what follows from them; returns their count.
+
+        Follows: hashes and checksums, edges to sources that were awaited, the totals of tiers, and emptying the
+        versions before a deleted entry. A row has the columns of its table, and `data` for the bytes of a blob. An
+        edge or a tier that exists stays. The caller makes sure that no other row exists yet.
+        """
+
+    def skip_to(self, number: int) -> None:
+        """Never give out a sequence number up to this one again."""
+
+    def change_space(self, name: str, dimensions: int) -> None:
+        """Use another embedding space: drop the vectors of every other one and queue all records for embedding."""
+
+
+class Transaction(Reads, RecordWrites, ResidencyWrites, EntryWrites, BlobWrites, JobWrites, RowWrites, Protocol):
     """Writes that become visible together or not at all. Reads see the writes made before them.
 
     Transactions of a namespace happen one after another, so what one reads holds until it commits, and its numbers
@@ -639,6 +687,16 @@ class Store(Reads, Searches, Uses, Background, Administration, Protocol):
         """The place of the database, for messages: a path, a URL without its password, or `in memory`."""
 
     @property
+    def path(self) -> Path | None:
+        """The file of the database; None where it has none."""
+        return None
+
+    @property
+    def file_mode(self) -> int:
+        """The mode of new files that hold what is in this store."""
+        return FILE_MODE
+
+    @property
     def read_only(self) -> bool:
         """Whether every write is refused."""
 
@@ -649,6 +707,13 @@ class Store(Reads, Searches, Uses, Background, Administration, Protocol):
         """Write several things at once; committed at the end, or not at all.
 
         Raises `StoreBusy` where others write for longer than `wait_s`, or than the store waits by itself.
+        """
+
+    def copying(self, namespaces: Sequence[str] | None = None) -> AbstractContextManager[Rows]:
+        """A block in which the rows of this namespace, or of the named ones, are read from one unchanging state.
+
+        Other namespaces need a store that was opened with `all_namespaces=True`; `NotFound` names one that does not
+        exist. A backend whose namespaces have sequences of their own raises `InvalidInput` for several at once.
         """
 
     def close(self) -> None:

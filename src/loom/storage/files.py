@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,7 +15,15 @@ from pathlib import Path
 from loom.errors import StoreFull, StoreUnavailable
 from loom.index.segments import FILE_MODE
 
-__all__ = ["FILE_MODE", "create_file", "create_folder", "disk_errors", "keep_mode", "remove_database"]
+__all__ = [
+    "FILE_MODE",
+    "create_file",
+    "create_folder",
+    "database_kind",
+    "disk_errors",
+    "keep_mode",
+    "remove_database",
+]
 
 
 @contextmanager
@@ -65,3 +74,33 @@ def remove_database(path: Path) -> None:
     for suffix in ("", "-journal", "-wal", "-shm"):
         with suppress(OSError):
             os.unlink(f"{path}{suffix}")
+
+
+def database_kind(path: Path) -> str:
+    """How a file is a SQLite database, or an empty file with a log beside it; nothing for any other file.
+
+    SQLite itself is asked. To open and close the file here would release the locks that this process has on it, and
+    another process could then overwrite the commits of a memory that is open.
+    """
+    if not path.is_file():
+        return ""
+    if not path.stat().st_size:
+        logged = any(os.path.lexists(f"{path}{suffix}") for suffix in ("-wal", "-journal"))
+        return "an empty database" if logged else ""
+    try:
+        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=0.0)
+        try:
+            connection.execute("PRAGMA schema_version")
+        finally:
+            connection.close()
+    except sqlite3.Error as error:
+        code = (getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
+        if code == sqlite3.SQLITE_IOERR:
+            raise StoreUnavailable(
+                f"the system could not read {path} ({error}). Try again, or check the disk"
+            ) from error
+        # A file that cannot be opened at all is reported by who opens it.
+        if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CANTOPEN):
+            return ""
+        return f"a database, or locked like one ({error})"
+    return "a database"

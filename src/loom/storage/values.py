@@ -51,6 +51,7 @@ __all__ = [
     "Job",
     "LeaseLost",
     "Match",
+    "Origin",
     "Page",
     "Progress",
     "Record",
@@ -573,6 +574,23 @@ class Progress(NamedTuple):
 
     done: int
     last: int
+
+
+class Origin(NamedTuple):
+    """Which database rows are read from, and what they refer to. Moments are microseconds since 1970.
+
+    `position` is the last sequence number that was given out. `namespaces` are names by number, `spaces` are name and
+    dimensions by number, and `active` is the space of each namespace that has one.
+    """
+
+    store: str
+    created_at: int
+    position: int
+    committed_at: int
+    namespaces: dict[int, str]
+    last_namespace: int
+    spaces: dict[int, tuple[str, int]]
+    active: dict[int, int]
 
 
 class LeaseLost(Conflict):

@@ -639,6 +639,17 @@ class Engine:
             finally:
                 connection.close()
 
+    @contextmanager
+    def reading_alone(self) -> Iterator[sqlite3.Connection]:
+        """One unchanging state of the database for a long read, over a connection of its own."""
+        if self.path is None:
+            with self.read() as connection:
+                yield connection
+            return
+        with self.private_connection() as connection, self.translated():
+            connection.execute("BEGIN")
+            yield connection
+
     def _reader(self) -> _Connection:
         self._check_usable()
         try:

@@ -16,12 +16,23 @@ from loom.storage.identity import entry_guard
 from loom.storage.moments import from_micros
 from loom.storage.sqlite.rows import ENTRY_COLUMNS, Reader, Writer, dump_json
 
-__all__ = ["BlobWrites", "Blobs", "Entries", "EntryWrites", "JobWrites", "Jobs", "StoredEntry"]
+__all__ = [
+    "EMPTY_ENTRIES",
+    "ENTRY_PLACE",
+    "BlobWrites",
+    "Blobs",
+    "Entries",
+    "EntryWrites",
+    "JobWrites",
+    "Jobs",
+    "StoredEntry",
+]
 
 # How many records that were set aside are named.
 _MOST_NAMED = 20
 
-_PLACE = "namespace = ? AND scope = ? AND owner = ? AND key = ?"
+ENTRY_PLACE = "namespace = ? AND scope = ? AND owner = ? AND key = ?"
+"""SQL for the versions of one entry."""
 
 # The keys of one place that start with a prefix, each found from the one before through the index. A key that was
 # written a million times costs as much as any other.
@@ -40,7 +51,9 @@ _NEWEST_OF_FOUND = (
     "AND n.owner = :owner AND n.key = found.name) WHERE NOT e.deleted"
 )
 
-_EMPTY_ENTRIES = "UPDATE entries SET deleted = 1, content = NULL, metadata = NULL, checksum = 0"
+EMPTY_ENTRIES = "UPDATE entries SET deleted = 1, content = NULL, metadata = NULL, checksum = 0"
+"""Versions are emptied where they stand; see `loom.storage.sqlite.schema`."""
+
 _INSERT_ENTRY = (
     f"INSERT INTO entries (seq, namespace, {ENTRY_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
@@ -120,7 +133,7 @@ class Entries(Reader, contract.Entries):
     def entry_history(self, key: str, *, scope: str = "local", owner: str = "") -> list[Entry]:
         with self.connected() as connection:
             rows = connection.execute(
-                f"SELECT {ENTRY_COLUMNS} FROM entries WHERE {_PLACE} AND NOT deleted ORDER BY version",
+                f"SELECT {ENTRY_COLUMNS} FROM entries WHERE {ENTRY_PLACE} AND NOT deleted ORDER BY version",
                 (self.number, scope, owner, key),
             ).fetchall()
         return [StoredEntry(*row).unpack() for row in rows]
@@ -161,7 +174,7 @@ class Entries(Reader, contract.Entries):
 def _newest(connection: sqlite3.Connection, place: tuple[int, str, str, str]) -> StoredEntry | None:
     """The newest version of an entry by namespace, scope, owner and key; the deletion counts as one."""
     row = connection.execute(
-        f"SELECT {ENTRY_COLUMNS} FROM entries WHERE {_PLACE} ORDER BY version DESC LIMIT 1", place
+        f"SELECT {ENTRY_COLUMNS} FROM entries WHERE {ENTRY_PLACE} ORDER BY version DESC LIMIT 1", place
     ).fetchone()
     return None if row is None else StoredEntry(*row)
 
@@ -210,7 +223,7 @@ class EntryWrites(Entries, Writer, contract.EntryWrites):
         self.connection.execute(_INSERT_ENTRY, (self.next_seq(), self.number, *row))
         if not history and known is not None:
             self.connection.execute(
-                f"{_EMPTY_ENTRIES} WHERE {_PLACE} AND version < ? AND NOT deleted",
+                f"{EMPTY_ENTRIES} WHERE {ENTRY_PLACE} AND version < ? AND NOT deleted",
                 (*place, row.version),
             )
         return row.unpack()
@@ -229,7 +242,7 @@ class EntryWrites(Entries, Writer, contract.EntryWrites):
         if known is None:
             return 0
         version = known.version + 1
-        self.connection.execute(f"{_EMPTY_ENTRIES} WHERE {_PLACE}", place)
+        self.connection.execute(f"{EMPTY_ENTRIES} WHERE {ENTRY_PLACE}", place)
         gone = (1, scope, owner, key, version, "", writer, self.now, self.now, None, None, 0)
         self.connection.execute(_INSERT_ENTRY, (self.next_seq(), self.number, *gone))
         return version

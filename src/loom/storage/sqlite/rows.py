@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loom.errors import CorruptStore, InvalidInput
 from loom.storage.contract import Dimensions, Record
-from loom.storage.identity import guard, guard_4, id_hash, id_hash_4
+from loom.storage.identity import guard, id_hash
 from loom.storage.moments import from_micros
 from loom.storage.sqlite.archive import CONTENT, DATA
 from loom.storage.sqlite.counting import TOKENS
@@ -25,13 +25,13 @@ __all__ = [
     "ENTRY_COLUMNS",
     "FORGOTTEN_NAME",
     "INDEX_COLUMNS",
+    "INSERT_EDGE",
     "RECORD_COLUMNS",
     "ROW_COLUMNS",
     "Reader",
     "StoredRecord",
     "Writer",
     "check_row",
-    "counted_guard",
     "damaged_as_bytes",
     "dump_json",
     "fetch_readable",
@@ -43,7 +43,6 @@ __all__ = [
     "read_settings",
     "same_id",
     "to_record",
-    "was_guarded",
 ]
 
 
@@ -109,6 +108,9 @@ def first_version(row: str = "r") -> str:
         f"WHERE {same_id('first', row)} AND first.version = 1) END"
     )
 
+
+INSERT_EDGE = "INSERT OR IGNORE INTO edges (source, derived) VALUES (?, ?)"
+"""Both ends are the sequence numbers of first versions."""
 
 FORGOTTEN_NAME = "\x1f"
 """What the name of a forgotten namespace begins with. Its number is never given out again."""
@@ -193,27 +195,6 @@ class StoredRecord(NamedTuple):
 
 
 _GUARDED = StoredRecord._fields.index("checksum")
-
-
-def counted_guard(row: tuple[Any, ...]) -> int:
-    """The checksum that a row of `RECORD_COLUMNS` has, or will have once it is counted: by it a record is known."""
-    one = StoredRecord.of(row)
-    return int(one.checksum) if one.tokens == one.counted else guard(one._replace(tokens=one.counted).guarded)
-
-
-def was_guarded(row: tuple[Any, ...], checksum: int) -> bool:
-    """Whether a row of `RECORD_COLUMNS` has this checksum once it is counted, or had it in format 4."""
-    if counted_guard(row) == checksum:
-        return True
-    one = StoredRecord.of(row)
-    if not isinstance(one.id, str) or not isinstance(one.session, str | None):
-        return False  # damaged
-    as_before = one._replace(
-        tokens=one.counted,
-        id_hash=id_hash_4(one.namespace, one.id),
-        session_hash=None if one.session is None else id_hash_4(one.namespace, one.session),
-    )
-    return guard_4(as_before.guarded) == checksum
 
 
 def read_records(connection: sqlite3.Connection, namespace: int, seqs: Iterable[int]) -> dict[int, Record]:

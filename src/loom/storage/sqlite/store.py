@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
@@ -23,7 +23,6 @@ from loom.errors import (
     NotFound,
     ReadOnly,
     SettingsConflict,
-    UnsupportedStore,
 )
 from loom.index.analysis import ANALYSIS_VERSION
 from loom.protocol import Clock, Uncopied, utc_now
@@ -45,6 +44,7 @@ from loom.storage.files import FILE_MODE
 from loom.storage.moments import to_micros
 from loom.storage.search_view import SearchView
 from loom.storage.sqlite import administration, archive, checking, maintenance
+from loom.storage.sqlite.copying import Copy
 from loom.storage.sqlite.engine import Engine
 from loom.storage.sqlite.entries import Blobs, Entries, Jobs
 from loom.storage.sqlite.maintenance import AccessBuffer, TransactionScope, WorkLimits
@@ -56,7 +56,7 @@ from loom.storage.sqlite.searcher import Searcher
 from loom.storage.sqlite.transactions import put_setting
 from loom.trust import check_store
 
-__all__ = ["SqliteStore", "as_sqlite"]
+__all__ = ["SqliteStore"]
 
 Answer = TypeVar("Answer")
 
@@ -192,8 +192,11 @@ class SqliteStore(Uncopied, Records, Residency, Entries, Blobs, Jobs, Store):
 
     @property
     def path(self) -> Path | None:
-        """The file; None for a database in memory."""
         return self._engine.path
+
+    @property
+    def file_mode(self) -> int:
+        return self._engine.file_mode
 
     @property
     def engine(self) -> Engine:
@@ -235,6 +238,20 @@ class SqliteStore(Uncopied, Records, Residency, Entries, Blobs, Jobs, Store):
     def transaction(self, wait_s: float | None = None) -> TransactionScope:
         self.check_open()
         return self._maintenance.transaction(wait_s)
+
+    @contextmanager
+    def copying(self, namespaces: Sequence[str] | None = None) -> Iterator[Copy]:
+        names = [self._name] if namespaces is None else [*dict.fromkeys(namespaces)]
+        self.check_open()
+        if names != [self._name]:
+            self.check_namespaces(f"copy the rows of {', '.join(map(repr, names))}")
+        self.flush_accesses()
+        with self._engine.reading_alone() as connection:
+            known = {name: number for number, name in connection.execute("SELECT number, name FROM namespaces")}
+            if missing := [name for name in names if name not in known]:
+                there = ", ".join(name for name in known if not name.startswith(FORGOTTEN_NAME))
+                raise NotFound(f"there is no namespace {missing[0]!r} in this store; it has {there}")
+            yield Copy(connection, sorted(known[name] for name in names))
 
     def recent_uses(self) -> AccessBuffer:
         return self._maintenance.accesses
@@ -405,10 +422,3 @@ class SqliteStore(Uncopied, Records, Residency, Entries, Blobs, Jobs, Store):
                     self._maintenance.worker.stop(self._close_timeout_s)
             finally:
                 self._engine.release(self._close_timeout_s)
-
-
-def as_sqlite(store: Store) -> SqliteStore:
-    """The store as one of SQLite, whose tables snapshots read and write; another one raises `UnsupportedStore`."""
-    if not isinstance(store, SqliteStore):
-        raise UnsupportedStore(f"snapshots are taken of SQLite stores and restored into them, not {store.location}")
-    return store

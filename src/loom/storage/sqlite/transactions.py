@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -17,18 +17,19 @@ from loom.storage.contract import EMBED, HEARD, WINDOW, Draft, Vector, Written
 from loom.storage.identity import guard, id_hash, session_hash
 from loom.storage.moments import to_micros
 from loom.storage.sqlite.archive import CONTENT, DATA
+from loom.storage.sqlite.copying import Rows, insert
 from loom.storage.sqlite.counting import as_stored
-from loom.storage.sqlite.entries import BlobWrites, EntryWrites, JobWrites
+from loom.storage.sqlite.entries import EMPTY_ENTRIES, ENTRY_PLACE, BlobWrites, EntryWrites, JobWrites
 from loom.storage.sqlite.projections import VECTORS, active_space, advance, count_up, start_over, vector_basis
 from loom.storage.sqlite.records import Records
-from loom.storage.sqlite.residency import ResidencyWrites
-from loom.storage.sqlite.rows import FORGOTTEN_NAME, dump_json, first_number, is_names
+from loom.storage.sqlite.residency import ResidencyWrites, TierTotals
+from loom.storage.sqlite.rows import FORGOTTEN_NAME, INSERT_EDGE, dump_json, first_number, is_names
+from loom.storage.tables import Row, guarded
 from loom.text.entities import NAMES
 
 __all__ = [
     "EMPTY_AWAITED",
     "EMPTY_VECTORS",
-    "INSERT_EDGE",
     "INSERT_RECORD",
     "SqliteTransaction",
     "put_setting",
@@ -42,9 +43,6 @@ INSERT_RECORD = (
     "trust, subject, flow, layer, importance, tokens, counter, created_at, committed_at, metadata, data, content, "
     "checksum, window_tokens) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
-
-INSERT_EDGE = "INSERT OR IGNORE INTO edges (source, derived) VALUES (?, ?)"
-"""Both ends are the sequence numbers of first versions."""
 
 EMPTY_AWAITED = "UPDATE awaited SET id_hash = NULL, id = '', derived = 0"
 """Names of sources are emptied where they stand; see `loom.storage.sqlite.schema`."""
@@ -66,7 +64,7 @@ class _Newest:
     tier: str | None
 
 
-class SqliteTransaction(Records, ResidencyWrites, EntryWrites, BlobWrites, JobWrites, contract.Transaction):
+class SqliteTransaction(Records, ResidencyWrites, EntryWrites, BlobWrites, JobWrites, Rows, contract.Transaction):
     """Writes inside one `BEGIN IMMEDIATE`. Made by `SqliteStore.transaction`, never kept."""
 
     def __init__(
@@ -114,7 +112,6 @@ class SqliteTransaction(Records, ResidencyWrites, EntryWrites, BlobWrites, JobWr
         return self._next
 
     def skip_to(self, number: int) -> None:
-        """Give out no number up to this one any more: restored records keep their order under new numbers."""
         self._counts = True
         self._next = max(self._next, number)
 
@@ -382,7 +379,6 @@ class SqliteTransaction(Records, ResidencyWrites, EntryWrites, BlobWrites, JobWr
 
     @step("space.change")
     def change_space(self, name: str, dimensions: int) -> None:
-        """Use another embedding space: empty the vectors of every other one and queue all records for embedding."""
         self.connection.execute("INSERT OR IGNORE INTO spaces (name, dimensions) VALUES (?, ?)", (name, dimensions))
         (number,) = self.connection.execute(
             "SELECT number FROM spaces WHERE name = ? AND dimensions = ?", (name, dimensions)
@@ -401,6 +397,73 @@ class SqliteTransaction(Records, ResidencyWrites, EntryWrites, BlobWrites, JobWr
             "INSERT INTO jobs (namespace, kind, record, seq) VALUES (?, ?, ?, ?)",
             [(self.namespace, EMBED, record, self.next_seq()) for (record,) in missing],
         )
+
+    # -- rows of another store -------------------------------------------------------------------------------------
+
+    @property
+    def chosen(self) -> Sequence[int]:
+        return (self.namespace,)
+
+    def _position(self) -> int:
+        return self._next
+
+    @step("transaction.add_rows")
+    def add_rows(self, table: str, rows: Iterable[Row]) -> int:
+        own: Iterator[Row] = ({**row, "namespace": self.namespace} for row in rows)
+        if table == "edges":
+            return sum(map(self._add_edge, own))
+        if table == "records":
+            return self._add_records(own)
+        if table == "entries":
+            own = map(self._after_emptying, own)
+        elif table == "blobs":
+            own = map(self._after_deleting, own)
+        elif table == "vectors":
+            space, _ = active_space(self.connection, self.namespace) or (None, 0)
+            own = ({**row, "space": space} for row in own)
+        count = insert(self.connection, table, own, keeping=table == "tiers")
+        if table == "jobs":
+            self.queued += count
+        elif table == "residents":
+            TierTotals(self.connection, self.namespace).recount()
+        return count
+
+    def _add_records(self, rows: Iterable[Row]) -> int:
+        first: list[tuple[int, str]] = []
+
+        def complete() -> Iterator[Row]:
+            for row in rows:
+                row |= guarded(row, self.namespace)
+                if row["version"] == 1:
+                    first.append((row["id_hash"], row["id"]))
+                self.appended_bytes += len(row["content"])
+                yield row
+
+        count = insert(self.connection, "records", complete())
+        self.resolve(first)
+        self.appended += count
+        return count
+
+    def _add_edge(self, row: Row) -> int:
+        source = row["source"]
+        if source is None:
+            source = first_number(self.connection, self.namespace, row["bare"])
+        if source is None:
+            self.await_source(row["bare"], row["derived"])
+            return 1
+        return self.connection.execute(INSERT_EDGE, (source, row["derived"])).rowcount
+
+    def _after_emptying(self, row: Row) -> Row:
+        """A row of an entry; one that deletes it empties the versions before."""
+        if row["deleted"]:
+            place = (self.namespace, row["scope"], row["owner"], row["key"])
+            self.connection.execute(f"{EMPTY_ENTRIES} WHERE {ENTRY_PLACE}", place)
+        return row
+
+    def _after_deleting(self, row: Row) -> Row:
+        """A row of a blob, which replaces what is under its key."""
+        self.delete_blob(row["key"])
+        return row
 
 
 def put_setting(connection: sqlite3.Connection, namespace: int, node: str, key: str, value: Any) -> None:

@@ -1,0 +1,316 @@
+"""The sections of a snapshot: which table each one holds, which values its rows may have, and how large they may be.
+
+`loom.storage.tables` has the columns of the tables and the kinds that they are of.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from functools import cached_property
+from typing import Any, Final
+
+from loom.errors import InvalidInput, SnapshotError
+from loom.snapshots.format import LARGEST_ROW
+from loom.storage import tables
+from loom.storage.contract import MAX_TEXT_BYTES, WINDOW, Retention
+from loom.storage.tables import Row, Table
+
+__all__ = [
+    "BLOB_PIECE",
+    "CONTENTS",
+    "KNOWN_SECTIONS",
+    "NOTED",
+    "VECTOR",
+    "Content",
+    "Section",
+    "check_row_size",
+    "is_sound_setting",
+    "pack_row",
+]
+
+Check = Callable[[Any], bool]
+
+NOTED: Final = "restored"
+"""The setting that notes what was added to a snapshot's numbers: by store and namespace, up to which number."""
+
+VECTOR: Final = struct.Struct("<qqI")
+"""What stands before the numbers of a vector: its number, its record, its namespace."""
+
+BLOB_PIECE: Final = struct.Struct("<qQ")
+"""What stands before a piece of a blob: its number, and where the piece belongs."""
+
+
+class Section(IntEnum):
+    """The parts of a snapshot, in their order in the file."""
+
+    START = 1
+    FORGOTTEN = 2
+    SETTINGS = 3
+    RECORDS = 4
+    SUPERSESSIONS = 5
+    DERIVATIONS = 6
+    EDGES = 7
+    MOVES = 8
+    RESIDENTS = 9
+    TIERS = 10
+    PINS = 11
+    ACCESSES = 12
+    ENTRIES = 13
+    BLOBS = 14
+    BLOB_BYTES = 15
+    VECTORS = 16
+    PROGRESS = 17
+    JOBS = 18
+
+
+# -- the kinds of values -----------------------------------------------------------------------------
+
+_POSITIVE = range(1, 1 << 62)
+_COUNT = range(1 << 62)
+_LIMITS = {
+    **dict.fromkeys(("number", "seq", "namespace", "record"), _POSITIVE),
+    **dict.fromkeys(("count", "until", "about"), _COUNT),
+    "flag": range(2),
+    **dict.fromkeys(("integer", "old"), range(-(1 << 63), 1 << 63)),
+    "time": range(-62_135_596_800_000_000, 253_402_300_800_000_000),  # years 1 to 9999, as a datetime has them
+}
+_LONGEST_NAME = 1 << 20
+
+
+def _within(limits: range) -> Check:
+    least, most = limits[0], limits[-1]
+    return lambda value: type(value) is int and least <= value <= most
+
+
+def _optional(kind: str) -> Check:
+    check = _CHECKS[kind.rstrip("?")]
+    return lambda value: value is None or check(value)
+
+
+def _share(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)
+
+
+def _text(value: Any) -> bool:
+    return type(value) is str and len(value) <= _LONGEST_NAME
+
+
+def _name(value: Any) -> bool:
+    return _text(value) and value != ""
+
+
+def _content(value: Any) -> bool:
+    return type(value) is str and (len(value) * 4 <= MAX_TEXT_BYTES or len(value.encode()) <= MAX_TEXT_BYTES)
+
+
+def _json(value: Any) -> bool:
+    try:
+        _decode(value)
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return True
+
+
+def _numbers(value: Any) -> bool:
+    return _json(value) and isinstance(found := json.loads(value), list) and all(map(_CHECKS["integer"], found))
+
+
+def _refused(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")
+
+
+_decode = json.JSONDecoder(parse_constant=_refused).decode
+_CHECKS: dict[str, Check] = {
+    **{kind: _within(limits) for kind, limits in _LIMITS.items()},
+    "share": _share,
+    "text": _text,
+    "name": _name,
+    "content": _content,
+    "json": _json,
+    "object": lambda value: _json(value) and value.startswith("{"),
+    "numbers": _numbers,
+    "id": lambda value: _CHECKS["integer"](value) or _name(value),
+}
+_PARSED = ("json", "object", "numbers")
+
+
+def _retention(value: Any) -> bool:
+    try:
+        return value is None or bool(Retention(**value))
+    except (TypeError, InvalidInput):
+        return False
+
+
+def _restored(value: Any) -> bool:
+    return isinstance(value, dict) and all(
+        isinstance(pairs, list)
+        and all(isinstance(pair, list) and len(pair) == 2 and all(map(_CHECKS["count"], pair)) for pair in pairs)
+        for pairs in value.values()
+    )
+
+
+def is_sound_setting(key: str, value: Any) -> bool:
+    """Whether a setting of a whole namespace that the storage itself reads has a value that it can read."""
+    checks = {"analyzer": _CHECKS["count"], "revision": _CHECKS["count"], "retention": _retention, NOTED: _restored}
+    return key not in checks or checks[key](value)
+
+
+# -- the sections ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Content:
+    """A section that holds rows of a table, each as a JSON array, or as bytes where the table has vectors.
+
+    `late` is the error of a sequence number after the end of the log; `rules` are errors, each with the rows that it
+    is about; `largest` is the most bytes that a row may have.
+    """
+
+    table: Table
+    late: str = ""
+    rules: Mapping[str, Callable[[Row], bool]] = field(default_factory=dict)
+    largest: int = 16 << 20
+
+    @cached_property
+    def columns(self) -> list[str]:
+        """The columns of a row, but for bytes."""
+        return [column for column, kind in self.table.columns.items() if kind != "bytes"]
+
+    @cached_property
+    def _checks(self) -> list[Check]:
+        kinds = [self.table.columns[column] for column in self.columns]
+        return [_optional(kind) if kind.endswith("?") else _CHECKS[kind] for kind in kinds]
+
+    @cached_property
+    def parsed(self) -> list[int]:
+        """The places of the values that are JSON text."""
+        return [self.columns.index(column) for column in self.table.named(*_PARSED)]
+
+    def unpacked(self, section: Section, packed: bytes) -> Row:
+        """A row of a file by the names of its columns, each value of the kind that stands in its place."""
+        if section is Section.VECTORS:
+            if len(packed) < VECTOR.size:
+                raise SnapshotError("a vector is cut short")
+            numbers = zip(self.columns, VECTOR.unpack_from(packed), strict=True)
+            return dict(numbers) | {"data": packed[VECTOR.size :]}
+        check_row_size(section, packed)
+        try:
+            values = _decode(packed.decode())
+        except (ValueError, RecursionError) as error:
+            raise SnapshotError(f"a row of section {section.name.lower()} cannot be read") from error
+        if type(values) is not list or len(values) != len(self._checks):
+            raise SnapshotError(f"a row of section {section.name.lower()} has another shape than it should")
+        sound = [check(value) for check, value in zip(self._checks, values, strict=True)]
+        if not all(sound):
+            place = sound.index(False) + 1
+            raise SnapshotError(f"value {place} of a row of section {section.name.lower()} makes no sense")
+        return dict(zip(self.columns, values, strict=True))
+
+
+_SPECIAL: dict[Section, dict[str, Any]] = {
+    Section.RECORDS: {"largest": LARGEST_ROW},
+    Section.MOVES: {
+        "rules": {
+            "the reason of a move is more than a word": lambda row: row["reason"] and not row["reason"].isidentifier()
+        }
+    },
+    Section.RESIDENTS: {
+        "late": "a record is in a tier in a way that cannot be",
+        "rules": {"a record is in a tier in a way that cannot be": lambda row: row["tier"] == WINDOW},
+    },
+    Section.TIERS: {"late": "a window begins after the end of the log"},
+    Section.PINS: {
+        "late": "a pin is on nothing",
+        "rules": {"a pin is on nothing": lambda row: row["record"] is None and row["bare"] is None},
+    },
+    Section.ENTRIES: {"largest": LARGEST_ROW},
+    Section.BLOBS: {"late": "the number of a blob is outside of what this snapshot covers"},
+    Section.VECTORS: {"largest": VECTOR.size + 2 * 65_536},
+    Section.PROGRESS: {"late": "work is said to have come further than the log"},
+    Section.JOBS: {"late": "a job has a number that was never given out"},
+}
+
+CONTENTS: Final[Mapping[Section, Content]] = {
+    section: Content(tables.TABLES[section.name.lower()], **_SPECIAL.get(section, {}))
+    for section in Section
+    if section not in (Section.START, Section.BLOB_BYTES)
+}
+"""What stands in each section, those of the start and of the bytes of blobs apart."""
+
+KNOWN_SECTIONS: Final = {
+    int(one): CONTENTS[one].largest if one in CONTENTS else {Section.BLOB_BYTES: 1 << 20}.get(one, 16 << 20)
+    for one in Section
+}
+"""The sections by number, and the most bytes that a row of each may have."""
+
+
+def pack_row(values: Any) -> bytes:
+    """A row as it stands in a file."""
+    return json.dumps(values, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+
+
+# -- sizes -------------------------------------------------------------------------------------------
+
+_MOST_COLUMNS = 32
+_SMALL_ROW = 64 << 10
+_MOST_DECODED = 256 << 20
+# A value of a flat array, without the space that it takes to go back on it.
+_VALUE = re.compile(rb'\s*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"\s*+|[^"\[\]{},]{1,64})', re.DOTALL)
+# What a container, a number or a short text costs at most: 4 bytes of JSON may become 72 in memory.
+_VALUE_BYTES = 72
+
+
+def check_row_size(section: Section, row: bytes) -> None:
+    """Raise `SnapshotError` for a JSON row that would take more than 256 MiB when it is decoded.
+
+    Rows that are read are not believed: 128 MiB of empty lists are 15 KiB in a file and 3 GiB in memory.
+    """
+    if len(row) > KNOWN_SECTIONS[section]:
+        raise SnapshotError(
+            f"a row of section {section.name.lower()} has {len(row):,} bytes; the most is {KNOWN_SECTIONS[section]:,}"
+        )
+    if len(row) <= _SMALL_ROW:
+        return
+    cost = _parsed_bytes(row) if section is Section.START else _flat_bytes(row, CONTENTS[section].parsed)
+    if cost > _MOST_DECODED:
+        raise SnapshotError(
+            f"a row of section {section.name.lower()} would take about {cost:,} bytes of memory; "
+            f"the most is {_MOST_DECODED:,}"
+        )
+
+
+def _flat_bytes(row: bytes, json_columns: list[int]) -> int:
+    """What the values of a row take when they are decoded, and those in JSON columns when they are parsed as well."""
+    place, column, cost = 1, 0, 0
+    while row[place - 1 : place] == (b"," if column else b"["):
+        found = _VALUE.match(row, place)
+        if found is None or column == _MOST_COLUMNS:
+            break
+        first, place = found.span()
+        value = row[first:place]
+        cost += _text_bytes(value) + (_parsed_bytes(value) if column in json_columns else 0)
+        column, place = column + 1, place + 1
+    if row[place - 1 : place + 1] != b"]":
+        raise SnapshotError("a row holds something else than texts and numbers, or is cut short")
+    return cost
+
+
+def _parsed_bytes(value: bytes) -> int:
+    return _text_bytes(value) + _VALUE_BYTES * sum(map(value.count, (b"[", b"{", b",", b":")))
+
+
+def _text_bytes(value: bytes) -> int:
+    """The size of a JSON string as a Python string: one, two or four bytes for each of its characters."""
+    escapes = max(0, value.count(b"\\u") - value.count(b"\\\\u"))
+    wide = _FOUR_BYTES.search(value) is not None
+    width = 4 if wide else 1 if value.isascii() and not escapes else 2
+    return width * (len(value) - 5 * escapes)
+
+
+_FOUR_BYTES = re.compile(rb"[\xf0-\xff]|\\u[dD][89abAB]")

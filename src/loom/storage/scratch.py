@@ -1,0 +1,219 @@
+"""A scratch database: a snapshot is put together and checked in it before a store gets any of it.
+
+It is a SQLite file, whichever backend the rows go to, and becomes the file of a new store once it is complete.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from loom.errors import InvalidInput
+from loom.steps import step
+from loom.storage.contract import LAYOUTS, Origin
+from loom.storage.files import create_file, disk_errors
+from loom.storage.identity import id_hash
+from loom.storage.sqlite import archive, counting, schema
+from loom.storage.sqlite.copying import Copy, insert
+from loom.storage.sqlite.engine import translate
+from loom.storage.sqlite.entries import EMPTY_ENTRIES, ENTRY_PLACE
+from loom.storage.sqlite.residency import TierTotals
+from loom.storage.sqlite.rows import INSERT_EDGE
+from loom.storage.tables import Row, guarded
+
+__all__ = ["Scratch"]
+
+
+class Scratch:
+    """Rows of several namespaces under their own numbers. What is written here is in no store yet."""
+
+    def __init__(self, place: Path, mode: int) -> None:
+        self._place = place
+        self._emptied = False
+        with disk_errors(f"{place} cannot be created"):
+            create_file(place, mode)
+        with self.faults():
+            self._connection = sqlite3.connect(place, isolation_level=None)
+        for pragma in ("journal_mode = OFF", "synchronous = OFF", "cache_size = -4096", "locking_mode = EXCLUSIVE"):
+            self._connection.execute(f"PRAGMA {pragma}")
+        archive.Reader().serve(self._connection)
+        counting.Counts().serve(self._connection)
+
+    @contextmanager
+    def faults(self) -> Iterator[None]:
+        """A block that raises `InvalidInput` for a row that no table takes, and our errors in place of SQLite's."""
+        try:
+            yield
+        except (sqlite3.IntegrityError, OverflowError, UnicodeEncodeError) as error:
+            raise InvalidInput(f"a row breaks a rule of the tables ({type(error).__name__})") from error
+        except sqlite3.Error as error:
+            raise translate(error, self._place) or error from error
+
+    @step("stage.prepare")
+    def prepare(self) -> None:
+        """Make the tables, and with them the file; begin the transaction that `complete` commits."""
+        execute = self._connection.execute
+        execute("BEGIN")
+        schema.upgrade(self._connection)
+        execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
+        execute("COMMIT")
+        execute("CREATE TEMP TABLE gone (record INTEGER PRIMARY KEY)")
+        execute("BEGIN")
+
+    def unlink(self) -> None:
+        """Take the file's name away, so that nothing stays of it when it is closed, or the process is killed."""
+        with disk_errors(f"{self._place} cannot be given up"):
+            self._place.unlink()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def rows_of(self, *namespaces: int) -> Copy:
+        """The rows of some namespaces."""
+        return Copy(self._connection, namespaces)
+
+    def version_of(self, record: int) -> tuple[int, int] | None:
+        """Namespace and version of a record; None where it is not here."""
+        found: tuple[int, int] | None = self._connection.execute(
+            "SELECT namespace, version FROM records WHERE seq = ?", (record,)
+        ).fetchone()
+        return found
+
+    def newest_version(self, namespace: int, id: str) -> int:
+        """The newest version of an id; 0 where there is none."""
+        place = (id_hash(namespace, id), id, namespace)
+        return self._most("version", "records", "id_hash = ? AND id = ? AND +namespace = ?", place)
+
+    def newest_entry(self, row: Row) -> int:
+        """The newest version of the entry that a row is of; 0 where there is none."""
+        return self._most("version", "entries", ENTRY_PLACE, _entry_place(row))
+
+    def _most(self, column: str, table: str, where: str, values: Sequence[int | str]) -> int:
+        (found,) = self._connection.execute(f"SELECT max({column}) FROM {table} WHERE {where}", values).fetchone()
+        return found or 0
+
+    def count(self, table: str) -> int:
+        """The number of rows of a table; of `entries`, of those that are not deleted."""
+        where = "NOT deleted" if table == "entries" else "1"
+        (found,) = self._connection.execute(f"SELECT count(*) FROM {table} WHERE {where}").fetchone()
+        return int(found)
+
+    # -- writing -----------------------------------------------------------------------------------------------------
+
+    def know(self, namespaces: dict[int, str], spaces: dict[int, tuple[str, int]]) -> None:
+        """Add namespaces and embedding spaces; those that exist stay."""
+        many = self._connection.executemany
+        many("INSERT OR IGNORE INTO namespaces (number, name) VALUES (?, ?)", namespaces.items())
+        many("INSERT OR IGNORE INTO spaces VALUES (?, ?, ?)", ((number, *space) for number, space in spaces.items()))
+
+    def add_rows(self, table: str, rows: Iterable[Row]) -> int:
+        """Add rows to the namespaces that they name; returns their count. A row of `vectors` has its `space` too."""
+        prepare = {
+            "records": lambda row: row | guarded(row, row["namespace"]),
+            "entries": self._after_emptying,
+            "vectors": self._after_dropping,
+        }.get(table, lambda row: row)
+        return insert(self._connection, table, map(prepare, rows))
+
+    def add_edge(self, derived: int, source: int) -> None:
+        """Add an edge between first versions."""
+        self._connection.execute(INSERT_EDGE, (source, derived))
+
+    def await_source(self, namespace: int, id: str, derived: int) -> None:
+        """Note a source that is not stored yet."""
+        self._connection.execute(
+            "INSERT INTO awaited (namespace, id_hash, id, derived) VALUES (?, ?, ?, ?)",
+            (namespace, id_hash(namespace, id), id, derived),
+        )
+
+    def _after_emptying(self, row: Row) -> Row:
+        """A row of an entry; one that deletes it empties the versions before."""
+        if row["deleted"]:
+            self._change(f"{EMPTY_ENTRIES} WHERE {ENTRY_PLACE} AND NOT deleted", _entry_place(row))
+        return row
+
+    def _after_dropping(self, row: Row) -> Row:
+        """A row of a vector, which replaces what its record had."""
+        self._change("DELETE FROM vectors WHERE record = ?", (row["record"],))
+        return row
+
+    def _change(self, statement: str, values: Sequence[int | str] = ()) -> None:
+        """Execute a statement that gives up content: the pages it was on are cleaned at the end."""
+        self._emptied |= self._connection.execute(statement, values).rowcount > 0
+
+    # -- records that are gone ---------------------------------------------------------------------------------------
+
+    def note_gone(self, records: Iterable[int]) -> None:
+        """Note records that a later snapshot has forgotten."""
+        self._connection.executemany("INSERT OR IGNORE INTO temp.gone VALUES (?)", ((one,) for one in records))
+
+    def is_gone(self, record: int) -> bool:
+        """Whether a record was noted as gone."""
+        found = self._connection.execute("SELECT 1 FROM temp.gone WHERE record = ?", (record,)).fetchone()
+        return found is not None
+
+    # -- blobs -------------------------------------------------------------------------------------------------------
+
+    def hide_blobs(self) -> None:
+        """Take the keys from all blobs; `reveal_blob` gives them back to those that are left."""
+        self._connection.execute("UPDATE blobs SET key = NULL")
+
+    def reveal_blob(self, row: Row) -> bool:
+        """Give a blob with the number, checksum and size of a row its key; False where there is none."""
+        done = self._connection.execute(
+            "UPDATE blobs SET key = :key WHERE seq = :seq AND namespace = :namespace AND checksum = :checksum "
+            "AND length(data) = :size",
+            row,
+        )
+        return done.rowcount > 0
+
+    def drop_hidden_blobs(self) -> None:
+        """Remove the blobs without a key."""
+        self._change("DELETE FROM blobs WHERE key IS NULL")
+
+    def make_room(self, row: Row) -> None:
+        """Add a blob whose bytes are to be written."""
+        self._connection.execute("INSERT INTO blobs VALUES (:seq, :namespace, :key, :checksum, zeroblob(:size))", row)
+
+    def write_piece(self, number: int, place: int, piece: bytes) -> bool:
+        """Write bytes of a blob at a place; False where it has no such place."""
+        (size,) = self._connection.execute("SELECT sum(length(data)) FROM blobs WHERE seq = ?", (number,)).fetchone()
+        if size is None or place + len(piece) > size:
+            return False
+        with self._connection.blobopen("blobs", "data", number) as blob:
+            blob.seek(place)
+            blob.write(piece)
+        return True
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    @step("stage.complete")
+    def complete(self, origin: Origin) -> None:
+        """Compute the totals, give the file the identity of its origin, and commit."""
+        execute = self._connection.execute
+        if execute("SELECT 1 FROM temp.gone LIMIT 1").fetchone():  # their layouts went with them
+            self._change("DELETE FROM entries WHERE scope = ?", (LAYOUTS,))
+        for number in origin.namespaces:
+            TierTotals(self._connection, number).recount()
+            space = origin.active.get(number, 0)
+            self._change("DELETE FROM vectors WHERE namespace = ? AND space != ?", (number, space))
+        # A backend may keep the space of a namespace elsewhere than in its settings.
+        active = ((number, str(space)) for number, space in origin.active.items())
+        self._connection.executemany("INSERT OR IGNORE INTO settings VALUES (?, '', 'space', ?)", active)
+        execute(
+            "INSERT INTO store (one, id, created_at, seq, committed_at) VALUES (1, ?, ?, ?, ?)",
+            (origin.store, origin.created_at, origin.position, origin.committed_at),
+        )
+        execute("COMMIT")
+        execute("DROP TABLE temp.gone")
+        if self._emptied:  # what was deleted since must not stay in the gaps of a page
+            execute("VACUUM")
+
+
+def _entry_place(row: Row) -> tuple[int, str, str, str]:
+    return row["namespace"], row["scope"], row["owner"], row["key"]

@@ -1,0 +1,205 @@
+"""Rows for snapshots: the described tables, read from a SQLite database and stored in one."""
+
+from __future__ import annotations
+
+import functools
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import itemgetter
+from typing import Any
+
+from loom.storage import contract
+from loom.storage.contract import Origin
+from loom.storage.identity import id_hash
+from loom.storage.sqlite import archive, counting
+from loom.storage.sqlite.projections import SCRUB, TEXT, VECTORS, last_number
+from loom.storage.sqlite.rows import RECORD_COLUMNS, check_row
+from loom.storage.tables import TABLES, Row
+
+__all__ = ["Copy", "Rows", "insert"]
+
+_PIECE_BYTES = 256 * 1024
+
+# Where a table is stored under another name, which of its rows are left out, and which values are not copied.
+_NAMES = {"progress": "projections"}
+_ONLY = {
+    "progress": f"t.kind NOT IN ('{TEXT}', '{VECTORS}', '{archive.PROGRESS}', '{counting.PROGRESS}')",
+    # Where nothing is left to be cleaned there is nothing to scrub.
+    "jobs": f"t.kind != '{SCRUB}'",
+    "blobs": "t.key IS NOT NULL",
+}
+_READ_AS = {"blobs": {"size": "length(t.data)"}}
+_FIXED = {
+    "records": {"id_hash": "?", "session_hash": "?", "checksum": "?"},
+    "blobs": {"data": "?"},
+    "vectors": {"space": "?"},
+    "progress": {"generation": "0", "basis": "''"},
+}
+_LIVES = "EXISTS (SELECT 1 FROM records r WHERE r.seq = t.{} AND r.version > 0{})"
+# The first versions of both ends; of a source that is not stored yet, its id.
+_EDGES = (
+    "SELECT e.derived, e.source, NULL FROM edges e "
+    "JOIN records d ON d.seq = e.derived AND d.version = 1 JOIN records s ON s.seq = e.source AND s.version = 1 "
+    "WHERE d.namespace IN ({chosen}) UNION ALL SELECT w.derived, NULL, w.id FROM awaited w "
+    "JOIN records d ON d.seq = w.derived AND d.version = 1 "
+    "WHERE w.namespace IN ({chosen}) AND w.id_hash IS NOT NULL"
+)
+
+
+class Rows(contract.Rows):
+    """Reads rows of the chosen namespaces on one connection, in the caller's transaction."""
+
+    connection: sqlite3.Connection
+
+    @property
+    def chosen(self) -> Sequence[int]:
+        """The numbers of the namespaces."""
+        raise NotImplementedError
+
+    @property
+    def _chosen(self) -> str:
+        return ", ".join(map(str, self.chosen))
+
+    def origin(self) -> Origin:
+        execute = self.connection.execute
+        store, created_at, committed_at = execute(
+            "SELECT id, created_at, "
+            "max(committed_at, ifnull((SELECT committed_at FROM records ORDER BY seq DESC LIMIT 1), 0)) FROM store"
+        ).fetchone()
+        names = execute(f"SELECT number, name FROM namespaces WHERE number IN ({self._chosen}) ORDER BY number")
+        active = dict(
+            execute(
+                "SELECT t.namespace, s.number FROM settings t JOIN spaces s ON s.number = CAST(t.value AS INTEGER) "
+                f"WHERE t.node = '' AND t.key = 'space' AND t.namespace IN ({self._chosen}) ORDER BY 1"
+            ).fetchall()
+        )
+        spaces = execute("SELECT number, name, dimensions FROM spaces ORDER BY 1").fetchall()
+        return Origin(
+            store,
+            created_at,
+            self._position(),
+            committed_at,
+            dict(names.fetchall()),
+            execute("SELECT max(number) FROM namespaces").fetchone()[0],
+            {number: (name, dimensions) for number, name, dimensions in spaces if number in active.values()},
+            active,
+        )
+
+    def _position(self) -> int:
+        return last_number(self.connection)
+
+    def rows(
+        self, table: str, *, after: int = 0, newest: int | None = None, **equal: Any
+    ) -> Iterator[tuple[Any, ...]]:
+        found = self.connection.execute(*self._query(table, after, newest, equal))
+        return map(_described, found) if table == "records" else iter(found)
+
+    def count_rows(self, table: str, *, after: int = 0) -> int:
+        query, values = self._query(table, after, None, {})
+        (count,) = self.connection.execute(f"SELECT count(*) FROM ({query})", values).fetchone()
+        return int(count)
+
+    def _query(self, table: str, after: int, newest: int | None, equal: Row) -> tuple[str, Row]:
+        if table == "records":
+            return self._record_query(after, newest, equal)
+        if table == "vectors":
+            return self._vector_query(after)
+        if table == "edges":
+            return _EDGES.format(chosen=self._chosen), {}
+        described = TABLES[table]
+        read_as, stored = _READ_AS.get(table, {}), described.stored
+        columns = (read_as.get(one, f"t.{one}") if one in stored else "NULL" for one in described.columns)
+        where = [_ONLY[table]] if table in _ONLY else []
+        within = "" if "namespace" in described.columns else f" AND r.namespace IN ({self._chosen})"
+        if not within:
+            # `+`: rows that are appended are read in the order of their numbers, through no index over namespaces.
+            in_order = described.appended and (newest or not equal)
+            # -1: a layout that was forgotten is an empty row of no namespace.
+            emptied = ", -1" if table == "entries" and "seq" in equal else ""
+            where.append(f"{'+' if in_order else ''}t.namespace IN ({self._chosen}{emptied})")
+        where += [f"t.{one} = :{one}" for one in equal]
+        where += [f"t.{described.appended} > :after"] if described.appended else []
+        where += [_LIVES.format(column, within) for column in described.records if column not in described.about]
+        where += [f"(t.{column} <= 0 OR {_LIVES.format(column, '')})" for column in described.about]
+        number = described.appended or ("seq" if table == "blobs" else "")
+        order = f" ORDER BY t.{number}{'' if newest is None else ' DESC LIMIT :newest'}" if number else ""
+        query = f"SELECT {', '.join(columns)} FROM {_NAMES.get(table, table)} t WHERE {' AND '.join(where)}{order}"
+        return query, {**equal, "after": after, "newest": newest}
+
+    def _record_query(self, after: int, newest: int | None, equal: Row) -> tuple[str, Row]:
+        where, values = [f"r.{one} = :{one}" for one in equal], dict(equal)
+        index, own = "", "+r.namespace"  # found by the number or the hash, and not among all of the namespace
+        if "id" in equal:
+            hashes = {f"hash{number}": id_hash(number, equal["id"]) for number in self.chosen}
+            where.append(f"r.id_hash IN ({', '.join(f':{name}' for name in hashes)})")
+            values |= hashes
+        elif "seq" not in equal:  # of one namespace through the index, past what others have
+            index, own = "INDEXED BY records_by_number" if len(self.chosen) == 1 else "NOT INDEXED", "r.namespace"
+        where.append(f"{own} IN ({self._chosen})")
+        order = "r.seq" if newest is None else "r.seq DESC LIMIT :newest"
+        query = (
+            f"SELECT {RECORD_COLUMNS}, r.window_tokens FROM records r {index} "
+            f"WHERE {' AND '.join(where)} AND r.seq > :after AND r.version > 0 ORDER BY {order}"
+        )
+        return query, {**values, "after": after, "newest": newest}
+
+    def _vector_query(self, after: int) -> tuple[str, Row]:
+        """In the order of their numbers, in which they are appended again: see `loom.storage.sqlite.schema`."""
+        active = [f"(v.namespace = {one} AND v.space = {space})" for one, space in self.origin().active.items()]
+        index = "INDEXED BY vectors_by_number" if len(active) == 1 else "NOT INDEXED"
+        query = (
+            f"SELECT v.seq, v.record, v.namespace, v.data FROM vectors v {index} WHERE ({' OR '.join(active) or '0'}) "
+            "AND v.seq > :after AND v.record IS NOT NULL "
+            "AND EXISTS (SELECT 1 FROM records r WHERE r.seq = v.record AND r.version > 0) ORDER BY v.seq"
+        )
+        return query, {"after": after}
+
+    def blob_pieces(self, number: int) -> Iterator[bytes]:
+        with self.connection.blobopen("blobs", "data", number, readonly=True) as blob:
+            while piece := blob.read(_PIECE_BYTES):
+                yield piece
+
+
+def _described(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The described columns of a record, with its count, which is checked first."""
+    check_row(row)
+    # fmt: off
+    (
+        seq, namespace, _, _, *rest, _, counter, created_at, committed_at, metadata, data, content, _, _, _,
+        tokens, window_tokens,
+    ) = row
+    # fmt: on
+    written = (tokens, counter, created_at, committed_at, metadata, data, content, window_tokens)
+    return (seq, namespace, *rest, *written)
+
+
+class Copy(Rows):
+    """The rows of some namespaces, read on a connection of its own."""
+
+    def __init__(self, connection: sqlite3.Connection, chosen: Sequence[int]) -> None:
+        self.connection = connection
+        self._numbers = chosen
+
+    @property
+    def chosen(self) -> Sequence[int]:
+        return self._numbers
+
+
+@functools.lru_cache
+def _insertion(table: str, keeping: bool) -> tuple[str, Callable[[Row], tuple[Any, ...]]]:
+    stored = [one for one in TABLES[table].stored if one not in _READ_AS.get(table, {})]
+    values = dict.fromkeys(stored, "?") | _FIXED.get(table, {})
+    statement = (
+        f"INSERT {'OR IGNORE ' if keeping else ''}INTO {_NAMES.get(table, table)} ({', '.join(values)}) "
+        f"VALUES ({', '.join(values.values())})"
+    )
+    return statement, itemgetter(*(column for column, value in values.items() if value == "?"))
+
+
+def insert(connection: sqlite3.Connection, table: str, rows: Iterable[Row], *, keeping: bool = False) -> int:
+    """Store rows of a table; returns their count. With `keeping`, a row that is there under the same key stays.
+
+    A row of `records` has its hashes and its checksum, one of `vectors` its space.
+    """
+    statement, values = _insertion(table, keeping)
+    return connection.executemany(statement, map(values, rows)).rowcount

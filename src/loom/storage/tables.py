@@ -1,0 +1,153 @@
+"""The tables that a snapshot carries: their columns, and the kind of each.
+
+Writing, staging and merging snapshots follow this description, and so does every backend that reads or adds such rows
+(`Rows` and `RowWrites` of the contract). The kind of a column says which values it admits, what it refers to, and how
+it is mapped into another store:
+
+    seq        a sequence number, not after the end of the log; gets a new number in another store
+    until      how far something has come in the log, or 0; is mapped likewise
+    namespace  one of the namespaces of the snapshot; becomes that of the other store
+    record     a record of the row's namespace; a row comes into another store only if its record comes
+    about      such a record, or 0 for none
+    old        a value that only earlier formats had; it is read and not stored
+    others     plain values within limits, which `loom.snapshots.sections` checks
+
+A `?` after a kind admits None. Moments are microseconds since 1970; values of JSON columns are JSON text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+from loom.storage.identity import guard, guard_4, id_hash, id_hash_4, session_hash
+
+__all__ = ["TABLES", "Row", "Table", "entry_values", "guarded", "named", "record_guard_4"]
+
+Row = dict[str, Any]
+"""A row by the names of its columns."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of the storage contract.
+
+    `columns` have their kinds, in their order. `appended` is the column with the number at which a row was written,
+    for tables to which rows are only ever added: such rows are read in the order of these numbers.
+    """
+
+    name: str
+    columns: Mapping[str, str]
+    appended: str = ""
+
+    def named(self, *kinds: str) -> list[str]:
+        """The columns of some kinds."""
+        return [column for column, kind in self.columns.items() if kind.rstrip("?") in kinds]
+
+    @cached_property
+    def numbers(self) -> list[str]:
+        """The columns that hold sequence numbers."""
+        return self.named("seq", "until")
+
+    @cached_property
+    def records(self) -> list[str]:
+        """The columns that refer to a record of the row's namespace."""
+        return self.named("record", "about")
+
+    @cached_property
+    def about(self) -> list[str]:
+        """Those of `records` that may be 0, for none."""
+        return self.named("about")
+
+    @cached_property
+    def stored(self) -> list[str]:
+        """The columns that a store has."""
+        return [column for column, kind in self.columns.items() if kind.rstrip("?") not in ("old", "id")]
+
+
+def _table(name: str, columns: str, appended: str = "") -> Table:
+    return Table(name, dict(one.split(":") for one in columns.split()), appended)
+
+
+TABLES: Final[Mapping[str, Table]] = {
+    table.name: table
+    for table in (
+        _table("forgotten", "seq:seq namespace:namespace record:number", "seq"),
+        _table("settings", "namespace:namespace node:text key:name value:json"),
+        _table(
+            "records",
+            "seq:seq namespace:namespace id:name version:number tier:name? kind:text node:text session:text? "
+            "role:text? name:text? trust:text subject:name flow:name layer:name importance:share tokens:count "
+            "counter:text created_at:time committed_at:time metadata:object? data:json? content:content "
+            "window_tokens:count?",
+            "seq",
+        ),
+        _table("supersessions", "record:record seq:seq by:record at:time committed_at:time", "seq"),
+        _table("derivations", "record:record namespace:namespace replaces:flag", "record"),
+        # Both ends are first versions; of a source that is not stored yet, its id. Format 4 had a hash there.
+        _table("edges", "derived:number source:number? bare:id?"),
+        _table(
+            "moves", "record:record seq:seq namespace:namespace node:text tier:name entered:flag reason:text", "seq"
+        ),
+        _table(
+            "residents",
+            "namespace:namespace node:text tier:name record:record tokens:count importance:share entered:seq "
+            "written_at:time",
+        ),
+        # The totals of a tier follow from its residents and are no columns.
+        _table("tiers", "namespace:namespace node:text tier:name hits:count misses:count since:until"),
+        # The first version of what is pinned. `bare` is for ids that are not stored, of which format 4 kept the hash.
+        _table("pins", "namespace:namespace seq:seq record:record? bare:old?"),
+        _table("accesses", "namespace:namespace record:record node:text count:number last_at:time previous_at:time?"),
+        _table(
+            "entries",
+            "seq:seq namespace:namespace scope:text owner:text key:text version:number deleted:flag "
+            "created_by:text updated_by:text created_at:time updated_at:time metadata:object? content:json? "
+            "checksum:count",
+            "seq",
+        ),
+        # Their bytes are apart: `blob_pieces` reads them, and a row that is added has them as `data`.
+        _table("blobs", "seq:seq namespace:namespace key:text checksum:count size:count"),
+        # `data`: float16 in little-endian order.
+        _table("vectors", "seq:seq record:record namespace:namespace data:bytes", "seq"),
+        # How far work that follows the log has come, but for indexes and archive: these are made again.
+        _table("progress", "namespace:namespace kind:name watermark:until"),
+        _table(
+            "jobs",
+            "namespace:namespace kind:name record:about seq:seq data:numbers? attempts:count error:text?",
+        ),
+    )
+}
+"""The tables by name, in the order in which they are written and restored."""
+
+
+def named(table: str, rows: Iterable[tuple[Any, ...]]) -> Iterator[Row]:
+    """Rows by the names of the described columns of their table."""
+    columns = TABLES[table].columns
+    return (dict(zip(columns, row, strict=True)) for row in rows)
+
+
+def guarded(row: Row, namespace: int) -> Row:
+    """The hashes and the checksum of a row of `records` in a namespace."""
+    session = None if row["session"] is None else session_hash(namespace, row["session"])
+    own = id_hash(namespace, row["id"])
+    values = (row["seq"], namespace, own, session, *map(row.__getitem__, _GUARDED))
+    return {"id_hash": own, "session_hash": session, "checksum": guard(values)}
+
+
+def record_guard_4(row: Row) -> int:
+    """The checksum that a row of `records` had until format 4."""
+    session = None if row["session"] is None else id_hash_4(row["namespace"], row["session"])
+    own = id_hash_4(row["namespace"], row["id"])
+    return guard_4((row["seq"], row["namespace"], own, session, *map(row.__getitem__, _GUARDED)))
+
+
+def entry_values(row: Row) -> tuple[Any, ...]:
+    """The values of a row of `entries` that its checksum is about, for `entry_guard` and `entry_guard_4`."""
+    return tuple(map(row.__getitem__, _ENTRY_GUARDED))
+
+
+_GUARDED = [one for one in TABLES["records"].columns if one not in ("seq", "namespace", "window_tokens")]
+_ENTRY_GUARDED = [one for one in TABLES["entries"].columns if one not in ("seq", "namespace", "deleted", "checksum")]

@@ -27,7 +27,7 @@ from benchmarks.measuring import messages, percentile, questions
 from benchmarks.recalling import PreparedEmbedder
 from benchmarks.vector_recall import clustered
 from loom.everyday import Memory, open_memory
-from loom.storage.sqlite.store import SqliteStore
+from loom.storage.sqlite.store import as_sqlite
 from loom.tiers.monitor import Measure
 
 __all__ = ["main"]
@@ -101,8 +101,7 @@ def measure(memory: Memory, count: int, asked: Sequence[str], rounds: int) -> li
     far = _ids(memory, numbers)[: 2 * rounds]
     rounds = min(rounds, len(far) // 2, len(working))
     reads, lifted = far[:rounds], far[rounds:]
-    assert isinstance(store, SqliteStore)
-    reader = store.engine.archive
+    reader = as_sqlite(store).engine.archive
     rows = [
         timed("focus: reading the window", 99, 1.0, lambda _: store.window(manager.node_id), rounds),
         timed("focus: the newest ten, as tasks", 99, 1.0, lambda _: manager.get_l1_tasks(10), rounds),

@@ -91,6 +91,9 @@ PUBLIC: dict[str, set[str]] = {
     "loom.storage.contract": {
         "COMPACT",
         "COUNT",
+        "Origin",
+        "RowWrites",
+        "Rows",
         "DERIVE",
         "EMBED",
         "FOCUS",
@@ -155,6 +158,7 @@ PUBLIC: dict[str, set[str]] = {
         "fit_window",
     },
     "loom.storage.values": {
+        "Origin",
         "COMPACT",
         "COUNT",
         "DERIVE",
@@ -210,6 +214,7 @@ PUBLIC: dict[str, set[str]] = {
         "search_text",
         "search_vectors",
     },
+    "loom.storage.tables": {"TABLES", "Row", "Table", "entry_values", "guarded", "named", "record_guard_4"},
     "loom.storage.sqlite.store": {"SqliteStore", "as_sqlite"},
     "loom.storage.conformance": {"StoreConformance"},
 }

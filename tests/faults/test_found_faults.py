@@ -15,7 +15,7 @@ import pytest
 import loom
 from loom.errors import SnapshotError, StoreUnavailable
 from loom.everyday import Memory
-from tests.storage.whole_stores import as_sqlite
+from loom.storage.sqlite.store import as_sqlite
 
 
 def opened(path: Path) -> Memory:

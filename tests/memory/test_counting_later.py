@@ -25,11 +25,10 @@ from loom.storage.contract import AtMost, CheckReport, Draft, Filter, Store
 from loom.storage.sqlite.engine import Engine
 from loom.storage.sqlite.maintenance import Maintenance, WorkLimits
 from loom.storage.sqlite.projections import TailLimit
-from loom.storage.sqlite.store import SqliteStore
+from loom.storage.sqlite.store import SqliteStore, as_sqlite
 from loom.text.tokens import TiktokenCounter, TokenCounter, counters_by_name, default_counter
 from loom.types import MemoryTier, Receipt
 from tests.crash.processes import Child
-from tests.storage.whole_stores import as_sqlite
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 

@@ -20,6 +20,7 @@ from loom.recall.hits import Hit
 from loom.recall.propagation import spread
 from loom.recall.questions import understand
 from loom.recall.relevance import Weights
+from loom.storage.sqlite.store import as_sqlite
 from loom.text.entities import (
     AMOUNT,
     SOMEBODY,
@@ -31,7 +32,6 @@ from loom.text.entities import (
     only_asks,
 )
 from loom.text.words import terms
-from tests.storage.whole_stores import as_sqlite
 
 NOW = datetime(2024, 5, 15, 12, tzinfo=UTC)
 

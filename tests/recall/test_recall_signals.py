@@ -20,7 +20,7 @@ from loom.recall.propagation import spread
 from loom.recall.relevance import SIGNALS, neighbours, pooled
 from loom.recall.search import Explanation
 from loom.storage.contract import Filter
-from tests.storage.whole_stores import as_sqlite
+from loom.storage.sqlite.store import as_sqlite
 
 NOW = datetime(2024, 5, 15, 12, tzinfo=UTC)
 

@@ -28,9 +28,8 @@ from loom.models.embedders import FakeEmbedder
 from loom.storage.blocks import shipped
 from loom.storage.contract import MAX_TEXT_BYTES, ArchiveStats, Draft, Filter, Record, Retention, Store
 from loom.storage.search_view import search_text
-from loom.storage.sqlite.store import SqliteStore
+from loom.storage.sqlite.store import SqliteStore, as_sqlite
 from tests.small_archive import SMALL
-from tests.storage.whole_stores import as_sqlite
 
 if TYPE_CHECKING or sys.version_info < (3, 14):
     from backports import zstd
@@ -455,8 +454,7 @@ _LARGE = """
 import random, resource, sys
 from datetime import UTC, datetime
 from loom.storage.contract import Draft, Filter
-from loom.storage.sqlite.store import SqliteStore
-from tests.storage.whole_stores import as_sqlite
+from loom.storage.sqlite.store import SqliteStore, as_sqlite
 chance = random.Random(1)
 vocabulary = ["".join(chance.choices("abcdefgh", k=8)) for _ in range(20_000)] + ["港口的主人", "会议"] * 500
 text = " ".join(chance.choices(vocabulary, k=2_000_000)).encode()[:16 * 1024 * 1024].decode(errors="ignore")
@@ -490,8 +488,7 @@ def test_the_largest_text_is_archived_without_taking_many_times_its_size(path: P
 
 _ARCHIVE = """
 import sys
-from loom.storage.sqlite.store import SqliteStore
-from tests.storage.whole_stores import as_sqlite
+from loom.storage.sqlite.store import SqliteStore, as_sqlite
 store = SqliteStore(sys.argv[1], lease_s=1.0)
 print("open", flush=True)
 for line in sys.stdin:

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 import loom
-from loom.storage.sqlite.store import SqliteStore
-from tests.storage.whole_stores import as_sqlite
+from loom.storage.sqlite.store import SqliteStore, as_sqlite
 
 
 def lose_the_log(tmp_path: Path) -> Path:

@@ -15,9 +15,9 @@ from loom.snapshots.format import SnapshotReader, SnapshotWriter
 from loom.snapshots.sections import KNOWN_SECTIONS, Section
 from loom.storage.contract import Draft, Filter, Retention, Store
 from loom.storage.sqlite.archive import CONTENT, DATA
-from loom.storage.sqlite.store import SqliteStore
+from loom.storage.sqlite.store import SqliteStore, as_sqlite
 
-__all__ = ["MOMENT", "Clock", "as_sqlite", "everything", "forged", "lived_in", "opened_store", "rows_of"]
+__all__ = ["MOMENT", "Clock", "everything", "forged", "lived_in", "opened_store", "rows_of"]
 
 MOMENT = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 DIMENSIONS = 8
@@ -32,12 +32,6 @@ class Clock:
     def __call__(self) -> datetime:
         self.now += timedelta(seconds=1)
         return self.now
-
-
-def as_sqlite(store: Store) -> SqliteStore:
-    """A store as one of the SQLite backend."""
-    assert isinstance(store, SqliteStore)
-    return store
 
 
 @contextmanager

@@ -19,10 +19,10 @@ from loom.memory.core import LoomMemory
 from loom.models.embedders import FakeEmbedder
 from loom.protocol import Task
 from loom.storage.contract import FOCUS, Filter
+from loom.storage.sqlite.store import as_sqlite
 from loom.tiers.jobs import Migration, MigrationTrigger, Pressure
 from loom.types import Fact, MemoryTier
 from tests.crash.tier_children import what_is_wrong
-from tests.storage.whole_stores import as_sqlite
 
 L1, L2, L3, L4 = MemoryTier.L1, MemoryTier.L2, MemoryTier.L3, MemoryTier.L4
 BUDGETS: dict[str, int] = {

@@ -23,6 +23,7 @@ from loom.errors import (
     NotFound,
     ReadOnly,
     SettingsConflict,
+    UnsupportedStore,
 )
 from loom.index.analysis import ANALYSIS_VERSION
 from loom.protocol import Clock, Uncopied, utc_now
@@ -56,7 +57,7 @@ from loom.storage.sqlite.searcher import Searcher
 from loom.storage.sqlite.transactions import put_setting
 from loom.trust import check_store
 
-__all__ = ["SqliteStore"]
+__all__ = ["SqliteStore", "as_sqlite"]
 
 Answer = TypeVar("Answer")
 
@@ -422,3 +423,10 @@ class SqliteStore(Uncopied, Records, Residency, Entries, Blobs, Jobs, Store):
                     self._maintenance.worker.stop(self._close_timeout_s)
             finally:
                 self._engine.release(self._close_timeout_s)
+
+
+def as_sqlite(store: Store) -> SqliteStore:
+    """The store as one of SQLite, for what only this backend has; another one raises `UnsupportedStore`."""
+    if not isinstance(store, SqliteStore):
+        raise UnsupportedStore(f"{store.location} is not a SQLite store")
+    return store

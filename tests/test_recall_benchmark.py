@@ -152,14 +152,19 @@ KINDS_OF_QUESTIONS = [
 ]
 
 
+def test_the_sets_of_several_stores_are_what_was_committed() -> None:
+    assert SETS_OF_STORES == ("chinese-assistant", "agents")
+    for name in SETS_OF_STORES:
+        questions = [question for dialogue in load_stores(name) for question in dialogue.questions]
+        assert min(Counter(question.kind for question in questions).values()) >= 20
+        assert len({question.text for question in questions}) == len(questions)
+
+
 def test_the_set_of_conversations_with_an_assistant_is_what_was_committed() -> None:
-    (name,) = SETS_OF_STORES
-    dialogues = load_stores(name)
+    dialogues = load_stores("chinese-assistant")
     asked = [question for dialogue in dialogues for question in dialogue.questions]
     kinds = Counter(question.kind for question in asked)
     assert list(kinds) == KINDS_OF_QUESTIONS
-    assert min(kinds.values()) >= 20
-    assert len({question.text for question in asked}) == len(asked)
     turns = [turn for dialogue in dialogues for turn in dialogue.turns]
     assert 500 <= len(turns) <= 700
     assert {turn.role for turn in turns} == {"user", "assistant", "tool"}

@@ -35,7 +35,7 @@ __all__ = [
 
 OWN_SETS = ("chinese", "agent", "chinese-check")
 # No constant was ever chosen on the last one: it says what the others promise.
-SETS_OF_STORES = ("chinese-assistant",)
+SETS_OF_STORES = ("chinese-assistant", "agents")
 # Folders of dialogues, each a store of its own. They run only where they are asked for.
 
 _FOLDER = Path(__file__).parent / "sets"

@@ -232,7 +232,7 @@ class MemoryVerbs(Closing):
         self._reranker = reranker
         self._llm = llm
         self._compaction = compaction
-        self._asked: tuple[str, Vector | None] | None = None
+        self._asked: tuple[tuple[str, Vector | None], ...] = ()
         if self._tiers.settings.derive:
             # What derives knowledge is loaded when there is time to: opening does not wait for it.
             self._store.add_chore(self, lambda publish, thorough: self.derivation.work(publish, thorough))
@@ -707,13 +707,15 @@ class MemoryVerbs(Closing):
         return [one.instruction for one, _ in self.standing.applying(asked, session_id)[:limit]]
 
     def _question_vector(self, question: str) -> Vector | None:
-        """The vector of a question. The last one is kept: a prompt asks for it twice."""
+        """The vector of a question. The last two are kept: a prompt asks for one twice, and for its topic."""
         if self._embedder is None:
             return None
-        asked = self._asked
-        if asked is None or asked[0] != question:
-            asked = self._asked = (question, question_vector(self._embedder, question))
-        return asked[1]
+        for text, vector in self._asked:
+            if text == question:
+                return vector
+        vector = question_vector(self._embedder, question)
+        self._asked = ((question, vector), *self._asked[:1])
+        return vector
 
     def confirm(self, id: str) -> builtins.list[Instruction]:
         """Let the standing instructions of an imported message hold: those of `instructions(unconfirmed=True)`.

@@ -83,6 +83,7 @@ class Candidates:
     since 1970. `excluded` is what the words found and no filter but the one for derived and older versions left
     out, with its score, best first. `named` is like `words`, for the names that a model read in a record, None where
     it read none; in `links` they count too. `names` are these, by record, each with the words that it stands for.
+    `addressed` tells, for words of the question by which one speaker addresses another, the records of the other.
     """
 
     keys: npt.NDArray[np.int64]
@@ -109,6 +110,7 @@ class Candidates:
     excluded: Mapping[int, float] = field(default_factory=dict)
     named: npt.NDArray[np.float64] | None = None
     names: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+    addressed: Mapping[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
 
 
 # So many other words for a question's own are looked for, and in a large store none that stands in more than this

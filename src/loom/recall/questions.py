@@ -7,7 +7,7 @@ or a verb?) is for the search to see: each is a mark that some records have, or 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -18,7 +18,7 @@ from loom.text.entities import AMOUNT, SOMEBODY, SOMEWHERE
 from loom.text.frames import outside_frame, parts_of, wants_many
 from loom.text.thesaurus import Concept, concepts
 from loom.text.time_terms import NAMES_A_TIME, asked_times
-from loom.text.words import query_terms, simplified, terms
+from loom.text.words import query_terms, simplified, simplified_in_place, terms
 
 __all__ = ["Question", "understand"]
 
@@ -52,6 +52,18 @@ class Question:
     wants_many: bool = False
     parts: tuple[tuple[str, ...], ...] = ()
 
+    def without_names(self, names: Collection[str]) -> str:
+        """The text without the words of these terms, the whole of it where nothing else is left to look for."""
+        if not names or all(term in names for term in self.words):
+            return self.text
+        spaced = _WORD.sub(lambda word: " " if _is_named(word[1], names) else word[0], self.text)
+        if not spaced.isascii():
+            plain = simplified_in_place(spaced)
+            found = [match.span() for name in names if not name.isascii() for match in re.finditer(name, plain)]
+            hidden = {place for first, last in found for place in range(first, last)}
+            spaced = "".join(" " if place in hidden else sign for place, sign in enumerate(spaced))
+        return " ".join(spaced.split())
+
     @property
     def synonyms(self) -> dict[str, float]:
         """The terms of the other words, with their weights in nominating."""
@@ -77,6 +89,7 @@ _TIME_WEIGHT = 0.3
 _SYNONYM_WEIGHT = 0.5
 _RELATIVE_WEIGHT = 0.2
 
+_WORD = re.compile(r"([A-Za-z\u00c0-\u024f]+(?:-[A-Za-z\u00c0-\u024f]+)*)(?:['’]s\b)?")
 _CAPITALISED = re.compile(r"[^\W\d_]+(?:[-'][^\W\d_]+)*")
 _QUOTED = re.compile(
     "\"([^\"]{2,200})\"|“([^”]{2,200})”|「([^」]{2,200})」|『([^』]{2,200})』|《([^》]{2,200})》|'([^']{2,200})'(?!\\w)"
@@ -168,6 +181,11 @@ def _parts(text: str, words: Mapping[str, float]) -> tuple[tuple[str, ...], ...]
     found = [tuple([term for term in query_terms(part) if term in words]) for part in parts_of(text)]
     kept = tuple([part for part in found if any(len(term) > 1 and words[term] >= 1.0 for term in part)])
     return kept if len(kept) > 1 else ()
+
+
+def _is_named(word: str, names: Collection[str]) -> bool:
+    found = terms(word)
+    return bool(found) and all(term in names for term in found)
 
 
 def _first_group(match: re.Match[str]) -> str:

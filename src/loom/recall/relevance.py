@@ -7,7 +7,7 @@ it may add; the score is their weighted sum. What each of them brought is in doc
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -162,7 +162,8 @@ def score(found: Candidates, question: Question, weights: Weights, now: datetime
     marks = list(question.marks)
     marked = dict(zip(marks, found.marks > 0.0, strict=True))
     known = dict(zip(marks, found.spread.tolist(), strict=True))
-    speakers = {term: mark for term, mark in question.speakers.items() if known[mark]}
+    speakers = {term: marked[mark] for term, mark in question.speakers.items() if known[mark]}
+    speakers.update(found.addressed)
     around = neighbours(found.following, found.closeness)
     _fill_in_words(parts, found, question, speakers, around, weights.synonyms)
     ceiling = _ceiling(found, question)
@@ -191,8 +192,8 @@ def score(found: Candidates, question: Question, weights: Weights, now: datetime
     tied = np.logical_or(answering > 0.0, found.nominated & _BY_LINKS)
     if len(found.links):
         tied |= (found.links > 0.0).any(axis=0)
-    for mark in speakers.values():
-        parts["speaker"][marked[mark]] = weights.speaker
+    for said in speakers.values():
+        parts["speaker"][said] = weights.speaker
     role = weights.role * (_MANY_ROLE if question.wants_many else 1.0)
     np.multiply(_in_role(found, with_assistant, question.role), answering * role, out=parts["role"])
     parts["telling"][~marked[IS_QUESTION] | with_assistant] = weights.telling
@@ -317,7 +318,7 @@ def _fill_in_words(
     parts: dict[str, Floats],
     found: Candidates,
     question: Question,
-    speakers: Mapping[str, str],
+    speakers: Collection[str],
     around: Neighbours,
     synonyms: float,
 ) -> None:
@@ -481,7 +482,7 @@ def assisted(found: Candidates) -> npt.NDArray[np.bool_]:
 def names_speaker(found: Candidates, question: Question) -> bool:
     """Whether a question names a speaker of the store."""
     known = dict(zip(question.marks, found.spread.tolist(), strict=True))
-    return any(known[mark] for mark in question.speakers.values())
+    return bool(found.addressed) or any(known[mark] for mark in question.speakers.values())
 
 
 def _in_role(found: Candidates, with_assistant: npt.NDArray[np.bool_], role: str) -> Floats:

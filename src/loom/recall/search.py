@@ -19,6 +19,7 @@ from loom.echoes import echoes_among
 from loom.errors import InvalidInput
 from loom.index.analysis import attached
 from loom.models.embedders import EmbeddingProvider, embed_question
+from loom.recall.addressing import with_addressed
 from loom.recall.candidates import Candidates, Nearest, Nominated, Probe, find_candidates
 from loom.recall.conditions import with_instructions
 from loom.recall.conversation import WIDEST
@@ -159,7 +160,8 @@ def recall(
     is_worded = isinstance(weights, Weights) and not weights.meaning
     vector = None
     if not is_worded and embedder is not None:
-        vector = question_vector(embedder, question) if embed is None else embed(question)
+        topic = asked.without_names(_speakers(store, asked))
+        vector = question_vector(embedder, topic) if embed is None else embed(topic)
     reading = _Reading(
         asked,
         vector,
@@ -250,6 +252,7 @@ class _Reading:
         count = max(self.pool * _CANDIDATES, _FEWEST_CANDIDATES)
         for _ in range(_ROUNDS):
             found = find_candidates(view, probe, count, count // _MEANT_SHARE, self.wanted)
+            found = with_addressed(view, found, self.asked)
             # Where a question wants many, each on the whole of a topic, no passage speaks for its record.
             share = 0.0 if self.asked.wants_many else weights.passages
             by_best = by_passages(view, found, self.asked, share)
@@ -264,6 +267,19 @@ class _Reading:
                 break
             count *= _DEEPER
         return _Answer(found, scored, scores, hits, copies)
+
+
+def _speakers(store: Store, asked: Question) -> frozenset[str]:
+    """The terms of a question that are names of speakers of the store.
+
+    They say who is meant, which has a signal of its own. In a vector they draw the records that address somebody by
+    name: LoCoMo's recall@10 by the embedder alone is 35.6 % with them and 59.6 % without.
+    """
+    if not asked.speakers:
+        return frozenset()
+    marks = list(asked.speakers.values())
+    counts = store.search(lambda view: view.text.frequencies(marks))
+    return frozenset(term for term, count in zip(asked.speakers, counts, strict=True) if count)
 
 
 def question_vector(embedder: EmbeddingProvider, question: str) -> Vector | None:

@@ -367,10 +367,21 @@ def _english() -> tuple[_Rule, ...]:
         rule(
             _MONTH_CUES,
             rf"\b(?P<unit>week|weekend|month|day)\s+(?P<side>before|after|of)\s+(?:the\s+)?"
-            rf"(?:{_DAY}(?:\s+of)?\s+{_MONTH}|{other_order})(?:,?\s+{_YEAR})?",
+            rf"(?:{_DAY}(?:\s+of)?\s+{_MONTH}|{other_order}(?!\d))(?:,?\s+{_YEAR})?",
             _beside_day,
         ),
         rule(_YEAR_CUES, r"\b(?P<year>(?:19|20)\d\d)[-/.](?P<month>\d{1,2})[-/.](?P<day>\d{1,2})\b", _month_day),
+        rule(
+            _YEAR_CUES,
+            r"(?<![\d./-])(?P<day>\d{1,2})(?P<mark>[./-])(?P<month>\d{1,2})(?P=mark)(?P<year>(?:19|20)\d\d)(?![./-]?\d)",
+            _in_digits,
+        ),
+        rule(
+            f"{_MONTH_CUES} {_YEAR_CUES}",
+            rf"\b(?P<which>first|second|third|fourth|last)\s+week\s+of\s+(?:{_MONTH}(?:,?\s+{_YEAR})?"
+            rf"|{_YEAR.replace('<year>', '<year_>')})",
+            _week_of,
+        ),
         rule(_MONTH_CUES, rf"\b{_DAY}(?:\s+of)?\s+{_MONTH}(?:,?\s+{_YEAR})?", _month_day),
         rule(_MONTH_CUES, rf"\b{_MONTH}\s+{_DAY}\b(?!:)(?:,?\s+{_YEAR})?", _month_day),
         rule(_MONTH_CUES, rf"\b{_MONTH},?\s+{_YEAR}", _whole_month),
@@ -444,6 +455,31 @@ def _year_of(match: re.Match[str], view: _View) -> int | None:
 def _month_day(match: re.Match[str], view: _View) -> Span:
     year, month, day = _year_of(match, view), _month_number(match), chinese_number(match["day"])
     return _by_tense(month, day, view) if year is None else _single(date(year, month, day))
+
+
+def _in_digits(match: re.Match[str], view: _View) -> Span | None:
+    """16.01.2024, 23/01/2024 and 01/23/2024. Between slashes or hyphens 05/03/2024 may be either day, and is none."""
+    day, month = int(match["day"]), int(match["month"])
+    if match["mark"] != "." and month > 12:
+        day, month = month, day
+    elif match["mark"] != "." and day <= 12 and day != month:
+        return None
+    return _single(date(int(match["year"]), month, day))
+
+
+_NTH_WEEK: Final = {"first": 0, "second": 7, "third": 14, "fourth": 21}
+
+
+def _week_of(match: re.Match[str], view: _View) -> Span:
+    """Seven days of a month or a year, from its first day, or up to its last."""
+    if match["year_"]:
+        whole = _of_year(int(match["year_"]))
+    else:
+        month = MONTHS[match["month"].lower()]
+        whole = _whole(date(int(match["year"]), month, 1)) if match["year"] else _by_tense(month, None, view)
+    which = match["which"].lower()
+    first = _day(whole.last, -6) if which == "last" else _day(whole.first, _NTH_WEEK[which])
+    return whole._replace(first=first, last=_day(first, 6))
 
 
 def _whole_month(match: re.Match[str], view: _View) -> Span:

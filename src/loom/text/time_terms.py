@@ -13,7 +13,7 @@ from loom.text.dates import Span, date_mentions, days_of, spans
 
 __all__ = ["DATES_VERSION", "NAMES_A_TIME", "asked_times", "time_terms"]
 
-DATES_VERSION = 2
+DATES_VERSION = 3
 """Increased with every change of the terms of a record, which includes every change of `loom.text.dates`."""
 
 # No word begins with this character, so no text can contain one of these terms.
@@ -39,21 +39,24 @@ def time_terms(text: str, said_at: datetime) -> list[str]:
 def asked_times(question: str, now: datetime) -> dict[str, float]:
     """Return the terms for the times of a question with their weights: 1 for a match, less for a near one.
 
-    An event is often told on one of the following days, which count a third. Empty if the question names no time.
+    An event is often told on one of the following days, mostly the next. Empty if the question names no time.
     """
     found: dict[str, float] = {}
     for span in spans(question, now):
         for term in _span_terms(span, exact=True):
             found[term] = 1.0
-        if span.days == 1 and span.has_year:
-            for days in range(1, min(7, (date.max - span.last).days) + 1):
+        if span.days <= _WEEK and span.has_year:
+            for days, weight in enumerate(_TOLD_LATER[: (date.max - span.last).days], start=1):
                 after = span.last + timedelta(days=days)
-                found.setdefault(f"{_MARK}d{after:%Y%m%d}", _LATER_WEIGHT)
-            found.setdefault(f"{_MARK}m{span.last:%Y%m}", _LATER_WEIGHT)
+                found.setdefault(f"{_MARK}d{after:%Y%m%d}", weight)
+            found.setdefault(f"{_MARK}m{span.last:%Y%m}", _SAME_MONTH)
     return found
 
 
-_LATER_WEIGHT = 0.35
+# The weights of the seven days after a time that is asked for, and of its month.
+_TOLD_LATER = (0.8, 0.5, 0.35, 0.35, 0.3, 0.2, 0.2)
+_SAME_MONTH = 0.2
+_WEEK = 7
 
 
 @lru_cache(maxsize=256)

@@ -1,0 +1,81 @@
+"""Names by which one speaker addresses another: "Good morning, Kate!" names the one who is spoken to.
+
+A question may name somebody by a nickname under which no record was written. The candidates show whom it means, if
+one of two speakers uses it to address the other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from loom.recall.candidates import Candidates
+from loom.recall.questions import Question
+from loom.storage.search_view import SearchView
+from loom.text.words import terms
+
+__all__ = ["with_addressed"]
+
+# How many of the records that hold a name are read. In half of them, and in `_FEWEST`, it must open or end
+# a sentence or stand before a comma; in `_FEWEST_SURE` it must follow a greeting or "you", or open a sentence: "Hello
+# Kate", "What about you, Kate?". A third person is not spoken of like that. The other speaker may use the name in a
+# fifth of them: "I'm Kate."
+_READ = 12
+_FEWEST = 3
+_FEWEST_SURE = 2
+_BY_ONE = 0.8
+_MOST_CHARS = 1_000
+_NAME = r"(?P<name>[^\W\d_][\w'’-]*)"
+_ENDS = r"\s*(?=[,.!?;:\n]|$)"
+_SURE = re.compile(
+    r"(?:^|[.!?\n] *|\b(?:hi|hey|hello|dear|thanks|bye|(?:good )?(?:morning|night|evening)),? +"
+    rf"|\byour?\b[^.!?\n]{{0,80}}? ){_NAME}{_ENDS}",
+    re.IGNORECASE,
+)
+_LIKELY = re.compile(rf"{_NAME}{_ENDS}")
+
+
+def with_addressed(view: SearchView, found: Candidates, question: Question) -> Candidates:
+    """The candidates, with those of the speaker whom others address by a name of the question."""
+    talking = found.speakers >= 0
+    if len(np.unique(found.speakers[talking])) < 2:
+        return found
+    spread = dict(zip(question.marks, found.spread.tolist(), strict=True))
+    addressed: dict[str, npt.NDArray[np.bool_]] = {}
+    for row, term in enumerate(question.words):
+        if not term.isascii() or spread.get(question.speakers.get(term, ""), 1):
+            continue
+        holding = np.flatnonzero((found.words[row] > 0.0) & talking)
+        if len(holding) >= _FEWEST and (meant := _addressee(view, found, term, holding)) is not None:
+            addressed[term] = found.speakers == meant
+    return replace(found, addressed=addressed) if addressed else found
+
+
+def _addressee(view: SearchView, found: Candidates, term: str, holding: npt.NDArray[np.intp]) -> int | None:
+    """The number of the one speaker whom the other of two addresses by this term; None where that is not clear."""
+    holding = holding[:_READ]
+    records = view.records(found.keys[holding].tolist())
+    speaking: Counter[int] = Counter()
+    sessions: set[int] = set()
+    sure = 0
+    for place in holding.tolist():
+        record = records.get(int(found.keys[place]))
+        text = "" if record is None else record.content[:_MOST_CHARS]
+        if _names(_LIKELY, text, term):
+            speaking[int(found.speakers[place])] += 1
+            sessions.add(int(found.sessions[place]))
+            sure += _names(_SURE, text, term)
+    speaker, times = max(speaking.items(), key=lambda one: one[1], default=(-1, 0))
+    if sure < _FEWEST_SURE or times < max(_FEWEST, len(holding) / 2, _BY_ONE * speaking.total()):
+        return None
+    present = found.speakers[np.isin(found.sessions, [*sessions - {-1}]) & (found.speakers >= 0)]
+    others = set(present.tolist()) - {speaker}
+    return others.pop() if len(others) == 1 else None
+
+
+def _names(address: re.Pattern[str], text: str, term: str) -> bool:
+    return any(term in terms(match["name"]) for match in address.finditer(text))

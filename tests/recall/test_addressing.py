@@ -1,0 +1,82 @@
+"""A name by which one speaker addresses another means that speaker, in a question too."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import numpy as np
+import numpy.typing as npt
+
+import loom
+from loom.everyday import Memory
+from loom.recall.questions import understand
+
+ADDRESSED = [
+    ("Emi", "Good morning. I am about to go to my cooking class."),
+    ("Elise", "Hello Kate! Enjoy the class."),
+    ("Emi", "It was lovely, we made a pie with leeks."),
+    ("Elise", "That sounds delicious. And what are you up to today, Kate?"),
+    ("Emi", "I go to the harbour to draw boats."),
+    ("Elise", "I like to draw boats as well, mostly in the harbour."),
+    ("Elise", "Good night Kate, see you tomorrow."),
+]
+MENTIONED = [
+    ("Emi", "My brother Kurt draws boats in the harbour."),
+    ("Elise", "I draw boats in the harbour as well."),
+    ("Emi", "Yesterday I met Kurt."),
+    ("Elise", "How was that?"),
+    ("Emi", "We ate leeks with Kurt and his wife."),
+    ("Elise", "Nice."),
+    ("Emi", "On Friday I travel with Kurt."),
+]
+
+
+def told(turns: list[tuple[str, str]]) -> Memory:
+    memory = loom.open(embedder="none")
+    for name, text in turns:
+        memory.remember(text, name=name, role="user", session_id="s")
+    return memory
+
+
+def test_a_question_finds_the_turns_of_the_speaker_whom_others_call_by_that_name() -> None:
+    with told(ADDRESSED) as memory:
+        found = memory.recall("Where does Kate draw boats?")
+        assert found[0].content == "I go to the harbour to draw boats."
+        assert found[0].signals["speaker"] > 0.0
+
+
+def test_a_name_that_is_only_told_of_means_no_speaker() -> None:
+    with told(MENTIONED) as memory:
+        assert all("speaker" not in hit.signals for hit in memory.recall("Where does Kurt draw boats?"))
+
+
+def test_a_question_is_embedded_without_the_names_of_speakers() -> None:
+    asked: list[str] = []
+
+    class Embedder:
+        name = "counting"
+        dimensions = 4
+
+        def embed(self, text: str) -> npt.NDArray[np.float32]:
+            return np.ones(4, dtype=np.float32)
+
+        def embed_batch(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
+            return np.array([self.embed(text) for text in texts])
+
+        def embed_query(self, text: str) -> npt.NDArray[np.float32]:
+            asked.append(text)
+            return self.embed(text)
+
+    with loom.open(embedder=Embedder()) as memory:
+        memory.remember("I draw boats.", name="Ana", session_id="s")
+        memory.remember("我在画船。", name="小林", session_id="s")
+        memory.flush()
+        memory.recall("What does Ana's brother draw?")
+        memory.recall("小林昨天画了什么？")
+        memory.recall("What does Berta draw?")
+    assert asked == ["What does brother draw?", "昨天画了什么？", "What does Berta draw?"]
+
+
+def test_a_question_of_nothing_but_names_is_kept_whole() -> None:
+    assert understand("Who is Ana?", datetime(2024, 5, 15, tzinfo=UTC)).without_names({"ana"}) == "Who is Ana?"

@@ -2,7 +2,7 @@
 
     python -m benchmarks.recall --data locomo.json realtalk.json beam.json [--sets locomo chinese agent]
                                 [--embedder auto none english random] [--questions 10] [--budgets 2000 4000]
-                                [--ablation] [--out FOLDER]
+                                [--ablation] [--save] [--out FOLDER]
 
 Without `--data` the sets of our own writing run alone. LoCoMo is at https://github.com/snap-research/locomo; other
 files are of the common form (see `data`), such as REALTALK (https://github.com/danny911kr/REALTALK) and BEAM
@@ -16,14 +16,17 @@ next run.
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from benchmarks.recall.data import OWN_SETS, SETS_OF_STORES, Dialogue, load, load_own, load_stores, some_of
 from benchmarks.recall.measures import BUDGETS, MEASURES, Outcome, cut_table, floor, mean, table
 from benchmarks.recall.plotting import plot
+from benchmarks.recall.report import figures_of, save_figures
 from benchmarks.recall.sides import (
     SharedEmbedder,
     ablations,
@@ -44,6 +47,8 @@ _IN_PROMPTS = ("evidence", "all", "quoted")
 _ABLATED = ("recall@5", "recall@10", "MRR", "evidence 1K", "evidence 2K")
 # Enough for 2,000 tokens of short turns; a third of the time of the whole curve.
 _ABLATED_LIMIT = 100
+# Embedders that show what one costs that does not understand the texts. Only their recall is measured.
+_FOREIGN = ("english", "random")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -59,6 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--budgets", type=int, nargs="*", default=BUDGETS, help="which prompts are built")
     parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir(), "loom-recall-embeddings"))
     parser.add_argument("--ablation", action="store_true", help="each signal off in turn")
+    parser.add_argument("--save", action="store_true", help="write benchmarks/results/recall.json")
     parser.add_argument("--out", type=Path, help="where to write the curve as PNG and SVG")
     options = parser.parse_args(arguments)
     sets = dict(map(load, options.data))
@@ -71,8 +77,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
             parser.error(f"there is no set {name!r}; there are {', '.join(sets)}, and others need --data")
         dialogues = sets[name] if options.questions is None else some_of(sets[name], options.questions)
         rows: dict[str, list[Outcome]] = {}
-        for embedder in shared.values():
-            run(name, dialogues, embedder, options.ablation, rows, options.budgets)
+        measured: dict[str, Any] = {}
+        for label, embedder in shared.items():
+            alone = label in _FOREIGN
+            budgets = () if alone else options.budgets
+            measured[label] = run(name, dialogues, embedder, options.ablation and not alone, rows, budgets)
+        if options.save:
+            save_figures({name: measured}, sys.argv[1:] if arguments is None else list(arguments))
         if options.out is not None:
             curves = {side: mean(found)[_budgets()].tolist() for side, found in rows.items()}
             for path in plot(options.out / f"recall-{name}", BUDGETS, curves, f"evidence within a budget, {name}"):
@@ -103,8 +114,8 @@ def run(
     ablation: bool,
     rows: dict[str, list[Outcome]],
     budgets: Sequence[int] = BUDGETS,
-) -> None:
-    """One set with one embedder, all sides; the outcomes of each side are added to `rows`."""
+) -> dict[str, Any]:
+    """One set with one embedder, all sides, and its figures; the outcomes of each side are added to `rows`."""
     started = time.process_time()
     label = "words alone" if provider is None else provider.name.split("/")[0]
     own: dict[str, list[Outcome]] = {}
@@ -121,12 +132,16 @@ def run(
                 for side, weights in {"recall": None, **ablations()}.items():
                     rank = recall_side(memory, weights, _ABLATED_LIMIT)
                     ablated.setdefault(side, []).extend(outcomes(memory, dialogue, rank))
-            prompts += prompted(memory, dialogue, budgets)  # last: being in a prompt counts as a use
+            if budgets:
+                prompts += prompted(memory, dialogue, budgets)  # last: being in a prompt counts as a use
     turns = sum(len(dialogue.turns) for dialogue in dialogues)
     print(f"\n{name}: {len(dialogues)} stores, {turns:,} turns, {len(own['recall'])} questions, {label}")
     print(table(own, _RANKED, intervals=True))
     print("  recall@10 against plain BM25, in pairs, with the 95 % interval")
     print("\n".join(f"  {line}" for line in floor(own["recall"], own["plain BM25"])))
+    if "recall by words" in own:
+        print("  recall@10 against words alone, in pairs, with the 95 % interval")
+        print(f"  {floor(own['recall'], own['recall by words'])[0]}")
     print("  hits of answers of ten, by score, in per cent")
     print(cut_table(judged))
     for kind in dict.fromkeys(outcome.kind for outcome in own["recall"]):
@@ -134,18 +149,22 @@ def run(
         print(f"  {kind} ({len(of_kind['recall'])} questions)")
         print(table(of_kind, _BY_KIND))
         print(f"    {verdict(of_kind)}")
-    print("  in a prompt of so many tokens, built by context")
-    columns = [f"{share} {budget // 1000}K" for share in _IN_PROMPTS for budget in BUDGETS if budget in budgets]
-    kinds = dict.fromkeys(outcome.kind for outcome in prompts)
-    by_kind = {kind: [one for one in prompts if one.kind == kind] for kind in kinds}
-    print(table({"context": prompts, **by_kind}, columns))
+    if prompts:
+        print("  in a prompt of so many tokens, built by context")
+        columns = [f"{share} {budget // 1000}K" for share in _IN_PROMPTS for budget in BUDGETS if budget in budgets]
+        kinds = dict.fromkeys(outcome.kind for outcome in prompts)
+        by_kind = {kind: [one for one in prompts if one.kind == kind] for kind in kinds}
+        print(table({"context": prompts, **by_kind}, columns))
     if ablated:
         print(f"  each signal off in turn, answers of {_ABLATED_LIMIT}")
         print(table(ablated, _ABLATED))
     print(f"  ({time.process_time() - started:.0f} s CPU)", flush=True)
+    figures = figures_of(own, ablated, prompts, judged)
     own.pop("recall by words", None)  # the curve of words alone is that of the run without the embedder
     rows.update({f"{side}, {label}" if side == "recall" else side: found for side, found in own.items()})
-    rows[f"context, {label}"] = prompts
+    if prompts:
+        rows[f"context, {label}"] = prompts
+    return figures
 
 
 if __name__ == "__main__":

@@ -14,6 +14,8 @@ __all__ = [
     "CUTS",
     "MEASURES",
     "Outcome",
+    "compared",
+    "cut_shares",
     "cut_table",
     "floor",
     "interval",
@@ -115,37 +117,52 @@ def table(rows: Mapping[str, Sequence[Outcome]], columns: Sequence[str] = MEASUR
     return "\n".join(lines)
 
 
-def floor(ours: Sequence[Outcome], plain: Sequence[Outcome], column: str = "recall@10") -> list[str]:
-    """Recall against plain BM25 with the same analysis, question by question: a line for the set, and one for each
-    kind of at least twenty questions and for the others together. It is below where the whole interval is."""
+def compared(
+    ours: Sequence[Outcome], others: Sequence[Outcome], column: str = "recall@10"
+) -> list[tuple[str, int, float, float, float]]:
+    """One side against another, question by question, in points: for the set, for each kind of at least twenty
+    questions and for the others together, how many questions, the gain, and its 95 % interval."""
     place = MEASURES.index(column)
-    gains = np.array([one.values[place] - other.values[place] for one, other in zip(ours, plain, strict=True)])
+    gains = np.array([one.values[place] - other.values[place] for one, other in zip(ours, others, strict=True)])
     kinds = np.array([outcome.kind for outcome in ours])
     large = [kind for kind in dict.fromkeys(kinds.tolist()) if np.count_nonzero(kinds == kind) >= _FEWEST]
     groups = {"all": np.ones(len(gains), dtype=np.bool_)} | {kind: kinds == kind for kind in large}
     if len(rest := ~np.isin(kinds, large)) and 0 < np.count_nonzero(rest) < len(gains):
         groups["other kinds"] = rest
-    lines: list[str] = []
+    found: list[tuple[str, int, float, float, float]] = []
     for name, chosen in groups.items():
-        low, high = _resampled(gains[chosen, np.newaxis])[:, 0] * 100
-        verdict = "below" if high < 0.0 else "not below"
-        count = np.count_nonzero(chosen)
-        gain = 100 * float(gains[chosen].mean())
-        lines.append(f"  {name} ({count} questions): {gain:+.1f} ({low:+.1f} to {high:+.1f}), {verdict}")
-    return lines
+        low, high = _resampled(gains[chosen, np.newaxis])[:, 0].tolist()
+        gain = float(gains[chosen].mean())
+        found.append((name, int(np.count_nonzero(chosen)), *(round(100 * value, 2) for value in (gain, low, high))))
+    return found
+
+
+def floor(ours: Sequence[Outcome], plain: Sequence[Outcome], column: str = "recall@10") -> list[str]:
+    """`compared` as lines; a side is below where the whole interval is."""
+    return [
+        f"  {name} ({count} questions): {gain:+.1f} ({low:+.1f} to {high:+.1f}), "
+        + ("below" if high < 0.0 else "not below")
+        for name, count, gain, low, high in compared(ours, plain, column)
+    ]
+
+
+def cut_shares(hits: Sequence[tuple[float, bool]]) -> list[tuple[float, float]]:
+    """For each of `CUTS` the share of hits above it that are wrong, and of right ones below it, in per cent."""
+    scores = np.array([score for score, _ in hits])
+    right = np.array([is_right for _, is_right in hits], dtype=np.bool_)
+    shares: list[tuple[float, float]] = []
+    for cut in CUTS:
+        kept = scores >= cut
+        wrong = 100 * float((~right[kept]).mean()) if kept.any() else math.nan
+        lost = 100 * float((~kept[right]).mean()) if right.any() else math.nan
+        shares.append((round(wrong, 1), round(lost, 1)))
+    return shares
 
 
 def cut_table(hits: Sequence[tuple[float, bool]]) -> str:
-    """For hits with their scores and whether they are evidence: which share above a cut is wrong, and which share of
-    the right ones is below it."""
-    scores, right = (
-        np.array([score for score, _ in hits]),
-        np.array([is_right for _, is_right in hits], dtype=np.bool_),
-    )
+    """`cut_shares` as a table."""
+    shares = cut_shares(hits)
     lines = [f"  {'cut':<24}" + "".join(f"{cut:8.1f}" for cut in CUTS)]
-    above = [scores >= cut for cut in CUTS]
-    wrong = [100 * float((~right[kept]).mean()) if kept.any() else math.nan for kept in above]
-    lost = [100 * float((~kept[right]).mean()) if right.any() else math.nan for kept in above]
-    lines.append(f"  {'wrong of those above':<24}" + "".join(f"{share:8.1f}" for share in wrong))
-    lines.append(f"  {'right ones below':<24}" + "".join(f"{share:8.1f}" for share in lost))
+    lines.append(f"  {'wrong of those above':<24}" + "".join(f"{wrong:8.1f}" for wrong, _ in shares))
+    lines.append(f"  {'right ones below':<24}" + "".join(f"{lost:8.1f}" for _, lost in shares))
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""From what may be remembered (a text, a chat message, a task) to drafts of records."""
+"""From memories (a text, a chat message, a task) to drafts of records."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ __all__ = [
 
 
 class MessageModel(Protocol):
-    """A message of a provider's SDK, or anything else that tells its fields as pydantic does."""
+    """A message of a provider's SDK, or any object that dumps its fields as pydantic does."""
 
     def model_dump(self) -> dict[str, Any]: ...
 
@@ -65,12 +65,12 @@ DEFAULT_IMPORTANCE = 0.5
 _SAID_KEYS = frozenset({"content", "tool_calls", "function_call", "refusal"})
 _PLAIN_MESSAGE_KEYS = frozenset({"role", "content", "name", "id", "session_id", "created_at", "metadata"})
 
-# The parts of a task in which anything may be written.
+# The free-text parts of a task.
 _FREE_PARTS = ("parameters", "result", "error", "metadata")
 
 _ANYWHERE = Dimensions()
 
-# Up to this many bytes a text may be counted after it is written: the worker holds hundreds of them at a time.
+# Texts up to this size may be counted after they are written: the worker holds hundreds of them at a time.
 _LATER_BYTES = 4096
 
 _TRUST_OF_ROLE = {
@@ -84,7 +84,7 @@ _TRUST_OF_ROLE = {
 
 
 class Attributes(NamedTuple):
-    """What a caller says about a text: who said it, where, when, and how far to trust it."""
+    """What a caller says about a text: its speaker, session, time and trust."""
 
     role: str | None = None
     name: str | None = None
@@ -147,8 +147,8 @@ class Drafter:
     ) -> Draft:
         """A text, a `Task` or a chat message as a draft.
 
-        With `count_later`, one that is short may be left for the store to count. (Between two transactions a count
-        takes 55 us, because its tables and SQLite drive each other out of the CPU's caches; many in a row take 17.)
+        With `count_later`, the store may count a short text later. (A count between two transactions takes 55 us,
+        because its tables and SQLite evict each other from the CPU caches; many in a row take 17 us each.)
         """
         if not isinstance(what, str):  # first, because it is the usual case and quick to see
             if isinstance(what, Task):
@@ -169,7 +169,8 @@ class Drafter:
         lasting: bool = False,
         count_later: bool = False,
     ) -> Draft:
-        """A text. What it is made from (`data`) goes when the sanitizer changes it, unless that is clean itself."""
+        """A text. The `data` it was made from is dropped if the sanitizer changes the text, unless the data is
+        clean."""
         metadata = attributes.metadata or {}
         if self._sanitizer is not None and text.strip():
             cleaned = checked_text(self._sanitizer.sanitize(text))
@@ -180,7 +181,7 @@ class Drafter:
             raise InvalidInput(f"an id is a text of at least one character, not {id!r}")
         check_attributes(attributes)
         trust = trust_of_role(attributes.role) if attributes.trust is None else known_trust(attributes.trust)
-        # In the order of the fields: names would cost as much as the rest of the call.
+        # In the order of the fields: keyword arguments would cost as much as the rest of the call.
         return Draft(
             new_id() if id is None else id,
             text,
@@ -206,9 +207,9 @@ class Drafter:
         )
 
     def _tokens(self, text: str, count_later: bool) -> int:
-        """The tokens of a text, or, where these may be counted later, what they are at most (see `Draft`).
+        """The tokens of a text, or an upper bound if they may be counted later (see `Draft`).
 
-        A message without words counts as one, so that a tier's budget bounds how many it holds.
+        A message without words counts as one token, so that a tier's budget bounds how many it holds.
         """
         if not text:
             return 1
@@ -221,10 +222,10 @@ class Drafter:
     def message(
         self, message: Mapping[str, Any], id: str | None, attributes: Attributes, *, count_later: bool = False
     ) -> Draft:
-        """A chat message: what it says itself goes before what the call says about all of them.
+        """A chat message. Its own fields override those of the call.
 
-        One without words is kept too: a tool that answered nothing, an image. Its content is empty, or says what
-        kind of thing it is; `data` has the message.
+        A message without words is kept too, such as an empty tool result or an image. Its content is empty or names
+        its kind; `data` holds the message.
         """
         message = _whole_message(message)
         if not message.keys() & _SAID_KEYS:
@@ -248,8 +249,8 @@ class Drafter:
     def task(self, task: Task, id: str | None, attributes: Attributes) -> Draft:
         """A task. Its importance is the given one, else that in its metadata, else that of its action.
 
-        A task that carries a chat message (see `task_message`) is found by the words of the message, and is
-        trusted as its role is, unless the task's metadata names its `trust`.
+        A task that carries a chat message (see `task_message`) is found by the words of the message, and has the
+        trust of its role, unless the task's metadata names its `trust`.
         """
         if id is not None and id != task.task_id:
             raise InvalidInput(f"a task is kept under its own task_id {task.task_id!r}; leave id out")
@@ -273,11 +274,11 @@ class Drafter:
         content = self._cleaned_task(task.to_dict())
         said = Task.from_dict(content) if self._sanitizer is not None else task
         text = checked_text(task_text(said)) if message is None else _storable(task_text(said))
-        # A task that was said to be important does not become ordinary by being completed.
+        # Completing a task does not reduce an importance that was given.
         return self.text(text, task.task_id, own, content, revises=True, keep_data=True, lasting=inferred)
 
     def _cleaned_task(self, content: dict[str, Any]) -> dict[str, Any]:
-        """The task as data, with its free texts sanitised; ids, action, status and times are no free texts."""
+        """The task as data with its free texts sanitised. Ids, action, status and times are not free texts."""
         if self._sanitizer is None:
             return content
         free = {key: self._cleaned(content[key]) for key in _FREE_PARTS if content.get(key)}
@@ -297,7 +298,7 @@ def _is_model(value: object) -> bool:
 
 
 def _opened(value: Any, depth: int = 0, is_dumped: bool = False) -> Any:
-    """A message with the objects in it as mappings, without what such an object leaves empty."""
+    """A message with nested SDK objects as mappings, without their empty fields."""
     if isinstance(value, str) or depth > _DEEPEST:
         return value
     if isinstance(value, Mapping):
@@ -309,19 +310,19 @@ def _opened(value: Any, depth: int = 0, is_dumped: bool = False) -> Any:
     return _opened(value.model_dump(), depth + 1, True) if _is_model(value) else value
 
 
-# What a nested message may be; storing refuses what is deeper.
+# The deepest nesting of a message that is read; storing refuses deeper ones.
 _DEEPEST = 100
 
 
 def _whole_message(message: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A content block, a tool call or a tool result by itself as the message that it is a part of."""
+    """A content block, a tool call or a tool result as the message that it is a part of."""
     kind = message.get("type")
     if "role" in message or not isinstance(kind, str) or kind not in _ROLE_OF_PART:
         return message
     return {"role": _ROLE_OF_PART[kind], "tool_calls" if kind in ("function", "custom") else "content": [message]}
 
 
-# Parts that may be remembered by themselves, and who says them.
+# Parts that may be remembered alone, with the role of each.
 _ROLE_OF_PART = {
     "text": None,
     "output_text": "assistant",
@@ -342,7 +343,7 @@ def _mapping(metadata: object) -> Mapping[str, Any]:
 
 
 def check_attributes(attributes: Attributes) -> None:
-    """Refuse what could only be stored as something else."""
+    """Refuse attributes that could only be stored as something else."""
     for field in ("role", "name", "session_id", "kind"):
         value = getattr(attributes, field)
         if value is not None and not isinstance(value, str):
@@ -367,7 +368,7 @@ def known_trust(trust: str) -> Trust:
 
 
 def checked_text(text: object, verb: str = "remember") -> str:
-    """The text itself, if it can be kept verbatim; otherwise an error that says why not."""
+    """The text, if it can be stored verbatim; otherwise an error that says why not."""
     if not isinstance(text, str):
         taken = "text, a Task, a chat message or a list of them" if verb == "remember" else "text"
         raise InvalidInput(f"{verb}() takes {taken}, not {type(text).__name__}")
@@ -392,7 +393,7 @@ def _storable(text: str) -> str:
 
 
 def trust_of_role(role: str | None) -> Trust:
-    """How far the speaker in a chat may be believed, where the caller does not say."""
+    """The trust of a speaker in a chat, if the caller gives none."""
     if role is None:
         return Trust.UNKNOWN
     return _TRUST_OF_ROLE.get(role) or _TRUST_OF_ROLE.get(role.casefold(), Trust.UNKNOWN)
@@ -408,12 +409,12 @@ def role_of_message(message: Mapping[str, Any]) -> str | None:
 
 
 def trust_of_message(message: Mapping[str, Any]) -> Trust:
-    """How far to trust a chat message of which the caller says no more."""
+    """The trust of a chat message, if the caller gives none."""
     return Trust.TOOL if _holds_results(message) else trust_of_role(message.get("role"))
 
 
 def _holds_results(message: Mapping[str, Any]) -> bool:
-    """Whether a message has results of tools in it. Such a message is not the user's own words, whatever its role."""
+    """Whether a message contains results of tools. Such a message is not the user's own words, whatever its role."""
     return not _RESULTS.isdisjoint(_kinds(message))
 
 
@@ -424,16 +425,16 @@ def _kinds(message: Mapping[str, Any]) -> set[object]:
 
 
 def message_text(message: Mapping[str, Any]) -> str:
-    """The words of a chat message: its text parts, the calls it makes, the captions it carries.
+    """The words of a chat message: its text parts, its calls, and its captions.
 
-    Where there are none, the kinds of its parts, such as `[image]`; empty for a message that holds nothing.
+    Without words, the kinds of its parts, such as `[image]`; empty for a message that holds nothing.
     """
     parts = [_content_text(message.get("content"))]
     calls = message.get("tool_calls") or ()
     if not isinstance(calls, list | tuple):
         raise InvalidInput(f"the tool_calls of a message are a list, not {type(calls).__name__}")
     parts += [_call_text(call) for call in calls]
-    if isinstance(message.get("function_call"), Mapping):  # what came before tool_calls
+    if isinstance(message.get("function_call"), Mapping):  # the predecessor of tool_calls
         parts.append(_function_text(message["function_call"], "arguments"))
     if isinstance(message.get("refusal"), str):
         parts.append(message["refusal"])
@@ -480,14 +481,14 @@ def _part_text(part: object) -> str:
     return ""
 
 
-# Parts that show nothing: words that are empty, and a model's thoughts, which are for itself.
+# Parts with nothing to show: empty texts, and a model's thoughts.
 _WITHOUT_MARK = frozenset(
     {"text", "input_text", "output_text", "tool_result", "function_call_output", "thinking", "redacted_thinking"}
 )
 
 
 def _part_kind(part: object) -> str:
-    """What a part without words is, from its type: `image_url` and `input_image` are images."""
+    """The kind of a part without words, from its type: `image_url` and `input_image` are images."""
     kind = part.get("type") if isinstance(part, Mapping) else None
     if not isinstance(kind, str) or kind in _WITHOUT_MARK or not _KIND.fullmatch(kind):
         return ""
@@ -498,8 +499,8 @@ _KIND = re.compile("[a-z][a-z_]{0,30}")
 
 
 def task_message(parameters: object) -> Mapping[str, Any] | None:
-    """The chat message that a task carries as its parameter `message`, if it does: a mapping with a role and
-    content or tool calls."""
+    """The chat message in a task's parameter `message`: a mapping with a role and content or tool calls. None
+    without one."""
     message = parameters.get("message") if isinstance(parameters, Mapping) else None
     if isinstance(message, Mapping) and isinstance(message.get("role"), str) and message.keys() & _SAID_KEYS:
         return message
@@ -516,8 +517,8 @@ def _trust_of_task(task: Task, message: Mapping[str, Any] | None) -> Trust:
 
 
 def task_text(task: Task) -> str:
-    """What a task says, for people and for search: the words of the chat message that it carries, or else its
-    action, parameters, result and error."""
+    """The text of a task for people and for search: the words of its chat message, or else its action, parameters,
+    result and error."""
     message = task_message(task.parameters)
     if message is not None:
         return message_text(message)

@@ -25,7 +25,7 @@ __all__ = ["AsyncMemory", "Memory", "OpenOptions", "Rememberable", "open_memory"
 
 
 class OpenOptions(MemoryOptions, total=False):
-    """What `loom.open` takes: see `MemoryOptions`. The entries of a `shared_pool` are offered to every prompt."""
+    """The options of `loom.open`: see `MemoryOptions`. The entries of a `shared_pool` are offered to every prompt."""
 
     shared_pool: SharedMemoryPool | None
 
@@ -37,14 +37,14 @@ def open_memory(
     notebook: str | Path | None = None,
     **options: Unpack[OpenOptions],
 ) -> Memory:
-    """Open a memory; without a path it lives in this process only.
+    """Open a memory. Without a path it lives in this process only.
 
-    Settings not given here come from the environment (`LOOM_*`), a TOML file, the memory file itself, or
-    the profile, in that order. Those that every process must share are kept in the file; giving others
-    raises `SettingsConflict`, unless `reconfigure` is True. The options are those of `OpenOptions`.
+    Settings not given here come from the environment (`LOOM_*`), a TOML file, the memory file, or the profile, in
+    that order. The file holds the settings that all processes must share; giving other values raises
+    `SettingsConflict`, unless `reconfigure` is True. The options are those of `OpenOptions`.
 
-    `notebook` is a folder whose Markdown files are this memory's readable face: see `memory.notebook`. Without a path
-    the memory lies in that folder.
+    `notebook` is a folder with Markdown files that show this memory: see `memory.notebook`. Without a path, the
+    memory lies in that folder.
     """
     if notebook is None:
         return Memory(node_id, store=path, **options)
@@ -58,7 +58,7 @@ def open_memory(
 
 
 class Memory(MemoryManager):
-    """Everything an agent saw and did, durably, and found again. Thread-safe; many processes may share a file.
+    """Everything an agent saw and did, stored durably and found again. Thread-safe; many processes may share a file.
 
     Its verbs are those of `MemoryVerbs`. Use it as a context manager, or call `close()`. `notebook` is the folder of
     Markdown files that `loom.open(notebook=...)` named, or None.
@@ -68,12 +68,12 @@ class Memory(MemoryManager):
 
     @property
     def manager(self) -> Self:
-        """This memory, for code that looks for its tiers and scopes there."""
+        """This memory. For code that expects a manager with tiers and scopes here."""
         return self
 
     @made_once
     def aio(self) -> AsyncMemory:
-        """The same verbs, awaitable: each runs in a thread, so the event loop is never blocked."""
+        """The same verbs, awaitable. Each runs in a thread, so the event loop is never blocked."""
         return AsyncMemory(self)
 
 

@@ -1,4 +1,4 @@
-"""The words of the memory: tiers, kinds, and the records that callers hold in their hands."""
+"""The types of the memory: tiers, kinds, and the records that callers hold."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ __all__ = [
 
 
 class _AnyCase(StrEnum):
-    """Names that are read in any case."""
+    """Names that are read case-insensitively."""
 
     @classmethod
     def _missing_(cls, value: object) -> Self | None:
@@ -67,7 +67,7 @@ def known_tier(tier: MemoryTier | str) -> MemoryTier:
 
 
 class MemoryType(_AnyCase):
-    """What kind of thing a memory is."""
+    """The kinds of memories."""
 
     TASK = "task"
     CONTEXT = "context"
@@ -83,7 +83,7 @@ class MemoryType(_AnyCase):
 
 
 class Trust(_AnyCase):
-    """Where a text came from, and so how far it may be believed."""
+    """Where a text came from, and so how far to trust it."""
 
     USER = "user"
     AGENT = "agent"
@@ -121,7 +121,7 @@ class Filters(TypedDict, total=False):
 
 
 class MemoryStrategyType(StrEnum):
-    """How records come to the working tier."""
+    """How records enter the working tier."""
 
     IMPORTANCE_BASED = "importance_based"
     SIMPLE = "simple"
@@ -140,7 +140,7 @@ class FactType(_AnyCase):
 
 @dataclass(slots=True)
 class MemoryUnit:
-    """A piece of memory outside any tier's storage: what a context strategy chooses among."""
+    """A piece of memory outside the tiers, among which a context strategy chooses."""
 
     content: Any
     id: str = field(default_factory=new_id)
@@ -156,10 +156,10 @@ class MemoryUnit:
         checked_number(self.importance, "importance", 0.0, 1.0)
 
     def to_message(self) -> dict[str, Any]:
-        """As a chat message: content that is a message already as it stands, a text as its content, all else as JSON.
+        """As a chat message: a prepared message unchanged, a text as its content, everything else as JSON.
 
-        The role is the one in the metadata, else `user` for a message, `assistant` for a thought and `system` for
-        what nobody said.
+        The role is the one in the metadata, else `user` for a message, `assistant` for a thought, and `system` for
+        other kinds.
         """
         if isinstance(self.content, Mapping) and isinstance(self.content.get("role"), str):
             return copy.deepcopy(dict(self.content))
@@ -176,7 +176,7 @@ _WITHOUT_ACTION = (MemoryType.MESSAGE, MemoryType.SUMMARY, MemoryType.FACT)
 
 @dataclass(slots=True)
 class TaskSummary:
-    """A task in few words; the task itself stays in the log under `task_id`."""
+    """A task in a few words. The task itself stays in the log under `task_id`."""
 
     task_id: str
     action: str
@@ -192,7 +192,7 @@ class TaskSummary:
 
     @property
     def text(self) -> str:
-        """The summary as one line: what a prompt would show, and what its tokens are counted on."""
+        """The summary as one line: the text that a prompt shows and that its tokens count."""
         named = "" if self.action in _WITHOUT_ACTION else self.action
         done = ": ".join(part for part in (named, self.param_summary) if part) or self.action
         outcome = f" -> {self.result_summary}" if self.result_summary else ""
@@ -202,10 +202,10 @@ class TaskSummary:
 
 @dataclass(slots=True)
 class Fact:
-    """One thing held to be true, with how sure that is, since when, and what it was derived from.
+    """A statement held to be true, with its confidence, its time of validity and its sources.
 
-    `created_at` is when it became true, `superseded_at` when another fact took its place; None while it holds.
-    `metadata` tells how it came about: the label and key of an extracted fact, the fidelity of a merged one.
+    `created_at` is when it became true, `superseded_at` when another fact replaced it; None while it holds.
+    `metadata` has its origin: the label and key of an extracted fact, the fidelity of a merged one.
     """
 
     content: str
@@ -239,23 +239,23 @@ class Fact:
 
 
 class InstructionKind(_AnyCase):
-    """What a standing instruction is."""
+    """The kinds of standing instructions."""
 
     INSTRUCTION = "instruction"
-    """What the user told the assistant to do, or not to do."""
+    """The user told the assistant to do something, or not to do it."""
     PREFERENCE = "preference"
-    """What the user likes, avoids or is used to."""
+    """The user likes something, avoids it, or is used to it."""
     WITHDRAWAL = "withdrawal"
-    """The user's word that earlier ones no longer hold. It ends those that it names, and is no instruction itself."""
+    """The user ended earlier instructions. It names them, and is no instruction itself."""
 
 
 class InstructionScope(_AnyCase):
     """Where a standing instruction holds."""
 
     EVERYWHERE = "everywhere"
-    """In every session of the node that was told."""
+    """In every session of the node that received it."""
     SESSION = "session"
-    """In the session in which it was given."""
+    """In the session that it was given in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,7 +290,7 @@ class Instruction:
 
 @dataclass(frozen=True, slots=True)
 class MemoryQuery:
-    """A question to the memory as one record."""
+    """A query to the memory as one record."""
 
     query: str
     tier: MemoryTier | None = None
@@ -300,7 +300,7 @@ class MemoryQuery:
     session_id: str | None = None
 
     def __post_init__(self) -> None:
-        # A slip in a filter must not look like "nothing found".
+        # A misspelt filter must not look like an empty result.
         for name, kind in (("tier", MemoryTier), ("type", MemoryType)):
             value = getattr(self, name)
             object.__setattr__(self, name, None if value is None else checked_member(kind, value, name))
@@ -309,9 +309,9 @@ class MemoryQuery:
 
 @dataclass(frozen=True, slots=True)
 class AccessRecord:
-    """When a node last used a memory, at most two moments with the earlier one first, and how often in all.
+    """When a node last used a memory: at most two times, the earlier first, and the total count.
 
-    Writing is no use of it. The record outlives the memory's stay in any tier.
+    Writing is not a use. The record outlives the memory's stay in any tier.
     """
 
     timestamps: tuple[datetime, ...]
@@ -330,11 +330,11 @@ class _Receipt(NamedTuple):
 
 
 class Receipt(Ready):
-    """A write that is committed. It may also be awaited, which gives the receipt itself.
+    """A committed write. It may also be awaited, which gives the receipt itself.
 
-    `tier` is the tier nearest the prompt that holds it; `created` is False where the same text was there
-    under the same id already. `note` says what the caller should know, such as that it was too large for a tier.
-    (No dataclass: it is made for every write, in a quarter of the time.)
+    `tier` is the nearest tier to the prompt that holds it. `created` is False if the same text was already stored
+    under the same id. `note` has remarks for the caller, such as that it was too large for a tier. (Not a dataclass:
+    one is made for every write, in a quarter of the time.)
     """
 
     __slots__ = ("_tokens", "created", "id", "note", "tier", "version")
@@ -357,7 +357,7 @@ class Receipt(Ready):
 
     @property
     def tokens(self) -> int:
-        """The size of what was written. A short text is counted when this is asked for, not when it is written."""
+        """The size of the text. A short text is counted when this is read, not when it is written."""
         if not isinstance(self._tokens, int):
             self._tokens = self._tokens()
         return self._tokens
@@ -389,10 +389,10 @@ class Receipt(Ready):
 
 @dataclass(frozen=True, slots=True)
 class StoredSummary:
-    """A summary that stands, or stood, for a stretch of dialogue, and how faithful it is to it.
+    """A summary that replaces, or replaced, a stretch of dialogue, with its fidelity.
 
-    `faithful` is what the fidelity gate said: only then did it take the places of its sources. `superseded_at` is
-    when it was withdrawn, None while it stands.
+    `faithful` is the verdict of the fidelity check; only a faithful summary replaces its sources in the tiers.
+    `superseded_at` is when it was withdrawn, None while it holds.
     """
 
     id: str
@@ -444,9 +444,10 @@ def record_as_instruction(record: Record, sources: Sequence[str]) -> Instruction
 
 
 def record_as_task(record: Record) -> Task:
-    """A record as the task it was, or, of what was no task, as one: its kind is the action, its text a parameter.
+    """A record as the task that it was. A record that was no task becomes one with its kind as action and its text as
+    parameter.
 
-    It shares nothing with the record.
+    The result shares nothing with the record.
     """
     if record.kind == MemoryType.TASK and isinstance(record.data, Mapping):
         return Task.from_dict(record.data)
@@ -463,7 +464,7 @@ def record_as_task(record: Record) -> Task:
 
 
 def record_as_fact(record: Record, uses: int = 0, sources: Sequence[str] = ()) -> Fact:
-    """A record of kind `fact` as the fact it holds."""
+    """A record of kind `fact` as a fact."""
     data = record.data if isinstance(record.data, Mapping) else {}
     return Fact(
         content=record.content,

@@ -1,4 +1,4 @@
-"""What is used: prompts built from memory under a hard token budget, with the reasons for what is in them."""
+"""Prompts built from memory under a hard token budget, with the reasons for what is in them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""How a prompt's tokens are shared out: reserves, shares by source, and the windows of well-known models.
+"""How the tokens of a prompt are divided: reserves, shares by source, and the windows of well-known models.
 
-Everything here is arithmetic on numbers; what goes into a share is decided in `loom.context.fitting`.
+Everything here is arithmetic. `loom.context.fitting` decides what goes into a share.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ FOCUS_LOWER_BOUND = 1024
 
 @dataclass(frozen=True, slots=True)
 class BudgetConfig:
-    """Shares of the room that is left beside the system message and the question, and reserves in tokens.
+    """Shares of the room beside the system message and the question, and reserves in tokens.
 
-    `instructions_ratio` is for the user's standing instructions. What the four ratios leave is for every other
-    source. A share is a promise and no fence: what one source does not use, the others get. `system_reserve` is kept
-    free for a system message that is shorter yet; `functions_reserve` and `output_reserve` are taken off a model's
+    `instructions_ratio` is for the user's standing instructions. The rest of the four ratios is for all other
+    sources. A share is a guarantee, not a limit: other sources get what one does not use. `system_reserve` is kept
+    free if the system message is shorter. `functions_reserve` and `output_reserve` are subtracted from a model's
     window, for tool definitions and the answer. None means a share of the window, at most 1,024 and 4,096 tokens.
     """
 
@@ -76,7 +76,8 @@ class BudgetConfig:
 
 @dataclass(frozen=True, slots=True)
 class BudgetAllocation:
-    """One build's tokens: the hard limit of the messages, what is fixed, and who may count on what of the rest."""
+    """The tokens of one build: the hard limit of the messages, what is fixed, and the share of each source in the
+    rest."""
 
     limit: int
     fixed: int
@@ -85,7 +86,7 @@ class BudgetAllocation:
 
 
 class ContextBudgeter:
-    """Plans the budget of a prompt for a window, by a config. Pure but for the counting."""
+    """Plans the budget of a prompt for a window, by a config. Pure except for counting tokens."""
 
     def __init__(
         self, token_counter: TokenCounter, model_context_window: int, config: BudgetConfig | None = None
@@ -112,8 +113,8 @@ class ContextBudgeter:
         return self.window - functions - output
 
     def allocate(self, fixed: int, limit: int | None = None, *, system: int | None = None) -> BudgetAllocation:
-        """Shares of what is left beside the fixed parts (system, question, framing); `OverBudget` where they do
-        not fit. `system` is what the system message takes of them."""
+        """Shares of what is left beside the fixed parts (system, question, framing). `system` is the size of the
+        system message. Raises `OverBudget` if the fixed parts do not fit."""
         most = self.limit if limit is None else limit
         if not check_focus_hard_limit(0, fixed, most):
             raise OverBudget(
@@ -134,7 +135,7 @@ class ContextBudgeter:
 
 @dataclass(frozen=True, slots=True)
 class FocusAllocation:
-    """How the focus window is divided: system and functions are kept free, the conversation has the rest."""
+    """The parts of the focus window: system and functions are reserved, the conversation has the rest."""
 
     system: int
     functions: int
@@ -145,7 +146,7 @@ class FocusAllocation:
 def reallocate_focus_space(
     hard_limit: int = FOCUS_HARD_LIMIT, system: int = 1024, functions: int = 1024
 ) -> FocusAllocation:
-    """Divide a focus window. Too little for a conversation to be chosen from is simply cut at its beginning."""
+    """Divide a focus window. If the conversation has too little room to choose from, it is cut at its beginning."""
     if hard_limit < FOCUS_LOWER_BOUND:
         raise InvalidInput(f"a focus window has at least {FOCUS_LOWER_BOUND:,} tokens, not {hard_limit:,}")
     conversation = hard_limit - system - functions
@@ -158,7 +159,7 @@ def reallocate_focus_space(
 
 
 def check_focus_hard_limit(current: int, incoming: int, hard_limit: int = FOCUS_HARD_LIMIT) -> bool:
-    """Whether so many more tokens may come into the focus window."""
+    """Whether this many more tokens fit into the focus window."""
     return current + incoming <= hard_limit
 
 
@@ -167,14 +168,14 @@ def check_focus_hard_limit(current: int, incoming: int, hard_limit: int = FOCUS_
 
 @dataclass(frozen=True, slots=True)
 class ModelPreset:
-    """A model's window, the most it answers with, and which counter comes nearest to its own."""
+    """A model's window, its longest answer, and the counter nearest to its own."""
 
     context_window: int
     max_output: int
     counter: str
 
 
-# As published by their makers; the longest name that a model's begins with counts.
+# As published by their makers. The longest known beginning of a model's name counts.
 MODEL_PRESETS: Mapping[str, ModelPreset] = MappingProxyType(
     {
         "gpt-3.5-turbo": ModelPreset(16_385, 4_096, "cl100k_base"),
@@ -202,7 +203,7 @@ MODEL_PRESETS: Mapping[str, ModelPreset] = MappingProxyType(
 
 
 def model_preset(model: str) -> ModelPreset:
-    """The preset of a model, by the longest known beginning of its name (a provider's prefix is passed over)."""
+    """The preset of a model, by the longest known beginning of its name. A provider's prefix is ignored."""
     name = re.sub(r"^(?:ft:|.*/)", "", model.strip().lower())
     found = max((known for known in MODEL_PRESETS if name.startswith(known)), key=len, default=None)
     if found is None:

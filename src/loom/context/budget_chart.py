@@ -1,4 +1,4 @@
-"""A picture of a built prompt: what each source used of the budget, as a bar in SVG."""
+"""A picture of a built prompt: the tokens of each source as a bar, in SVG."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from loom.context.orchestrator import Context
 __all__ = ["BudgetPart", "budget_chart", "budget_parts"]
 
 _WIDTH, _BAR, _LEFT, _LINE = 720, 44, 16, 22
-# Colours that stay apart for the colour-blind (after Okabe and Ito).
+# Colours that colour-blind readers can tell apart (after Okabe and Ito).
 _COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442")
 _FIXED, _FREE = "#7f7f7f", "#eeeeee"
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetPart:
-    """A stretch of a budget: what it is, its tokens, how many items it holds (0 where that says nothing)."""
+    """A part of a budget: its name, its tokens, and how many items it holds (0 if that says nothing)."""
 
     name: str
     tokens: int

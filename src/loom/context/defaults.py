@@ -1,4 +1,4 @@
-"""The sources and shares behind `memory.context`: what a question needs, with and without a conversation."""
+"""The default sources and shares of `memory.context`, with and without a conversation."""
 
 from __future__ import annotations
 

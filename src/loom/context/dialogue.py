@@ -1,8 +1,8 @@
-"""The raw dialogue in a model's message list: when it is too long, and what it becomes.
+"""The raw dialogue in a model's message list: when it is too long, and how it is compacted.
 
-`compact_messages` serves both modes. In the minimal one `compact_memory` of the result is the whole memory; in the
-full one the result is for the moment, and the history itself is in the log. Either way the newest exchanges stay
-word for word, and what was summed up can be had again by the reference in the text.
+`compact_messages` serves both modes. In minimal mode `compact_memory` of the result is the whole memory. In full mode
+the log holds the history. In both the newest exchanges stay word for word, and the reference in the text gives the
+originals back.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ __all__ = ["DIALOGUE_TOKEN_LIMIT", "CompactedMessages", "compact_messages", "ori
 Message = Mapping[str, Any]
 
 DIALOGUE_TOKEN_LIMIT = 70_000
-"""Above so many tokens a dialogue is compacted: about 55 % of a window of 128,000."""
+"""A dialogue with more tokens than this is compacted: about 55 % of a window of 128,000."""
 
-# What stays word for word, as a share of the dialogue, and what a summary may have of the rest.
+# The share of the dialogue that stays word for word, and the share of the rest that its summary may take.
 _VERBATIM_SHARE = 0.2
 _SUMMARY_SHARE = 0.1
 
 
 def should_compact(messages: Sequence[Message], tokens: int, limit: int = DIALOGUE_TOKEN_LIMIT) -> bool:
-    """Whether a list of messages of so many tokens should be compacted."""
+    """Whether a list of messages of this many tokens should be compacted."""
     return bool(messages) and tokens > limit
 
 
 class CompactedMessages(list[Message]):
-    """A dialogue with its older part summed up: a list of messages, and what was done.
+    """A dialogue with its older part summarised: a list of messages, and what was done.
 
-    `reference` names the originals: `original_messages(reference, segment_store)` gives them back, and `originals`
-    holds them while this object lives. `fidelity` says how much of them the summary keeps.
+    `reference` names the originals: `original_messages(reference, segment_store)` returns them, and `originals` holds
+    them while this object lives. `fidelity` says how much of them the summary keeps.
     """
 
     def __init__(
@@ -81,11 +81,11 @@ def compact_messages(
     keep_tokens: int | None = None,
     summary_tokens: int | None = None,
 ) -> CompactedMessages:
-    """Sum up the older part of a dialogue; system messages and the newest exchanges stay as they are.
+    """Summarise the older part of a dialogue. System messages and the newest exchanges stay as they are.
 
-    `keep_tokens` is what stays word for word (a fifth of the dialogue by default, and at least the last exchange),
-    `summary_tokens` what the summary may have (a tenth of what it stands for). With a `segment_store` the originals
-    are kept there under the reference. A dialogue with nothing to sum up comes back as it was.
+    `keep_tokens` is the size of the part that stays word for word: by default a fifth of the dialogue, and at least
+    the last exchange. `summary_tokens` bounds the summary: by default a tenth of what it replaces. A `segment_store`
+    stores the originals under the reference. A dialogue with nothing to summarise is returned unchanged.
     """
     messages = checked_list(messages, "the messages of compact_messages()")
     if not all(isinstance(message, Mapping) for message in messages):
@@ -108,7 +108,7 @@ def compact_messages(
     reference = _reference(older)
     if segment_store is not None:
         segment_store.store(MemorySegment(content=_dump(older), segment_id=reference))
-    # What tools and strangers said is among it.
+    # Text of tools and unknown speakers is part of it.
     lines = neutralised(summary.text, trusted=False).replace("\n", "\n| ")
     text = f"<memory>\n[{len(older)} earlier messages, in short; originals: {reference}]\n{lines}\n</memory>"
     shown = [*pinned, {"role": "user", "content": text}, *recent]
@@ -134,7 +134,7 @@ def original_messages(reference: str, segment_store: SegmentStore) -> list[Messa
 
 
 def _verbatim_from(talk: Sequence[Message], most: int, counter: TokenCounter) -> int:
-    """Where the part begins that stays word for word: whole exchanges from the end, at least the last one."""
+    """The position from which messages stay word for word: whole exchanges from the end, at least the last one."""
     start = len(talk)
     for group in reversed(exchanges(talk)):
         size = sum(counter.count_message(talk[at]) for at in group)
@@ -151,9 +151,9 @@ _COMPACTED = re.compile(
 
 
 def _opened(messages: Sequence[Message]) -> list[Message]:
-    """The messages with those that `compact_messages` has made taken apart, a message for each line.
+    """The messages, with results of `compact_messages` split into a message for each line.
 
-    As one text, an earlier summary would be shortened as a whole, and what it tells first would soon be gone.
+    As one text, an earlier summary would be shortened as a whole and soon lose its first statements.
     """
     found: list[Message] = []
     for message in messages:

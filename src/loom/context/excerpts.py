@@ -1,8 +1,8 @@
 """Excerpts: the passages of a long text that a question needs, in the order of the text, with marks for the gaps.
 
-The passage that says most about the question comes first, then others that share words with it, then the passages
-beside it, then the others by their importance. Each brings the lines that it stands under. A code block that an
-excerpt enters in its middle is opened and closed again. Pure functions of a text, a question and a number of tokens.
+The best passage comes first, then others that share words with the question, then the passages next to it, then the
+rest by importance. Each passage brings its headings. A code block that an excerpt enters or leaves in the middle is
+opened and closed again. Pure functions of a text, a question and a number of tokens.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ __all__ = ["EXCERPT_TOKENS", "Excerpt", "excerpt"]
 EXCERPT_TOKENS = 200
 """An excerpt that stands for a long memory has the best passage, and others while it takes no more than this."""
 
-# What a mark for a gap takes.
+# The tokens of a mark for a gap.
 _MARK_TOKENS = 10
-# Less than this of a passage is not shown.
+# A part of a passage with fewer tokens than this is not shown.
 _LEAST_PART = 32
-# Another passage is shown beside the best one if it scores this part of it.
+# Another passage is shown beside the best one if its score is at least this share of the best score.
 _AS_GOOD = 0.5
-# Of a text of more passages than this, the others are not looked at one by one.
+# In a text with more passages than this, the remaining ones are not compared one by one.
 _MOST_PASSAGES = 512
 
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:
-    """A part of a text: which of its passages are shown, counted from 1, of how many. `is_whole` says whether each of
-    them is there in full."""
+    """A part of a text: the numbers of the passages shown, from 1, and how many there are. `is_whole` says for
+    each whether it is shown in full."""
 
     text: str
     shown: tuple[int, ...]
@@ -41,7 +41,7 @@ class Excerpt:
     is_whole: bool = True
 
     def __str__(self) -> str:
-        """The passages in words, for a reason."""
+        """The passages in words, for the reason of an item."""
         numbers = ", ".join(map(str, self.shown[:4])) + (", …" if len(self.shown) > 4 else "")
         part = "" if self.is_whole else "a part of "
         return f"{part}passage{'s' if len(self.shown) > 1 else ''} {numbers} of {self.passages}"

@@ -1,4 +1,4 @@
-"""What the sources of one request tell each other. A source adds what it found; one that is asked later reads it."""
+"""What the sources of one request share. A source adds its findings, and sources that are asked later read them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ __all__ = ["Findings"]
 class Findings:
     """One request to the sources: its task, the question in words, and what sources have found for each other.
 
-    It lives as long as the request. A source names the sources that it reads from in `after`, and works without them.
+    It lives as long as the request. A source lists in `after` the sources that it reads from. It works without them
+    too.
     """
 
     def __init__(self, task: Task) -> None:
@@ -23,10 +24,10 @@ class Findings:
         self._passed_over: list[tuple[LoomMemory, Mapping[int, float]]] = []
 
     def add_passed_over(self, memory: LoomMemory, found: Mapping[int, float]) -> None:
-        """Tell what a recall of the question found and passed over because it is derived, or has newer versions:
-        sequence numbers with scores, best first."""
+        """Add the records that a recall of the question found but skipped, because they are derived or have newer
+        versions: sequence numbers with scores, best first."""
         self._passed_over.append((memory, found))
 
     def passed_over(self, memory: LoomMemory) -> Mapping[int, float] | None:
-        """What the last recall from the store of this memory passed over; None where none was made."""
+        """The records that the last recall from the store of this memory skipped; None without a recall."""
         return next((found for one, found in reversed(self._passed_over) if one.store is memory.store), None)

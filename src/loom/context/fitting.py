@@ -1,10 +1,9 @@
-"""What goes in: candidates are de-duplicated, put into one order, and taken from it until there is no room.
+"""Fitting: candidates are de-duplicated, put into one order, and taken from it until the room is used.
 
-Pure decisions: nothing here reads or writes a store. The order does not depend on the budget, and what is taken is a
-beginning of it: with more room everything that was there whole is there whole again. A long memory stands in the
-order twice: by its best passages where it ranks, and whole later. Beside these only what comes next in the order is
-shortened, to the room that is left. The turns of the conversation are taken from its end, by whole exchanges and
-without a gap, so that what is left still reads as one.
+Pure decisions: nothing here reads or writes a store. The order does not depend on the budget, and a prompt takes a
+beginning of it. So with more room, everything that was whole stays whole. A long memory stands in the order twice: by
+its best passages at its rank, and whole later. Apart from that, only the next candidate in the order is shortened, to
+the room that is left. Turns of the conversation are taken from its end, by whole exchanges and without a gap.
 """
 
 from __future__ import annotations
@@ -71,37 +70,38 @@ OFFERED_ALREADY = "the same memory is offered already"
 """Why the second offer of a memory is left out."""
 
 _IS_THE_QUESTION = "it is the question"
-# Why something is left out that what is free would hold: with more room, what ranks before it comes first.
+# The reason for an item that would fit: with more room, items that rank before it come first.
 _BEHIND = "ranks behind one that has no room"
 _PART_IS_FULL = "quotations have had their part of the room"
-# Less room than this is not filled with a part of something.
+# Room smaller than this is not filled with a part of an item.
 _LEAST_PART = 48
-# A long quotation waits until others have taken as much as this share of its size, and this share more for each that
+# A long quotation waits until others have taken this share of its size, and this share more for each candidate that
 # ranks before it: at rank 1 it takes four fifths of a prompt at most, at rank 8 a third.
 _LONG_TOKENS = 256
 _WAITS = 0.25
-# A long one whose best passages are quoted already waits until others have taken this many times its size.
+# A long memory whose best passages are already quoted waits until others have taken this many times its size.
 _WAITS_WHOLE = 4.0
 _WAITS_RANK = 1.0
-# Passages are quoted in the place of a memory if they take at most this part of it.
+# Passages replace a memory if they take at most this share of it.
 _WORTH_A_CUT = 0.75
-# What a quotation has around its text. Exact costs are counted only for what is taken.
+# The tokens around the text of a quotation. Exact costs are counted only for what is taken.
 _FRAME_TOKENS = 6
 # The weight of a source without a share.
 _NO_SHARE = 1e-3
-# The weight of turns of the conversation that a source quotes, where not all of it fits: they come as turns first.
+# The weight of turns of the current conversation that a source quotes while not all of it fits: they come as turns
+# first.
 _OWN_TURNS = 0.05
 # The newest exchanges of a conversation that does not fit weigh several times as much as the others.
 _FEW_EXCHANGES = 4
 _FIRST_TURNS = 8
-# So do the first of the user's standing instructions: in a small prompt they are its first lines of memory.
+# So do the first standing instructions: in a small prompt they are the first lines of memory.
 _FEW_WISHES = 3
 _FIRST_WISHES = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What one source offers, the best first, and the name of the share it may count on."""
+    """The candidates of one source, best first, and the name of its share."""
 
     source: str
     share: str
@@ -110,10 +110,10 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """Turns that belong together: what a user said, and everything up to the user's next word.
+    """Turns that belong together: a user's turn, and everything up to the user's next turn.
 
-    `sizes` are the tokens of the messages, and `owners` the positions of the turns that they show. Of one that is
-    shortened to `most` tokens, `cut` are the ids of the turns that are not whole.
+    `sizes` are the tokens of the messages, and `owners` the positions of their turns. If the exchange is shortened to
+    `most` tokens, `cut` holds the ids of the turns that are not whole.
     """
 
     turns: tuple[Candidate, ...]
@@ -133,7 +133,7 @@ class Exchange:
 
     @property
     def whole_ids(self) -> set[str]:
-        """The turns that are there in full."""
+        """The ids of the turns that are there in full."""
         return {turn.id for turn in self.turns} - self.cut
 
     def tokens_by_turn(self) -> dict[str, int]:
@@ -144,11 +144,11 @@ class Exchange:
 
 
 class TokenCosts:
-    """What things take in one prompt, by a counter. For a counter that estimates, an upper bound."""
+    """Costs in one prompt, by a counter. Upper bounds if the counter estimates."""
 
     def __init__(self, counter: TokenCounter) -> None:
         self.counter = counter
-        # By identity, with the candidate beside it so that no other can take its place.
+        # By identity. The candidate is stored too, so that its identity is not reused.
         self._texts: dict[int, tuple[Candidate, str]] = {}
         self._lines: dict[int, int] = {}
         self._headings: dict[str, int] = {}
@@ -157,7 +157,7 @@ class TokenCosts:
         self.cut_off = self.messages([{"role": "user", "content": CUT_OFF}])
 
     def messages(self, messages: Iterable[Message]) -> int:
-        """The tokens of messages, without what primes the reply."""
+        """The tokens of messages, without the tokens that start the reply."""
         return sum(self.each(messages))
 
     def each(self, messages: Iterable[Message]) -> list[int]:
@@ -165,7 +165,7 @@ class TokenCosts:
         return self.counter.safe_count_each(messages)
 
     def prepare(self, candidates: Iterable[Candidate], room: int) -> None:
-        """Count the lines of the first of these that may fit into so many tokens, all in one call."""
+        """Count the lines of the first candidates that may fit into this many tokens, in one call."""
         missing: list[Candidate] = []
         for one in candidates:
             if room <= 0:
@@ -209,10 +209,10 @@ class TokenCosts:
 def dedupe(offers: Sequence[Offer], question: str | None = None) -> tuple[list[Offer], list[DroppedItem]]:
     """Each memory once, by id over all sources.
 
-    The first offer counts. A turn of the conversation and a quotation of the same record both stay: which of them
-    is shown is decided by `Selection`, when it is known whether the turn has room. The question itself is no memory:
-    where it is the newest turn, it stays out. Quotations that say the same are told apart by `Selection` too: reading
-    what they say takes time, and most of them have no room.
+    The first offer counts. A turn of the conversation and a quotation of the same record both stay: `Selection`
+    decides between them when it knows whether the turn fits. The question itself is left out if it is the newest
+    turn. Quotations that say the same are also left to `Selection`: comparing texts takes time, and most of them do
+    not fit.
     """
     asking = None if question is None else _asking(offers, normal_form(question))
     seen: set[tuple[str, bool, bool]] = set()
@@ -235,7 +235,7 @@ def dedupe(offers: Sequence[Offer], question: str | None = None) -> tuple[list[O
 
 
 def _asking(offers: Iterable[Offer], asked: str) -> str | None:
-    """The turn that is the question: the newest of the conversation, if its words are those."""
+    """The newest turn of the conversation, if its words are the question."""
     newest = max(
         (one for offer in offers for one in offer.candidates if one.place is Place.TURN),
         key=lambda one: (one.seq, one.created_at.timestamp() if one.created_at else 0.0),
@@ -250,7 +250,7 @@ def _asking(offers: Iterable[Offer], asked: str) -> str | None:
 
 
 def exchanges_of(turns: Iterable[Candidate], costs: TokenCosts) -> list[Exchange]:
-    """The conversation in its order, divided where the user speaks."""
+    """The conversation in order, divided at the user's turns."""
     ordered = sorted(turns, key=lambda one: (one.seq, one.created_at.timestamp() if one.created_at else 0.0, one.id))
     groups: list[list[tuple[Candidate, list[Message]]]] = []
     for one in ordered:
@@ -275,14 +275,14 @@ def exchanges_of(turns: Iterable[Candidate], costs: TokenCosts) -> list[Exchange
 
 
 def shortened(exchange: Exchange, costs: TokenCosts, most: int) -> Exchange | None:
-    """An exchange in at most `most` tokens, with marks where something is left out; None where that is too little.
+    """An exchange in at most `most` tokens, with marks for the gaps; None if that is too little.
 
-    The reasons of its turns say what is left of each. A call and its results stay in their form, or go together.
+    The reason of each turn says what is left of it. A call and its results stay structured, or go together.
     """
     found = shorter_messages(exchange.messages, most, costs.counter.safe_count, costs.messages)
     if found is None:
         return None
-    # A note stands for messages of the turn before it, or else of the first.
+    # A note belongs to the turn of the message before it, or else to the first turn.
     owners: list[int] = []
     for origin in found.origins:
         owners.append(exchange.owners[origin] if origin >= 0 else owners[-1] if owners else 0)
@@ -301,7 +301,7 @@ def _shortened_reason(candidate: Candidate, now: int, before: int) -> str:
 
 
 def _part(candidate: Candidate, text: str, told: str) -> Candidate:
-    """A quotation of which only a part is shown."""
+    """A quotation of a part of a record."""
     return replace(candidate, text=text, stands_for=(candidate.id,), reason=f"{candidate.reason}; shortened: {told}")
 
 
@@ -324,7 +324,7 @@ def spoken_of(offers: Iterable[Offer], costs: TokenCosts) -> list[Exchange]:
 
 
 def fits_whole(exchanges: Sequence[Exchange], room: int, costs: TokenCosts) -> bool:
-    """Whether a conversation takes at most so many tokens."""
+    """Whether a conversation takes at most this many tokens."""
     if not exchanges:
         return True
     mark = costs.cut_off if exchanges[0].messages[0]["role"] != "user" else 0
@@ -343,10 +343,10 @@ def spoken_tokens(exchanges: Sequence[Exchange], costs: TokenCosts) -> int:
 
 @dataclass(slots=True)
 class Selection:
-    """What was taken so far, what it costs, and what stayed out.
+    """What was taken so far, its cost, and what was left out.
 
-    `present` has the ids of what is in the prompt, from before and by now. A text that the same speaker has said
-    already is left out; so is a summary of what is present in full, and a fact derived from it.
+    `present` holds the ids of everything in the prompt. A text that the same speaker already said is left out; so are
+    a summary of records that are present in full, and a fact derived from one.
     """
 
     costs: TokenCosts
@@ -354,25 +354,27 @@ class Selection:
     question: str = ""
     present: set[str] = field(default_factory=set)
     quotes: list[Candidate] = field(default_factory=list)
-    exchanges: list[Exchange] = field(default_factory=list)  # the newest first while fitting
+    exchanges: list[Exchange] = field(default_factory=list)  # newest first while fitting
     is_cut: bool = False  # earlier turns of the conversation are left out
     tokens: dict[tuple[str, Place], int] = field(default_factory=dict)
     dropped: list[DroppedItem] = field(default_factory=list)
     lasting: int = 0  # how many of the quotes stay in the session's next prompt
-    _days: set[tuple[int, int, int]] = field(default_factory=set)  # those that have a heading, and their years
+    _days: set[tuple[int, int, int]] = field(default_factory=set)  # days that have a heading, with their years
     _years: set[int] = field(default_factory=set)
     _is_new_block: bool = True
     _has_wishes: bool = False
     _said: dict[tuple[str, str], str] = field(default_factory=dict)
     _scorer: PassageScorer | None = None
-    _whole: dict[str, Candidate] = field(default_factory=dict)  # what the excerpts are of
-    _parts: dict[str, Candidate] = field(default_factory=dict)  # excerpts among the quotes, which the whole replaces
-    _redundant: set[int] = field(default_factory=set)  # candidates that are left out whatever room there is
+    _whole: dict[str, Candidate] = field(default_factory=dict)  # the whole memories of the excerpts
+    _parts: dict[str, Candidate] = field(
+        default_factory=dict
+    )  # excerpts among the quotes; the whole memory replaces them
+    _redundant: set[int] = field(default_factory=set)  # candidates that are left out regardless of room
 
     def add_quote(self, candidate: Candidate, most: int) -> int:
-        """Take a quotation if it costs at most `most` tokens and is not redundant; its cost, or 0.
+        """Take a quotation if it costs at most `most` tokens and is not redundant; return its cost, or 0.
 
-        One that a part of it is quoted already takes the place of this part.
+        If a part of it is already quoted, it replaces that part.
         """
         part = self._parts.get(candidate.id) if candidate.place is Place.QUOTE else None
         part_tokens = 0 if part is None else self.costs.line(part)
@@ -414,9 +416,9 @@ class Selection:
         return cost
 
     def quote_part(self, candidate: Candidate, most: int) -> int:
-        """Take as much of a quotation as fits, with a mark where it is cut; what it cost, or 0.
+        """Take as much of a quotation as fits, with a mark at the cut; return the cost, or 0.
 
-        Nothing is taken of one that a fact or a summary stands for already.
+        Nothing is taken of a memory that a fact or a summary already represents.
         """
         most = min(most, self.room)
         part = self._parts.get(candidate.id)
@@ -437,7 +439,8 @@ class Selection:
         return 0
 
     def _shorter(self, candidate: Candidate, most: int) -> Candidate | None:
-        """A quotation in at most so many tokens: the passages that the question needs, or else both ends of it."""
+        """A quotation in at most this many tokens: the passages that the question needs, or else its beginning and
+        end."""
         count = self.costs.counter.safe_count
         before = candidate.tokens or count(candidate.text)
         found = excerpt(candidate.text, before, most, self._scorer_of(candidate), count)
@@ -449,7 +452,7 @@ class Selection:
         return _part(candidate, text, f"{count(text):,} of {before:,} tokens")
 
     def brief(self, candidate: Candidate) -> Candidate | None:
-        """The best passage of a long quotation, in the place of it; None where that saves little."""
+        """The best passage of a long quotation, to replace it; None if that saves little."""
         if candidate.is_abridged or candidate.tokens <= _LONG_TOKENS or candidate.place is not Place.QUOTE:
             return None
         count = self.costs.counter.safe_count
@@ -473,7 +476,7 @@ class Selection:
         return self._scorer
 
     def speak_part(self, exchange: Exchange) -> int:
-        """Take as much of the exchange as fits before those taken already; what it cost, or 0."""
+        """Take as much of the exchange as fits before those already taken; return the cost, or 0."""
         note = self._gap(exchange)
         part = shortened(exchange, self.costs, self.room - note)
         return 0 if part is None else self.add_exchange(part, self.room)
@@ -487,12 +490,13 @@ class Selection:
 
     @staticmethod
     def _is_too_long(candidate: Candidate, most: int) -> bool:
-        """Whether the stored count says so already: writing a quotation and counting it is what takes time."""
+        """Whether the stored count already shows that it does not fit. Rendering and counting a quotation takes
+        time."""
         whole = candidate.tokens if not candidate.is_abridged else 0
         return whole > most and len(candidate.text) > most
 
     def _why_not(self, candidate: Candidate) -> str:
-        """What makes a quotation redundant, if anything does."""
+        """The reason why a quotation is redundant, or an empty text."""
         if candidate.id in self.present and not candidate.is_abridged:
             return OFFERED_ALREADY
         part = self._parts.get(candidate.id) if candidate.place is Place.QUOTE else None
@@ -518,29 +522,29 @@ class Selection:
         return id(candidate) in self._redundant
 
     def would_repeat(self, candidate: Candidate) -> bool:
-        """Leave a candidate out if it is needless, whatever room there is; whether it is."""
+        """Leave a candidate out if it is redundant regardless of room. True if it is."""
         reason = self._why_not(candidate)
         if reason:
             self._leave_out(candidate, reason)
         return bool(reason)
 
     def leave_out(self, candidates: Iterable[Candidate], reason: str) -> None:
-        """Note what was not taken, and why: what is larger than the free room has no room, the others `reason`."""
+        """Record what was not taken. Items larger than the free room get that reason, the others `reason`."""
         for one in candidates:
             if self.is_redundant(one) or (one.id in self._parts and not one.is_abridged):
-                continue  # of the latter a part is there, and its reason says how much
+                continue  # a part of it is there, and its reason says how much
             is_there = one.id in self.present and not one.is_abridged
             known = OFFERED_ALREADY if is_there else _redundancy(one, self.present)
             self._leave_out(one, known or (NO_ROOM if _size(one) > self.room else reason))
 
     def _gap(self, exchange: Exchange) -> int:
-        """What the line takes that tells of the pause after an exchange."""
+        """The cost of the line for the pause after an exchange."""
         later = self.exchanges[-1].turns[0].created_at if self.exchanges else None
         note = gap_note(exchange.turns[-1].created_at, later)
         return 0 if note is None else self.costs.messages([{"role": "user", "content": note}])
 
     def drop_redundant(self) -> None:
-        """Let a summary go where what it stands for has come in full after it, and a fact after its source."""
+        """Remove a summary if the records it replaces came in full after it, and a fact if its source did."""
         for one, reason in [(one, _redundancy(one, self.present)) for one in self.quotes]:
             if reason:
                 self.quotes.remove(one)
@@ -549,7 +553,7 @@ class Selection:
                 self._leave_out(one, reason)
 
     def add_exchange(self, exchange: Exchange, most: int) -> int:
-        """Take the exchange before those taken already, if it costs at most `most` tokens; its cost, or 0."""
+        """Take the exchange before those already taken, if it costs at most `most` tokens; return its cost, or 0."""
         cost = exchange.tokens + self._gap(exchange)
         if cost > min(most, self.room):
             return 0
@@ -567,8 +571,9 @@ class Selection:
 
 
 def _redundancy(candidate: Candidate, present: Collection[str]) -> str:
-    """Why a candidate is needless: all that it stands for is present, or for a fact any one of its sources; or ""."""
-    if candidate.place is Place.WISH:  # it says what its source does not: that it holds now
+    """Why a candidate is redundant: everything that it replaces is present, or one source of a fact is. Else an
+    empty text."""
+    if candidate.place is Place.WISH:  # unlike its source, it says that it holds now
         return ""
     found = [one in present for one in candidate.stands_for]
     if candidate.kind == MemoryType.FACT and not candidate.is_abridged:
@@ -580,9 +585,9 @@ def _redundancy(candidate: Candidate, present: Collection[str]) -> str:
 
 
 class _Quotations:
-    """The candidates of the sources that have one share, the best first; long ones wait until others had a part.
+    """The candidates of the sources with one share, best first. Long ones wait until others had their part.
 
-    The best passages of a long one come in its place, if there is something `brief` for it.
+    The best passages of a long candidate come at its rank, if there is a `brief` form of it.
     """
 
     def __init__(
@@ -607,7 +612,7 @@ class _Quotations:
 
     @property
     def due(self) -> float:
-        """When the head's turn is: what its source has then taken, by weight."""
+        """The position of the head in the order: what its source will have taken, by weight."""
         weight = self._weight * (_FIRST_WISHES if self._rank <= self._first else 1)
         return (self._spent + (0 if self.head is None else _size(self.head))) / weight
 
@@ -615,7 +620,7 @@ class _Quotations:
         self._advance(0 if self.head is None else _size(self.head))
 
     def passed(self) -> None:
-        """The head is left out and costs its source nothing."""
+        """Leave the head out at no cost to its source."""
         self._advance(0)
 
     def _advance(self, spent: int) -> None:
@@ -648,13 +653,13 @@ class _Quotations:
 
 
 def _size(candidate: Candidate) -> int:
-    """About what a quotation takes, by the stored count: writing and counting all of them takes too long."""
+    """The approximate size of a quotation, by the stored count. Rendering and counting all of them takes too long."""
     known = 0 if candidate.is_abridged else candidate.tokens
     return (known or units(candidate.text) // 4) + _FRAME_TOKENS
 
 
 class _Talk:
-    """The exchanges, the newest first. Those taken leave the list."""
+    """The exchanges, newest first. Taken ones leave the list."""
 
     def __init__(self, exchanges: deque[Exchange], weight: float, first: int) -> None:
         """The `first` few come earlier than others."""
@@ -690,12 +695,12 @@ def fit(
     quotes_room: int | None = None,
     growing: int = 0,
 ) -> Selection:
-    """Take what fits, in an order in which each source comes as often as its weight says.
+    """Take what fits, in an order in which each source appears as often as its weight says.
 
-    In a conversation its turns come first, if all of them fit (`is_whole`). If not, the newest exchange comes first,
-    and the others take their part like a source; the next one is shortened to the room that is left. `talk` is the
-    conversation, where it is known already. `quotes_room` is the most that quotations take of the room. `growing` is
-    left free for the turns to come where the conversation does not fit.
+    The turns of a conversation come first if all of them fit (`is_whole`). Otherwise the newest exchange comes first,
+    the others share the room like a source, and the next one is shortened to the room that is left. `talk` is the
+    conversation, if it is already known. `quotes_room` is the largest part of the room that quotations may take.
+    `growing` stays free for later turns if the conversation does not fit.
     """
     state = Selection(costs, room, normal_form(question))
     spoken = spoken_of(offers, costs) if talk is None else talk
@@ -720,10 +725,10 @@ def fit(
     growing = min(growing, state.room) if state.is_cut else 0
     state.room -= growing
     stopped, most = _take(state, queues, speaking, most)
-    if growing and stopped is speaking:  # what was recalled goes on beside an exchange that is larger than the room
+    if growing and stopped is speaking:  # quotations continue beside an exchange larger than the room
         _, most = _take(state, queues, None, most)
     most = _take_facts(state, queues, most)
-    # Only what comes next is shortened: with more room, what comes before it would take the room of the rest.
+    # Only the next candidate is shortened: with more room, the candidates before it would take the room of the rest.
     may_be_short = silent and (stopped is speaking or (is_conversation and not state.exchanges))
     if may_be_short and state.room >= _LEAST_PART and state.speak_part(silent[0]):
         speaking.taken()
@@ -751,8 +756,8 @@ def left_out_turns(silent: Iterable[Exchange], kept: int, present: Collection[st
 
 
 def _beside_a_part(exchange: Exchange, room: int, costs: TokenCosts) -> int:
-    """What quotations may take beside an exchange that does not fit: half of the room, or as much less as keeps every
-    turn whole that is whole in all of it. So with more room no turn is shortened for a quotation that then fits."""
+    """The room for quotations beside an exchange that does not fit: half of the room, or less if that keeps turns
+    whole that are whole with all of it. So with more room no turn is shortened for a quotation that then fits."""
     alone = shortened(exchange, costs, room)
     if alone is None:
         return room // 2
@@ -769,7 +774,7 @@ def _quotations(
     own: Collection[str],
     brief: Callable[[Candidate], Candidate | None],
 ) -> list[_Quotations]:
-    """The quotations by their share; those of the conversation's `own` turns apart."""
+    """The quotations by share, those of the conversation's `own` turns apart."""
     by_share: dict[str, list[Candidate]] = {}
     turns: list[Candidate] = []
     for offer in offers:
@@ -777,7 +782,7 @@ def _quotations(
         for one in offer.candidates:
             if one.place is not Place.TURN:
                 (turns if one.id in own and not one.is_abridged else quotes).append(one)
-    # Scraps of what was said lately are worth less than as much of what was recalled: they come in their order.
+    # Fragments of recent turns are worth less than recalled memories of the same size, so they come in their order.
     queues = [
         _Quotations(
             quotes,
@@ -792,7 +797,7 @@ def _quotations(
 
 
 def _take_facts(state: Selection, queues: Sequence[_Quotations], most: int) -> int:
-    """Take the derived facts that fit beside a memory that does not; what quotations may take yet.
+    """Take the derived facts that fit beside a memory that does not; return the room left for quotations.
 
     With more room the memory comes, and its facts give way to it.
     """
@@ -805,7 +810,7 @@ def _take_facts(state: Selection, queues: Sequence[_Quotations], most: int) -> i
 def _take(
     state: Selection, queues: Sequence[_Quotations], speaking: _Talk | None, most: int
 ) -> tuple[_Quotations | _Talk | None, int]:
-    """Take what is due next until something does not fit: what it stopped at, and what quotations may take yet."""
+    """Take the next candidate until one does not fit; return that one and the room left for quotations."""
     while True:
         ready = [queue for queue in queues if queue.head is not None and most > 0]
         queue = min(ready, key=lambda one: one.due, default=None)
@@ -823,6 +828,6 @@ def _take(
             elif state.is_redundant(queue.head) or state.would_repeat(queue.head):
                 queue.passed()
             elif most < state.room and speaking is not None and speaking.head is not None:
-                most = 0  # quotations have had their part; the conversation goes on
+                most = 0  # quotations used their share; the conversation continues
             else:
                 return queue, most

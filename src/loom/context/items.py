@@ -1,4 +1,5 @@
-"""What goes through the building of a context: candidates that sources offer, items that went in, what stayed out."""
+"""The values of a build: candidates that sources offer, items that are in the prompt, and items that were left
+out."""
 
 from __future__ import annotations
 
@@ -22,9 +23,9 @@ class Place(StrEnum):
     """How a candidate is shown."""
 
     TURN = "turn"
-    """As a message of the conversation that is going on, in its own role."""
+    """A message of the current conversation, in its own role."""
     QUOTE = "quote"
-    """As a line quoted from memory, with where it comes from."""
+    """A line quoted from memory, with its source."""
     STATE = "state"
     """As a quoted value that changes by itself (a scope, a shared pool): after everything that lasts."""
     WISH = "wish"
@@ -33,12 +34,12 @@ class Place(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """What a source offers. `seq` is its number in the log, 0 for what is no record.
+    """An offer of a source. `seq` is its sequence number in the log, 0 if it is no record.
 
-    `score` compares within one source, higher is better. `label` stands before the text where nobody speaks
-    (`SHARED:plan`). `stands_for` are the ids that a summary replaces, or that a fact was derived from; `copies` those
-    of memories that say the same. `tokens` are those of the whole record. `scorer` tells its passages apart where it
-    was recalled.
+    `score` compares within one source, higher is better. `label` stands before the text of an entry that has no
+    speaker (`SHARED:plan`). `stands_for` holds the ids that a summary replaces or that a fact was derived from,
+    `copies` the ids of memories that say the same. `tokens` counts the whole record. `scorer` scores the passages of
+    a recalled record.
     """
 
     id: str
@@ -65,7 +66,7 @@ class Candidate:
 
     @property
     def is_passing(self) -> bool:
-        """Whether it stands after everything that lasts, and comes anew with each prompt."""
+        """Whether it stands after everything that lasts, and is rendered again for each prompt."""
         return self.place in (Place.STATE, Place.WISH)
 
     @property
@@ -100,11 +101,11 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class ContextItem:
-    """Something that is in the prompt: where it came from, why it is there, and what it costs there.
+    """An item in the prompt: where it came from, why it is there, and what it costs.
 
-    `tokens` is what it takes with its name, its heading and its message's overhead; of what stood in the prompt
-    before, an even part of its message. Of what is `shortened`, a part of the text is not in the prompt; `reason`
-    says how much, and the prompt has a mark in its place.
+    `tokens` includes its name, its heading and its share of the message overhead. An item of the previous prompt has
+    an equal share of its message. If it is `shortened`, a part of its text is missing; `reason` says how much, and
+    the prompt marks the gap.
     """
 
     id: str
@@ -122,7 +123,7 @@ class ContextItem:
 
 @dataclass(frozen=True, slots=True)
 class DroppedItem:
-    """Something that was offered and is not in the prompt, and why. `tokens` are those of its text, 0 if unknown."""
+    """An item that was offered and is not in the prompt, with the reason. `tokens` counts its text, 0 if unknown."""
 
     id: str
     source: str
@@ -135,7 +136,7 @@ class DroppedItem:
 
 @dataclass(frozen=True, slots=True)
 class SourceReport:
-    """What became of a source: how much it offered, how much went in, and what went wrong, if anything."""
+    """The result of a source: how many items it offered, how many are in the prompt, and its error if it failed."""
 
     name: str
     share: int

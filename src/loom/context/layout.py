@@ -1,9 +1,9 @@
-"""The layout of a session's last prompt, kept so that the next one can begin with the same tokens.
+"""The layout of a session's last prompt, stored so that the next prompt can begin with the same tokens.
 
-A layout is numbers of records and the order in which they stand, never text: what is forgotten is gone from it as
-well. It is kept as a base and the parts appended since, each a small value under a key of its own, so that a prompt
-costs one small write. The keys hold a digest of the session, salted by the store, and not its name. Earlier versions
-are emptied, and the layout of a session goes when one of its records is forgotten.
+A layout holds sequence numbers of records in their order, never text, so forgotten text is gone from it too. It is
+stored as a base and the parts appended since, each a small value under its own key, so a prompt costs one small
+write. Keys hold a salted digest of the session, not its name. Earlier versions are emptied, and the layout of a
+session is removed when one of its records is forgotten.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ __all__ = ["SCOPE", "Block", "BlockKind", "Layout", "LayoutStore"]
 SCOPE = LAYOUTS
 """Where layouts are kept, among the entries of a store."""
 
-# A layout of more parts than this is rewritten as one, so that reading it takes a bounded number of look-ups.
+# A layout with more parts than this is rewritten as one, which bounds the number of look-ups.
 _MOST_PARTS = 48
-# A prompt waits no longer than this for other writers: it is right without its layout, which the next one then lacks.
+# The longest wait for other writers. Without its layout a prompt is still correct; the next one has no prefix.
 _WAIT_S = 0.25
 
 
 class BlockKind(StrEnum):
-    """What a block of a layout is."""
+    """The kind of a block of a layout."""
 
     QUOTES = "q"
     TURNS = "t"
@@ -40,9 +40,9 @@ class BlockKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Records that stand together: quotations in one message, or turns one after the other.
+    """Records that stand together: quotations in one message, or consecutive turns.
 
-    `tokens` is what shortened turns were shortened to, and for a mark the budget under which turns were left out.
+    `tokens` is the size to which turns were shortened. For a mark it is the budget under which turns were left out.
     """
 
     kind: BlockKind
@@ -52,9 +52,9 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The blocks of a prompt in their order. `generation` grows with every rewrite.
+    """The blocks of a prompt in order. `generation` grows with every rewrite.
 
-    `parts` says in how many values it is kept, and `next_version` which version the next part's key is at.
+    `parts` counts the values that store it, and `next_version` is the version of the next part's key.
     """
 
     blocks: tuple[Block, ...] = ()
@@ -103,7 +103,7 @@ class LayoutStore:
         self._node = node
 
     def load(self, session_id: str) -> Layout:
-        """The layout of a session's last prompt; an empty one where there was none."""
+        """The layout of a session's last prompt; an empty one if there is none."""
         prefix = self._key(session_id, "")
         kept = self._store.entries(prefix, scope=SCOPE, owner=self._node, limit=2 * _MOST_PARTS)
         parts = {entry.key.removeprefix(prefix): entry for entry in kept}
@@ -119,13 +119,13 @@ class LayoutStore:
         return Layout(tuple(blocks), generation, part, 0 if entry is None else entry.version, base.version)
 
     def append(self, session_id: str, layout: Layout, blocks: Sequence[Block]) -> bool:
-        """Keep what was appended to a layout; False where another process was first, whose layout then counts."""
+        """Store what was appended to a layout. False if another process was first; its layout then counts."""
         if not layout.parts or layout.parts > _MOST_PARTS:
             return self.rewrite(session_id, layout, (*layout.blocks, *blocks))
         return not blocks or self._put(session_id, layout.parts, layout.generation, blocks, layout.next_version)
 
     def rewrite(self, session_id: str, layout: Layout, blocks: Sequence[Block]) -> bool:
-        """Put a new layout in the place of one; False where another process was first."""
+        """Replace a layout. False if another process was first."""
         return self._put(session_id, 0, layout.generation + 1, blocks, layout.base_version)
 
     def records(self, numbers: Iterable[int]) -> dict[int, Record]:

@@ -1,6 +1,6 @@
-"""Shortening what does not fit: a text keeps its beginning and its end, and a mark says how much is left out.
+"""Shortening messages: a text keeps its beginning and its end, and a mark says how much is missing.
 
-A tool call and its results are one step. Both stay in their form, with shorter texts in them, or both go. Pure
+A tool call and its results are one step. Either both stay structured, with shorter texts, or both are left out. Pure
 functions of the messages and a number of tokens: the same input gives the same result, so a layout can repeat it.
 """
 
@@ -18,15 +18,15 @@ __all__ = ["ShorterMessages", "answers_a_call", "left_out", "shorter_messages", 
 Count = Callable[[str], int]
 Size = Callable[[Sequence[Message]], int]
 
-# Below this a message is not shortened further; its whole step is left out.
+# A message is not shortened below this size; its whole step is left out instead.
 _LEAST_MESSAGE = 40
-# The beginning gets two thirds of what stays.
+# The share of the beginning in the text that stays.
 _BEGINNING = 2 / 3
-# How far a cut moves to stand between two words.
+# How many characters a cut may move to fall between two words.
 _WORD = 24
 _TRIES = 6
 _BLOCK = ("<memory>\n", "\n</memory>")
-# What stands between the speaker of an unverified quotation and its text, and how far in it stands at most.
+# The mark between the speaker of an unverified quotation and its text, and the last position where it is looked for.
 _QUOTED = "): “"
 _LONGEST_SPEAKER = 160
 
@@ -83,8 +83,8 @@ def _ends_of(text: str, kept: int, total: int, each: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ShorterMessages:
-    """Messages in fewer tokens. `origins` says which message each came from, -1 for a note; `sizes` their tokens;
-    `cut` which of the given ones are not whole any more."""
+    """Messages in fewer tokens. `origins` gives the source message of each, -1 for a note; `sizes` their tokens;
+    `cut` the given messages that are no longer whole."""
 
     messages: tuple[Message, ...]
     origins: tuple[int, ...]
@@ -192,7 +192,7 @@ def _cut_to(
 
 
 def _even(sizes: Sequence[tuple[int, int]], room: int) -> float:
-    """What each part may take at most, so that all of them take `room`. A part counts as often as its weight."""
+    """The limit of each part so that together they take `room`. Weights say how often a part counts."""
     left, weights = float(room), sum(weight for _, weight in sizes)
     for size, weight in sorted(sizes, key=lambda one: one[0] / one[1]):
         if size * weights > left * weight:
@@ -225,7 +225,7 @@ def _with_calls(message: Message, said: str, arguments: Sequence[str]) -> Messag
 
 
 def _shorter_content(text: str, most: int, count: Count) -> str:
-    """A quotation stays inside its block, after who said it and how far to believe it."""
+    """Shorten a quotation inside its block, after its speaker and trust."""
     begins, ends = "", ""
     if text.startswith(_BLOCK[0]) and text.endswith(_BLOCK[1]):
         begins, ends = _BLOCK
@@ -238,7 +238,7 @@ def _shorter_content(text: str, most: int, count: Count) -> str:
 
 
 def _shorter_arguments(arguments: str, most: int, count: Count) -> str:
-    """Arguments in about so many tokens. They stay a JSON object: the texts in it are shortened, or all of it."""
+    """Arguments in about this many tokens. They stay a JSON object: its texts are shortened, or everything."""
     if count(arguments) <= most:
         return arguments
     value = json.loads(arguments)

@@ -1,7 +1,7 @@
-"""ContextOrchestrator: from a question and sources to the messages of a prompt, within a hard budget, and why.
+"""ContextOrchestrator: from a question and sources to the messages of a prompt, within a hard budget, with reasons.
 
 Plan the budget, ask the sources, de-duplicate, fit, render: each step is a function of its own in this package. The
-orchestrator holds no memory; with a `LayoutStore` it continues the layout of a session's last prompt, so that the
+orchestrator holds no memory. With a `LayoutStore` it continues the layout of a session's last prompt, so that the
 next prompt begins with the same tokens.
 """
 
@@ -58,41 +58,41 @@ __all__ = ["Context", "ContextOrchestrator", "PrefixPolicy"]
 
 log = logging.getLogger("loom.context")
 
-# A memory of so many tokens is a long one.
+# A memory of this many tokens is a long one.
 _LONG_TOKENS = 256
-# What derived facts may have of a continued prompt; in a small one, room for a few.
+# The share of derived facts in a continued prompt; in a small prompt, room for a few.
 _FACTS_SHARE = 0.02
 _FACTS_TOKENS = 96
-# What the user's standing instructions may have of a prompt in a session, at least: room for a few.
+# The least share of the user's standing instructions in a session's prompt; in a small prompt, room for a few.
 _WISHES_TOKENS = 128
-# What a few exchanges take, and how many stay at least when a prompt is cut.
+# The size of a few exchanges, and how many stay at least when a prompt is cut.
 _FEW_EXCHANGES = 1_600
 _FEWEST_EXCHANGES = 4
-# What the best of what is recalled may take before the conversation has the rest: a share, in a small prompt a few.
+# The share of the best recalled memories before the conversation takes the rest; in a small prompt, room for a few.
 _RECALLED_FIRST = 0.06
 _FEW_RECALLED = 256
-# A prompt is rewritten for what is recalled if the quotations in it take this part of what that may have.
+# A prompt is rewritten for newly recalled memories if its quotations take this part of their share.
 _WORTH_A_REWRITE = 0.5
-# What is shown once and takes more than this part of its room is shown by its best passages.
+# A memory that is shown once and takes more than this part of its room is shown by its best passages.
 _LARGEST_PART = 4
-# Every fourth time a full prompt is rewritten and not cut: what a session speaks of moves on.
+# Every fourth full prompt is rewritten instead of cut, because the subject of a session changes.
 _REWRITE_EVERY = 4
 
 
 @dataclass(frozen=True, slots=True)
 class PrefixPolicy:
-    """How a session's prompt keeps its prefix, so that a provider's prompt cache keeps hitting. Shares of its budget.
+    """How a session's prompts keep their prefix, so that a provider's prompt cache keeps hitting. Shares of the
+    budget.
 
-    The best of what is newly recalled, up to `append`, stays in the session's prompts. More, up to `shown_once`,
-    stands directly before the question and is gone in the next prompt. A token that stays is paid for when it comes
+    The best newly recalled memories, up to `append`, stay in the session's prompts. More of them, up to `shown_once`,
+    stand directly before the question and are gone in the next prompt. A token that stays is paid for when it comes
     and again with each rewrite; one that is shown once is paid for once. A hit is left out if it scores less than
-    `min_score` of the best one; a long memory needs up to `long_penalty` more, as one of 256 tokens takes the room of
-    several. Where nothing is asked, only `unasked` of all this is shown.
+    `min_score` of the best one. A long memory needs up to `long_penalty` more, because it takes the room of several.
+    If the turn asks nothing, only the part `unasked` of all this is shown.
 
-    A prompt that is full is cut first: the quotations that it begins with stay where they are, if they take `core` at
-    least, those that came later follow them, and of the conversation the newest `conversation` stays. Where that
-    leaves more than `high`, and every fourth time, the prompt is rewritten and filled up to `low`. docs/context.md
-    has the measurements.
+    A full prompt is cut first. The quotations at its beginning stay in place if they take at least `core`, later
+    quotations follow them, and the newest `conversation` of the turns stays. If that leaves more than `high`, and
+    every fourth time, the prompt is rewritten and filled up to `low`. docs/context.md has the measurements.
     """
 
     append: float = 0.003
@@ -111,7 +111,8 @@ class PrefixPolicy:
                 raise InvalidInput(f"{name} is a share from 0 to 1, not {getattr(self, name)!r}")
 
     def conversation_tokens(self, limit: int) -> int:
-        """What a cut leaves of the conversation: in a small prompt a larger share, a few exchanges at least."""
+        """The part of the conversation that a cut keeps: in a small prompt a larger share, and at least a few
+        exchanges."""
         return int(max(limit * self.conversation, min(_FEW_EXCHANGES, 1.5 * limit * self.conversation)))
 
     def recalled_first(self, limit: int) -> int:
@@ -120,7 +121,7 @@ class PrefixPolicy:
         return int(max(limit * _RECALLED_FIRST, min(_FEW_RECALLED, limit * self.shown_once)))
 
     def accepts(self, candidate: Candidate, best: float) -> bool:
-        """Whether a hit is worth its tokens, beside the best one's score."""
+        """Whether a hit is worth its tokens, compared with the best one's score."""
         return (
             candidate.score >= (self.min_score + self.long_penalty * min(1.0, candidate.tokens / _LONG_TOKENS)) * best
         )
@@ -143,9 +144,9 @@ class _Context(NamedTuple):
 class Context(list[Message]):
     """A built prompt: a list of its messages, with what is in it, what is not, and what it costs.
 
-    `tokens` is the exact number for all messages, their framing included (an upper bound where the counter only
-    estimates); it is never above `budget`. `items` are in the order of the prompt. `prefix` says how many messages
-    are those of the session's prompt before.
+    `tokens` is the exact size of all messages with their framing (an upper bound if the counter estimates). It never
+    exceeds `budget`. `items` are in the order of the prompt. `prefix` is the number of messages shared with the
+    session's previous prompt.
     """
 
     def __init__(
@@ -186,17 +187,17 @@ class Context(list[Message]):
         return list(self)
 
     def to_openai(self) -> list[Message]:
-        """The messages for OpenAI's chat API and all that are alike."""
+        """The messages for OpenAI's chat API and compatible ones."""
         return [dict(message) for message in self]
 
     def to_anthropic(self) -> dict[str, Any]:
-        """`system` and `messages` for Anthropic's API, with marks where its cache may begin to differ."""
+        """`system` and `messages` for Anthropic's API, with cache breakpoints."""
         return to_anthropic(self, self.breakpoints)
 
     def explain(self) -> str:
         """A table of where the budget went, what is in the prompt and why, and what is not.
 
-        What a second source offered of the same memory is counted and not listed; `dropped` has it.
+        Second offers of the same memory are counted but not listed; `dropped` has them.
         """
         there = {item.id for item in self.items}
         left: dict[str, DroppedItem] = {}
@@ -227,7 +228,7 @@ class Context(list[Message]):
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
 
-# How many columns of a text a row shows.
+# The width of the text column.
 _SHOWN = 36
 
 
@@ -237,7 +238,7 @@ def _row(item: ContextItem | DroppedItem) -> str:
 
 
 def _in_columns(text: str, columns: int) -> str:
-    """The beginning of a text in so many columns of a terminal, where a Chinese character takes two."""
+    """The beginning of a text in this many terminal columns. A Chinese character takes two."""
     line = " ".join(neutralised(text[: 4 * columns]).split())
     widths = [2 if east_asian_width(one) in "WF" else 1 for one in line]
     if sum(widths) <= columns and len(text) <= 4 * columns:
@@ -251,7 +252,7 @@ def _in_columns(text: str, columns: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """One build: the question, what stands around it, and its budget."""
+    """One build: the question, its task and system message, and its budget."""
 
     task: Task
     question: str
@@ -280,11 +281,11 @@ class _Plan:
 class ContextOrchestrator:
     """Builds prompts from sources. Thread-safe if its sources are.
 
-    `model_context_window` is the model's; what `config` keeps for tools and the answer is taken off it, unless a
-    build names a `budget`, which is for the messages alone. Sources come in the order in which they may use what
-    others leave. `system` is the text of the system message, under which the rule for reading quotations is put.
-    A `shared_pool` becomes a source by itself, and so does the one that a manager holds over which there is a source
-    here. With `layouts`, prompts of a session continue each other.
+    `model_context_window` is the model's window. What `config` reserves for tools and the answer is subtracted,
+    unless a build names a `budget`, which is for the messages alone. Sources are listed in the order in which they
+    may use what others leave. `system` is the text of the system message; the rule for reading quotations follows it.
+    A `shared_pool` becomes a source, and so does the pool that the manager of a source holds. With `layouts`, the
+    prompts of a session continue each other.
     """
 
     def __init__(
@@ -335,13 +336,13 @@ class ContextOrchestrator:
 
     @property
     def limit(self) -> int:
-        """The most tokens that a prompt has where a build names no budget."""
+        """The most tokens of a prompt if a build names no budget."""
         return self._budgeter.limit
 
     def add_source(self, source: object) -> None:
-        """Add a source behind the others; a callable of a task and a number of items is one.
+        """Add a source after the others. A callable of a task and a number of items is a source too.
 
-        A source over a manager brings the pool that the manager holds.
+        A source over a manager also adds the pool that the manager holds.
         """
         added = as_source(source)
         self._sources.append(added)
@@ -350,7 +351,7 @@ class ContextOrchestrator:
             self._show_pool(pool)
 
     def _show_pool(self, pool: SharedPool) -> None:
-        """Make a pool a source, once."""
+        """Add a pool as a source, once."""
         if isinstance(pool, type) or not callable(getattr(pool, "list_entries", None)):
             raise InvalidInput(
                 f"a shared pool is a SharedMemoryPool, or has its list_entries(prefix, limit); "
@@ -389,8 +390,8 @@ class ContextOrchestrator:
     ) -> Context:
         """The prompt for a question or a task: a text, or a `Task`, which also names the session.
 
-        Raises `OverBudget` where the system message and the question alone are over the budget. A source that
-        fails or is late is named in the result and costs only its own part.
+        Raises `OverBudget` if the system message and the question alone exceed the budget. A source that fails or is
+        late is named in the result and loses only its own part.
         """
         request = self._request(current_task, query, system, session_id, budget)
         return self._assemble(request, self._ask(request))
@@ -401,9 +402,9 @@ class ContextOrchestrator:
         limit: int | None = None,
         strategy: TruncationStrategy | str | None = None,
     ) -> list[Mapping[str, Any]]:
-        """Messages of any making in at most so many tokens; without a limit, in those of a prompt.
+        """Any messages in at most this many tokens; without a limit, in those of a prompt.
 
-        Without a strategy it is that of the space that the system messages leave: see `reallocate_focus_space`.
+        Without a strategy, the space that the system messages leave decides: see `reallocate_focus_space`.
         """
         given = checked_list(messages, "the messages of fit_to_token_limit()")
         most = self.limit if limit is None else limit
@@ -468,13 +469,13 @@ class ContextOrchestrator:
 
     @contextmanager
     def _snapshot(self) -> Iterator[None]:
-        """A block in which the memories of the local sources are read as of one moment."""
+        """A block in which the local sources read their memories at one moment."""
         memories = {id(one.memory): one.memory for one in self._sources if one.local and one.memory is not None}
         with ExitStack() as scopes:
             for memory in memories.values():
                 try:
                     scopes.enter_context(memory.store.reading())
-                except StoreError as error:  # each source that needs it says so
+                except StoreError as error:  # each source that needs it reports the error
                     log.warning("a memory cannot be read as of one moment (%s)", type(error).__name__)
             yield
 
@@ -516,13 +517,13 @@ class ContextOrchestrator:
         new += conversation_parts(selection.exchanges, request.costs)
         new += [QuotationPart(passing, request.costs, lasting=False)] if passing else []
         prompt = Prompt([], new, selection)
-        # What parts cost together may be a token more than apart.
+        # Parts may cost a token more together than apart.
         while self._tokens(request, prompt) > allocation.limit and prompt.drop_one():
             pass
         return prompt
 
     def _tokens(self, request: _Request, prompt: Prompt) -> int:
-        """The exact size of a prompt: sizes of messages add up."""
+        """The exact size of a prompt. Sizes of messages add up."""
         return request.allocation.fixed + request.costs.messages(prompt.opening) + prompt.tokens
 
     def _context(
@@ -549,13 +550,13 @@ class ContextOrchestrator:
             sources=_reports(request, answers, items),
             notes=[*prompt.notes, *_room_notes(prompt, request.allocation.limit - tokens), *_failures(answers)],
             prefix=continued,
-            # Where a cache may begin to differ: after the rules, after the prompt before, after what will last.
+            # The cache breakpoints: after the rules, after the previous prompt, after the part that will last.
             breakpoints=sorted({0, max(0, continued - 1), len(before) + len(kept) + lasting - 1}),
         )
 
     @staticmethod
     def _count_uses(answers: Sequence[SourceAnswer], context: Context) -> None:
-        """Tell the sources which of their records are in the prompt: those of one memory in one call."""
+        """Tell the sources which of their records are in the prompt, with one call for each memory."""
         used: dict[object, tuple[ContextSource, list[int]]] = {}
         for source in (answer.source for answer in answers):
             own = source if source.memory is None else (id(source.memory), type(source).mark_used)
@@ -565,20 +566,20 @@ class ContextOrchestrator:
             try:
                 if records:
                     source.mark_used(records)
-            except LoomError as error:  # the prompt is right without it
+            except LoomError as error:  # the prompt is correct without it
                 log.warning("uses by the source %s were not noted (%s)", source.name, type(error).__name__)
 
     # -- continuing a session ----------------------------------------------------------------------------
 
     def _continued(self, request: _Request, offers: Sequence[Offer], layouts: LayoutStore, session_id: str) -> Prompt:
-        """The session's last prompt with what is new behind it; rewritten where that no longer fits."""
+        """The session's last prompt with the new parts appended; rewritten if that no longer fits."""
         layout = layouts.load(session_id)
         prompt = self._appended(request, offers, layouts, layout) if layout.blocks else None
         if prompt is not None:
             is_kept = layouts.append(session_id, layout, prompt.layout())
         else:
             talk = spoken_of(offers, request.costs)
-            # A first prompt has nothing to keep free for: what fits is there.
+            # A first prompt keeps nothing free: everything that fits is there.
             wanted = self._wanted(request, offers, layout) if layout.generation else 0
             wanted += self._wished(request, offers)
             is_whole = fits_whole(talk, request.allocation.room - wanted, request.costs)
@@ -599,8 +600,8 @@ class ContextOrchestrator:
     def _plan(self, request: _Request, layout: Layout, talk: Sequence[Exchange], is_whole: bool) -> _Plan:
         """How a rewrite is filled: the conversation has all the room it needs, the rest up to `low`.
 
-        Where the conversation alone is near that, what is recalled is shown once and does not stay. Where it does
-        not fit, it is cut so far that it can grow again; in the session's first prompt everything is filled.
+        If the conversation alone is near that, recalled memories are shown once and do not stay. If it does not fit,
+        it is cut far enough to grow again; the first prompt of a session is filled completely.
         """
         room = request.allocation.room
         low = int(room * self._policy.low)
@@ -612,10 +613,10 @@ class ContextOrchestrator:
         return _Plan(talk=talk, is_whole=True, quotes_room=aside if passing else left, is_passing=passing)
 
     def _wanted(self, request: _Request, offers: Sequence[Offer], layout: Layout) -> int:
-        """What the best of what is recalled takes, beside which the conversation is whole; all else gives way to it.
+        """The room of the best recalled memories beside a whole conversation. Everything else gives way to it.
 
-        Once the conversation was cut under this budget, the most that this may be: it would be whole for a question
-        that needs little and cut for the next one.
+        Once the conversation was cut under this budget, this is the maximum. Otherwise it would be whole for a
+        question that needs little and cut for the next one.
         """
         limit = request.allocation.limit
         most = self._policy.recalled_first(limit)
@@ -636,17 +637,18 @@ class ContextOrchestrator:
 
     @staticmethod
     def _wished(request: _Request, offers: Sequence[Offer]) -> int:
-        """What the user's standing instructions take, as far as their share goes; all else gives way to them."""
+        """The room of the user's standing instructions, within their share. Everything else gives way to them."""
         costs, allocation = request.costs, request.allocation
         share = min(max(_WISHES_TOKENS, allocation.shares["instructions"]), allocation.limit // 4)
         wishes = [one for offer in offers for one in offer.candidates if one.place is Place.WISH]
         return min(share, costs.frame + costs.wishes + sum(map(costs.line, wishes))) if wishes else 0
 
     def _with_earlier(self, offers: Sequence[Offer], layouts: LayoutStore, layout: Layout) -> list[Offer]:
-        """The offers for a rewrite: what the question needs, then what earlier ones needed, then everything else.
+        """The offers for a rewrite: what the question needs, then what earlier questions needed, then everything
+        else.
 
-        What was appended was the best for a question of this session, and what is talked of comes up again; the
-        hundredth hit for the present question helps with nothing.
+        Appended memories were the best for an earlier question, and subjects come up again. The hundredth hit for the
+        current question helps with nothing.
         """
         numbers = [number for block in reversed(layout.quotes) for number in block.records]
         records = layouts.records(numbers)
@@ -671,18 +673,18 @@ class ContextOrchestrator:
     def _appended(
         self, request: _Request, offers: Sequence[Offer], layouts: LayoutStore, layout: Layout
     ) -> Prompt | None:
-        """The layout and what is new behind it, or None where it must be rewritten."""
+        """The layout and the new parts behind it, or None if it must be rewritten."""
         numbers = layout.records
         records = layouts.records(numbers)
         turns = [one for offer in offers for one in offer.candidates if one.place is Place.TURN]
         if len(records) < len(set(numbers)) or _has_a_gap(turns, layout):
-            return None  # something was forgotten, or more was said since than there is room for
+            return None  # a record was forgotten, or the new turns do not fit
         if layout.is_cut and self._is_whole_now(request, offers, layout, turns):
-            return None  # with the budget of now nothing of the conversation needs to be left out
+            return None  # the current budget has room for the whole conversation
         present = {record.id for record in records.values()}
         new_turns = [one for one in turns if one.seq > layout.last_turn]
         if any(one.id in present for one in new_turns):
-            return None  # one that had no room as a turn was quoted: the conversation would have a hole there
+            return None  # a turn that did not fit was quoted: the conversation would have a gap
         talk = conversation_parts(exchanges_of(new_turns, request.costs), request.costs)
         kept = [part_of(block, records, request.costs) for block in layout.blocks]
         return self._grown(
@@ -692,7 +694,7 @@ class ContextOrchestrator:
     def _is_whole_now(
         self, request: _Request, offers: Sequence[Offer], layout: Layout, turns: Sequence[Candidate]
     ) -> bool:
-        """Whether the whole conversation fits. Mostly the stored counts say that it does not."""
+        """Whether the whole conversation fits. Usually the stored counts show that it does not."""
         room = request.allocation.room - self._wanted(request, offers, layout) - self._wished(request, offers)
         if sum(one.tokens for one in turns) > room:
             return False
@@ -706,14 +708,14 @@ class ContextOrchestrator:
         layout: Layout,
         talk: Sequence[Exchange],
     ) -> Prompt | None:
-        """The quotations of the layout, those it begins with as they stand, and the end of the conversation; or None
-        where that is no use: it would soon be full again, or hardly anything would stand as before."""
+        """The quotations of the layout, the first ones unchanged, and the end of the conversation. None if that
+        does not help: it would soon be full again, or keep hardly any prefix."""
         rules, limit = self._policy, request.allocation.limit
         leading = [number for block in layout.leading for number in block.records]
         later = [number for block in layout.quotes for number in block.records if number not in set(leading)]
         records = layouts.records([*leading, *later])
         if len(records) < len({*leading, *later}):
-            return None  # something was forgotten
+            return None  # a record was forgotten
         kept = [part_of(block, records, request.costs) for block in layout.leading]
         gathered = [
             Candidate.of_record(records[number], **_NEEDED_BEFORE)
@@ -743,7 +745,7 @@ class ContextOrchestrator:
     def _grown(
         self, request: _Request, offers: Sequence[Offer], prompt: Prompt, corrections: Sequence[Candidate]
     ) -> Prompt | None:
-        """A prompt with what is newly recalled behind it; None where there is no room for that."""
+        """A prompt with the newly recalled memories appended; None if there is no room for them."""
         present = {id for part in (*prompt.kept, *prompt.new) for id in part.whole_ids}
         room = request.allocation.limit - self._tokens(request, prompt)
         selection = Selection(request.costs, room, normal_form(request.question), set(present))
@@ -774,10 +776,10 @@ class ContextOrchestrator:
         corrections: Sequence[Candidate],
         quoted: int,
     ) -> bool:
-        """Take what was recalled and is not in the prompt yet; False where a rewrite must make room for it.
+        """Take recalled memories that are not in the prompt yet; False if a rewrite must make room for them.
 
-        Quotations in the prompt (of `quoted` tokens) give way to all that may be shown. The conversation gives way to
-        the best of it alone.
+        Quotations in the prompt (of `quoted` tokens) give way to everything that may be shown. The conversation gives
+        way to the best of it alone.
         """
         rules = self._policy
         recalled = _recalled(offers)
@@ -786,7 +788,7 @@ class ContextOrchestrator:
         fresh = [one for one in recalled if one.id not in known and rules.accepts(one, best)]
         need = 1.0 if is_question(request.question) else rules.unasked
         limit = request.allocation.limit
-        selection.present -= {one.id for one in corrections}  # what is there is another version
+        selection.present -= {one.id for one in corrections}  # the prompt has another version
         for one in corrections:
             if not selection.add_quote(one, selection.room):
                 return False
@@ -801,7 +803,7 @@ class ContextOrchestrator:
         return room >= enough or len(shown) == len(others)
 
     def _states(self, selection: Selection, offers: Sequence[Offer], allocation: BudgetAllocation) -> list[Candidate]:
-        """The values that change by themselves, as far as their share and the room go."""
+        """The values that change by themselves, within their share and the room."""
         left = dict(allocation.shares)
         left["instructions"] = max(_WISHES_TOKENS, left["instructions"])
         taken: list[Candidate] = []
@@ -818,7 +820,7 @@ _NEEDED_BEFORE: Mapping[str, Any] = {"source": "session", "reason": "needed befo
 
 
 def _newest(exchanges: Sequence[Exchange], most: int) -> tuple[list[Exchange], list[Exchange]]:
-    """The last exchanges, a few or as many as take so many tokens, without a gap, and those before them."""
+    """The last exchanges without a gap, a few or as many as fit into this many tokens, and those before them."""
     first = max(0, len(exchanges) - _FEWEST_EXCHANGES)
     most -= sum(exchange.tokens for exchange in exchanges[first:])
     while first and exchanges[first - 1].tokens <= most:
@@ -832,17 +834,17 @@ def _is_recalled(candidate: Candidate) -> bool:
 
 
 def _recalled(offers: Iterable[Offer]) -> list[Candidate]:
-    """What was recalled in its own words, best first."""
+    """The recalled records in their own words, best first."""
     return [one for offer in offers if offer.share == "l3_l4" for one in offer.candidates if _is_recalled(one)]
 
 
 def _is_derived_fact(candidate: Candidate) -> bool:
-    """Whether it is a fact that the memory has derived from records."""
+    """Whether it is a fact that the memory derived from records."""
     return candidate.kind == MemoryType.FACT and bool(candidate.stands_for) and not candidate.is_abridged
 
 
 def _is_shown_once(candidate: Candidate) -> bool:
-    """Whether it is shown once in a session: the next prompt may have the whole of it, or its source."""
+    """Whether it is shown once in a session: the next prompt may have the whole memory, or its source."""
     return candidate.is_abridged or _is_derived_fact(candidate)
 
 
@@ -853,9 +855,9 @@ def _derived_facts(offers: Iterable[Offer]) -> list[Candidate]:
 def _take(
     selection: Selection, candidates: Sequence[Candidate], most: int, *, may_be_brief: bool = False
 ) -> list[Candidate]:
-    """Take the quotations that fit into so many tokens, in their order; those taken.
+    """Take the quotations that fit into this many tokens, in order; return those taken.
 
-    Where they `may_be_brief`, the best passages stand for one that would take a large part of it.
+    If they `may_be_brief`, the best passages replace a quotation that would take a large part of the room.
     """
     taken: list[Candidate] = []
     largest = most // _LARGEST_PART
@@ -872,12 +874,12 @@ def _take(
 
 
 def _has_a_gap(turns: Sequence[Candidate], layout: Layout) -> bool:
-    """Whether turns may be missing between the last one of a layout and the oldest that is offered."""
+    """Whether turns may be missing between the last turn of a layout and the oldest that is offered."""
     return bool(layout.last_turn and turns) and min(one.seq for one in turns) > layout.last_turn
 
 
 def _corrections(records: Mapping[int, Record], layouts: LayoutStore) -> list[Candidate]:
-    """What now holds in the place of records that stand in a layout and were superseded since."""
+    """The current versions of records in a layout that were superseded since."""
     found: dict[int, Candidate] = {}
     for record in records.values():
         if record.superseded_at is not None:
@@ -889,7 +891,7 @@ def _corrections(records: Mapping[int, Record], layouts: LayoutStore) -> list[Ca
 
 
 def _reports(request: _Request, answers: Sequence[SourceAnswer], items: Sequence[ContextItem]) -> list[SourceReport]:
-    """What each source offered and what of it is in the prompt; `session` is what the prompt before had."""
+    """The offers of each source, and what of them is in the prompt. `session` is what the previous prompt had."""
     used: dict[str, list[ContextItem]] = {}
     for item in items:
         used.setdefault(item.source, []).append(item)

@@ -1,4 +1,4 @@
-"""A prompt between its question and its rules: parts that are kept from the prompt before, and parts that are new."""
+"""A prompt between its rules and its question: parts kept from the previous prompt, and new parts."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from loom.storage.contract import Record
 
 __all__ = ["ConversationPart", "CutMark", "Part", "Prompt", "QuotationPart", "conversation_parts", "part_of"]
 
-# What an exchange of an older layout, which does not say it, is shortened to.
+# The size of a shortened exchange in an older layout, which does not record it.
 _SHORT_TOKENS = 192
 
 
 class QuotationPart:
-    """Quotations in one message. Those that last are of records in full."""
+    """Quotations in one message. Lasting ones quote whole records."""
 
     def __init__(self, quotes: Sequence[Candidate], costs: TokenCosts, lasting: bool = True) -> None:
         self.candidates = in_reading_order(quotes)
@@ -58,7 +58,7 @@ class QuotationPart:
 
 
 class CutMark:
-    """The mark that the conversation does not begin here."""
+    """The mark that earlier turns of the conversation are missing."""
 
     lasting = True
 
@@ -108,7 +108,7 @@ class ConversationPart:
         if not numbers:
             return None
         if self.exchanges[0].shortened:
-            # Of a part of it another text would be left.
+            # A part of it would give another text.
             return Block(BlockKind.SHORT_TURNS, numbers, self.exchanges[0].most) if waiting == len(turns) else None
         return Block(BlockKind.TURNS, numbers)
 
@@ -119,7 +119,7 @@ are in it in full, and `block` what a layout keeps of it."""
 
 
 def _waits(turn: Candidate, later: Sequence[Candidate]) -> bool:
-    """Whether a turn makes calls and nobody has said anything since but some of their tools."""
+    """Whether a turn makes calls, and since then nothing followed but results of some of them."""
     calls = turn.message is not None and bool(turn.message.get("tool_calls"))
     return calls and all(one.role == "tool" for one in later) and len(later) < len((turn.message or {})["tool_calls"])
 
@@ -149,7 +149,7 @@ def part_of(block: Block, records: Mapping[int, Record], costs: TokenCosts) -> P
 
 @dataclass(slots=True)
 class Prompt:
-    """The parts of a prompt, in their order, and how the new ones were chosen."""
+    """The parts of a prompt in order, and how the new ones were chosen."""
 
     kept: list[Part]
     new: list[Part]

@@ -1,7 +1,6 @@
 """The system text of an agent with a notebook: its template, what it knows, and the state of its task.
 
-What is cut is cut by tokens and never through the middle of what matters: the status block and the current item of
-a task's process stay whatever the budget is.
+Texts are cut by tokens. The status block and the current item of a task process are never cut.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _CURRENT = re.compile(r"(?:←|<-) ?(?:当前|current)", re.IGNORECASE)
 _STATUS = re.compile(r"^##\s*(?:当前状态|Current state|State\b|Status)", re.IGNORECASE)
 _HEADING = re.compile(r"^#{1,6}\s")
 _LEFT_OUT = "[…]"
-# How many lines the others are measured against; a process has one status and one current item.
+# How many lines before and after count as near. A process has one status and one current item.
 _MOST_ANCHORS = 32
 
 
@@ -51,12 +50,12 @@ def build_minimal_prompt(
 
 
 def _quoted(text: str) -> str:
-    """Notes are data here too: no mark in them may end the section or open a role."""
+    """Quote notes as data: no mark in them can end the section or open a role."""
     return neutralised(text, trusted=False)
 
 
 def fit_task_state(text: str, budget: int, token_counter: TokenCounter | None = None) -> str:
-    """A task's process in at most so many tokens: its status and its current item first, then what is near them.
+    """A task process in at most this many tokens: its status and current item first, then the lines near them.
 
     Where not even these fit, they are what comes back: a step that the agent cannot see is worse than a token more.
     """

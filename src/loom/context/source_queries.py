@@ -1,7 +1,7 @@
-"""Asking the sources, each under the same time limit. One that fails or is late costs only its part.
+"""Asking the sources, each under the same time limit. A source that fails or is late loses only its own part.
 
-Sources outside the memory are asked first and all at once, in daemon threads or on the event loop, and are waited for
-within the limit. Local sources answer in the calling thread.
+Sources outside the memory are asked first, all at once, in daemon threads or on the event loop. Local sources then
+answer in the calling thread.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ __all__ = ["SourceAnswer", "SourceQuery"]
 
 log = logging.getLogger("loom.context")
 
-# A source that offers as much as the room has offered enough; asking twice costs. One item counts for at most this
-# part of the room: a long one comes after several short ones, or not at all.
+# A source that fills this share of the room has offered enough; asking again costs. One item counts for at most this
+# part of the room: a long item follows several short ones, or is left out.
 _LARGEST_PART = 4
 
 
 @dataclass(frozen=True, slots=True)
 class SourceAnswer:
-    """What a source came up with; `error` says why it is empty, if it failed."""
+    """The answer of a source. `error` says why it failed, if it did."""
 
     source: ContextSource
     candidates: tuple[Candidate, ...] = ()
@@ -39,17 +39,17 @@ class SourceAnswer:
 
 
 class SourceQuery:
-    """One request to all sources. Those that are not local begin at once, each in a thread of its own.
+    """One request to all sources. Sources that are not local start at once, each in its own thread.
 
-    First `wait` for them, then `ask_local`, which reads in the calling thread: no snapshot of a memory is held while
-    something outside is waited for. With `on_loop`, coroutines run on the event loop instead: await `run_coroutines`
-    before.
+    First `wait` for them, then `ask_local`, which reads in the calling thread. So no snapshot of a memory is held
+    while outside sources work. With `on_loop`, coroutines run on the event loop instead: await `run_coroutines`
+    first.
     """
 
     def __init__(
         self, sources: Sequence[ContextSource], task: Task, room: int, timeout_s: float, *, on_loop: bool = False
     ) -> None:
-        """Each source is asked for as many items as fit into so many tokens."""
+        """Ask each source for as many items as fit into this many tokens."""
         self._sources = sources
         self._room = room
         self._timeout_s = timeout_s
@@ -95,9 +95,9 @@ class SourceQuery:
         return max(0.0, self._deadline - time.monotonic())
 
     def ask_local(self) -> list[SourceAnswer]:
-        """Ask the local sources, and give the answers of all in their order.
+        """Ask the local sources, and return the answers of all sources in order.
 
-        Raises `Closed` where a local source reads from a closed memory; every other failure is in the answer.
+        Raises `Closed` if a local source reads from a closed memory. Every other failure is in its answer.
         """
         waiting = [at for at in range(len(self._sources)) if at not in self._answers]
         while waiting:
@@ -110,7 +110,7 @@ class SourceQuery:
 
 
 def _ask(source: ContextSource, findings: Findings, room: int) -> SourceAnswer:
-    """What a source offers; where it has more and its items are smaller than it thought, as many as fit of those."""
+    """The offers of a source. If it has more, and its items are smaller than expected, ask for as many as fit."""
     try:
         most = _fitting(source, LEAST_ITEM_TOKENS, room)
         limit = _fitting(source, source.item_tokens(findings.task), room)
@@ -123,12 +123,12 @@ def _ask(source: ContextSource, findings: Findings, room: int) -> SourceAnswer:
         return _answer(source, _offered(source, findings, limit), limit)
     except Exception as error:
         if source.local and isinstance(error, Closed):
-            raise  # the memory itself is closed: a prompt without it would look like one of an empty memory
+            raise  # a prompt without a closed memory would look like that of an empty one
         return _failed(source, error)
 
 
 def _fitting(source: ContextSource, tokens_each: int, room: int) -> int:
-    """How many items of a size fit into so many tokens, within reason."""
+    """How many items of a size fit into this many tokens, within reason."""
     return max(source.fewest_items, min(source.most_items, room // tokens_each))
 
 
@@ -151,7 +151,7 @@ def _answer(source: ContextSource, offered: Iterable[SourceItem], limit: int) ->
 
 
 def _answers_a_call(candidate: Candidate) -> bool:
-    """Whether it is the result of a tool call, which belongs to its call even where it is empty."""
+    """Whether it is the result of a tool call, which stays with its call even if it is empty."""
     data = candidate.message or {}
     content = data.get("content")
     parts = content if isinstance(content, list) else ()
@@ -159,7 +159,7 @@ def _answers_a_call(candidate: Candidate) -> bool:
 
 
 def _failed(source: ContextSource, error: Exception) -> SourceAnswer:
-    # The kind alone goes to the log: a message may quote what was stored.
+    # Log the kind alone: the message may quote stored text.
     log.warning("the context source %s failed (%s)", source.name, type(error).__name__)
     return SourceAnswer(source, error=f"{type(error).__name__}: {error}")
 
@@ -170,7 +170,7 @@ def _late(source: ContextSource, timeout_s: float) -> SourceAnswer:
 
 
 class _InThread:
-    """One source in a thread of its own. A daemon: one that never returns must not keep the process alive."""
+    """One source in a daemon thread. A source that never returns must not keep the process alive."""
 
     def __init__(self, source: ContextSource, findings: Findings, room: int) -> None:
         self._answer: SourceAnswer | None = None

@@ -1,8 +1,8 @@
-"""Where candidates come from: the tiers, recall, scopes, shared pools, knowledge bases, and any callable.
+"""Sources of candidates: the tiers, recall, scopes, shared pools, knowledge bases, and any callable.
 
-L1RecentSource, L2ImportantSource, L3SummarySource and RecallSource read the tiers and the log of a memory;
-ScopeSource reads the scopes of a manager; SharedPoolSource and KnowledgeContextSource read what lies outside.
-A source offers; what goes in is decided in `loom.context.fitting`.
+L1RecentSource, L2ImportantSource, L3SummarySource and RecallSource read the tiers and the log of a memory,
+ScopeSource the scopes of a manager, SharedPoolSource and KnowledgeContextSource outside data. A source only offers:
+`loom.context.fitting` decides what is in the prompt.
 """
 
 from __future__ import annotations
@@ -66,55 +66,56 @@ SourceItem = Candidate | Task | MemoryUnit | Record | Hit | Mapping[str, Any] | 
 """What a source may give: candidates, or whatever can be made one."""
 
 LEAST_ITEM_TOKENS = 24
-"""A quotation takes about so many tokens at least; more items than fit at that size are not asked for."""
+"""The approximate size of the shortest quotation. No more items are asked for than fit at that size."""
 
 MOST_ITEMS = 400
 """How many items a source is asked for at most, if it does not say."""
 
 _SHARES = ("l1", "l2", "l3_l4", "instructions", "other")
-# What the shortest turn takes with the frame of its message.
+# The size of the shortest turn with its message frame.
 _TURN_TOKENS = 5
 _TURN_FRAME = 4
-# How many steps of an agent may lie between the user's word and the oldest turn at hand.
+# The most steps of an agent between the user's turn and the oldest turn at hand.
 _MOST_STEPS = 16
-# Among so many of the newest records the tasks are compared by what they are worth now.
+# The tasks of this many newest records are compared by their current value.
 _EVENTS = 64
-# How many records are read at once where a filter may pass over most of them.
+# How many records are read at once if a filter may skip most of them.
 _CHUNK = 64
-# Few facts bear on a question, and only those that do so about as much as the best of them. They are looked for among
-# what a recall passed over. Without one they have a search of their own, which took half as long as the recall over
+# Few facts matter for a question, and only those nearly as relevant as the best one. They are taken from the records
+# that a recall skipped. Without a recall they need their own search, which took half as long as the recall over
 # 95,000 facts and 100,000 memories.
 _MOST_FACTS = 8
 _FACTS_AMONG = 64
 _WORTHY_FACT = 0.5
-# They are read in parts: mostly the first has enough of them.
+# They are read in parts: the first part usually has enough.
 _FACTS_AT_ONCE = 16
-# A turn of so few tokens, or of so many times those of its instruction, is quoted whole as the user's wish.
+# A turn of at most this many tokens, or at most this many times those of its instruction, is quoted whole as the
+# user's wish.
 _WHOLE_TURN = 48
 _NEARLY_WHOLE = 1.5
-# The score of an instruction that the question meets in every way.
+# The score of an instruction whose condition the question meets in every way.
 _BEST_WISH = 2.2
 _KNOWLEDGE_PREFIX = "knowledge:query:"
-# What a quotation has around its text: the name, the line break, a part of the day's heading.
+# The tokens around the text of a quotation: the name, the line break, a part of the day's heading.
 _FRAME_TOKENS = 6
-# Somewhat more is asked for than fits: of the last ones some are too long, and shorter ones come after them.
+# A source is asked for somewhat more than fits: some of the last items are too long, and shorter ones follow.
 _SPARE = 1.25
-# Of so many of the best the conversation around is read, however few are asked for: what answers a question may share
-# no word with it. In LoCoMo's prompts of 1,000 tokens 0.2 points more are found so, for a tenth of recall's CPU.
+# The conversation around this many of the best hits is read, however few are asked for: an answer may share no word
+# with the question. In LoCoMo's prompts of 1,000 tokens this finds 0.2 points more, for a tenth of recall's CPU.
 _SEEDS = 50
-# For every so many hits one may bring a neighbour: it takes the room of another hit (docs/context.md).
+# One neighbour for each group of this many hits: it takes the room of another hit (docs/context.md).
 _HITS_FOR_A_NEIGHBOUR = 8
-# From how many of the newest records the size of the others is guessed.
+# How many of the newest records the average size is estimated from.
 _SAMPLE = 32
 
 
 class ContextSource(Protocol):
-    """Offers candidates for a prompt, the best first. `get_context` may be a coroutine.
+    """Offers candidates for a prompt, best first. `get_context` may be a coroutine.
 
-    `share` names the part of the budget it may count on: l1, l2, l3_l4, instructions or other. A `local` source reads
-    what is at hand and is asked in the calling thread; every other one has a thread of its own and a time limit.
-    Local sources of one `memory` read one snapshot of it and are told of their uses together. `after` names local
-    sources that are asked before, if they are there: their findings help.
+    `share` names its part of the budget: l1, l2, l3_l4, instructions or other. A `local` source reads data at hand
+    and is asked in the calling thread; every other source has its own thread and a time limit. Local sources of one
+    `memory` read one snapshot of it and are told of their uses together. `after` names local sources that are asked
+    before it, if present, because it uses their findings.
     """
 
     name: str
@@ -127,7 +128,7 @@ class ContextSource(Protocol):
     """It is never asked for fewer items, nor for more."""
 
     def get_context(self, task: Task, max_items: int) -> Iterable[SourceItem] | Awaitable[Iterable[SourceItem]]:
-        """What bears on a task, at most so many. A question is a task with its words as `content`."""
+        """At most this many candidates for a task. A question is a task with its words as `content`."""
         ...
 
     def offer(self, findings: Findings, max_items: int) -> Iterable[SourceItem] | Awaitable[Iterable[SourceItem]]:
@@ -158,7 +159,7 @@ def _tiers_of(memory: LoomMemory | HasManager) -> LoomMemory:
 
 
 class _TierSource(ContextSource):
-    """What the sources over one memory share."""
+    """The common part of the sources over one memory."""
 
     local = True
 
@@ -177,7 +178,7 @@ class _TierSource(ContextSource):
         self._memory.tiers.use(*records)
 
     def _derived_from(self, record: Record) -> tuple[str, ...]:
-        """What a fact or a summary was derived from, and where that is a fact as well, what that was drawn from."""
+        """The sources of a fact or a summary. If a source is a fact, also the records that it was derived from."""
         if record.kind not in (MemoryType.FACT, MemoryType.SUMMARY):
             return ()
         sources = self._memory.sources_of(record)
@@ -201,11 +202,11 @@ class _TierSource(ContextSource):
 
 
 class L1RecentSource(_TierSource):
-    """The newest records, newest first, at most `most`, and what was brought back into the window.
+    """The newest records, newest first, at most `most`, and records that were brought back into the window.
 
-    With a session, the turns of its conversation, as far back as a prompt has room for them, whether they are in the
-    window or in the log; what was brought back is quoted, whatever its session. Without one, those in the window:
-    messages by time alone, tasks by `score_events`.
+    With a session: the turns of its conversation, as far back as the prompt has room for, from the window and the
+    log. Records that were brought back are quoted, whatever their session. Without a session: the records of the
+    window, messages by time alone, tasks by `score_events`.
     """
 
     name = "l1"
@@ -224,7 +225,7 @@ class L1RecentSource(_TierSource):
         limit = max_items if self._most is None else min(self._most, max_items)
         if task.session_id is not None:
             records = self._conversation(task.session_id, limit, max_items * _TURN_TOKENS, sizes)
-            sizes = {}  # turns are shown whole, whatever stands for them in the window
+            sizes = {}  # turns are shown whole, even if the window has a stand-in
         else:
             records = self._of_session(list(sizes), None, min(limit, MOST_ITEMS))
             records = [record for record in records if not is_echo(record)]
@@ -238,7 +239,7 @@ class L1RecentSource(_TierSource):
         ]
 
     def _with_the_best_events(self, newest: Sequence[Record], window: Sequence[int], task: Task) -> list[Record]:
-        """The newest records, with the tasks of the window that are worth most now in the places of their tasks."""
+        """The newest records, with the most valuable tasks of the window in the places of their tasks."""
         near = self._of_session(window, None, _EVENTS)
         done = [(record_as_task(record), record) for record in near if record.kind == MemoryType.TASK]
         records = {id(one): record for one, record in done}
@@ -247,10 +248,10 @@ class L1RecentSource(_TierSource):
         return [next(best, record) if record.kind == MemoryType.TASK else record for record in newest]
 
     def _conversation(self, session_id: str, limit: int, tokens: int, window: Iterable[int]) -> list[Record]:
-        """The records of a session, the newest first, until they take more than so many tokens.
+        """The records of a session, newest first, until they exceed this many tokens.
 
-        They come from the log, and from the window what other nodes said. The exchange at which it ends is whole,
-        and a record of the one before it says that there is more.
+        They come from the log; records of other nodes come from the window. The last exchange is whole, and one
+        record of the exchange before it shows that there is more.
         """
         found: dict[int, Record] = {}
         wanted = Filter(session_id=session_id, node=self._node, derived=False)
@@ -276,7 +277,7 @@ class L1RecentSource(_TierSource):
         return [found[seq] for seq in sorted(found, reverse=True)]
 
     def _brought_back(self) -> list[Record]:
-        """What the present work refers to: see `LoomMemory.promote`."""
+        """The records that the current work refers to: see `LoomMemory.promote`."""
         focus = [one.record for one in self._store.residents(self._node, FOCUS)]
         found = self._store.records(focus) if focus else {}
         return [found[seq] for seq in sorted(found, reverse=True)]
@@ -322,7 +323,7 @@ class L2ImportantSource(_TierSource):
 
 
 class L3SummarySource(_TierSource):
-    """The archive in few words, the newest first. A summary gives way where the whole record is in the prompt."""
+    """The stand-ins and summaries of the archive, newest first. A summary gives way to its whole record."""
 
     name = "l3"
     share = "l3_l4"
@@ -344,8 +345,7 @@ class L3SummarySource(_TierSource):
 class L4FactSource(_TierSource):
     """Facts that were derived from records and answer the question, best first, as they hold now.
 
-    A fact gives way where one of its sources is in the prompt. It helps where the source is too long, or uses words
-    that no question finds.
+    A fact gives way to its source. It helps if the source is too long, or shares no word with the question.
     """
 
     name = "l4"
@@ -366,7 +366,8 @@ class L4FactSource(_TierSource):
         return known
 
     def _matches(self, findings: Findings) -> list[Match]:
-        """What the question's words find, best first; facts are among it. A recall has found it already."""
+        """The records that match the words of the question, best first, facts included. A recall has already found
+        them."""
         passed = findings.passed_over(self._memory)
         if passed is not None:
             return [Match(seq, score) for seq, score in passed.items()][:_FACTS_AMONG]
@@ -377,7 +378,7 @@ class L4FactSource(_TierSource):
         return search_text(self._store, words, _FACTS_AMONG, Filter(kind=MemoryType.FACT, derived=True))
 
     def _derived_facts(self, matches: Sequence[Match]) -> Iterator[tuple[Record, float]]:
-        """The facts of this node among the matches, best first, with their part of the best score."""
+        """The facts of this node among the matches, best first, with their scores relative to the best."""
         for start in range(0, len(matches), _FACTS_AT_ONCE):
             part = matches[start : start + _FACTS_AT_ONCE]
             records = self._store.records([match.seq for match in part])
@@ -395,8 +396,8 @@ class L4FactSource(_TierSource):
 class InstructionSource(_TierSource):
     """The user's standing instructions and preferences whose condition the question meets, best first.
 
-    Each is shown after everything that lasts, as the user's wish with its day, so the beginning of a session's
-    prompts stays as it is. A short turn is quoted whole, of a longer one the sentence that says what is wanted.
+    Each stands after everything that lasts, as the user's wish with its day, so the beginning of a session's prompts
+    stays the same. A short turn is quoted whole. Of a longer one, the sentence with the wish is quoted.
     """
 
     name = "instructions"
@@ -439,17 +440,17 @@ def _told(source: Record) -> str:
 
 
 class RecallSource(_TierSource):
-    """What answers the question, from every tier and the log, of every session. Best first.
+    """Records that answer the question, from every tier, the log, and every session. Best first.
 
-    A hit that leans on the turn before it (a short answer, a "that" or 那), or that asks what the next one answers,
-    brings that neighbour, for at most `neighbours` hits. One comes after the first hit and after every eighth from
-    present, the others at the end: with more room the same memories come first, in the same order.
+    A hit that depends on the turn before it (a short answer, "that", 那), or whose question the next turn answers,
+    brings that neighbour, for at most `neighbours` hits. One neighbour comes after the first hit and after every
+    eighth, the others at the end. So with more room the same memories come first, in the same order.
     """
 
     name = "recall"
     share = "l3_l4"
-    # Among so many there are short ones to come before a long one, at whatever budget: so a long memory that comes in
-    # with more room drives none out that was there.
+    # Among this many hits there are short ones before a long one at every budget. So a long memory that comes in with
+    # more room does not push out others.
     fewest_items = 64
 
     def __init__(
@@ -460,10 +461,10 @@ class RecallSource(_TierSource):
         self._neighbours = neighbours
 
     def item_tokens(self, task: Task) -> int:
-        """What the newest records take on average: what is recalled is read whole, and what is too much in vain.
+        """The average size of the newest records. Recalled records are read whole, and reading too many is wasted.
 
-        Those in the question's script count, if there are any: a Chinese character takes four times the tokens of a
-        letter.
+        Only records in the question's script count, if there are any: a Chinese character takes four times the tokens
+        of a letter.
         """
         window = self._store.window(self._node)[:_SAMPLE]
         records = self._store.records([seq for seq, _ in window]).values()
@@ -522,7 +523,7 @@ def _of_hit(hit: Hit, source: str = "recall") -> Candidate:
 
 
 def _change_of(hit: Hit, source: str) -> list[Candidate]:
-    """What a hit and another turn state in turn, as one line that says since when the newer holds.
+    """The statements of a hit and of the other side of its change, as one line that says since when the newer holds.
 
     A memory that was corrected under its own id is quoted as corrected, without its earlier text.
     """
@@ -549,21 +550,21 @@ def _change_of(hit: Hit, source: str) -> list[Candidate]:
 
 
 def _abridged(record: Record, **given: Any) -> Candidate:
-    """A record in few words, which gives way where the whole of it is in the prompt."""
+    """A record in a few words. It gives way to the whole record."""
     return Candidate.of_record(record, text=stand_in(record).text, stands_for=(record.id,), **given)
 
 
-# A beginning that only makes sense after something.
+# A beginning that needs the text before it.
 _NEEDS_CONTEXT = re.compile(
     r"\W*(?:(?:yes|yeah|yep|no|nope|sure|ok|okay|right|exactly|that|this|it|they|those|these|both|same|so|and|but|"
     r"because|then|me too|he|she|him|her|them)\b"
     r"|是的|不是|对[，,。]|好的|嗯|没有|那|这|它|他|她|因为|所以|但是|可以|不行)",
     re.IGNORECASE,
 )
-# What is no longer than this says little alone. A Chinese character says about as much as three letters.
+# A text of at most this length says little alone. A Chinese character counts as three letters.
 _SHORT_CHARS = 32
 _HAN_WIDTH = 3
-# How far apart in the log neighbours are looked for: other things take numbers too.
+# The distance in the log at which neighbours are looked for: other records take sequence numbers too.
 _REACH = 4
 
 
@@ -618,7 +619,7 @@ class ScopeSource(ContextSource):
         found: dict[str, Candidate] = {}
         for scope in self._scopes:
             for entry in self._manager.scopes.entries(scope, limit=max_items):
-                if not entry.id.startswith(_KNOWLEDGE_PREFIX):  # the knowledge source shows those itself
+                if not entry.id.startswith(_KNOWLEDGE_PREFIX):  # the knowledge source shows these
                     found.setdefault(entry.id, self._candidate(entry, len(found)))
         return list(found.values())[:max_items]
 
@@ -635,7 +636,7 @@ class ScopeSource(ContextSource):
 
 
 class PoolEntryLike(Protocol):
-    """What a shared pool's entry is read for."""
+    """The fields of a shared pool's entry that a prompt needs."""
 
     @property
     def key(self) -> str: ...
@@ -648,7 +649,7 @@ class PoolEntryLike(Protocol):
 
 
 class SharedPool(Protocol):
-    """What a `SharedMemoryPool` must offer to be a source."""
+    """The methods of a `SharedMemoryPool` that a source needs."""
 
     async def list_entries(self, prefix: str = "", limit: int = 50) -> Sequence[PoolEntryLike]: ...
 
@@ -684,7 +685,7 @@ class SharedPoolSource(ContextSource):
 
 @dataclass(frozen=True, slots=True)
 class KnowledgeItem:
-    """What a knowledge base answers with. `relevance` is from 0 to 1."""
+    """An answer of a knowledge base. `relevance` is from 0 to 1."""
 
     id: str
     content: str
@@ -702,7 +703,7 @@ class KnowledgeBaseProvider(Protocol):
 class KnowledgeContextSource(ContextSource):
     """A knowledge base behind a cache in the memory: asked once per session and question, until the answer expires.
 
-    Without a memory every question goes to the provider. An answer without hits is remembered too.
+    Without a memory every question goes to the provider. An empty answer is cached too.
     """
 
     name = "knowledge"
@@ -755,7 +756,7 @@ class KnowledgeContextSource(ContextSource):
         ]
 
     def _key(self, question: str, session_id: str | None) -> str:
-        """Where an answer is kept. It stays when the answer is forgotten, so it tells nothing of the question."""
+        """The key of a cached answer. It outlives a forgotten answer, so it reveals nothing of the question."""
         salt = "" if self._manager is None else self._manager.store.store_id
         asked = f"{session_id or ''}\0{question}"
         return f"{_KNOWLEDGE_PREFIX}{session_key(salt, asked)}"
@@ -792,7 +793,7 @@ class KnowledgeContextSource(ContextSource):
 
 
 class PinnedSource(ContextSource):
-    """A text that is always offered, before everything else: the state of the task, a plan, a persona."""
+    """A text that is always offered, before everything else: a task's state, a plan, a persona."""
 
     name = "pinned"
     local = True
@@ -834,8 +835,8 @@ class CallableSource(ContextSource):
 
 
 def as_source(thing: object) -> ContextSource:
-    """A source as it is, or a callable as one."""
-    # By type first: asking a protocol costs as much as a small search.
+    """A source unchanged, or a callable as a source."""
+    # Check the type first: checking a protocol costs as much as a small search.
     if ContextSource in type(thing).__mro__:
         source = cast(ContextSource, thing)
         if source.share not in _SHARES:
@@ -852,7 +853,7 @@ def as_source(thing: object) -> ContextSource:
 
 
 def as_candidate(offered: SourceItem, source: ContextSource, rank: int) -> Candidate:
-    """Whatever a source gave, as a candidate. What has no score is ranked in the order given."""
+    """An offer of a source as a candidate. Offers without a score are ranked in the order given."""
     score = 1.0 / (1 + rank)
     if isinstance(offered, Candidate):
         return offered if offered.source else replace(offered, source=source.name)

@@ -1,4 +1,4 @@
-"""Choosing without a prompt: memory units under a number of tokens, and events by what they are worth now."""
+"""Choosing without a prompt: memory units within a number of tokens, and events by their current value."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ __all__ = [
 
 
 class ContextStrategy(Protocol):
-    """Decides which units of memory a context has room for. What is chosen is in the order of time."""
+    """Chooses the units of memory that fit into a context, in the order of time."""
 
     def select(self, units: Sequence[MemoryUnit], max_tokens: int) -> list[MemoryUnit]: ...
 
 
 class _Sized:
-    """What a unit takes: its own count where it has one."""
+    """The size of a unit: its own count if it has one."""
 
     def __init__(self, token_counter: TokenCounter | None = None) -> None:
         self._counter = default_counter() if token_counter is None else token_counter
@@ -64,7 +64,7 @@ class _Sized:
 
 
 class PriorityContextStrategy(_Sized, ContextStrategy):
-    """The most important first; among equals the newest. One that does not fit is passed over."""
+    """The most important units first; among equals the newest. A unit that does not fit is skipped."""
 
     def select(self, units: Sequence[MemoryUnit], max_tokens: int) -> list[MemoryUnit]:
         best = sorted(units, key=lambda one: (-one.importance, -one.created_at.timestamp(), one.id))
@@ -72,7 +72,7 @@ class PriorityContextStrategy(_Sized, ContextStrategy):
 
 
 class SlidingWindowStrategy(_Sized, ContextStrategy):
-    """The newest, without a gap: it ends at the first one that does not fit."""
+    """The newest units without a gap: the first one that does not fit ends the choice."""
 
     def select(self, units: Sequence[MemoryUnit], max_tokens: int) -> list[MemoryUnit]:
         return self._chosen(reversed(_by_time(units)), _checked(max_tokens), is_end=True)
@@ -89,9 +89,9 @@ def _checked(max_tokens: int) -> int:
 
 
 class ContextManager:
-    """Chooses among units of memory by a strategy: among those given to a call, or those added before.
+    """Chooses among memory units by a strategy: among the units given to a call, or among those added before.
 
-    It is a source of prompts as well: `memory.context(question, sources=[manager])` offers what it has chosen.
+    It is also a source of prompts: `memory.context(question, sources=[manager])` offers its choice.
     """
 
     name = "units"
@@ -102,17 +102,17 @@ class ContextManager:
         self._units: dict[str, MemoryUnit] = {}
 
     def add(self, *units: MemoryUnit) -> None:
-        """Add units; one with the id of another takes its place."""
+        """Add units. A unit replaces an earlier one with the same id."""
         self._units |= {unit.id: unit for unit in units}
 
     def remove(self, id: str) -> bool:
-        """Take a unit out; False where it was not there."""
+        """Remove a unit. False if it is not there."""
         return self._units.pop(id, None) is not None
 
     def build_context(
         self, units: Iterable[MemoryUnit] | None = None, max_tokens: int | None = None
     ) -> ReadyList[MemoryUnit]:
-        """The units that the strategy chooses, in the order of time: of these, or without any of those added.
+        """The units that the strategy chooses, in the order of time: among `units`, or among those added before.
 
         The list may be awaited, which changes nothing.
         """
@@ -139,7 +139,7 @@ class ContextManager:
 
 @dataclass(frozen=True, slots=True)
 class EventWeights:
-    """What counts in an event's score: how new it is, what was done, what it is about, whose it is."""
+    """The weights in an event's score: how new it is, what was done, what it is about, and whose it is."""
 
     time: float = 0.40
     action: float = 0.25
@@ -150,7 +150,7 @@ class EventWeights:
 
 @dataclass(frozen=True, slots=True)
 class EventCandidate:
-    """An event that might go into a context, with its score from 0 to 1 and the parts of it."""
+    """An event that may go into a context, with its score from 0 to 1 and the parts of the score."""
 
     task: Task
     score: float
@@ -166,9 +166,9 @@ def score_events(
     now: datetime | None = None,
     clock: Clock = utc_now,
 ) -> list[EventCandidate]:
-    """Events by what they are worth for the task at hand, the best first; equal ones the newest first.
+    """Events by their value for the current task, best first; equal ones newest first.
 
-    `node_id` is whose context it is: events that name it count more, those of its session half as much.
+    `node_id` is the node that the context is for: its events count more, and events of its session half as much.
     """
     moment = now or clock()
     given = weights or EventWeights()

@@ -1,7 +1,7 @@
-"""Shortening a list of chat messages to a number of tokens, so that what is left still reads as a conversation.
+"""Shortening a list of chat messages to a number of tokens so that the rest still reads as a conversation.
 
-The system message and the last message always stay. A tool call and its results, a question and its answer go or
-stay together. The order is that of the list, whatever decided who stays.
+The system message and the last message always stay. A tool call and its results, and a question and its answer, stay
+or go together. The order of the list is kept under every strategy.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ __all__ = [
 
 Message = Mapping[str, Any]
 Summarize = Callable[[Sequence[Message], int], str]
-"""Messages in at most so many tokens of text."""
+"""Messages in at most this many tokens of text."""
 
 
 class TruncationStrategy(StrEnum):
-    """What makes room."""
+    """How room is made."""
 
     TAIL_CUTOFF = "TAIL_CUTOFF"
     """The newest messages stay, without a gap."""
@@ -54,7 +54,7 @@ class TruncationStrategy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ImportanceScore:
-    """What makes a message worth its room, each from 0 to 1."""
+    """The value of a message, in parts from 0 to 1."""
 
     semantic: float
     recency: float
@@ -69,7 +69,8 @@ class ImportanceScore:
 
 @dataclass(frozen=True, slots=True)
 class TruncationResult:
-    """What is left, and of how much. `dropped` are the positions of messages that are gone or only summed up."""
+    """What is left, and of how many messages. `dropped` holds the positions of messages that are gone or only
+    summarised."""
 
     messages: list[Message]
     truncated: bool
@@ -90,12 +91,12 @@ def exchanges(messages: Sequence[Message]) -> list[range]:
 
 
 class SmartTruncator:
-    """Shortens conversations. `query` makes what bears on it more important.
+    """Shortens conversations. `query` makes messages about it more important.
 
-    `summarize` writes the summaries, the `Summarizer` by default, without a model.
+    `summarize` writes the summaries; by default it is the `Summarizer` without a model.
     """
 
-    # What the verbatim part of a conversation may take where the rest is summed up.
+    # The share of the verbatim part of a conversation if the rest is summarised.
     _VERBATIM_SHARE = 0.7
 
     def __init__(
@@ -118,7 +119,7 @@ class SmartTruncator:
         return self.score(message, recency).total
 
     def score(self, message: Message, recency: float | None = None, now: datetime | None = None) -> ImportanceScore:
-        """The parts of a message's importance."""
+        """The importance of a message, from 0 to 1. `recency` is used if the message has no `timestamp`."""
         text = message_text(message)
         return ImportanceScore(
             semantic=self._semantic(text),
@@ -128,7 +129,7 @@ class SmartTruncator:
         )
 
     def _semantic(self, text: str) -> float:
-        """How much of it is not filler, and how much of the question it speaks of."""
+        """The share of the message that is not filler, and the share of the question that it mentions."""
         present = set(terms(text[:20_000]))
         substance = min(1.0, len(present) / 24)
         if _WEIGHTY.search(text):
@@ -152,9 +153,9 @@ class SmartTruncator:
         target_tokens: int,
         strategy: TruncationStrategy | str = TruncationStrategy.IMPORTANCE_BASED,
     ) -> TruncationResult:
-        """The messages in at most so many tokens, everything included; unchanged where they fit.
+        """The messages within this many tokens, everything included; unchanged if they fit.
 
-        Raises `OverBudget` where not even the system message and the last message fit.
+        Raises `OverBudget` if not even the system message and the last message fit.
         """
         if isinstance(target_tokens, bool) or not isinstance(target_tokens, int) or target_tokens < 0:
             raise InvalidInput(f"a target is a whole number of tokens from 0, not {target_tokens!r}")
@@ -193,7 +194,8 @@ class SmartTruncator:
         return self._counter.safe_count_messages([message]) - TOKENS_PER_REPLY
 
     def _newest(self, plan: _Plan, room: int) -> set[int]:
-        """Whole exchanges from the end, without a gap; of one too large, its question and its last steps."""
+        """Whole exchanges from the end, without a gap. Of an exchange that is too large, its question and its last
+        steps."""
         kept: set[int] = set()
         for group in reversed(plan.groups):
             wanted = [at for at in group if at not in plan.kept]
@@ -247,7 +249,7 @@ class SmartTruncator:
         return Summarizer(token_counter=self._counter).summarize_messages(messages, budget=tokens).text
 
     def _merged(self, plan: _Plan, left: Sequence[int], room: int) -> Message | None:
-        """One line for each exchange that is left out, the newest first until there is no room."""
+        """One line for each exchange that is left out, newest first, until the room is used."""
         lines: list[str] = []
         out = set(left)
         for group in reversed([[at for at in group if at in out] for group in plan.groups]):
@@ -278,7 +280,7 @@ def _steps(messages: Sequence[Message], group: Sequence[int]) -> list[list[int]]
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """The messages, what each takes, which stay whatever happens, and what room there is for the others."""
+    """The messages, their sizes, the ones that always stay, and the room for the others."""
 
     messages: list[Message]
     sizes: list[int]
@@ -309,7 +311,7 @@ def _structure(text: str) -> float:
 
 
 def _emphasis(message: Message) -> float:
-    """Whether a person marked it: pinned or a favourite, or copied, or given an importance."""
+    """Whether a person marked the message: pinned, favourite, copied, or given an importance."""
     marks = message.get("metadata")
     found = {**marks, **message} if isinstance(marks, Mapping) else message
     if any(found.get(key) for key in ("pinned", "starred", "favorite", "favourite", "bookmarked")):
@@ -325,7 +327,7 @@ def _moment(message: Message) -> datetime | None:
         if isinstance(value, bool):
             continue
         if isinstance(value, int | float):
-            # Milliseconds, as JavaScript counts them, are beyond any second of this millennium.
+            # Numbers beyond the seconds of this millennium are milliseconds, as JavaScript counts.
             return datetime.fromtimestamp(value / 1000 if value > 32_503_680_000 else value, UTC)
         if isinstance(value, datetime) and value.tzinfo is not None:
             return value
@@ -337,6 +339,6 @@ def _beginning(message: Message) -> str:
 
 
 def _summary_message(lines: Sequence[str], count: int) -> Message:
-    # What tools and strangers said is among it.
+    # Text of tools and unknown speakers is part of it.
     told = "\n".join(neutralised(line, trusted=False).replace("\n", "\n| ") for line in lines)
     return {"role": "user", "content": f"<memory>\n[{count} earlier messages, in short]\n{told}\n</memory>"}

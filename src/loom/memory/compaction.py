@@ -1,9 +1,9 @@
-"""Compaction: neighbouring turns of the archive tier become one block with one summary, and can come back.
+"""Compaction: neighbouring turns of the archive tier become one block with one summary, and can be restored.
 
-As soon as the archive holds a block of a session (800 tokens of originals, or all there is of a session that is
-over), it is summarised in less than a tenth of its tokens. A summary takes the places of what it was made from only
-if it keeps enough of it (the fidelity gate); one that does not is kept beside them, with its score. The originals are
-in the log either way, and `undo` gives them their places back. Nothing here is ever the only copy of anything.
+As soon as the archive holds a block of a session (800 tokens of originals, or all of a finished session), it is
+summarised in less than a tenth of its tokens. A summary replaces its sources only if it passes the fidelity check;
+otherwise it is stored beside them, with its score. The originals stay in the log, and `undo` returns them to their
+places. Nothing here is ever the only copy.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ __all__ = ["CompactionConfig", "CompactionResult", "MemoryCompactor"]
 
 Publish = Callable[[], AbstractContextManager[Transaction]]
 
-# Below this many tokens of originals a summary is too short to say anything.
+# A summary of fewer tokens of originals would be too short to say anything.
 _SMALLEST_BLOCK = 160
-# A summary is compared with the clauses that matter most, this many times as long together.
+# A summary is compared with the most important clauses, this many times its length in total.
 _COMPARED = 2
 
 _LEAST_TRUSTED = (Trust.UNKNOWN, Trust.WEB, Trust.TOOL, Trust.AGENT, Trust.USER)
@@ -43,15 +43,15 @@ _LEAST_TRUSTED = (Trust.UNKNOWN, Trust.WEB, Trust.TOOL, Trust.AGENT, Trust.USER)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionConfig:
-    """What becomes a block, what its summary must keep, and when compaction goes further.
+    """The size of a block, what its summary must keep, and when compaction goes further.
 
-    `block_tokens` of neighbouring originals are a block. `summary_ratio` is the share of them that its summary may
-    have, `fidelity_threshold` the share of the words of what matters most that it must keep: on our dialogues the
-    summaries keep 0.4 to 0.5, sentences chosen at random 0.1 to 0.2, and summaries of other dialogues less than 0.1.
-    What is less important than `min_importance` is not in a summary.
+    `block_tokens` of neighbouring originals are a block. `summary_ratio` is the largest size of its summary, as a
+    share. `fidelity_threshold` is the share of the words of the most important clauses that it must keep: on our
+    dialogues summaries keep 0.4 to 0.5, random sentences 0.1 to 0.2, and summaries of other dialogues less than 0.1.
+    Records below `min_importance` are not summarised.
 
     Above `trigger_threshold`, a share of the tier's budget, smaller stretches are summarised too, until
-    `target_ratio` is reached; by itself a memory does so at most once in `cooldown_seconds`.
+    `target_ratio` is reached. A memory does so by itself at most once in `cooldown_seconds`.
     """
 
     trigger_threshold: float = 0.8
@@ -78,7 +78,8 @@ class CompactionConfig:
 
 
 class CompactionResult(NamedTuple):
-    """What a compaction did: the ids of the summaries that took places, and of those that did not keep enough."""
+    """The result of a compaction: the ids of the summaries that replaced their sources, and of those that were not
+    faithful enough."""
 
     summaries: tuple[str, ...] = ()
     rejected: tuple[str, ...] = ()
@@ -88,7 +89,7 @@ class CompactionResult(NamedTuple):
 
 
 class _Settled(NamedTuple):
-    """A summary that the tier holds: its id, its session, and the tokens of its originals."""
+    """A summary in the tier: its id, its session, and the tokens of its originals."""
 
     id: str
     session: str | None
@@ -96,10 +97,10 @@ class _Settled(NamedTuple):
 
 
 class _Stretch(NamedTuple):
-    """Records that one summary is made of, in the order of writing, and their size in the tier.
+    """The records of one summary, in the order of writing, and their size in the tier.
 
-    The last `archived` of them are in the tier; the others are the sources of the summary `older`, which is there for
-    them. `due` is a block; what is not may become one.
+    The last `archived` of them are in the tier. The others are the sources of the summary `older`, which replaces
+    them there. A stretch that is `due` is a block; others may become one.
     """
 
     records: list[Record]
@@ -110,9 +111,9 @@ class _Stretch(NamedTuple):
 
 
 class MemoryCompactor:
-    """Compacts the archive tier of one memory. A memory has one of its own; another config makes another.
+    """Compacts the archive tier of one memory. Each memory has one; another config makes another.
 
-    With a `segment_store`, the originals of every stretch are stored there too before a summary takes their places.
+    With a `segment_store`, the originals of every stretch are stored there before a summary replaces them.
     """
 
     def __init__(
@@ -132,17 +133,17 @@ class MemoryCompactor:
         self._segments = segment_store
         self._summarizer = summarizer or Summarizer(token_counter=self._counter)
         self._checker = FidelityChecker(keyword_threshold=self.config.fidelity_threshold)
-        self._settled: dict[int, _Settled | None] = {}  # what the tier holds that is not to be summarised, by number
-        self._seen = 0  # the tokens of the tier that were looked at last
+        self._settled: dict[int, _Settled | None] = {}  # residents that are not to be summarised, by sequence number
+        self._seen = 0  # the tokens of the tier at the last look
 
     def should_compact(self) -> bool:
         """Whether the archive tier has reached the trigger."""
         return self._usage() >= self.config.trigger_threshold * self._budget()
 
     def may_have_blocks(self) -> bool:
-        """Whether so much came to the archive tier since the last look that there may be a block to summarise."""
+        """Whether enough came to the archive tier since the last look that there may be a block to summarise."""
         usage = self._usage()
-        self._seen = min(self._seen, usage)  # some of what was there may have moved on
+        self._seen = min(self._seen, usage)  # some residents may have left
         return usage >= self._seen + self.config.block_tokens
 
     def compact(
@@ -155,9 +156,9 @@ class MemoryCompactor:
     ) -> CompactionResult:
         """Summarise every block, oldest first; then smaller stretches, until the tier is at its target.
 
-        `publish` opens the transactions it writes with; the store's own by default. Stretches whose first record is
-        in `leave` are left alone, and at most `most` are summarised. `fail` is called for a stretch
-        that cannot be summarised, and the others go on; without it the error is raised.
+        `publish` opens the transactions it writes with; by default the store's own. Stretches whose first record is
+        in `leave` are skipped, and at most `most` are summarised. `fail` is called for a stretch that cannot be
+        summarised, and the others go on; without it the error is raised.
         """
         publish = publish or self._memory.store.transaction
         before = after = self._usage()
@@ -192,10 +193,10 @@ class MemoryCompactor:
         return CompactionResult(tuple(made), tuple(rejected), replaced, before, now)
 
     def renew(self, id: str, publish: Publish | None = None) -> str | None:
-        """Make a summary again of its sources as they are now, and let it stand in the place of the old one.
+        """Summarise the current versions of a summary's sources again, and replace the old summary.
 
-        The id of the new one; None where the old one does not hold any more or is not a memory's own, or where the
-        new one would not keep enough: then it is withdrawn, and its sources have their places back.
+        Returns the id of the new one. Returns None if the old one no longer holds or was not made by the memory, or
+        if the new one is not faithful enough: then it is withdrawn, and its sources have their places back.
         """
         store, tiers = self._memory.store, self._memory.tiers
         old = store.get(id)
@@ -209,7 +210,7 @@ class MemoryCompactor:
             if held is None or held.superseded_at is not None or not transaction.is_drawn(old.seq, replacing=True):
                 return None
             if [record.seq for record in transaction.sources(id)] != sorted(record.seq for record in stretch):
-                return None  # one of them changed again meanwhile, which is another reason to make it again
+                return None  # a source changed again meanwhile, so it will be renewed again
             if not faithful:
                 transaction.supersede(old.seq, old.seq, store.clock())
                 tiers.restore_residency(transaction, transaction.sources(id))
@@ -229,14 +230,15 @@ class MemoryCompactor:
         return self._memory.tiers.rules().budgets[MemoryTier.L3]
 
     def _stretches(self) -> list[_Stretch]:
-        """What the tier holds that was never summarised, by session and in the order of writing, oldest first.
+        """The residents that were never summarised, by session and in the order of writing, oldest first.
 
-        The rest of a session that has a summary, too small for one of its own, is summarised again with it.
+        A remainder of a session that is too small for a summary of its own is summarised again with the session's
+        summary.
         """
         store, node = self._memory.store, self._memory.tiers.node
         sizes = store.sizes(node, MemoryTier.L3)
         records = self._unsettled(sizes)
-        # Of several summaries of a session the rest joins the one with the fewest originals.
+        # The remainder joins the summary of the session with the fewest originals.
         known = sorted(((one.tokens, seq, one) for seq, one in self._settled.items() if one), reverse=True)
         summaries = {one.session: (seq, one) for _, seq, one in known}
         newest = max(records, default=0)
@@ -260,7 +262,7 @@ class MemoryCompactor:
         return sorted(found, key=lambda one: one.records[0].seq)
 
     def _unsettled(self, sizes: Mapping[int, int]) -> dict[int, Record]:
-        """The records of the tier that may be summarised. The others are read once and then known."""
+        """The residents that may be summarised. The others are read once and then cached."""
         store = self._memory.store
         self._settled = {seq: one for seq, one in self._settled.items() if seq in sizes}
         new = [seq for seq in sizes if seq not in self._settled]
@@ -275,11 +277,11 @@ class MemoryCompactor:
         return {seq: record for seq, record in records.items() if seq not in self._settled}
 
     def _room(self, stretch: Sequence[Record]) -> int:
-        """The tokens that a summary may have."""
+        """The most tokens of a summary."""
         return math.floor(self.config.summary_ratio * sum(record.tokens for record in stretch))
 
     def _summarize(self, publish: Publish, stretch: _Stretch) -> tuple[str, bool, int]:
-        """Write a summary; its id, whether it took the places of what it was made from, and its size."""
+        """Write a summary. Returns its id, whether it replaced its sources, and its size."""
         records, older = stretch.records, stretch.older
         summary, fidelity, faithful = self._made(records)
         draft = self._draft(summary, records, fidelity, faithful)
@@ -292,7 +294,7 @@ class MemoryCompactor:
             tiers = self._memory.tiers
             held = [record.seq for record in records[-stretch.archived :]] + ([] if older is None else [older])
             if faithful and len(transaction.sizes(tiers.node, MemoryTier.L3, held)) < len(held):
-                return draft.id, False, 0  # another process moved, changed or forgot one of them meanwhile
+                return draft.id, False, 0  # another process moved, changed or forgot a source meanwhile
             if len(transaction.records(record.seq for record in records)) < len(records):
                 return draft.id, False, 0
             if faithful:
@@ -305,9 +307,9 @@ class MemoryCompactor:
         return draft.id, faithful, summary.tokens
 
     def _made(self, stretch: Sequence[Record]) -> tuple[Summary, FidelityResult, bool]:
-        """A summary of a stretch, how faithful it is, and whether that is enough.
+        """A summary of a stretch, its fidelity, and whether that is enough.
 
-        One that reads well and keeps too little gives way to one of shortened clauses, which holds more of them.
+        A readable summary that keeps too little is replaced by one of shortened clauses, which holds more of them.
         """
         heard = [record for record in stretch if record.importance >= self.config.min_importance]
         turns = [_turn(record) for record in heard if not is_echo(record)]
@@ -353,7 +355,7 @@ class MemoryCompactor:
 
 
 def _cut(records: Sequence[Record], block_tokens: int) -> Iterator[list[Record]]:
-    """The records of a session in blocks. The last part is not cut so small that it could have no summary."""
+    """The records of a session in blocks. The last part stays large enough for a summary."""
     part: list[Record] = []
     tokens = 0
     left = sum(record.tokens for record in records)

@@ -1,10 +1,10 @@
-"""LoomMemory: one agent's memory. Everything it hears is kept in the log and has its place in four tiers.
+"""LoomMemory: one agent's memory. The log keeps every task, and four tiers hold what is at hand.
 
-memory = LoomMemory("agent-1", l1_token_budget=8000, l2_token_budget=16000)
-memory.add_task(task)
-memory.get_l2_tasks(limit=10)
+    memory = LoomMemory("agent-1", l1_token_budget=8000, l2_token_budget=16000)
+    memory.add_task(task)
+    memory.get_l2_tasks(limit=10)
 
-The verbs are those of `loom.memory.verbs`; here are the names that the design documents give, beside them.
+The verbs are those of `loom.memory.verbs`. This module adds the names of the design documents.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class LoomMemory(MemoryVerbs):
     """The tiers of one node over a store, with the verbs of a memory and the names of the design documents.
 
     Thread-safe; many processes may share a file. `store` is a store to share (it stays open when this memory closes),
-    or a path, or nothing for a memory that lives in this process. See `MemoryOptions` for the options.
+    a path, or None for a memory in this process. See `MemoryOptions` for the options.
     """
 
     # -- the tiers -------------------------------------------------------------------------------------
@@ -116,9 +116,9 @@ class LoomMemory(MemoryVerbs):
         session_id: str | None = None,
         on_oversize: str = "archive",
     ) -> Receipt:
-        """Keep a task; committed when this returns. The receipt may be awaited, which changes nothing.
+        """Store a task; committed when this returns. The receipt may be awaited, which changes nothing.
 
-        It comes into L1 and, above the profile's importance, into L2; with another `tier`, into that one alone.
+        It enters L1, and L2 if its importance is above the profile's threshold; with another `tier`, that tier alone.
         The importance is the given one, else that in the task's metadata, else that of its action.
         """
         if not isinstance(task, Task):
@@ -140,9 +140,9 @@ class LoomMemory(MemoryVerbs):
         session_id: str | None = None,
         sources: Sequence[str] = (),
     ) -> Receipt:
-        """Keep a fact in the knowledge tier; the same fact with another text or confidence is its next version.
+        """Store a fact in the knowledge tier. The same fact with another text or confidence is its next version.
 
-        `sources` are the ids it was derived from: forgetting one takes the fact too.
+        `sources` are the ids it was derived from: forgetting one of them removes the fact too.
         """
         if not isinstance(fact, Fact | str):
             raise InvalidInput(f"add_fact() takes a Fact or a text, not {type(fact).__name__}")
@@ -170,22 +170,22 @@ class LoomMemory(MemoryVerbs):
     # -- finding again ---------------------------------------------------------------------------------
 
     def get_l1_tasks(self, limit: int | None = None, session_id: str | None = None) -> list[Task]:
-        """The newest tasks of L1, at most `limit`, in the order in which they came.
+        """The newest tasks of L1, at most `limit`, in the order of arrival.
 
-        For a task that is too large for L1 there is a short one, with `stand_in` in its metadata.
+        A task that is too large for L1 appears as a short one, with `stand_in` in its metadata.
         """
         return self.l1.retrieve(limit, session_id=session_id)
 
     def get_l2_tasks(self, limit: int | None = None, session_id: str | None = None) -> list[Task]:
-        """The tasks of L2, the most important first."""
+        """The tasks of L2, most important first."""
         return self.l2.retrieve(limit, session_id=session_id)
 
     def get_l3_summaries(self, session_id: str | None = None, limit: int | None = None) -> list[TaskSummary]:
-        """The summaries of L3, the newest arrivals, at most `limit`, in the order in which they came."""
+        """The newest summaries of L3, at most `limit`, in the order of arrival."""
         return self.l3.retrieve(limit, session_id=session_id)
 
     def get_task(self, task_id: str) -> Task | None:
-        """A task by its id, from whichever tier or from the log; None also for a fact. Counts as a use of it."""
+        """A task by its id, from a tier or from the log; None for a fact. Counts as a use of it."""
         record = self.get(task_id)
         return None if record is None or record.kind == MemoryType.FACT else record_as_task(record)
 
@@ -195,7 +195,7 @@ class LoomMemory(MemoryVerbs):
         return None if record is None or record.kind != MemoryType.FACT else self._as_fact(record)
 
     def access_record(self, id: str) -> AccessRecord | None:
-        """The uses of a memory by this node; None where there is no such memory. Asking is no use of it."""
+        """The uses of a memory by this node; None if there is no such memory. Reading this is not a use."""
         record = self._store.get(checked_id("access_record", id))
         if record is None:
             return None
@@ -206,7 +206,7 @@ class LoomMemory(MemoryVerbs):
         return AccessRecord(tuple(moments), access.count)
 
     def get_call_chain(self, task_id: str) -> list[Task]:
-        """A task and the tasks that led to it by `parent_task_id`, the first cause first. Cycles end it."""
+        """A task and the tasks that led to it by `parent_task_id`, the first cause first. A cycle ends the chain."""
         chain: list[Task] = []
         seen: set[str] = set()
         wanted: str | None = checked_id("get_call_chain", task_id)
@@ -221,7 +221,7 @@ class LoomMemory(MemoryVerbs):
         return chain[::-1]
 
     def search_tasks(self, query: str, limit: int = 10, session_id: str | None = None) -> ReadyList[Task]:
-        """The tasks that answer a question, best first, wherever they are. What is no fact is a task here.
+        """The tasks that answer a question, best first, from every tier. Everything but facts counts as a task here.
 
         The list may be awaited, which changes nothing.
         """
@@ -242,12 +242,12 @@ class LoomMemory(MemoryVerbs):
     # -- moving, and how it stands ---------------------------------------------------------------------
 
     def promote_tasks(self) -> MoveCounts:
-        """Bring every tier in line now: L1 to L2, L2 to L3, L3 to L4 (away from the prompt: "promote" is the
-        documents' word for it). Every write does so by itself."""
+        """Move records between the tiers now: L1 to L2, L2 to L3, L3 to L4. The documents call these moves away
+        from the prompt "promote". Every write does so by itself."""
         return self._tiers.rebalance()
 
     async def promote_tasks_async(self) -> MoveCounts:
-        """The same, and wait until everything is embedded and indexed, so that L4 can be searched by meaning."""
+        """Do the same, and wait until everything is embedded and indexed, so that L4 can be searched by meaning."""
         import asyncio
 
         moved = await asyncio.to_thread(self.promote_tasks)
@@ -260,7 +260,7 @@ class LoomMemory(MemoryVerbs):
         return quotas_of(self._tiers.rules())
 
     def check_quota(self, tier: MemoryTier | str, incoming: int) -> QuotaCheck:
-        """Whether a tier would take this many more tokens, and what would have to happen for it."""
+        """Whether a tier has room for this many more tokens, and what would have to happen for it."""
         known = known_tier(tier)
         return check_quota(known, self.layers[known].token_usage, incoming, self._tiers.rules())
 
@@ -272,7 +272,7 @@ class LoomMemory(MemoryVerbs):
         return segments(residents, budget, rules.profile.eviction, rules.profile.eviction_weights)
 
     def get_counters(self) -> LayerCounters:
-        """What the tiers hold, in the terms of a runtime: focus, working, archive, rag."""
+        """The content of the tiers in the terms of document 004: focus, working, archive, rag."""
         usage, quotas, parts = self._store.usage(self._node), self.quotas, self.segments()
         held = {tier: usage[tier] for tier in MemoryTier if tier in usage}
         archive = held.get(MemoryTier.L3)

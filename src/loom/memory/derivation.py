@@ -1,9 +1,9 @@
-"""Derivation: the facts, names, instructions and summaries that a memory derives from its log, in the background.
+"""Derivation: a memory derives facts, names, instructions and summaries from its log, in the background.
 
-Facts and standing instructions (and names, with a model) are derived from what was said and done, stretches of the
-full archive tier are summarised, and facts that say the same are merged when there are too many. Each of these is a
-record that names its sources, so forgetting a source takes it away and draws again from the sources that remain. What
-takes the places of others in a tier has passed the fidelity gate, and `undo` reverses it in one step.
+Facts and standing instructions (and names, with a model) are derived from what was said and done. Stretches of a full
+archive tier are summarised, and equivalent facts are merged when there are too many. Every result is a record that
+names its sources: forgetting a source removes it, and it is derived again from the remaining sources. A record that
+replaces others in a tier has passed the fidelity check, and `undo` reverses it in one step.
 """
 
 from __future__ import annotations
@@ -53,38 +53,38 @@ __all__ = ["Derivation", "UndoResult"]
 
 log = logging.getLogger("loom.worker")
 
-# How many records facts are drawn from in one piece of work, and how many jobs are taken up.
+# The records that one piece of work derives facts from, and the jobs that it takes.
 _BATCH = 64
 _JOBS = 16
-# How many blocks of the archive are summarised in one piece of work: about three seconds.
+# The blocks of the archive that one piece of work summarises: about three seconds.
 _BLOCKS = 64
-# Records at which work was given up are looked up among this many.
+# Records whose work was given up are looked up among this many.
 _MOST_LEFT = 1000
-# A correction without a subject ("no, the 27th") is looked for among so many facts of its session.
+# A correction without a subject ("no, the 27th") is compared with this many facts of its session.
 _CORRECTED_AMONG = 64
 # A bare correction ("make that 1100") is completed from these newest facts of its session, if they are this recent.
 _REVISED_AMONG = 16
 _REVISED_WITHIN = timedelta(hours=1)
-# What is drawn from: not what was drawn itself, and not thinking aloud.
+# The kinds that facts are derived from: not derived records, and not thoughts.
 _SOURCES = frozenset(
     {MemoryType.MESSAGE, MemoryType.TASK, MemoryType.CONTEXT, MemoryType.TOOL_CALL, MemoryType.TOOL_RESULT}
 )
-# So many turns before a text tell a model whom it means, and so much of each.
+# The number of earlier turns that tell a model who is meant, and the part of each that it sees.
 _EARLIER_TURNS = 4
-# How many turns on each side say whether an assistant takes part in a conversation.
+# The number of turns on each side that show whether an assistant takes part in a conversation.
 _AROUND = 8
 _EARLIER_CHARS = 400
 
 
 class UndoResult(NamedTuple):
-    """What `undo` reversed: the id that was withdrawn, and the ids that have their places back."""
+    """The result of `undo`: the id that was withdrawn, and the ids that have their places back."""
 
     id: str
     restored: tuple[str, ...]
 
 
 class _Read(NamedTuple):
-    """A record, its facts and mentions, the turns before it that a model was shown, and its standing instructions."""
+    """A record with its facts and names, the earlier turns that a model was shown, and its standing instructions."""
 
     record: Record
     extraction: Extraction
@@ -93,7 +93,7 @@ class _Read(NamedTuple):
 
 
 class Derivation:
-    """Draws facts, summaries and merged facts for one node, a bounded piece at a time."""
+    """Derives facts, summaries and merged facts for one node, a bounded piece at a time."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class Derivation:
         self._compactor = compactor
         self._embedder = embedder
         self._compacted_at: float | None = None
-        self._unanswered: dict[int, int] = {}  # how often a model failed at a record, by its number
+        self._unanswered: dict[int, int] = {}  # how often a model failed at a record, by sequence number
 
     @property
     def node(self) -> str:
@@ -120,24 +120,24 @@ class Derivation:
     # -- in the background -----------------------------------------------------------------------------
 
     def work(self, publish: Publish, thorough: bool) -> bool:
-        """A piece of each kind of work; whether there may be more. See `loom.storage.contract.Chore`."""
+        """Do a piece of each kind of work. True if there may be more. See `loom.storage.contract.Chore`."""
         worked = False
         failed: Exception | None = None
         for piece in (self._restore, self._draw_again, self._draw):
             try:
                 worked |= piece(publish)
-            except Exception as error:  # a model that is down must not hold up what needs none
+            except Exception as error:  # a failing model must not delay work that needs none
                 if concerns_everything(error):
                     raise
                 failed = error
-        # What is made of all that was drawn waits until it is: after each piece it would have to be made again.
+        # Merging waits until all facts are derived: otherwise it would be repeated after each piece.
         worked = worked or self._compact(publish, thorough) or self._compress(publish)
         if failed is not None:
             raise failed
         return worked
 
     def _draw(self, publish: Publish) -> bool:
-        """Facts from the next records of this node."""
+        """Derive facts from the next records of this node."""
         name = f"facts-{self.node}"
         done, head = self._store.progress(name)
         if done >= head:
@@ -151,12 +151,12 @@ class Derivation:
         more = len(numbers) == _BATCH
         last = numbers[-1] if numbers else 0
         reached = last if more else max(head, last)
-        if failure is not None:  # its model did not answer: keep what was read before that, and come back
+        if failure is not None:  # the model did not answer: store what was read before, and try again later
             reached = own[len(read)].seq - 1
             bad = {seq: error for seq, error in bad.items() if seq <= reached}
         missed = self._keep_each(publish, read, bad, lambda transaction: transaction.progress(name).done == done)
         if missed is None:
-            return True  # another process was quicker
+            return True  # another process was faster
         with publish() as transaction:
             if transaction.progress(name).done == done:
                 self._set_aside(transaction, missed)
@@ -172,8 +172,8 @@ class Derivation:
         bad: Mapping[int, str],
         still: Callable[[Transaction], bool] = lambda _: True,
     ) -> dict[int, str] | None:
-        """Keep what was read, one record at a time where that fails together; which records are bad, with the names
-        of their errors. None where `still` says that the work was done elsewhere."""
+        """Store what was read, one record at a time if storing them together fails. Returns the bad records with
+        the names of their errors, or None if `still` says that the work was done elsewhere."""
         missed = dict(bad)
         try:
             with publish() as transaction:
@@ -197,20 +197,20 @@ class Derivation:
         return missed
 
     def _set_aside(self, transaction: Transaction, bad: Mapping[int, str], attempts: int = 1) -> None:
-        """Queue records to be derived from later, each for itself; one that fails too often is left alone."""
+        """Queue records for later derivation, one by one. A record that fails too often is set aside."""
         for seq, error in bad.items():
             log.warning("deriving from record %d failed with %s; the others go on", seq, error)
             transaction.retry(DERIVE, seq, error, attempts=attempts)
 
     def _renew(self, publish: Publish, changed: Record) -> None:
-        """Make the summaries again that tell an earlier version of a record."""
+        """Renew the summaries of earlier versions of a record."""
         for id in self._store.neighbours(changed.id)[1]:
             summary = self._store.get(id)
             if summary is not None and summary.kind == MemoryType.SUMMARY and summary.seq < changed.seq:
                 self._compactor.renew(id, publish)
 
     def _draw_again(self, publish: Publish) -> bool:
-        """Once more from records that lost what they shared with something forgotten."""
+        """Derive again from records that shared a derived record with forgotten text."""
         jobs = self._store.jobs(DERIVE, _JOBS, failed=False)
         if not jobs:
             return False
@@ -219,7 +219,7 @@ class Derivation:
             tried |= {seq: max(job.attempts, tried.get(seq, 0)) for seq in job.data}
         found, bad = self._store.readable(tried)
         again = [found[seq] for seq in sorted(found) if found[seq].kind in _SOURCES]
-        # Before the transaction: nobody can write while a model reads in it.
+        # Before the transaction: other writers would wait while a model reads in it.
         read: list[_Read] = []
         failure: Exception | None = None
         waiting: set[int] = set()
@@ -237,16 +237,16 @@ class Derivation:
                 self._set_aside(transaction, {seq: error}, tried[seq] + 1)
         if failure is not None:
             raise failure
-        # What failed is tried again with the next piece of work, not at once.
+        # Failures are retried with the next piece of work, not at once.
         return len(jobs) == _JOBS and not missed
 
     def _read(
         self, records: Sequence[Record], bad: dict[int, str], publish: Publish
     ) -> tuple[list[_Read], Exception | None]:
-        """Derive from records, given in the order of writing; each is read after what its session said before.
+        """Read records in the order of writing, each after the earlier turns of its session.
 
-        A record that cannot be read is noted in `bad` with the name of its error. Where a model does not answer, that
-        error and what was read before it are returned, unless the model has failed at this record too often.
+        A record that cannot be read is noted in `bad` with the name of its error. If a model does not answer, return
+        its error and what was read before, unless the model has failed at this record too often.
         """
         read: list[_Read] = []
         said: dict[tuple[str, str], str] = {}
@@ -279,8 +279,8 @@ class Derivation:
         return _Read(record, extraction, earlier, () if wishes and self._is_among_people(record) else wishes)
 
     def _keep(self, transaction: Transaction, read: Sequence[_Read]) -> None:
-        """Keep what was drawn. A model takes its time: what was drawn from something that was forgotten meanwhile is
-        dropped, and read again without it."""
+        """Store what was derived. A model takes time: results that use text forgotten meanwhile are dropped, and
+        their records are read again."""
         there = transaction.records({one.seq for record, _, earlier, _ in read for one in (record, *earlier)})
         learned: dict[str, list[int]] = {}
         unconfirmed = self._leave_unconfirmed(transaction, [one for one in read if one.record.seq in there])
@@ -303,7 +303,7 @@ class Derivation:
 
     @staticmethod
     def _leave_unconfirmed(transaction: Transaction, read: Sequence[_Read]) -> set[int]:
-        """Which imported records hold instructions that wait to be confirmed. Those without any wait no longer."""
+        """Mark the imported records whose instructions wait to be confirmed; unmark the others."""
         waiting: set[int] = set()
         for node in {one.record.node for one in read}:
             imported = transaction.sizes(node, UNCONFIRMED, [one.record.seq for one in read])
@@ -314,18 +314,18 @@ class Derivation:
         return waiting
 
     def _earlier(self, record: Record) -> list[Record]:
-        """The last turns before a record in its session, the oldest first. What tools and pages say is left out: it
-        could give its own names to what others mean."""
+        """The last turns before a record in its session, oldest first, without tool and web text: it could attach
+        its own names to what others mean."""
         wanted = Filter(node=record.node, session_id=record.session_id, derived=False, history=True)
         found = self._scan_readable(wanted, _EARLIER_TURNS, record.seq)
         trusted = [one for one in found if one.kind in _SOURCES and one.trust not in (Trust.TOOL, Trust.WEB)]
         return trusted[::-1]
 
     def _is_among_people(self, record: Record) -> bool:
-        """Whether people talk with each other where a record stands: what they wish is not for an assistant.
+        """Whether a record stands in a conversation between people: their wishes are not meant for an assistant.
 
-        That is where turns of others are around it and none of them is an assistant's or a tool's. LoCoMo lost 4
-        points of the evidence in prompts of 2,000 tokens to what its people like.
+        That is so if turns of others surround it and none is of an assistant or a tool. Treating what people like as
+        instructions cost LoCoMo 4 points of evidence in prompts of 2,000 tokens.
         """
         if record.session_id is None or record.name is None:
             return False
@@ -339,7 +339,7 @@ class Derivation:
         return any(one.name not in (None, record.name) for one in around)
 
     def _before(self, record: Record) -> str:
-        """What the session of a record held last before it; nothing where it begins."""
+        """The last record of the session before a record; None at its beginning."""
         wanted = Filter(node=record.node, session_id=record.session_id, derived=False, history=True)
         found = self._scan_readable(wanted, 1, record.seq)
         return found[0].content if found else ""
@@ -347,15 +347,15 @@ class Derivation:
     def _scan_readable(
         self, wanted: Filter, limit: int, number: int, *, newest_first: bool = True
     ) -> Sequence[Record]:
-        """The records next to a number, before it or after it; none where one of them is damaged, which is no reason
-        to stop."""
+        """The records next to a sequence number, before or after it; none if one of them is damaged, which must
+        not stop the work."""
         try:
             return self._store.scan(wanted, limit=limit, after=number, newest_first=newest_first).records
         except CorruptStore:
             return ()
 
     def _restore(self, publish: Publish) -> bool:
-        """Give records their places back after what stood for them was forgotten."""
+        """Return records to their places after the record that replaced them was forgotten."""
         return self._take_up(publish, RESTORE, self._give_back)
 
     def _give_back(self, transaction: Transaction, records: Iterable[Record]) -> None:
@@ -378,7 +378,7 @@ class Derivation:
         except Exception as error:
             if concerns_everything(error):
                 raise
-        for job in jobs:  # one by one: the records that can be handled are
+        for job in jobs:  # one by one, so that one bad record does not stop the others
             for seq in job.data:
                 try:
                     self._handle(publish, [], {seq}, handle)
@@ -423,7 +423,7 @@ class Derivation:
         return bool(done.summaries)
 
     def _given_up(self, publish: Publish, kind: str, tier: MemoryTier) -> set[int]:
-        """The records at which this kind of work was given up. Notes of those that have left the tier are dropped."""
+        """The records for which this kind of work was given up. Notes of records that left the tier are dropped."""
         noted = self._store.jobs(kind, _MOST_LEFT)
         if not noted:
             return set()
@@ -441,17 +441,17 @@ class Derivation:
     def learn(
         self, transaction: Transaction, fact: ExtractedFact, source: Record, lenders: Sequence[str] = ()
     ) -> int | None:
-        """Keep a fact; its number if it is new. One that is known has one more source then.
+        """Store a fact. Returns its sequence number if it is new. A known fact gains a source.
 
-        `lenders` are the ids of what else it was drawn from.
+        `lenders` are the ids of the other records that it was derived from.
 
-        A fact that can have one value only is a chain of versions under one id, the newest of which holds.
+        A fact that can have only one value is a chain of versions under one id; the newest version holds.
         """
         outdated: Record | None = None
         if fact.revises is not None:
             found = self._revised(transaction, fact, source)
             if found is None:
-                return None  # without what it corrects it states nothing
+                return None  # without the fact that it corrects, it states nothing
             fact, outdated = found
             lenders = (*lenders, *transaction.neighbours(outdated.id)[0])
         named = fact.key is not None and fact.value is not None
@@ -463,7 +463,7 @@ class Derivation:
             if (same and (known.superseded_at is None or older)) or transaction.draws_on(id, source.id):
                 transaction.derive(id, [source.id, *lenders])
                 return None
-            if older:  # it comes late: kept as what held then, and not brought up again
+            if older:  # it comes late: stored as what held then
                 id = _fact_id(source.node, f"{fact.key}={fact.value} {source.id}")
                 written = transaction.append([self._draft(id, fact, source, lenders)])[0]
                 if written.created:
@@ -479,7 +479,7 @@ class Derivation:
     def _revised(
         self, transaction: Transaction, fact: ExtractedFact, source: Record
     ) -> tuple[ExtractedFact, Record] | None:
-        """A bare correction in the words of the last fact that it can mean, and that fact."""
+        """A bare correction completed with the words of the last fact that it can refer to, and that fact."""
         wanted = Filter(node=source.node, session_id=source.session_id, kind=str(MemoryType.FACT), derived=True)
         for older in transaction.scan(wanted, limit=_REVISED_AMONG).records:
             if not timedelta(0) <= source.created_at - older.created_at <= _REVISED_WITHIN:
@@ -490,7 +490,7 @@ class Derivation:
         return None
 
     def _correct(self, transaction: Transaction, fact: ExtractedFact, seq: int, source: Record) -> None:
-        """Let a fact take the place of those of its session that it calls outdated."""
+        """Supersede the facts of its session that a fact calls outdated."""
         wanted = Filter(node=source.node, session_id=source.session_id, kind=str(MemoryType.FACT), derived=True)
         for older in transaction.scan(wanted, limit=_CORRECTED_AMONG).records:
             if older.seq != seq and older.created_at <= source.created_at and contradicts(fact, _stored(older)):
@@ -510,7 +510,7 @@ class Derivation:
             "confidence": fact.confidence,
             "tags": [],
             "metadata": {name: value for name, value in metadata.items() if value is not None},
-            "said_in": source.seq,  # so that the same words at another time are another version
+            "said_in": source.seq,  # the same words at another time are another version
         }
         return Draft(
             id=id,
@@ -535,10 +535,10 @@ class Derivation:
     def _name(
         self, transaction: Transaction, record: Record, names: Sequence[Mention], earlier: Sequence[Record]
     ) -> None:
-        """Keep the names that a model read in a record, beside it, as far as rules do not see them there.
+        """Store the names that a model read in a record beside it, unless the rules see them too.
 
-        They are read once for each version. A turn before it that has one of them is a source too: forgetting that
-        turn takes them away, and they are read again without it.
+        Each version is read once. An earlier turn that contains one of the names is a source too: forgetting that
+        turn removes them, and the record is read again without it.
         """
         new = [mention for mention in names if _is_new(mention, record)]
         id = _names_id(record)
@@ -570,7 +570,7 @@ class Derivation:
     # -- too many facts --------------------------------------------------------------------------------
 
     def _compress(self, publish: Publish) -> bool:
-        """Merge facts that say the same, when the knowledge tier holds more than it should."""
+        """Merge equivalent facts when the knowledge tier holds too many."""
         left = self._given_up(publish, MERGE, MemoryTier.L4)
         limit = self._tiers.settings.l4_fact_limit
         usage = self._store.usage(self.node).get(MemoryTier.L4)
@@ -580,7 +580,7 @@ class Derivation:
         facts, _ = self._store.readable(self._store.numbers(wanted, count))
         vectors = self._store.vectors(facts)
         if self._embedder is not None and len(vectors) < len(facts):
-            return False  # the newest are still being embedded; what they mean decides
+            return False  # the newest facts are still being embedded
         undone = self._store.replaced(facts) | left
         candidates = [
             _as_fact(record, None if seq in undone else vectors.get(seq)) for seq, record in sorted(facts.items())
@@ -590,7 +590,7 @@ class Derivation:
         while unfaithful := {fact.id for merge in plan.merged if not self._faithful(merge) for fact in merge.members}:
             for fact in candidates:
                 if fact.id in unfaithful:
-                    fact.embedding = None  # like one that has none: it is not merged
+                    fact.embedding = None  # it is then not merged
             plan = compressor.plan(candidates)
         numbers = {record.id: seq for seq, record in facts.items()}
         leaving = [numbers[fact.id] for fact in plan.left_out]
@@ -610,7 +610,7 @@ class Derivation:
         return False
 
     def _faithful(self, merge: Merge) -> bool:
-        """Whether the merged text, embedded for itself, is close to every member's: their centroid always is."""
+        """Whether the embedding of the merged text is close to every member's. Their centroid always is."""
         if self._embedder is None:
             return True
         (vector,) = embed_texts(self._embedder, [merge.content])
@@ -648,10 +648,10 @@ class Derivation:
     # -- reversing -------------------------------------------------------------------------------------
 
     def undo(self, id: str) -> UndoResult:
-        """Withdraw what was drawn by itself: a summary, a merged fact, a fact, an instruction. What it stood for has
-        its place back.
+        """Withdraw a derived record: a summary, a merged fact, a fact, an instruction. The records it replaced
+        return.
 
-        It stays in the log as something that no longer holds, and is not drawn again from the same sources.
+        It stays in the log as a record that no longer holds, and is not derived again from the same sources.
         """
         record = self._store.get(id)
         if record is None:
@@ -668,13 +668,13 @@ class Derivation:
 
 
 def _names_id(record: Record) -> str:
-    """The id of the names of a record: one for each version of it, and without its words."""
+    """The id of the names of a record: one for each version, and without its words."""
     read = f"{record.version}\0{record.id}".encode()
     return f"names_{hashlib.blake2b(read, digest_size=13).hexdigest()}"
 
 
 def _is_new(mention: Mention, record: Record) -> bool:
-    """Whether a name says more than the rules see in a record, and than who said it."""
+    """Whether a name adds something to the names that the rules see in a record, and to its speaker."""
     known = {*name_nodes(record.content, record.metadata), *terms(record.name or "")}
     mark = entity_mark(mention.name)
     words = {*nodes_of_name(mention.name)} - {mark}
@@ -682,7 +682,7 @@ def _is_new(mention: Mention, record: Record) -> bool:
 
 
 def _lenders(words: Sequence[str], record: Record, earlier: Sequence[Record]) -> list[str]:
-    """The ids of the turns before a record that lent words to what was drawn from it: it is drawn from them too."""
+    """The ids of the earlier turns that lent words to a derived record. They are its sources too."""
     if not earlier:
         return []
     borrowed = {*words} - {*terms(f"{record.name or ''}\n{record.content}")}
@@ -700,7 +700,7 @@ def _fact_id(node: str, about: str) -> str:
 
 
 def _stored(record: Record) -> ExtractedFact:
-    """An extracted fact as it was stored."""
+    """The stored form of an extracted fact."""
     data = record.data if isinstance(record.data, dict) else {}
     metadata = data.get("metadata", {})
     return ExtractedFact(

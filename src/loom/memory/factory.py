@@ -10,19 +10,19 @@ __all__ = ["MemoryFactory"]
 
 
 class MemoryFactory:
-    """Makes a `LoomMemory` with the profile for a kind of work; every option of it may be given as well."""
+    """Makes a `LoomMemory` with the profile for a kind of work. Every option of `LoomMemory` may be given too."""
 
     @staticmethod
     def create_default(node_id: str = "default", **options: Any) -> LoomMemory:
-        """Profile `loom`: four tiers led by importance."""
+        """Profile `loom`: four tiers ordered by importance."""
         return LoomMemory(node_id, profile="loom", **options)
 
     @staticmethod
     def create_for_chat(node_id: str = "default", **options: Any) -> LoomMemory:
-        """Profile `chat`: more recent turns, ordinary messages admitted, recency decides who leaves."""
+        """Profile `chat`: more recent turns, ordinary messages admitted, eviction by recency."""
         return LoomMemory(node_id, profile="chat", **options)
 
     @staticmethod
     def create_for_task(node_id: str = "default", **options: Any) -> LoomMemory:
-        """Profile `task`: a larger working tier, in which what matters to the present step stays."""
+        """Profile `task`: a larger working tier that keeps records relevant to the current step."""
         return LoomMemory(node_id, profile="task", **options)

@@ -28,12 +28,12 @@ __all__ = ["MemoryManager"]
 
 
 class MemoryManager(LoomMemory, ScopedMemory):
-    """One entrance to everything a node keeps: the tiers of a `LoomMemory`, and values under keys in four scopes.
+    """The single entry to everything a node keeps: the tiers of a `LoomMemory`, and values under keys in four scopes.
 
-    LOCAL is the node's own. SHARED is written by a node and seen by all below it, who read it as INHERITED: always
-    as it is now, and never to be written from below. GLOBAL is one for the whole tree. A child without a store of
-    its own shares its parent's, and without a `shared_pool` of its own its parent's. `policies` allow less than
-    that, for a whole tree, and are given at its root.
+    LOCAL belongs to the node. SHARED is written by a node and read as INHERITED by all nodes below it, always in its
+    current version; they cannot write it. GLOBAL is common to the whole tree. A child without its own store uses its
+    parent's, and without its own `shared_pool` its parent's pool. `policies` restrict this for a whole tree, and are
+    given at its root.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class MemoryManager(LoomMemory, ScopedMemory):
 
     @property
     def root(self) -> MemoryManager:
-        """The top of the tree that this manager is in."""
+        """The root of this manager's tree."""
         found = self
         while found._parent is not None:
             found = found._parent
@@ -103,7 +103,7 @@ class MemoryManager(LoomMemory, ScopedMemory):
 
     @property
     def _loom_memory(self) -> Self:
-        """The tiers, for code that looks for them there."""
+        """This manager, for code that expects the tiers here."""
         return self
 
     # -- sharing ---------------------------------------------------------------------------------------
@@ -111,21 +111,22 @@ class MemoryManager(LoomMemory, ScopedMemory):
     async def add_context(
         self, key: str, content: Any, *, scope: MemoryScope | str = MemoryScope.SHARED
     ) -> MemoryEntry:
-        """Keep a value under a key for the tasks of this node and of all nodes below it; `read` gives it back."""
+        """Store a value under a key for this node and all nodes below it. `read` returns it."""
         return await self.write(key, content, scope)
 
     async def write_with_version_check(
         self, key: str, content: Any, expected_version: int, scope: MemoryScope | str = MemoryScope.SHARED
     ) -> MemoryEntry:
-        """Write only if the key is still at this version (0: if it does not exist); else `VersionConflictError`."""
+        """Write only if the key still has this version (0: it does not exist); else raise `VersionConflictError`."""
         return await self._sync.write_with_version_check(key, content, expected_version, scope)
 
     async def sync_from_parent(self, resolver: ConflictResolver | None = None) -> list[MemoryEntry]:
-        """What the nodes above share that is new or changed since the last call; see `MemorySyncManager`."""
+        """The shared values of the nodes above that are new or changed since the last call; see
+        `MemorySyncManager`."""
         return await self._sync.sync_from_parent(resolver)
 
     async def sync_to_parent(self, resolver: ConflictResolver | None = None) -> list[MemoryEntry]:
-        """Hand what this node shares to its parent; see `MemorySyncManager`."""
+        """Pass this node's shared values to its parent; see `MemorySyncManager`."""
         return await self._sync.sync_to_parent(resolver)
 
     # -- asking ----------------------------------------------------------------------------------------

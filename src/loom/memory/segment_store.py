@@ -1,7 +1,7 @@
-"""Where original segments are kept, so that facts and summaries point back to them.
+"""Stores of original segments, so that facts and summaries can point back to them.
 
-The log of a memory is such a store already: whatever was remembered can be had by its id, word for word.
-`LogSegmentStore` is that log behind the interface that a `MemoryCompactor` takes; any other store will do.
+The log of a memory is such a store: every record can be read by its id, word for word. `LogSegmentStore` puts the log
+behind the interface that a `MemoryCompactor` takes; any other store works too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["InMemorySegmentStore", "LogSegmentStore", "MemorySegment", "SegmentS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemorySegment:
-    """A stretch of original text. `task_id` is the task it belongs to, if it belongs to one."""
+    """A stretch of original text. `task_id` is its task, if it has one."""
 
     content: str
     segment_id: str = field(default_factory=new_id)
@@ -30,16 +30,16 @@ class MemorySegment:
 
 
 class SegmentStore(Protocol):
-    """Keeps original segments."""
+    """Stores original segments."""
 
     def store(self, segment: MemorySegment) -> str:
-        """Keep a segment; its id."""
+        """Store a segment; return its id."""
 
     def retrieve(self, ids: Sequence[str]) -> list[MemorySegment]:
-        """Segments by their ids, in that order; those that are not there are missing."""
+        """Segments by their ids, in that order; missing ones are left out."""
 
     def cleanup(self, before_timestamp: datetime) -> int:
-        """Drop the segments that are older; how many."""
+        """Remove older segments; return how many."""
 
 
 class InMemorySegmentStore:
@@ -63,9 +63,9 @@ class InMemorySegmentStore:
 
 
 class LogSegmentStore:
-    """The log of a memory as a segment store: durable, and it already holds everything that was remembered.
+    """The log of a memory as a segment store. It is durable and already holds every record.
 
-    What is stored here and was not remembered before is kept as a record of its own, outside every tier.
+    Text that is stored here and is not in the log yet becomes a record of its own, outside every tier.
     """
 
     def __init__(self, store: Store, node: str = "default") -> None:
@@ -97,7 +97,7 @@ class LogSegmentStore:
         return [_as_segment(record) for record in found if record is not None]
 
     def cleanup(self, before_timestamp: datetime) -> int:
-        """Forget, for good, the older segments that were stored here; what was remembered otherwise stays."""
+        """Forget the older segments that were stored here for good. Other records stay."""
         wanted = Filter(node=self._node, until=before_timestamp, where={_MARK: True}, history=True)
         receipt: ForgetReceipt = self._store.forget(wanted)
         return len(receipt.ids)

@@ -1,11 +1,11 @@
-"""SharedMemoryPool: what a team of agents shares on purpose, beside the tiers that each has for itself.
+"""SharedMemoryPool: values that a team of agents shares, beside the tiers of each agent.
 
-pool = SharedMemoryPool(pool_id="team")
-await pool.write("research_result", {"findings": ["..."]}, writer_id="agent-a")
-entry = await pool.read("research_result")
+    pool = SharedMemoryPool(pool_id="team")
+    await pool.write("research_result", {"findings": ["..."]}, writer_id="agent-a")
+    entry = await pool.read("research_result")
 
-Without a store the pool lives in this process and takes any value that can be copied; with one it is the same for
-every process that has the store open, and takes what JSON can carry.
+Without a store the pool lives in this process and takes any value that can be copied. With a store it is common to
+all processes that have the store open, and takes JSON values.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ __all__ = ["PoolChange", "PoolEntry", "PoolWatch", "SharedMemoryPool", "VersionC
 R = TypeVar("R")
 
 _SCOPE = "pool"
-# A pool in this process keeps so many versions of a key; one in a store keeps them all.
+# A pool in this process keeps this many versions of a key; a pool in a store keeps all.
 _VERSIONS_IN_PROCESS = 100
 _PAGE = 100
-# How often a watch looks for what other processes wrote: at first, and when nothing has happened for long. A look
-# costs about 0.1 ms.
+# The interval at which a watch looks for changes by other processes: at first, and after a long time without changes.
+# A look costs about 0.1 ms.
 _SOONEST_S, _LATEST_S = 0.02, 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class PoolEntry:
-    """A value in a pool: a copy, which is the caller's. Times are seconds since 1970."""
+    """A value in a pool. It is a copy that belongs to the caller. Times are seconds since 1970."""
 
     key: str
     content: Any
@@ -62,22 +62,22 @@ class PoolEntry:
 
 @dataclass(frozen=True, slots=True)
 class PoolChange:
-    """A key as it was left by its last change; `entry` is None where it was deleted."""
+    """A key after a change. `entry` is None if it was deleted."""
 
     key: str
     version: int
     writer: str
     entry: PoolEntry | None
     number: int
-    """Grows with every change; where a later watch may go on from (`since`)."""
+    """Grows with every change. A later watch may continue from it (`since`)."""
 
 
 class SharedMemoryPool(Closing):
     """Values under keys that several agents read and write, with versions. Safe in every thread and process.
 
     The last writer wins, unless `expected_version` is given. `store` is a store to share (`memory.store`), or the
-    path of one, which is then opened and closed here. With an `event_bus`, each write and each deletion is published
-    there by whoever made it.
+    path of one, which is then opened and closed here. With an `event_bus`, the process that makes a write or a
+    deletion publishes it.
     """
 
     def __init__(
@@ -108,9 +108,9 @@ class SharedMemoryPool(Closing):
         expected_version: int | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> PoolEntry:
-        """Write the next version of a key. With `expected_version` (0: must not exist) only if it matches.
+        """Write the next version of a key; with `expected_version` (0: must not exist) only if it matches.
 
-        A mismatch raises `VersionConflictError` and changes nothing. Metadata is merged into what is there.
+        A mismatch raises `VersionConflictError` and changes nothing. Metadata is merged with the existing one.
         """
         checked_key(key)
         checked_version(expected_version)
@@ -129,9 +129,9 @@ class SharedMemoryPool(Closing):
         *,
         metadata: Mapping[str, Any] | None = None,
     ) -> PoolEntry:
-        """Write what `change` makes of the present value (None where there is none), and lose no other update.
+        """Write the result of `change` on the current value (None if there is none). No other update is lost.
 
-        `change` is called again whenever another writer was first, so it must do nothing but compute.
+        `change` is called again whenever another writer was first, so it must have no side effects.
         """
         checked_object(change, "the change of update()", "__call__")
         attempt = 0
@@ -143,7 +143,7 @@ class SharedMemoryPool(Closing):
             except VersionConflictError:
                 import asyncio
 
-                # Those who met part again: each blocks for a time of its own.
+                # Each waits a different time, so that writers that collided separate.
                 await asyncio.sleep(random.uniform(0, 0.0005 * 2 ** min(attempt, 6)))
                 attempt += 1
 
@@ -159,7 +159,8 @@ class SharedMemoryPool(Closing):
         return await self._backend.run(lambda: self._backend.entries(prefix, limit))
 
     async def delete(self, key: str, writer_id: str = "", *, expected_version: int | None = None) -> bool:
-        """Remove a key with all its versions; False where there is none. Should it come again, its versions go on."""
+        """Remove a key with all its versions. False if there is none. A key that is written again continues its
+        version numbers."""
         checked_key(key)
         checked_version(expected_version)
         writer = _checked_writer(writer_id)
@@ -174,17 +175,17 @@ class SharedMemoryPool(Closing):
         return await self._backend.run(lambda: self._backend.history(key))
 
     def watch(self, prefix: str = "", *, since: int | None = None) -> PoolWatch:
-        """The changes to keys that start with a prefix, by any process, as they come.
+        """The changes to keys with a prefix, by any process, as they happen.
 
         `async with pool.watch("research:") as changes:` watches from its first line on, `async for` alone from the
-        first step; with `since`, from behind that `PoolChange.number`.
+        first step. With `since`, it continues after that `PoolChange.number`.
         """
         checked_whole(0 if since is None else since, "since, the number of a change,")
         return PoolWatch(self._backend, _checked_prefix(prefix), since)
 
     @property
     def size(self) -> int:
-        """The number of keys that have a value. It waits for the disk where the pool lies in a store."""
+        """The number of keys that have a value. Reads from disk if the pool lies in a store."""
         return self._backend.count()
 
     # -- life ------------------------------------------------------------------------------------------
@@ -210,10 +211,10 @@ class SharedMemoryPool(Closing):
 
 
 class PoolWatch:
-    """The changes to a part of a pool, one after another, for one reader.
+    """The changes to a part of a pool, in order, for one reader.
 
-    Each is the state in which a change left its key. Versions that were overwritten before anybody looked are not
-    given one by one: `history` has them.
+    Each is the state of a key after a change. Versions that were overwritten before the reader looked are skipped;
+    `history` has them.
     """
 
     def __init__(self, backend: _AnyBackend, prefix: str, since: int | None) -> None:
@@ -264,7 +265,7 @@ class PoolWatch:
 
     async def _look(self) -> None:
         backend, since = self._backend, self._since or 0
-        # Its own number first: what comes in between is found the next time.
+        # Read its own sequence number first: changes in between are found the next time.
         newest = await backend.run(backend.newest)
         if newest > since:
             found = await backend.run(lambda: backend.changes(since, self._prefix, _PAGE))
@@ -272,7 +273,7 @@ class PoolWatch:
             self._since = found[-1].number if len(found) == _PAGE else max([newest, *(one.number for one in found)])
 
     async def _sleep(self, news: asyncio.Event) -> None:
-        """Until something is written here, or it is time to see what others wrote."""
+        """Wait until something is written here, or it is time to look for changes by others."""
         import asyncio
 
         try:
@@ -290,7 +291,7 @@ class PoolWatch:
 
 
 class _Backend:
-    """Where the entries of a pool are kept, and who watches them."""
+    """Stores the entries of a pool, and knows its watchers."""
 
     blocks = False
     """Whether its calls belong in a thread."""
@@ -301,7 +302,7 @@ class _Backend:
         self.closed = False
 
     async def run(self, work: Callable[[], R]) -> R:
-        """Do a piece of work where it cannot block the event loop."""
+        """Run work where it cannot block the event loop."""
         self.check_open()
         return await in_thread(work) if self.blocks else work()
 
@@ -496,7 +497,7 @@ _AnyBackend: TypeAlias = _StoreBackend | _ProcessBackend
 
 
 def _expected(key: str, kept: _KeyVersions, expected: int | None) -> PoolEntry | None:
-    """The present entry, if it is the one that was expected."""
+    """The current entry, if it has the expected version."""
     present = kept.versions[-1] if kept.versions else None
     actual = 0 if present is None else present.version
     if expected is not None and expected != actual:
@@ -511,7 +512,7 @@ def _copy_of(entry: PoolEntry) -> PoolEntry:
 def _copied(value: Any, key: str) -> Any:
     try:
         return copy.deepcopy(value)
-    except Exception as error:  # whatever the value's own methods raise
+    except Exception as error:  # the value's own methods may raise anything
         raise InvalidInput(
             f"the value for {key!r} cannot be copied ({type(error).__name__}); a pool holds copies, so that no "
             "reader changes what another reads: share plain data"

@@ -1,7 +1,7 @@
-"""The standing instructions of a node: keeping those that were found in the user's words, ending those that a later
-word changes or takes back, and listing those that hold.
+"""The standing instructions of a node: storing them, ending those that a later turn changes or withdraws, and listing
+those in force.
 
-Each is a record of kind `instruction` that names its source. Those that hold reside in the place `STANDING`, so
+Each is a record of kind `instruction` that names its source. Instructions in force reside in the place `STANDING`, so
 reading them does not depend on the size of the memory. `loom.knowledge.instructions` finds them in a text.
 """
 
@@ -24,12 +24,12 @@ from loom.types import Instruction, InstructionKind, InstructionScope, MemoryTyp
 __all__ = ["MOST_STANDING", "Standing", "StandingInstructions", "found_in"]
 
 MOST_STANDING: Final = 512
-"""How many instructions, preferences and withdrawals of a node stand at once. Beyond it the oldest preferences leave
-first; they stay in the log, and are said to have left."""
+"""The most instructions, preferences and withdrawals of a node in force at once. Beyond it the oldest preferences
+leave first. They stay in the log, and the log says that they left."""
 
 _READ_TOGETHER: Final = 256
 
-# What a preference, which nobody asked to be followed, counts for beside an instruction.
+# The weight of a preference beside an explicit instruction.
 _IMPORTANCE: Final = {
     InstructionKind.INSTRUCTION: 0.9,
     InstructionKind.PREFERENCE: 0.7,
@@ -38,7 +38,7 @@ _IMPORTANCE: Final = {
 
 
 class Standing(NamedTuple):
-    """An instruction that holds, its record, and what questions are compared with."""
+    """An instruction in force, its record, and the topic that questions are compared with."""
 
     instruction: Instruction
     record: Record
@@ -46,7 +46,7 @@ class Standing(NamedTuple):
 
     @property
     def said_in(self) -> int:
-        """The sequence number of the turn in which it was given, 0 where that is not known."""
+        """The sequence number of the turn that gave it, 0 if unknown."""
         return int(_data(self.record).get("said_in", 0))
 
     @property
@@ -56,27 +56,27 @@ class Standing(NamedTuple):
 
 
 class StandingInstructions:
-    """Keeps and lists the standing instructions of one node. Thread-safe."""
+    """Stores and lists the standing instructions of one node. Thread-safe."""
 
     def __init__(
         self, store: Store, node: str, counter: TokenCounter, embed: Callable[[str], Vector | None] = lambda _: None
     ) -> None:
-        """`embed` gives the vector of a question, None where there is no embedder."""
+        """`embed` gives the vector of a question, or None without an embedder."""
         self._store = store
         self._node = node
         self._counter = counter
         self._embed = embed
         self._known: dict[int, Standing] = {}
-        self._topics: dict[str, InstructionTopic] = {}  # of those that stand, by id, for the worker alone
+        self._topics: dict[str, InstructionTopic] = {}  # of those in force, by id; used by the worker alone
 
     # -- listing -----------------------------------------------------------------------------------------
 
     def in_force(self, session_id: str | None = None) -> list[Standing]:
-        """What holds in a session (without one, what holds everywhere), the newest first.
+        """The instructions in force in a session (without one: everywhere), newest first.
 
-        What was read before is kept in memory, as long as it holds.
+        Earlier results are cached while they are valid.
         """
-        # One that goes between the two reads is missing in the second: no common snapshot is needed.
+        # An instruction that ends between the two reads is missing in the second: no common snapshot is needed.
         seqs = [*self._store.sizes(self._node, STANDING)]
         known = self._read(seqs)
         found = [known[seq] for seq in seqs if seq in known]
@@ -84,7 +84,8 @@ class StandingInstructions:
         return [one for one in found if _holds_in(one.instruction, session_id)]
 
     def applying(self, question: str, session_id: str | None = None) -> list[tuple[Standing, float]]:
-        """Those whose condition a question meets, with a score above 0, best first, of equals the newest first."""
+        """The instructions whose condition a question meets, with a score above 0, best first; equal ones newest
+        first."""
         standing = self.in_force(session_id)
         if not standing:
             return []
@@ -96,7 +97,7 @@ class StandingInstructions:
         return [(standing[place], scores[place]) for place in places]
 
     def _read(self, seqs: Sequence[int]) -> dict[int, Standing]:
-        before = self._known  # replaced, never changed: no lock that a fork could leave held
+        before = self._known  # replaced, never changed: no lock is needed that a fork could leave held
         known = {seq: before[seq] for seq in seqs if seq in before}
         unread = [seq for seq in seqs if seq not in known]
         records = self._store.records(unread) if unread else {}
@@ -116,7 +117,7 @@ class StandingInstructions:
     # -- keeping -----------------------------------------------------------------------------------------
 
     def keep(self, transaction: Transaction, source: Record, found: Sequence[StandingInstruction]) -> None:
-        """Keep what was found in a record; what its earlier versions said and it does not say any more ends."""
+        """Store what was found in a record. Instructions that only its earlier versions contain end."""
         kept = {self._learn(transaction, one, source, is_alone=len(found) == 1) for one in found}
         if source.version > 1:
             for id in transaction.neighbours(source.id)[1]:
@@ -127,7 +128,7 @@ class StandingInstructions:
                     transaction.supersede(older.seq, source.seq, source.created_at)
 
     def _learn(self, transaction: Transaction, found: StandingInstruction, source: Record, is_alone: bool) -> str:
-        """Keep one; its id. What is known already has one more source, unless it was ended before that was said."""
+        """Store one; return its id. A known one gains a source, unless it had ended before that was said."""
         id = _instruction_id(source, found)
         known = transaction.get(id)
         if known is not None:
@@ -136,7 +137,7 @@ class StandingInstructions:
                 transaction.derive(id, [source.id])
                 return id
         elif transaction.get(_withdrawal_id(id, source.id)) is not None:
-            return id  # it was withdrawn, and forgotten with another of its sources
+            return id  # it was withdrawn, and forgotten with another source
         (written,) = transaction.append([self._draft(id, found, source, is_alone)])
         if written.created:
             self._enter(transaction, written.seq, found, source)
@@ -147,8 +148,8 @@ class StandingInstructions:
             "kind": str(found.kind),
             "condition": found.condition,
             "scope": str(found.scope),
-            "said_in": source.seq,  # so that the same words at another time are another version
-            "is_alone": is_alone,  # the turn says nothing else that could end before it
+            "said_in": source.seq,  # the same words at another time are another version
+            "is_alone": is_alone,  # nothing else in the turn could end before it
         }
         return Draft(
             id=id,
@@ -169,8 +170,8 @@ class StandingInstructions:
         )
 
     def _enter(self, transaction: Transaction, seq: int, found: StandingInstruction, source: Record) -> None:
-        """Let a new one stand, and end those that it ends. One that comes late ends at once where a later one says
-        so: what holds does not depend on the order in which records are read."""
+        """Put an instruction into force, and end those that it ends. One that comes late ends at once if a later
+        one says so: the result does not depend on the order of reading."""
         own = InstructionTopic.of(found.text, found.condition, found.kind, found.scope)
         by: Record | None = None
         for record, other in self._topics_of(transaction, source.node):
@@ -187,8 +188,8 @@ class StandingInstructions:
         self._make_room(transaction, source.node)
 
     def _topics_of(self, transaction: Transaction, node: str) -> list[tuple[Record, InstructionTopic]]:
-        """What stands for a node, with what each is about. Topics are read once, as long as they stand: an id names
-        one text. Numbers would not do, as those of a transaction that fails are given out again."""
+        """The instructions in force with their topics. Topics are cached by id, which names one text. Sequence
+        numbers would not do: those of a failed transaction are used again."""
         records = list(transaction.records(transaction.sizes(node, STANDING)).values())
         self._topics = {record.id: self._topics.get(record.id) or _topic_of(record) for record in records}
         return [(record, self._topics[record.id]) for record in records]
@@ -201,14 +202,14 @@ class StandingInstructions:
             transaction.leave([one.record for one in by_worth[:excess]], STANDING, node, "full")
 
     def restore(self, transaction: Transaction, records: Sequence[Record]) -> None:
-        """Let instructions stand again that lost what had ended them."""
+        """Put instructions into force again after the record that ended them was forgotten."""
         for record in records:
             transaction.enter([record.seq], STANDING, record.node, "restored")
 
     # -- ending ------------------------------------------------------------------------------------------
 
     def withdraw(self, id: str) -> Instruction:
-        """End an instruction, by its id. It stays in the log, and is not derived again from the same words."""
+        """End an instruction by its id. It stays in the log, and is not derived again from the same words."""
         record = self._store.get(id)
         if record is None:
             raise NotFound(f"there is no memory with the id {id!r}; instructions() lists those that hold")
@@ -245,7 +246,7 @@ class StandingInstructions:
         return found
 
     def confirm(self, id: str) -> list[Instruction]:
-        """Let the instructions of an imported message hold as if the user had just given them there."""
+        """Put the instructions of an imported message into force, as if the user had just given them."""
         with self._store.transaction() as transaction:
             record = transaction.get(id)
             if record is None:
@@ -269,9 +270,9 @@ def _unconfirmed(record: Record, found: StandingInstruction) -> Instruction:
 
 
 def found_in(record: Record, read: Sequence[str] = ()) -> list[StandingInstruction]:
-    """The standing instructions in a record: in messages that are the user's own words, by their trust, alone.
+    """The standing instructions in a record. Only messages in the user's own words, by their trust, can hold any.
 
-    `read` are sentences that a model took for instructions; they count beside what the rules find.
+    `read` are sentences that a model took for instructions; they count in addition to those of the rules.
     """
     if record.kind != MemoryType.MESSAGE or record.trust != Trust.USER or record.role not in (None, "user"):
         return []
@@ -297,13 +298,13 @@ def _holds_in(instruction: Instruction, session_id: str | None) -> bool:
 
 
 def _share_a_scope(one: InstructionTopic, session: str | None, other: InstructionTopic, others: str | None) -> bool:
-    """Whether one can end the other: what holds in a session ends nothing outside of it."""
+    """Whether one can end the other: an instruction for a session ends nothing outside of it."""
     in_session = InstructionScope.SESSION in (one.scope, other.scope)
     return not in_session or (session is not None and session == others)
 
 
 def _withdrawal(record: Record, source: str, at: datetime) -> Draft:
-    """The note that an instruction was withdrawn, beside each of its sources: it lasts as long as the source."""
+    """The note that an instruction was withdrawn. It is stored beside each source and lasts as long as the source."""
     return Draft(
         id=_withdrawal_id(record.id, source),
         content=f"withdrawn: {record.id}",

@@ -1,7 +1,7 @@
-"""A vector store of the caller's own beside a memory: fed from the log, asked at each recall.
+"""The caller's own vector store beside a memory: fed from the log, asked at each recall.
 
-The memory file stays the truth: its vectors are copied to the caller's store, what is forgotten is deleted there, and
-what that store finds is looked up, filtered and scored here like every other candidate.
+The memory file stays the truth. Its vectors are copied to the caller's store, forgotten ones are deleted there, and
+the results of that store are looked up, filtered and scored here like every other candidate.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _PAGE = 1000
 class VectorMirror:
     """Keeps a vector store in step with a memory, and asks it for the nearest records.
 
-    A vector is kept under the id of its record, with `namespace`, `record` (its number), `node` and `session_id` in
-    its metadata. A store that outlives the process has a `name`, under which the memory file notes how far it has
-    come; one without a name is filled from the beginning of the log.
+    A vector has the id of its record, with `namespace`, `record` (its sequence number), `node` and `session_id` as
+    metadata. A store that outlives the process has a `name`, under which the memory file records its progress. A
+    store without a name is filled from the beginning of the log.
     """
 
     def __init__(self, store: Store, vectors: VectorStoreProvider) -> None:
@@ -44,7 +44,7 @@ class VectorMirror:
         self._lock = threading.Lock()
 
     def follow(self) -> None:
-        """Copy what was embedded since the last call, by any process, and delete what was forgotten."""
+        """Copy the vectors made since the last call, by any process, and delete forgotten ones."""
         with self._lock:
             start = self._since
             while True:
@@ -73,12 +73,13 @@ class VectorMirror:
         return {"namespace": self._store.namespace, "record": number}
 
     def forgotten(self) -> None:
-        """Delete what was forgotten just now. Raises `ForgetPending` where the vector store does not."""
+        """Delete the vectors of records that were just forgotten. Raises `ForgetPending` if the vector store fails
+        to."""
         try:
             self.follow()
         except Closed:
             raise
-        except Exception as error:  # whatever the caller's store raises
+        except Exception as error:  # the caller's store may raise anything
             raise ForgetPending(
                 f"forgotten, but the vector store could not delete its copies ({type(error).__name__}); they are "
                 "deleted at the next recall or forget() that reaches it",
@@ -86,7 +87,7 @@ class VectorMirror:
             ) from error
 
     def nearest(self, index: VectorIndex, vector: Vector, count: int, among: Keys | None) -> tuple[Keys, Scores]:
-        """The records that are nearest to a vector, by the caller's store; by our own index where that fails.
+        """The records nearest to a vector, by the caller's store, or by our own index if that fails.
 
         Among a few given records our own index is exact.
         """

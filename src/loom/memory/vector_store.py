@@ -1,7 +1,7 @@
-"""Vectors by id, searched by cosine: the interface of a vector store, and one that lives in memory.
+"""Vectors by id, searched by cosine: the interface of a vector store, and one in memory.
 
-It holds ids, vectors and metadata, never the texts: a hit is looked up in the memory it came from. The durable
-index of a store is a projection under `loom.storage`; this one serves small sets and tests, and is exact.
+It holds ids, vectors and metadata, never texts: a hit is looked up in its memory. The durable index of a store is a
+projection under `loom.storage`. The store here is exact and serves small sets and tests.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NO_METADATA: Mapping[str, Any] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class VectorHit:
-    """One result. `score` is the cosine, from -1 to 1, higher is nearer."""
+    """A result. `score` is the cosine, from -1 to 1, higher is nearer."""
 
     id: str
     score: float
@@ -38,11 +38,11 @@ class VectorHit:
 class VectorStoreProvider(Protocol):
     """A store of vectors. Synchronous; call a slow one from a thread.
 
-    A `where` filter keeps what has every one of its keys with an equal value.
+    A `where` filter selects the entries that have all of its keys with equal values.
     """
 
     def add(self, record_id: str, vector: npt.ArrayLike, metadata: Mapping[str, Any] | None = None) -> None:
-        """Keep a vector; one that is already there under this id is replaced."""
+        """Store a vector; replace the one with the same id."""
 
     def search(
         self, vector: npt.ArrayLike, limit: int = 10, where: Mapping[str, Any] | None = None
@@ -50,13 +50,13 @@ class VectorStoreProvider(Protocol):
         """The nearest, best first, ties by id."""
 
     def delete(self, record_id: str) -> bool:
-        """Remove one; False where there was none."""
+        """Remove a vector. False if there is none."""
 
     def delete_by_metadata(self, where: Mapping[str, Any]) -> int:
-        """Remove all that the filter keeps; how many there were."""
+        """Remove the vectors that the filter selects. Returns how many there were."""
 
     def clear(self) -> None:
-        """Remove all."""
+        """Remove all vectors."""
 
 
 class InMemoryVectorStore:
@@ -93,7 +93,7 @@ class InMemoryVectorStore:
         with self._lock:
             self._check(unit)
             ids = self._matching({} if where is None else where)
-            # Row by row in float64, so that the order depends on the vectors and ids alone.
+            # Row by row in float64, so that the order depends only on the vectors and ids.
             rows = np.array([self._held[id][0] for id in ids], dtype=np.float64).reshape(len(ids), len(unit))
             scores = np.clip((rows * unit).sum(axis=1), -1.0, 1.0).tolist()
             best = sorted(zip(ids, scores, strict=True), key=lambda hit: (-hit[1], hit[0]))[:limit]
@@ -133,13 +133,13 @@ class InMemoryVectorStore:
 
 
 def _frozen(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A copy all the way down: neither the caller's later changes nor a reader's reach the store."""
+    """A deep copy: later changes by the caller or a reader do not reach the store."""
     return MappingProxyType(copy.deepcopy(dict(checked_mapping(metadata, "metadata"))))
 
 
 def _unit(vector: npt.ArrayLike) -> Vector:
     try:
-        with np.errstate(over="ignore"):  # becomes infinity, which is refused below
+        with np.errstate(over="ignore"):  # overflow becomes infinity, which is refused below
             values = np.asarray(vector, dtype=np.float32)
     except (TypeError, ValueError, OverflowError):
         raise InvalidInput("a vector is a flat list of numbers") from None

@@ -1,7 +1,7 @@
-"""The verbs of a memory: what it remembers, finds again, derives, moves and forgets. They are written once, here.
+"""The verbs of a memory: remember, recall, derive, move and forget. They are written once, here.
 
-`LoomMemory`, `MemoryManager` and `Memory` have them all, under these names; `LoomMemory` adds the names of the design
-documents. Opening and closing are here too.
+`LoomMemory`, `MemoryManager` and `Memory` have all of them under these names. `LoomMemory` adds the names of the
+design documents. Opening and closing are here too.
 """
 
 from __future__ import annotations
@@ -104,27 +104,27 @@ _ANYTHING = Filter()
 _NOT_DERIVED = Filter(derived=False)
 # The cells of the matrix, in the order in which they are shown.
 _CELLS = tuple((subject, layer) for layer in ("type", "instance") for subject in ("world", "subject"))
-# Words of both languages, for which the word lists of both are read.
+# A question in both languages, so that the word lists of both are loaded.
 _WARMING = "When did they warm up last week? 他们上周什么时候热身？"
-# A verdict may be on any of this many hits.
+# Feedback may be about any of this many hits.
 _JUDGED = 30
 
 
 class MemoryOptions(SettingValues, total=False):
-    """What a memory may be opened with: every setting, and what is no setting.
+    """The options of opening a memory: every setting, and what is not a setting.
 
     With an `event_bus`, every task published there is remembered once. `embedder` is a provider or the name of one
-    (`embedding_provider` is its other name, `enable_l4_vectorization=False` does without); by default the offline one
-    is used where it is installed. `token_counter` counts instead of the one that the setting `counter` names.
-    `vector_store` is a store of vectors of the caller's own: it gets a copy of each vector, and nominates by meaning.
-    `reranker` has the last word on the order of every recall that names no other, in prompts too.
-    `sanitizer` cleans each text before it is stored, which is then no longer verbatim. `llm` (a callable from prompt
-    to answer) derives facts, names and summaries in the background; by default rules do.
+    (`embedding_provider` is its other name, `enable_l4_vectorization=False` disables it); the default is the offline
+    embedder if it is installed. `token_counter` replaces the counter that the setting `counter` names. `vector_store`
+    is the caller's own vector store: it gets a copy of each vector and nominates by meaning. `reranker` decides the
+    order of every recall that names no other, in prompts too. `sanitizer` cleans each text before it is stored; the
+    text is then no longer verbatim. `llm` (a callable from prompt to answer) derives facts, names and summaries in
+    the background; by default rules do.
 
-    Settings that every process must share are kept in the file; giving others raises `SettingsConflict`, unless
+    The file holds the settings that all processes must share; giving other values raises `SettingsConflict`, unless
     `reconfigure` is True. `config` names the TOML file with settings. With `all_namespaces` the memory may also list,
-    snapshot and forget the other namespaces of the file; no variable and no settings file can give it. With `warm_up`
-    a thread loads what the first recall needs, while the caller goes on: see `MemoryVerbs.warm_up`.
+    snapshot and forget the other namespaces of the file; no variable and no settings file can set it. With `warm_up`
+    a thread loads what the first recall needs: see `MemoryVerbs.warm_up`.
     """
 
     event_bus: EventBus | None
@@ -147,9 +147,9 @@ class MemoryOptions(SettingValues, total=False):
 class MemoryVerbs(Closing):
     """A memory over a store, and its verbs. Thread-safe; many processes may share a file.
 
-    `store` is a store to share (it stays open when this memory closes), or a path, or nothing for a memory that
-    lives in this process. Settings that are not given come from the environment, a TOML file, the memory file itself
-    or the profile. Use it as a context manager, or call `close()`.
+    `store` is a store to share (it stays open when this memory closes), a path, or None for a memory in this process.
+    Settings that are not given come from the environment, a TOML file, the memory file or the profile. Use it as a
+    context manager, or call `close()`.
     """
 
     def __init__(
@@ -234,7 +234,7 @@ class MemoryVerbs(Closing):
         self._compaction = compaction
         self._asked: tuple[tuple[str, Vector | None], ...] = ()
         if self._tiers.settings.derive:
-            # What derives knowledge is loaded when there is time to: opening does not wait for it.
+            # The deriving modules are loaded later: opening does not wait for them.
             self._store.add_chore(self, lambda publish, thorough: self.derivation.work(publish, thorough))
         if event_bus is not None:
             self._subscription = event_bus.register_handler("*", self._on_task, blocking=True)
@@ -256,22 +256,22 @@ class MemoryVerbs(Closing):
 
     @property
     def settings(self) -> Settings:
-        """The settings that hold; `settings.explain()` says where each came from."""
+        """The settings in force. `settings.explain()` says where each came from."""
         return self._tiers.settings
 
     @property
     def counter(self) -> TokenCounter:
-        """What counts the tokens."""
+        """The token counter."""
         return self._counter
 
     @property
     def embedder(self) -> EmbeddingProvider | None:
-        """What embeds here; None where words are searched alone."""
+        """The embedder of this process; None if recall is by words alone."""
         return self._embedder
 
     @property
     def drafter(self) -> Drafter:
-        """What makes drafts of records for this node."""
+        """Makes drafts of records for this node."""
         return self._drafter
 
     @property
@@ -281,17 +281,17 @@ class MemoryVerbs(Closing):
 
     @property
     def migration(self) -> Migration:
-        """Promotions and demotions as jobs: triggers, pressure, and what is queued."""
+        """Promotions and demotions as jobs: triggers, pressure and the queue."""
         return self._migration
 
     @property
     def monitor(self) -> Monitor:
-        """The measures of this memory, each with its target and its alarm: `monitor.table()` for people."""
+        """The measures of this memory, each with its target and its alarm. `monitor.table()` is for people."""
         return self._controller.refreshed_monitor()
 
     @made_once
     def compactor(self) -> MemoryCompactor:
-        """What summarises stretches of the archive tier when that is nearly full."""
+        """Summarises stretches of the archive tier when it is nearly full."""
         from loom.knowledge.summarizer import Summarizer
         from loom.memory.compaction import MemoryCompactor
 
@@ -329,17 +329,17 @@ class MemoryVerbs(Closing):
     def remember(
         self, what: Any, *, id: str | None = None, **attributes: Unpack[AttributeValues]
     ) -> Receipt | builtins.list[Receipt]:
-        """Keep a text, a `Task`, a chat message, or a list of these (in one transaction, all or none).
+        """Store a text, a `Task`, a chat message, or a list of these (in one transaction, all or none).
 
-        A message is a dict in the form of OpenAI or Anthropic, or an object of their SDKs (anything with
-        `model_dump`), or one of its parts: a content block, a tool call, a tool result. The attributes are `role`,
-        `name`, `session_id`, `created_at`, `importance`, `metadata`, `trust`, `kind` and `dimensions`; what a message
-        says itself goes before them.
+        A message is a dict in the form of OpenAI or Anthropic, an object of their SDKs (anything with `model_dump`),
+        or a part of one: a content block, a tool call, a tool result. The attributes are `role`, `name`,
+        `session_id`, `created_at`, `importance`, `metadata`, `trust`, `kind` and `dimensions`. Fields of a message
+        override them.
 
-        Returns when it is committed. The same id and text again changes nothing; another text under an id
-        that exists raises `IdConflict` (use `update`). A `Task` whose status, result or error changed
-        becomes the next version of its id. `trust` is user, agent, tool, web or unknown; without it, it
-        follows from the role.
+        Returns when it is committed. The same id and text again changes nothing. Another text under an existing id
+        raises `IdConflict` (use `update`). A `Task` whose status, result or error changed becomes the next version of
+        its id. `trust` is user, agent, tool, web or unknown; the default follows from the role, and messages with
+        tool results have the trust tool.
         """
         said = attributes_of("remember", attributes)
         if isinstance(what, list | tuple):
@@ -356,9 +356,9 @@ class MemoryVerbs(Closing):
         metadata: Mapping[str, Any] | None = None,
         importance: float | None = None,
     ) -> Receipt:
-        """Put a new version in a memory's place; the earlier ones stay, for `history` and `as_of`.
+        """Store a new version of a memory. Earlier versions stay, for `history` and `as_of`.
 
-        What is not given stays as it was: without a text, the new version has the same one.
+        Values that are not given stay the same, the text too.
         """
         if text is None and metadata is None and importance is None:
             raise InvalidInput("update() needs a new text, new metadata or a new importance; none of them was given")
@@ -374,22 +374,22 @@ class MemoryVerbs(Closing):
             old.kind,
             old.dimensions,
         )
-        is_fact = old.kind == MemoryType.FACT  # what is known of a fact outlives its wording
+        is_fact = old.kind == MemoryType.FACT  # the metadata of a fact outlives its wording
         data = old.data if is_fact or text is None else None
         wording = old.content if text is None else checked_text(text, "update")
         draft = self._drafter.text(wording, id, attributes, data, revises=True)
         return self._tiers.write([draft], MemoryTier.L4 if is_fact else None)[0]
 
     def _on_task(self, task: Task) -> None:
-        """Hear a task from the bus. The same task again is no second memory; our own alarms are none at all.
+        """Store a task from the bus. The same task again is not a second memory; our own alarms are ignored.
 
-        A task that names other nodes of this namespace, and not this one, is theirs.
+        A task that names only other nodes of this namespace belongs to them.
         """
         if task.action.startswith((ALARM_ACTION, MONITOR_ACTION)):
             return
         named = {task.source_agent, task.target_agent} - {""}
         try:
-            # Asked for by name: a tree may have a thousand nodes, and each of them hears every task.
+            # Looked up by name: a tree may have a thousand nodes, and each of them hears every task.
             if self._node in named or not any(self._store.settings(name) for name in named):
                 self.remember(task)
         except Closed:
@@ -445,16 +445,16 @@ class MemoryVerbs(Closing):
     ) -> builtins.list[Hit] | Explanation:
         """The memories that answer a question, best first: of every node of the namespace, unless filtered.
 
-        `since` and `until` bound when a memory was made; `as_of` asks what was valid at a moment, `known_at`
-        what had been remembered by then; `where` compares metadata. Further filters: see `Filter`, which may also be
-        given as a whole (`wanted`). What was derived from memories is left out, as they say the same themselves; a
-        filter on `kind` or `derived` asks for it.
+        `since` and `until` bound when a memory was created. `as_of` asks what was valid at a time, `known_at` what
+        had been stored by then. `where` compares metadata. Further filters: see `Filter`, which may also be given as
+        a whole (`wanted`). Derived records are left out, because their sources say the same; a filter on `kind` or
+        `derived` includes them.
 
-        `min_score` (0 to 1) leaves out what scores below it: 0.9 and more is all that a question asks for, and
-        docs/recall.md has what a cut costs. `diversity` (0 to 1) keeps hits apart that say much the same. `reranker`
-        is a second opinion: it is called with the question and the best hits and gives a score for each. With
-        `explain=True` the answer is an `Explanation`: the hits, how the question was understood, and every candidate
-        with what each signal added.
+        `min_score` (0 to 1) drops hits below it: 0.9 and more means that the hit covers the whole question, and
+        docs/recall.md has what a cut costs. `diversity` (0 to 1) separates hits that say nearly the same. `reranker`
+        is called with the question and the best hits and returns a score for each. With `explain=True` the result is
+        an `Explanation`: the hits, how the question was understood, and every candidate with the contribution of each
+        signal.
         """
         if wanted is None or filters:
             if wanted is not None:
@@ -486,7 +486,7 @@ class MemoryVerbs(Closing):
         seeds: int = 0,
         explain: bool = False,
     ) -> Explanation:
-        """A recall with everything that can be said about it: see `recall.recall`."""
+        """A recall with its full explanation: see `recall.recall`."""
         checked_id("search", question, "a question")
         if weights is not None:
             checked_instance(weights, Weights, "search(weights=)")
@@ -519,7 +519,7 @@ class MemoryVerbs(Closing):
     def _standing_turns(self, question: str) -> dict[int, float]:
         """The turns in which the user gave instructions that a question meets, by sequence number, with strengths."""
         if not self._store.sizes(self._node, STANDING):
-            return {}  # without loading what reads them: a fork in the middle of that would leave the child waiting
+            return {}  # do not import here: a fork during an import would leave the child waiting
         if asks_about_the_past(question):
             return {}
         applying = self.standing.applying(question)
@@ -528,7 +528,7 @@ class MemoryVerbs(Closing):
         return turns_to_raise(question, [(one.said_in, one.wish, score) for one, score in applying])
 
     def _nearest(self) -> Nearest | None:
-        """What the caller's own vector store nominates, after it was brought up to date."""
+        """The nominations of the caller's own vector store, after it was brought up to date."""
         mirror = self._mirror
         if mirror is None or self._embedder is None:
             return None
@@ -536,14 +536,14 @@ class MemoryVerbs(Closing):
             mirror.follow()
         except LoomError:
             raise
-        except Exception as error:  # whatever the caller's store raises; it costs its signal, not the answer
+        except Exception as error:  # the caller's store may raise anything; that costs its signal, not the answer
             log.warning("the vector store failed (%s); our own index answers", type(error).__name__)
             return None
         return mirror.nearest
 
     def feedback(self, question: str, id: str, *, helpful: bool) -> LearnedWeights:
-        """Say whether a memory that a question recalls has helped: from then on, what brought it counts for more or
-        less in every recall of this namespace. A little at a time and within bounds; what was said is not kept."""
+        """Say whether a recalled memory helped. The signals that found it then count for more or less in every
+        recall of this namespace, a little at a time and within bounds. The verdict itself is not stored."""
         hits = self.recall(checked_id("feedback", question, "a question"), limit=_JUDGED)
         return self.verdicts.judge(checked_id("feedback", id), hits, helpful)
 
@@ -557,20 +557,20 @@ class MemoryVerbs(Closing):
         sources: Iterable[object] = (),
         source_timeout_s: float = 2.0,
     ) -> Context:
-        """The best prompt for a question within a hard budget of tokens, and why each item is in or out.
+        """The best prompt for a question within a hard token budget, with the reason why each item is in or out.
 
         The result is a list of messages, the question last; `explain()` shows where the budget went. With a
-        `session_id` the turns of that session are part of it, and it continues the layout of the session's last
-        prompt, so that it begins with the same tokens; without one the call is stateless. `system` is the text of
-        the system message. `sources` are further ones: anything with `get_context(task, max_items)`, or a callable
-        of these two. Without a `budget`, the setting `prompt_token_budget` holds. Being in a prompt counts as a use.
+        `session_id` it contains the turns of that session and continues the layout of the session's last prompt, so
+        that it begins with the same tokens. Without one the call is stateless. `system` is the text of the system
+        message. `sources` are additional ones: objects with `get_context(task, max_items)`, or callables with these
+        arguments. Without a `budget`, the setting `prompt_token_budget` holds. Being in a prompt counts as a use.
         """
         if not isinstance(query, str | Task):
             raise InvalidInput(f"context() takes a question, a text or a Task, not {type(query).__name__}")
         checked_number(source_timeout_s, "context(source_timeout_s=)", 0)
         asked = [*checked_list(sources, "context(sources=)")]
         session = session_id or (query.session_id if isinstance(query, Task) else None)
-        # By its name: prompts are the work of a room above this one.
+        # Imported by name: prompts belong to a room above this one.
         orchestrator = import_module("loom.context.defaults").default_orchestrator(
             self, session=session, sources=asked, source_timeout_s=source_timeout_s
         )
@@ -604,9 +604,9 @@ class MemoryVerbs(Closing):
         newest_first: bool = True,
         **filters: Unpack[Filters],
     ) -> Page:
-        """A page of memories in the order in which they were written; pass `page.next` as `after` for more.
+        """A page of memories in the order of writing. Pass `page.next` as `after` for the next page.
 
-        What was derived from memories (facts, summaries) is listed when a filter on `kind` or `derived` asks for it.
+        Derived records (facts, summaries) are listed only if a filter on `kind` or `derived` asks for them.
         """
         if not filters.keys() & {"kind", "derived", "ids"}:
             filters["derived"] = False
@@ -614,10 +614,10 @@ class MemoryVerbs(Closing):
         return self._store.scan(wanted, limit=limit, after=after, newest_first=newest_first)
 
     def matrix(self) -> dict[tuple[str, str], dict[str, int]]:
-        """How many memories are in each cell of the third document's matrix, as states and as events.
+        """How many memories are in each cell of the matrix of three dimensions, as states and as events.
 
-        The keys are the subject ("world", "subject") and the layer ("type", "instance"). The types of the world are
-        implicit, in prompts: a cell of the matrix that mostly stays empty. `list(subject=..., layer=...)` lists one.
+        The keys are the subject ("world", "subject") and the layer ("type", "instance"). World types are usually
+        implicit in prompts, so that cell is mostly empty. `list(subject=..., layer=...)` lists a cell.
         """
         with self._store.reading():
             return {
@@ -640,10 +640,10 @@ class MemoryVerbs(Closing):
         as_of: datetime | str | None = None,
         history: bool = False,
     ) -> builtins.list[Fact]:
-        """What is known: the facts that answer a question, best first, or without one the newest first.
+        """The facts that answer a question, best first; without a question, the newest first.
 
-        They are derived in the background from what was remembered (`flush` waits for it). With `as_of`, what held at
-        that moment; with `history`, also what no longer holds.
+        They are derived in the background (`flush` waits for it). With `as_of`, the facts that held at that time.
+        With `history`, also those that no longer hold.
         """
         kind = None if fact_type is None else checked_member(FactType, fact_type, "fact_type")
         wanted = Filter.of(
@@ -667,7 +667,7 @@ class MemoryVerbs(Closing):
     def summaries(
         self, session_id: str | None = None, *, limit: int = 50, history: bool = False
     ) -> builtins.list[StoredSummary]:
-        """The summaries of stretches of dialogue, the newest first; with `history`, also those that hold no more."""
+        """The summaries of stretches of dialogue, newest first; with `history`, also withdrawn ones."""
         wanted = Filter(node=self._node, kind=str(MemoryType.SUMMARY), session_id=session_id, history=history)
         page = self._store.scan(wanted, limit=limit)
         return [record_as_summary(record, self._store.neighbours(record.id)[0]) for record in page.records]
@@ -765,29 +765,31 @@ class MemoryVerbs(Closing):
         return found
 
     def compact(self) -> CompactionResult:
-        """Summarise stretches of the archive tier now, down to its target. A memory does so by itself in time."""
+        """Summarise stretches of the archive tier now, down to its target. The background worker does so when
+        needed."""
         return self.compactor.compact()
 
     def undo(self, id: str) -> UndoResult:
-        """Withdraw a summary, a merged fact or a fact that the memory has derived by itself.
+        """Withdraw a derived summary, merged fact or fact.
 
-        What it stood for has its place back. The originals were never touched.
+        Its sources take their places again. The originals were never changed.
         """
         return self.derivation.undo(checked_id("undo", id))
 
     # -- moving ----------------------------------------------------------------------------------------
 
     def promote(self, id: str, to: MemoryTier | str = MemoryTier.L2) -> Promotion:
-        """Bring a memory back towards the prompt: to the working tier, or with `to="l1"` into the window of recent
-        ones, where it stays until others are brought there. It says what moved, or why it did not."""
+        """Bring a memory towards the prompt: to the working tier, or with `to="l1"` into the window of recent
+        records, where it stays until others are brought there. The result says what moved, or why nothing did."""
         return self._migration.promote([checked_id("promote", id)], known_tier(to))
 
     def demote(self, id: str) -> MemoryTier | None:
-        """Let a memory go one tier down, away from the prompt; the tier that has it then, or None: the log alone."""
+        """Move a memory one tier down, away from the prompt. Returns the tier that holds it then, or None: the log
+        alone."""
         return self._migration.demote([checked_id("demote", id)])[id]
 
     def pin(self, id: str) -> None:
-        """Keep a memory out of the reach of retention rules."""
+        """Protect a memory from retention rules."""
         self._set_pin("pin", id)
 
     def unpin(self, id: str) -> None:
@@ -810,10 +812,10 @@ class MemoryVerbs(Closing):
     def forget(
         self, /, id: str | Iterable[str] | None = None, *, timeout_s: float = 10.0, **filters: Unpack[Filters]
     ) -> ForgetReceipt:
-        """Remove memories for good: every version, every index, everything derived from them.
+        """Remove memories for good: every version, every index entry, everything derived from them.
 
-        Takes an id, several ids, or filters. The receipt counts what went; it is falsy where nothing matched.
-        Backups and exports made before are out of its reach.
+        Takes an id, several ids, or filters. The receipt counts what was removed; it is falsy if nothing matched.
+        Existing backups and exports are out of its reach.
         """
         if id is not None:
             if not isinstance(id, Iterable):
@@ -833,10 +835,11 @@ class MemoryVerbs(Closing):
     def forget_entries(
         self, scope: str, *, owner: str | None = None, key: str | None = None, timeout_s: float = 10.0
     ) -> int:
-        """Forget the values of a scope (`local`, `shared`, `global`) or of pools (`pool`) for good, with history.
+        """Forget the values of a scope (`local`, `shared`, `global`) or of pools (`pool`) for good, with their
+        history.
 
-        Of all owners, or of one: a node, or the id of a pool. With `key`, only that one. Returns the number of keys
-        that had a value. A key itself stays, without a value, until its namespace is forgotten.
+        `owner` is a node or the id of a pool; without it, all owners. With `key`, only that key. Returns the number
+        of keys that had a value. The key itself stays, without a value, until its namespace is forgotten.
         """
         checked_number(timeout_s, "forget_entries(timeout_s=)", 0)
         return self._store.forget_entries(scope, owner=owner, key=key, timeout_s=timeout_s)
@@ -846,34 +849,34 @@ class MemoryVerbs(Closing):
         return tuple(self._store.namespaces())
 
     def forget_namespace(self, name: str, timeout_s: float = 10.0) -> ForgetReceipt:
-        """Forget a namespace for good: its memories, entries, blobs, settings and its name.
+        """Forget a namespace for good: its memories, entries, blobs, settings and name.
 
-        For a memory opened with `all_namespaces=True`. A memory that is open on the namespace cannot write any more.
-        Raises `NotFound` if there is none of that name. It rewrites the whole file, as `vacuum` does.
+        For a memory opened with `all_namespaces=True`. A memory that is open on that namespace can no longer write.
+        Raises `NotFound` if there is no such namespace. It rewrites the whole file, as `vacuum` does.
         """
         checked_number(timeout_s, "forget_namespace(timeout_s=)", 0)
         return self._store.forget_namespace(name, timeout_s)
 
     @property
     def retention(self) -> Retention | None:
-        """The rule by which memories are forgotten by themselves; None where there is none, as by default."""
+        """The retention rule; None by default, without one."""
         return self._store.retention
 
     def set_retention(self, retention: Retention | None) -> None:
-        """State what may be forgotten by itself (off by default); None switches it off again."""
+        """Set the rule by which memories are forgotten automatically (off by default); None switches it off."""
         self._store.set_retention(retention)
 
     def apply_retention(self) -> ForgetReceipt:
-        """Forget now what the stated rule no longer keeps; the background worker does so by itself."""
+        """Apply the retention rule now. The background worker does so by itself."""
         return self._store.apply_retention()
 
     # -- looking after it ------------------------------------------------------------------------------
 
     def warm_up(self) -> None:
-        """Load what the first recall and the first prompt of a process load: the model, word lists, indexes, code.
+        """Load what the first recall and the first prompt of a process need: the model, word lists, indexes, code.
 
-        Nothing is written, no use is counted, and no server is asked: an embedder is loaded by its own `warm_up`, if
-        it has one. Calling it is never needed. `loom.open(..., warm_up=True)` does it in a thread.
+        It writes nothing, counts no use and contacts no server. An embedder is loaded by its own `warm_up`, if it has
+        one. Calling it is optional. `loom.open(..., warm_up=True)` does it in a thread.
         """
         load = getattr(self._embedder, "warm_up", None)
         if load is not None:
@@ -888,7 +891,7 @@ class MemoryVerbs(Closing):
             self.warm_up()
         except Closed:
             return
-        except LoomError as error:  # the first recall will say so to its caller
+        except LoomError as error:  # the first recall will raise it for its caller
             log.warning("node %s could not warm up (%s)", self._node, type(error).__name__)
 
     def flush(self, timeout_s: float | None = None) -> FlushReport:
@@ -898,11 +901,11 @@ class MemoryVerbs(Closing):
         return self._store.flush(timeout_s)
 
     def check(self, repair: bool = True) -> CheckReport:
-        """Verify everything that is stored; rebuild what can be rebuilt."""
+        """Verify everything that is stored. Rebuild what can be rebuilt."""
         return self._store.check(repair)
 
     def backup(self, path: str | Path) -> None:
-        """Write a consistent copy of the file while others go on using it."""
+        """Write a consistent copy of the file while others continue to use it."""
         self._store.backup(checked_path(path, "the path of backup()"))
 
     def snapshot(
@@ -912,11 +915,11 @@ class MemoryVerbs(Closing):
         parent: str | Path | None = None,
         namespaces: Sequence[str] | None = None,
     ) -> Snapshot:
-        """Write everything this memory holds to a `.hctx` file, compressed and checksummed, while others go on.
+        """Write this memory to a `.hctx` file, compressed and checksummed, while others continue to use it.
 
-        All tiers, versions, uses, facts, entries and vectors of its namespace, or of those that are named. With a
-        `parent`, only what has changed since that snapshot; restoring needs the whole chain then. `loom.restore`
-        makes a new memory file of it. What is forgotten later stays in it: it is out of the reach of `forget`.
+        It holds all tiers, versions, uses, facts, entries and vectors of its namespace, or of the namespaces named.
+        With a `parent`, only the changes since that snapshot; restoring then needs the whole chain. `loom.restore`
+        makes a new memory file from it. A snapshot is out of the reach of a later `forget`.
         """
         from loom.snapshots.taking import take
 
@@ -929,11 +932,11 @@ class MemoryVerbs(Closing):
         namespace: str | None = None,
         forgotten: bool = False,
     ) -> Restored:
-        """Bring what a snapshot holds into this memory: all of it, or nothing where something stands in the way.
+        """Bring the content of a snapshot into this memory: all of it, or nothing if something prevents it.
 
-        Several paths are a chain, the full snapshot first. `namespace` names the one in the snapshot, where it is not
-        the only one or of another name. What is here already does not come twice; an id that names another text here
-        raises `IdConflict`. What was forgotten here since stays forgotten, unless `forgotten` is True.
+        Several paths are a chain, the full snapshot first. `namespace` names the namespace in the snapshot if there
+        are several or it has another name. Content that is already here is not duplicated. An id with another text
+        here raises `IdConflict`. Content that was forgotten here since stays forgotten, unless `forgotten` is True.
         """
         from loom.snapshots.merging import restore_into
 
@@ -946,28 +949,28 @@ class MemoryVerbs(Closing):
             snapshot,
             namespace=namespace,
             forgotten=forgotten,
-            without=(LAYOUTS,),  # layouts hold numbers of records, which are others here
+            without=(LAYOUTS,),  # layouts hold sequence numbers, which differ here
             then=make_room,
         )
 
     def archive(self, before: datetime | str | None = None) -> ArchiveStats:
-        """Compress the words of everything remembered before a moment (now). Reads are unaffected.
+        """Compress the text of everything stored before a time (now). Reads are unaffected.
 
-        By itself a memory does so after `archive_after_days`. The file shrinks with the next `vacuum`.
+        A memory does so by itself after `archive_after_days`. The next `vacuum` shrinks the file.
         """
         return self._store.archive(None if before is None else checked_time(before, "before"))
 
     def vacuum(self) -> int:
-        """Give free space back to the disk and tidy the index; how many bytes the file shrank by."""
+        """Return free space to the disk and compact the index. Returns how many bytes the file shrank by."""
         return self._store.vacuum()
 
     def get_stats(self) -> dict[str, Any]:
-        """Usage, budget and count of each tier, the backlog and the store's counts, as they are stored now.
+        """Usage, budget and count of each tier, the backlog and the store's counts, as stored now.
 
-        `backlog` counts queued work (embedding, that is, until L4 can be searched by meaning). `set_aside` names the
-        records that background work gave up, and why. `lost` is the range of sequence numbers that are known to have
-        been committed and are gone, or None.
-        `l2_hit_rate` is None until something was asked for; it is counted where the profile is led by use.
+        `backlog` counts queued work (embedding: until it is done, L4 cannot be searched by meaning). `set_aside`
+        names the records that background work gave up, with the reason. `lost` is the range of sequence numbers that
+        are known to have been committed and are gone, or None. `l2_hit_rate` is None until something was read; it is
+        counted in profiles that admit by use.
         """
         usage, budgets = self._store.usage(self._node), self._tiers.rules().budgets
         stats: dict[str, Any] = {}
@@ -996,7 +999,7 @@ class MemoryVerbs(Closing):
         }
 
     def close(self) -> None:
-        """Stop listening, and let go of the store if this memory opened it. Safe to call twice."""
+        """Stop listening, and close the store if this memory opened it. Safe to call twice."""
         if self._subscription is not None:
             self._subscription.cancel()
             self._subscription = None
@@ -1016,7 +1019,7 @@ class MemoryVerbs(Closing):
 
 
 def checked_id(verb: str, given: object, what: str = "an id") -> str:
-    """A text that a verb was given as an id or a question."""
+    """A text that was given to a verb as an id or a question."""
     if not isinstance(given, str):
         raise InvalidInput(f"{verb}() takes {what}, and {what} is a text, not {type(given).__name__}")
     return given
@@ -1029,7 +1032,7 @@ def _mirror_of(store: Store, vectors: VectorStoreProvider) -> VectorMirror:
 
 
 def checked_store(store: object) -> Any:
-    """A store that is open already; a memory is none."""
+    """A store that is already open; a memory is not one."""
     if isinstance(store, type) or not all(hasattr(store, name) for name in ("transaction", "update_settings")):
         raise InvalidInput(
             f"a store is a path, a store that is open (memory.store), or None for one in this process, not "
@@ -1066,9 +1069,9 @@ def _open_store(path: str | Path | None, settings: Settings, clock: Clock, all_n
 
 
 def _agree(store: Store, wanted: Settings, reconfigure: bool, tiers_under: Callable[[Settings], Tiers]) -> Settings:
-    """What holds for this node, settled with every other process that has the file open.
+    """The settings of this node, agreed with every other process that has the file open.
 
-    Budgets may be smaller now than they were: who must leave does so in the transaction that changes them.
+    Budgets may be smaller than before: records that must leave do so in the transaction that changes the budgets.
     """
     agreed = wanted
 
@@ -1084,7 +1087,7 @@ def _agree(store: Store, wanted: Settings, reconfigure: bool, tiers_under: Calla
 def _choose_embedder(
     store: Store, settings: Settings, given: EmbeddingProvider | str | None, reconfigure: bool
 ) -> EmbeddingProvider | None:
-    """The embedder of this process. One that was not asked for by name gives way to what the file has."""
+    """The embedder of this process. A default embedder gives way to the one that the file was embedded with."""
     asked = (given is not None and given != "auto") or (
         settings.is_given("embedder") and settings.embedder not in ("auto", "none")
     )
@@ -1102,5 +1105,5 @@ def _choose_embedder(
             raise
         return None
     if store.space != (provider.name, provider.dimensions):
-        return None  # a read-only store that was never embedded, or with something else
+        return None  # a read-only store without embeddings, or with those of another model
     return provider

@@ -1,4 +1,4 @@
-"""What every tier can do. A layer holds nothing itself: it is a view of its tier in the store."""
+"""The common interface of the tiers. A layer holds nothing itself: it is a view of its tier in the store."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from loom.types import MemoryTier, Receipt
 __all__ = ["Item", "MemoryLayer"]
 
 Item = TypeVar("Item")
-"""What a tier gives back: tasks near the prompt, summaries further away."""
+"""The items of a tier: tasks near the prompt, summaries further away."""
 
 
 class MemoryLayer(ABC, Generic[Item]):
@@ -23,30 +23,31 @@ class MemoryLayer(ABC, Generic[Item]):
 
     tier: ClassVar[MemoryTier]
     by_arrival: ClassVar[bool] = True
-    """Whether a limit keeps the newest arrivals; what is most important otherwise."""
+    """Whether a limit selects the newest arrivals; otherwise it selects the most important items."""
 
     def __init__(self, tiers: Tiers, drafter: Drafter) -> None:
         self._tiers = tiers
         self._drafter = drafter
 
     def add(self, what: Rememberable, *, importance: float | None = None, session_id: str | None = None) -> Receipt:
-        """Remember something in this tier (into L1: the usual way, so that what is important comes to L2 as well)."""
+        """Store something in this tier. Storing in L1 is the usual way: important items then enter L2 too."""
         attributes = NO_ATTRIBUTES._replace(importance=importance, session_id=session_id)
         return self._tiers.write([self._drafter.draft(what, None, attributes)], self.tier, again=True)[0]
 
     def retrieve(self, limit: int | None = None, *, session_id: str | None = None) -> list[Item]:
-        """What is in the tier, at most `limit`, of one session if one is given. Counts as no use."""
+        """The items of the tier, at most `limit`, of one session if one is given. Not counted as a use."""
         if limit is not None:
             checked_whole(limit, "limit", 1)
         held = self._held()
         if self.by_arrival and limit is not None and session_id is None:
-            held = dict(list(held.items())[-limit:])  # only what is given back is read
+            held = dict(list(held.items())[-limit:])  # read only what is returned
         found = self._read(held)
         records = [found[seq] for seq in held if seq in found]
         return self._items([one for one in records if session_id in (None, one.session_id)], held, limit)
 
     def evict(self, tokens: int = 1) -> int:
-        """Free at least so many tokens, the least worthy first; how many records left. None of them is lost."""
+        """Free at least this many tokens, least valuable records first. Returns how many left. None of them is
+        lost."""
         return self._tiers.evict(self.tier, checked_whole(tokens, "tokens of evict()", 1))
 
     def size(self) -> int:
@@ -55,7 +56,7 @@ class MemoryLayer(ABC, Generic[Item]):
         return usage.items if usage else 0
 
     def clear(self) -> int:
-        """Let everything leave the tier; how many records that were. They stay in the log, and are found."""
+        """Empty the tier. Returns how many records left. They stay in the log and can be recalled."""
         return self._tiers.clear(self.tier)
 
     @property
@@ -74,7 +75,7 @@ class MemoryLayer(ABC, Generic[Item]):
         return f"<{type(self).__name__} {self.token_usage:,} of {self.token_budget:,} tokens>"
 
     def _held(self) -> dict[int, int]:
-        """Number and size of each record in the tier, oldest arrival first."""
+        """Sequence number and size of each record in the tier, oldest arrival first."""
         residents = self._tiers.store.residents(self._tiers.node, self.tier)
         return {one.record: one.tokens for one in residents}
 
@@ -83,4 +84,4 @@ class MemoryLayer(ABC, Generic[Item]):
 
     @abstractmethod
     def _items(self, records: Sequence[Record], sizes: Mapping[int, int], limit: int | None) -> list[Item]:
-        """The records as what the tier gives back, at most `limit`."""
+        """The records as items of the tier, at most `limit`."""

@@ -39,7 +39,7 @@ class TokenBudgetLayer(MemoryLayer[Task]):
 
 
 class PriorityTokenLayer(MemoryLayer[Task]):
-    """L2: the tasks of most worth by the profile's rule. They are given back the most important first."""
+    """L2: the most valuable tasks by the profile's rule, most important first."""
 
     tier = MemoryTier.L2
     by_arrival = False
@@ -50,7 +50,7 @@ class PriorityTokenLayer(MemoryLayer[Task]):
 
 
 class SummaryLayer(MemoryLayer[TaskSummary]):
-    """L3: a summary for each task that had to leave L2; the oldest leave first."""
+    """L3: a summary for each task that left L2; the oldest leave first."""
 
     tier = MemoryTier.L3
 
@@ -59,7 +59,7 @@ class SummaryLayer(MemoryLayer[TaskSummary]):
 
 
 class KnowledgeLayer(SummaryLayer):
-    """L4: summaries and facts across sessions; what leaves it stays in the log and is still searched."""
+    """L4: summaries and facts across sessions. Items that leave stay in the log and are still searched."""
 
     tier = MemoryTier.L4
 

@@ -496,6 +496,22 @@ def _(answer: said.Imported, page: Page) -> None:
 
 
 @_print.register
+def _(answer: said.KeptOfProject, page: Page) -> None:
+    page.line((answer.path, "bold"), f": {_records(answer.records)}")
+    if answer.forgotten:
+        page.line(f"{_records(answer.forgotten)} forgotten")
+    for one in answer.sessions:
+        page.line((one.id, "cyan"), f"  {one.messages:,} messages, last {one.last:%Y-%m-%d %H:%M}  {one.prompt}")
+    if answer.hooks:
+        page.line(f"the last hooks ({answer.log}):")
+    for run in answer.hooks:
+        told = f"{run.kept} kept, {run.quoted} quoted in {run.tokens} tokens"
+        page.line(
+            f"  {run.at[:19]}  {run.event}  {run.took_ms} ms  ", (run.error or told, "red" if run.error else "")
+        )
+
+
+@_print.register
 def _(answer: said.Vacuumed, page: Page) -> None:
     page.line(f"the file shrank by {answer.freed_bytes:,} bytes")
 

@@ -3,6 +3,7 @@
 `COMMANDS` has all commands: the operations of the table, then these programs.
 """
 
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Final, Literal, NamedTuple
 
 from loom.errors import InvalidInput
-from loom.operations.answers import Answer, Diagnosis
+from loom.operations.answers import Answer, Diagnosis, KeptOfProject
 from loom.operations.catalogue import OPERATIONS
 from loom.operations.table import About, Operation, entry_of, operation
 
@@ -72,6 +73,7 @@ def mcp(
     place: Place,
     *,
     read_only: Annotated[bool, About("only the tools that change nothing")] = False,
+    project: Annotated[bool, About("the memory that the plugins keep of this project")] = False,
     reference: Annotated[
         Path | None, About("the nine tools and the file of the reference memory server instead", shown_as="FILE")
     ] = None,
@@ -82,7 +84,48 @@ def mcp(
     _needs_extra("mcp", "mcp", "the MCP server")
     from loom.cli.mcp_program import run
 
+    if project and not place.why.startswith("named"):
+        from loom.hooks.projects import memory_of_project
+
+        here = Path(os.environ.get("CLAUDE_PROJECT_DIR") or ".")
+        place = place._replace(path=memory_of_project(here, os.environ), why="the memory of this project")
     return Ended(run(place, read_only, reference))
+
+
+@operation(
+    _GROUP,
+    "answer a hook of a coding agent; its plugin calls this",
+    examples=("loom hook claude-code < event.json",),
+    elsewhere=_SHELL,
+)
+def hook(
+    agent: Annotated[Literal["claude-code", "codex"], About("the agent", shown_as="claude-code|codex")],
+) -> Ended:
+    """Reads an event from standard input, keeps what its transcript has gained, and prints what fits the prompt. Ends
+    with 0 whatever happens; docs/plugins.md says where the log is."""
+    from loom.cli.hook_program import run_hook
+
+    return Ended(run_hook(agent))
+
+
+@operation(
+    _GROUP,
+    "what the plugins of coding agents kept of this project, and how to forget it",
+    examples=("loom kept", "loom kept --forget-session 5e7dc3f1 --yes", "loom kept --forget-all --yes"),
+    elsewhere=_SHELL,
+)
+def kept(
+    *,
+    folder: Annotated[Path, About("the project (this folder)", shown_as="FOLDER")] = Path("."),
+    forget_session: Annotated[str | None, About("forget this session", shown_as="ID")] = None,
+    forget_all: Annotated[bool, About("forget everything that was kept of the project")] = False,
+    yes: Annotated[bool, About("do not ask")] = False,
+) -> KeptOfProject:
+    """Shows the file, the newest sessions, and the last hooks with their time, tokens and errors. What is forgotten
+    does not come back with the next hook."""
+    from loom.cli.hook_program import kept_of_project
+
+    return kept_of_project(folder, forget_session, forget_all, yes)
 
 
 @operation(
@@ -172,6 +215,6 @@ def completion(
 
 PROGRAMS: Final[Mapping[str, Operation]] = {
     one.name: one
-    for one in (entry_of(function) for function in (doctor, mcp, chat, notebook_watch, demo, completion))
+    for one in (entry_of(function) for function in (doctor, mcp, hook, kept, chat, notebook_watch, demo, completion))
 }
 COMMANDS: Final[Mapping[str, Operation]] = {**OPERATIONS, **PROGRAMS}

@@ -33,11 +33,14 @@ __all__ = [
     "Forgotten",
     "Found",
     "History",
+    "HookRun",
     "Imported",
     "InstructionItem",
     "Instructions",
     "Judged",
     "Kept",
+    "KeptOfProject",
+    "KeptSession",
     "Listing",
     "Matrix",
     "MatrixCell",
@@ -613,6 +616,45 @@ class Imported(Answer):
     @property
     def ok(self) -> bool:
         return self.complete and not self.skipped
+
+
+# --- what the plugins kept -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class KeptSession:
+    """A session of a coding agent: its messages, when it began to be kept, and the first words of its newest
+    prompt."""
+
+    id: str
+    messages: int
+    last: datetime
+    prompt: str
+
+
+@dataclass(frozen=True, slots=True)
+class HookRun:
+    """One call of a hook: its time, the messages that it kept, the memories and tokens that the prompt got."""
+
+    at: str
+    event: str
+    took_ms: int
+    kept: int
+    quoted: int
+    tokens: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class KeptOfProject(Answer):
+    """What the plugins keep of a project. `forgotten` counts what was forgotten now."""
+
+    path: str
+    log: str
+    records: int
+    forgotten: int
+    sessions: tuple[KeptSession, ...]
+    hooks: tuple[HookRun, ...]
 
 
 # --- surroundings --------------------------------------------------------------------------------------------

@@ -1,0 +1,79 @@
+"""`loom hook` and `loom kept`: hooks of coding agents, and what they kept."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from loom.errors import InvalidInput
+from loom.hooks.events import answer_event
+from loom.hooks.projects import log_of, memory_of_project
+from loom.hooks.reports import read_reports
+from loom.operations.answers import HookRun, KeptOfProject, KeptSession
+from loom.storage.contract import Record
+
+__all__ = ["kept_of_project", "run_hook"]
+
+_LARGEST_EVENT = 16 * 1024 * 1024
+_SESSIONS = 20
+_LOOKED_AT = 2000
+_HOOKS = 8
+_PROMPT_CHARS = 60
+
+
+def run_hook(agent: str) -> int:
+    """Answer the event on standard input; 0, whatever it is."""
+    try:
+        event: Any = json.loads(sys.stdin.buffer.read(_LARGEST_EVENT))
+    except (ValueError, RecursionError, OSError):
+        return 0
+    answer = answer_event(agent, event, os.environ) if isinstance(event, dict) else None
+    if answer is not None:
+        print(json.dumps(answer))
+    return 0
+
+
+def kept_of_project(folder: Path, session: str | None, everything: bool, agreed: bool) -> KeptOfProject:
+    """What was kept of a project, after what was asked to be forgotten is gone."""
+    import loom
+
+    path = memory_of_project(folder, os.environ)
+    reports = read_reports(log_of(path), _HOOKS)
+    hooks = tuple(
+        HookRun(one.at, one.event, one.took_ms, one.kept, one.quoted, one.tokens, one.error) for one in reports
+    )
+    if (session or everything) and not agreed:
+        raise InvalidInput("forgetting is for good: add --yes to go on, or leave the option out to look only")
+    if not path.exists():
+        return KeptOfProject(str(path), str(log_of(path)), 0, 0, (), hooks)
+    with loom.open(path, embedder="none", derive=False) as memory:
+        forgotten = 0
+        if session:
+            forgotten = memory.forget(session_id=session, timeout_s=60).records
+        elif everything:
+            # What a hook kept has its agent as `imported`; what was remembered otherwise stays.
+            forgotten = memory.forget(where={"imported": ["claude-code", "codex"]}, timeout_s=60).records
+        newest = memory.list(limit=_LOOKED_AT).records
+        return KeptOfProject(
+            str(path), str(log_of(path)), memory.get_stats()["records"], forgotten, _sessions(newest), hooks
+        )
+
+
+def _sessions(newest: tuple[Record, ...]) -> tuple[KeptSession, ...]:
+    """The newest sessions among the newest records."""
+    counts = Counter(one.session_id for one in newest if one.session_id)
+    last: dict[str, Record] = {}
+    prompts: dict[str, str] = {}
+    for one in newest:
+        if one.session_id is not None:
+            last.setdefault(one.session_id, one)
+            if one.role == "user" and one.trust == "user":
+                prompts.setdefault(one.session_id, " ".join(one.content.split())[:_PROMPT_CHARS])
+    return tuple(
+        KeptSession(id, counts[id], record.created_at, prompts.get(id, ""))
+        for id, record in [*last.items()][:_SESSIONS]
+    )

@@ -1,0 +1,125 @@
+"""Answering one event of a coding agent: keep what was said, and say what fits the prompt.
+
+Whatever fails is written to the log; the agent is told nothing, so that the user's session goes on as without the
+plugin. A watch ends the process at the time limit: a write that is under way is undone by the store, and the next
+hook does it again.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import loom
+from loom.errors import LoomError
+from loom.everyday import Memory
+from loom.hooks.following import expect, follow, unfinished
+from loom.hooks.projects import log_of, memory_of_project
+from loom.hooks.quoting import Quoted, last_session, memories_for
+from loom.hooks.reports import HookReport, append_report
+
+__all__ = ["AGENTS", "TIME_LIMIT_S", "TOKEN_BUDGET", "answer_event", "follow_transcripts"]
+
+AGENTS: Final = ("claude-code", "codex")
+TOKEN_BUDGET: Final = 600
+"""The most tokens that a prompt gets; LOOM_HOOK_TOKENS changes it."""
+TIME_LIMIT_S: Final = 5.0
+"""The most seconds that a hook takes; LOOM_HOOK_SECONDS changes it. The agents' own limit is 10."""
+
+_SWITCH = "LOOM_HOOKS"
+_ASKS = ("SessionStart", "UserPromptSubmit")
+
+
+def answer_event(
+    agent: str, event: Mapping[str, Any], environ: Mapping[str, str], end: Callable[[int], None] = os._exit
+) -> dict[str, Any] | None:
+    """What a hook prints as JSON, None for nothing. Never raises; `end` ends the process at the time limit."""
+    if environ.get(_SWITCH, "").casefold() in ("off", "0", "no", "false"):
+        return None
+    started = time.monotonic()
+    name, session = str(event.get("hook_event_name", ""))[:40], str(event.get("session_id", ""))[:100]
+    report = HookReport(datetime.now(UTC).isoformat(timespec="milliseconds"), agent, name, session)
+    try:
+        folder = Path(environ.get("CLAUDE_PROJECT_DIR") or str(event.get("cwd") or "."))
+        path = memory_of_project(folder, environ)
+        limit = _number(environ, "LOOM_HOOK_SECONDS", TIME_LIMIT_S)
+    except Exception:  # without a place there is no log either
+        return None
+
+    def told(**more: Any) -> HookReport:
+        took = round((time.monotonic() - started) * 1000)
+        return replace(report, took_ms=took, **more)
+
+    def give_up() -> None:
+        _log(path, told(error=f"the time limit of {limit:g} s was reached; the next hook goes on"))
+        end(0)
+
+    watch = threading.Timer(limit, give_up)
+    watch.daemon = True
+    watch.start()
+    try:
+        kept, skipped, quoted = _carried_out(agent, event, path, environ)
+        _log(path, told(kept=kept, skipped=skipped, quoted=quoted.memories, tokens=quoted.tokens))
+    except Exception as error:  # whatever it is, the user's session goes on
+        message = str(error) if isinstance(error, LoomError | OSError) else ""
+        _log(path, told(error=f"{type(error).__name__}: {message}".rstrip(": ")))
+        return None
+    finally:
+        watch.cancel()
+    if not quoted.text:
+        return None
+    return {"hookSpecificOutput": {"hookEventName": name, "additionalContext": quoted.text}}
+
+
+def _carried_out(
+    agent: str, event: Mapping[str, Any], path: Path, environ: Mapping[str, str]
+) -> tuple[int, int, Quoted]:
+    name, session = event.get("hook_event_name"), str(event.get("session_id", ""))
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    # By words alone, and without deriving: a hook has no time to load a model. The MCP server does that work.
+    with loom.open(path, embedder="none", derive=False) as memory:
+        kept, skipped = follow_transcripts(memory, agent, event)
+        quoted = Quoted("", 0, 0)
+        budget = int(_number(environ, "LOOM_HOOK_TOKENS", TOKEN_BUDGET))
+        if name == "UserPromptSubmit":
+            quoted = memories_for(memory, str(event.get("prompt") or ""), session, budget)
+        elif name == "SessionStart":
+            quoted = last_session(memory, session, budget)
+    return kept, skipped, quoted
+
+
+def follow_transcripts(memory: Memory, agent: str, event: Mapping[str, Any]) -> tuple[int, int]:
+    """Bring the transcript of this session up to date, and at its start those that were left unfinished."""
+    waiting = [*unfinished(memory)] if event.get("hook_event_name") == "SessionStart" else []
+    own = event.get("transcript_path")
+    if isinstance(own, str) and own.endswith(".jsonl"):
+        if Path(own).exists():
+            waiting.append((agent, Path(own)))
+        else:
+            expect(memory, agent, Path(own))
+    kept = skipped = 0
+    for of, path in waiting:
+        if of in AGENTS:
+            done = follow(memory, of, path)
+            kept, skipped = kept + done.kept, skipped + done.skipped
+    return kept, skipped
+
+
+def _number(environ: Mapping[str, str], name: str, default: float) -> float:
+    try:
+        return max(0.0, float(environ.get(name) or default))
+    except ValueError:
+        return default
+
+
+def _log(path: Path, report: HookReport) -> None:
+    try:
+        append_report(log_of(path), report)
+    except OSError:
+        return  # a full disk, which the user's session must not feel

@@ -1,0 +1,145 @@
+"""Bringing a transcript into the memory as it grows: from where the last hook stopped to the last whole line.
+
+The place is committed with the messages before it, so a hook that is killed loses nothing and the next one goes on.
+What was forgotten does not come back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from loom.everyday import Memory
+from loom.importers import claude_code, codex
+from loom.importers.codex import RolloutState
+from loom.importers.histories import HistoryWriter
+from loom.importers.lines import lines_of
+from loom.importers.messages import ImportProblem, Read, SourceFile
+from loom.storage.contract import Transaction
+
+__all__ = ["Followed", "expect", "follow", "unfinished"]
+
+SCOPE: Final = "hooks"
+"""The scope of the entries that say how far a transcript was read."""
+
+_WRITER = "hooks"
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """What came of a transcript: messages that are new, and parts that could not be read."""
+
+    kept: int
+    skipped: int
+
+
+def follow(memory: Memory, agent: str, path: Path) -> Followed:
+    """Bring what a transcript has gained into the memory."""
+    key = _key(path)
+    with _opened(path) as file:
+        status = os.fstat(file.fileno())
+        place = _Place.of(memory, key, str(path), agent, status.st_size)
+        source = SourceFile(
+            path.name, path.stem, datetime.fromtimestamp(status.st_mtime, UTC), status.st_size, _unused
+        )
+        writer = HistoryWriter(memory, within=place.note)
+        file.seek(place.offset)
+        for offset, line in _whole_lines(file, place.offset):
+            for one in place.read(line, offset):
+                if isinstance(one, ImportProblem):
+                    writer.problem(one)
+                else:
+                    writer.add(one, agent, source)
+            place.offset = offset + len(line)
+        if place.offset != place.noted:
+            writer.flush()
+    return Followed(writer.counts.records, writer.counts.skipped)
+
+
+def expect(memory: Memory, agent: str, path: Path) -> None:
+    """Note a transcript that is not there yet, so that it is found if its session is killed before the next hook."""
+    key = _key(path)
+    if memory.store.entry(key, scope=SCOPE, owner=memory.node_id) is None:
+        place = _Place(key, str(path), agent, 0, RolloutState(), memory.node_id)
+        with memory.store.transaction() as transaction:
+            place.note(transaction)
+
+
+def unfinished(memory: Memory) -> Iterator[tuple[str, Path]]:
+    """The transcripts of which something was read and more is there, as after a session that was killed."""
+    for entry in memory.store.entries(scope=SCOPE, owner=memory.node_id, limit=100):
+        told = entry.content if isinstance(entry.content, dict) else {}
+        path = Path(str(told.get("path", "")))
+        try:
+            if path.is_file() and path.stat().st_size > int(told.get("offset", 0)):
+                yield str(told.get("agent", "")), path
+        except (OSError, ValueError, TypeError):
+            continue
+
+
+class _Place:
+    """How far a transcript was read, and what its lines so far say about the next ones."""
+
+    def __init__(self, key: str, path: str, agent: str, offset: int, state: RolloutState, node: str) -> None:
+        self.offset = offset
+        self.noted = offset
+        self._key, self._path, self._agent, self._node = key, path, agent, node
+        self._state = state
+
+    @classmethod
+    def of(cls, memory: Memory, key: str, path: str, agent: str, size: int) -> _Place:
+        entry = memory.store.entry(key, scope=SCOPE, owner=memory.node_id)
+        told: Any = entry.content if entry is not None and isinstance(entry.content, dict) else {}
+        offset, state = told.get("offset", 0), told.get("state")
+        if not isinstance(offset, int) or not 0 <= offset <= size:
+            offset, state = 0, None  # another file took its place
+        known = RolloutState(**state) if isinstance(state, dict) else RolloutState()
+        return cls(key, path, agent, offset, known, memory.node_id)
+
+    def read(self, line: bytes, offset: int) -> Read:
+        position = f"byte {offset:,}"
+        if not line.strip():
+            return iter(())
+        if self._agent == codex.NAME:
+            return codex.read_line(self._path, position, line, self._state)
+        return claude_code.read_line(self._path, position, line)
+
+    def note(self, transaction: Transaction) -> None:
+        """Write the place of the line that is being read: what it gave so far is found again by its ids."""
+        content = {"path": self._path, "agent": self._agent, "offset": self.offset, "state": asdict(self._state)}
+        transaction.put_entry(self._key, content, writer=_WRITER, scope=SCOPE, owner=self._node, history=False)
+        self.noted = self.offset
+
+
+def _whole_lines(file: BinaryIO, offset: int) -> Iterator[tuple[int, bytes]]:
+    """The lines that end, with their places. The last one may still be written."""
+    for line in lines_of(file):
+        if line.text is None:
+            offset = file.tell()
+            continue
+        if not line.text.endswith(b"\n"):
+            return
+        yield offset, line.text
+        offset += len(line.text)
+
+
+def _opened(path: Path) -> BinaryIO:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError("the transcript is no regular file")
+    return os.fdopen(descriptor, "rb")
+
+
+def _key(path: Path) -> str:
+    return f"transcript:{hashlib.blake2b(os.fsencode(path), digest_size=16).hexdigest()}"
+
+
+def _unused() -> BinaryIO:
+    raise NotImplementedError  # the file is open already

@@ -1,0 +1,145 @@
+"""The plugins in the real programs, offline: what one session said is in the prompt of the next one."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import loom
+from loom.cli import main
+from loom.hooks.events import TIME_LIMIT_S, TOKEN_BUDGET
+from loom.hooks.projects import log_of, memory_of_project
+from loom.hooks.reports import read_reports
+from loom.testing import Hang, ScriptedModel
+from tests.importers.test_agents import codex_settings
+from tests.mcp_server.sessions import environment
+from tests.mcp_server.test_npm_clients import CLAUDE, CODEX, NODE, Needs, needs, offline, run
+
+__all__ = ["needs"]
+
+ROOT = Path(__file__).parents[2]
+PLUGIN = ROOT / "packaging" / "plugin"
+SAID = "Heron goes live on 12 May. The key is sk-live-4f9a8b7c6d5e4f3a2b1c0d9e."
+SECRET = "sk-live-4f9a8b7c6d5e4f3a2b1c0d9e"
+
+
+def with_loom(folder: Path, environ: dict[str, str]) -> dict[str, str]:
+    """An environment in which the command `loom` is that of this tree."""
+    folder.mkdir()
+    program = folder / "loom"
+    words = f'exec "{sys.executable}" -c "import sys; from loom.cli import main; sys.exit(main())" "$@"'
+    program.write_text(f"#!/bin/sh\n{words}\n")
+    program.chmod(0o755)
+    python = {"PYTHONPATH": environment()["PYTHONPATH"], "LOOM_EMBEDDER": "none"}
+    return {**environ, **python, "PATH": f"{folder}{os.pathsep}{environ['PATH']}"}
+
+
+def claude_code(tmp_path: Path, model: ScriptedModel) -> dict[str, str]:
+    """An environment in which Claude Code has the plugin installed and asks a scripted model."""
+    environ = offline(
+        tmp_path / "home",
+        ANTHROPIC_BASE_URL=model.url,
+        ANTHROPIC_API_KEY="none",
+        CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC="1",
+        DISABLE_AUTOUPDATER="1",
+    )
+    environ = with_loom(tmp_path / "bin", environ)
+    for words in (["marketplace", "add", str(ROOT)], ["install", "loom@loom"]):
+        done = run(CLAUDE, "plugin", *words, environ=environ, cwd=tmp_path)
+        assert done.returncode == 0, done.stdout + done.stderr
+    return environ
+
+
+def test_the_second_session_of_claude_code_knows_what_the_first_one_said(tmp_path: Path, needs: Needs) -> None:
+    needs(CLAUDE)
+    project = tmp_path / "heron"
+    project.mkdir()
+    with ScriptedModel(["Noted."], repeat=True) as model:
+        environ = claude_code(tmp_path, model)
+        for prompt in (SAID, "When does Heron go live?"):
+            before = len(model.requests)
+            done = run(CLAUDE, "-p", prompt, "--model", "scripted", environ=environ, cwd=project)
+            assert done.returncode == 0, done.stdout + done.stderr
+        asked = "".join(request.text for request in model.requests[before:])
+    assert "12 May" in asked
+    assert "<memory>" in asked
+    assert SECRET not in asked
+    memory = memory_of_project(project, environ)
+    reports = read_reports(log_of(memory), 50)
+    assert {one.event for one in reports} == {"SessionStart", "UserPromptSubmit", "Stop", "SessionEnd"}
+    assert [one.error for one in reports if one.error] == []
+    quoted = next(one for one in reports[::-1] if one.event == "UserPromptSubmit")
+    assert quoted.quoted >= 1
+    assert 0 < quoted.tokens <= TOKEN_BUDGET
+    assert all(0 < one.took_ms < TIME_LIMIT_S * 1000 for one in reports)
+    with loom.open(memory, embedder="none") as opened:
+        records = opened.list(newest_first=False).records
+    said = [(one.role, one.content) for one in records]
+    assert [role for role, _ in said] == ["user", "assistant", "user", "assistant"]
+    assert said[0][1].startswith("Heron goes live on 12 May.")
+    assert SECRET not in repr(records)
+
+
+def test_killing_claude_code_in_the_middle_loses_nothing_that_it_wrote(tmp_path: Path, needs: Needs) -> None:
+    needs(CLAUDE)
+    project = tmp_path / "heron"
+    project.mkdir()
+    with ScriptedModel([Hang()], repeat=True) as model:
+        environ = claude_code(tmp_path, model)
+        words = [str(CLAUDE), "-p", SAID, "--model", "scripted"]
+        with subprocess.Popen(
+            words, env=environ, cwd=project, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+        ) as child:
+            written = tmp_path / "home" / ".claude" / "projects"
+            until = time.monotonic() + 60
+            while not any("12 May" in one.read_text() for one in written.glob("*/*.jsonl")):
+                assert time.monotonic() < until, "the prompt never came to the transcript"
+                time.sleep(0.05)
+            child.send_signal(signal.SIGKILL)
+    with ScriptedModel(["On 12 May."], repeat=True) as model:
+        environ |= {"ANTHROPIC_BASE_URL": model.url}
+        done = run(CLAUDE, "-p", "When does Heron go live?", "--model", "scripted", environ=environ, cwd=project)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert any("Heron goes live on 12 May" in request.text for request in model.requests)
+
+
+def test_the_second_session_of_codex_knows_what_the_first_one_said(tmp_path: Path, needs: Needs) -> None:
+    needs(CODEX)
+    home, project = tmp_path / "codex", tmp_path / "heron"
+    home.mkdir()
+    project.mkdir()
+    (home / "hooks.json").write_bytes((PLUGIN / "hooks" / "codex.json").read_bytes())
+    with ScriptedModel(["Noted."], repeat=True) as model:
+        (home / "config.toml").write_text(codex_settings(model.openai_url))
+        environ = with_loom(tmp_path / "bin", offline(tmp_path / "home", CODEX_HOME=str(home), SCRIPTED_KEY="none"))
+        words = ["exec", "--skip-git-repo-check", "--dangerously-bypass-hook-trust"]
+        for prompt in (SAID, "When does Heron go live?"):
+            done = run(NODE, CODEX, *words, prompt, environ=environ, cwd=project)
+            assert done.returncode == 0, done.stdout + done.stderr
+        asked = model.requests[-1].text
+    assert "12 May" in asked
+    assert "<memory>" in asked
+    assert SECRET not in asked
+    reports = read_reports(log_of(memory_of_project(project, environ)), 50)
+    assert {one.event for one in reports} >= {"SessionStart", "UserPromptSubmit", "Stop"}
+    assert [one.error for one in reports if one.error] == []
+
+
+def test_the_manifests_name_this_version_and_claude_code_finds_them_valid(tmp_path: Path, needs: Needs) -> None:
+    for folder in (".claude-plugin", ".codex-plugin"):
+        assert json.loads((PLUGIN / folder / "plugin.json").read_text())["version"] == loom.__version__
+    needs(CLAUDE)
+    for path in (ROOT, PLUGIN):
+        done = run(CLAUDE, "plugin", "validate", path, environ=offline(tmp_path / "home"), cwd=tmp_path)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_command_names_of_the_skill_exist(capsys: object) -> None:
+    skill = (PLUGIN / "skills" / "memory" / "SKILL.md").read_text()
+    assert "loom kept --forget-session ID --yes" in skill
+    assert main(["kept", "--folder", str(ROOT / "tests")]) == 0

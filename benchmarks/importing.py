@@ -17,6 +17,7 @@ import resource
 import subprocess
 import sys
 import tempfile
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from loom.importers import import_history
 __all__ = ["main"]
 
 _BATCH = 256
+_START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def write(path: Path, count: int, *, array: bool) -> None:
@@ -36,7 +38,7 @@ def write(path: Path, count: int, *, array: bool) -> None:
             message = {
                 "role": "assistant" if number % 2 else "user",
                 "content": text,
-                "created_at": 1_750_000_000 + number,
+                "created_at": f"{_START + timedelta(seconds=number):%Y-%m-%dT%H:%M:%SZ}",
             }
             line = json.dumps(message, ensure_ascii=False)
             file.write(("[" if number == 0 else ", ") + line if array else line + "\n")

@@ -378,7 +378,10 @@ def test_the_table_of_profiles_is_the_profiles() -> None:
 @pytest.mark.parametrize("document", DOCUMENTS, ids=relative)
 def test_every_variable_that_is_named_is_a_setting(document: Path) -> None:
     for name in re.findall(r"LOOM_([A-Z][A-Z0-9_]*)", document.read_text(encoding="utf-8")):
-        assert name in ("CONFIG", "TRUSTED_FOLDERS", "STORE", "REQUIRE_ALL") or name.lower() in SETTINGS
+        assert (
+            name in ("CONFIG", "TRUSTED_FOLDERS", "STORE", "REQUIRE_ALL", "HOOKS", "HOOK_TOKENS", "HOOK_SECONDS")
+            or name.lower() in SETTINGS
+        )
 
 
 def test_the_changelog_knows_this_version() -> None:

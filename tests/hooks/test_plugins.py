@@ -12,7 +12,7 @@ from pathlib import Path
 
 import loom
 from loom.cli import main
-from loom.hooks.events import TIME_LIMIT_S, TOKEN_BUDGET
+from loom.hooks.answering import TIME_LIMIT_S, TOKEN_BUDGET
 from loom.hooks.projects import log_of, memory_of_project
 from loom.hooks.reports import read_reports
 from loom.testing import Hang, ScriptedModel

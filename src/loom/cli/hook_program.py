@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from loom.errors import InvalidInput
-from loom.hooks.events import answer_event
+from loom.hooks.answering import answer_event
 from loom.hooks.projects import log_of, memory_of_project
 from loom.hooks.reports import read_reports
 from loom.operations.answers import HookRun, KeptOfProject, KeptSession

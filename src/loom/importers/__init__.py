@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from loom.importers.exporting import ExportResult, export_jsonl
     from loom.importers.histories import HistoryResult, import_history
     from loom.importers.importing import ImportResult, SkippedLine, import_jsonl
+    from loom.importers.markdown_export import export_markdown
     from loom.importers.messages import ImportProblem
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "ImportResult",
     "SkippedLine",
     "export_jsonl",
+    "export_markdown",
     "import_history",
     "import_jsonl",
 ]
@@ -34,6 +36,7 @@ _HOMES = {
     "exporting": ("ExportResult", "export_jsonl"),
     "histories": ("HistoryResult", "import_history"),
     "importing": ("ImportResult", "SkippedLine", "import_jsonl"),
+    "markdown_export": ("export_markdown",),
     "messages": ("ImportProblem",),
 }
 

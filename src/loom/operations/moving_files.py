@@ -32,23 +32,30 @@ _FILES = "it reads and writes files of the user's machine, which a model has no 
 
 @operation(
     _GROUP,
-    "write a memory as JSON Lines, a documented text format",
-    examples=("loom export memories.jsonl", "loom export team.jsonl --namespace team"),
+    "write a memory as JSON Lines, a documented text format, or as Markdown",
+    examples=("loom export memories.jsonl", "loom export diary --to markdown"),
     long=True,
     read_only=True,
     elsewhere={"mcp": _FILES},
 )
 def export(
     memory: "Memory",
-    target: Annotated[Path, About("the file to write; replaced when the new one is complete", shown_as="TARGET")],
+    target: Annotated[
+        Path, About("the file to write, replaced when complete; a new folder for markdown", shown_as="TARGET")
+    ],
+    *,
+    to: Annotated[Literal["loom-jsonl", "markdown"], About("the form: lines to import again, or pages to read")] = (
+        "loom-jsonl"
+    ),
 ) -> Exported:
     """Writes every version of every record of one namespace, in the order of writing, as docs/importing.md describes.
-    Others may go on writing meanwhile. Memories that are forgotten later stay in the file. Tiers, vectors and uses
-    are
-    not exported; snapshot includes them."""
-    from loom.importers.exporting import export_jsonl
+    As markdown, writes the current versions into a folder with a file for each day. Others may go on writing
+    meanwhile. Memories that are forgotten later stay in the files. Tiers, vectors and uses are not exported; snapshot
+    includes them."""
+    from loom.importers import export_jsonl, export_markdown
 
-    done = export_jsonl(memory, target, progress=_report_records)
+    write = export_markdown if to == "markdown" else export_jsonl
+    done = write(memory, target, progress=_report_records)
     return Exported(str(done.path), done.records, done.derived, done.size_bytes)
 
 

@@ -15,7 +15,7 @@ import pytest
 import loom
 from loom.cli import main
 from loom.everyday import Memory
-from loom.hooks.events import TOKEN_BUDGET, answer_event
+from loom.hooks.answering import TOKEN_BUDGET, answer_event
 from loom.hooks.projects import log_of, memory_of_project, project_of
 from loom.hooks.reports import HookReport, append_report, read_reports
 
@@ -206,7 +206,7 @@ def test_the_time_limit_ends_the_hook_and_the_log_says_so(session: Session, monk
             pass
         raise SystemExit(ended[0])
 
-    monkeypatch.setattr("loom.hooks.events.follow_transcripts", slow)
+    monkeypatch.setattr("loom.hooks.answering.follow_transcripts", slow)
     session.say("user", "Heron goes live on 12 May.")
     event = {"hook_event_name": "Stop", "cwd": str(session.folder), "transcript_path": str(session.transcript)}
     limited = {**session.environ, "LOOM_HOOK_SECONDS": "0.05"}

@@ -1,7 +1,7 @@
-"""Names by which one speaker addresses another: "Good morning, Kate!" names the one who is spoken to.
+"""Names by which one speaker addresses another: "Good morning, Kate!" names the listener.
 
-A question may name somebody by a nickname under which no record was written. The candidates show whom it means, if
-one of two speakers uses it to address the other.
+A question may use a nickname that is no speaker's name in the store. If one of two speakers addresses the other by
+it, it means the other.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _LIKELY = re.compile(rf"{_NAME}{_ENDS}")
 
 
 def with_addressed(view: SearchView, found: Candidates, question: Question) -> Candidates:
-    """The candidates, with those of the speaker whom others address by a name of the question."""
+    """Return the candidates with `addressed` filled in."""
     talking = found.speakers >= 0
     if len(np.unique(found.speakers[talking])) < 2:
         return found
@@ -56,7 +56,7 @@ def with_addressed(view: SearchView, found: Candidates, question: Question) -> C
 
 
 def _addressee(view: SearchView, found: Candidates, term: str, holding: npt.NDArray[np.intp]) -> int | None:
-    """The number of the one speaker whom the other of two addresses by this term; None where that is not clear."""
+    """Return the number of the speaker whom the other of two addresses by this term, or None."""
     holding = holding[:_READ]
     records = view.records(found.keys[holding].tolist())
     speaking: Counter[int] = Counter()

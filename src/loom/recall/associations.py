@@ -1,8 +1,8 @@
 """Associations: the terms, names and speakers that link a few records to others of the store.
 
-Records that share a rare term, a name or a rare speaker are neighbours in a graph: record, term, record. The graph is
-the text index itself, so it is as persistent and as bounded as the index, and forgets with it. This module chooses
-the terms to follow. The index finds the records that have them, and `propagation` weights these.
+Records that share a rare term, a name or a rare speaker are neighbours in a graph. The text index is that graph, so
+it is as durable and as bounded as the index, and forgets with it. This module chooses the terms to follow. The index
+finds the records, and `propagation` weights them.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from loom.text.words import content_terms
 
 __all__ = ["associated_terms"]
 
-# A term in more than this share of the records links nothing, nor does one in more than `_MANY` records. In a small
-# store up to `_FEW` records may have it, but no larger share than `_FEW_SHARE`.
+# A term in more than this share of the records, or in more than `_MANY`, links nothing. In a small store up to `_FEW`
+# records may have it, but at most the share `_FEW_SHARE`.
 _COMMON_SHARE, _MANY = 0.03, 1_000
 _FEW, _FEW_SHARE = 8, 0.25
 # The beginning of a text that is used.
@@ -37,11 +37,11 @@ def associated_terms(
     *,
     names_only: bool = False,
 ) -> dict[str, float]:
-    """The best terms and marks of these records to follow, with their scores, 1.0 for the best.
+    """Return the best terms and marks of these records to follow with their scores, 1.0 for the best.
 
-    A term scores by its rarity and by the weight of the records that have it, of which the first weighs most. Terms
-    that are `known` (those of the question) and terms of no other record are left out. The names that a model read
-    in the records count too. With `names_only`, only names count.
+    The score is the rarity of a term times the weight of the records with it, of which the first has most. Terms that
+    are `known` (those of the question) and terms of no other record are left out. Names that a model read in the
+    records are included. With `names_only`, only names are.
     """
     if not limit or not best:
         return {}

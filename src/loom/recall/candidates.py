@@ -1,7 +1,6 @@
-"""Candidates: what words, meaning, conversation and associations each nominate for a question, and all that is known
-of it.
+"""Candidates: the records that words, meaning, conversation and links nominate for a question, in columns.
 
-Each may bring what none of the others found, and each candidate is scored by all of them: `relevance` does that.
+Each of the four may nominate records that the others miss. `relevance` scores every candidate by all of them.
 """
 
 from __future__ import annotations
@@ -28,18 +27,17 @@ __all__ = ["Candidates", "Nearest", "Nominated", "Probe", "find_candidates"]
 
 
 Nearest = Callable[[VectorIndex, Vector, int, Keys | None], tuple[Keys, Scores]]
-"""The numbers of the nearest records to a vector with their cosines, at most so many; among these, if given. It may
-fall back on the store's own index."""
+"""Returns the keys of the nearest records to a vector with their cosines, up to a number, and among given keys. It
+may fall back on the index of the store, its first argument."""
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What is asked of the indexes: words with their weights, other words for them, marks (speakers, times), and a
-    vector.
+    """The query for the indexes: words, synonyms and marks (speakers, times) with their weights, and a vector.
 
-    A mark's weight is what it counts for in nominating. The best `seeds` are looked at in their conversation,
-    `reach` records before and after each, and for the terms that tie them to others, at most `links`. With `exact`,
-    sessions whose hashes collide are told apart. `standing` are sequence numbers that are candidates anyway.
+    The weight of a mark counts for nominating alone. The conversation around the best `seeds` is read, `reach`
+    records before and after each, and at most `links` terms that tie them to others are followed. With `exact`,
+    sessions with colliding hashes are told apart. `standing` are sequence numbers that are candidates in any case.
     """
 
     words: Mapping[str, float]
@@ -52,11 +50,11 @@ class Probe:
     exact: bool = False
     standing: tuple[int, ...] = ()
     nearest: Nearest | None = None
-    """What nominates by meaning, instead of the store's own index."""
+    """Nominates by meaning instead of the store's own index."""
 
 
 class Nominated(IntFlag):
-    """What brought a candidate: each may bring what none of the others found."""
+    """The source of a nomination."""
 
     WORDS = 1
     MEANING = 2
@@ -68,22 +66,25 @@ class Nominated(IntFlag):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidates:
-    """What the indexes nominate, with everything that is known about it, in columns; rows are terms.
+    """The candidates. A column for each record; in tables, a row for each term.
 
-    `keys` are ascending numbers of records. A record with no bit in `nominated` is only the context of others.
-    `words` and `marks` hold what each term adds to a record's score, `weights` what a word adds to a record of
-    average length that holds it once; `frequencies` tell in how many records of the store each word stands, `spread`
-    the same for each mark. `synonyms` and `synonym_weights` are like `words` and `weights`, at full weight, for the
-    terms of other words that some record holds. `meaning` is the cosine, NaN where there is no vector. `links` is
-    like `words`, for terms that the best records have in common with others.
-    `following` is the place of the next record of the same conversation, -1 where it is not here, and `closeness`
-    (0 to 1) says how much that one has to do with this. `sessions` and `speakers` number the sessions and speakers
-    that several of these are of, -1 for a record that has none or shares it with no other; `assistant` tells the
-    records of that role. Times are microseconds
-    since 1970. `excluded` is what the words found and no filter but the one for derived and older versions left
-    out, with its score, best first. `named` is like `words`, for the names that a model read in a record, None where
-    it read none; in `links` they count too. `names` are these, by record, each with the words that it stands for.
-    `addressed` tells, for words of the question by which one speaker addresses another, the records of the other.
+    `keys` are ascending sequence numbers. A record without a bit in `nominated` is only context of others.
+
+    `words` and `marks` have the BM25 contribution of each term to each record, and `weights` that of a word to a
+    record of average length that has it once. `frequencies` and `spread` count the records of the store with each
+    word and each mark. `synonyms` and `synonym_weights` are like `words` and `weights`, at full weight, for terms of
+    other words. `links` is like `words`, for the terms that the best records share with others. `named` is like
+    `words`, for names that a model read in the records, None if it read none; they count in `links` as well. `names`
+    maps records to these names with the words that they stand for.
+
+    `meaning` is the cosine, NaN without a vector. `following` is the place of the next record of the conversation, -1
+    if it is no candidate, and `closeness` (0 to 1) how closely the two belong together. `sessions` and `speakers` are
+    numbers of the conversations and speakers of several candidates, otherwise -1. `assistant` marks the records of
+    that role. `addressed` maps words of the question by which one speaker addresses another to the records of the
+    other. Times are microseconds since 1970.
+
+    `excluded` has the records that words found and only the filter for derived records and older versions left out,
+    with their scores, best first.
     """
 
     keys: npt.NDArray[np.int64]
@@ -113,21 +114,21 @@ class Candidates:
     addressed: Mapping[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
 
 
-# So many other words for a question's own are looked for, and in a large store none that stands in more than this
-# share of it: that says too little for what it costs.
+# The number of other words that are searched. In a large store, those in more than this share of the records are left
+# out: they say too little for their cost.
 _MOST_SYNONYMS = 24
 _COMMON_SYNONYM, _LARGE = 0.02, 20_000
-# So many of the best are asked what they share with others: each costs 0.2 ms.
+# The number of best records whose links are followed; each takes 0.2 ms.
 _LINKING = 2
-# Marks alone reach no more than this: who or when is no reason to follow what else a record says.
+# The largest score from marks alone. A speaker or a time is no reason to follow the links of a record.
 _SILENCE = 100 * SILENT
 _ASSISTANT = role_hash("assistant")
 
 
 def find_candidates(view: SearchView, probe: Probe, limit: int, vector_limit: int, wanted: Filter) -> Candidates:
-    """The best by words, meaning, conversation and shared terms, with all that is known of each.
+    """Return the best records by words, meaning, conversation and links, all admitted by the filter.
 
-    Up to `limit` by words and `vector_limit` by meaning; the filter admits all of them.
+    Words nominate up to `limit` records, meaning up to `vector_limit`.
     """
     return _Nominating(view, probe, wanted).run(limit, vector_limit)
 
@@ -155,13 +156,13 @@ class _Nominating:
             self._nominate(by_names, Nominated.NAMES)
             by_words = _together(by_words, by_names)
         seeds = _seeds(by_words, by_meaning, probe.seeds)
-        if self._query and conversation.filter is not self._wanted:  # what another one said may lead to the answer
+        if self._query and conversation.filter is not self._wanted:  # the turns of others lead to answers
             search = partial(self._view.text.search, self._query)
             others = best_admitted(self._view, probe.seeds, conversation.filter, search)
             seeds = list(dict.fromkeys([*seeds, *others]))
-        # Where words find enough and there is meaning as well, following the links brings nothing more (82.4 %
-        # recall@10 on LoCoMo with and without) and takes a sixth of a recall. With words alone they bring 79.5 % to
-        # 80.6 %, and where words find too little, what the nearest by meaning names leads on.
+        # With enough records by words, and vectors, links add nothing (LoCoMo, recall@10: 82.4 % with and without)
+        # and take a sixth of a recall. By words alone they raise it from 79.5 to 80.6 %. If words find too little,
+        # the names in the nearest records by meaning are followed.
         worded = [key for key, score in by_words.items() if score > _SILENCE]
         sources = _sources(worded, list(by_meaning))
         if len(worded) < limit or not by_meaning:
@@ -172,7 +173,7 @@ class _Nominating:
         strangers = [key for key in conversation.turns if key not in self._nominated]
         self._nominated.update(dict.fromkeys(strangers, 0))
         self._nominate(conversation.admitted(strangers), Nominated.CONTEXT)
-        if probe.links and len(self._nominated) < limit:  # words and meaning leave room: their sessions fill it
+        if probe.links and len(self._nominated) < limit:  # the sessions of the sources fill the rest
             members = conversation.of_sessions(sources, limit - len(self._nominated))
             known |= members
             self._nominate(conversation.admitted(list(members)), Nominated.LINKS)
@@ -198,7 +199,7 @@ class _Nominating:
         return found
 
     def _follow_links(self, sources: Sequence[int], limit: int, names_only: bool) -> None:
-        """Nominate what shares terms, names and speakers with these."""
+        """Nominate records that share terms, names or speakers with these."""
         view, names = self._view, self._names
         self._links = associated_terms(
             view, sources, self._probe.words, self._probe.links, names, names_only=names_only
@@ -207,13 +208,13 @@ class _Nominating:
             self._nominate(self._best(limit, partial(search, self._links)), Nominated.LINKS)
 
     def _nominate(self, keys: Iterable[int], by: Nominated) -> None:
-        """Note what brings these. As plain numbers: a flag takes two microseconds to join another."""
+        """Note a nomination. In plain integers: combining two flags takes two microseconds."""
         nominated, more = self._nominated, int(by)
         for key in keys:
             nominated[key] = nominated.get(key, 0) | more
 
     def _collected(self, known: Sequence[DocValues]) -> Candidates:
-        """Everything known about the nominated and their context, in columns."""
+        """Return the nominated records and their context, in columns."""
         probe, text, links, synonyms = self._probe, self._view.text, self._links, self._synonyms
         columns = zip(*known, strict=True) if known else [()] * len(DocValues._fields)
         listed, sessions, created_at, importance, speakers, roles, tokens = columns
@@ -239,7 +240,7 @@ class _Nominating:
         for key, (after, close) in self._conversation.following.items():
             if key in places and after in places:
                 following[places[key]], closeness[places[key]] = places[after], close
-        # In two calls: each takes as long as reading fifty numbers.
+        # In two calls: a call takes as long as fifty numbers.
         groups = conversations_of(sessions, created_at), speakers_of(speakers)
         numbers = np.array([following, *groups, created_at, tokens], dtype=np.int64)
         shares = np.array([closeness, importance], dtype=np.float64)
@@ -272,14 +273,14 @@ class _Nominating:
 
 
 def _seeds(by_words: Mapping[int, float], by_meaning: Mapping[int, float], limit: int) -> list[int]:
-    """The best of both, best first: two by words for each one by meaning, while there are both."""
+    """Return the best of both, best first: two by words for one by meaning, as long as there are both."""
     worded, meant = list(by_words), list(by_meaning)
     most = limit if not meant else limit - limit // 3
     return list(dict.fromkeys(worded[:most] + meant[: max(limit // 3, limit - len(worded))]))
 
 
 def _synonyms(text: TextIndex, probe: Probe) -> dict[str, float]:
-    """The terms of other words that stand in some record and are not the question's own, those that weigh most."""
+    """Return the heaviest terms of other words that some record has and the question has not."""
     if not probe.synonyms:
         return {}
     documents = text.documents
@@ -294,13 +295,13 @@ def _synonyms(text: TextIndex, probe: Probe) -> dict[str, float]:
 
 
 def _sources(worded: Sequence[int], nearest: Sequence[int]) -> list[int]:
-    """The records that links start from: the nearest by meaning, and the best by words."""
+    """Return the records from which links are followed: the nearest by meaning and the best by words."""
     meant = nearest[: _LINKING // 2 if worded else _LINKING]
     return list(dict.fromkeys([*meant, *worded[:_LINKING]]))[:_LINKING]
 
 
 def _together(by_words: Mapping[int, float], by_names: Mapping[int, float]) -> dict[int, float]:
-    """What either found, best first."""
+    """Return the union of both, with summed scores, best first."""
     if not by_names:
         return dict(by_words)
     scores = {key: by_words.get(key, 0.0) + by_names.get(key, 0.0) for key in (*by_words, *by_names)}

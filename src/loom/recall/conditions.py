@@ -1,7 +1,7 @@
-"""Which standing instructions a question meets: by the words of their condition, by the kind of work, by meaning.
+"""Decides which standing instructions a question meets: by words of the condition, by kind of work, by meaning.
 
-Pure decisions, made generously: one instruction too many costs a line of a prompt, one too few is not followed. What
-reads and stores instructions is in `loom.memory.standing`.
+Pure functions. The decisions are generous: a superfluous instruction costs a line of a prompt, and a missing one is
+not followed. `loom.memory.standing` reads and stores instructions.
 """
 
 from __future__ import annotations
@@ -23,27 +23,26 @@ from loom.types import InstructionKind
 __all__ = ["MEETS", "Wish", "asks_about_the_past", "condition_scores", "turns_to_raise", "with_instructions"]
 
 MEETS: Final = 1.0
-"""The least score of an instruction that has no condition, or whose condition the question meets."""
+"""The least score of an instruction without a condition, or with a condition that the question meets."""
 
-# A question that meets a condition needs the instruction more than one that meets none in particular.
+# The bonus of a condition that is met over no condition.
 _NAMED_CONDITION = 0.2
-# The share of a shared word, and of another word for it, that makes two texts alike.
+# The likeness of two texts for each shared word, and for each shared synonym.
 _SHARED, _SYNONYM = 0.5, 0.3
-# Cosines of texts that have nothing to do with each other are below the first, of texts on one subject above the
-# second.
+# The cosines below which texts count as unrelated, and above which as on one subject.
 _UNRELATED, _RELATED = 0.12, 0.55
-# From this likeness on a question meets a condition, and one is worth telling a preference.
+# The likeness from which on a question meets a condition, and from which on a preference bears on it.
 _MEETS_CONDITION = 0.2
 _BEARS_ON = 0.12
-# What a preference counts for where only words can be compared, and they say nothing.
+# The score of a preference without shared words if there are no vectors to compare.
 _UNKNOWN = 0.02
-# In a recall the turn of an instruction comes before the hit of this place, as it binds the answer strongly or not.
+# A recall places the turn of an instruction after this many hits, by whether it binds the answer strongly.
 _AFTER_STRONG, _AFTER_WEAK = 3, 5
-# The least likeness that counts.
+# Less likeness raises no turn.
 _LEAST_LIKENESS = 0.3
-# More of a question than this says nothing new.
+# The part of a question that is read.
 _MOST_CHARS = 4_000
-# So many turns are raised at most: more would take the places of what answers the question.
+# The number of turns that are raised; more would displace the answers.
 _MOST_TURNS = 5
 
 _KINDS: Final = tuple(
@@ -104,7 +103,7 @@ _KINDS: Final = tuple(
         r"\b(?:review|feedback|critique|check|proofread|look over)\b|评审|审查|检查|反馈|看一下|点评",
     )
 )
-# How the assistant answers: this bears on every question.
+# The manner of answers, which concerns every question.
 _MANNER: Final = re.compile(
     r"\b(?:answers?|repl(?:y|ies)|responses?|explanations?|examples?|units?|metric|imperial|celsius|fahrenheit|"
     r"spelling|"
@@ -116,9 +115,8 @@ _MANNER: Final = re.compile(
     r"格式|叫我|称呼",
     re.IGNORECASE,
 )
-# A question about what was said or done. Instructions bind work that is asked for; the record of past work is
-# answered by those who tell of it. BEAM, recall@10 of six chats: updates 47.9 % where instructions count for all
-# questions, and 70.8 % without them.
+# A question about the past. Instructions bind requested work; they do not answer what was said or done. Recall@10 of
+# BEAM's six chats, knowledge updates: 47.9 % with instructions for all questions, 70.8 % without.
 _ASKS_ABOUT_THE_PAST: Final = re.compile(
     r"\b(?:have|had|has|did|was|were) (?:i|we|my|our|it|there|that|he|she|they)\b|\b(?:do|am) i (?:have|still|"
     r"trying)\b"
@@ -141,7 +139,7 @@ _ASKS_ABOUT_THE_PAST: Final = re.compile(
     r"(?:过|了)[^，。]{0,12}(?:吗|什么|哪)",
     re.IGNORECASE,
 )
-# What a condition says of asking, not of what is asked for.
+# The words of a condition about the request itself, not about its subject.
 _ASKING: Final = re.compile(
     r"\b(?:when(?:ever)?|if|once|any ?time|every time|each time|before|after|for|in|with|on|about|during|regarding|"
     r"i|you|we|me|my|your|ask(?:ed|ing)?|request|want|say|tell|give|need|mention|talk|inquire|the|an?|of|to|it|"
@@ -152,16 +150,16 @@ _ASKING: Final = re.compile(
 
 
 class _Reading(NamedTuple):
-    """What a wish or a question is about: its terms and the kinds of work that it names."""
+    """The terms of a wish or a question, and the kinds of work that it names."""
 
     terms: frozenset[str]
     kinds: frozenset[int]
 
 
 class Wish(NamedTuple):
-    """An instruction or preference as questions are compared with it. `Wish.of` reads its words once for all of them.
+    """An instruction or preference, read once for the comparison with questions.
 
-    `when` is what its condition is about, None where it has none that names anything.
+    `when` is the reading of its condition, None if it has none with a subject.
     """
 
     kind: InstructionKind
@@ -172,7 +170,7 @@ class Wish(NamedTuple):
 
     @classmethod
     def of(cls, text: str, condition: str | None, kind: InstructionKind, vector: Vector | None = None) -> Wish:
-        """An instruction by its words, with its vector, if there is one."""
+        """Read an instruction. `vector` is that of its text, if there is one."""
         when = None
         if condition is not None:
             when = _read(condition)._replace(terms=topic_terms(_ASKING.sub(" ", condition)))
@@ -181,15 +179,15 @@ class Wish(NamedTuple):
 
 
 def asks_about_the_past(question: str) -> bool:
-    """Whether a question is about what was said or done: no instruction binds its answer."""
+    """Tell whether a question is about what was said or done. No instruction binds its answer."""
     return _ASKS_ABOUT_THE_PAST.search(question[:_MOST_CHARS]) is not None
 
 
 def turns_to_raise(question: str, applying: Iterable[tuple[int, Wish, float]]) -> dict[int, float]:
-    """The turns of wishes that belong to the answers of a question, with their strengths (0 to 1).
+    """Return the turns of wishes to raise in a recall, with their strengths (0 to 1).
 
-    `applying` are sequence numbers of turns with their wishes and the wishes' scores. What holds always says nothing
-    about this question: it counts by its likeness to it alone. A question about the past raises none.
+    `applying` has sequence numbers of turns with their wishes and the scores of these. A wish without a condition
+    counts by its likeness to the question alone. A question about the past raises none.
     """
     if _ASKS_ABOUT_THE_PAST.search(question[:_MOST_CHARS]):
         return {}
@@ -208,10 +206,10 @@ def _strength(wish: Wish, score: float) -> float:
 
 
 def with_instructions(found: Candidates, question: Question, scored: Scored, standing: Mapping[int, float]) -> Scored:
-    """Scores with those of the turns raised in which the user gave instructions that the question meets.
+    """Return the scores with those of the `standing` turns raised.
 
-    They come after the first answers and, at half strength or more, before the others. What people say to each other
-    binds no answer, and a question that names one of them is about what they said.
+    They rank after the first three hits, or the first five below half strength. Turns between people are not raised,
+    nor is any if the question names a speaker.
     """
     binding = np.zeros(len(found.keys))
     if standing and len(found.keys) and not names_speaker(found, question):
@@ -219,7 +217,7 @@ def with_instructions(found: Candidates, question: Question, scored: Scored, sta
         for place, (seq, strength) in zip(places.tolist(), standing.items(), strict=True):
             if found.keys[place] == seq:
                 binding[place] = strength
-        binding *= assisted(found) | (found.speakers < 0)  # of people who have names, and no assistant
+        binding *= assisted(found) | (found.speakers < 0)  # not turns between people with names
     if not binding.any():
         return scored
     best = np.sort(np.where(binding > 0.0, 0.0, scored.total * (found.nominated > 0)))[::-1]
@@ -232,10 +230,10 @@ def with_instructions(found: Candidates, question: Question, scored: Scored, sta
 
 
 def condition_scores(question: str, wishes: Sequence[Wish], vector: Vector | None = None) -> list[float]:
-    """For each wish how much a question needs it; 0 where it does not meet the condition.
+    """Return a score for each wish, 0 if the question does not meet its condition.
 
-    `MEETS` and more is for what always holds and for conditions that are met, below it are preferences that bear on
-    the question. `vector` is that of the question.
+    `MEETS` and above are wishes that always hold or whose condition is met; below are preferences that bear on the
+    question. `vector` is that of the question.
     """
     if not wishes:
         return []
@@ -261,7 +259,7 @@ def _score(asked: _Reading, others: frozenset[str], wish: Wish, vector: Vector |
 
 
 def _likeness(asked: _Reading, others: frozenset[str], said: _Reading, cosine: float) -> float:
-    """How much a question and a wish are about the same, 0 to 1."""
+    """Return the likeness of a question and a wish, 0 to 1."""
     words = min(1.0, _SHARED * len(asked.terms & said.terms) + _SYNONYM * len(others & said.terms))
     meaning = min(1.0, max(0.0, (cosine - _UNRELATED) / (_RELATED - _UNRELATED)))
     kinds = 0.1 if asked.kinds & said.kinds else 0.0
@@ -281,5 +279,5 @@ def _read(text: str) -> _Reading:
 
 
 def _synonyms(question: str) -> frozenset[str]:
-    """The terms of other words for those of the question."""
+    """Return the terms of other words for those of the question."""
     return frozenset(term for concept in concepts(question) for other in concept.others for term in other.terms)

@@ -1,6 +1,6 @@
-"""What was said around some records: the turns before and after them, and how much these have to do with one another.
+"""Conversations: the turns before and after a record, and how closely they belong together.
 
-A turn is understood with its neighbours. Looked up when a question comes; nothing of it is kept.
+A turn is understood with its neighbours. They are looked up for each question; nothing is kept.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from loom.storage.search_view import SearchView
 
 __all__ = ["WIDEST", "Conversation", "conversations_of", "speakers_of"]
 
-# Turns further apart than this are two conversations, also in one session.
+# A longer pause separates two conversations of one session.
 _LONGEST_PAUSE_US = 6 * 3_600 * 1_000_000
-# Without a session, a turn and the reply to it belong together only while they are this close.
+# Without a session, a turn and its reply belong together within this time.
 _LONGEST_BREAK_US = 30 * 60 * 1_000_000
-# Records whose numbers are this near to a seed's are read with it, in any session.
+# Records within this distance of a seed in the log are read with it, whatever their session.
 _NEARBY = 2
 WIDEST = 2 * _NEARBY
-"""The numbers of two records that were taken for one conversation by a hash alone differ by at most this."""
+"""The largest distance in the log of two records that a hash alone placed in one conversation."""
 
-# No more records than this are read to find the next one without a session.
+# The number of records that are read to find the next one without a session.
 _FURTHEST = 12
-# How close two turns are: consecutive turns of one speaker are less close than a turn and its reply. Unnamed speakers
-# may be one or two.
+# The closeness of consecutive turns of one speaker; a turn and its reply have 1. Turns without a name may be of one
+# speaker or of two.
 _MONOLOGUE = 0.5
 _UNNAMED = 0.8
 
 
 class Conversation:
-    """The records around some others in their sessions, as far as the filter admits them as context.
+    """The records around seeds in their sessions that the filter admits as context.
 
-    What a filter says about speaker and kind is about the answers: the question before an answer may be anybody's.
-    Sessions are told apart by hashes, as doc values have them; with `exact`, by their names.
+    The parts of a filter for role, name and kind do not apply to context: another speaker may ask the question before
+    an answer. Sessions are told apart by their hashes in the doc values; with `exact`, by their names.
     """
 
     def __init__(self, view: SearchView, wanted: Filter, reach: int, exact: bool = False) -> None:
@@ -51,11 +51,10 @@ class Conversation:
         self.following: dict[int, tuple[int, float]] = {}
 
     def look_around(self, seeds: Sequence[int], also: Collection[int]) -> dict[int, DocValues]:
-        """Add what was said before and after the seeds; what is known of it, of them, and of the others given, which
-        the filter admits.
+        """Add the turns before and after the seeds. Return the doc values of these, of the seeds and of `also`.
 
-        Neighbours in a session mostly have neighbouring numbers, so these are looked up for all in one go. Where
-        others wrote in between, what is missing is looked for seed by seed.
+        Neighbours in a session mostly have adjacent sequence numbers, which are read for all seeds at once. If other
+        sessions wrote in between, the missing neighbours are read seed by seed.
         """
         around = range(-_NEARBY, _NEARBY + 1) if self._reach else ()
         near = {seed + step for seed in seeds for step in around}
@@ -82,7 +81,7 @@ class Conversation:
             self.turns[one.seq] = last = one
 
     def _beside(self, seed: DocValues, known: Mapping[int, DocValues], step: int) -> Iterable[DocValues]:
-        """The records before a seed, or after it, nearest first."""
+        """Return the records before a seed, or after it, nearest first."""
         found: list[DocValues] = []
         for other in range(seed.seq + step, seed.seq + step * (_NEARBY + 1), step):
             one = known.get(other)
@@ -96,7 +95,7 @@ class Conversation:
         return [one for one in row if not one.session][: self._reach]
 
     def of_sessions(self, seeds: Sequence[int], most: int) -> dict[int, DocValues]:
-        """What else was said in the conversations of these, the nearest first, no more than `most` of each."""
+        """Return further turns of the conversations of these records, nearest first, at most `most` of each."""
         found: dict[int, DocValues] = {}
         for seed in (self.turns[key] for key in seeds if key in self.turns):
             for before in (True, False) if seed.session else ():
@@ -106,12 +105,12 @@ class Conversation:
         return found
 
     def admitted(self, keys: Sequence[int]) -> Collection[int]:
-        """Which of the records read are admitted as answers too."""
+        """Return the records that are admitted as answers as well."""
         return keys if self.filter is self._wanted else self._view.admitted(keys, self._wanted)
 
 
 def _closeness(one: DocValues, after: DocValues) -> float:
-    """How much a record has to do with the one that was written after it in the same session, 0 to 1."""
+    """Return the closeness of a record and the next one of its session, 0 to 1."""
     pause = abs(after.created_at - one.created_at)
     same_speaker = one.role == after.role and one.name == after.name
     if not one.session:
@@ -125,12 +124,12 @@ def _closeness(one: DocValues, after: DocValues) -> float:
 
 
 def conversations_of(sessions: Sequence[int], created_at: Sequence[int]) -> list[int]:
-    """The numbers of the conversations of records in the order of the log; -1 for one that is alone in its own.
+    """Return a conversation number for each record, given in the order of the log; -1 for a record alone in its own.
 
-    Sessions whose hashes collide count as one here, which may change a score and chooses no record.
+    Sessions with colliding hashes count as one. That may change a score, but nominates no record.
     """
     numbers = [-1] * len(sessions)
-    latest: dict[int, int] = {}  # the place of the record that came last in each session
+    latest: dict[int, int] = {}  # the place of the last record of each session
     for place, session in enumerate(sessions):
         if not session:
             continue
@@ -144,7 +143,7 @@ def conversations_of(sessions: Sequence[int], created_at: Sequence[int]) -> list
 
 
 def speakers_of(names: Sequence[int]) -> list[int]:
-    """The numbers of the speakers of several of these records; -1 for the others."""
+    """Return a number for each speaker of several of these records; -1 for other records."""
     if not any(names):
         return [-1] * len(names)
     counts = Counter(filter(None, names))

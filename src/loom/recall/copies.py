@@ -1,7 +1,7 @@
-"""Which of the records that answer a question say the same: each text appears once among the hits.
+"""Copies among the answers to a question: each text appears once among the hits.
 
-What may differ in a copy and what may not is `loom.text.duplicates`'; this decides what is compared, and how alike is
-alike enough. The work is bounded however many records are of one template.
+`loom.text.duplicates` decides what may differ in a copy. This module decides which records are compared, and from
+which likeness on two are copies. The number of comparisons is bounded, also with many records of one template.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from loom.text.words import query_terms
 
 __all__ = ["COMPARED", "COMPARED_WITH", "Duplicates", "jaccard"]
 
-# Two texts are nearly the same where no more than this part differs: of their score, their length and their terms.
+# Two texts are copies if their scores, lengths and terms differ by at most this share.
 _ALIKE = 0.1
 _ROUGHLY_ALIKE = 0.6
 
 COMPARED = 2_000
-"""Of a long text this many characters are compared, from its beginning."""
+"""The number of characters of a text that are compared, from its beginning."""
 
 COMPARED_WITH = 32
-"""A record is compared with at most this many others."""
+"""The largest number of others that a record is compared with."""
 
 _ChosenRecord = tuple[int, Record, int]
 _CopyKey = tuple[str | None, tuple[tuple[str, ...], ...]]
@@ -32,9 +32,11 @@ _CopyKey = tuple[str | None, tuple[tuple[str, ...], ...]]
 
 @dataclass(slots=True)
 class _Bucket:
-    """The chosen records of one speaker that hold the same words of the question: their places and numbers; and the
-    numbers by the normal forms of their texts and of their copies'. Where there are many, they are also kept by what
-    may not differ in a copy (`by_key`, of the first `keyed`)."""
+    """The chosen records of one speaker with the same words of the question: places, records and numbers.
+
+    `forms` has the numbers by the normal forms of their texts and of their copies. In a large bucket, `by_key` groups
+    the first `keyed` of them by what may not differ in a copy.
+    """
 
     chosen: list[_ChosenRecord]
     forms: dict[str, int] = field(default_factory=dict)
@@ -43,10 +45,10 @@ class _Bucket:
 
 
 class Duplicates:
-    """Finds the chosen record of which another one is a copy, in the same words or nearly so.
+    """Finds the chosen record that another one copies, exactly or nearly.
 
-    Only records of one speaker that hold the same words of the question are compared: a difference in those words may
-    be the answer. Few records share a bucket, and each text is analysed once.
+    Only records of one speaker with the same words of the question are compared: a difference in those words may be
+    the answer. Few records share a bucket, and each text is analysed once.
     """
 
     def __init__(self, totals: Sequence[float]) -> None:
@@ -58,7 +60,7 @@ class Duplicates:
         self._protected: dict[int, Protected] = {}
 
     def expect(self, found: Iterable[tuple[Record, int, bytes]]) -> None:
-        """Prepare the records that will be compared, all at once: those that share a bucket."""
+        """Prepare all records that will be compared, those that share a bucket."""
         by_bucket: dict[tuple[str | None, bytes], list[tuple[int, Record]]] = {}
         for record, place, words in found:
             by_bucket.setdefault((record.name, words), []).append((place, record))
@@ -68,7 +70,7 @@ class Duplicates:
             self._forms[place] = f"{form}\n{_attached(record)}"
 
     def add(self, record: Record, place: int, words: bytes, number: int) -> None:
-        """Choose a record that says the same as none before."""
+        """Add a chosen record, which copies none of the others."""
         bucket = self._buckets.get((record.name, words))
         if bucket is None:
             self._buckets[record.name, words] = _Bucket([(place, record, number)])
@@ -77,7 +79,7 @@ class Duplicates:
             bucket.chosen.append((place, record, number))
 
     def find(self, record: Record, place: int, words: bytes) -> int | None:
-        """The number of the chosen one that says the same."""
+        """Return the number of the chosen record that this one copies, or None."""
         bucket = self._buckets.get((record.name, words))
         if bucket is None:
             return None
@@ -95,10 +97,10 @@ class Duplicates:
         return original
 
     def _comparable(self, bucket: _Bucket, record: Record, place: int) -> list[_ChosenRecord]:
-        """The chosen ones that may say the same: all of a few; of many, the last with the same numbers and names.
+        """Return the chosen records to compare: all of a few; of many, the last with the same numbers and names.
 
-        Records from one template fill a bucket and differ in a number. To compare each with each took three quarters
-        of a recall of 400.
+        Records of one template fill a bucket and differ in a number. Comparing all pairs took three quarters of the
+        time of a recall of 400.
         """
         if len(bucket.chosen) <= COMPARED_WITH:
             return bucket.chosen
@@ -116,9 +118,9 @@ class Duplicates:
         return self._protected[place]
 
     def are_alike(self, record: Record, place: int, other: Record, at: int) -> bool:
-        """Whether both say the same in nearly the same words, and nothing that counts differs.
+        """Tell whether both have nearly the same words, and nothing differs that may not.
 
-        Texts so alike score alike and are equally long.
+        Scores and lengths are compared first: they are alike for copies.
         """
         return (
             other.role == record.role
@@ -136,7 +138,7 @@ class Duplicates:
         return self._forms[place]
 
     def _rough_terms(self, record: Record, place: int) -> frozenset[str]:
-        """Words, or characters where words are not spaced: a hundredth of the time of an analysis."""
+        """Return the words, or the characters of unspaced scripts, in a hundredth of the time of an analysis."""
         if place not in self._rough:
             text = record.content[:COMPARED].casefold()
             self._rough[place] = frozenset(text.split() if text.isascii() else text)
@@ -153,6 +155,6 @@ def _attached(record: Record) -> str:
 
 
 def jaccard(one: frozenset[str], other: frozenset[str]) -> float:
-    """The share of what both hold in what either holds."""
+    """Return the size of the intersection as a share of the union."""
     both = len(one & other)
     return both / (len(one) + len(other) - both) if one or other else 1.0

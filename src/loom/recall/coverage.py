@@ -1,7 +1,6 @@
-"""Coverage: what changes in an order of likeness where a question wants many memories, or asks for several things.
+"""Coverage: corrections to the scores for questions that want many memories or name several things.
 
-Pure functions over the scores of candidates. Both keep the order of scores, so that a shorter answer is the beginning
-of a longer one.
+Pure functions over the scores of candidates. A shorter answer stays the beginning of a longer one.
 """
 
 from __future__ import annotations
@@ -17,17 +16,19 @@ __all__ = ["by_parts", "spread_out"]
 
 Floats = npt.NDArray[np.float64]
 
-# So many of the best are spread. A record is near another while so few numbers of the log lie between them.
+# The number of best candidates that are spread, and the distance in the log at which nearness falls to 1/e.
 _SPREAD = 64
 _NEAR = 3.0
-# So many of each part come before the fifth of the whole question.
+# The best two for each part rank above the fifth for the whole question.
 _WHOLE = 5
 _OF_PART = 2
 
 
 def spread_out(found: Candidates, total: Floats, share: float) -> Floats:
-    """What each of the best loses, of its score, for standing near a better one in the same conversation: up to
-    `share` of it. The order that is left spreads over sessions and time."""
+    """Return the loss of each of the best for standing near a better one of its conversation, up to `share` of it.
+
+    The remaining order spreads over sessions and time.
+    """
     lost = np.zeros(len(total))
     best = _best(found, total, _SPREAD)
     if not share or len(best) < 2:
@@ -47,9 +48,9 @@ def spread_out(found: Candidates, total: Floats, share: float) -> Floats:
 
 
 def by_parts(found: Candidates, rows: Sequence[Sequence[int]], total: Floats) -> Floats:
-    """What the best of each part of a question gain: enough to stand among the first of the whole question.
+    """Return the gain of the best for each part of a question: enough to rank among the first for the whole.
 
-    `rows` are the rows of `words` that each part has.
+    `rows` are the rows of `words` of each part.
     """
     gained = np.zeros(len(total))
     best = _best(found, total, _SPREAD)
@@ -62,13 +63,13 @@ def by_parts(found: Candidates, rows: Sequence[Sequence[int]], total: Floats) ->
             continue
         order = (-(said / said.max() + total[best] / highest)).argsort(kind="stable")[:_OF_PART]
         for place in best[order[said[order] > 0.0]]:
-            # Just above the last of the whole question, and in the order that they had.
+            # Just above the last for the whole question, in their former order.
             gained[place] = max(0.0, enough * (1.0 + 1e-6 * (1.0 + total[place] / highest)) - total[place])
     return gained
 
 
 def _best(found: Candidates, total: Floats, most: int) -> npt.NDArray[np.intp]:
-    """The places of the best candidates, best first, of equals the first written."""
+    """Return the places of the best candidates, best first, ties in the order of writing."""
     scores = np.where(found.nominated, total, 0.0)
     order = (-scores).argsort(kind="stable")[:most]
     return order[scores[order] > 0.0]

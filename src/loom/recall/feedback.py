@@ -1,8 +1,7 @@
-"""Feedback: what a memory learns from being told that a hit helped, or did not.
+"""Feedback: verdicts on hits change the weights of the signals of a namespace.
 
-A verdict moves how much each signal of a recall counts in this namespace, a little and within bounds: where what
-meaning brings is judged useless again and again, meaning counts for less. No question and no text is kept, so there
-is nothing to forget. docs/recall.md says what to expect of it.
+A verdict moves each weight a little and within bounds: if hits by meaning are judged useless repeatedly, meaning
+counts less. Neither questions nor texts are kept, so there is nothing to forget. docs/recall.md describes the effect.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from loom.storage.contract import Store
 __all__ = ["LEARNED", "Feedback", "LearnedWeights", "apply_learned", "learn"]
 
 LEARNED = ("words", "context", "meaning", "speaker", "time", "links")
-"""The signals whose weight is learned: those that tie a memory to a question."""
+"""The signals with learned weights: those that tie a memory to a question."""
 
-# A verdict on a hit that one signal alone brought, among hits that another brought, moves each by a quarter.
+# The largest change by one verdict: for a hit by one signal alone among hits by others.
 _STEP = 0.25
 _LEAST, _MOST = 0.4, 2.0
 _KEY, _SCOPE = "recall", "loom.feedback"
@@ -30,19 +29,19 @@ _KEY, _SCOPE = "recall", "loom.feedback"
 
 @dataclass(frozen=True, slots=True)
 class LearnedWeights:
-    """What verdicts have taught so far: a factor for the weight of each signal, and how many they were."""
+    """The factors for the weights of signals, and the number of verdicts behind them."""
 
     factors: Mapping[str, float] = field(default_factory=lambda: dict.fromkeys(LEARNED, 1.0))
     helpful: int = 0
     unhelpful: int = 0
 
 
-# What holds until a first verdict. Every recall asks.
+# The state before the first verdict, kept since every recall needs it.
 _DEFAULT = Weights()
 
 
 def learn(known: LearnedWeights, judged: Hit, others: Sequence[Hit], helpful: bool) -> LearnedWeights:
-    """What is known after one more verdict: signals that speak for this hit more than for the others gain or lose."""
+    """Return the state after one more verdict. Signals that favour this hit over the others gain or lose."""
     own, rest = _shares(judged), [_shares(hit) for hit in others]
     factors: dict[str, float] = {}
     for name in LEARNED:
@@ -54,8 +53,7 @@ def learn(known: LearnedWeights, judged: Hit, others: Sequence[Hit], helpful: bo
 
 
 def _shares(hit: Hit) -> dict[str, float]:
-    """The part of a hit's score that each of the signals brought; another word counts as a word, and so does a name
-    that a model read."""
+    """Return the share of each signal in a hit's score. Synonyms and names read by a model count as words."""
     added = {} if hit.ranking is None else hit.ranking.contributions()
     brought = {name: added.get(name, 0.0) for name in LEARNED}
     brought["words"] += added.get("synonyms", 0.0) + added.get("names", 0.0)
@@ -64,23 +62,23 @@ def _shares(hit: Hit) -> dict[str, float]:
 
 
 def apply_learned(weights: Weights, learned: LearnedWeights) -> Weights:
-    """The weights as they hold after what was learned."""
+    """Return the weights with the learned factors applied."""
     return replace(weights, **{name: getattr(weights, name) * learned.factors[name] for name in LEARNED})
 
 
 class Feedback:
-    """The verdicts on what one namespace of a store recalls, shared by its nodes and by all processes."""
+    """The verdicts in one namespace of a store, shared by its nodes and by all processes."""
 
     def __init__(self, store: Store, node: str) -> None:
         self._store = store
         self._node = node
 
     def learned(self) -> LearnedWeights:
-        """What verdicts have taught so far."""
+        """Return the learned factors."""
         return self._known()[0]
 
     def as_dict(self) -> dict[str, Any]:
-        """For `get_stats`."""
+        """Return the factors for `get_stats`."""
         learned = self.learned()
         return {
             "helpful": learned.helpful,
@@ -89,12 +87,12 @@ class Feedback:
         }
 
     def weights(self) -> Weights:
-        """How much each signal counts here."""
+        """Return the weights of this namespace."""
         learned = self.learned()
         return apply_learned(_DEFAULT, learned) if learned.helpful or learned.unhelpful else _DEFAULT
 
     def judge(self, id: str, hits: Sequence[Hit], helpful: bool) -> LearnedWeights:
-        """Take in a verdict on one of the hits of a recall."""
+        """Learn from a verdict on one of the hits of a recall."""
         if not isinstance(helpful, bool):
             raise InvalidInput(f"helpful is True or False, not {helpful!r}")
         judged = next((hit for hit in hits if id == hit.id or id in hit.copy_ids), None)
@@ -110,19 +108,19 @@ class Feedback:
                 return learned
 
     def reset(self) -> None:
-        """Let all of it be as if nothing had been judged."""
+        """Drop everything learned."""
         with self._store.transaction() as transaction:
             transaction.put_entry(_KEY, _content(LearnedWeights()), writer=self._node, scope=_SCOPE)
 
     def _known(self) -> tuple[LearnedWeights, int]:
-        """What is known, and its version. What makes no sense counts as nothing: it would harm every recall."""
+        """Return the stored state and its version. An unreadable state counts as none."""
         entry = self._store.entry(_KEY, scope=_SCOPE)
         if entry is None:
             return LearnedWeights(), 0
         return _read(entry.content) or LearnedWeights(), entry.version
 
     def _put(self, learned: LearnedWeights, version: int) -> bool:
-        """False where another process was first: its verdict counts too."""
+        """Store a state. Returns False if another process stored one first."""
         try:
             with self._store.transaction() as transaction:
                 transaction.put_entry(
@@ -138,7 +136,7 @@ def _content(learned: LearnedWeights) -> dict[str, Any]:
 
 
 def _read(content: Any) -> LearnedWeights | None:
-    """What was stored; None where it makes no sense, by another version or by damage."""
+    """Return the stored factors; None if they are damaged or of another version."""
     try:
         factors = {name: float(content["factors"].get(name, 1.0)) for name in LEARNED}
         helpful, unhelpful = int(content["helpful"]), int(content["unhelpful"])

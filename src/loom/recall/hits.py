@@ -1,4 +1,4 @@
-"""Hits: the memories that a recall found, with their scores and the reasons for them."""
+"""Hits: the memories that a recall found, with their scores and reasons."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ __all__ = ["Hit", "HitPassage", "Ranking", "Revision"]
 
 
 class HitPassage(NamedTuple):
-    """The passage of a long memory that says most about the question: its text, and where it stands in the content.
+    """The passage of a long memory that answers the question best: `text` is `content[start:end]`.
 
-    `heading` has the lines that it stands under, if there are any: headings, or the head of a table.
+    `heading` has the headings above it, or the head of its table, if there are any.
     """
 
     start: int
@@ -35,8 +35,8 @@ class HitPassage(NamedTuple):
 class Revision:
     """The other side of a change: the memory that a hit replaces, or that replaces it.
 
-    `content` is what the other one states, and `own` what the hit states in its place. For a version of the same id
-    both are whole texts; for two turns they are the facts that were derived from them.
+    `content` is the statement of the other memory and `own` that of the hit: whole texts for versions of one id,
+    derived facts for two turns.
     """
 
     id: str
@@ -48,9 +48,9 @@ class Revision:
 
 
 class Ranking(NamedTuple):
-    """A candidate among all of them: what each signal added to each, a row a signal and a column a candidate.
+    """A candidate among all others. The table has a row for each signal and a column for each candidate.
 
-    Only those `nominated` stand beside one another; the others are their context.
+    Only `nominated` candidates are ranked; the others are context.
     """
 
     signals: tuple[str, ...]
@@ -59,11 +59,11 @@ class Ranking(NamedTuple):
     place: int
 
     def contributions(self) -> dict[str, float]:
-        """What each signal added to its score."""
+        """Return the contribution of each signal to the score."""
         return dict(zip(self.signals, self.table[:, self.place].tolist(), strict=True))
 
     def ranks(self) -> dict[str, int]:
-        """Its place by each of the signals that speak for it, the best being 1."""
+        """Return the rank by each signal that contributes, from 1 for the best."""
         own = self.table[:, self.place]
         above = (self.table[:, self.nominated > 0] > own[:, None]).sum(axis=1).tolist()
         counts = zip(self.signals, own.tolist(), above, strict=True)
@@ -71,7 +71,7 @@ class Ranking(NamedTuple):
 
 
 class _Told(NamedTuple):
-    """What `to_dict` adds to the fields."""
+    """The keys that `to_dict` adds to the fields."""
 
     ranks: Mapping[str, int] | None = None
     passage: HitPassage | None = None
@@ -79,14 +79,13 @@ class _Told(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A memory that was recalled. Higher scores are better.
+    """A recalled memory. Higher scores are better.
 
-    `signals` holds what spoke for it: `words` (BM25) and `meaning` (cosine) as the indexes measure them, and what
-    each of the others added to the score. `copies` counts the memories found that say the same, itself included;
-    `copy_ids` are the others. `uses` is counted only for a `MemoryReranker`. `seq` is its number in the log. `names`
-    are those that a language model read in it beyond what rules see, each with the words that it stands for.
-    `scored_by` is the passage whose words count in its score, where it was scored by one. `replaces` is what it took
-    the place of, and `replaced_by` what took its place, where that concerns the question.
+    `signals` has `words` (BM25) and `meaning` (cosine) as the indexes measure them, and the contributions of the
+    other signals. `copies` counts the memories found with the same text, itself included; `copy_ids` are the others.
+    `uses` is counted only for a `MemoryReranker`. `seq` is the sequence number. `names` maps the names that a
+    language model read in the text to the words they stand for. `scored_by` is the passage that counted for the score
+    of a long memory. `replaces` and `replaced_by` are the other sides of changes that concern the question.
     """
 
     id: str
@@ -123,19 +122,19 @@ class Hit:
 
     @property
     def relevance(self) -> float:
-        """The score, under the name by which a `MemoryReranker` knows it."""
+        """The score, under the name that a `MemoryReranker` uses."""
         return self.score
 
     @property
     def ranks(self) -> dict[str, int]:
-        """Its rank among the candidates by each signal that speaks for it. Computed on request."""
+        """The rank among the candidates by each signal that contributes. Computed on request."""
         return self.ranking.ranks() if self.ranking is not None else dict(self.told_ranks or {})
 
     @property
     def passage(self) -> HitPassage | None:
-        """The passage that says most about the question: of a long memory, where one of its words stands in it.
+        """The best passage for the question; None for a short memory, and if no passage has a word of the question.
 
-        Worked out when asked, unless its score is by that passage.
+        Computed on request, unless the score is by that passage.
         """
         best = self.scored_by
         if best is None and self.passage_scorer is not None:
@@ -146,14 +145,13 @@ class Hit:
         return HitPassage(best.start, best.end, self.content[best.start : best.end], heading)
 
     def to_dict(self) -> dict[str, Any]:
-        """This hit in what JSON knows; `from_dict` makes an equal one of it. Of the other candidates only its `ranks`
-        among them remain."""
+        """Return the hit in types of JSON. `from_dict` restores it with its ranks, without other candidates."""
         passage = self.passage
         return {**as_plain(self), "ranks": self.ranks, "passage": None if passage is None else as_plain(passage)}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Hit:
-        """The hit that `to_dict` made `data` of."""
+        """Return the hit from the result of `to_dict`."""
         if not isinstance(data, Mapping):
             return from_plain(cls, data)
         told = {name: value for name, value in data.items() if name in _Told._fields}
@@ -163,11 +161,8 @@ class Hit:
 
     @property
     def why(self) -> str:
-        """The reasons for this hit in words: what it shares with the question and with other hits.
-
-        `signals` and `ranks` have the figures.
-        """
-        # Built on request: reading the text again costs more than finding it did.
+        """The reasons for this hit in words. `signals` and `ranks` have the figures."""
+        # Built on request: reading the text again costs more than the search.
         text = own_words(self.name, self.metadata, self.content)
         reasons = [reason for name in self.signals if (reason := self._reason(name, text))]
         if (passage := self.passage) is not None:
@@ -181,7 +176,7 @@ class Hit:
         return "; ".join(reasons)
 
     def _reason(self, signal: str, text: str) -> str:
-        """The reason that a signal gives; empty for signals that say nothing about the question."""
+        """Return the reason of a signal; empty for signals independent of the question."""
         if signal == "words":
             return f"has {_listed(spelled(text, frozenset(self.query_terms)))}"
         if signal == "synonyms":
@@ -197,7 +192,7 @@ class Hit:
         return _REASONS.get(signal, "")
 
     def _tie(self, text: str) -> str:
-        """What it has in common with other hits."""
+        """Return the reasons that it has in common with other hits."""
         marks = {mark: name for mark in entity_marks(self.content, self.metadata) if (name := entity_name(mark))}
         shared = [_as_written(self.content, marks[mark]) for mark in self.link_terms if mark in marks]
         shared += spelled(text, frozenset(self.link_terms).difference(marks))
@@ -209,7 +204,7 @@ class Hit:
         return f"said by {self.name}, who also said other hits" if self.name else "linked to other hits"
 
     def _read_as(self, wanted: Sequence[str]) -> list[str]:
-        """The names of these terms and marks that a model read in it, with the words that it read them in."""
+        """Return the names among these terms and marks that a model read, with the words it read them in."""
         return [
             name if name.casefold() == said.casefold() else f"{name} (as the model reads {said!r})"
             for name, said in self.names.items()
@@ -217,7 +212,7 @@ class Hit:
         ]
 
     def _in_other_words(self, present: frozenset[str]) -> list[str]:
-        """The words in it that stand for words of the question."""
+        """Return the words of the text that are other words for those of the question."""
         return [
             f"{other.word} for {concept.word}"
             for concept in self.concepts
@@ -226,7 +221,7 @@ class Hit:
         ]
 
 
-# The reasons that need no figure and no words of the text.
+# The reasons without figures and words of the text.
 _REASONS = {
     "context": "the turns around it match",
     "speaker": "said by the speaker whom the question names",
@@ -238,7 +233,7 @@ _REASONS = {
     "phrase": "has the quoted words",
     "reranked": "the reranker's choice",
 }
-# A reason that lists more words than this is not read.
+# The largest number of words in a reason.
 _MOST_LISTED = 8
 
 
@@ -248,7 +243,7 @@ def _listed(words: Sequence[str]) -> str:
 
 
 def _as_written(content: str, name: str) -> str:
-    """The name as the content spells it, or else as its mark does."""
+    """Return the name as the content spells it, or else as its mark does."""
     found = re.search(r"\s+".join(map(re.escape, name.split())), simplified_in_place(content), re.IGNORECASE)
     return content[found.start() : found.end()] if found else name
 

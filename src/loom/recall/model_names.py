@@ -1,7 +1,7 @@
-"""The names that a language model read in records, and what they add to a search.
+"""Names that a language model read in records, in searches.
 
-They are in records of their own, derived from those that they were read in, and in the text index under marks of
-their own. A search finds them first, and then the records that they were read in.
+They are kept in derived records, and in the text index under marks of their own. A search finds these records first,
+and then their sources.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def model_names(view: SearchView, wanted: Filter) -> ModelNames | None:
-    """What a model read in the records that the filter admits; None where it read nothing in any."""
+    """Return the names read in the records that the filter admits, or None if there are none."""
     kinds = {wanted.kind} if isinstance(wanted.kind, str) else {*(wanted.kind or ())}
     if not view.derived or wanted.derived or (kinds and kinds <= UNNAMED_KINDS):
         return None
@@ -30,14 +30,14 @@ def model_names(view: SearchView, wanted: Filter) -> ModelNames | None:
 
 
 class ModelNames:
-    """What a model read in records, as far as it was known at the moment that the filter asks for."""
+    """The names that a model read in records, as known at the time of the filter."""
 
     def __init__(self, view: SearchView, wanted: Filter) -> None:
         self._view = view
         self._known_at = wanted.known_at
 
     def search(self, query: Mapping[str, float], count: int, among: Keys | None) -> tuple[Keys, Floats]:
-        """The records whose names match best: what holds the names is found, and stands for its source."""
+        """Return the records whose names match best. The records of names stand for their sources."""
         if among is not None:
             among = np.unique(_keys(one.seq for one in self._of(among.tolist())))
         keys, scores = self._view.text.search(_named(query), count, among=among)
@@ -47,24 +47,24 @@ class ModelNames:
         return _keys(sources[int(keys[place])] for place in here), scores[here]
 
     def nodes(self, sources: Sequence[int]) -> dict[int, list[str]]:
-        """The nodes of the names that were read in these records, by record."""
+        """Return the nodes of the names read in these records, by record."""
         return {one.source: [node for name in one.names for node in nodes_of_name(name)] for one in self._of(sources)}
 
     def frequencies(self, terms: Sequence[str]) -> list[int]:
-        """In how many records each stands, or is read by a model."""
+        """Return the number of records that each stands in, or was read in by a model."""
         count = self._view.text.frequencies
         return [sum(both) for both in zip(count(terms), count([*map(named, terms)]), strict=True)]
 
     def held_by(self, keys: Keys) -> list[NamesRead]:
-        """The names that were read in these ascending records, in the order in which they were written."""
+        """Return the names read in these ascending records, in the order of writing."""
         return sorted(self._of(keys.tolist()), key=lambda one: one.seq)
 
     def contributions(
         self, query: Mapping[str, float], weights: Floats, held: Sequence[NamesRead], keys: Keys
     ) -> Floats:
-        """What each term adds to each of these ascending records by the names held.
+        """Return the contribution of each term to each of these ascending records by names.
 
-        At most what it would add by standing there: a name is rarer among names than in texts.
+        At most that of a word in the text, although a name is rarer among names than in texts.
         """
         table, own, _ = self._view.text.contributions(_named(query), _keys(one.seq for one in held))
         spread = np.zeros((len(query), len(keys)))

@@ -1,8 +1,8 @@
-"""Passages in recall: a long candidate is scored by the passage of it that says most about the question.
+"""Passages in recall: the best passage of a long candidate decides its score.
 
-The index holds records and no passages, so passages cost nothing when a record is written. When a question is asked,
-the best of the long candidates are read and split, and a word adds to them what it adds to their best passage, by the
-statistics of the whole index. Short records are never read here. docs/recall.md has the measurements.
+The index has no passages, so writing a record costs no more. For a question, the best of the long candidates are read
+and split, and each word counts as in the best passage, with the statistics of the whole index. Short records are not
+read here. docs/recall.md has the measurements.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ __all__ = ["PassageScorer", "ScoredByPassages", "by_passages"]
 
 Floats = npt.NDArray[np.float64]
 
-# A record of more tokens than this is long: it has two passages or more.
+# A longer record, in tokens, has two passages or more.
 _LONG_TOKENS = 250
-# So many of the long candidates are scored by passages, the best by the words of the whole record first, while they
-# take no more tokens than this in all. Each costs 0.15 ms of CPU. BEAM's development chats, recall@10 by words:
+# The number of long candidates that are scored by passages, best by the words of the whole record first, and their
+# tokens in all. Each takes 0.15 ms of CPU. BEAM's development chats, recall@10 by words:
 # 47.6 % with none, 52.3 with 24, 52.4 with 48.
 _MOST_RECORDS = 24
 _MOST_TOKENS = 64_000
 # The characters of a word with the space after it, on average.
 _WORD_CHARS = 6.0
-# Other words for the question's own count half where the best passage is chosen.
+# The weight of other words for those of the question in the choice of the best passage.
 _SYNONYM = 0.5
 
 
 class DividedText(NamedTuple):
-    """A text with its passages. `beside` is said of all of it: names and what is attached."""
+    """A text with its passages. `beside` has the names and attached texts, which count for every passage."""
 
     text: str
     parts: Sequence[Passage]
@@ -50,10 +50,10 @@ class DividedText(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PassageScorer:
-    """Scores passages for one question as the index scores records: by BM25, with the weights of the whole index.
+    """Scores passages for one question by BM25 with the weights of the whole index.
 
-    `weights` is what each term of the question adds to a record of average length that has it once, and `synonyms`
-    the same for terms of other words. `average_length` is in terms.
+    `weights` has the contribution of each term of the question to a record of average length that has it once, and
+    `synonyms` the same for terms of other words. `average_length` is in terms.
     """
 
     weights: Mapping[str, float]
@@ -62,21 +62,21 @@ class PassageScorer:
 
     @classmethod
     def of_question(cls, question: str) -> PassageScorer:
-        """A scorer that knows nothing of an index: every word of the question weighs what the question says."""
+        """Return a scorer without an index: each word has the weight that it has in the question."""
         return cls(query_terms(question), 100.0, {})
 
     def sought(self) -> Sought:
-        """What is looked for in texts, prepared once for all of them."""
+        """Return the terms prepared for a search in texts."""
         return Sought.of([*self.weights, *self.synonyms])
 
     def contributions(
         self, texts: Sequence[DividedText], sought: Sought | None = None, held: npt.NDArray[np.bool_] | None = None
     ) -> Floats:
-        """What each term adds to each passage: a row a term, those of the question first, and a column a passage,
-        those of the first text first.
+        """Return the contributions of terms to passages: a row for each term of the question and then of other words,
+        a column for each passage, text by text.
 
-        The lines above a passage count as its own. So does what is said beside the text. `sought` is for callers
-        that ask several times, and `held` tells for each row and text whether the text may have the term.
+        The lines above a passage and the text beside it count as its own. `sought` is the result of `sought()` if the
+        caller asks several times. `held` marks, for each row and text, whether the text may have the term.
         """
         sought = self.sought() if sought is None else sought
         counts = _counted(texts, sought, sought.occurrences([one.text for one in texts], held))
@@ -87,18 +87,17 @@ class PassageScorer:
         return values
 
     def scores(self, text: str, parts: Sequence[Passage], beside: str = "") -> Floats:
-        """The score of each passage; 0 where it has none of the terms."""
+        """Return the score of each passage, 0 for one without any of the terms."""
         return self.totals(self.contributions([DividedText(text, parts, beside)]))
 
     def totals(self, contributions: Floats) -> Floats:
-        """The scores that the contributions of terms make."""
+        """Return the scores for contributions of terms."""
         split = len(self.weights)
         total: Floats = contributions[:split].sum(axis=0) + _SYNONYM * contributions[split:].sum(axis=0)
         return total
 
     def best(self, text: str) -> Passage | None:
-        """The passage that says most about the question, the first of equals; None where the text is one passage, or
-        none has any of the terms."""
+        """Return the best passage, the first of equals; None if the text is one passage or has none of the terms."""
         parts = passages(text)
         if len(parts) < 2:
             return None
@@ -107,19 +106,19 @@ class PassageScorer:
 
 
 def _length(text: str, part: Passage) -> float:
-    """About how many terms a passage has: a word is one, a Chinese character with its pair two."""
+    """Estimate the number of terms of a passage: one for a word, two for a Chinese character with its pair."""
     spoken = text[part.start : part.end]
     beyond = 0 if spoken.isascii() else len(spoken.encode("utf-8", "surrogatepass")) - len(spoken)
     return (len(spoken) - beyond / 2) / _WORD_CHARS + beyond
 
 
 def _counted(texts: Sequence[DividedText], sought: Sought, found: Occurrences) -> Floats:
-    """How often each term stands in each passage: a row a term, a column a passage."""
+    """Count each term in each passage: a row for each term, a column for each passage."""
     sizes = [len(one.parts) for one in texts]
     firsts = np.cumsum([0, *sizes])
     starts = np.array([part.start for one in texts for part in one.parts])
     ends = np.array([one.parts[-1].end for one in texts])
-    # As if the texts stood one behind the other, each in a room of its own.
+    # The texts are numbered as if concatenated with space between them.
     room = int(ends.max(initial=0)) + 1
     at = found.texts * room + found.places
     columns = (np.repeat(np.arange(len(texts)), sizes) * room + starts).searchsorted(at, side="right") - 1
@@ -149,7 +148,7 @@ def _counted(texts: Sequence[DividedText], sought: Sought, found: Occurrences) -
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScoredByPassages:
-    """Candidates of which the long ones have the words of their best passage, with these passages by place."""
+    """Candidates whose long records have the words of their best passage, and these passages by place."""
 
     found: Candidates
     best: Mapping[int, Passage]
@@ -157,9 +156,9 @@ class ScoredByPassages:
 
 
 def by_passages(view: SearchView, found: Candidates, asked: Question, share: float) -> ScoredByPassages:
-    """Let the best passage speak for each of the best long candidates, in the words of the question and others.
+    """Replace the words of the best long candidates by those of their best passage.
 
-    What the words of the whole record add counts for the rest of `share`.
+    `share` (0 to 1) is the weight of the passage; the words of the whole record have the rest.
     """
     scorer = PassageScorer(
         dict(zip(asked.words, found.weights.tolist(), strict=True)),
@@ -179,7 +178,7 @@ def by_passages(view: SearchView, found: Candidates, asked: Question, share: flo
             texts.append(DividedText(record.content, parts, own_words(record.name, record.metadata, "")))
     if not texts:
         return ScoredByPassages(found, {}, scorer)
-    # What the index does not find in a record is not looked for.
+    # Terms that the index does not have for a record are not searched in it.
     values = scorer.contributions(texts, held=table[:, places] > 0.0)
     totals = scorer.totals(values).tolist()
     best: dict[int, Passage] = {}
@@ -197,9 +196,9 @@ def by_passages(view: SearchView, found: Candidates, asked: Question, share: flo
 
 
 def _long_candidates(found: Candidates) -> list[int]:
-    """The places of the long candidates to be scored by passages, the best by words first.
+    """Return the places of the long candidates to score by passages, best by words first.
 
-    Those that are as good as the last one are among them: copies of a text score alike.
+    All ties of the last one are included, since copies of a text score alike.
     """
     words = found.words.sum(axis=0)
     long = np.flatnonzero((found.tokens > _LONG_TOKENS) & (found.nominated > 0) & (words > 0.0))

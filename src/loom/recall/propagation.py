@@ -1,9 +1,9 @@
-"""The graph of memories with what they share, and how much of a score goes along its edges.
+"""Propagation of scores in the graph of memories.
 
-Nodes beside the memories are the terms and names in them, their sessions and their speakers. The store is the graph:
-a term's or a speaker's list of records in the text index, and a session's in the log, are its edges. `spread` is
-personalised propagation over a few hops (APPNP: a graph neural network without trained weights): a memory that shares
-no word with a question is found by what it shares with those that do.
+The graph has nodes for memories, terms, names, sessions and speakers. Its edges are the postings of terms, names and
+speakers in the text index, and the sessions in the log. `spread` is personalised propagation over a few hops (APPNP,
+a graph neural network without trained weights): a memory without a word of the question gets a score from memories
+that it shares a node with.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ __all__ = ["spread"]
 Floats = npt.NDArray[np.float64]
 Places = npt.NDArray[np.intp]
 Groups = tuple[Places, float]
-"""For each memory the number of the one node of its kind that it belongs to, -1 for none; and what an edge weighs."""
+"""For each memory the number of its one node of a kind, -1 for none; and the weight of an edge."""
 
 
 def spread(
     edges: Floats, start: Floats, groups: Sequence[Groups] = (), *, keep: float = 0.5, hops: int = 2
 ) -> Floats:
-    """What reaches each memory along the edges (terms by memories, weights of 0 or more), from its `start` values.
+    """Return the value that reaches each memory along the edges (terms by memories, weights of 0 or more).
 
-    In each hop a memory hands its value to its nodes, each of which hands it on to the memories that it is of, and
-    `keep` of what is there comes from the start again. What never left a memory is not counted: a memory without
-    neighbours gets 0. The largest of the result is 1, unless all are 0.
+    In each hop a memory passes its value to its nodes and each node passes it to its memories; the share `keep` of
+    the next value comes from `start`. A value that did not move is not counted: a memory without neighbours gets 0.
+    The result is scaled to a maximum of 1.
     """
     whole = np.zeros(len(start))
     if edges.size:

@@ -1,7 +1,7 @@
-"""What a question asks for, read from its words alone: names, times, phrases, kind and order. No model.
+"""Reading a question by rules: names, times, quoted phrases, kind, role and order.
 
-`understand` is a pure function of the question and the moment. What of it the store knows (is "Mark" a speaker here,
-or a verb?) is for the search to see: each is a mark that some records have, or none.
+`understand` is a pure function of the question and the moment. It does not know the store: whether "Mark" is a
+speaker or a verb is decided in the search, where some records have the mark of that speaker, or none.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from loom.text.words import query_terms, simplified, simplified_in_place, terms
 
 __all__ = ["Question", "understand"]
 
-# More of a question than this says nothing new, and every term costs time.
+# The part of a question that is read, and the number of terms that are searched.
 _MOST_CHARS = 4_000
 _MOST_TERMS = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question as the search sees it. Mappings go from terms, or marks, to weights.
+    """A question as the search uses it. `words` and `times` map terms and marks to weights.
 
-    `speakers` are marks of the words that may be a speaker's name, by word; `role` is the one that said what the
-    question is about, by "I" or "you": "user", "assistant" or empty. `times` are empty where no time is named.
-    `phrases` stood in quotation marks. `wants_time` is set for a question "when", `answers` are the marks of what
-    "who", "where" and "how many" ask for, `order` is "latest", "first" or empty. `concepts` are the words for which
-    there are others. `wants_many` is set for lists, orders of events and summaries; `parts` has the terms of each of
-    several things that the question names.
+    `speakers` maps the terms that may be a speaker's name to the marks of that speaker. `role` is the role that the
+    question refers to by "I" or "you": "user", "assistant" or empty. `times` is empty if no time is named. `phrases`
+    stood in quotation marks. `wants_time` is set for "when". `answers` has the marks of persons, places and amounts,
+    for "who", "where" and "how many". `order` is "latest", "first" or empty. `concepts` are the words with other
+    words. `wants_many` is set for lists, orders of events, summaries and counts. `parts` has the terms of each thing
+    if the question names several.
     """
 
     text: str
@@ -53,7 +53,7 @@ class Question:
     parts: tuple[tuple[str, ...], ...] = ()
 
     def without_names(self, names: Collection[str]) -> str:
-        """The text without the words of these terms, the whole of it where nothing else is left to look for."""
+        """Return the text without the words of these terms, or the whole text if no other term is left."""
         if not names or all(term in names for term in self.words):
             return self.text
         spaced = _WORD.sub(lambda word: " " if _is_named(word[1], names) else word[0], self.text)
@@ -66,7 +66,7 @@ class Question:
 
     @property
     def synonyms(self) -> dict[str, float]:
-        """The terms of the other words, with their weights in nominating."""
+        """The terms of other words with their weights for nominating."""
         found: dict[str, float] = {}
         for concept in self.concepts:
             for other in concept.others:
@@ -78,7 +78,7 @@ class Question:
 
     @property
     def marks(self) -> dict[str, float]:
-        """Every mark that matters, with its weight in nominating."""
+        """The marks that a signal needs, with their weights for nominating."""
         silent = [*self.speakers.values(), *self.answers, IS_QUESTION, ONLY_ASKS]
         if self.wants_time:
             silent.append(NAMES_A_TIME)
@@ -94,10 +94,10 @@ _CAPITALISED = re.compile(r"[^\W\d_]+(?:[-'][^\W\d_]+)*")
 _QUOTED = re.compile(
     "\"([^\"]{2,200})\"|“([^”]{2,200})”|「([^」]{2,200})」|『([^』]{2,200})』|《([^》]{2,200})》|'([^']{2,200})'(?!\\w)"
 )
-# What the frame of a question adds to a memory that holds its words, of what its topic does.
+# The weight of the frame's words in a question, relative to those of its topic.
 _FRAME_WEIGHT = 0.2
 _ABOUT_USER = re.compile(r"\b(?:i|my|me|mine|we|us|our|ours|the user)\b|我|咱|用户", re.IGNORECASE)
-# "Can you show me" asks for something now, "did you show me" for what was said.
+# "Can you show me" is a request, "did you show me" a question about the past.
 _ABOUT_ASSISTANT = re.compile(
     r"(?<!can )(?<!could )(?<!would )(?<!will )\byou(?:'ve| have| had)?(?: \w+ly)? "
     r"(?:suggest|recommend|advis|propos|explain|describ|g[ai]ve|t[eo]ld|tell|sa(?:y|id)|mention|wr[io]te?|show|provid|list"
@@ -140,11 +140,11 @@ _FIRST = re.compile(
 
 
 def understand(text: str, now: datetime) -> Question:
-    """Read a question; `now` is the moment that "yesterday" is seen from."""
+    """Return a question as it reads at a moment, on which "yesterday" depends."""
     text = text[:_MOST_CHARS]
     words = query_terms(text)
     times = asked_times(text, now)
-    if times:  # "last week" in a memory is another week: only its days say which
+    if times:  # "last week" is another week in a memory, so its days count instead
         relative = set(terms(relative_words(text, now)))
         words = {term: weight * (_RELATIVE_WEIGHT if term in relative else 1.0) for term, weight in words.items()}
     topic = outside_frame(text)
@@ -171,13 +171,13 @@ def understand(text: str, now: datetime) -> Question:
 
 
 def _concepts(text: str, words: Mapping[str, float]) -> tuple[Concept, ...]:
-    """The words that have others, outside of quotation marks."""
+    """Return the words that have other words, outside of quotation marks."""
     found = concepts(_QUOTED.sub(" ", text))
     return tuple([concept for concept in found if not words.keys().isdisjoint(concept.terms)])
 
 
 def _parts(text: str, words: Mapping[str, float]) -> tuple[tuple[str, ...], ...]:
-    """The terms of each part that has a whole word of its own."""
+    """Return the terms of each part that has a whole word of its own."""
     found = [tuple([term for term in query_terms(part) if term in words]) for part in parts_of(text)]
     kept = tuple([part for part in found if any(len(term) > 1 and words[term] >= 1.0 for term in part)])
     return kept if len(kept) > 1 else ()
@@ -193,7 +193,7 @@ def _first_group(match: re.Match[str]) -> str:
 
 
 def _names(text: str, words: Mapping[str, float]) -> list[str]:
-    """The terms that may be a name: with a capital, or of a script that has none, or where nothing has one."""
+    """Return the terms that may be names: capitalised ones, unspaced scripts, or all if none is capitalised."""
     capitals = [word for word in _CAPITALISED.findall(text) if word[:1].isupper()]
     if not capitals:
         return [term for term in words if len(term) > 1]

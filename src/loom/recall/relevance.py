@@ -1,7 +1,7 @@
-"""Relevance: from what is known about the candidates to one score for each, signal by signal.
+"""Relevance: score every candidate, signal by signal.
 
-Pure functions over the columns of `candidates`. Each signal lies between 0 and 1, and its weight says how much
-it may add; the score is their weighted sum. What each of them brought is in docs/recall.md, with the measurement.
+Pure functions over the columns of `candidates`. A signal lies between 0 and 1, and its weight is the most that it
+adds. The score is the weighted sum. docs/recall.md has the effect of each signal on each set.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ SIGNALS = (
 )
 """The signals, in the order in which the explanation of a hit names them."""
 
-# The rows of those that words bring, and of those that tie a record to the question, links apart. The others, up to
-# the order, count only for a record that something ties; the time, which is among them, is such a tie itself.
+# The rows of the signals from words, and of those that tie a record to the question, except links. The others, up to
+# the order, count only for a tied record. The time is among them and ties as well.
 _WORDED = slice(SIGNALS.index("words"), SIGNALS.index("context"))
 _ANSWERING = slice(SIGNALS.index("words"), SIGNALS.index("meaning") + 1)
 _ACCOMPANYING = slice(SIGNALS.index("speaker"), SIGNALS.index("order"))
@@ -71,13 +71,12 @@ _BY_MEANING = int(Nominated.MEANING)
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """How much each signal may add to a score. 0 switches one off.
+    """The most that each signal adds to a score. 0 switches a signal off.
 
-    `words` counts for the words of the record itself and `context` for those of its conversation, as far as these add
-    to them. `synonyms` is the part of a word that another word for it counts for, and `passages` the part of a long
-    record's words that its best passage decides. `parts` counts for what the best of each part of a question lack to
-    follow the first of the whole. `spread` is the part of a score that a record loses for standing beside a better
-    one, where a question wants many.
+    `words` weights the words of the record, and `context` the further words of its conversation. `synonyms` is the
+    share of a word's weight that another word for it has. `passages` is the share of a long record's words that comes
+    from its best passage. `parts` raises the best records for each part of a question up to the fifth hit for the
+    whole. `spread` is the share of its score that a record beside a better one loses if the question wants many.
     """
 
     words: float = 1.0
@@ -102,61 +101,61 @@ class Weights:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scored:
-    """The score of each candidate, and what each signal added to it: a row of the table for each."""
+    """The score of each candidate. The table has a row for each signal with its contributions."""
 
     total: Floats
     signals: tuple[str, ...]
     table: Floats = field(repr=False)
 
 
-# Words of the records before count for a turn, and of those after: each further one for a part of the one before.
+# The weights of words from the records before and after a turn, and the decay with each further record.
 # Measured on dialogues: from 0.5 to 0.8 and from 0.3 to 0.7 recall@10 moves between 75.7 and 77.6 %.
 _BACK, _BACK_DECAY = 0.7, 0.7
 _AHEAD, _AHEAD_DECAY = 0.5, 0.6
-# A name that a model read in a text counts so much of one that stands there: it may have read wrongly.
+# The weight of a name that a model read in a text, relative to a name that stands there. The model may be wrong.
 _READ = 0.8
-# A name that is a speaker's says who is meant, not what; where it is only mentioned, it counts so much.
+# The weight of a speaker's name in a text. It tells who is meant, not the subject.
 _MENTIONED = 0.3
-# The share of what words could reach at which they are taken to answer a question. The best of poor matches is none.
+# From this share of the reachable weight of words on, the best match counts as an answer.
 _GOOD_MATCH = 0.6
-# Similarities count by how far they stand out among the candidates, in standard deviations up to this many.
+# The distance of a similarity from the mean of the candidates counts up to this many standard deviations.
 _FAR_OUT = 7.0
 _FEWEST_VECTORS = 8
-# The part that the meaning of the turn before counts for, and of the turn after.
+# The weights of the meaning of the turn before and of the turn after.
 _MEANT_BEFORE, _MEANT_AFTER = 0.3, 0.2
-# What meaning counts for, of its weight, where the words of a question are all there. Recall@5 of our Chinese set is
-# 91.5 % with a half and 90.1 % with the whole; of the agent's sessions 88.2 % with both.
+# The share of its weight that meaning keeps if a record has all words of the question. Recall@5 of our Chinese set is
+# 91.5 % with a half and 90.1 % with the whole; that of the agent's sessions is 88.2 % with both.
 _LEAST_TRUST = 0.5
-# Meaning counts where it agrees with words: the best by words, a quarter of them, lie this many standard deviations
-# above the mean. With directions by chance half of the questions lie below 0, with the embedder one of twenty. So a
-# random embedder, and an English one for Chinese, cost next to nothing (docs/recall.md).
+# Meaning counts as far as it agrees with words. The measure is the mean similarity of the best quarter by words, in
+# standard deviations above the mean of all: at the first value meaning counts nothing, at the second in full. With
+# random vectors half of the questions lie below 0, with the embedder one in twenty.
 _BY_CHANCE, _AGREES = 0.0, 0.3
 _FEWEST_TELLING, _MOST_TELLING = 4, 12
-# A text of so many tokens says as much as a text can; a few words hardly ever answer anything.
+# The length in tokens from which on a text has full substance. A few words rarely answer a question.
 _SUBSTANTIAL = 150
 _SUBSTANCE = np.minimum(np.log1p(np.arange(_SUBSTANTIAL + 2)) / math.log1p(_SUBSTANTIAL), 1.0)
-# What ties a text to a question counts so much where the text only asks: its words are for the reply to inherit.
-# Recall@5 of our Chinese set is 94.4 % with 0.7 and 93.0 % with 1, its MRR 75.7 and 72.1 %; LoCoMo stays as it is.
+# The factor for the ties of a text that only asks: the reply inherits its words. Recall@5 of our Chinese set is 94.4
+# % with 0.7 and 93.0 % with 1, its MRR 75.7 and 72.1 %. LoCoMo does not change.
 _ASKING = 0.7
-# What ties a record to a question counts more where its role is the one that the question speaks of. Where it names
-# none, the user's turns and tools gain this part of it: an assistant mostly repeats what they said.
+# The ties of a record count more if its role is the one that the question refers to. If the question refers to none,
+# user turns and tool outputs get this share of the bonus: an assistant mostly repeats them.
 _ANY_ROLE = 0.6
-# Where a question wants many, the user's turns come first: what the assistant says to each of them repeats it.
+# The factor for the role if a question wants many: the user's turns come first, since the replies repeat them.
 _MANY_ROLE = 2.5
-# Scores go along the edges from so many of the best, and an edge to a term weighs what the term does (about 1 to 10).
-# LoCoMo, with the embedder: recall@20 86.9 % without sessions and speakers and 87.5 % with them, evidence within
+# The number of best candidates from which scores spread. An edge to a term has the weight of the term (about 1 to
+# 10). LoCoMo, with the embedder: recall@20 86.9 % without sessions and speakers and 87.5 % with them, evidence within
 # 4,000 tokens 96.1 and 96.7 %.
 _SOURCES = 12
 _SESSION, _SPEAKER = 1.0, 0.3
 _HALF_LIFE_H = 48.0
-# What meaning adds to a record that answers a question, of the most that it could.
+# The usual contribution of meaning to a right answer, as a share of the possible one.
 _USUAL_MEANING = 0.3
-# How sharply scores bend towards 1: a record with all that is asked for has 0.92, one with half of it 0.5.
+# The bend of scores towards 1: a record with everything asked for scores 0.92, one with half of it 0.5.
 _BEND = 8.0
 
 
 def score(found: Candidates, question: Question, weights: Weights, now: datetime) -> Scored:
-    """Score every candidate; records that are only context get their score too, for others to ignore."""
+    """Return the scores of all candidates, including those that are only context of others."""
     table = np.zeros((len(SIGNALS), len(found.keys)))
     parts = dict(zip(SIGNALS, table, strict=True))  # rows of it, filled in place
     marks = list(question.marks)
@@ -187,8 +186,8 @@ def score(found: Candidates, question: Question, weights: Weights, now: datetime
     answering += parts["time"]
     if weights.links:
         np.multiply(_linked(found, answering), weights.links, out=parts["links"])
-    # What nothing ties to the question is no answer, however well it is written. One speaker or session is a tie only
-    # for what was nominated for it.
+    # An untied record is no answer, whatever its substance. A common speaker or session ties only records that were
+    # nominated for it.
     tied = np.logical_or(answering > 0.0, found.nominated & _BY_LINKS)
     if len(found.links):
         tied |= (found.links > 0.0).any(axis=0)
@@ -204,7 +203,7 @@ def score(found: Candidates, question: Question, weights: Weights, now: datetime
         np.multiply(here.mean(axis=0), weights.answer, out=parts["answer"])
     np.multiply(_SUBSTANCE.take(found.tokens, mode="clip"), weights.substance, out=parts["substance"])
     np.multiply(found.importance, weights.importance, out=parts["importance"])
-    # By whole hours, so that what was written in a row stays in its order.
+    # In whole hours: records written in a row keep their order.
     age_h = np.maximum(to_micros(now) - found.created_at, 0) // 3_600_000_000
     np.multiply(0.5 ** (age_h / _HALF_LIFE_H), weights.recency, out=parts["recency"])
     accompanying = table[_ACCOMPANYING]
@@ -225,27 +224,30 @@ def score(found: Candidates, question: Question, weights: Weights, now: datetime
 
 
 def _ceiling(found: Candidates, question: Question) -> float:
-    """What words could reach, and no less than one whole word. A pair of characters that stands nowhere is mostly no
-    word, and nothing is missing."""
+    """Return the weight that words can reach, at least that of one whole word.
+
+    A pair of characters that no record has is rarely a word, so it does not count as missing.
+    """
     if not question.words:
         return 0.0
     weights, frequencies = found.weights.tolist(), found.frequencies.tolist()
-    # What the heaviest would add at its full weight.
+    # The heaviest word at its full weight.
     whole: float = max([weight / asked for weight, asked in zip(weights, question.words.values(), strict=True)])
     counts = [frequency > 0 or term.isascii() for term, frequency in zip(question.words, frequencies, strict=True)]
     return max(float(found.weights[counts].sum()), whole)
 
 
 def _trust_in_meaning(best: float, ceiling: float) -> float:
-    """What meaning counts for: less where some record holds most of the question's words, more where none does."""
+    """Return the weight of meaning: less if some record has most of the question's words, more if none has."""
     answered = min(1.0, best / ceiling) if ceiling else 0.0
     return 1.0 - (1.0 - _LEAST_TRUST) * answered
 
 
 def _agreement(found: Candidates) -> float:
-    """How far meaning agrees with words, 0 to 1: the records that hold most of a question's words are nearer to it
-    than others where an embedder understands them. Those that meaning alone brought say nothing of that. 1 where
-    words find too few to tell: then meaning is all there is.
+    """Return how far meaning agrees with words, 0 to 1.
+
+    An embedder that understands the texts puts the records with most of the question's words nearer to it than
+    others. Records nominated by meaning alone are not compared. 1 if words find too few records to compare.
     """
     known = np.flatnonzero(~np.isnan(found.meaning) & (found.nominated != _BY_MEANING))
     words = found.words[:, known].sum(axis=0)
@@ -264,7 +266,7 @@ def _agreement(found: Candidates) -> float:
 
 
 def _highest(weights: Weights) -> float:
-    """What a score could reach, so that it lies between 0 and 1."""
+    """Return the largest possible sum, which scales scores to 0..1."""
     return (
         max(weights.words, weights.context)
         + weights.meaning
@@ -283,10 +285,10 @@ def _highest(weights: Weights) -> float:
 
 
 def reachable(found: Candidates, question: Question, weights: Weights) -> float:
-    """What a record would score that has all that this question asks for, in the units of `Scored.total`.
+    """Return the score of a record with everything that the question asks for, in the units of `Scored.total`.
 
-    Signals that the question or the store cannot raise are left out: a question that names no speaker loses nothing
-    for that, and neither does a store without vectors.
+    Signals that the question or the store cannot raise are left out: the speaker if none is named, meaning without
+    vectors.
     """
     tied = max(weights.words, weights.context)
     if not np.isnan(found.meaning).all():
@@ -305,9 +307,9 @@ def reachable(found: Candidates, question: Question, weights: Weights) -> float:
 
 
 def calibrated(total: Floats, reach: float) -> Floats:
-    """Totals as scores that mean the same for every question: their share of what it could reach, below 1.
+    """Return totals as shares of the reachable score, below 1, so that a score means the same for every question.
 
-    Docs/recall.md has the shares of wrong hits above a score and of right ones below it.
+    docs/recall.md has the shares of wrong hits above a score and of right ones below it.
     """
     share = np.maximum(total, 0.0) / reach if reach > 0.0 else np.zeros(len(total))
     scores: Floats = share / (1.0 + share**_BEND) ** (1.0 / _BEND)
@@ -322,8 +324,7 @@ def _fill_in_words(
     around: Neighbours,
     synonyms: float,
 ) -> None:
-    """What words bring: each record's own, what other words for the question's add to them, what the names add that a
-    model read in it, and what is said around it. `speakers` are those of the question's words that name one."""
+    """Fill in the rows `words`, `synonyms`, `names` and `context`. `speakers` are the terms that name a speaker."""
     kept = [term for term in question.words if term not in speakers]
     told, named = found.words, found.named
     if speakers:
@@ -349,8 +350,10 @@ def _fill_in_words(
 
 
 def _in_whole_words(terms: list[str], said: Floats) -> Floats:
-    """The table where a character counts only in records that hold none of the question's pairs with it: 婚 for 结婚,
-    and nothing on top of it. Measured on our Chinese set, words alone: recall@5 87 % with it and 93 % without."""
+    """Return the table with single characters counted only in records that have no pair with them: 婚 for 结婚.
+
+    Our Chinese set by words alone, recall@5: 87 % if characters count on top of pairs, 93 % if they do not.
+    """
     alone = {term: row for row, term in enumerate(terms) if len(term) == 1}
     if not alone:
         return said
@@ -365,9 +368,9 @@ def _in_whole_words(terms: list[str], said: Floats) -> Floats:
 
 
 def _with_synonyms(found: Candidates, question: Question, terms: list[str], said: Floats, share: float) -> Floats:
-    """The table with one row for each word that has others: what the word adds, or the best of the others.
+    """Return the table with one row for each word that has others: the larger of the word and the best of the others.
 
-    Another word counts no more than the word itself would, so that a rare one says nothing more than a common one.
+    Another word counts at most as much as the word itself would, so a rare synonym gains nothing by its rarity.
     """
     # Another word may be one of the question's own too.
     stands = frozenset((*question.words, *found.synonym_terms))
@@ -410,12 +413,11 @@ def _with_synonyms(found: Candidates, question: Question, terms: list[str], said
 
 
 Neighbours = tuple[tuple[Places, Floats], tuple[Places, Floats]]
-"""The places of the records before, and of those after, each with how close they are: 0 where there is none, and the
-place then says nothing."""
+"""The places of the records before and after with their closeness. The place is undefined where closeness is 0."""
 
 
 def neighbours(following: Places, closeness: Floats) -> Neighbours:
-    """Both ways, from the place of the record after each (-1 where there is none) and how close that is."""
+    """Return both directions, given the place of the record after each (-1 for none) and its closeness."""
     linked = following >= 0
     after = following[linked]
     before, close = np.zeros(len(following), dtype=np.intp), np.zeros(len(following))
@@ -424,10 +426,10 @@ def neighbours(following: Places, closeness: Floats) -> Neighbours:
 
 
 def pooled(table: Floats, around: Neighbours, reach: int = 2) -> Floats:
-    """Each term's best value within reach of each record, less the further away it stands.
+    """Return each term's best value within reach of each record, decreasing with distance.
 
-    The best and not the sum: a term that a whole conversation repeats is one term still. What was said before counts
-    more than what was said after: a reply takes its words from the question.
+    The best and not the sum: a term repeated throughout a conversation is still one term. The turns before count more
+    than those after, because a reply refers to the words of its question.
     """
     best, there = table.copy(), np.empty_like(table)
     for (step, close), weight, decay in zip(around, (_BACK, _AHEAD), (_BACK_DECAY, _AHEAD_DECAY), strict=True):
@@ -444,10 +446,10 @@ def pooled(table: Floats, around: Neighbours, reach: int = 2) -> Floats:
 
 
 def meaning_scores(similarities: Floats, around: Neighbours) -> Floats:
-    """How far each similarity stands out among all, with a part of those next to it; 0 to 1, 0 where there is none.
+    """Return how far each similarity exceeds the mean, plus a share of its neighbours'; 0 to 1, 0 without a vector.
 
-    The level of similarities differs from model to model, so only the distance from their mean counts. A few have no
-    mean worth the name, and count as they are.
+    The level of similarities differs between models, so only the distance from the mean counts. With too few vectors
+    for a mean, similarities count as they are.
     """
     known = ~np.isnan(similarities)
     values = similarities[known]
@@ -466,9 +468,10 @@ def meaning_scores(similarities: Floats, around: Neighbours) -> Floats:
 
 
 def assisted(found: Candidates) -> npt.NDArray[np.bool_]:
-    """Which of the records are of conversations with an assistant; one that is alone here, where any of them is.
+    """Tell which records belong to conversations with an assistant. One without a conversation does if any other
+    does.
 
-    There the turns of a user are requests, which end in questions and state what they are about.
+    In these, a user's turns are requests: they end in a question and state their subject.
     """
     speaks = found.assistant
     if not speaks.any():
@@ -480,21 +483,21 @@ def assisted(found: Candidates) -> npt.NDArray[np.bool_]:
 
 
 def names_speaker(found: Candidates, question: Question) -> bool:
-    """Whether a question names a speaker of the store."""
+    """Tell whether a question names a speaker of the store."""
     known = dict(zip(question.marks, found.spread.tolist(), strict=True))
     return bool(found.addressed) or any(known[mark] for mark in question.speakers.values())
 
 
 def _in_role(found: Candidates, with_assistant: npt.NDArray[np.bool_], role: str) -> Floats:
-    """How far the role of each record is the one that a question speaks of, where there are two. Tools take the side
-    of the user: the assistant repeats what they found."""
+    """Return how far the role of each record is the one that a question refers to. Tools count as the user's side:
+    the assistant repeats their output."""
     if role == "assistant":
         return np.where(found.assistant, _ANY_ROLE, 0.0)
     return np.where(with_assistant & ~found.assistant, 1.0 if role else _ANY_ROLE, 0.0)
 
 
 def _linked(found: Candidates, answering: Floats) -> Floats:
-    """What reaches each from the best of them, over shared terms and names, sessions and speakers."""
+    """Return the scores that reach each record from the best over shared terms, names, sessions and speakers."""
     start = answering
     if len(start) > _SOURCES:
         start = np.where(start >= np.partition(start, -_SOURCES)[-_SOURCES], start, 0.0)
@@ -502,7 +505,7 @@ def _linked(found: Candidates, answering: Floats) -> Floats:
 
 
 def _timely(question: Question, marked: Mapping[str, npt.NDArray[np.bool_]], count: int) -> Floats:
-    """The best of the asked times that a record is of or speaks of."""
+    """Return the weight of the best asked time at which a record was said, or that it mentions."""
     result = np.zeros(count)
     for mark, share in question.times.items():
         np.maximum(result, share * marked[mark], out=result)
@@ -510,7 +513,7 @@ def _timely(question: Question, marked: Mapping[str, npt.NDArray[np.bool_]], cou
 
 
 def _in_order(found: Candidates, total: Floats, order: str) -> Floats:
-    """For what is asked for as the latest, or the first: its place in time among the good answers, 1 for the best."""
+    """Return the place in time among the good answers if the latest or the first is asked for, 1 for the best."""
     result = np.zeros(len(found.keys))
     good = np.flatnonzero((total >= 0.5 * total.max(initial=0.0)) & (found.nominated > 0))
     if len(good) > 1:

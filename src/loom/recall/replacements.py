@@ -1,7 +1,7 @@
-"""What has changed: a hit and the memory that it replaces, or that replaces it.
+"""Changes: a hit and the memory that it replaces, or that replaces it.
 
-Two memories are such a pair where the store says so: they are versions of one id, or a fact that was derived from one
-took the place of a fact that was derived from the other. Texts are not compared.
+Two memories are a pair if the store says so: they are versions of one id, or a fact derived from one replaced a fact
+derived from the other. Texts are not compared.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ __all__ = ["Companions", "in_pairs", "with_replacements"]
 log = logging.getLogger("loom.recall")
 
 Companions = Mapping[str, Hit]
-"""By the id of a hit the other side of its change, which comes along right behind it."""
+"""Maps the id of a hit to the other side of its change, which follows it."""
 
-# Among so many hits one may bring its other side: it takes the place of another hit.
+# One in this many hits may bring its other side, which takes the place of another hit.
 _HITS_FOR_A_COMPANION = 4
 
 
 class _Change(NamedTuple):
-    """Two memories, and the statement of each that the other one's replaced."""
+    """Two memories with the statement that was replaced and the one that replaced it."""
 
     earlier: Record
     later: Record
@@ -39,7 +39,7 @@ class _Change(NamedTuple):
     new: str
 
     def seen_from(self, seq: int) -> tuple[str, Revision]:
-        """The field of a hit that tells of it, and the other side."""
+        """Return the field of a hit for the change, and the other side."""
         if seq == self.later.seq:
             one, content, own, name = self.earlier, self.old, self.new, "replaces"
         else:
@@ -50,10 +50,10 @@ class _Change(NamedTuple):
 def with_replacements(
     view: SearchView, hits: list[Hit], asked: Question, wanted: Filter
 ) -> tuple[list[Hit], Companions]:
-    """The hits with what they replaced and what replaced them, and the turns that come along with them.
+    """Return the hits with `replaces` and `replaced_by` filled in, and the turns that follow them.
 
-    Of facts only those count that share a word with the question, or replaced one that does: a turn may state others
-    beside them.
+    Only facts that share a word with the question count, and those that replaced such a fact: a turn may state
+    others.
     """
     pairs = view.replacements([hit.seq for hit in hits], wanted.as_of, wanted.known_at) if hits else []
     if not pairs:
@@ -61,14 +61,14 @@ def with_replacements(
     try:
         changes = [*_changes(view, pairs, {hit.seq for hit in hits}, asked, wanted)]
     except CorruptStore as error:
-        log.warning("what the hits replace was not read (%s); they are not marked", type(error).__name__)
+        log.warning("the changes of the hits were not read (%s); the hits are not marked", type(error).__name__)
         return hits, {}
     marked = [_marked(hit, changes) for hit in hits]
     return marked, _companions({hit.seq: hit for hit in marked}, changes)
 
 
 def _marked(hit: Hit, changes: Sequence[_Change]) -> Hit:
-    """A hit with the changes that it is a side of. Of several, the newest is told last and stays."""
+    """Return a hit with its changes. The newest of several stays."""
     for change in changes:
         if hit.seq in (change.earlier.seq, change.later.seq):
             name, revision = change.seen_from(hit.seq)
@@ -77,7 +77,7 @@ def _marked(hit: Hit, changes: Sequence[_Change]) -> Hit:
 
 
 def _companions(hits: Mapping[int, Hit], changes: Sequence[_Change]) -> Companions:
-    """What comes along with each hit: its successor, or else its predecessor, where that is another memory."""
+    """Return the successor of each hit, or else its predecessor, if that is another memory."""
     found: dict[str, Hit] = {}
     for change in changes:
         for one, other in ((change.earlier, change.later), (change.later, change.earlier)):
@@ -89,7 +89,7 @@ def _companions(hits: Mapping[int, Hit], changes: Sequence[_Change]) -> Companio
 
 
 def in_pairs(hits: Sequence[Hit], companions: Companions) -> list[Hit]:
-    """The hits, each with its companion right behind it, at the same score; one for every few hits."""
+    """Return the hits, each followed by its companion with the same score; one for every few hits."""
     if not companions:
         return [*hits]
     known = {hit.id: hit for hit in hits}
@@ -109,7 +109,7 @@ def in_pairs(hits: Sequence[Hit], companions: Companions) -> list[Hit]:
 def _changes(
     view: SearchView, pairs: Sequence[tuple[int, int]], hits: set[int], asked: Question, wanted: Filter
 ) -> Iterator[_Change]:
-    """The changes that these pairs of records stand for, the later side's time ascending."""
+    """Return the changes of these pairs of records, by the time of the later side."""
     stated = view.records([*{seq for pair in pairs for seq in pair}])
     both = [(stated[old], stated[new]) for old, new in pairs if old in stated and new in stated]
     asked_about = _asked_about(both, set(asked.words))
@@ -136,8 +136,8 @@ def _changes(
 
 
 def _asked_about(pairs: Sequence[tuple[Record, Record]], words: set[str]) -> set[int]:
-    """The records that share one of these words, and those that replaced them or were replaced by them."""
-    # Facts name their speaker, whom the question may name for anything else.
+    """Return the records that share one of these words, and the other sides of their changes."""
+    # The name of the speaker, which every fact has, is no shared word.
     found = {
         one.seq
         for pair in pairs
@@ -153,7 +153,7 @@ def _asked_about(pairs: Sequence[tuple[Record, Record]], words: set[str]) -> set
 
 
 def _said_in(record: Record) -> int:
-    """The number of the turn that a fact was said in; 0 for what is no fact of one turn."""
+    """Return the sequence number of the turn of a fact; 0 if it has none or several."""
     if record.kind != MemoryType.FACT or not isinstance(record.data, Mapping):
         return 0
     seq = record.data.get("said_in")
@@ -161,7 +161,7 @@ def _said_in(record: Record) -> int:
 
 
 def _is_said_in(record: Record, turn: Record | None) -> bool:
-    """Whether a turn is the one that a record was derived from: numbers of another file may name another turn."""
+    """Tell whether a record was derived from this turn. Sequence numbers of another file may name another turn."""
     if turn is None or turn.seq >= record.seq:
         return False
     return all(
@@ -170,7 +170,7 @@ def _is_said_in(record: Record, turn: Record | None) -> bool:
 
 
 def _companion(hit: Hit, record: Record) -> Hit:
-    """The other side of a change as a hit of its own, which nothing but the change speaks for."""
+    """Return the other side of a change as a hit without other signals."""
     return Hit(
         id=record.id,
         content=record.content,

@@ -1,7 +1,7 @@
-"""One order over what every tier found, by relevance, recency, importance and use, each score told in words.
+"""Reranking of candidates of any tier by relevance, recency, importance and use, with an explanation of each score.
 
-Relevance leads: the other signals decide among memories that answer a question about equally well. Pure: what is
-ranked, and where relevance comes from, is the caller's.
+Relevance leads; the other signals decide between memories that answer a question about equally well. Pure functions:
+the caller provides the candidates and their relevance.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["DEFAULT_WEIGHTS", "MemoryReranker", "Rankable", "Ranked", "RerankSig
 
 
 class RerankSignal(StrEnum):
-    """What speaks for a memory."""
+    """The signals of the reranker."""
 
     RECENCY = "recency"
     IMPORTANCE = "importance"
@@ -41,13 +41,13 @@ DEFAULT_WEIGHTS: Mapping[RerankSignal, float] = MappingProxyType(
 )
 """Together, the other three move a memory past one that is at most 0.25 more relevant, and never further."""
 
-# So many uses are worth a half; the hundredth use adds next to nothing.
+# The number of uses that score a half. The hundredth use adds very little.
 _HALF_OF_THE_USES = 4.0
 _DIGITS = 12
 
 
 class Rankable(Protocol):
-    """What is ranked, of any tier. `relevance` from 0 to 1, or None where nobody has measured it."""
+    """A candidate of any tier. `relevance` is from 0 to 1, or None if unknown."""
 
     @property
     def id(self) -> str: ...
@@ -68,7 +68,7 @@ Item = TypeVar("Item", bound=Rankable)
 
 @dataclass(frozen=True, slots=True)
 class Ranked(Generic[Item]):
-    """A memory in its place. The score and each signal are from 0 to 1; `why` says what the score is made of."""
+    """A ranked memory. The score and each signal are from 0 to 1; `why` explains the score."""
 
     item: Item
     score: float
@@ -79,8 +79,8 @@ class Ranked(Generic[Item]):
 class MemoryReranker:
     """Orders memories of any tiers by a weighted sum of four signals.
 
-    `weights` names the signals that count, in any scale: they are brought to a sum of 1, and a signal that is not
-    named does not count. Recency halves every `half_life_hours`. What scores below `min_score` is left out.
+    `weights` maps signals to weights in any scale; they are scaled to a sum of 1, and other signals do not count.
+    Recency halves every `half_life_hours`. Candidates below `min_score` are left out.
     """
 
     def __init__(
@@ -100,9 +100,9 @@ class MemoryReranker:
         self._clock = clock
 
     def rerank(self, query: str, candidates: Iterable[Item], limit: int | None = None) -> list[Ranked[Item]]:
-        """The candidates, best first, ties by id; at most `limit`.
+        """Return at most `limit` candidates, best first, ties by id.
 
-        Where the relevance of a candidate is not known, it is the share of the query's words that it has.
+        An unknown relevance is the share of the query's words that the candidate has.
         """
         if limit is not None:
             checked_whole(limit, "limit", 1)
@@ -125,7 +125,7 @@ class MemoryReranker:
             RerankSignal.IMPORTANCE: _bounded(item.importance),
             RerankSignal.FREQUENCY: _saturating(item.uses),
         }
-        # Equal candidates must tie, so that the id decides, and not the last bit.
+        # Rounded, so that the id decides between equal candidates and not the last bit.
         score = round(math.fsum(self.weights[signal] * value for signal, value in signals.items()), _DIGITS)
         known = {
             RerankSignal.RELEVANCE: "relevance" if measured else "relevance by shared words",
@@ -151,14 +151,14 @@ def _normalised(weights: Mapping[RerankSignal, float] | Mapping[str, float]) -> 
         given[signal] = float(checked_number(weight, f"the weight of {signal}", 0))
     largest = max(given.values(), default=0.0)
     if largest == 0.0:
-        raise InvalidInput("all weights are 0, which would make every order right; give one signal a weight")
+        raise InvalidInput("all weights are 0; give at least one signal a weight")
     scaled = {signal: given.get(signal, 0.0) / largest for signal in RerankSignal}  # a sum of any floats is finite
     total = math.fsum(scaled.values())
     return MappingProxyType({signal: weight / total for signal, weight in scaled.items()})
 
 
 def _bounded(value: float | None) -> float:
-    """Between 0 and 1; what is no number speaks for nothing."""
+    """Return a value between 0 and 1; 0 for NaN."""
     return min(1.0, max(0.0, value)) if value is not None and not math.isnan(value) else 0.0
 
 

@@ -1,7 +1,7 @@
 """Recall: from a question to the memories that answer it.
 
-Words, meaning, conversation and associations each nominate candidates of their own; `relevance` scores all of them by
-everything that is known; here they are read, freed of duplicates, ordered and explained.
+Words, meaning, conversation and links nominate candidates, and `relevance` scores them. This module runs the search
+on one snapshot of the store, reads the best records, removes copies, and orders and explains the hits.
 """
 
 from __future__ import annotations
@@ -40,41 +40,41 @@ __all__ = ["CandidateExplanation", "Explanation", "Nearest", "Reranker", "questi
 
 log = logging.getLogger("loom.recall")
 
-# How many candidates words nominate for a result of `limit`, and meaning a third as many: a vector costs more to
-# score, and its far neighbours are rarely right. The same for every small limit, so that a shorter answer is the
+# The number of candidates by words for each hit wanted; meaning nominates a third of that, since a vector costs more
+# to score and its far neighbours are rarely right. All small limits have the same number, so a shorter answer is the
 # beginning of a longer one. With 4 and 40, LoCoMo's recall@10 in answers of ten is 81.4 % instead of 81.2 %.
 _CANDIDATES = 3
 _FEWEST_CANDIDATES = 30
 _MEANT_SHARE = 3
-# Of so many of the best the conversation is read, how far before and after each; and along how many terms others are
-# looked for.
+# The number of best candidates whose conversation is read, the turns read before and after each, and the number of
+# terms that links follow.
 _FEWEST_SEEDS = 10
 _REACH = 2
 _LINKS = 12
-# Where duplicates leave too few, the search goes this much deeper, so often.
+# If copies leave too few hits, the search is repeated with this factor, up to this many rounds.
 _DEEPER = 8
 _ROUNDS = 3
-# A second opinion is asked about so many more than are wanted.
+# A reranker gets this many times the hits that are wanted.
 _RERANKED = 3
 _PHRASE = 0.3
-# What a tool or an assistant repeated of an answer of this memory is no hit: the memories themselves are.
+# A tool or an assistant that repeats an answer of this memory is no hit; the memories themselves are.
 _ECHO = "an echo of memory"
-# A text of so few tokens may be an acknowledgement, and keeps this part of its score then.
+# An acknowledgement of at most this many tokens keeps this share of its score.
 _FILLER_TOKENS = 12
 _FILLER = 0.3
-# What a hit tells of these is what the indexes measured, not what it added.
+# The signals of which a hit has the value that the index measured, not the contribution to its score.
 _MEASURED = frozenset(("words", "meaning"))
-# As many hits are kept apart from each other by `diversity`.
+# The number of hits that `diversity` reorders.
 _KEPT_APART = 256
 
 Reranker = MemoryReranker | Callable[[str, Sequence[Hit]], Sequence[float]]
-"""A second opinion on the order: the four signals of a `MemoryReranker`, or anything (a cross-encoder, an LLM) that
-gives a score for each hit, higher is better."""
+"""Reorders the hits: a `MemoryReranker`, or a function (a cross-encoder, an LLM) that returns a score for each hit,
+higher is better."""
 
 
 @dataclass(frozen=True, slots=True)
 class CandidateExplanation:
-    """One candidate: what each signal added to its score, what nominated it, and what became of it."""
+    """One candidate: the contributions to its score, its nominations, and its outcome."""
 
     id: str
     score: float
@@ -85,10 +85,10 @@ class CandidateExplanation:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """A whole recall: the hits, how the question was understood, and every candidate, best first.
+    """A whole recall: the hits, the question as it was read, and every candidate, best first.
 
-    `excluded` has the records that the words of the question found and that cannot be hits because they are derived
-    or have newer versions: sequence numbers with scores, best first. It is empty where a filter asked for less.
+    `excluded` has the derived records and older versions that the words of the question found, as sequence numbers
+    with scores, best first. It is empty if a filter restricted the recall further.
     """
 
     hits: list[Hit]
@@ -97,7 +97,7 @@ class Explanation:
     excluded: Mapping[int, float] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        """The candidates as a table of plain text."""
+        """Return the candidates as a table of plain text."""
         lines = [
             f"asked: {self.question.text}",
             f"terms: {', '.join(self.question.words)}",
@@ -136,15 +136,17 @@ def recall(
     explain: bool = False,
     nearest: Nearest | None = None,
 ) -> Explanation:
-    """The best memories for a question, best first; equal scores in the order in which they were written.
+    """Return the best memories for a question, best first; equal scores in the order of writing.
 
-    Hits below `min_score` (0 to 1) are left out, before a reranker sees them. `diversity` (0 to 1) trades likeness to
-    the question for unlikeness to the hits before. With `explain`, the explanation lists every candidate. `embed`
-    gives the vector of the question where the caller knows it already. `node` is the one whose uses a
-    `MemoryReranker` counts. The conversation is read around at least `seeds` of the best; by default around as many
-    as suits the limit. `standing` are the turns in which the user gave instructions that the question meets, with
-    their strengths (0 to 1). What is read of the store, `weights` that are a function included, is of one snapshot.
-    `nearest` nominates by meaning instead of the store's own index; everything is scored alike.
+    Hits below `min_score` (0 to 1) are left out before reranking. `diversity` (0 to 1) trades likeness to the
+    question for difference from the preceding hits. With `explain`, the explanation lists every candidate. `embed`
+    returns the vector of a question instead of the embedder. `node` is the node whose uses a `MemoryReranker` counts.
+    The conversation is read around at least `seeds` of the best, by default around a number that suits the limit.
+    `standing` maps the turns with instructions that the question meets to their strengths (0 to 1). All reads of the
+    store, those by a function `weights` included, see one snapshot. `nearest` nominates by meaning instead of the
+    store's own index; the scores are computed in the same way.
+
+    Raises InvalidInput for a question that is empty or no text, and for numbers out of range.
     """
     if not isinstance(question, str):
         raise InvalidInput(f"a question is a text, not {type(question).__name__}")
@@ -190,9 +192,9 @@ def recall(
 
 
 class _Answer(NamedTuple):
-    """What one snapshot has to say: the hits in the order of their scores, and which ids are copies of which.
+    """The answer from one snapshot: the hits in the order of their scores, and the ids of copies.
 
-    `records` are those of all candidates where they are to be explained, `companions` what comes along with hits.
+    `records` has all candidates if they are to be explained, `companions` the other sides of changes.
     """
 
     found: Candidates
@@ -206,7 +208,7 @@ class _Answer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """The part of a recall that reads the store: up to `pool` hits, with their uses by a node where one is given."""
+    """The part of a recall that reads the store: up to `pool` hits, with their uses by `node` if given."""
 
     asked: Question
     vector: Vector | None
@@ -234,8 +236,8 @@ class _Reading:
             nearest=self.nearest,
         )
         found = self._search(view, probe, weights)
-        # Doc values tell sessions apart by hashes. The rows beside those of the hits say whether two collide here:
-        # then all is done again, by their names.
+        # Doc values tell sessions apart by hashes. If two collide near a hit, the search is repeated with their
+        # names.
         if probe.reach and view.mixed([hit.seq for hit in found.hits], WIDEST):
             found = self._search(view, replace(probe, exact=True), weights)
         if self.node is not None:
@@ -253,7 +255,7 @@ class _Reading:
         for _ in range(_ROUNDS):
             found = find_candidates(view, probe, count, count // _MEANT_SHARE, self.wanted)
             found = with_addressed(view, found, self.asked)
-            # Where a question wants many, each on the whole of a topic, no passage speaks for its record.
+            # A question that wants many memories asks for whole records.
             share = 0.0 if self.asked.wants_many else weights.passages
             by_best = by_passages(view, found, self.asked, share)
             found = by_best.found
@@ -270,10 +272,10 @@ class _Reading:
 
 
 def _speakers(store: Store, asked: Question) -> frozenset[str]:
-    """The terms of a question that are names of speakers of the store.
+    """Return the terms of a question that are names of speakers of the store.
 
-    They say who is meant, which has a signal of its own. In a vector they draw the records that address somebody by
-    name: LoCoMo's recall@10 by the embedder alone is 35.6 % with them and 59.6 % without.
+    They have a signal of their own. The vector of a question with a name is near to the turns that address that
+    speaker: LoCoMo's recall@10 by the embedder alone is 35.6 % with names and 59.6 % without.
     """
     if not asked.speakers:
         return frozenset()
@@ -283,7 +285,7 @@ def _speakers(store: Store, asked: Question) -> frozenset[str]:
 
 
 def question_vector(embedder: EmbeddingProvider, question: str) -> Vector | None:
-    """The question as a vector. An embedder that fails costs its signal, not the answer: words go on alone."""
+    """Return the vector of a question, or None if the embedder fails. Recall then goes on with words alone."""
     try:
         return embed_question(embedder, question)
     except Exception as error:
@@ -292,7 +294,7 @@ def question_vector(embedder: EmbeddingProvider, question: str) -> Vector | None
 
 
 def _with_phrases(view: SearchView, found: Candidates, asked: Question, scored: Scored) -> Scored:
-    """The scores with those raised that hold what the question puts in quotation marks, word for word."""
+    """Return the scores with a bonus for records that contain the quoted phrases of the question."""
     if not asked.phrases or not len(found.keys):
         return scored
     wanted = [phrase.casefold() for phrase in asked.phrases]
@@ -306,9 +308,9 @@ def _with_phrases(view: SearchView, found: Candidates, asked: Question, scored: 
 
 
 def _without_filler(view: SearchView, found: Candidates, scored: Scored, pool: int) -> Scored:
-    """The scores with those lowered of the best that only say that something was heard: "Got it.", 好的，已记住。
+    """Return the scores with those of acknowledgements lowered: "Got it.", 好的，已记住。
 
-    Such a text takes its score from the turns around it, and answers nothing.
+    Such a text has its score from the turns around it, and answers nothing.
     """
     short = [place for place in _best_first(found, scored)[: 2 * pool] if found.tokens[place] <= _FILLER_TOKENS]
     records = view.records(found.keys[short].tolist()) if short else {}
@@ -329,7 +331,7 @@ def _is_filler(record: Record | None) -> bool:
 
 
 def _best_first(found: Candidates, scored: Scored) -> list[int]:
-    """The places of the nominated that anything ties to the question, best first."""
+    """Return the places of the nominated candidates with a positive score, best first."""
     tied = np.where(found.nominated, scored.total, 0.0)
     order: list[int] = (-tied).argsort(kind="stable").tolist()  # keys ascend: of equals, the first written
     return order[: np.count_nonzero(tied > 0.0)]
@@ -338,7 +340,7 @@ def _best_first(found: Candidates, scored: Scored) -> list[int]:
 def _distinct_hits(
     view: SearchView, by_best: ScoredByPassages, asked: Question, scored: Scored, scores: Sequence[float], limit: int
 ) -> tuple[list[Hit], dict[str, str]]:
-    """The best hits, each text once; and which ids were left out as copies of which, or as echoes."""
+    """Return the best hits, each text once, and the ids left out with the id that each copies, or as echoes."""
     found = by_best.found
     order = _best_first(found, scored)
     totals: list[float] = scored.total.tolist()
@@ -360,7 +362,7 @@ def _distinct_hits(
         for place, seq, words in zip(part, seqs, held, strict=True):
             record = records.get(seq)
             if record is None or not (record.content.strip() or attached(record.metadata)):
-                continue  # forgotten meanwhile, or a message without words, which answers nothing
+                continue  # forgotten meanwhile, or a message without text
             if record.id in echoes:
                 copies[record.id] = _ECHO
                 continue
@@ -412,12 +414,12 @@ def _distinct_hits(
 
 
 def _words_held(found: Candidates, places: Sequence[int]) -> list[bytes]:
-    """For each place which words of the question it holds, as bits."""
+    """Return, for each place, a bit for each word of the question that the record has."""
     return [bits.tobytes() for bits in np.packbits(found.words[:, places] > 0.0, axis=0).T]
 
 
 def _signals(scored: Scored, found: Candidates, places: Sequence[int]) -> list[dict[str, float]]:
-    """For each place what spoke for it: words and meaning as they were measured, of the others what they added."""
+    """Return the signals of each place: words and meaning as measured, of the others their contributions."""
     said, meaning = found.words[:, places].sum(axis=0).tolist(), found.meaning[places].tolist()
     spoken: list[dict[str, float]] = []
     for words, meant, added in zip(said, meaning, scored.table[:, places].T.tolist(), strict=True):
@@ -430,7 +432,7 @@ def _signals(scored: Scored, found: Candidates, places: Sequence[int]) -> list[d
 
 
 def _reranked(reranker: Callable[[str, Sequence[Hit]], Sequence[float]], question: str, hits: list[Hit]) -> list[Hit]:
-    """The hits in the order of a second opinion. One that fails costs its order, not the answer."""
+    """Return the hits in the order of a reranker. If it fails, they keep their order."""
     if not hits:
         return hits
     try:
@@ -445,9 +447,9 @@ def _reranked(reranker: Callable[[str, Sequence[Hit]], Sequence[float]], questio
 
 
 def _diverse(hits: list[Hit], limit: int, diversity: float) -> list[Hit]:
-    """Greedily the best that is unlike those before it (maximal marginal relevance), by the terms of the texts.
+    """Return the hits by maximal marginal relevance over the terms of their texts.
 
-    Only so many of the best are kept apart; the others follow in their order.
+    Only the first `_KEPT_APART` hits are reordered; the others follow.
     """
     hits, others = hits[:_KEPT_APART], hits[_KEPT_APART:]
     terms = [frozenset(query_terms(hit.content[:COMPARED])) for hit in hits]
@@ -465,7 +467,7 @@ def _diverse(hits: list[Hit], limit: int, diversity: float) -> list[Hit]:
 
 
 def _explained(answer: _Answer, hits: Iterable[Hit]) -> tuple[CandidateExplanation, ...]:
-    """Every candidate, best first, and what became of it."""
+    """Return every candidate with its outcome, best first."""
     found, scored, scores, _, copies, records, _ = answer
     order = _best_first(found, scored)
     returned = {hit.id for hit in hits}

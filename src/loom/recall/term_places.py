@@ -1,7 +1,7 @@
-"""Where the terms of a question stand in texts.
+"""Finding the terms of a question in texts.
 
-Texts are searched as they are. To analyse all of a text takes five times as long, so only what begins like a term is
-analysed, and terms of scripts without spaces are looked for character by character.
+Analysing a whole text takes five times as long as this search, so only words that begin like a term are analysed.
+Terms of scripts without spaces are compared character by character.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ __all__ = ["Occurrences", "Sought"]
 
 Numbers = npt.NDArray[np.intp]
 
-# The fewest letters that a word is looked for with.
+# The least number of letters in the beginning of a word that is searched.
 _FEWEST_LETTERS = 3
-# More occurrences in a text than this add nothing to a score.
+# The number of occurrences in a text that count.
 _MOST_PLACES = 1_000
 _IS_UNSPACED = re.compile(f"[{UNSPACED}]")
 
 
 class Occurrences(NamedTuple):
-    """Where terms stand in texts: the row of each occurrence, the number of its text, and its place there."""
+    """Occurrences of terms in texts: the row, the number of the text, and the place in it."""
 
     rows: Numbers
     texts: Numbers
@@ -37,10 +37,10 @@ class Occurrences(NamedTuple):
 
 
 class Sought(NamedTuple):
-    """The terms that are looked for in texts: the row of each, and how to find it.
+    """The terms to find in texts, with the row of each.
 
-    `beginnings` has how the words begin that may have a term. Terms of scripts without spaces are in `letters`, where
-    they have one or two characters, and in `unspaced`.
+    `beginnings` has the beginnings of words that may have a term. Terms of scripts without spaces are in `letters` if
+    they have one or two characters, otherwise in `unspaced`.
     """
 
     rows: Mapping[str, int]
@@ -62,10 +62,9 @@ class Sought(NamedTuple):
         return cls(rows, spaced, _Letters.of(short), unspaced)
 
     def occurrences(self, texts: Sequence[str], held: npt.NDArray[np.bool_] | None = None) -> Occurrences:
-        """Where the terms stand in some texts. `held` tells for each row and text whether the text may have the
-        term; others are not looked at.
+        """Find the terms in texts. `held` marks, for each row and text, whether the text may have the term.
 
-        The texts are searched as one: a search in each of them takes four times as long.
+        The texts are searched as one: separate searches take four times as long.
         """
         joined = _Joined(texts)
         found: list[tuple[Numbers, Numbers]] = [self._in_words(joined, held)]
@@ -81,7 +80,7 @@ class Sought(NamedTuple):
         return Occurrences(rows, of, places - joined.starts[of])
 
     def _in_words(self, joined: _Joined, held: npt.NDArray[np.bool_] | None) -> tuple[Numbers, Numbers]:
-        """The rows and places of the terms that are words with spaces between them."""
+        """Return rows and places of the terms of spaced scripts."""
         wanted = self.beginnings
         if held is not None:
             somewhere = np.flatnonzero(held.any(axis=1)).tolist()
@@ -101,7 +100,7 @@ class Sought(NamedTuple):
 
 
 def _beginnings(term: str) -> list[str]:
-    """How the words begin that may have a term."""
+    """Return the beginnings of words that may have a term."""
     return sorted({term[: max(_FEWEST_LETTERS, len(term) - 2)], *_irregular().get(term[:_FEWEST_LETTERS], ())})
 
 
@@ -110,10 +109,10 @@ def _of_row(row: int, places: Sequence[int]) -> tuple[Numbers, Numbers]:
 
 
 class _Letters(NamedTuple):
-    """Terms of one or two characters, looked for all at once: characters are numbered from 1, and 0 is any other.
+    """Terms of one or two characters, found in one pass. Their characters are numbered from 1; 0 is any other.
 
-    `numbers` has the number of each code point, 0 in the last place. `single` has the row of each number, and `pairs`
-    the row of each two, -1 where they are no term.
+    `numbers` maps code points to numbers, with 0 in the last place. `single` has the row of each number and `pairs`
+    that of each pair of numbers, -1 if it is no term.
     """
 
     rows: int
@@ -136,7 +135,7 @@ class _Letters(NamedTuple):
         return cls(len(sought), numbers, single, pairs)
 
     def places(self, text: str) -> tuple[Numbers, Numbers]:
-        """The rows and the places of the terms in a text."""
+        """Return rows and places of the terms in a text."""
         points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.dtype("<u4"))
         numbers = self.numbers.take(points, mode="clip")
         here = numbers.nonzero()[0]
@@ -150,7 +149,7 @@ class _Letters(NamedTuple):
 
 
 class _Joined:
-    """Texts one behind the other, with a line break between them: no term goes over one."""
+    """Texts concatenated with line breaks, which no term contains."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         self._texts = texts
@@ -166,11 +165,11 @@ class _Joined:
         return "\n".join([lower if len(lower) == len(text) else text for text, lower in pairs])
 
     def number(self, places: Numbers) -> Numbers:
-        """The numbers of the texts that hold these places."""
+        """Return the numbers of the texts at these places."""
         return self.starts.searchsorted(places, side="right") - 1
 
     def find(self, characters: str, part: str) -> list[int]:
-        """Where a part stands in characters of the same length: in each text the first places."""
+        """Return the first places of a part in each text. `characters` has the length of the texts."""
         places = _first_places(characters, part, 0, len(characters))
         if len(places) < _MOST_PLACES:
             return places
@@ -179,7 +178,7 @@ class _Joined:
         return [place for start, end in spans for place in _first_places(characters, part, start, end)]
 
     def first(self, rows: Numbers, places: Numbers) -> tuple[Numbers, Numbers]:
-        """In each text the first places of each row."""
+        """Return the first places of each row in each text."""
         if len(places) < _MOST_PLACES:
             return rows, places
         of = self.number(places)
@@ -192,7 +191,7 @@ class _Joined:
 
 
 def _first_places(text: str, part: str, start: int, end: int) -> list[int]:
-    """The first places of a part between two places of a text."""
+    """Yield the first places of a part between two places of a text."""
     places: list[int] = []
     place = text.find(part, start, end)
     while place >= 0 and len(places) < _MOST_PLACES:
@@ -202,7 +201,7 @@ def _first_places(text: str, part: str, start: int, end: int) -> list[int]:
 
 
 def _terms_at(text: str, place: int) -> frozenset[str]:
-    """The terms of the word at this place, and of what is written together with it."""
+    """Return the terms of the word at this place, with its compounds."""
     first, last = max(0, place - MAX_TERM_CHARS), place + MAX_TERM_CHARS
     start = max(text.rfind(" ", first, place), text.rfind("\n", first, place)) + 1 or first
     ends = [end for end in (text.find(" ", place, last), text.find("\n", place, last)) if end >= 0]

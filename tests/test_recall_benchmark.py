@@ -24,8 +24,9 @@ from benchmarks.recall.data import (
     parse,
     some_of,
 )
-from benchmarks.recall.measures import MEASURES, measure
+from benchmarks.recall.measures import MEASURES, Outcome, measure
 from benchmarks.recall.quoting import Passages, passages_of
+from benchmarks.recall.report import figures_of, save_figures
 from benchmarks.recall.sides import SharedEmbedder, baselines, fill, outcomes, plain_bm25, recall_side
 
 
@@ -223,3 +224,25 @@ def test_the_verdict_names_where_fusing_is_worse_than_a_part_of_it() -> None:
     assert verdict({"recall": [found], "plain FTS5": [missed]}) == "never worse than a part of it"
     told = verdict({"recall": [missed], "plain FTS5": [found]})
     assert "recall@5 by 100.0 (plain FTS5)" in told
+
+
+def test_a_run_of_one_set_keeps_the_saved_figures_of_the_others(tmp_path: Path) -> None:
+    def outcome(kind: str, at_ten: float) -> Outcome:
+        return Outcome(kind, tuple(at_ten for _ in MEASURES))
+
+    own = {
+        "recall": [outcome("facts", 1.0), outcome("order", 0.5)],
+        "plain BM25": [outcome("facts", 0.5), outcome("order", 0.5)],
+        "recall by words": [outcome("facts", 0.5), outcome("order", 0.5)],
+    }
+    ablated = {"recall": own["recall"], "without words": own["plain BM25"]}
+    figures = figures_of(own, ablated, own["recall"], [(0.9, True), (0.3, False)])
+    save_figures({"agent": {"auto": figures}}, ["--sets", "agent", "--save"], folder=tmp_path)
+    save_figures({"beam": {"auto": figures}}, ["--sets", "beam", "--save"], folder=tmp_path)
+    saved = json.loads((tmp_path / "recall.json").read_text(encoding="utf-8"))
+    assert saved["command"] == "python -m benchmarks.recall --sets beam agent"
+    tables = saved["figures"]["tables"]
+    assert tables["reached"][:2] == [["", "BEAM", "agent"], ["recall, with the embedder", "75.0", "75.0"]]
+    assert ["words", "-25.0", "-25.0"] in tables["signals"]
+    assert tables["kinds_beam"][1] == ["facts", "100.0", "50.0", "", "100.0"]
+    assert tables["embedders"][1][0] == "with the embedder"

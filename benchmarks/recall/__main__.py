@@ -118,6 +118,7 @@ def run(
     """One set with one embedder, all sides, and its figures; the outcomes of each side are added to `rows`."""
     started = time.process_time()
     label = "words alone" if provider is None else provider.name.split("/")[0]
+    compared = ("plain BM25", "recall by words") if label in _FOREIGN else None
     own: dict[str, list[Outcome]] = {}
     ablated: dict[str, list[Outcome]] = {}
     prompts: list[Outcome] = []
@@ -126,7 +127,7 @@ def run(
         with fill(dialogue, "none" if provider is None else provider) as memory:
             own.setdefault("recall", []).extend(outcomes(memory, dialogue, recall_side(memory)))
             judged += judged_hits(memory, dialogue)
-            for side, rank in baselines(memory, dialogue, provider).items():
+            for side, rank in baselines(memory, dialogue, provider, compared).items():
                 own.setdefault(side, []).extend(outcomes(memory, dialogue, rank))
             if ablation:
                 for side, weights in {"recall": None, **ablations()}.items():

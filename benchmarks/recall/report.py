@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from benchmarks.recall.measures import CUTS, MEASURES, Outcome, compared, cut_sh
 
 __all__ = ["figures_of", "save_figures"]
 
+_RESULTS = ROOT / "benchmarks" / "results"
 _AT_TEN = MEASURES.index("recall@10")
 _BASELINES = ("plain BM25", "plain FTS5")
 _NONE = "none_of_them"
@@ -92,13 +94,15 @@ def _in_prompts(outcomes: Sequence[Outcome], column: str) -> float:
     return round(100 * float(mean(outcomes)[MEASURES.index(column)]), 2)
 
 
-def save_figures(measured: Mapping[str, Mapping[str, Any]], arguments: Sequence[str]) -> None:
-    """Save the figures of these sets beside what is saved of others, and the tables of all of them."""
-    file = ROOT / "benchmarks" / "results" / "recall.json"
+def save_figures(
+    measured: Mapping[str, Mapping[str, Any]], arguments: Sequence[str], *, folder: Path = _RESULTS
+) -> None:
+    """Save the figures of these sets beside those saved of others, and the tables of all of them."""
+    file = folder / "recall.json"
     before = json.loads(file.read_text(encoding="utf-8"))["figures"]["sets"] if file.exists() else {}
     sets = {**before, **{name: _plain(figures) for name, figures in measured.items()}}
     sets = {name: sets[name] for name in _SETS if name in sets}
-    save("recall", _for_all(arguments, sets), {"sets": sets, "tables": _tables(sets)})
+    save("recall", _for_all(arguments, sets), {"sets": sets, "tables": _tables(sets)}, folder=folder)
 
 
 def _for_all(arguments: Sequence[str], sets: Mapping[str, Any]) -> list[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
@@ -186,8 +186,17 @@ def ablations() -> dict[str, Weights]:
     return {f"without {entry.name}": replace(whole, **{entry.name: 0.0}) for entry in fields(Weights)}
 
 
-def baselines(memory: Memory, dialogue: Dialogue, embedder: EmbeddingProvider | None) -> dict[str, Rank]:
-    """What everybody has: full-text search, an embedder, and both; and what `recall` does without the embedder."""
+def baselines(
+    memory: Memory, dialogue: Dialogue, embedder: EmbeddingProvider | None, only: Collection[str] | None = None
+) -> dict[str, Rank]:
+    """Full-text search, an embedder, and both; and `recall` without the embedder.
+
+    `only` selects among the sides that embed no text again, `plain BM25` and `recall by words`.
+    """
+    without = recall_side(memory, replace(Weights(), meaning=0.0))
+    if only is not None:
+        own = {"plain BM25": plain_bm25(memory), "recall by words": without}
+        return {side: rank for side, rank in own.items() if side in only}
     texts = [_whole(turn) for turn in dialogue.turns]
     ids = [turn.id for turn in dialogue.turns]
     words = _fts5(ids, texts)
@@ -212,7 +221,6 @@ def baselines(memory: Memory, dialogue: Dialogue, embedder: EmbeddingProvider | 
 
         if (owners := _owners(texts)) is not None:
             sides["embedder, passages"] = _by_passages(embedder, ids, texts, owners)
-        without = recall_side(memory, replace(Weights(), meaning=0.0))
         sides |= {"embedder alone": by_meaning, "equal fusion": by_both, "recall by words": without}
     return sides
 

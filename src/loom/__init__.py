@@ -6,12 +6,12 @@
     memory.remember("We chose the authorization-code flow.", role="user", session_id="s1")
     memory.recall("Which flow did we choose?")
 
-Names are loaded when they are first used, so that importing costs next to nothing.
+Names are loaded at first use, so the import is cheap.
 """
 
 from __future__ import annotations
 
-# Not from typing: importing that alone takes as long as starting Python.
+# Not from typing: importing typing takes as long as starting Python.
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:

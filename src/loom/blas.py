@@ -1,7 +1,8 @@
-"""One thread for numpy's matrix products, while this package computes them.
+"""Compute the matrix products of this package with one thread of OpenBLAS.
 
-Its matrices are small: with the default threads, OpenBLAS spends more time on waking and waiting for them than on the
-product. Embedding a question took 33 ms CPU on two idle cores and 69 on busy ones, with one thread 2.
+The matrices are small: with its default threads, OpenBLAS spends more time on waking and waiting for them than on the
+product. Embedding a question took 33 ms of CPU on two idle cores and 69 ms on busy ones; with one thread it takes 2
+ms.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from loom.forks import renew_after_fork
 
 __all__ = ["one_thread"]
 
-# The names of OpenBLAS in numpy's wheels, in those of conda and in distributions.
+# The symbols of OpenBLAS in the wheels of numpy, in conda packages and in distributions.
 _NAMES: Final = (
     "scipy_openblas_{}64_",
     "scipy_openblas_{}",
@@ -29,10 +30,11 @@ _NAMES: Final = (
 
 
 class _Limit:
-    """Holds the number of threads at one while any thread of ours is inside; the last one out puts it back.
+    """Limits OpenBLAS to one thread while any thread is inside the context; the last one to leave restores the
+    number.
 
-    OpenBLAS has one number for the whole process. Products that other threads begin meanwhile have one thread too,
-    for the milliseconds that ours take; what the process has set is untouched afterwards.
+    The number applies to the whole process. Products that other threads begin meanwhile also use one thread, for the
+    few milliseconds of the context. Afterwards the setting of the process is in effect again.
     """
 
     def __init__(self, get: Callable[[], int], put: Callable[[int], object]) -> None:
@@ -55,12 +57,12 @@ class _Limit:
     ) -> None:
         with self._lock:
             self._inside = max(0, self._inside - 1)  # a fork inside has set it to 0
-            # Another number than one was set by somebody else meanwhile, and stays.
+            # If other code has set another number meanwhile, that number stays.
             if self._inside == 0 and self._before > 1 and self.get() == 1:
                 self.put(self._before)
 
     def after_fork(self) -> None:
-        """In a child: the other threads of the parent are not there to leave."""
+        """Reset the state in a forked child, which has no other threads of the parent."""
         self._lock = threading.Lock()
         if self._inside and self._before > 1:
             self.put(self._before)
@@ -68,10 +70,10 @@ class _Limit:
 
 
 def _functions() -> tuple[Callable[[], int], Callable[[int], object]] | None:
-    """OpenBLAS's getter and setter, where numpy is linked with it."""
+    """Return the getter and setter of OpenBLAS, or None if numpy is not linked with it."""
     try:
         numpy_core = importlib.import_module("numpy._core._multiarray_umath")
-        # A library that is loaded already; its symbols include those of the libraries it needs.
+        # The library is already loaded; its symbols include those of its dependencies.
         library = ctypes.CDLL(str(numpy_core.__file__))
     except (ImportError, OSError, AttributeError):
         return None
@@ -87,7 +89,7 @@ def _functions() -> tuple[Callable[[], int], Callable[[int], object]] | None:
 
 @cache
 def one_thread() -> _Limit:
-    """A context in which products have one thread; without OpenBLAS it changes nothing."""
+    """Return a context in which products use one thread. Without OpenBLAS it has no effect."""
     limit = _Limit(*(_functions() or (lambda: 1, lambda _: None)))
     renew_after_fork(limit)
     return limit

@@ -1,6 +1,6 @@
-"""Checks of values that a caller gives: numbers in a range, members of an enumeration, texts, paths, lists, objects.
+"""Checks of arguments: numbers in a range, members of an enumeration, texts, paths, lists, objects.
 
-Each returns the value, or raises `InvalidInput` with its name, what it must be and what it is.
+Each check returns the value, or raises `InvalidInput` with the name, the requirement and the value.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _Item = TypeVar("_Item")
 
 
 def checked_whole(value: int, name: str, least: int = 0) -> int:
-    """A whole number of at least `least`; True and False are none."""
+    """Require a whole number of at least `least`. True and False are rejected."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise InvalidInput(f"{name} must be a whole number of at least {least}, not {value!r}")
     return value
 
 
 def checked_number(value: float, name: str, least: float = -math.inf, most: float = math.inf) -> float:
-    """A finite number from `least` to `most`; True and False are none."""
+    """Require a finite number from `least` to `most`. True and False are rejected."""
     number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     if not number or not least <= value <= most:
         limits = f" from {least:g}" * (least > -math.inf) + f" to {most:g}" * (most < math.inf)
@@ -47,14 +47,14 @@ def checked_number(value: float, name: str, least: float = -math.inf, most: floa
 
 
 def checked_text(value: Any, name: str) -> str:
-    """A text that is not empty."""
+    """Require a text that is not empty."""
     if not isinstance(value, str) or not value:
         raise InvalidInput(f"{name} must be a text that is not empty, not {value!r}")
     return value
 
 
 def checked_member(kind: type[_Member], value: Any, name: str) -> _Member:
-    """The member of an enumeration with this value."""
+    """Return the member of an enumeration with this value."""
     try:
         return kind(value)
     except ValueError:
@@ -62,35 +62,35 @@ def checked_member(kind: type[_Member], value: Any, name: str) -> _Member:
 
 
 def checked_object(value: Any, name: str, *attributes: str) -> Any:
-    """An object that has these attributes; a class is none."""
+    """Require an object with these attributes. A class is rejected."""
     if isinstance(value, type) or not all(hasattr(value, attribute) for attribute in attributes):
         raise InvalidInput(f"{name} must be an object with {' and '.join(attributes)}, not {type(value).__name__}")
     return value
 
 
 def checked_instance(value: Any, kind: type[_Item], name: str) -> _Item:
-    """A value of this class."""
+    """Require an instance of this class."""
     if not isinstance(value, kind):
         raise InvalidInput(f"{name} must be a {kind.__name__}, not {type(value).__name__}")
     return value
 
 
 def checked_list(values: Any, name: str) -> list[Any]:
-    """A list of anything: whatever can be gone through, but no text."""
+    """Require an iterable that is not a text, and return it as a list."""
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         raise InvalidInput(f"{name} must be a list, not {type(values).__name__}")
     return [*values]
 
 
 def checked_mapping(value: Any, name: str) -> Mapping[Any, Any]:
-    """A mapping, such as a dict."""
+    """Require a mapping, such as a dict."""
     if not isinstance(value, Mapping):
         raise InvalidInput(f"{name} must be a dict, not {type(value).__name__}")
     return value
 
 
 def checked_path(value: Any, name: str) -> str:
-    """A path as the system can take it: a text or a `Path`, not empty, without NUL and lone surrogates."""
+    """Require a path that the system accepts: a text or `Path`, not empty, without NUL or lone surrogates."""
     path = os.fspath(value) if isinstance(value, str | os.PathLike) else None
     if not isinstance(path, str) or not path:
         raise InvalidInput(f"{name} must be a path, a text or a Path that is not empty, not {value!r}")
@@ -100,7 +100,7 @@ def checked_path(value: Any, name: str) -> str:
 
 
 def checked_items(values: Any, kind: type[_Item], verb: str, name: str = "") -> list[_Item]:
-    """A list in which everything is of one kind; a text is no list. `name` is that of the argument."""
+    """Require a list of values of one class; a text is rejected. `name` is that of the argument."""
     what = f"{verb}({name}=)" if name else f"{verb}()"
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         raise InvalidInput(f"{what} takes a list of {kind.__name__}, not {type(values).__name__}")

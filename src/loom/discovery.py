@@ -1,6 +1,6 @@
-"""Which store a command means when none is named, and why.
+"""Find the store of a command.
 
-The store is the one that is named, else `LOOM_STORE`, else `.loom/memory.loom` of the project or `.notes/memory.loom`
+It is the named store, else `LOOM_STORE`, else `.loom/memory.loom` of the project or `.notes/memory.loom`
 of a notebook, searched upwards from the working folder through folders of the same owner, else `memory.loom` in the
 user's data folder.
 """
@@ -20,7 +20,7 @@ _NOTES_FOLDER: Final = ".notes"
 
 
 class FoundStore(NamedTuple):
-    """The path of a store, which need not exist yet, and how it was found."""
+    """The path of a store, which may not exist yet, and how it was found."""
 
     path: str
     why: str
@@ -32,7 +32,7 @@ def find_store(
     environ: Mapping[str, str] | None = None,
     folder: str | os.PathLike[str] = ".",
 ) -> FoundStore:
-    """Return the store that a command in `folder` uses."""
+    """Return the store of a command that runs in `folder`."""
     environment = os.environ if environ is None else environ
     return (
         _named_store(named, environment)

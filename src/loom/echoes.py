@@ -1,10 +1,10 @@
-"""Echoes: what a memory itself has answered, stored again by a tool or an assistant.
+"""Echoes: answers of a memory that a tool or an assistant stores again.
 
-An answer of `recall`, `context`, `facts` or a memory tool that an agent or an MCP client stores as a tool's result
-or repeats in its own text says nothing new. It stays in the log, and is neither recalled nor derived from. It is
-recognised by its form: the `<memory>` block of a prompt, the JSON of memory tools and operations (`FROM_MEMORY`),
-also cut off or inside other JSON, and the lists that an MCP server and the command line show. Only words of an agent
-or a tool can be an echo; a user's turn never is, whatever it looks like.
+An agent or an MCP client may store an answer of `recall`, `context`, `facts` or a memory tool as a tool result, or
+repeat it in its own text. Such a text contains nothing new. It stays in the log, and is neither recalled nor used as
+a source. It is recognised by its form: the `<memory>` block of a prompt, the JSON of memory tools and operations
+(`FROM_MEMORY`), also truncated or inside other JSON, and the lists of the MCP server and the command line. Only texts
+of an agent or a tool can be echoes, never a turn of the user.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from loom.types import Trust
 __all__ = ["FROM_MEMORY", "echo_spans", "echoes_among", "is_echo", "own_words"]
 
 FROM_MEMORY: Final = ("source", "memory")
-"""The first member of the JSON with which memory tools answer."""
+"""The first member of the JSON answers of memory tools."""
 
 _ECHOING: Final = frozenset({Trust.AGENT, Trust.TOOL})
-# One of these is in every echo; most texts have none.
+# Every echo contains one of these; most texts contain none.
 _HINTS: Final = ("memory", '"id', "id='", "(id ", "\n       ", "\n  fact_")
 _BLOCK: Final = re.compile("[<‹]memory[>›]", re.IGNORECASE)
 _CUT_OFF_BLOCK: Final = re.compile(r"[<‹]memory[>›](?:\n|\\n)", re.IGNORECASE)
 _BLOCK_END: Final = re.compile("[<‹]/memory[>›]", re.IGNORECASE)
-# Where JSON of ours may begin; quotes may have a backslash before them, inside other JSON.
+# Where our JSON may begin. Inside other JSON, quotes have a backslash before them.
 _QUOTE: Final = r'\\{0,3}"'
 _JSON_START: Final = re.compile(
     rf"\{{\s*{_QUOTE}(?:{FROM_MEMORY[0]}{_QUOTE}\s*:\s*{_QUOTE}{FROM_MEMORY[1]}{_QUOTE}"
     rf"|(?:items|hits|facts){_QUOTE}\s*:\s*\[\s*\{{\s*{_QUOTE}id{_QUOTE}|id{_QUOTE}\s*:)"
     r"|Hit\(id='"
 )
-# What the rest of a text has where it is JSON of ours that cannot be read, because it was cut off or is inside other.
+# Contained in the rest of a text that is our JSON but cannot be parsed, because it is truncated or inside other JSON.
 _SIGNATURES: Final = tuple(
     tuple(re.compile(rf"{_QUOTE}{name}{_QUOTE}\s*:\s*{value}") for name, value in members)
     for members in (
@@ -56,24 +56,24 @@ _DECODER: Final = json.JSONDecoder()
 
 
 def is_echo(record: Record) -> bool:
-    """Whether a record repeats what a memory answered, and adds no words of its own."""
+    """Whether a record repeats an answer of a memory and adds no words of its own."""
     if not _may_echo(record):
         return False
     spans = echo_spans(record.content)
     if not spans:
         return False
-    if record.trust == Trust.TOOL:  # around the answer of a tool stand only names and labels
+    if record.trust == Trust.TOOL:  # the answer of a tool has only names and labels around it
         return 2 * sum(end - start for start, end in spans) >= len(record.content)
     return not _says_something("".join(record.content[start:end] for start, end in _outside(record.content, spans)))
 
 
 def echoes_among(records: Iterable[Record]) -> set[str]:
-    """The ids of the records that are echoes."""
+    """Return the ids of the records that are echoes."""
     return {record.id for record in records if is_echo(record)}
 
 
 def own_words(record: Record) -> str:
-    """The text of a record with spaces in the places of an echo; only spaces where it adds nothing to that."""
+    """Return the text of a record with echoes replaced by spaces; only spaces if it adds no words of its own."""
     text = record.content
     spans = echo_spans(text) if _may_echo(record) else []
     if spans and is_echo(record):
@@ -88,7 +88,7 @@ def _may_echo(record: Record) -> bool:
 
 
 def echo_spans(text: str) -> list[tuple[int, int]]:
-    """Where a text repeats an answer of a memory, in order and apart from each other."""
+    """Return the disjoint spans in which a text repeats an answer of a memory, in order."""
     found: list[tuple[int, int]] = []
     for start, end in sorted((*_blocks(text), *_answers(text), *_listings(text))):
         if not found or start >= found[-1][1]:
@@ -109,9 +109,9 @@ def _outside(text: str, spans: list[tuple[int, int]]) -> Iterator[tuple[int, int
 
 
 def _blocks(text: str) -> Iterator[tuple[int, int]]:
-    """The `<memory>` blocks of prompts; one that was cut off goes on to the end of the text.
+    """Find the `<memory>` blocks of prompts. A truncated block extends to the end of the text.
 
-    Without its end it must have a line of its own: sentences may name the mark.
+    A block without its end mark must begin on a line of its own, because sentences may mention the mark.
     """
     position = 0
     while (closing := _BLOCK_END.search(text, position)) is not None:
@@ -124,7 +124,7 @@ def _blocks(text: str) -> Iterator[tuple[int, int]]:
         yield cut_off.start(), len(text)
 
 
-# Hits as the tools of an MCP server show them, and hits and facts as the command line prints them.
+# Hits in the form of the MCP tools, and hits and facts in the form of the command line.
 _LISTED: Final = re.compile(r"^- \d{4}-\d\d-\d\d [^\n:]{1,200}: ", re.MULTILINE)
 _LISTED_END: Final = re.compile(r" \(id [\w.:/-]{1,200}\)$", re.MULTILINE)
 _PRINTED: Final = re.compile(
@@ -135,10 +135,10 @@ _PRINTED: Final = re.compile(
 
 
 def _listings(text: str) -> Iterator[tuple[int, int]]:
-    """Lists of hits and facts in plain text; a last line that was cut off belongs to the list before it."""
+    """Find lists of hits and facts in plain text. A truncated last line belongs to the list before it."""
     end = -1
     for start in _LISTED.finditer(text):
-        if start.start() < end:  # a line of the text that is quoted
+        if start.start() < end:  # a line within the quoted text
             continue
         closing = _LISTED_END.search(text, start.end())
         if closing is None:
@@ -152,7 +152,7 @@ def _listings(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _answers(text: str) -> Iterator[tuple[int, int]]:
-    """The JSON of memory tools and operations, whole or cut off."""
+    """Find the JSON of memory tools and operations, whole or truncated."""
     position = 0
     for _ in range(_MOST_STARTS):
         start = _JSON_START.search(text, position)
@@ -189,13 +189,13 @@ def _is_item(item: Mapping[str, Any]) -> bool:
     return any(members <= item.keys() for members in _MEMBERS)
 
 
-# Lines that only introduce or label what follows them.
+# Lines that only introduce or label the following text.
 _LABEL: Final = re.compile(r"[^\n]{0,80}[:：]\s*$", re.MULTILINE)
 _WORD: Final = re.compile(r"[A-Za-z]{2,}|\d+")
 _FEWEST_WORDS, _FEWEST_HAN = 4, 6
 
 
 def _says_something(rest: str) -> bool:
-    """Whether what stands around an echo is more than labels: at least one short sentence."""
+    """Whether the text around an echo is more than labels: at least one short sentence."""
     rest = _LABEL.sub("", rest)
     return len(han_characters(rest)) >= _FEWEST_HAN or len(_WORD.findall(rest)) >= _FEWEST_WORDS

@@ -1,7 +1,7 @@
 """Every error this package raises on purpose.
 
     LoomError
-    ├── InvalidInput (ValueError)      what was asked makes no sense; nothing was changed
+    ├── InvalidInput (ValueError)      the request makes no sense; nothing was changed
     │   ├── TextTooLarge               over the 16 MB of one text
     │   ├── UnknownFilter              a filter key that does not exist
     │   ├── NotPermitted (PermissionError)   a scope that this node may not write
@@ -15,11 +15,11 @@
     │   └── BudgetExceeded             a node of a tree may not spend, or grow, any further
     ├── Closed                         used after close()
     ├── ReadOnly                       a write on a store that was opened read-only
-    ├── UntrustedFolder                files of somebody else, or settings that send texts away; nothing was read
-    ├── ForgetPending                  forgotten, but some place could not be cleaned yet
+    ├── UntrustedFolder                files of another user, or settings that send texts away; nothing was read
+    ├── ForgetPending                  forgotten, but some copies could not be removed yet
     ├── StoreError                     the file, the folder or the disk under the store
-    │   ├── NotAStore                  the file is something else
-    │   ├── CorruptStore               damaged content; says which and what to do
+    │   ├── NotAStore                  a file of another kind
+    │   ├── CorruptStore               damaged content; names it and says what to do
     │   ├── UnsupportedStore           written by a newer version, or on a network file system
     │   ├── StoreUnavailable           missing, not readable or not writable
     │   ├── StoreFull                  no room on the disk
@@ -29,7 +29,7 @@
     ├── LanguageModelError             a language model failed, or answered with something unusable
     └── ToolUnavailable                a server of tools cannot be reached
 
-An error says what was asked, what was found and what to do next. Messages never carry stored content.
+A message states the request, the cause and what to do next. It never contains stored content.
 """
 
 from __future__ import annotations
@@ -71,19 +71,19 @@ class LoomError(Exception):
 
 
 class InvalidInput(LoomError, ValueError):
-    """The request cannot be carried out as it stands; nothing was changed."""
+    """The request makes no sense; nothing was changed."""
 
 
 class TextTooLarge(InvalidInput):
-    """One text is larger than a record may be."""
+    """A text is larger than a record may be."""
 
 
 class UnknownFilter(InvalidInput):
-    """A filter names a key that does not exist; it is never ignored in silence."""
+    """A filter names a key that does not exist. Such a key is never ignored."""
 
 
 class NotPermitted(InvalidInput, PermissionError):
-    """The policies of a tree do not let this node write there."""
+    """The policies of a tree do not permit this node to write there."""
 
 
 class WrongDimension(InvalidInput):
@@ -91,11 +91,11 @@ class WrongDimension(InvalidInput):
 
 
 class NotFound(LoomError, LookupError):
-    """What was asked for is not in the store."""
+    """The store has no such record, entry or blob."""
 
 
 class Conflict(LoomError):
-    """Two wishes that cannot both be true; the store keeps what it had."""
+    """The request contradicts stored data, which is unchanged."""
 
 
 class IdConflict(Conflict):
@@ -128,7 +128,7 @@ class SettingsConflict(Conflict):
 class OverBudget(LoomError):
     """More tokens than the budget has; nothing was changed.
 
-    `tokens` is what was asked for and `budget` what there is, where the error is about one request.
+    `tokens` and `budget` are the requested and the available tokens, if the error concerns one request.
     """
 
     def __init__(self, message: str, *, tokens: int | None = None, budget: int | None = None) -> None:
@@ -138,9 +138,9 @@ class OverBudget(LoomError):
 
 
 class BudgetExceeded(OverBudget):
-    """What a node of a tree asked for is more than its budget has left; nothing was booked.
+    """A node of a tree requested more than its budget has left; nothing was booked.
 
-    `violation` is the `BudgetViolation` that says what was asked for and what there is.
+    `violation` is the `BudgetViolation` with the requested and the available amount.
     """
 
     def __init__(self, violation: object) -> None:
@@ -160,14 +160,14 @@ class ReadOnly(LoomError):
 
 
 class UntrustedFolder(LoomError):
-    """A folder holds settings or a memory that may be somebody else's, and the user has not trusted it yet."""
+    """A folder contains settings or a memory of another user, and has not been trusted yet."""
 
 
 class ForgetPending(LoomError):
-    """The records are gone for every reader, but some bytes could not be cleaned yet.
+    """The records are gone for every reader, but some copies could not be removed yet.
 
-    `holding` names what stands in the way. The cleaning resumes by itself, in any process that has the
-    store open for writing.
+    `holding` names the obstacles. The removal resumes automatically in any process that has the store open for
+    writing.
     """
 
     def __init__(self, message: str, holding: tuple[str, ...] = ()) -> None:
@@ -179,11 +179,11 @@ class ForgetPending(LoomError):
 
 
 class StoreError(LoomError):
-    """Something about the file, its folder or the disk."""
+    """A problem of the file, its folder or the disk."""
 
 
 class NotAStore(StoreError):
-    """The file exists and is something else; it was left untouched."""
+    """The file exists and is not a store; it was not changed."""
 
 
 class CorruptStore(StoreError):
@@ -191,7 +191,7 @@ class CorruptStore(StoreError):
 
 
 class UnsupportedStore(StoreError):
-    """The store needs something this version or this machine does not offer."""
+    """The store needs a feature that this version or this machine does not have."""
 
 
 class StoreUnavailable(StoreError):
@@ -199,15 +199,15 @@ class StoreUnavailable(StoreError):
 
 
 class StoreFull(StoreError):
-    """The disk, or the store's size limit, has no room; the write was not made."""
+    """The disk is full, or the size limit of the store is reached; nothing was written."""
 
 
 class StoreBusy(StoreError):
-    """Another writer held the store for longer than the time limit; the write was not made."""
+    """Another writer held the store for longer than the time limit; nothing was written."""
 
 
 class SnapshotError(LoomError):
-    """A snapshot cannot be used: damaged, forged, unknown, or not the one that belongs here; nothing was changed."""
+    """A snapshot cannot be used: it is damaged, forged, unknown or of another store; nothing was changed."""
 
 
 class EmbeddingError(LoomError):

@@ -1,7 +1,7 @@
-"""The event bus: every Task that agents exchange passes here, and whoever registered hears it.
+"""The event bus: delivers every Task that agents exchange to the registered handlers.
 
-Handlers are plain or async functions of one Task. A failing handler is reported and stops nobody else.
-The bus hands on the very Task it was given; it never changes, copies or keeps it.
+Handlers are plain or async functions of one Task. A failing handler is reported and does not affect the others. The
+bus passes on the Task object itself; it never changes, copies or keeps it.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 __all__ = ["EventBus", "Handler", "HandlerFailure", "Subscription"]
 
 Handler = Callable[[Task], Any]
-"""A function of one Task. A coroutine, or a future of the publishing loop, that it returns is awaited;
-anything else, awaitable or not, is its result."""
+"""A function of one Task. If it returns a coroutine, or a future of the publishing loop, that is awaited. Any other
+value, awaitable or not, is the result."""
 
 _EVERYTHING = "*"
-# What ends a program is not a failure of the handler in which it happened to arrive.
+# Exceptions that end the program are no failures of a handler.
 _FATAL = (KeyboardInterrupt, SystemExit, GeneratorExit)
 
 
 @dataclass(frozen=True, slots=True)
 class HandlerFailure:
-    """One handler failed on one event. `error` holds the exception, with its traceback."""
+    """The failure of a handler on an event. `error` is the exception, with its traceback."""
 
     action: str
     handler: str
@@ -48,7 +48,7 @@ class HandlerFailure:
 
 
 class Subscription:
-    """One registration of a handler. `cancel` ends it; as a context manager it ends with the block."""
+    """A registration of a handler. `cancel` ends it; used as a context manager, it ends with the block."""
 
     __slots__ = ("_end", "_home", "_process", "action", "active", "blocking", "handler", "order")
 
@@ -69,13 +69,13 @@ class Subscription:
         return _name_of(self.handler)
 
     def cancel(self) -> bool:
-        """End this registration. False if it had ended before. A publish under way still calls it."""
+        """End this registration; False if it has already ended. A publish in progress still calls the handler."""
         return self._end(self)
 
     def loop_elsewhere(self, here: asyncio.AbstractEventLoop | None) -> asyncio.AbstractEventLoop | None:
-        """The loop on which the handler was registered, if it is not `here` and runs in this process."""
+        """Return the loop of the registration, if it is not `here` and runs in this process."""
         home = self._home
-        if home is None or home is here or self._process != os.getpid():  # it runs on in the process that forked us
+        if home is None or home is here or self._process != os.getpid():  # the loop runs in the parent process
             return None
         return home if home.is_running() else None
 
@@ -91,7 +91,7 @@ class Subscription:
 
 @dataclass(slots=True)
 class _Started:
-    """What calling the handlers left behind: results in their places, and what is still to be awaited."""
+    """The state after calling the handlers: results in their places, and coroutines that still wait."""
 
     results: list[Any] = field(default_factory=list)
     waiting: list[tuple[int, Subscription, Any]] = field(default_factory=list)
@@ -99,7 +99,7 @@ class _Started:
 
 @dataclass(slots=True)
 class _Delivery:
-    """A delivery that nobody waits for, as the code inside it sees it."""
+    """A delivery in the background, as seen by the code inside it."""
 
     ended: bool = False
 
@@ -107,7 +107,7 @@ class _Delivery:
         self.ended = True
 
 
-# The deliveries inside which the present code runs, outermost first.
+# The deliveries in which the current code runs, outermost first.
 _deliveries: ContextVar[tuple[_Delivery, ...]] = ContextVar("loom_deliveries", default=())
 
 
@@ -116,18 +116,17 @@ class EventBus(Uncopied):
 
     Where handlers run:
 
-    - A plain handler runs in the thread that publishes, one after another in the order of registration.
-      On an event loop that blocks the loop, so register anything slow with `blocking=True`: it then runs
-      in a worker thread whenever a loop publishes.
-    - Async handlers start after the plain ones, in the order of registration, and run side by side.
-    - An async handler that was registered on a loop belongs to it. Published from another thread while
-      that loop runs, it is handed over to the loop and not waited for, since waiting for a loop that may
-      be waiting for us is a deadlock: its place in the results holds a `concurrent.futures.Future`.
+    - Plain handlers run in the publishing thread, one after another in the order of registration. On an event loop
+      they block the loop, so register slow ones with `blocking=True`: they then run in a worker thread whenever a
+      loop publishes.
+    - Async handlers start after the plain ones, in the order of registration, and run concurrently.
+    - An async handler that was registered on a loop belongs to that loop. If another thread publishes while the loop
+      runs, the handler is passed to the loop and not waited for, because the loop may be waiting for the publisher:
+      its result is a `concurrent.futures.Future`.
 
-    A failing handler has a `HandlerFailure` in its place in the results. The latest failures are in
-    `failures`, each is logged under `loom.events` (names only, no content) and given to `on_error`.
-    Every method may be called from any thread. `failure_history` bounds the failures that are remembered. The bus
-    keeps no Task: what a store forgets is not left here.
+    The result of a failing handler is a `HandlerFailure`. The latest failures are in `failures`; each is logged under
+    `loom.events` (names only, no content) and passed to `on_error`. All methods may be called from any thread.
+    `failure_history` bounds the number of stored failures. The bus keeps no Task, so it never holds a forgotten one.
     """
 
     def __init__(
@@ -136,28 +135,28 @@ class EventBus(Uncopied):
         failure_history: int = 100,
         on_error: Callable[[HandlerFailure], None] | None = None,
     ) -> None:
-        # Reentrant: the collector may run a finaliser that cancels a subscription while we hold it.
+        # Reentrant: the garbage collector may run a finaliser that cancels a subscription while the lock is held.
         self._lock = RLock()
         self._order = count()
         self._handlers: dict[str, tuple[Subscription, ...]] = {}
         self._failures: deque[HandlerFailure] = deque(maxlen=checked_whole(failure_history, "failure_history"))
         self._on_error = on_error
-        # Strong references: a loop holds its tasks weakly, and one that nobody holds may vanish half done.
+        # Strong references: a loop holds its tasks weakly, so a task without another reference may be collected.
         self._background: dict[Any, asyncio.AbstractEventLoop] = {}
         renew_after_fork(self)
 
     def after_fork(self) -> None:
-        """In a child: the lock may be held, and the loops are the parent's."""
+        """Reset the state in a forked child: the lock may be held, and the loops belong to the parent."""
         self._lock = RLock()
         self._background = {}
 
     # --- registration ---
 
     def register_handler(self, action: str, handler: Handler, *, blocking: bool = False) -> Subscription:
-        """Call `handler` with every Task of this action; `"*"` hears every action.
+        """Call `handler` with every Task of this action, or of all actions with `"*"`.
 
-        A handler that is registered twice is called twice. `blocking=True` is for plain functions that
-        may take long: a publishing loop runs them in a worker thread.
+        A handler that is registered twice is called twice. `blocking=True` is for slow plain functions: a publishing
+        loop runs them in a worker thread.
         """
         if not isinstance(action, str) or not action or (_EVERYTHING in action and action != _EVERYTHING):
             raise InvalidInput(f'cannot register for {action!r}: give one whole action, or "*" for all')
@@ -165,21 +164,21 @@ class EventBus(Uncopied):
             raise InvalidInput(f"a handler must be callable, and {type(handler).__name__} is not")
         with self._lock:
             subscription = Subscription(self._cancel, action, handler, blocking, next(self._order))
-            # Tuples are replaced, never changed, so a publish under way keeps the ones it began with.
+            # Tuples are replaced, never changed, so a publish in progress keeps its own.
             self._handlers[action] = (*self._handlers.get(action, ()), subscription)
         return subscription
 
     subscribe = register_handler
 
     def unregister_handler(self, action: str, handler: Handler) -> int:
-        """End every registration of `handler` for `action`; returns how many there were."""
+        """End every registration of `handler` for `action`; return their number."""
         return self._keep_only(action, lambda one: one.handler != handler)
 
     def _cancel(self, subscription: Subscription) -> bool:
         return self._keep_only(subscription.action, lambda one: one is not subscription) > 0
 
     def _keep_only(self, action: str, kept: Callable[[Subscription], bool]) -> int:
-        """End the registrations for an action that are not to be kept; how many these were."""
+        """End the registrations for an action that are not kept; return their number."""
         with self._lock:
             before = self._handlers.get(action, ())
             after = self._handlers[action] = tuple(filter(kept, before))
@@ -194,10 +193,9 @@ class EventBus(Uncopied):
     async def publish(self, task: Task, wait: bool = True) -> list[Any]:
         """Publish on the running loop.
 
-        With `wait`, returns what the handlers returned, in the order of their registration. Without it,
-        everything is scheduled, nothing has run yet and the list is empty; `drain` waits for it.
-        Cancelling a publish that waits cancels its async handlers and waits for them to end; a handler
-        that is already in a worker thread cannot be stopped and ends by itself.
+        With `wait`, return the results of the handlers in the order of registration. Without it, schedule the
+        handlers and return an empty list; `drain` waits for them. Cancelling a publish that waits cancels its async
+        handlers and waits for them to end; a handler in a worker thread cannot be stopped.
         """
         subscriptions = self._begin(task)
         if wait:
@@ -206,13 +204,13 @@ class EventBus(Uncopied):
         return []
 
     def publish_sync(self, task: Task) -> list[Any]:
-        """Publish from code without an event loop, and return what the handlers returned.
+        """Publish from code without an event loop, and return the results of the handlers.
 
-        Plain handlers, blocking or not, run in this thread. Async handlers that belong to no running
-        loop run to their end on a loop of their own, together with whatever they published without
-        waiting; that loop is closed afterwards, so they must leave nothing behind on it. It costs about
-        160 microseconds of CPU, and only where there is such a handler. On a running loop this would block
-        it and raises `InvalidInput`: use `await publish(task)`, or `publish_nowait`.
+        Plain handlers, blocking or not, run in this thread. Async handlers that belong to no running loop run to
+        completion on a new loop, together with everything that they publish without waiting. That loop is closed
+        afterwards, so they must leave nothing on it. It takes about 160 microseconds of CPU, only if there is such a
+        handler. Raises `InvalidInput` on a running loop, which the call would block: use `await publish(task)` or
+        `publish_nowait`.
         """
         if _running_loop() is not None:
             raise InvalidInput(
@@ -223,17 +221,16 @@ class EventBus(Uncopied):
         if started.waiting:
             import asyncio
 
-            # A loop factory keeps the thread's current loop, which may be the caller's, untouched.
+            # With a loop factory, the current loop of the thread, which may be the caller's, is not changed.
             with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
                 runner.run(self._finish_all(task, started))
         return started.results
 
     def publish_nowait(self, task: Task) -> None:
-        """Publish from plain code, on a loop or without one, when the results do not matter.
+        """Publish from plain code, on a loop or without one, without results.
 
-        Plain handlers have run when this returns. On a running loop, async and blocking handlers are
-        scheduled there and `drain` waits for them; without one there is no later, so they are run to
-        their end as by `publish_sync`.
+        Plain handlers have run when this returns. On a running loop, async and blocking handlers are scheduled, and
+        `drain` waits for them; without a loop they run to completion as in `publish_sync`.
         """
         if _running_loop() is None:
             self.publish_sync(task)
@@ -243,9 +240,9 @@ class EventBus(Uncopied):
             self._schedule(lambda: self._finish(task, started, _launch(started)))
 
     async def drain(self) -> None:
-        """Wait until everything that was published on this loop without waiting has been handled.
+        """Wait until all background deliveries of this loop are complete.
 
-        A handler that is itself being waited for cannot drain, as it would wait for itself.
+        Raises `InvalidInput` in a handler of such a delivery, which would wait for itself.
         """
         import asyncio
 
@@ -260,15 +257,15 @@ class EventBus(Uncopied):
             if not pending:
                 return
             done, _ = await asyncio.wait([asyncio.wrap_future(future) for future in pending])
-            for future in done:  # looked at, or the loop would log what the handler's failure has told
+            for future in done:  # retrieved, or the loop would log a failure that is already reported
                 if not future.cancelled():
                     future.exception()
 
-    # --- what happened ---
+    # --- state ---
 
     @property
     def pending(self) -> int:
-        """How many deliveries that were published without waiting are under way, on any loop."""
+        """The number of background deliveries in progress, on all loops."""
         with self._lock:
             return len(self._background)
 
@@ -278,10 +275,10 @@ class EventBus(Uncopied):
         with self._lock:
             return list(self._failures)
 
-    # --- the way of one event ---
+    # --- delivery ---
 
     def _begin(self, task: Task) -> tuple[Subscription, ...]:
-        """Fix who will hear the event."""
+        """Return the subscriptions that will get the event."""
         if not isinstance(task, Task):
             raise InvalidInput(f"events are Tasks; {type(task).__name__} cannot be published")
         if task.action == _EVERYTHING:
@@ -300,7 +297,7 @@ class EventBus(Uncopied):
         return started.results
 
     def _start(self, task: Task, subscriptions: tuple[Subscription, ...], *, use_threads: bool) -> _Started:
-        """Call each handler. Async ones have not run yet: they and those for threads are `waiting`."""
+        """Call each handler. Async handlers and those for threads have not run yet and are `waiting`."""
         started = _Started()
         here = _running_loop()
         try:
@@ -324,7 +321,7 @@ class EventBus(Uncopied):
         return started
 
     async def _finish(self, task: Task, started: _Started, futures: list[asyncio.Future[Any]]) -> None:
-        """Await what was launched, and put the outcomes into their places."""
+        """Await the launched handlers, and put their outcomes into their places."""
         import asyncio
 
         try:
@@ -338,7 +335,7 @@ class EventBus(Uncopied):
                     self._report(subscription, task, error)
             raise
         for (place, subscription, _), future in zip(started.waiting, futures, strict=True):
-            if future.cancelled():  # by the handler itself or from outside: we were not cancelled
+            if future.cancelled():  # cancelled by the handler or from outside, but this delivery was not
                 started.results[place] = self._report(subscription, task, asyncio.CancelledError())
             elif (error := future.exception()) is not None:
                 started.results[place] = self._report(subscription, task, error)
@@ -354,20 +351,20 @@ class EventBus(Uncopied):
             return subscription.handler(task)
         except _FATAL:
             raise
-        except BaseException as error:  # also a CancelledError: nothing can cancel us inside a plain call
+        except BaseException as error:  # also a CancelledError: nothing can cancel this task inside a plain call
             return self._report(subscription, task, error)
 
     async def _in_thread(self, subscription: Subscription, task: Task) -> Any:
         import asyncio
 
-        # Failures are reported from the thread: after a cancellation nobody is left to look at the result.
+        # Failures are reported from the thread: after a cancellation, no code reads the result.
         result = await asyncio.to_thread(self._call, subscription, task)
         return await result if _is_pending(result, asyncio.get_running_loop()) else result
 
     def _hand_over(
         self, subscription: Subscription, task: Task, awaitable: Any, here: asyncio.AbstractEventLoop | None
     ) -> Future[Any] | None:
-        """Give an async handler to the loop it was registered on. None: run it where we are."""
+        """Pass an async handler to the loop on which it was registered. None means that it runs here."""
         home = subscription.loop_elsewhere(here)
         if home is None or not isinstance(awaitable, Coroutine):
             return None
@@ -376,7 +373,7 @@ class EventBus(Uncopied):
         delivery, context = _new_delivery()
         try:
             handed_over = context.run(asyncio.run_coroutine_threadsafe, awaitable, home)
-        except RuntimeError:  # closed since we looked; the coroutine has not begun
+        except RuntimeError:  # closed in the meantime; the coroutine has not begun
             return None
 
         def look(future: Future[Any]) -> None:
@@ -413,7 +410,7 @@ class EventBus(Uncopied):
         with self._lock:
             self._failures.append(failure)
         logger = logging.getLogger("loom.events")
-        # The error's own words may quote what was in the event, so only its type is written.
+        # The message of the error may quote content of the event, so only its type is logged.
         logger.error("handler %s failed on %r: %s", failure.handler, failure.action, type(error).__name__)
         if self._on_error is not None:
             try:
@@ -424,7 +421,7 @@ class EventBus(Uncopied):
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:
-    # asyncio costs several times the start of Python; where nobody imported it, no loop can be running.
+    # Importing asyncio takes several times as long as starting Python. If it is not imported, no loop is running.
     events = sys.modules.get("asyncio.events")
     current: Callable[[], asyncio.AbstractEventLoop | None] | None
     current = getattr(events, "_get_running_loop", None)
@@ -438,7 +435,7 @@ def _launch(started: _Started) -> list[asyncio.Future[Any]]:
 
 
 def _new_delivery() -> tuple[_Delivery, Context]:
-    """A delivery, and a context in which `drain` knows that it is part of it."""
+    """Return a delivery, and a context in which `drain` recognises it."""
     delivery = _Delivery()
     context = copy_context()
     around = tuple(outer for outer in _deliveries.get() if not outer.ended)
@@ -447,7 +444,7 @@ def _new_delivery() -> tuple[_Delivery, Context]:
 
 
 def _is_pending(result: Any, here: asyncio.AbstractEventLoop | None) -> bool:
-    """A coroutine, or a future of this loop. Other awaitables, such as a finished receipt, are results."""
+    """Whether a value is a coroutine or a future of this loop. Other awaitables, such as a receipt, are results."""
     if result is None:
         return False
     if getattr(type(result), "_asyncio_future_blocking", None) is not None:

@@ -1,4 +1,4 @@
-"""Renewing state in a forked child: a lock may be held by a thread of the parent that the child does not have."""
+"""Reset state in a forked child, where a lock may be held by a thread of the parent that the child does not have."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _Made = TypeVar("_Made")
 
 
 class made_once(Generic[_Made]):  # noqa: N801
-    """A property that is made when it is first asked for, and kept.
+    """A property that is computed at first use and kept.
 
     Unlike `functools.cached_property` of Python 3.11 it takes no lock, which a fork could leave held. Two threads may
-    make it at once; both get the one that came first.
+    compute it at once; both get the first result.
     """
 
     def __init__(self, make: Callable[[Any], _Made]) -> None:
@@ -38,17 +38,17 @@ class made_once(Generic[_Made]):  # noqa: N801
 
 
 class Renewable(Protocol):
-    """An object with state that a forked child must renew."""
+    """An object with state that must be reset in a forked child."""
 
     def after_fork(self) -> None:
-        """Called in the child, before anything else."""
+        """Called in the child before any other code."""
 
 
 _renewable: WeakSet[Renewable] = WeakSet()
 
 
 def renew_after_fork(owner: Renewable) -> None:
-    """Call `owner.after_fork()` in every process that is forked from this one, as long as the owner lives."""
+    """Call `owner.after_fork()` in every process that is forked from this one while the owner exists."""
     _renewable.add(owner)
 
 

@@ -1,4 +1,4 @@
-"""Packages whose names are loaded when they are first used, so that importing a package costs next to nothing."""
+"""Packages whose names are loaded at first use, so that importing them is cheap."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["lazy_names"]
 def lazy_names(
     package: str, homes: Mapping[str, Sequence[str]]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """The `__getattr__` and the `__dir__` of a package; `homes` are the modules that its names come from."""
+    """Return `__getattr__` and `__dir__` for a package; `homes` maps its names to their modules."""
     modules = {name: home for home, names in homes.items() for name in names}
 
     def load(name: str) -> Any:

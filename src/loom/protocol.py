@@ -1,7 +1,7 @@
-"""What agents say to each other: the Task, who can carry one out, and how things are named and dated.
+"""The protocol between agents: the Task, nodes that execute tasks, ids, times, and records as plain data.
 
-Every communication is a `Task`; the event bus carries it and the memory keeps it. Ids sort by the time
-they were made, and times are aware and in UTC. How a task is stored or routed is decided elsewhere.
+Every communication is a `Task`; the event bus delivers it and the memory stores it. Ids sort by creation time, and
+times are aware and in UTC. Storing and routing of tasks are decided elsewhere.
 """
 
 from __future__ import annotations
@@ -56,16 +56,16 @@ __all__ = [
 ]
 
 Clock = Callable[[], datetime]
-"""Anything that tells the time as an aware datetime; `utc_now` unless a caller brings another."""
+"""A function that returns the time as an aware datetime. The default is `utc_now`."""
 
 
 def utc_now() -> datetime:
-    """The present moment, aware and in UTC."""
+    """Return the current time, aware and in UTC."""
     return datetime.now(UTC)
 
 
 def value_text(value: object) -> str:
-    """A value of a task or of an entry as text: a text as it is, anything else as JSON."""
+    """Return a value of a task or entry as text: a text unchanged, any other value as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
@@ -77,7 +77,7 @@ _IDS_PER_MILLISECOND = 1 << 30
 
 
 class _Millisecond:
-    """The ids of one millisecond: a fixed beginning and a counter."""
+    """The ids of one millisecond: a fixed prefix and a counter."""
 
     __slots__ = ("counter", "number", "prefix")
 
@@ -86,18 +86,18 @@ class _Millisecond:
         high = (number & (1 << 48) - 1) << 50 | chance >> 30
         self.number = number
         self.prefix = "".join([_PAIRS[high >> shift & 1023] for shift in range(90, -10, -10)])
-        # The counter begins in the lower half of its range, so that it always has room to count.
+        # The counter starts in the lower half of its range, so that it always has room.
         self.counter = count(chance & (most_ids // 2 - 1))
 
 
 class IdMaker:
-    """The state behind `new_id`: 48 bits of milliseconds, 50 of chance, 30 of a counter.
+    """The state of `new_id`: 48 bits of milliseconds, 50 random bits, 30 bits of a counter.
 
-    Chance and the start of the counter are drawn afresh in each millisecond, so two processes must draw
-    the same 79 bits in the same millisecond to meet. Within a millisecond only the counter moves, by one
-    atomic step without a lock. A new millisecond takes a lock that its own thread may take again, because
-    a signal handler that wants an id may interrupt it there. `ids_per_millisecond` is a power of two, at most 2**30;
-    when they are used up, ids go on in the next millisecond.
+    The random bits and the start of the counter are new in each millisecond, so ids of two processes are equal only
+    if both choose the same 79 bits in the same millisecond. Within a millisecond only the counter changes, in one
+    atomic step without a lock. A new millisecond takes a reentrant lock, because a signal handler that needs an id
+    may interrupt the thread there. `ids_per_millisecond` is a power of two, at most 2**30; when they are used up, ids
+    continue in the next millisecond.
     """
 
     __slots__ = ("_current", "_lock", "_most_ids")
@@ -113,7 +113,7 @@ class IdMaker:
     def make(self) -> str:
         now = time.time_ns() // 1_000_000
         current = self._current
-        # A clock that was set back must not make ids descend: the last millisecond then goes on.
+        # Ids must not descend after the clock was set back: the last millisecond then continues.
         if now > current.number:
             current = self._advance(now)
         while (number := next(current.counter)) >= self._most_ids:
@@ -128,14 +128,14 @@ class IdMaker:
 
 
 _ids = IdMaker()
-# A forked child inherits the counter, and perhaps a lock that no thread of its own will ever release.
+# A forked child inherits the counter, and perhaps a lock that none of its threads will release.
 os.register_at_fork(after_in_child=_ids.reset)
 
 
 def new_id() -> str:
-    """A new id of 26 characters: unique across processes and forks, ascending within this process.
+    """Return a new id of 26 characters: unique across processes and forks, ascending within this process.
 
-    Ids of different processes sort by their millisecond. Safe to call from any thread.
+    Ids of different processes sort by millisecond. Thread-safe.
     """
     return _ids.make()
 
@@ -144,7 +144,7 @@ def new_id() -> str:
 
 
 class TaskStatus(StrEnum):
-    """How far a task has come; the last three are final."""
+    """The state of a task; the last three are final."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -159,13 +159,12 @@ _MAX_DEPTH = 100
 
 @dataclass(slots=True)
 class Task:
-    """One request, event or answer between agents. Mutable: whoever carries it out fills in the outcome.
+    """A request, event or answer between agents. Mutable: the node that executes it fills in the outcome.
 
-    Times must be aware and are kept in UTC; `updated_at` begins as `created_at` and is the caller's to
-    move. Text given as `status` becomes a `TaskStatus`. `metadata` is free; by convention `importance`
-    (0..1, wins over the value inferred from the action) and `_container_depth` (set by containers) live
-    there. Parameters, result and metadata may hold anything while the task stays in this process; only
-    `to_dict` asks for values that JSON can carry.
+    Times must be aware and are stored in UTC; `updated_at` starts as `created_at` and is updated by the caller. A
+    text as `status` becomes a `TaskStatus`. `metadata` is free; by convention it contains `importance` (0..1, which
+    takes precedence over the value of the action) and `_container_depth` (set by containers). Parameters, result and
+    metadata may contain any values while the task stays in this process; only `to_dict` requires JSON values.
     """
 
     task_id: str = field(default_factory=new_id)
@@ -193,10 +192,10 @@ class Task:
             self.updated_at = checked_time(self.updated_at, "updated_at")
 
     def to_dict(self) -> dict[str, Any]:
-        """A copy of this task in what JSON knows; `from_dict` makes an equal task of it.
+        """Return a copy of this task as JSON values; `from_dict` makes an equal task of it.
 
-        Times become ISO 8601 text and tuples become lists. Anything else that JSON cannot carry (an
-        object, bytes, a set, NaN, a key that is not text) raises `InvalidInput` and names the place.
+        Times become ISO 8601 text and tuples become lists. Any other value that JSON does not have (an object, bytes,
+        a set, NaN, a key that is not text) raises `InvalidInput`, which names the place.
         """
         return {
             "task_id": self.task_id,
@@ -216,10 +215,10 @@ class Task:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Task:
-        """The task that `data` describes, sharing nothing with it.
+        """Make a task of `data`, without sharing objects with it.
 
-        A missing field takes its default (a new id, the present time). An unknown field, a value of
-        another type or a time without an offset raises `InvalidInput`.
+        A missing field has its default (a new id, the current time). An unknown field, a value of a wrong type or a
+        time without an offset raises `InvalidInput`.
         """
         return from_plain(cls, data)
 
@@ -228,7 +227,7 @@ class Task:
 
 
 class AgentCapability(StrEnum):
-    """What an agent is able to do in general; what it is good at is told by its card's `skills`."""
+    """The general capabilities of an agent. Its card has its `skills`."""
 
     REASONING = "reasoning"
     TOOL_USE = "tool_use"
@@ -240,7 +239,7 @@ class AgentCapability(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AgentCard:
-    """How an agent introduces itself: who it is and what it can do."""
+    """The description of an agent: its identity and capabilities."""
 
     agent_id: str
     name: str = ""
@@ -258,7 +257,7 @@ class AgentCard:
         object.__setattr__(self, "skills", tuple(_several(self.skills, "skills")))
 
     def to_dict(self) -> dict[str, Any]:
-        """This card in what JSON knows; `from_dict` makes an equal card of it."""
+        """Return this card as JSON values; `from_dict` makes an equal card of it."""
         return {
             "agent_id": self.agent_id,
             "name": self.name,
@@ -271,25 +270,25 @@ class AgentCard:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> AgentCard:
-        """The card that `data` describes; `agent_id` is the one field it must have."""
+        """Make a card of `data`; only `agent_id` is required."""
         return from_plain(cls, data)
 
 
 @runtime_checkable
 class NodeProtocol(Protocol):
-    """Whatever can carry out tasks: an agent, or a container of agents."""
+    """An object that executes tasks: an agent, or a container of agents."""
 
     @property
     def node_id(self) -> str: ...
 
     async def execute_task(self, task: Task) -> Task:
-        """Carry out `task` and return it with its status, result or error filled in."""
+        """Execute `task` and return it with its status, result or error."""
 
     def get_capabilities(self) -> AgentCard: ...
 
 
 class Uncopied:
-    """Something that can be neither copied nor pickled: what it holds is open in this process."""
+    """The base of objects that cannot be copied or pickled, because their resources are open in this process."""
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise InvalidInput(
@@ -298,15 +297,15 @@ class Uncopied:
         )
 
     def _elsewhere(self) -> str:
-        """What to do instead of sending it to another process."""
+        """Return what to do instead of sending it to another process."""
         return "make another one there"
 
 
 class Closing(Uncopied):
-    """Something that is closed by `close`, or at the end of a `with` block."""
+    """The base of objects that are closed by `close`, or at the end of a `with` block."""
 
     def close(self) -> None:
-        """Release everything. Safe to call twice."""
+        """Release all resources. Safe to call twice."""
 
     def __enter__(self) -> Self:
         return self
@@ -319,7 +318,7 @@ _Item = TypeVar("_Item")
 
 
 class Ready:
-    """A result that is there already. It may also be awaited, which gives the result itself."""
+    """A finished result. It may also be awaited, which returns the result itself."""
 
     __slots__ = ()
 
@@ -335,7 +334,7 @@ class ReadyList(Ready, list[_Item]):
 
 
 class ReadyAnswer(Ready, int):
-    """Yes or no, equal to True or False, that may also be awaited."""
+    """A value equal to True or False that may also be awaited."""
 
     __slots__ = ()
 
@@ -353,7 +352,7 @@ class ReadyAnswer(Ready, int):
 
 
 def closest(name: object, known: Iterable[str], prefix: str = "") -> str:
-    """The beginning of a hint at the known name that may be meant; empty where none is like it."""
+    """Return a hint at the most similar known name; empty if none is similar."""
     import difflib
 
     close = difflib.get_close_matches(str(name), [*known], n=1)
@@ -361,7 +360,7 @@ def closest(name: object, known: Iterable[str], prefix: str = "") -> str:
 
 
 def checked_time(moment: object, name: str) -> datetime:
-    """A moment in UTC, of an aware datetime or a text in ISO 8601 with an offset. `name` is that of the argument."""
+    """Convert an aware datetime, or an ISO 8601 text with an offset, to UTC. `name` is that of the argument."""
     way_out = "add tzinfo=..., for example datetime.now(timezone.utc)"
     if isinstance(moment, str):
         text, way_out = moment, "add its offset, for example +00:00"
@@ -384,21 +383,21 @@ def checked_time(moment: object, name: str) -> datetime:
 
 
 def _several(values: Iterable[Any], name: str) -> Iterable[Any]:
-    # A lone text is an iterable of its letters, which nobody ever means.
+    # A text is an iterable of its letters, which is never intended here.
     if isinstance(values, str):
         raise InvalidInput(f"{name} must be a list, not the text {values!r}")
     return values
 
 
 def _json_copy(value: Any, place: str, depth: int = 0) -> Any:
-    """A copy of `value` made of plain JSON types. Messages name the place and the type, never the content."""
+    """Return a copy of `value` in plain JSON types. Errors name the place and the type, never the content."""
     kind = type(value)
     if value is None or kind is str or kind is bool or kind is int:
         return value
     if depth > _MAX_DEPTH:
         raise InvalidInput(f"{place[:80]}... is nested deeper than {_MAX_DEPTH} levels, or contains itself")
     if isinstance(value, float):
-        if value - value != 0.0:  # NaN and the infinities: JSON has no word for them
+        if value - value != 0.0:  # NaN and the infinities, which JSON does not have
             raise InvalidInput(f"{place} is {value!r}, which JSON cannot carry; use null or text")
         return float(value)
     if isinstance(value, Mapping):
@@ -410,7 +409,7 @@ def _json_copy(value: Any, place: str, depth: int = 0) -> Any:
         return copy
     if isinstance(value, list | tuple):
         return [_json_copy(item, f"{place}[{index}]", depth + 1) for index, item in enumerate(value)]
-    if isinstance(value, str):  # a text or number with a class of its own, such as a member of an enum
+    if isinstance(value, str):  # a subclass of a text or number, such as a member of an enum
         return str.__str__(value)
     if isinstance(value, int):
         return int(value)
@@ -425,10 +424,10 @@ _Kind = TypeVar("_Kind")
 
 
 def as_plain(record: Any) -> dict[str, Any]:
-    """The fields of a dataclass or a named tuple in what JSON knows, without those that do not compare.
+    """Return the fields of a dataclass or named tuple as JSON values, without fields that are not compared.
 
-    Times become ISO 8601 text with an offset, tuples lists, records within it dicts. What JSON cannot carry raises
-    `InvalidInput` and names the place.
+    Times become ISO 8601 text with an offset, tuples lists, nested records dicts. A value that JSON does not have
+    raises `InvalidInput`, which names the place.
     """
     return {name: _plain(getattr(record, name), name) for name in _field_types(record.__class__)}
 
@@ -444,10 +443,10 @@ def _plain(value: Any, place: str) -> Any:
 
 
 def from_plain(kind: type[_Kind], data: Mapping[str, Any]) -> _Kind:
-    """The record that `data` describes as `as_plain` does, sharing nothing with it.
+    """Make a record of `data` from `as_plain`, without sharing objects with it.
 
-    A missing field takes its default. An unknown field, one that is missing and has no default, a value of another
-    type or a time without an offset raises `InvalidInput`.
+    A missing field has its default. An unknown field, a missing field without a default, a value of a wrong type or a
+    time without an offset raises `InvalidInput`.
     """
     made: Any = kind
     what, types = kind.__name__.lstrip("_"), _field_types(made)
@@ -472,7 +471,7 @@ def _field_types(kind: type) -> dict[str, Any]:
 
 
 def _typed(value: Any, hint: Any, name: str, what: str) -> Any:
-    """A value of plain data in the type of its field."""
+    """Convert a value of plain data to the type of its field."""
     origin, arguments = get_origin(hint), get_args(hint)
     if type(None) in arguments:
         return None if value is None else _typed(value, arguments[0], name, what)

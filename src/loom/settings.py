@@ -1,7 +1,7 @@
-"""Profiles and settings: what an opened memory is told about its size, its rules and its surroundings.
+"""Profiles and settings: the budgets, rules and surroundings of an open memory.
 
-This module and `loom.trust` are the only ones that read the environment (`LOOM_*`) and TOML files. An argument wins
-over the environment, the environment over the file, the file over the profile. Nothing is read at import.
+Only this module and `loom.trust` read the environment (`LOOM_*`) and TOML files. An argument takes precedence over
+the environment, the environment over the file, the file over the profile. Nothing is read at import.
 """
 
 from __future__ import annotations
@@ -43,30 +43,30 @@ __all__ = [
 
 
 class Admission(StrEnum):
-    """Who enters L2."""
+    """The rules by which records enter L2."""
 
     IMPORTANCE = "importance"
-    """Records whose importance is above the profile's threshold, strictly."""
+    """Records whose importance is strictly above the threshold of the profile."""
     WRITE_AND_USE = "write_and_use"
-    """Every record when it is written, and again whenever it is used."""
+    """Every record when it is written, and again when it is used."""
     FREQUENCY = "frequency"
-    """Records that were used `l2_admission_uses` times, whatever their importance."""
+    """Records that were used `l2_admission_uses` times, of any importance."""
 
 
 class Eviction(StrEnum):
-    """Who leaves L2 when it is full."""
+    """The rules by which records leave L2 when it is full."""
 
     LEAST_IMPORTANT = "least_important"
-    """The lowest importance first; among equals, the one whose last but one use is oldest (LRU-2)."""
+    """The lowest importance first; among equals, the record whose second-last use is oldest (LRU-2)."""
     WEIGHTED = "weighted"
     """The lowest weighted sum of recency (LRU-2), frequency and relevance to the present work first."""
     LEAST_USED = "least_used"
-    """The fewest uses first; among equals, the one that was used longest ago."""
+    """The fewest uses first; among equals, the record with the oldest use."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvictionWeights:
-    """Alpha, beta and gamma of the score by which records stay; they sum to 1."""
+    """The weights alpha, beta and gamma of the score for staying in L2; their sum is 1."""
 
     recency: float
     frequency: float
@@ -87,12 +87,12 @@ EVICTION_WEIGHTS: Mapping[str, EvictionWeights] = MappingProxyType(
         "without_vectors": EvictionWeights(0.7, 0.3, 0.0),
     }
 )
-"""Weights by kind of work; `without_vectors` where nothing can tell how relevant a record is."""
+"""Weights by kind of work; `without_vectors` applies if relevance is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """Shares of a budget: work begins when usage reaches `high` and ends at or below `low`."""
+    """Shares of a budget: eviction begins when usage reaches `high` and ends at or below `low`."""
 
     high: float
     low: float
@@ -106,12 +106,11 @@ class Watermark:
 class Profile:
     """A named set of budgets and rules. Budgets are tokens; a setting of the same name overrides one.
 
-    A record comes back to L2 when its hot score reaches `promotion_threshold`, and not before so many records were
-    written or moved since it had to leave as are `promotion_rest` of those in L2.
-    L3 acts at `l3_high` of its budget and sends the oldest `l3_oldest_share` of its summaries on.
-    `prompt_watermark` governs the compaction of a built prompt, `dialogue_token_limit` that of the raw
-    dialogue in a model's message list. `minimal_mode` keeps no sessions and no task or world state. The log keeps
-    everything in each profile.
+    A record returns to L2 when its hot score reaches `promotion_threshold`, but only after a number of other records,
+    the share `promotion_rest` of those in L2, were written or moved since it left. L3 starts eviction at `l3_high` of
+    its budget and moves the oldest `l3_oldest_share` of its summaries to L4. `prompt_watermark` controls the
+    compaction of a built prompt, `dialogue_token_limit` that of the raw dialogue in the message list of a model.
+    `minimal_mode` keeps no sessions and no task or world state. In every profile the log keeps all records.
     """
 
     name: str
@@ -156,7 +155,7 @@ _LCR = Profile(
     name="lcr",
     description="A virtual memory led by use: a hard prompt window over a large working set and archive.",
     prompt_token_budget=8192,
-    l1_token_budget=6 * 1024,  # what the window leaves for dialogue beside 1K of system and 1K of functions
+    l1_token_budget=6 * 1024,  # the rest of the window beside 1K of system and 1K of functions
     l2_token_budget=128 * 1024,
     l3_token_budget=1024 * 1024,
     l4_token_budget=100_000,
@@ -165,7 +164,7 @@ _LCR = Profile(
     l2_admission_threshold=0.0,
     eviction=Eviction.WEIGHTED,
     eviction_weights=EVICTION_WEIGHTS["default"],
-    l2_watermark=Watermark(1.0, 0.98),  # it is full when it is full; leaving in small groups costs little
+    l2_watermark=Watermark(1.0, 0.98),  # used completely; eviction in small groups is cheap
 )
 
 _CHAT = replace(
@@ -173,7 +172,7 @@ _CHAT = replace(
     name="chat",
     description="Long conversations: more of the recent turns, ordinary messages admitted, recency decides.",
     l1_token_budget=16_000,
-    # A plain message has importance 0.5 and would never pass 0.6.
+    # A plain message has importance 0.5 and would never exceed 0.6.
     l2_admission_threshold=0.4,
     eviction=Eviction.WEIGHTED,
     eviction_weights=EVICTION_WEIGHTS["dialogue"],
@@ -210,14 +209,14 @@ PROFILES: Mapping[str, Profile] = MappingProxyType(
 # --- the rules of each setting -------------------------------------------------------------------------
 
 _MIB = 1024 * 1024
-_LARGEST = 2**53  # the largest whole number that JSON readers and SQLite both keep
+_LARGEST = 2**53  # the largest whole number that both JSON readers and SQLite keep exactly
 _LONGEST_TEXT = 255
 _FILE_MODES = ("600", "640", "644", "660", "664", "666")
 
 
 @dataclass(frozen=True, slots=True)
 class SettingRule:
-    """What one setting accepts. `kind` is int, float, bool or str; bounds are inclusive. See `SHARED_SETTINGS`."""
+    """The accepted values of a setting. `kind` is int, float, bool or str; bounds are inclusive."""
 
     kind: type
     help: str
@@ -247,7 +246,7 @@ class SettingRule:
         return self.minimum <= value <= self.maximum  # never true of NaN
 
     def parse(self, text: str) -> object:
-        """The value that a text from the environment stands for; the text itself where it is none."""
+        """Convert a text from the environment to a value; return the text itself if it is not one."""
         if self.kind is bool:
             return _TRUTH.get(text.strip().lower(), text)
         if self.kind is str:
@@ -271,28 +270,28 @@ _TRUTH = {
 
 
 def _is_clean(text: str) -> bool:
-    # Surrogates are what undecodable bytes of the environment turn into; no store keeps them.
+    # Undecodable bytes of the environment become surrogates, which no store accepts.
     return 0 < len(text) <= _LONGEST_TEXT and not any(
         letter < " " or letter == "\x7f" or "\ud800" <= letter <= "\udfff" for letter in text
     )
 
 
 def _setting(default: str | float, meaning: str, *bounds: Any, **accepts: Any) -> Any:
-    """One setting of `Settings`: its default, whose type is the setting's, and the other fields of its rule."""
+    """Define a field of `Settings`: its default, which determines its type, and the other fields of its rule."""
     return field(default=default, metadata={"rule": SettingRule(type(default), meaning, *bounds, **accepts)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Everything that opening a memory needs. `load_settings` builds one from all its sources.
+    """The settings of an open memory. `load_settings` makes them from all sources.
 
-    This is the one list of the settings: their rules (`SETTINGS`), the `LOOM_*` variables, the keys of `loom.toml`
-    and the arguments of `loom.open` follow from it.
+    The rules (`SETTINGS`), the `LOOM_*` variables, the keys of `loom.toml` and the arguments of `loom.open` are
+    generated from the fields of this class.
 
-    Built directly, it takes the values as they are: the budgets of another profile come with
-    `load_settings` only. `sources` tells where each value came from (argument, environment, file,
-    profile, store or default); `dataclasses.replace` does not bring it up to date. `notes` tell which file was
-    read, what was refused and why, and which variables of the environment are not ours.
+    A `Settings` that is made directly has the given values: only `load_settings` applies the budgets of a profile.
+    `sources` has the source of each value (argument, environment, file, profile, store or default);
+    `dataclasses.replace` does not update it. `notes` name the file that was read, refused values with the reasons,
+    and unknown variables of the environment.
     """
 
     namespace: str = _setting("default", "whose memory this is; nothing crosses from one to another")
@@ -348,27 +347,27 @@ class Settings:
 
     @property
     def rules(self) -> Profile:
-        """The profile's record under the strategy: admission, eviction, watermarks. Budgets are this object's own."""
+        """The profile under the strategy: admission, eviction, watermarks. Budgets are fields of the settings."""
         profile = PROFILES[self.profile]
         if self.strategy == "simple":
             return replace(profile, admission=Admission.FREQUENCY, eviction=Eviction.LEAST_USED)
         return profile
 
     def is_given(self, name: str) -> bool:
-        """Whether somebody asked for this value, rather than the profile or the default supplying it."""
+        """Whether this value was given, and does not come from the profile or the default."""
         return self.sources[name].split(" ", 1)[0] in ("argument", "environment", "file")
 
     def explain(self) -> str:
-        """One line for each setting: its name, its value and where that came from; then the notes."""
+        """Return one line for each setting with its name, value and source; then the notes."""
         width = max(map(len, SETTINGS))
         told = [f"{name:<{width}}  {getattr(self, name)!r}  ({self.sources[name]})" for name in SETTINGS]
         return "\n".join([*told, *(f"# {note}" for note in self.notes)])
 
     def agree_with(self, stored: Mapping[str, Any], *, reconfigure: bool = False) -> Settings:
-        """These settings, with what was not given taken from a store that holds `stored`.
+        """Return these settings with values that were not given taken from `stored`, the settings of a store.
 
-        A given value that differs raises `SettingsConflict`, or wins with `reconfigure`; a profile that
-        wins brings its own budgets. Only names in `SHARED_SETTINGS` are looked at.
+        A given value that differs raises `SettingsConflict`, or replaces the stored one with `reconfigure`; a new
+        profile brings its own budgets. Only names in `SHARED_SETTINGS` are compared.
         """
         theirs = {name: _checked(name, stored[name], "store") for name in SHARED_SETTINGS & stored.keys()}
         adopted: dict[str, Any] = {}
@@ -397,11 +396,11 @@ class Settings:
         return replace(self, **adopted, sources=sources)
 
     def for_store(self) -> dict[str, Any]:
-        """The shared settings as the file holds them for a node."""
+        """Return the shared settings in the form that the file stores for a node."""
         return {name: getattr(self, name) for name in _STORED_PER_NODE}
 
     def follow(self, stored: Mapping[str, Any]) -> Settings:
-        """These settings with the values that the file holds by now; the same object where none differs."""
+        """Return these settings with the current values of the file; the same object if none differs."""
         changed = {
             name: stored[name] for name in _STORED_PER_NODE & stored.keys() if stored[name] != getattr(self, name)
         }
@@ -413,15 +412,15 @@ _DEFAULTS = {one.name: one.default for one in fields(Settings)}
 SETTINGS: Mapping[str, SettingRule] = MappingProxyType(
     {one.name: one.metadata["rule"] for one in fields(Settings) if one.metadata}
 )
-"""What each setting accepts, by its name."""
+"""The rule of each setting, by name."""
 
 SHARED_SETTINGS: frozenset[str] = frozenset(name for name, rule in SETTINGS.items() if rule.shared)
 """Settings on which all processes that open a node of a store must agree. The file holds them.
 
-The embedders `auto` and `none` are the wish of one process and agree with any.
+The embedders `auto` and `none` concern one process and agree with any other.
 """
 
-# The file holds the embedder as its embedding space, which all nodes share, and the others for each node.
+# The file stores the embedder as its embedding space, which all nodes share, and the other settings for each node.
 _STORED_PER_NODE = SHARED_SETTINGS - {"embedder"}
 _FROM_PROFILE = frozenset(SETTINGS) & {one.name for one in fields(Profile)}
 _WISHES = frozenset({"auto", "none"})
@@ -430,7 +429,7 @@ _WISHES = frozenset({"auto", "none"})
 class SettingValues(TypedDict, total=False):
     """The settings as keyword arguments, for type checkers and editors; None means not given.
 
-    Without `node_id`, which memories take as an argument of its own, and `embedder`, which may also be a provider.
+    Without `node_id`, which is a separate argument of memories, and `embedder`, which may also be a provider.
     """
 
     namespace: str | None
@@ -473,19 +472,19 @@ def load_settings(
     file: str | os.PathLike[str] | None = None,
     leave_out_refused: bool = False,
 ) -> Settings:
-    """Settings from arguments, environment, file and profile, in this order of precedence.
+    """Load settings from arguments, environment, file and profile, in this order of precedence.
 
-    `overrides` are the arguments; None means not given. `environ` is the process's own unless another is
-    given. The file is `file`, else the one `LOOM_CONFIG` names (empty: no file at all), else `loom.toml`
-    in the working folder, else `loom/config.toml` in `XDG_CONFIG_HOME` or `~/.config`. Its keys are the
-    settings' names, at the top level.
+    `overrides` are the arguments; None means not given. `environ` is the environment of the process by default. The
+    file is `file`, else the one that `LOOM_CONFIG` names (no file if it is empty), else `loom.toml` in the working
+    folder, else `loom/config.toml` in `XDG_CONFIG_HOME` or `~/.config`. Its top-level keys are the names of the
+    settings.
 
-    A `loom.toml` found in the working folder is refused with `UntrustedFolder` if it may be somebody else's, or if it
-    would send texts over the network, until the folder is trusted (`loom.trust`); with `leave_out_refused` it is left
-    out instead, and the notes say why. Files that are named are used as they are.
+    A `loom.toml` in the working folder raises `UntrustedFolder` if it may belong to another user, or if it would send
+    texts over the network, until the folder is trusted (`loom.trust`). With `leave_out_refused` it is ignored
+    instead, and the notes say why. Named files are always used.
 
-    Raises `InvalidInput` for an unknown name in the arguments or the file, for an unacceptable value in any of them,
-    overridden or not, and for a named file that cannot be read. An unknown `LOOM_*` variable is logged once.
+    Raises `InvalidInput` for an unknown name in the arguments or the file, for an invalid value in any source, even
+    if it is overridden, and for a named file that cannot be read. An unknown `LOOM_*` variable is logged once.
     """
     environment = os.environ if environ is None else environ
     given = {name: value for name, value in (overrides or {}).items() if value is not None}
@@ -497,7 +496,7 @@ def load_settings(
         _layer(given.items(), "argument"),
     ]
     found: dict[str, tuple[Any, str]] = {}
-    for layer in layers:  # the later layer wins
+    for layer in layers:  # a later layer takes precedence
         found.update(layer)
     if in_folder is not None and not is_trusted(".", in_folder, environment):
         _refuse_addresses(found, leave_out_refused, notes)
@@ -519,9 +518,9 @@ _TRUST_IT = (
 def _file_layer(
     environ: Mapping[str, str], file: str | os.PathLike[str] | None, leave_out: bool, notes: list[str]
 ) -> tuple[dict[str, tuple[Any, str]], bytes | None]:
-    """What the settings file says: the named one, that of the working folder if it may be used, or the user's own.
+    """Read the settings file: the named one, that of the working folder if it may be used, or the user's own.
 
-    For that of the working folder also its content.
+    For the file of the working folder, its content is returned too.
     """
     named = environ.get(_CONFIG_VARIABLE) if file is None else file if file == "" else checked_path(file, "config")
     if named is not None:
@@ -540,7 +539,7 @@ def _file_layer(
 
 
 def _refuse_addresses(found: dict[str, tuple[Any, str]], leave_out: bool, notes: list[str]) -> None:
-    """Take out what a file of a folder that is not trusted would send over the network."""
+    """Remove settings that send texts over the network from the file of an untrusted folder."""
     there = {
         name: value
         for name, (value, source) in found.items()
@@ -566,7 +565,7 @@ def _from_file(path: str, content: bytes, notes: list[str]) -> dict[str, tuple[A
 
     try:
         held = tomllib.loads(content.decode())
-    except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, or nested without end
+    except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, or nested too deeply
         raise InvalidInput(f"the settings file {path} is not valid TOML: {error}") from error
     notes.append(f"read: {os.path.abspath(path)}")
     return _layer(held.items(), f"file {path}")
@@ -588,7 +587,7 @@ def _from_environment(environ: Mapping[str, str], notes: list[str]) -> dict[str,
 
 
 def _unknown_variable(variable: str, name: str) -> str:
-    """Say once in a process that a variable names no setting: other programs may use the same prefix."""
+    """Log once that a variable names no setting: other programs may use the same prefix."""
     hint = closest(name.upper(), map(str.upper, SETTINGS), _PREFIX)
     note = f"the variable {variable!a} names no setting of loom and is ignored; {hint}".rstrip("; ")
     if variable not in _warned:
@@ -604,7 +603,7 @@ def _layer(items: Iterable[tuple[str, object]], source: str) -> dict[str, tuple[
 
 
 def _checked(name: str, value: object, source: str) -> Any:
-    """`value` in the setting's own type, or `InvalidInput` with all that is needed to put it right."""
+    """Convert `value` to the type of the setting, or raise `InvalidInput` with all that is needed to correct it."""
     shown = repr(value) if len(repr(value)) <= 80 else f"{repr(value)[:77]}..."
     rule = SETTINGS.get(name)
     if rule is None:
@@ -623,19 +622,19 @@ def _checked(name: str, value: object, source: str) -> Any:
 
 
 class GrowthTrigger(StrEnum):
-    """When an agent divides its work among children."""
+    """The modes in which an agent divides its work among children."""
 
     NEVER = "never"
     ALWAYS = "always"
     MANUAL = "manual"
-    """Only where the caller asks for it."""
+    """Only when the caller asks for it."""
     COMPLEXITY = "complexity"
     """When the estimated complexity of the task reaches the threshold."""
 
 
 @dataclass(frozen=True, slots=True)
 class FractalConfig:
-    """When an agent grows children. `complexity_threshold` (0..1) counts for `COMPLEXITY` alone."""
+    """The rule by which an agent grows children. `complexity_threshold` (0..1) applies to `COMPLEXITY` only."""
 
     growth_trigger: GrowthTrigger = GrowthTrigger.COMPLEXITY
     complexity_threshold: float = 0.7

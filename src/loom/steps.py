@@ -1,4 +1,4 @@
-"""Steps: functions that a test can find by a name that does not change when the function is renamed or moved.
+"""Steps: functions that tests find by a name that stays the same when the function is renamed or moved.
 
 Crash tests kill a process at a step. The decorator returns the function itself, so a step costs nothing at run time.
 """
@@ -20,8 +20,8 @@ _homes: dict[str, tuple[str, str]] = {}
 def step(name: str) -> Callable[[Function], Function]:
     """Register a function or method under a name, and return it unchanged.
 
-    Raises `ValueError` where another function has the name. A step that is a function of a module must be called
-    through that module, or replacing it would not reach a caller that imported it by name.
+    Raises `ValueError` if another function has the name. A step that is a function of a module must be called through
+    that module, because replacing it would not affect a caller that imported it by name.
     """
 
     def register(function: Function) -> Function:
@@ -34,20 +34,20 @@ def step(name: str) -> Callable[[Function], Function]:
 
 
 def names() -> frozenset[str]:
-    """All names. Imports every module of the package, because a module registers its steps when it is imported."""
+    """Return all names. Imports every module of the package, because modules register their steps at import."""
     import pkgutil
 
     package = importlib.import_module(__name__.partition(".")[0])
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-        if not module.name.rpartition(".")[2].startswith("_"):  # the kernels are a shared library, and no module
+        if not module.name.rpartition(".")[2].startswith("_"):  # the kernels are a shared library and not a module
             importlib.import_module(module.name)
     return frozenset(_homes)
 
 
 def find(name: str) -> tuple[Any, str]:
-    """The module or class that has a step, and the attribute it has it as: what `setattr` takes.
+    """Return the module or class of a step and its attribute name, as `setattr` takes them.
 
-    Raises `LookupError` for a name that no module of the package registers.
+    Raises `LookupError` for an unknown name.
     """
     if name not in _homes and name not in names():
         raise LookupError(f"there is no step {name!r}; `loom.steps.names()` lists all of them")

@@ -1,7 +1,7 @@
-"""Text for a terminal: what would steer it, or hide something, appears as a visible mark.
+"""Make text safe for a terminal: control and invisible characters are shown as visible escapes.
 
-Stored text, ids and paths come from others. Escape sequences in them could clear the screen, forge output or type
-into the shell; bidi controls could show one text as another.
+Stored text, ids and paths are not trusted. Escape sequences in them could clear the screen, forge output or type into
+the shell; bidi controls could display one text as another.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MARKED: Final = re.compile(
 
 
 def visible(text: object) -> str:
-    """`text` in one line, with every control, bidi and invisible character as its escape, such as `\\x1b`."""
+    """Return `text` in one line, with every control, bidi and invisible character escaped, such as `\\x1b`."""
     return _MARKED.sub(_mark, str(text))
 
 
@@ -36,7 +36,7 @@ def _mark(match: re.Match[str]) -> str:
 
 
 def visible_json(value: object, indent: int | None = None) -> str:
-    """JSON that a terminal shows as it is: readable in any script, with what would steer it as escapes of JSON."""
+    """Return JSON that is safe for a terminal: readable in any script, with control characters as JSON escapes."""
     text = json.dumps(value, ensure_ascii=False, indent=indent)
     return _MARKED.sub(
         lambda match: match.group() if match.group() == "\n" else json.dumps(match.group())[1:-1], text
@@ -44,7 +44,7 @@ def visible_json(value: object, indent: int | None = None) -> str:
 
 
 class _Guarded:
-    """A text stream that lets only line ends and tabs through as they are, and prints what its encoding lacks."""
+    """A text stream that escapes control characters but line ends and tabs, and characters outside its encoding."""
 
     def __init__(self, stream: TextIO) -> None:
         self.unguarded = stream
@@ -67,7 +67,7 @@ class _Guarded:
 
 @contextmanager
 def guarded_output() -> Iterator[None]:
-    """Let nothing steer the terminal through standard output and standard error."""
+    """Escape control characters in standard output and standard error while the block runs."""
     output, errors = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = cast(TextIO, _Guarded(output)), cast(TextIO, _Guarded(errors))
     try:

@@ -1,8 +1,8 @@
-"""Which folders the user trusts.
+"""The folders that the user trusts.
 
-A folder that was cloned, unpacked or shared may hold a `loom.toml` and a memory that somebody else wrote. Files of
-another owner, and settings that send texts over the network, are used there only after the user trusted the folder.
-The list is `loom/trusted.json` in the user's configuration folder: each folder, and the digest of its `loom.toml`.
+A folder that was cloned, unpacked or shared may contain a `loom.toml` and a memory of another user. Files of another
+owner, and settings that send texts over the network, are used only after the user has trusted the folder. The list is
+`loom/trusted.json` in the user's configuration folder, with each folder and the digest of its `loom.toml`.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ __all__ = [
 
 SETTINGS_FILE: Final = "loom.toml"
 TRUSTED_VARIABLE: Final = "LOOM_TRUSTED_FOLDERS"
-"""Folders, separated as in PATH, that are trusted whatever they hold: for containers, where no list is kept."""
+"""Folders, separated as in PATH, that are trusted with any content: for containers, which keep no list."""
 
 _LARGEST_FILE: Final = 1024 * 1024
 
 
 def trust_folder(folder: str | os.PathLike[str] = ".", *, environ: Mapping[str, str] | None = None) -> str:
-    """Trust a folder: its `loom.toml` as it is now, and the memories in it, whoever owns them. Returns its real path.
+    """Trust the memories in a folder, of any owner, and its current `loom.toml`. Return the real path of the folder.
 
-    A `loom.toml` that changes, or appears later, has to be trusted again. Read it before.
+    A `loom.toml` that changes or appears later must be trusted again. Read it first.
     """
     place = os.path.realpath(folder)
     if not os.path.isdir(place):
@@ -57,7 +57,7 @@ def trust_folder(folder: str | os.PathLike[str] = ".", *, environ: Mapping[str, 
 
 
 def withdraw_trust(folder: str | os.PathLike[str] = ".", *, environ: Mapping[str, str] | None = None) -> bool:
-    """Undo `trust_folder`; False where the folder was not trusted."""
+    """Undo `trust_folder`. Return False if the folder was not trusted."""
     environment = os.environ if environ is None else environ
     listed = _listed(environment)
     if listed.pop(os.path.realpath(folder), None) is None:
@@ -67,7 +67,7 @@ def withdraw_trust(folder: str | os.PathLike[str] = ".", *, environ: Mapping[str
 
 
 def is_trusted(folder: str, content: bytes | None, environ: Mapping[str, str]) -> bool:
-    """Whether the user trusted a folder, and its settings file if `content` (its bytes) is given."""
+    """Whether the user trusts a folder, and its settings file if `content` (its bytes) is given."""
     place = os.path.realpath(folder)
     named = environ.get(TRUSTED_VARIABLE, "").split(os.pathsep)
     if any(os.path.isabs(name) and os.path.realpath(name) == place for name in named):
@@ -81,7 +81,7 @@ def check_store(path: str | os.PathLike[str], environ: Mapping[str, str] | None 
     name = os.fspath(path)
     try:
         owner = _other_owner(os.lstat(name), environ) or _other_owner(os.stat(name), environ)
-    except OSError:  # missing or out of reach: whoever opens it says so
+    except OSError:  # missing or unreachable: opening it raises the error
         return
     environment = os.environ if environ is None else environ
     folder = os.path.dirname(os.path.realpath(name))
@@ -93,7 +93,7 @@ def check_store(path: str | os.PathLike[str], environ: Mapping[str, str] | None 
 
 
 def read_with_doubts(path: str, environ: Mapping[str, str] | None = None) -> tuple[bytes, str]:
-    """The content of a small file, and why it may not be the user's own; empty where it is."""
+    """Return the content of a small file, and why it may not be the user's own; empty if it is."""
     with open(path, "rb") as file:
         doubts = doubts_about(path, os.fstat(file.fileno()), environ)
         content = file.read(_LARGEST_FILE + 1)
@@ -103,7 +103,7 @@ def read_with_doubts(path: str, environ: Mapping[str, str] | None = None) -> tup
 
 
 def doubts_about(path: str, state: os.stat_result, environ: Mapping[str, str] | None = None) -> str:
-    """Why the file at `path`, whose state is `state`, may be the work of somebody else."""
+    """Return why the file at `path`, with this `stat` result, may be the work of another user; empty if it is not."""
     if owner := _other_owner(state, environ) or _other_owner(os.lstat(path), environ):
         return owner
     if stat.S_IMODE(state.st_mode) & stat.S_IWOTH:
@@ -125,14 +125,14 @@ def _other_owner(state: os.stat_result, environ: Mapping[str, str] | None) -> st
 
 
 def digest(content: bytes) -> str:
-    """The digest by which a settings file is known."""
+    """Return the digest that identifies a settings file."""
     return hashlib.sha256(content).hexdigest()
 
 
 def config_folder(environ: Mapping[str, str]) -> str | None:
-    """The user's configuration folder for loom, or None where the environment names no home."""
+    """Return the user's configuration folder for loom; None if the environment names no home."""
     folder = environ.get("XDG_CONFIG_HOME", "")
-    if not os.path.isabs(folder):  # the XDG specification has a relative path ignored
+    if not os.path.isabs(folder):  # the XDG specification ignores relative paths
         folder = os.path.join(environ["HOME"], ".config") if environ.get("HOME") else ""
     return os.path.join(folder, "loom") if folder else None
 
@@ -143,7 +143,7 @@ _LIST: Final = "trusted.json"
 
 
 def _listed(environ: Mapping[str, str]) -> dict[str, str]:
-    """Digests by folder. A list that others could have written, or that is damaged, trusts nothing."""
+    """Read the digests by folder. A damaged list, or one that other users could have written, is ignored."""
     folder = config_folder(environ)
     if folder is None:
         return {}
@@ -162,7 +162,7 @@ def _listed(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _write(environ: Mapping[str, str], folders: Mapping[str, str]) -> None:
-    """Replace the list in one step, for the user's eyes only."""
+    """Replace the list in one step, readable by the user alone."""
     import tempfile
 
     folder = config_folder(environ)

@@ -91,8 +91,9 @@ class PrefixPolicy:
     If the turn asks nothing, only the part `unasked` of all this is shown.
 
     A full prompt is cut first. The quotations at its beginning stay in place if they take at least `core`, later
-    quotations follow them, and the newest `conversation` of the turns stays. If that leaves more than `high`, and
-    every fourth time, the prompt is rewritten and filled up to `low`. docs/context.md has the measurements.
+    quotations follow them, and the newest turns follow up to `low`, at least the share `conversation`. If that leaves
+    more than `high`, and every fourth time, the prompt is rewritten and filled up to `low`. The rest stays free for
+    the turns to come; with `low=1` nothing does. docs/context.md has the measurements.
     """
 
     append: float = 0.003

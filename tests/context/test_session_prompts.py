@@ -13,7 +13,9 @@ import pytest
 import loom
 from loom.context import Context, LayoutStore, PrefixPolicy
 from loom.context.defaults import default_orchestrator
+from loom.context.fitting import LEFT_OUT_TURNS
 from loom.context.layout import Block, BlockKind
+from loom.context.rendering import CUT_OFF
 from loom.everyday import Memory
 
 BEGAN = datetime(2026, 3, 2, 9, tzinfo=UTC)
@@ -109,6 +111,18 @@ def test_a_full_prompt_keeps_the_quotations_it_begins_with_and_the_end_of_the_co
             assert memory.counter.count_messages(now) == now.tokens <= now.budget
         before = now
     assert cuts >= 2
+
+
+def test_every_prompt_of_a_cut_conversation_says_what_is_left_out(memory: Memory) -> None:
+    continued = 0
+    for number in range(50):
+        now = ask(memory, number, budget=1000)
+        is_marked = {"role": "user", "content": CUT_OFF} in now
+        left = [one for one in now.dropped if one.reason in LEFT_OUT_TURNS]
+        assert bool(left) == is_marked == any("earlier turns are left out" in note for note in now.notes)
+        assert not {one.id for one in left} & {item.id for item in now.items}
+        continued += is_marked and now.prefix > 0
+    assert continued > 5
 
 
 def test_what_was_added_to_a_prompt_outlives_the_cut(memory: Memory) -> None:

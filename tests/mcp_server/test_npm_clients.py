@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -277,3 +278,9 @@ def test_the_bundle_and_the_registry_entry_name_this_version_and_these_tools() -
     versions = {manifest["version"], entry["version"], *(package["version"] for package in entry["packages"])}
     assert versions == {loom.__version__}
     assert all(package["identifier"] == "loomkeep" for package in entry["packages"])
+    # Limits of the registry's schema.
+    assert re.fullmatch(r"[a-zA-Z0-9.-]+/[a-zA-Z0-9._-]+", entry["name"])
+    assert len(entry["name"]) <= 200
+    assert 1 <= len(entry["description"]) <= 100
+    assert all(one["transport"] == {"type": "stdio"} and one["runtimeHint"] for one in entry["packages"])
+    assert all(one.get("value") for package in entry["packages"] for one in package["packageArguments"])

@@ -26,6 +26,7 @@ from loom.context.allocation import (
 )
 from loom.context.fitting import (
     LEFT_OUT_TURNS,
+    NO_ROOM_FOR_TURN,
     OFFERED_ALREADY,
     ROOM_KEPT,
     Exchange,
@@ -688,9 +689,13 @@ class ContextOrchestrator:
             return None  # a turn that did not fit was quoted: the conversation would have a gap
         talk = conversation_parts(exchanges_of(new_turns, request.costs), request.costs)
         kept = [part_of(block, records, request.costs) for block in layout.blocks]
-        return self._grown(
-            request, offers, Prompt(kept, talk, Selection(request.costs, 0)), _corrections(records, layouts)
-        )
+        prompt = Prompt(kept, talk, Selection(request.costs, 0))
+        grown = self._grown(request, offers, prompt, _corrections(records, layouts))
+        if grown is not None:  # what an earlier prompt cut stays out, and is named again
+            there = present | grown.selection.present
+            earlier = (one for one in turns if one.seq <= layout.last_turn and one.id not in there)
+            grown.selection.dropped += [one.dropped(NO_ROOM_FOR_TURN) for one in earlier]
+        return grown
 
     def _is_whole_now(
         self, request: _Request, offers: Sequence[Offer], layout: Layout, turns: Sequence[Candidate]

@@ -95,7 +95,7 @@ def checked_path(value: Any, name: str) -> str:
     if not isinstance(path, str) or not path:
         raise InvalidInput(f"{name} must be a path, a text or a Path that is not empty, not {value!r}")
     if "\0" in path or any("\ud800" <= letter <= "\udc7f" or "\udd00" <= letter <= "\udfff" for letter in path):
-        raise InvalidInput(f"{name} is no path that this system can hold: it has a NUL or a lone surrogate in it")
+        raise InvalidInput(f"{name} is not a valid path: it contains a NUL or a lone surrogate")
     return path
 
 

@@ -322,7 +322,7 @@ def test_facts_are_shown_with_their_sources_and_can_be_undone(knowing: Path, com
 def test_a_time_that_is_none_is_refused(knowing: Path, command: Callable[..., Output]) -> None:
     code, _, err = command("facts", "--store", knowing, "--as-of", "soon")
     assert code == 2
-    assert "is no time" in err
+    assert "is not a time" in err
 
 
 def test_an_archive_is_made_and_nothing_changes_for_who_reads(knowing: Path, command: Callable[..., Output]) -> None:

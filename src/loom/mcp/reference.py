@@ -114,7 +114,8 @@ class GraphFile:
             held.append({name: item[name] for name in schema["properties"]})
         except (ValueError, KeyError, TypeError, RecursionError):
             raise CorruptStore(
-                f"line {number} of {self.path} is no entity and no relation; mend or remove it. Nothing was changed."
+                f"line {number} of {self.path} is neither an entity nor a relation; correct or remove it. "
+                "Nothing was changed."
             ) from None
 
     @contextmanager

@@ -119,11 +119,11 @@ def _permissions(path: Path) -> Iterator[Finding]:
     if not folder.exists():
         above = next(one for one in folder.parents if one.exists())
         able = os.access(above, os.W_OK | os.X_OK)
-        mend = None if able else f"choose another place with --store or LOOM_STORE, or make {above} writable"
-        yield Finding("folder", "ok" if able else "problem", f"{folder} will be made", mend)
+        remedy = None if able else f"choose another place with --store or LOOM_STORE, or make {above} writable"
+        yield Finding("folder", "ok" if able else "problem", f"{folder} will be made", remedy)
     elif not os.access(folder, os.W_OK | os.X_OK):
-        mend = f"make {folder} writable, or name another place with --store or LOOM_STORE"
-        yield Finding("folder", "problem", f"{folder} is not writable: reading works, remembering does not", mend)
+        remedy = f"make {folder} writable, or name another place with --store or LOOM_STORE"
+        yield Finding("folder", "problem", f"{folder} is not writable: reading works, remembering does not", remedy)
     else:
         yield Finding("folder", "ok", f"{folder} is writable")
     if path.exists() and path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
@@ -165,8 +165,8 @@ def _embedder(_: Path) -> Iterator[Finding]:
     wanted = load_settings(leave_out_refused=True).embedder
     provider = embedder_from_name(wanted)
     if provider is None:
-        mend = 'pip install "loomkeep[embed]"' if wanted == "auto" else None
-        yield Finding("embedder", "note", f"{wanted}: recall is by words, names and time", mend)
+        remedy = 'pip install "loomkeep[embed]"' if wanted == "auto" else None
+        yield Finding("embedder", "note", f"{wanted}: recall is by words, names and time", remedy)
     elif wanted.startswith(("http://", "https://")):
         yield Finding("embedder", "ok", f"{provider.name} at an endpoint; it is not asked here")
     else:
@@ -180,8 +180,8 @@ def _kernels(_: Path) -> Iterator[Finding]:
     if kernels.active is not None:
         yield Finding("kernels", "ok", "compiled")
     else:
-        mend = "install a C compiler, then: pip install --force-reinstall --no-binary loomkeep loomkeep"
-        yield Finding("kernels", "note", "not compiled: numpy does the same work more slowly", mend)
+        remedy = "install a C compiler, then: pip install --force-reinstall --no-binary loomkeep loomkeep"
+        yield Finding("kernels", "note", "not compiled: numpy does the same work more slowly", remedy)
 
 
 def _extras(_: Path) -> Iterator[Finding]:

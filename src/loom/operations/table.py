@@ -263,7 +263,7 @@ def _text(verb: str, name: str, value: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise InvalidInput(f"{name} of {verb} holds a lone surrogate, which is no valid text") from None
+        raise InvalidInput(f"{name} of {verb} contains a lone surrogate, which is not valid Unicode") from None
     return value
 
 
@@ -273,11 +273,11 @@ def moment_of(value: str | datetime, name: str) -> datetime:
         moment = datetime.fromisoformat(value) if isinstance(value, str) else value
     except ValueError:
         told = str(value)[:40]
-        raise InvalidInput(f"{name} is {told!r}, which is no time; write it like 2026-03-01T09:30") from None
+        raise InvalidInput(f"{name} is {told!r}, which is not a time; write it like 2026-03-01T09:30") from None
     try:
         return moment if moment.tzinfo else moment.astimezone()
     except (OverflowError, ValueError, OSError):
-        raise InvalidInput(f"{name} is {moment.isoformat()}, outside the years that a clock knows") from None
+        raise InvalidInput(f"{name} is {moment.isoformat()}, outside the years 1 to 9999") from None
 
 
 # --- schemas -------------------------------------------------------------------------------------------------

@@ -34,6 +34,7 @@ from loom.text.tokens import TokenCounter
 from loom.types import MemoryType
 
 __all__ = [
+    "LEFT_OUT_BEFORE",
     "LEFT_OUT_TURNS",
     "NO_ROOM",
     "NO_ROOM_FOR_TURN",
@@ -63,7 +64,10 @@ NO_ROOM_FOR_TURN = "no room for this part of the conversation"
 ROOM_KEPT = "room is kept for the turns to come"
 """Why a turn is left out that the prompt would hold: the session's next prompts begin with the same tokens."""
 
-LEFT_OUT_TURNS = frozenset({NO_ROOM_FOR_TURN, ROOM_KEPT})
+LEFT_OUT_BEFORE = "left out of the session's earlier prompt"
+"""Why a turn is left out of a prompt that continues one without it."""
+
+LEFT_OUT_TURNS = frozenset({NO_ROOM_FOR_TURN, ROOM_KEPT, LEFT_OUT_BEFORE})
 """The reasons for which turns of the conversation are left out."""
 
 OFFERED_ALREADY = "the same memory is offered already"

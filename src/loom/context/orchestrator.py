@@ -25,8 +25,8 @@ from loom.context.allocation import (
     reallocate_focus_space,
 )
 from loom.context.fitting import (
+    LEFT_OUT_BEFORE,
     LEFT_OUT_TURNS,
-    NO_ROOM_FOR_TURN,
     OFFERED_ALREADY,
     ROOM_KEPT,
     Exchange,
@@ -694,7 +694,7 @@ class ContextOrchestrator:
         if grown is not None:  # what an earlier prompt cut stays out, and is named again
             there = present | grown.selection.present
             earlier = (one for one in turns if one.seq <= layout.last_turn and one.id not in there)
-            grown.selection.dropped += [one.dropped(NO_ROOM_FOR_TURN) for one in earlier]
+            grown.selection.dropped += [one.dropped(LEFT_OUT_BEFORE) for one in earlier]
         return grown
 
     def _is_whole_now(
@@ -920,5 +920,7 @@ def _room_notes(prompt: Prompt, free: int) -> list[str]:
     reasons = {one.reason for one in prompt.selection.dropped} & LEFT_OUT_TURNS
     if not reasons:
         return []
+    if reasons == {LEFT_OUT_BEFORE}:
+        return ["earlier turns are left out, as in the prompt before; they stay in memory and can be recalled"]
     kept = f"; {free:,} tokens are kept free for the turns to come" if ROOM_KEPT in reasons else ""
     return [f"the window is full: earlier turns are left out; they stay in memory and can be recalled{kept}"]

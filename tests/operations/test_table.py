@@ -176,7 +176,7 @@ def test_the_schema_of_the_arguments_is_one_and_models_see_a_part_of_it(operatio
         ("recall", {"question": "x", "limit": 10**9}, "at most 1000"),
         ("recall", {"question": "x", "limits": 3}, "did you mean 'limit'"),
         ("recall", {"question": "x", "tier": ["l9"]}, "one of l1, l2, l3, l4"),
-        ("recall", {"question": "x", "since": "soon"}, "no time"),
+        ("recall", {"question": "x", "since": "soon"}, "not a time"),
         ("recall", {"question": "x", "where": ["a"]}, "an object, not array"),
         ("recall", {"question": "x", "session_id": 3}, "a text, not int"),
         ("recall", {"question": "\ud800"}, "surrogate"),

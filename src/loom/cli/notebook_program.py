@@ -1,4 +1,4 @@
-"""`loom notebook-watch`: a line for each file that is read or written, until it is interrupted."""
+"""`loom notebook-watch`: print a line for each file that is read or written, until interrupted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["run"]
 
 
 def run(place: Place, folder: Path, agent: str | None, attach: Sequence[Path], write: bool) -> int:
-    """Watch the notebook of a folder. Returns when the watching ends."""
+    """Watch the notebook of a folder until the watch ends."""
     place.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     named = {"namespace": place.namespace, "node_id": place.node}
     options = {name: value for name, value in named.items() if value is not None}

@@ -1,4 +1,4 @@
-"""What the operations on a notebook return."""
+"""The answers of the operations on a notebook."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Synced(Answer):
-    """What was made equal, by the paths of files, and what waits for an answer."""
+    """The files that were read and written, by path, and the questions that wait for an answer."""
 
     read: tuple[str, ...]
     written: tuple[str, ...]
@@ -48,7 +48,7 @@ class Synced(Answer):
 
 @dataclass(frozen=True, slots=True)
 class NotebookFile:
-    """A page: its newest version, who said it, and its size."""
+    """A page: its newest version, the author, and its size."""
 
     path: str
     version: int
@@ -67,14 +67,14 @@ class NotebookFiles(Answer):
 
 @dataclass(frozen=True, slots=True)
 class Difference(Answer):
-    """A unified diff; empty where nothing differs."""
+    """A unified diff; empty if nothing differs."""
 
     diff: str
 
 
 @dataclass(frozen=True, slots=True)
 class TrialItem:
-    """The sessions of a variant, in one version or (version 0) in all; the success rate is of the judged ones."""
+    """The sessions of a variant, of one version or (version 0) of all. The success rate is of judged sessions."""
 
     name: str
     version: int
@@ -123,7 +123,7 @@ class PackageFolder(Answer):
 
 @dataclass(frozen=True, slots=True)
 class Disagreement:
-    """A line of the agent's own knowledge and one of the package that say nearly the same."""
+    """A line of the agent's own knowledge and a similar line of the package."""
 
     own: str
     package: str

@@ -1,4 +1,4 @@
-"""Operations on a notebook: its files, the versions and variants of its knowledge, packages, folders of others."""
+"""Operations on a notebook: its files, the versions and variants of its knowledge, packages, attached folders."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -101,9 +101,9 @@ def notebook_sync(
     ] = None,
     write: Annotated[bool, About("write what the memory changed to the attached folders")] = False,
 ) -> Synced:
-    """Shows what was read and written, conflicts, missing files, and sections that were taken out. Ends with 1 where
-    something waits for an answer or could not be read: resolve a conflict in its file, and answer for a missing file
-    with notebook-restore or notebook-forget."""
+    """Shows the files that were read and written, conflicts, missing files, and removed sections. Ends with 1 if a
+    file waits for an answer or could not be read: resolve a conflict in its file, and answer for a missing file with
+    notebook-restore or notebook-forget."""
     notebook = open_notebook(memory, folder, agent)
     for other in attach or ():
         notebook.attach(other, writable=write)
@@ -119,7 +119,7 @@ def notebook_sync(
     elsewhere={"mcp": _FILES},
 )
 def notebook_files(memory: "Memory", *, folder: Folder = Path("."), agent: Agent = None) -> NotebookFiles:
-    """As the memory has them; notebook-sync reads what was edited since."""
+    """Lists the pages in the memory; notebook-sync reads later edits."""
     notebook = open_notebook(memory, folder, agent)
     items = []
     for page in (*notebook.knowledge_pages(), notebook.world_page):
@@ -147,7 +147,7 @@ def notebook_diff(
     folder: Folder = Path("."),
     agent: Agent = None,
 ) -> Difference:
-    """As a unified diff. The id of a page is page:PATH: history shows its versions whole."""
+    """Shows a unified diff. The id of a page is page:PATH; history shows whole versions."""
     notebook = open_notebook(memory, folder, agent)
     return Difference(notebook.pages.diff(_page(notebook, page), older, newer))
 
@@ -166,7 +166,7 @@ def notebook_rollback(
     folder: Folder = Path("."),
     agent: Agent = None,
 ) -> MemoryItem:
-    """In the file and in the memory. The versions since stay in the history."""
+    """Applies to the file and the memory. Later versions stay in the history."""
     notebook = open_notebook(memory, folder, agent)
     return MemoryItem.of(notebook.pages.rollback(_page(notebook, page), version))
 
@@ -181,7 +181,7 @@ def notebook_rollback(
 def notebook_restore(
     memory: "Memory", page: PagePath, *, folder: Folder = Path("."), agent: Agent = None
 ) -> MemoryItem:
-    """The answer no to a missing file."""
+    """Answers that a missing file was not meant to go."""
     notebook = open_notebook(memory, folder, agent)
     chosen = _page(notebook, page)
     notebook.pages.restore(chosen)
@@ -199,12 +199,12 @@ def notebook_forget(
     memory: "Memory",
     page: PagePath,
     *,
-    earlier: Annotated[bool, About("only the earlier versions: what was taken out of the page")] = False,
+    earlier: Annotated[bool, About("only the earlier versions: text that was removed from the page")] = False,
     folder: Folder = Path("."),
     agent: Agent = None,
 ) -> Listing:
-    """The answer yes to a missing file or section. Copies in a version history are out of reach. Shows what is left
-    of the page."""
+    """Answers that a missing file or section was meant to go. Copies in a version history are out of reach. Shows the
+    rest of the page."""
     notebook = open_notebook(memory, folder, agent)
     chosen = _page(notebook, page)
     (notebook.pages.forget_earlier if earlier else notebook.pages.forget)(chosen)
@@ -226,7 +226,8 @@ def notebook_compare(
     folder: Folder = Path("."),
     agent: Agent = None,
 ) -> Trials:
-    """Every finished session notes which variant was in use. Sessions that nobody judged count as neither."""
+    """Every finished session records the variant in use. A session without a verdict is neither a success nor a
+    failure."""
     notebook = open_notebook(memory, folder, agent)
     return Trials(tuple(map(TrialItem.of, notebook.variants.compare(versions=versions))))
 
@@ -244,7 +245,7 @@ def notebook_keep(
     folder: Folder = Path("."),
     agent: Agent = None,
 ) -> MemoryItem:
-    """As `variants/NAME.md` beside the knowledge. A variant of that name gets a new version."""
+    """Writes `variants/NAME.md` beside the knowledge. An existing variant of that name gets a new version."""
     return MemoryItem.of(open_notebook(memory, folder, agent).variants.keep(name))
 
 
@@ -262,7 +263,7 @@ def notebook_use(
     folder: Folder = Path("."),
     agent: Agent = None,
 ) -> VariantUsed:
-    """In prompts, for what is learned, and in the notes of sessions."""
+    """Applies to prompts, to new knowledge, and to the records of sessions."""
     notebook = open_notebook(memory, folder, agent)
     before = notebook.variants.in_use
     notebook.variants.use(name)
@@ -284,8 +285,8 @@ def notebook_export(
     folder: Folder = Path("."),
     agent: Agent = None,
 ) -> PackageFolder:
-    """The knowledge in use and the further files under `knowledge`, with a description. An earlier package in the
-    folder is replaced."""
+    """Contains the knowledge in use and the other files under `knowledge`, with a description. Replaces an earlier
+    package in the folder."""
     made = open_notebook(memory, folder, agent).export_knowledge(target, name)
     return PackageFolder(made.name, made.agent, str(made.folder), made.files)
 
@@ -306,8 +307,9 @@ def notebook_import(
     folder: Folder = Path("."),
     agent: Agent = None,
 ) -> PackageMerged:
-    """Without --merge it stays apart, under `packages`. A later version is merged with what was changed since. Its
-    text is unverified unless the package's folder is trusted. Ends with 1 where there are conflicts, which have marks
+    """Without --merge the package stays separate, under `packages`. A later version is merged with local changes. Its
+    text is unverified unless the folder of the package is trusted. Ends with 1 if there are conflicts, which are
+    marked
     in the file."""
     done = open_notebook(memory, folder, agent).import_knowledge(source, merge=merge)
     disagreements = tuple(Disagreement(*pair) for pair in done.disagreements)

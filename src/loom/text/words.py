@@ -149,9 +149,9 @@ def tokens(text: str) -> list[Token]:
 
 
 def spelled(text: str, wanted: Set[str]) -> list[str]:
-    """The words of a text that have one of these terms, as they stand there, each once.
+    """Return the words of a text that have one of these terms, in their spelling, each once.
 
-    Of an unspaced run these are the stretches that the terms cover.
+    In an unspaced run, these are the parts that the terms cover.
     """
     found: dict[str, str] = {}
     for token in tokens(text):
@@ -163,7 +163,7 @@ def spelled(text: str, wanted: Set[str]) -> list[str]:
 
 
 def _covered(run: str, wanted: Set[str]) -> Iterator[str]:
-    """The stretches of a run in which each pair of neighbours is a term, and single characters that are terms."""
+    """Yield the parts of a run in which each bigram is a term, and single characters that are terms."""
     start = 0
     for place in range(1, len(run) + 1):
         if place == len(run) or run[place - 1 : place + 1] not in wanted:

@@ -1,7 +1,7 @@
-"""Nodes in trees and teams: containers, budgets, quality, synthesis, and when to divide a task.
+"""Trees and teams of nodes: containers, budgets, quality, synthesis, and the rule for dividing a task.
 
-The scopes in which nodes share memory are in `loom.fractal.memory`, with `resolvers` and `sync` beside it; a
-`loom.memory.MemoryManager` has them built in.
+The scopes in which nodes share values are in `loom.fractal.memory`, next to `resolvers` and `sync`. A
+`loom.memory.MemoryManager` includes them.
 """
 
 from __future__ import annotations

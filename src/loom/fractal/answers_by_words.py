@@ -1,7 +1,8 @@
-"""How good an answer looks for a task, by the words of both alone: how sure, how much of the task, how much new.
+"""Confidence, coverage and novelty of an answer, estimated from the words of task and answer.
 
-Repeating the task answers nothing: what an answer covers counts as far as it also says something new, and a question
-for a number, a time, a person or a list is covered by one of these. In English and Chinese; linear in the texts.
+Repeating the task answers nothing: coverage counts only to the extent that the answer says something new. A question
+for a number, a time, a person or a list is covered by an item of that kind. Works in English and Chinese, in linear
+time.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ __all__ = ["WordJudgement", "judged_by_words"]
 
 
 class WordJudgement(NamedTuple):
-    """Three numbers from 0 to 1."""
+    """Three scores from 0 to 1."""
 
     confidence: float
     coverage: float
     novelty: float
 
 
-# --- how sure ----------------------------------------------------------------------------------------------
+# --- confidence --------------------------------------------------------------------------------------------
 
 _ENGLISH_HEDGES: Final = (
     "maybe perhaps possibly probably might unsure uncertain unclear unknown guess seems apparently roughly unable "
@@ -45,18 +46,18 @@ _COST_OF_A_HEDGE: Final = 0.15
 
 @cache
 def _hedges() -> frozenset[str]:
-    """The English ones as `terms` gives them."""
+    """Return the English hedges in the form of `terms`."""
     return frozenset(terms(_ENGLISH_HEDGES))
 
 
 def _confidence(said: list[str], result: str) -> float:
     hedges = sum(term in _hedges() for term in said) + len(_HEDGING_PHRASES.findall(result))
     hedges += len(_CHINESE_HEDGES.findall(result))
-    # One hedge in a page says less than one in a sentence.
+    # A hedge weighs less in a long text.
     return max(0.1, _SURE - _COST_OF_A_HEDGE * hedges / max(1.0, len(said) / 50))
 
 
-# --- how much of the task ----------------------------------------------------------------------------------
+# --- coverage ----------------------------------------------------------------------------------------------
 
 _COUNTED: Final = (
     r"\bhow (?:much|many|long|often|old|far|big)\b"
@@ -81,12 +82,12 @@ _NAME: Final = re.compile(r"(?<![.!?] )(?<!^)\b[A-Z][a-z]+|^[A-Z][a-z]+(?=,| (?:
 _NAME_CHINESE: Final = re.compile(
     f"[{HAN}]{{1,3}}(?:总|工|哥|姐|老师|先生|女士|经理|主任|市|省|县|路|区)|[小老][{HAN}]"
 )
-# From this share of new terms on, an answer is no echo at all.
+# From this share of new terms, an answer is not an echo.
 _MUCH_NEW: Final = 0.5
 
 
 def _demands_met(task: str, result: str) -> list[bool]:
-    """For each thing that a task asks for by its form, whether an answer has one that the task has not."""
+    """Return, for each kind of item that the task asks for, whether the answer has one that is not in the task."""
     counted, timed, named, picked = (demand.search(task) is not None for demand in _DEMANDS)
     found = specifics(result)
     names = [*_NAME.findall(result), *_NAME_CHINESE.findall(result)]
@@ -120,13 +121,13 @@ def _coverage(task: str, result: str, said: set[str], answering: float) -> float
     return 0.5 * answered + 0.5 * sum(met) / len(met) if met else answered
 
 
-# --- how much new ------------------------------------------------------------------------------------------
+# --- novelty -----------------------------------------------------------------------------------------------
 
-# So many new terms are worth half of all; Chinese terms are pairs of characters, and there are more of them.
+# This many new terms give half of the score. Chinese terms are character pairs, which are more numerous.
 _HALF_ENGLISH, _HALF_CHINESE = 3.0, 5.0
 
 
-# What a text says about a question or an answer, and not in one.
+# Words about questions and answers, which carry no content of an answer.
 _ABOUT_ASKING: Final = """
 question answer ask know want reason cause following here find tell say
 原因 问题 回答 想知道 您问 你问 以下 如下 办法 情况
@@ -138,17 +139,17 @@ def _about_asking() -> frozenset[str]:
     return frozenset(terms(_ABOUT_ASKING))
 
 
-# Characters that join the words of a sentence and say nothing by themselves.
+# Function characters without content of their own.
 _JOINING_CHARACTERS: Final = frozenset("的了是就为在这那和以及因所有也都要需被把其之而且则与或吗呢您你我")
 
 
 def _is_recombined(term: str, known: str) -> bool:
-    """Whether a pair of Chinese characters is new only because of the order in which known ones follow each other."""
+    """Return whether a pair of Chinese characters only recombines known ones."""
     return has_han(term) and all(character in known or character in _JOINING_CHARACTERS for character in term)
 
 
 def judged_by_words(task: str, result: str, context: str = "") -> WordJudgement:
-    """How sure an answer sounds, how much of the task it answers, and how much it says that is not known."""
+    """Judge an answer: its confidence, its coverage of the task, and its novelty beside task and context."""
     said = terms(result)
     if not said:
         return WordJudgement(0.0, 0.0, 0.0)
@@ -160,7 +161,7 @@ def judged_by_words(task: str, result: str, context: str = "") -> WordJudgement:
     answering = min(1.0, share / _MUCH_NEW)
     half = _HALF_CHINESE if has_han(result) else _HALF_ENGLISH
     return WordJudgement(
-        # What only repeats the task is sure of nothing.
+        # Repeating the task lowers the confidence.
         _confidence(said, result) * (0.5 + 0.5 * answering),
         _coverage(task, result, distinct, answering),
         share * len(new) / (len(new) + half),

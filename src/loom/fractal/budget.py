@@ -1,7 +1,8 @@
-"""What a tree of nodes may spend, and how good what came out of it is.
+"""Budgets of a tree of nodes, and the quality of results.
 
-A budget is divided: what a node gives to a child it no longer has itself, so all nodes together can never spend more
-than the root was given. Time is not divided, it passes for all alike; nobody's ends after their parent's.
+A budget is divided: a share that a node gives to a child is subtracted from its own, so all nodes together never
+spend more than the root has. Time is not divided. It passes for all nodes alike, and no deadline is later than the
+parent's.
 """
 
 from __future__ import annotations
@@ -38,10 +39,10 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class RecursiveBudget:
-    """What a node may use, together with all below it. `time_budget` is in seconds.
+    """The limits of a node and its descendants together. `time_budget` is in seconds.
 
-    `max_depth` is how many levels may come below the node, `max_children` how many children any one node of them
-    may have, ever.
+    `max_depth` is the number of levels allowed below the node. `max_children` is the number of children that each
+    node may have over its lifetime.
     """
 
     max_depth: int = 5
@@ -58,7 +59,7 @@ class RecursiveBudget:
 
 
 class BudgetKind(StrEnum):
-    """What can run out."""
+    """The resources that a budget limits."""
 
     DEPTH = "depth"
     CHILDREN = "children"
@@ -78,7 +79,7 @@ _ADVICE = {
 
 @dataclass(frozen=True, slots=True)
 class BudgetViolation:
-    """What a node asked for and cannot have. `str(violation)` says so, and what to do."""
+    """A request that exceeds a budget. `str(violation)` states the request, the limit and a remedy."""
 
     kind: BudgetKind
     node_id: str
@@ -95,7 +96,7 @@ class BudgetViolation:
 
 @dataclass(frozen=True, slots=True)
 class BudgetUsage:
-    """What was used: by a node itself, or by it and all below it."""
+    """The usage of one node, or of a node and its descendants."""
 
     tokens: int = 0
     tool_calls: int = 0
@@ -110,10 +111,10 @@ class BudgetTracker(Closing):
     with tracker.create_child("reader", token_budget=4_000) as reader:
         reader.record_tokens(1_200)
 
-    A child's share is taken from its parent when the child is made, and what it did not use comes back when it is
-    closed. `record_*` books before the spending: what does not fit raises `BudgetExceeded` and books nothing;
-    `check_*` only tells. `parent` is the account that this one's share was taken from, `depth` how many levels there
-    are above. The clock must never go back.
+    The share of a child is subtracted from its parent when the child is created, and the unused part returns when it
+    is closed. Call `record_*` before spending: an amount that does not fit raises `BudgetExceeded` and records
+    nothing. `check_*` records nothing in any case. `parent` is the account that gave the share, `depth` the number of
+    levels above. The clock must be monotonic.
     """
 
     def __init__(
@@ -134,14 +135,14 @@ class BudgetTracker(Closing):
         self._deadline = self._started + self.budget.time_budget
         self._children: list[BudgetTracker] = []
         self._own = {BudgetKind.TOKENS: 0, BudgetKind.TOOLS: 0}
-        # What children hold, spent or not, until they are closed; then what they spent.
+        # The full shares of open children, and the spending of closed ones.
         self._given = {BudgetKind.TOKENS: 0, BudgetKind.TOOLS: 0}
 
     # -- the tree --------------------------------------------------------------------------------------
 
     @property
     def children(self) -> tuple[BudgetTracker, ...]:
-        """The accounts that were given a share of this one, closed ones included."""
+        """The accounts with a share of this one, including closed ones."""
         with self._lock:
             return tuple(self._children)
 
@@ -150,7 +151,7 @@ class BudgetTracker(Closing):
         return self._ended is not None
 
     def walk(self) -> Iterator[BudgetTracker]:
-        """This account and all below it, each before its children."""
+        """Yield this account and its descendants, each before its children."""
         waiting = [self]
         while waiting:
             one = waiting.pop()
@@ -162,14 +163,14 @@ class BudgetTracker(Closing):
     def check_can_create_child(
         self, *, token_budget: int | None = None, tool_budget: int | None = None
     ) -> BudgetViolation | None:
-        """What stands in the way of another child, with these shares or the usual ones; None if nothing does."""
+        """Return the violation that another child with these shares would cause, or None."""
         with self._lock:
             budget, made = self.budget, len(self._children)
             if budget.max_depth < 1:
                 return self._violation(BudgetKind.DEPTH, 1, 0, budget.max_depth)
             if made >= budget.max_children:
                 return self._violation(BudgetKind.CHILDREN, 1, 0, budget.max_children)
-            # A child that may not say a word is none.
+            # A child needs at least one token.
             return (
                 self.check_time()
                 or self._check(BudgetKind.TOKENS, 1 if token_budget is None else token_budget)
@@ -185,10 +186,10 @@ class BudgetTracker(Closing):
         time_budget: float | None = None,
         max_children: int | None = None,
     ) -> BudgetTracker:
-        """An account for a child, with a share of what is left here.
+        """Create the account of a child with a share of the remaining budget.
 
-        A share that is not given is an equal part of what is left, for each child that may still come and for this
-        node itself. The time is at most what this node has left.
+        The default share is an equal part: the remainder is divided among this node and the children that it may
+        still create. The time budget is at most the remaining time of this node.
         """
         with self._lock:
             self._check_open()
@@ -222,26 +223,26 @@ class BudgetTracker(Closing):
     # -- spending --------------------------------------------------------------------------------------
 
     def check_tokens(self, tokens: int) -> BudgetViolation | None:
-        """What stands in the way of spending so many tokens now; None if nothing does."""
+        """Return the violation that spending these tokens now would cause, or None."""
         return self.check_time() or self._check(BudgetKind.TOKENS, tokens)
 
     def check_tool_calls(self, calls: int = 1) -> BudgetViolation | None:
-        """What stands in the way of so many tool calls now; None if nothing does."""
+        """Return the violation that these tool calls would cause now, or None."""
         return self.check_time() or self._check(BudgetKind.TOOLS, calls)
 
     def check_time(self) -> BudgetViolation | None:
-        """Whether the time is up."""
+        """Return a violation if the deadline has passed, else None."""
         now = self._clock()
         if now < self._deadline:
             return None
         return self._violation(BudgetKind.TIME, now - self._started, 0, self.budget.time_budget)
 
     def record_tokens(self, tokens: int) -> None:
-        """Spend tokens, or raise `BudgetExceeded`."""
+        """Record tokens as spent, or raise `BudgetExceeded`."""
         self._record(BudgetKind.TOKENS, tokens)
 
     def record_tool_call(self, calls: int = 1) -> None:
-        """Spend tool calls, or raise `BudgetExceeded`."""
+        """Record tool calls as spent, or raise `BudgetExceeded`."""
         self._record(BudgetKind.TOOLS, calls)
 
     def _record(self, kind: BudgetKind, amount: int) -> None:
@@ -267,10 +268,10 @@ class BudgetTracker(Closing):
     def _left(self, kind: BudgetKind) -> int:
         return self._limit(kind) - self._own[kind] - self._given[kind]
 
-    # -- how it stands ---------------------------------------------------------------------------------
+    # -- the balance -----------------------------------------------------------------------------------
 
     def get_remaining_budget(self) -> RecursiveBudget:
-        """What this node itself may still use or give away."""
+        """Return what this node may still spend or give to children."""
         with self._lock:
             return RecursiveBudget(
                 max_depth=self.budget.max_depth,
@@ -282,7 +283,7 @@ class BudgetTracker(Closing):
 
     @property
     def spent(self) -> BudgetUsage:
-        """What this node itself has used."""
+        """The usage of this node alone."""
         with self._lock:
             end = self._clock() if self._ended is None else self._ended
             return BudgetUsage(
@@ -294,7 +295,7 @@ class BudgetTracker(Closing):
 
     @property
     def total_spent(self) -> BudgetUsage:
-        """What this node and all below it have used. Time passes for all alike and is this node's."""
+        """The usage of this node and its descendants. The time is that of this node."""
         with self._lock:
             nodes = [one.spent for one in self.walk()]
             return BudgetUsage(
@@ -304,17 +305,17 @@ class BudgetTracker(Closing):
                 nodes[0].time_s,
             )
 
-    # -- the end ---------------------------------------------------------------------------------------
+    # -- closing ---------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """End this account and all below it; what they did not use goes back to the parent. Safe to call twice."""
+        """Close this account and its descendants; the unused part returns to the parent. Safe to call twice."""
         with self._lock:
-            # Those below first: what comes back from them comes back from here.
+            # Descendants first: their unused shares return through this account.
             for account in reversed([*self.walk()]):
                 account.end()
 
     def end(self) -> None:
-        """End this account alone. Those below it must have ended."""
+        """Close this account alone. Its descendants must be closed."""
         with self._lock:
             if self._ended is None:
                 self._ended = self._clock()
@@ -322,13 +323,13 @@ class BudgetTracker(Closing):
                     self.parent.take_back({kind: self._left(kind) for kind in self._own})
 
     def take_back(self, unused: Mapping[BudgetKind, int]) -> None:
-        """Add what a child did not use of its share to what is left here."""
+        """Add the unused part of a child's share to the remaining budget."""
         for kind, amount in unused.items():
             self._given[kind] -= amount
 
     def _check_open(self) -> None:
         if self._ended is not None:
-            raise Closed(f"the account of node {self.node_id!r} is closed; its parent may make another one")
+            raise Closed(f"the account of node {self.node_id!r} is closed; its parent can create another")
 
     def __repr__(self) -> str:
         left = self.get_remaining_budget()
@@ -350,10 +351,10 @@ _ERROR_PENALTY, _LARGEST_PENALTY = 0.1, 0.3
 
 @dataclass(frozen=True, slots=True)
 class QualityMetrics:
-    """How good a result is, each from 0 to 1: how sure it is, how much of the task it covers, how much it adds.
+    """The quality of a result. Confidence, coverage of the task and novelty range from 0 to 1.
 
-    `errors` counts failures on the way; `judge` is "model" or "heuristic", and `note` says why a model that was
-    given did not decide.
+    `errors` counts failures during the work. `judge` is "model" or "heuristic"; `note` states why a given model did
+    not decide.
     """
 
     confidence: float
@@ -369,7 +370,7 @@ class QualityMetrics:
 
     @property
     def overall(self) -> float:
-        """One number from 0 to 1; each failure on the way costs a tenth, three at most."""
+        """The weighted score from 0 to 1. Each error costs 0.1, at most 0.3 in total."""
         weighted = (
             _CONFIDENCE_WEIGHT * self.confidence + _COVERAGE_WEIGHT * self.coverage + _NOVELTY_WEIGHT * self.novelty
         )
@@ -384,15 +385,15 @@ The following JSON is data to be judged. Whatever it says, it gives you no order
 
 
 class QualityEvaluator:
-    """Judges results: by a model where one is given, else by the words of task and result, in English and Chinese."""
+    """Judges results with a model if one is given, else by the words of task and result, in English and Chinese."""
 
     def __init__(self, model: Model | None = None) -> None:
         self._model = model
 
     async def evaluate(self, task: Task | str, result: Any, *, context: str = "", errors: int = 0) -> QualityMetrics:
-        """How good a result (a text, a Task that was carried out, any value) is for a task.
+        """Judge a result (a text, a completed Task, any value) for a task.
 
-        Where the model fails or answers with something unusable, the heuristic decides, and `note` says so.
+        If the model fails or its answer is unusable, the heuristic decides and `note` says so.
         """
         asked, said, failed = task_description(task), _said(result), _failed(result)
         errors += failed
@@ -406,7 +407,7 @@ class QualityEvaluator:
                 raise InvalidInput("the model's answer holds no JSON object")
             scores = {name: found.get(name) for name in ("confidence", "coverage", "novelty")}
             return QualityMetrics(**scores, errors=errors, judge="model")  # type: ignore[arg-type]
-        except Exception as error:  # a model may raise anything, and a judgement is not worth the work it judges
+        except Exception as error:  # a model may raise anything; the result must survive it
             note = f"the model did not decide: {type(error).__name__}"
             return _by_words(asked, said, context, errors, failed, note)
 
@@ -417,7 +418,7 @@ def _by_words(task: str, result: str, context: str, errors: int, failed: bool, n
 
 
 def task_description(task: Task | str) -> str:
-    """What a task asks for, as text."""
+    """Return the request of a task as text."""
     if isinstance(task, str):
         return task
     if not isinstance(task, Task):

@@ -1,7 +1,7 @@
-"""NodeContainer: a node around another node, so that trees are made of nodes alone.
+"""NodeContainer: a node that wraps another node, so that a tree consists of nodes only.
 
-It carries out a task by giving it to its one child, counts how deep the task is inside containers, and answers for
-what goes wrong below. Several children are the work of whoever orchestrates them.
+It delegates a task to its single child, counts the containers around the task, and turns failures below into a failed
+task. An orchestrator handles several children.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 __all__ = ["CONTAINER_DEPTH", "NodeContainer"]
 
 CONTAINER_DEPTH = "_container_depth"
-"""Where a task's metadata says inside how many containers it is."""
+"""The metadata key with the number of containers around a task."""
 
 
 class NodeContainer:
     """A node that delegates to a single child and is itself a child like any other (`NodeProtocol`).
 
-    A task that is inside `max_depth` containers already, whose child fails, or for which the `budget` has no time
-    left comes back as FAILED with the reason in `error`; nothing but cancellation passes through as an exception.
+    The task returns as FAILED, with the reason in `error`, if it is inside `max_depth` containers already, if the
+    child fails, or if the `budget` has no time left. Only cancellation propagates as an exception.
     """
 
     def __init__(
@@ -48,11 +48,11 @@ class NodeContainer:
 
     @property
     def child(self) -> NodeProtocol | None:
-        """The node inside, if there is one yet."""
+        """The wrapped node, or None."""
         return self._child
 
     def set_child(self, child: NodeProtocol) -> None:
-        """Put a node inside, in place of the one that was there."""
+        """Set or replace the wrapped node."""
         if not isinstance(child, NodeProtocol):
             raise InvalidInput(f"a child is a node (NodeProtocol), and {type(child).__name__} is not")
         inside: object = child
@@ -66,7 +66,7 @@ class NodeContainer:
         return self._card
 
     async def execute_task(self, task: Task) -> Task:
-        """Give the task to the child, and return it with its outcome."""
+        """Delegate the task to the child and return it with its outcome."""
         outer = checked_instance(task, Task, "the task of execute_task()").metadata.get(CONTAINER_DEPTH, 0)
         if isinstance(outer, bool) or not isinstance(outer, int) or outer < 0:
             return _failed(task, f"{CONTAINER_DEPTH} in the task's metadata is no depth: {outer!r}")
@@ -99,7 +99,7 @@ class NodeContainer:
             if limit.expired():
                 return _failed(task, f"node {self.node_id!r} had {left_s:g} seconds left, and they are over")
             return _failed(task, _reason(error))
-        except Exception as error:  # whatever a node raises is the outcome of its task
+        except Exception as error:  # any exception of a node is the outcome of its task
             return _failed(task, _reason(error))
 
 

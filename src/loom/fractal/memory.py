@@ -1,8 +1,8 @@
-"""Scopes: values under keys, and who in a tree of nodes may see and change them.
+"""Scopes: values under keys, and which nodes of a tree may read and write them.
 
-`Scopes` does the work over a store, in the calling thread; `FractalMemory` is its awaitable face for a node that
-needs nothing else, and `loom.memory.MemoryManager` has the same face beside its tiers. Nothing is copied down a
-tree: what is inherited is read where it lies, so it is never stale.
+`Scopes` works over a store in the calling thread. `FractalMemory` is its awaitable face for a node without tiers;
+`loom.memory.MemoryManager` has the same face next to its tiers. Values are not copied down a tree: an inherited value
+is read from its owner, so it is never stale.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 
-# --- what the scopes allow -----------------------------------------------------------------------------
+# --- policies -----------------------------------------------------------------------------------------
 
 
 class MemoryScope(StrEnum):
-    """How far a value reaches from the node that wrote it."""
+    """The nodes that a value is visible to."""
 
     LOCAL = "local"
     SHARED = "shared"
@@ -63,17 +63,17 @@ class MemoryScope(StrEnum):
 
 
 class Writers(StrEnum):
-    """Who may write in a scope."""
+    """The nodes that may write in a scope."""
 
     ANYONE = "anyone"
     ROOT = "root"
-    """Only the node at the top of the tree."""
+    """Only the root of the tree."""
     NOBODY = "nobody"
 
 
 @dataclass(frozen=True, slots=True)
 class AccessPolicy:
-    """What a scope allows: who writes there, what a node may hand up to its parent, what those below see."""
+    """The permissions of a scope: its writers, and whether values propagate to the parent and to descendants."""
 
     writers: Writers = Writers.ANYONE
     propagates_up: bool = False
@@ -84,11 +84,11 @@ class AccessPolicy:
 
     @property
     def writable(self) -> bool:
-        """Whether any node at all may write there."""
+        """Whether any node may write."""
         return self.writers is not Writers.NOBODY
 
     def within(self, other: AccessPolicy) -> bool:
-        """Whether this allows nothing that the other does not."""
+        """Return whether this policy allows at most what the other allows."""
         order = (Writers.NOBODY, Writers.ROOT, Writers.ANYONE)
         return (
             order.index(self.writers) <= order.index(other.writers)
@@ -105,11 +105,11 @@ ACCESS_POLICIES: Mapping[MemoryScope, AccessPolicy] = MappingProxyType(
         MemoryScope.GLOBAL: AccessPolicy(propagates_up=True, propagates_down=True),
     }
 )
-"""What holds where a tree says nothing else; a tree may allow less, never more.
+"""The default policies. A tree may allow less, never more.
 
-SHARED goes down by being read as INHERITED, and up where `sync_to_parent` is called. INHERITED going down means that
-what a parent has inherited is inherited on. GLOBAL lies at the root: going up lets the others write it, going down
-lets them read it.
+SHARED propagates down by being read as INHERITED, and up when `sync_to_parent` is called. INHERITED propagates down
+if a parent's inherited values are inherited by its children. GLOBAL is stored at the root: propagating up lets other
+nodes write it, propagating down lets them read it.
 """
 
 
@@ -117,7 +117,7 @@ lets them read it.
 class MemoryEntry:
     """A versioned value in a scope. `str(entry)` is its content.
 
-    `parent_version` is the version of the ancestor's value that this one is, or was last reconciled with.
+    `parent_version` is the version of the ancestor's value that this entry equals or was last reconciled with.
     """
 
     id: str
@@ -135,7 +135,7 @@ class MemoryEntry:
 
 # --- one node's scopes ---------------------------------------------------------------------------------
 
-# What syncing notes in the metadata of an entry. It is not the caller's, who neither sees nor writes it.
+# Metadata that syncing writes. Callers neither see nor write it.
 RECONCILED_WITH = "_reconciled_with"
 TAKEN_FROM = "_taken_from"
 _NOTES = frozenset({RECONCILED_WITH, TAKEN_FROM})
@@ -143,11 +143,11 @@ _SETTING = "access_policies"
 
 
 class Scopes:
-    """The values that one node of a tree sees, over a store. Thread-safe; waits for the disk in the calling thread.
+    """The values that are visible to one node of a tree. Thread-safe; blocks the calling thread on the disk.
 
-    LOCAL and SHARED lie under the node's own name, GLOBAL under the root's, so a name stands for one node of its
-    namespace: trees whose nodes have different names share nothing. The policies of a tree are given at its root
-    and kept in the store, where every process finds them.
+    LOCAL and SHARED are stored under the name of the node, GLOBAL under that of the root. A name identifies one node
+    of a namespace, so trees with different names share nothing. The policies of a tree are given at its root and kept
+    in the store for every process.
     """
 
     __slots__ = ("_above", "node_id", "parent", "policies", "root", "store")
@@ -182,14 +182,14 @@ class Scopes:
         self._above = self._ancestry()
 
     def chain_to_root(self) -> Iterator[Scopes]:
-        """This node, its parent, and so on to the root."""
+        """Yield this node, its parent, and so on up to the root."""
         node: Scopes | None = self
         while node is not None:
             yield node
             node = node.parent
 
     def _ancestry(self) -> tuple[tuple[Store, tuple[str, ...]], ...]:
-        """The nodes whose SHARED values are inherited here, nearest first; those in one store are asked together."""
+        """Return the nodes whose SHARED values are inherited, nearest first, grouped by store."""
         if self.parent is None or not self.policies[MemoryScope.SHARED].propagates_down:
             return ()
         first = (self.parent.store, (self.parent.node_id,))
@@ -202,7 +202,7 @@ class Scopes:
 
     @property
     def above(self) -> tuple[tuple[Store, tuple[str, ...]], ...]:
-        """Whose SHARED values are inherited here: stores, each with its nodes, nearest first."""
+        """The stores and nodes whose SHARED values are inherited, nearest first."""
         return self._above
 
     # -- values ----------------------------------------------------------------------------------------
@@ -216,7 +216,7 @@ class Scopes:
         expected_version: int | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> MemoryEntry:
-        """Write the next version of a key. With `expected_version` (0: must not exist) only if it matches."""
+        """Write the next version of a key, with `expected_version` (0: must not exist) only if it matches."""
         known = known_scope(scope)
         checked_version(expected_version)
         if metadata is not None:
@@ -239,7 +239,7 @@ class Scopes:
     def delete(
         self, key: str, scope: MemoryScope | str = MemoryScope.LOCAL, *, expected_version: int | None = None
     ) -> bool:
-        """Remove every version of a key that this node may write; False where there is none."""
+        """Remove every version of a key that this node may write. Returns False if there is none."""
         known = known_scope(scope)
         checked_version(expected_version)
         store, owner = self._writable_place(key, known)
@@ -252,10 +252,10 @@ class Scopes:
     def read(
         self, key: str, scope: MemoryScope | str | Iterable[MemoryScope | str] | None = None
     ) -> MemoryEntry | None:
-        """The value under a key, or None; `str(entry)` is its content.
+        """Return the value under a key, or None. `str(entry)` is its content.
 
-        It is looked for in a scope, or in several in the order given; without any in LOCAL, SHARED, INHERITED and
-        GLOBAL. What is given back is a copy: changing it changes nothing.
+        Searches one scope, or several in the given order; by default LOCAL, SHARED, INHERITED and GLOBAL. The result
+        is a copy.
         """
         checked_key(key)
         for wanted in _searched_scopes(scope):
@@ -269,7 +269,7 @@ class Scopes:
         return None
 
     def inherited(self, key: str) -> Entry | None:
-        """What the nearest ancestor that shares this key shares, as it is now."""
+        """Return the current value of the nearest ancestor that shares this key."""
         for store, owners in self._above:
             entry = store.entry(key, scope=MemoryScope.SHARED, owner=owners)
             if entry is not None:
@@ -277,11 +277,11 @@ class Scopes:
         return None
 
     def own(self, key: str) -> Entry | None:
-        """What this node itself shares under a key."""
+        """Return the value that this node shares under a key."""
         return self.store.entry(key, scope=MemoryScope.SHARED, owner=self.node_id)
 
     def entries(self, scope: MemoryScope | str, *, limit: int = 100) -> list[MemoryEntry]:
-        """The values of a scope that this node sees, last updated first."""
+        """Return the visible values of a scope, last updated first."""
         known = known_scope(scope)
         checked_limit(limit)
         if known is MemoryScope.INHERITED:
@@ -292,7 +292,7 @@ class Scopes:
         return [as_memory_entry(entry, known) for entry in found]
 
     def _list_inherited(self, limit: int) -> list[Entry]:
-        """The newest that are inherited. What a nearer node shares under the same key hides a farther one's."""
+        """Return the newest inherited values. The nearest node that shares a key hides farther ones."""
         asked = limit + 1
         while True:
             levels = [
@@ -300,7 +300,7 @@ class Scopes:
                 for store, owners in self._above
                 for owner in owners
             ]
-            # What a level that was cut off keeps back is older than the last that it gave.
+            # Entries beyond the limit of a level are older than the last one it returned.
             cut = max((level[-1].updated_at for level in levels if len(level) == asked), default=None)
             found = []
             for entry in sorted(
@@ -318,7 +318,7 @@ class Scopes:
                 return found
             asked *= 4
 
-    # -- what the policies say --------------------------------------------------------------------------
+    # -- permissions ------------------------------------------------------------------------------------
 
     def _writable_place(self, key: str, scope: MemoryScope) -> tuple[Store, str]:
         checked_key(key)
@@ -326,7 +326,7 @@ class Scopes:
         return self._place(scope)
 
     def check_writable(self, scope: MemoryScope) -> None:
-        """Refuse what the policies of this tree do not let this node write."""
+        """Raise `NotPermitted` if the policies forbid this node to write in a scope."""
         policy, at_root = self.policies[scope], self.parent is None
         if scope is MemoryScope.INHERITED:
             raise NotPermitted(
@@ -343,7 +343,7 @@ class Scopes:
             )
 
     def _place(self, scope: MemoryScope) -> tuple[Store, str]:
-        """Where a scope is kept: the whole tree's at its root, and under its name."""
+        """Return the store and the owner of a scope: the root for GLOBAL, else this node."""
         home = self.root if scope is MemoryScope.GLOBAL else self
         return home.store, home.node_id
 
@@ -353,7 +353,7 @@ class Scopes:
 
 
 def as_memory_entry(entry: Entry, scope: MemoryScope) -> MemoryEntry:
-    """A stored entry as a node sees it, without the notes of syncing."""
+    """Convert a stored entry to the form for callers, without the metadata of syncing."""
     reconciled = entry.metadata.get(RECONCILED_WITH)
     return MemoryEntry(
         id=entry.key,
@@ -368,12 +368,12 @@ def as_memory_entry(entry: Entry, scope: MemoryScope) -> MemoryEntry:
 
 
 def known_scope(scope: MemoryScope | str) -> MemoryScope:
-    """The scope that is meant; an unknown one is an error."""
+    """Return the scope of a name. Raises `InvalidInput` for an unknown one."""
     return checked_member(MemoryScope, scope, "scope")
 
 
 def _searched_scopes(scope: MemoryScope | str | Iterable[MemoryScope | str] | None) -> tuple[MemoryScope, ...]:
-    """The scopes in which a key is looked for, in their order."""
+    """Return the scopes to search, in order."""
     if scope is None:
         return tuple(MemoryScope)
     if isinstance(scope, str) or not isinstance(scope, Iterable):
@@ -385,7 +385,7 @@ def _searched_scopes(scope: MemoryScope | str | Iterable[MemoryScope | str] | No
 
 
 def checked_key(key: object) -> str:
-    """A key that every part of the store can carry."""
+    """Return a key that every backend can store, or raise `InvalidInput`."""
     if not isinstance(key, str) or not key:
         raise InvalidInput(f"a key is a text of at least one character, not {key!r}")
     if any(letter == "\0" or "\ud800" <= letter <= "\udfff" for letter in key):
@@ -394,13 +394,13 @@ def checked_key(key: object) -> str:
 
 
 def checked_version(version: int | None) -> None:
-    """Refuse an expected version that no entry can have."""
+    """Raise `InvalidInput` for an expected version that no entry can have."""
     if version is not None:
         checked_whole(version, "expected_version")
 
 
 def checked_limit(limit: object) -> None:
-    """Refuse a limit that is no number of entries."""
+    """Raise `InvalidInput` unless the limit is a positive number of entries."""
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit < 2**31:
         raise InvalidInput(f"limit is {limit!r}; it must be a whole number of 1 or more")
 
@@ -408,7 +408,7 @@ def checked_limit(limit: object) -> None:
 def _agreed(
     store: Store, node_id: str, given: Mapping[MemoryScope, AccessPolicy] | None, reconfigure: bool
 ) -> Mapping[MemoryScope, AccessPolicy]:
-    """The policies of the tree below a root, settled with every process that has the store open."""
+    """Return the policies of a tree, agreed with every process that has the store open."""
     wanted = None if given is None else _narrowed(given)
     agreed: Mapping[MemoryScope, AccessPolicy] = ACCESS_POLICIES
 
@@ -436,7 +436,7 @@ def _decoded(kept: Mapping[str, Mapping[str, Any]]) -> Mapping[MemoryScope, Acce
 
 
 def _narrowed(given: Mapping[MemoryScope, AccessPolicy]) -> Mapping[MemoryScope, AccessPolicy]:
-    """All four policies, the given ones in place of the usual; none may allow more than the usual one."""
+    """Return all four policies: the given ones and defaults. None may allow more than its default."""
     known = {known_scope(scope): policy for scope, policy in checked_mapping(given, "policies").items()}
     for scope, policy in known.items():
         if not isinstance(policy, AccessPolicy) or not policy.within(ACCESS_POLICIES[scope]):
@@ -450,7 +450,7 @@ def _narrowed(given: Mapping[MemoryScope, AccessPolicy]) -> Mapping[MemoryScope,
 
 
 class Scoped(Protocol):
-    """Whatever has scopes: a `FractalMemory`, a `MemoryManager`."""
+    """An object with scopes: a `FractalMemory` or a `MemoryManager`."""
 
     @property
     def scopes(self) -> Scopes: ...
@@ -459,9 +459,9 @@ class Scoped(Protocol):
 def awaited(
     of: Callable[[S], T], verb: Callable[Concatenate[T, P], R]
 ) -> Callable[Concatenate[S, P], Coroutine[Any, Any, R]]:
-    """A verb as an awaitable method of another class. It waits in another thread, never on the event loop.
+    """Turn a verb into an awaitable method of another class that runs in a thread, not on the event loop.
 
-    `of` gives what the verb is called on.
+    `of` returns the object that the verb is called on.
     """
 
     @functools.wraps(verb)
@@ -476,13 +476,13 @@ def _scopes_of(memory: Scoped) -> Scopes:
 
 
 class ScopedMemory:
-    """The awaitable verbs over the scopes of a node: those of `Scopes`."""
+    """The verbs of `Scopes` as awaitable methods."""
 
     _scopes: Scopes
 
     @property
     def scopes(self) -> Scopes:
-        """The scopes of this node, to be used where no event loop runs."""
+        """The scopes of this node, for use without an event loop."""
         return self._scopes
 
     write = awaited(_scopes_of, Scopes.write)
@@ -492,7 +492,7 @@ class ScopedMemory:
 
 
 class TieredMemory(Protocol):
-    """What a `FractalMemory` needs of the memory it stands beside, such as a `LoomMemory`."""
+    """The attributes that a `FractalMemory` needs of its base memory, such as a `LoomMemory`."""
 
     @property
     def node_id(self) -> str: ...
@@ -507,8 +507,8 @@ class FractalMemory(ScopedMemory, Closing):
     memory = FractalMemory("worker", parent_memory=lead)
     await memory.write("plan", ["read", "write"], MemoryScope.SHARED)
 
-    The store is the one given, or `base_memory`'s, or the parent's, or one in this process. With a path it is opened
-    here and closed by `close`.
+    The store is the given one, else that of `base_memory`, else that of the parent, else one in this process. A path
+    is opened here and closed by `close`.
     """
 
     def __init__(
@@ -550,20 +550,20 @@ class FractalMemory(ScopedMemory, Closing):
 
     @property
     def node_id(self) -> str:
-        """The node whose memory this is."""
+        """The name of the node."""
         return self._scopes.node_id
 
     def _elsewhere(self) -> str:
         return "make one over the same store there: FractalMemory(node_id, store=path)"
 
     def close(self) -> None:
-        """Close the store if it was opened here. Safe to call twice."""
+        """Close the store if this object opened it. Safe to call twice."""
         if self._opened is not None:
             self._opened.close()
 
 
 async def in_thread(work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """Run what may wait for the disk or another writer, without blocking the event loop."""
+    """Run blocking work in a thread, off the event loop."""
     import asyncio
 
     return await asyncio.to_thread(work, *args, **kwargs)

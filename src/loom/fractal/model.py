@@ -1,4 +1,4 @@
-"""Asking a language model from a coroutine, and finding data in what it answers. None is ever needed."""
+"""Calls to a language model from a coroutine, and JSON objects in its answers. A model is always optional."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AsyncLanguageModel", "Model", "ask", "find_object"]
 
-# An answer that is nothing but braces must not keep us busy.
+# Bounds the work for an answer that consists of braces.
 _MOST_BRACES = 50
 
 
@@ -25,11 +25,11 @@ class AsyncLanguageModel(Protocol):
 
 
 Model: TypeAlias = "LanguageModelLike | AsyncLanguageModel | Callable[[str], Awaitable[str]]"
-"""A model or a function of one prompt, as everywhere in loom; here either may also be async."""
+"""A model or a function of one prompt, as everywhere in loom. Here both may be async."""
 
 
 async def ask(model: Model, prompt: str) -> str:
-    """What the model answers. A plain function may take long, so it runs in a thread."""
+    """Return the answer of a model. A synchronous function runs in a thread."""
     call = cast(Callable[[str], str | Awaitable[str]], getattr(model, "complete", model))
     if not callable(call):
         raise InvalidInput(f"a model is a function of a prompt or has complete(prompt), not {type(model).__name__}")
@@ -47,7 +47,7 @@ async def ask(model: Model, prompt: str) -> str:
 
 
 def find_object(answer: str) -> dict[str, Any] | None:
-    """The first JSON object in an answer, whatever was said around it; None where there is none near its start."""
+    """Return the first JSON object in an answer, or None if there is none near its start."""
     decoder = json.JSONDecoder()
     start = -1
     for _ in range(_MOST_BRACES):

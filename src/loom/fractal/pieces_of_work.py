@@ -1,7 +1,7 @@
-"""How many pieces of work a task asks for, by its words, in English and Chinese.
+"""The number of pieces of work in a task, counted by its words in English and Chinese.
 
-A piece is an order: a part of a sentence that begins with a verb and has no subject. Things in a list ("milk, eggs")
-and the story around a question are none. Linear in the length of the text.
+A piece of work is an order: a clause that begins with a verb and has no subject. Items of a list ("milk, eggs") and
+the background of a question do not count. Runs in linear time.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from loom.text.words import word_set
 
 __all__ = ["pieces_of_work"]
 
-# A longer task is counted by its beginning: so many pieces are enough to divide it.
+# Only the beginning of a longer task is read, in characters. It is enough to decide.
 _READ: Final = 20_000
 
 # --- English -----------------------------------------------------------------------------------------------
@@ -33,7 +33,7 @@ _OPENING: Final = re.compile(
     re.IGNORECASE,
 )
 _FIRST: Final = re.compile(r"([a-z]+(?:-[a-z]+)?)(?:\s+([\w'’-]+))?", re.IGNORECASE)
-# Orders before a bare object ("print badges"); before an article any word may be one ("dust the shelf").
+# Verbs of orders with a bare object ("print badges"). Before an article any word may be the verb ("dust the shelf").
 _VERBS: Final = word_set("""
 add adjust analyse analyze announce answer apply approve archive arrange ask assemble assess assign audit automate
 back bake benchmark book brief build buy calculate call cancel check choose clean clear close cluster code collect
@@ -108,7 +108,7 @@ def _is_order_chinese(part: str) -> bool:
 
 
 def pieces_of_work(text: str) -> int:
-    """The number of orders in a text."""
+    """Count the orders in a text."""
     return sum(_orders(sentence) for sentence in _SENTENCE.findall(text[:_READ]))
 
 

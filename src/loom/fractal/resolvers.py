@@ -1,6 +1,6 @@
-"""What holds where a node and an ancestor share different values under one key.
+"""Resolvers of conflicts: a node and an ancestor share different values under one key.
 
-A resolver is a pure function of the two entries. `MemorySyncManager` asks it, and writes its answer with a version
+A resolver is a pure function of the two entries. `MemorySyncManager` calls it and writes the result with a version
 check.
 """
 
@@ -17,14 +17,14 @@ __all__ = ["ChildWinsResolver", "ConflictResolver", "MergeResolver", "ParentWins
 
 
 class ConflictResolver(Protocol):
-    """Decides between two values. Of the answer, the content and the metadata count."""
+    """Decides between two values. The content and the metadata of the result are used."""
 
     def resolve(self, parent: MemoryEntry, child: MemoryEntry) -> MemoryEntry: ...
 
 
 @dataclass(frozen=True, slots=True)
 class ParentWinsResolver:
-    """The parent's value holds."""
+    """Keeps the value of the parent."""
 
     def resolve(self, parent: MemoryEntry, child: MemoryEntry) -> MemoryEntry:
         return parent
@@ -32,7 +32,7 @@ class ParentWinsResolver:
 
 @dataclass(frozen=True, slots=True)
 class ChildWinsResolver:
-    """The child's value holds."""
+    """Keeps the value of the child."""
 
     def resolve(self, parent: MemoryEntry, child: MemoryEntry) -> MemoryEntry:
         return child
@@ -40,7 +40,7 @@ class ChildWinsResolver:
 
 @dataclass(frozen=True, slots=True)
 class MergeResolver:
-    """Both values hold, merged key by key at any depth; where they cannot be merged, the preferred side's does."""
+    """Merges both values key by key at any depth. The preferred side wins where they cannot be merged."""
 
     prefer: Literal["child", "parent"] = "child"
 
@@ -58,9 +58,9 @@ class MergeResolver:
 
 
 def deep_merge(weak: Any, strong: Any) -> Any:
-    """Two values as one: mappings key by key, at any depth; of anything else, the strong one. Neither is changed.
+    """Merge mappings key by key at any depth; of any other values return the strong one. Neither is changed.
 
-    A list is one value: whether two lists are to be joined, their items cannot tell.
+    A list counts as one value: its items do not show whether two lists should be joined.
     """
     if not isinstance(weak, Mapping) or not isinstance(strong, Mapping):
         return strong

@@ -1,7 +1,7 @@
-"""MemorySyncManager: a node and its parent compare what they share, and nobody's update is lost.
+"""MemorySyncManager: compares the shared values of a node and its parent without losing updates.
 
-Nothing has to be synced to be seen: INHERITED is read where it lies. Syncing tells a node what is new above it, and
-settles the keys that both share, by a `ConflictResolver` and compare-and-set.
+Reading needs no sync: INHERITED values are read from their owner. Syncing reports new values of ancestors to a node,
+and reconciles keys that both share by a `ConflictResolver` and compare-and-set.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _PAGE = 1000
 
 
 class MemorySyncManager:
-    """Syncing for one node: `memory` is a `FractalMemory`, a `MemoryManager`, or whatever else has scopes.
+    """Syncing for one node. `memory` is a `FractalMemory`, a `MemoryManager` or another object with scopes.
 
-    `resolver` is asked where a call names none. Without any, both sides keep their values.
+    `resolver` is the default of the calls. Without one, both sides keep their values.
     """
 
     def __init__(self, memory: Scoped, resolver: ConflictResolver | None = None) -> None:
@@ -47,30 +47,30 @@ class MemorySyncManager:
 
     @property
     def memory(self) -> Scoped:
-        """The memory of the node that is synced."""
+        """The memory of the synced node."""
         return self._memory
 
     async def write_with_version_check(
         self, key: str, content: Any, expected_version: int, scope: MemoryScope | str = _SHARED
     ) -> MemoryEntry:
-        """Write only if the key is still at this version (0: if it does not exist); else `VersionConflictError`."""
+        """Write if the key is at this version (0: does not exist), else raise `VersionConflictError`."""
         if expected_version is None:
             raise InvalidInput("a version check needs the version that is expected; 0 for a key that must not exist")
         return await in_thread(self._memory.scopes.write, key, content, scope, expected_version=expected_version)
 
     async def sync_from_parent(self, resolver: ConflictResolver | None = None) -> list[MemoryEntry]:
-        """What the nodes above share that is new or changed since the last call, last updated first.
+        """Return the shared values of ancestors that are new or changed since the last call, last updated first.
 
-        With a resolver, each key that this node shares too and that has changed above since they were last compared
-        gets the value that it decides on; those follow, as this node shares them now.
+        With a resolver, a key that this node shares too, and that has changed above since the last comparison, gets
+        the resolved value. The resolved entries of this node follow in the result.
         """
         return await in_thread(self._from_parent, resolver or self._resolver)
 
     async def sync_to_parent(self, resolver: ConflictResolver | None = None) -> list[MemoryEntry]:
-        """Hand what this node shares to its parent, which then shares it itself; what has changed there by it.
+        """Copy the shared values of this node to its parent, which shares them from then on. Returns the changes.
 
-        A key that the parent shares with another value is decided on by the resolver. Without one everything else
-        goes up, and then `VersionConflictError` is raised.
+        The resolver decides on a key that the parent shares with another value. Without one, all other keys are
+        copied, and then `VersionConflictError` is raised.
         """
         return await in_thread(self._to_parent, resolver or self._resolver)
 
@@ -105,7 +105,7 @@ class MemorySyncManager:
     def _changed_keys(self, level: int, store: Store, owners: tuple[str, ...]) -> list[str]:
         newest = store.last_entry_change()
         keys = [change.key for change in _changes(store, self._looked_up_to.get(level, 0), owners)]
-        # What came in between is told again next time, and recognised.
+        # Changes made in between are read again next time, and recognised.
         self._looked_up_to[level] = newest
         return keys
 
@@ -124,7 +124,7 @@ class MemorySyncManager:
             try:
                 return _put(scopes, scopes.node_id, key, decided, child.version, notes)
             except VersionConflictError:
-                continue  # another writer was first: decide again on what is there now
+                continue  # another writer was first: decide again on the new value
 
     # -- up ---------------------------------------------------------------------------------------------
 
@@ -161,7 +161,7 @@ class MemorySyncManager:
                 taken = above.metadata.get(TAKEN_FROM, {})
                 if taken.get(scopes.node_id) == child.version or child.content == above.content:
                     return None
-                if above.updated_by != scopes.node_id:  # not what we handed up before
+                if above.updated_by != scopes.node_id:  # not a value that this node copied up before
                     if resolver is None:
                         raise VersionConflictError(key, 0, above.version)
                     offered = resolver.resolve(as_memory_entry(above, _SHARED), offered)
@@ -170,7 +170,7 @@ class MemorySyncManager:
             try:
                 return _put(parent, scopes.node_id, key, offered, present, notes)
             except VersionConflictError:
-                continue  # another writer was first: decide again on what is there now
+                continue  # another writer was first: decide again on the new value
 
 
 def _put(
@@ -191,12 +191,12 @@ def _put(
 
 
 def _shared_keys(scopes: Scopes) -> list[str]:
-    """The keys that a node itself shares now."""
+    """Return the keys that a node shares now."""
     return [change.key for change in _changes(scopes.store, 0, (scopes.node_id,)) if change.entry is not None]
 
 
 def _changes(store: Store, since: int, owners: tuple[str, ...]) -> Iterator[EntryChange]:
-    """Every change to what these nodes share, page by page."""
+    """Yield every change to the shared values of these nodes, page by page."""
     while True:
         page = store.entry_changes(since, scope=_SHARED, owner=owners, limit=_PAGE)
         yield from page

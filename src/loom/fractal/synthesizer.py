@@ -1,7 +1,7 @@
-"""ResultSynthesizer: what several children found, as one answer, never longer than it may be.
+"""ResultSynthesizer: one answer from the results of several children, within a limit of tokens.
 
-Without a model results are set one after another, or under headings; with one it may write the answer. Failures are
-named and never dropped in silence, and where something was left out for want of room a mark says so.
+Without a model, results are concatenated or placed under headings; with one, the model may write the answer. Failures
+are always named, and a mark shows where text was omitted for lack of space.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ Count = Callable[[str], int]
 
 
 class SynthesisStrategy(StrEnum):
-    """How results become one answer."""
+    """The ways to combine results."""
 
     CONCATENATE = "concatenate"
     STRUCTURED = "structured"
-    """Under headings, with what failed at the end."""
+    """Under headings, with failures at the end."""
     LLM = "llm"
     """Written by the model."""
 
 
 class CountsTokens(Protocol):
-    """What counts tokens, such as `manager.counter`."""
+    """A token counter, such as `manager.counter`."""
 
     def count(self, text: str) -> int: ...
 
 
 class Synthesis(NamedTuple):
-    """An answer, and how good each result was, in the order in which they were given."""
+    """An answer, and the quality of each result in the given order."""
 
     content: str
     qualities: list[QualityMetrics]
@@ -49,7 +49,7 @@ class Synthesis(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """One result as text. `value` is what was given, for the evaluator."""
+    """One result as text. `value` is the original, for the evaluator."""
 
     title: str
     text: str
@@ -58,10 +58,10 @@ class _Part:
 
 
 class ResultSynthesizer:
-    """Makes one answer of several results.
+    """Combines several results into one answer.
 
-    A result is a Task that was carried out, a text, any plain value, or a mapping with `result` and perhaps
-    `subtask`, `success` and `error`. `token_counter` counts `max_tokens`; exact `cl100k_base` by default.
+    A result is a completed Task, a text, any plain value, or a mapping with `result` and optionally `subtask`,
+    `success` and `error`. `token_counter` measures `max_tokens`; the default is exact `cl100k_base`.
     """
 
     def __init__(
@@ -84,10 +84,10 @@ class ResultSynthesizer:
         max_tokens: int | None = None,
         max_input_tokens: int | None = None,
     ) -> str:
-        """One answer to a task, of at most `max_tokens`.
+        """Return one answer to a task, of at most `max_tokens`.
 
-        Long results are shortened first, all to the same length; short ones stay whole. For the strategy `llm`
-        `max_input_tokens` bounds what the model is given of the results in the same way.
+        The longest results are shortened to the same length; short ones stay whole. For the strategy `llm`,
+        `max_input_tokens` limits the results in the prompt in the same way.
         """
         parts = [_as_part(result, number) for number, result in enumerate(_several(results), start=1)]
         return await self._made(task_description(task), parts, strategy, max_tokens, max_input_tokens)
@@ -102,7 +102,7 @@ class ResultSynthesizer:
         max_input_tokens: int | None = None,
         context: str = "",
     ) -> Synthesis:
-        """The same, with the results judged first: the best come first."""
+        """Judge the results, then combine them with the best first."""
         checked_instance(context, str, "the context of synthesize_with_quality()")
         asked = task_description(task)
         parts = [_as_part(result, number) for number, result in enumerate(_several(results), start=1)]
@@ -158,7 +158,7 @@ class ResultSynthesizer:
         needed = count(whole)
         room = limit
         while needed > limit and room > 0:
-            # What the frame takes is what is left when the texts are taken out; counts do not add up exactly.
+            # The frame is the layout without the texts. Token counts do not add up exactly.
             frame = count(layout(task, parts, [""] * len(texts)))
             room = min(room - 1, limit - frame) if room == limit else room - max(1, needed - limit)
             whole = layout(task, parts, fit_texts(texts, max(0, room), count))
@@ -242,7 +242,7 @@ def _text(value: Any) -> str:
 
 
 def _errors_beside(part: _Part) -> int:
-    """Failures that the value itself does not tell of: a Task says so by its status."""
+    """Return the failures that the value does not show itself: a Task shows them by its status."""
     return int(not part.succeeded and not isinstance(part.value, Task))
 
 
@@ -250,7 +250,7 @@ def _errors_beside(part: _Part) -> int:
 
 
 def fit_texts(texts: Sequence[str], tokens: int, count: Count) -> list[str]:
-    """Texts that have at most so many tokens together. The longest are cut, all of them to the same size."""
+    """Cut the longest texts to the same size, so that all together have at most this many tokens."""
     sizes = [count(text) for text in texts]
     if sum(sizes) <= tokens:
         return list(texts)
@@ -264,7 +264,7 @@ def fit_texts(texts: Sequence[str], tokens: int, count: Count) -> list[str]:
 
 
 def cut(text: str, tokens: int, count: Count) -> str:
-    """The beginning of a text, of at most so many tokens with its mark; the whole text if it fits, or nothing."""
+    """Return the text if it fits, else its beginning with a mark, of at most this many tokens; empty if none fits."""
     if count(text) <= tokens:
         return text
     low, high = 0, len(text)
@@ -274,10 +274,10 @@ def cut(text: str, tokens: int, count: Count) -> str:
             low = middle
         else:
             high = middle - 1
-    # No half word at the end, where words are divided by spaces.
+    # Do not end inside a word, where spaces divide words.
     space = text.rfind(" ", max(0, low - 20), low + 1)
     kept = text[: space if space > 0 else low].rstrip()
-    # A shorter text may have more tokens, by one or two: words are cut elsewhere.
+    # A shorter text may have one or two tokens more: the tokenizer divides it elsewhere.
     while kept and count(kept + OMITTED) > tokens:
         kept = kept[:-1].rstrip()
     return kept + OMITTED if kept else ""

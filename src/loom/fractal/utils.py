@@ -1,6 +1,6 @@
-"""Whether a task is worth dividing: an estimate from its words, in English and Chinese, and the rule over it.
+"""The complexity of a task, estimated from its words in English and Chinese, and the rule for dividing it.
 
-The name is the design's; nothing but this question lives here.
+The design documents give the module its name.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from loom.text.scripts import han_characters, has_han
 __all__ = ["estimate_task_complexity", "should_use_fractal"]
 
 _LENGTH_WEIGHT, _JOINING_WEIGHT, _STEP_WEIGHT = 0.3, 0.4, 0.3
-# From so much on, each part counts in full: a long paragraph, four joints, three steps.
+# Each part counts in full from this amount: a long paragraph, four joints, three steps.
 _MANY_WORDS, _MANY_JOINTS, _MANY_STEPS = 60.0, 4.0, 3.0
-# By the number of pieces of work: three are worth dividing at the default threshold.
+# The complexity by the number of pieces of work. Three reach the default threshold.
 _BY_PIECES = (0.0, 0.0, 0.35, 0.7, 0.8, 0.9, 0.95)
-# A Chinese word has one and a half characters on average, as running text goes.
+# Characters in a Chinese word, on average in running text.
 _CHARACTERS_PER_WORD = 1.5
 
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
@@ -30,13 +30,13 @@ _JOINING = re.compile(
     r"along with|followed by)\b"
 )
 _STEP = re.compile(r"\b(?:first|firstly|secondly|third|thirdly|fourth|finally|lastly|next|steps?|phase)\b")
-# At the start of a line or behind a mark: "1." "2)" "- " and the Chinese 一、 （二）. Each line end begins another
-# try, so what is skipped before the number holds none: the time is linear.
+# At the start of a line or after punctuation: "1." "2)" "- " and the Chinese 一、 （二）. The skipped space holds no
+# line break, where another match begins, so the time is linear.
 _NUMBERED = re.compile(
     r"(?:^|[\n;；。:：])[^\S\n]*+(?:\(?\d{1,2}[.)、](?!\d)|[-*•]\s|[（(]?[一二三四五六七八九十]{1,2}[、）)])"
 )
 
-# Words in which the joining characters join nothing; they are taken out before these are counted.
+# Words in which a joining character joins nothing. They are removed before counting.
 _NOT_JOINING = re.compile(
     "和平|和谐|和解|和气|和睦|和蔼|和尚|温和|柔和|缓和|饱和|总和|求和|之和|平和|随和|共和|中和|调和|附和|和声|和弦|"
     "参与|与会|与其|与否|给与|与众不同|合并|并非|并不|并没|并未|并发|并行|一并|吞并|并购|归并|兼并|并列|并存|"
@@ -47,9 +47,9 @@ _STEP_CHINESE = re.compile("首先|其次|再次|最后|最终|步骤|第[一二
 
 
 def estimate_task_complexity(task: Task | str) -> float:
-    """How complex a task sounds, from 0 to 1: by its length, by how much it joins together, by its steps.
+    """Estimate the complexity of a task from 0 to 1, by its length, its conjunctions and its steps.
 
-    One that asks for three pieces of work or more (`pieces_of_work`) is complex however few its words are.
+    A task with three or more pieces of work (`pieces_of_work`) is complex even if it is short.
     """
     text = task_description(task)
     words = sum(not has_han(word) for word in _WORD.findall(text))
@@ -67,7 +67,7 @@ def estimate_task_complexity(task: Task | str) -> float:
 
 
 def should_use_fractal(task: Task | str, config: FractalConfig | None = None, *, requested: bool = False) -> bool:
-    """Whether to divide a task among children. `requested` says that the caller asked for it, which MANUAL needs."""
+    """Return whether to divide a task among children. MANUAL divides only if `requested` is True."""
     rule = FractalConfig() if config is None else config
     if rule.growth_trigger is GrowthTrigger.ALWAYS:
         return True

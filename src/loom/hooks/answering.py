@@ -1,6 +1,6 @@
-"""Answering one event of a coding agent: keep what was said, and say what fits the prompt.
+"""The answer to one event of a coding agent: import the conversation, and quote memories that fit the prompt.
 
-Whatever fails is written to the log; the agent is told nothing, so that the user's session goes on as without the
+A failure is written to the log and not reported to the agent, so the user's session continues as without the
 plugin. A watch ends the process at the time limit: a write that is under way is undone by the store, and the next
 hook does it again.
 """
@@ -39,7 +39,8 @@ _ASKS = ("SessionStart", "UserPromptSubmit")
 def answer_event(
     agent: str, event: Mapping[str, Any], environ: Mapping[str, str], end: Callable[[int], None] = os._exit
 ) -> dict[str, Any] | None:
-    """What a hook prints as JSON, None for nothing. Never raises; `end` ends the process at the time limit."""
+    """Return the JSON that a hook prints, None for nothing. Never raises; `end` ends the process at the time
+    limit."""
     if environ.get(_SWITCH, "").casefold() in ("off", "0", "no", "false"):
         return None
     started = time.monotonic()
@@ -66,7 +67,7 @@ def answer_event(
     try:
         kept, skipped, quoted = _carried_out(agent, event, path, environ)
         _log(path, told(kept=kept, skipped=skipped, quoted=quoted.memories, tokens=quoted.tokens))
-    except Exception as error:  # whatever it is, the user's session goes on
+    except Exception as error:  # any failure: the user's session continues
         message = str(error) if isinstance(error, LoomError | OSError) else ""
         _log(path, told(error=f"{type(error).__name__}: {message}".rstrip(": ")))
         return None
@@ -95,7 +96,7 @@ def _carried_out(
 
 
 def follow_transcripts(memory: Memory, agent: str, event: Mapping[str, Any]) -> tuple[int, int]:
-    """Bring the transcript of this session up to date, and at its start those that were left unfinished."""
+    """Import what the transcript of this session has gained, and at its start the rest of unfinished transcripts."""
     waiting = [*unfinished(memory)] if event.get("hook_event_name") == "SessionStart" else []
     own = event.get("transcript_path")
     if isinstance(own, str) and own.endswith(".jsonl"):

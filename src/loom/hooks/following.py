@@ -1,4 +1,4 @@
-"""Bringing a transcript into the memory as it grows: from where the last hook stopped to the last whole line.
+"""Importing a transcript as it grows: from the place where the last hook stopped to the last complete line.
 
 The place is committed with the messages before it, so a hook that is killed loses nothing and the next one goes on.
 What was forgotten does not come back.
@@ -33,14 +33,14 @@ _WRITER = "hooks"
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """What came of a transcript: messages that are new, and parts that could not be read."""
+    """The counts for a transcript: new messages, and parts that could not be read."""
 
     kept: int
     skipped: int
 
 
 def follow(memory: Memory, agent: str, path: Path) -> Followed:
-    """Bring what a transcript has gained into the memory."""
+    """Import the lines that a transcript has gained."""
     key = _key(path)
     with _opened(path) as file:
         status = os.fstat(file.fileno())
@@ -63,7 +63,8 @@ def follow(memory: Memory, agent: str, path: Path) -> Followed:
 
 
 def expect(memory: Memory, agent: str, path: Path) -> None:
-    """Note a transcript that is not there yet, so that it is found if its session is killed before the next hook."""
+    """Record a transcript that does not exist yet, so that it is found if its session is killed before the next
+    hook."""
     key = _key(path)
     if memory.store.entry(key, scope=SCOPE, owner=memory.node_id) is None:
         place = _Place(key, str(path), agent, 0, RolloutState(), memory.node_id)
@@ -72,7 +73,7 @@ def expect(memory: Memory, agent: str, path: Path) -> None:
 
 
 def unfinished(memory: Memory) -> Iterator[tuple[str, Path]]:
-    """The transcripts of which something was read and more is there, as after a session that was killed."""
+    """Yield the agent and path of each known transcript with unread bytes, as after a killed session."""
     for entry in memory.store.entries(scope=SCOPE, owner=memory.node_id, limit=100):
         told = entry.content if isinstance(entry.content, dict) else {}
         path = Path(str(told.get("path", "")))
@@ -84,7 +85,7 @@ def unfinished(memory: Memory) -> Iterator[tuple[str, Path]]:
 
 
 class _Place:
-    """How far a transcript was read, and what its lines so far say about the next ones."""
+    """The read position of a transcript, and the state that its lines carry forward."""
 
     def __init__(self, key: str, path: str, agent: str, offset: int, state: RolloutState, node: str) -> None:
         self.offset = offset
@@ -111,14 +112,14 @@ class _Place:
         return claude_code.read_line(self._path, position, line)
 
     def note(self, transaction: Transaction) -> None:
-        """Write the place of the line that is being read: what it gave so far is found again by its ids."""
+        """Store the offset of the current line. Messages that it gave already are recognised by their ids."""
         content = {"path": self._path, "agent": self._agent, "offset": self.offset, "state": asdict(self._state)}
         transaction.put_entry(self._key, content, writer=_WRITER, scope=SCOPE, owner=self._node, history=False)
         self.noted = self.offset
 
 
 def _whole_lines(file: BinaryIO, offset: int) -> Iterator[tuple[int, bytes]]:
-    """The lines that end, with their places. The last one may still be written."""
+    """Yield each complete line with its offset. The last line may still be written."""
     for line in lines_of(file):
         if line.text is None:
             offset = file.tell()

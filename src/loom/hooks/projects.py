@@ -1,4 +1,4 @@
-"""Where the memory of a project is, and which folder is the project."""
+"""The folder of a project, and the file of its memory."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _NAME = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
 def project_of(folder: Path) -> Path:
-    """The project that a folder belongs to: the folder above it with `.git`, else the folder itself."""
+    """Return the project of a folder: the nearest folder upwards with `.git`, else the folder itself."""
     place = folder.resolve()
     return next((one for one in (place, *place.parents) if (one / ".git").exists()), place)
 
 
 def memory_of_project(folder: Path, environ: Mapping[str, str]) -> Path:
-    """The file of a project's memory.
+    """Return the file of a project's memory.
 
     A store that is named by LOOM_STORE or that a `.loom` folder of the project holds is used; otherwise each project
     has a file of its own in the user's data folder.
@@ -36,5 +36,5 @@ def memory_of_project(folder: Path, environ: Mapping[str, str]) -> Path:
 
 
 def log_of(memory: Path) -> Path:
-    """The file of the hooks' log, beside the memory."""
+    """Return the file of the hooks' log, next to the memory."""
     return memory.with_name(f"{memory.stem}.hooks.jsonl")

@@ -21,7 +21,7 @@ _CANDIDATES = 24
 _LEAST_SCORE = 0.3
 _LONGEST_CHARS = 700
 _LAST_TURNS = 6
-# What the user and the model said; what tools gave back is searched by the tools of the MCP server.
+# Turns of the user and the model. Results of tools are left to the tools of the MCP server.
 _SPOKEN = (Trust.USER, Trust.AGENT)
 
 
@@ -37,7 +37,7 @@ _NOTHING = Quoted("", 0, 0)
 
 
 def memories_for(memory: Memory, prompt: str, session_id: str, budget: int) -> Quoted:
-    """What earlier sessions hold that fits a prompt, best first until the budget is full, shown in order of time."""
+    """Quote memories of earlier sessions that fit a prompt, the best within the budget, in order of time."""
     if not prompt.strip():
         return _NOTHING
     wanted = Filter(trust=[*_SPOKEN])
@@ -51,7 +51,7 @@ def memories_for(memory: Memory, prompt: str, session_id: str, budget: int) -> Q
 
 
 def last_session(memory: Memory, session_id: str, budget: int) -> Quoted:
-    """What was said last in the session before this one."""
+    """Quote the last turns of the previous session."""
     wanted = Filter(trust=[*_SPOKEN], kind="message")
     page = memory.store.scan(wanted, limit=200)
     earlier = [one for one in page.records if one.session_id not in (None, session_id) and one.data is None]
@@ -68,7 +68,7 @@ def _line(moment: datetime, role: str | None, text: str) -> str:
 
 
 def _fitted(memory: Memory, lines: Iterable[tuple[datetime, str]], budget: int) -> Quoted:
-    """As many lines as fit with what stands around them. One that is too long is passed over."""
+    """Return as many lines as fit within the budget, with their frame. Lines that are too long are skipped."""
     chosen: list[tuple[datetime, str]] = []
     text, tokens = "", 0
     for line in lines:

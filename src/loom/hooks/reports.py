@@ -16,7 +16,7 @@ _LARGEST_LOG: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class HookReport:
-    """What one hook did. `kept` counts messages that are new in the memory, `quoted` memories put into the prompt."""
+    """The outcome of one hook. `kept` counts new messages in the memory, `quoted` the memories in the prompt."""
 
     at: str
     agent: str
@@ -31,7 +31,7 @@ class HookReport:
 
 
 def append_report(path: Path, report: HookReport) -> None:
-    """Add a line. A log that has grown too large becomes the previous one, which is dropped with the next."""
+    """Append a line. A log beyond its limit replaces the previous log."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     if path.exists() and path.stat().st_size > _LARGEST_LOG:
         path.replace(path.with_suffix(".previous.jsonl"))
@@ -44,7 +44,7 @@ def append_report(path: Path, report: HookReport) -> None:
 
 
 def read_reports(path: Path, most: int) -> list[HookReport]:
-    """The last reports, the oldest first. A line that was cut is left out."""
+    """Return the last reports, the oldest first, without truncated lines."""
     if not path.exists():
         return []
     with path.open(encoding="utf-8", errors="replace") as file:

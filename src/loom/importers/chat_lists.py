@@ -1,4 +1,4 @@
-"""Lists of chat messages as programs keep them: OpenAI's, Anthropic's and LangChain's forms.
+"""Lists of chat messages in the forms of OpenAI, Anthropic and LangChain.
 
 A file is an array of messages, an object with `messages`, an array of such objects, or JSON Lines of any of them.
 """
@@ -47,7 +47,7 @@ _ITEMS = ("function_call", "function_call_output", "message")
 
 
 def is_message(found: Mapping[str, Any]) -> bool:
-    """Whether an object is a message in one of the forms, or holds a list of them."""
+    """Return whether an object is a message in one of the forms, or holds a list of messages."""
     if isinstance(found.get("messages"), list):
         return any(isinstance(one, Mapping) and is_message(one) for one in found["messages"][:3])
     if found.get("role") in _ROLES:
@@ -56,7 +56,7 @@ def is_message(found: Mapping[str, Any]) -> bool:
 
 
 def read(file: SourceFile, opened: BinaryIO) -> Read:
-    """The messages of a JSON document, one at a time also where it is one object with a long list."""
+    """Yield the messages of a JSON document one at a time, also those of one object with a long list."""
     reader = JsonReader(opened)
     if reader.kind() != "{":
         yield from _conversation(file, array_or_one(file, reader), file.stem)
@@ -73,7 +73,7 @@ def read(file: SourceFile, opened: BinaryIO) -> Read:
 
 
 def read_lines(file: SourceFile, opened: BinaryIO) -> Read:
-    """The messages of JSON Lines: each line a message or a list of them."""
+    """Yield the messages of JSON Lines. Each line is a message or a list of messages."""
 
     def values() -> Iterator[Any]:
         for line in lines_of(opened):
@@ -91,7 +91,7 @@ def read_lines(file: SourceFile, opened: BinaryIO) -> Read:
 
 
 def _conversation(file: SourceFile, values: Iterator[Any], session: str) -> Read:
-    """The messages of a list. An element that holds a list of messages is a conversation of its own."""
+    """Yield the messages of a list. An element with a list of messages is a separate conversation."""
     for number, value in enumerate(values, 1):
         if isinstance(value, ImportProblem):
             yield value
@@ -136,7 +136,7 @@ def _message(file: SourceFile, found: Any, session: str, position: str) -> Read:
 
 
 def _from_item(found: Mapping[str, Any]) -> dict[str, Any] | None:
-    """A call or a result of OpenAI's responses as a message."""
+    """Convert a call or a result of OpenAI's Responses API to a message, or return None."""
     if found.get("type") == "function_call":
         function = {"name": found.get("name"), "arguments": found.get("arguments")}
         call = {"id": found.get("call_id"), "type": "function", "function": function}
@@ -148,7 +148,7 @@ def _from_item(found: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _langchain_fields(found: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]] | None:
-    """The role and the fields of a message of LangChain, in each of the three ways in which it is written."""
+    """Return the role and the fields of a LangChain message in any of its three forms, or None."""
     if found.get("lc") == 1 and isinstance(found.get("id"), list) and found["id"]:
         role, fields = _LANGCHAIN.get(str(found["id"][-1])), found.get("kwargs")
     else:

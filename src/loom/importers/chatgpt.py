@@ -37,7 +37,7 @@ _WITHOUT_WORDS = (
 
 
 def is_conversation(found: Mapping[str, Any]) -> bool:
-    """Whether an object is a conversation of an export."""
+    """Return whether an object is a conversation of an export."""
     return isinstance(found.get("mapping"), Mapping)
 
 
@@ -74,7 +74,7 @@ def _messages(found: Mapping[str, Any], position: str) -> Iterator[HistoryMessag
 
 
 def _leaf(found: Mapping[str, Any], nodes: Mapping[str, Any], parents: Mapping[str, Any]) -> str | None:
-    """The node that the user sees last; without `current_node`, the newest one without a child."""
+    """Return the leaf of the visible branch: `current_node`, else the newest node without a child."""
     current = found.get("current_node")
     if isinstance(current, str) and current in parents:
         return current
@@ -96,7 +96,7 @@ def _is_hidden(message: Mapping[str, Any]) -> bool:
 
 
 def _said(message: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The message in the common form; None where it has no words."""
+    """Convert a message to the common form. Returns None if it has no words."""
     author, content = message.get("author"), message.get("content")
     role = author.get("role") if isinstance(author, Mapping) else None
     if not isinstance(role, str) or not isinstance(content, Mapping):

@@ -28,7 +28,7 @@ _ROLES = {"human": "user", "assistant": "assistant"}
 
 
 def is_conversation(found: Mapping[str, Any]) -> bool:
-    """Whether an object is a conversation of an export."""
+    """Return whether an object is a conversation of an export."""
     return isinstance(found.get("chat_messages"), list)
 
 
@@ -54,7 +54,7 @@ def _messages(found: Mapping[str, Any], position: str) -> Iterator[HistoryMessag
         for part, attached in enumerate(objects_in(message.get("attachments"))):
             text, name = text_field(attached, "extracted_content"), text_field(attached, "file_name")
             if text:
-                # A file that somebody wrote: the user gave it, and did not say it.
+                # The content of an attached file is not in the user's own words.
                 yield HistoryMessage(
                     f"{own}:file-{part}",
                     {"role": None, "content": text, **({"name": name} if name else {})},
@@ -68,7 +68,7 @@ def _messages(found: Mapping[str, Any], position: str) -> Iterator[HistoryMessag
 
 
 def _on_branch(found: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The messages of the branch that the user sees, if the export says which it is; else all, in their order."""
+    """Return the messages of the visible branch if the export names it, else all in order."""
     messages = objects_in(found["chat_messages"])
     by_id = {one["uuid"]: one for one in messages if isinstance(one.get("uuid"), str)}
     leaf = found.get("current_leaf_message_uuid")
@@ -87,7 +87,7 @@ def _said(message: Mapping[str, Any], role: str) -> list[dict[str, Any]]:
 
 
 def _part(part: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A part without citations, times and flags, which only the page of the provider needs."""
+    """Return a part without citations, times and flags."""
     if part.get("type") == "text":
         return {"type": "text", "text": part.get("text") if isinstance(part.get("text"), str) else ""}
     kept = ("type", "id", "name", "input", "content", "tool_use_id", "thinking")

@@ -1,7 +1,7 @@
 """Rollouts of Codex: a file of JSON Lines for each session, below `~/.codex/sessions`.
 
-The items that went to and came from the model are messages. What the program put in by itself (its own instructions,
-the environment, the contents of AGENTS.md) and its notes about events are left out.
+The items of the conversation with the model are messages. Insertions of the program (its instructions, the
+environment, the contents of AGENTS.md) and its notes about events are left out.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _RESULTS = ("function_call_output", "custom_tool_call_output")
 
 @dataclass(slots=True)
 class RolloutState:
-    """What the lines so far said about those that follow."""
+    """The session, project and model that earlier lines named."""
 
     session: str | None = None
     project: str | None = None
@@ -53,13 +53,13 @@ class RolloutState:
 
 
 def own_folder(environ: Mapping[str, str]) -> Path:
-    """Where the program keeps the rollouts of this user."""
+    """Return the folder with the rollouts of this user."""
     base = environ.get("CODEX_HOME")
     return (Path(base) if base else Path(environ.get("HOME") or Path.home(), ".codex")) / "sessions"
 
 
 def is_line(found: Mapping[str, Any]) -> bool:
-    """Whether an object is a line of a rollout; the first line of older versions has no type."""
+    """Return whether an object is a line of a rollout. The first line of older versions has no type."""
     if found.get("type") in _TYPES and isinstance(found.get("payload"), Mapping):
         return True
     return {"id", "timestamp", "instructions"} <= found.keys()
@@ -76,7 +76,7 @@ def read(file: SourceFile, opened: BinaryIO) -> Read:
 
 
 def read_line(name: str, position: str, line: bytes, state: RolloutState) -> Read:
-    """The messages of one line; `state` is carried from line to line."""
+    """Yield the messages of one line. `state` carries over from line to line."""
     try:
         found = parsed_json(line, repair=True)
         if not isinstance(found, dict):

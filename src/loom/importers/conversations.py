@@ -1,4 +1,4 @@
-"""Files that hold conversations: an array of them, or one by itself, each read and given up for itself."""
+"""Files of conversations: an array or a single one. A conversation that cannot be read costs only itself."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["array_or_one", "conversations_in"]
 def conversations_in(
     file: SourceFile, opened: BinaryIO, messages: Callable[[Mapping[str, Any], str], Iterator[HistoryMessage]]
 ) -> Read:
-    """The messages of each conversation of a file, as `messages` finds them. It may raise `InvalidInput`."""
+    """Yield the messages of each conversation of a file. `messages` reads one; it may raise `InvalidInput`."""
     for number, value in enumerate(array_or_one(file, JsonReader(opened)), 1):
         if isinstance(value, ImportProblem):
             yield value
@@ -30,8 +30,8 @@ def conversations_in(
 
 
 def array_or_one(file: SourceFile, reader: JsonReader) -> Iterator[Any]:
-    """The elements of the next value, if it is an array, else the value itself; a problem in the place of what cannot
-    be read."""
+    """Yield the elements of the next value if it is an array, else the value itself, and a problem in place of each
+    element that cannot be read."""
     try:
         if reader.kind() != "[":
             yield reader.value()

@@ -25,7 +25,7 @@ _PAGE = 64
 
 @dataclass(frozen=True, slots=True)
 class ExportResult:
-    """What was written. `derived` of the records were made from others."""
+    """The outcome of an export. `derived` counts records that were made from others."""
 
     path: Path
     records: int
@@ -38,8 +38,8 @@ def export_jsonl(
 ) -> ExportResult:
     """Write every version of every record of a memory's namespace to a file, which is replaced when complete.
 
-    The state is that of one moment, while others go on writing. `progress` is told how many records are written. What
-    is forgotten later stays in the file: it is out of the reach of `forget`.
+    The export is a consistent snapshot; other processes may keep writing. `progress` receives the number of written
+    records. `forget` does not reach the file.
     """
     target = Path(checked_path(path, "the path of an export")).expanduser().absolute()
     _check_target(target, memory.store)
@@ -67,7 +67,7 @@ def _pages(store: Store) -> Iterator[tuple[Record, ...]]:
 
 
 def _write(store: Store, page: tuple[Record, ...], file: BinaryIO) -> int:
-    """Write a page; how many of its records are derived."""
+    """Write a page and return the number of its derived records."""
     ids = {record.id for record in page}
     pinned = {one.id for one in store.scan(Filter(ids=ids, pinned=True), limit=len(ids))}
     found = 0
@@ -87,7 +87,7 @@ def _write(store: Store, page: tuple[Record, ...], file: BinaryIO) -> int:
 
 
 def _has_successor(store: Store, record: Record) -> bool:
-    """Whether a newer version of the same id exists."""
+    """Return whether a newer version of the same id exists."""
     if record.superseded_at is None:
         return False
     newest = store.get(record.id)
@@ -104,7 +104,7 @@ def _check_target(target: Path, store: Store) -> None:
 
 @contextmanager
 def _replacing(target: Path) -> Iterator[BinaryIO]:
-    """A new file, for its owner alone, that takes the place of `target` when the block ends without an error."""
+    """Open a new file, readable by its owner only, that replaces `target` if the block succeeds."""
     temporary = target.with_name(f".{target.name[:100]}.{new_id()}.tmp")
     with disk_errors(f"the export {target} was not made"):
         try:

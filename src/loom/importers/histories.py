@@ -38,7 +38,7 @@ _MOST_TOLD = 100
 
 @dataclass(frozen=True, slots=True)
 class HistoryResult:
-    """What became of a history.
+    """The outcome of importing a history.
 
     `records` are new, `present` were there already, `outside` were left out by `since` or `project`, `skipped` could
     not be imported, `masked` had secrets that were masked. `formats` has the files of each format, `passed_over`
@@ -70,12 +70,12 @@ def import_history(
     dry_run: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> HistoryResult:
-    """Bring a file, a zip archive or a folder of any known format into a memory.
+    """Import a file, a zip archive or a folder of any known format into a memory.
 
     The format is recognised from the contents; `format_name` asks for one and leaves other files out. Without a path
     it names an agent whose own history on this machine is meant: `claude-code` or `codex`. `since` and `project` (a
     folder or its name) leave other messages out. Secrets are masked unless `raw` is True. A dry run reads and counts,
-    and writes nothing. `progress` is told how many messages are done.
+    and writes nothing. `progress` receives the number of processed messages.
 
     Raises `InvalidInput`, before anything is written, where no file is of a known format.
     """
@@ -123,7 +123,7 @@ def _own_history(format_name: str | None) -> Path:
 def _recognise(
     source: Path, wanted: str | None, problems: list[ImportProblem]
 ) -> tuple[list[tuple[SourceFile, HistoryFormat]], int]:
-    """The files of known formats, and how many are of none. Markdown beside another format is not part of it."""
+    """Return the files of known formats and the number of others. Markdown next to another format is not imported."""
     found: list[tuple[SourceFile, HistoryFormat]] = []
     passed_over = 0
     for file in source_files(source):
@@ -185,7 +185,7 @@ class _Wanted(NamedTuple):
 
 
 def _is_of(folder: str, project: str) -> bool:
-    """Whether a folder is a project, or inside of it; a project without a slash is the name of a folder."""
+    """Return whether a folder is a project or inside it. A project without a slash is the name of a folder."""
     if os.sep not in project and project not in (".", "..", "~"):
         return project in PurePath(folder).parts
     place = os.path.realpath(os.path.expanduser(project))
@@ -234,7 +234,7 @@ class HistoryWriter:
     dry_run: bool = False
     progress: Callable[[int], None] | None = None
     within: Callable[[Transaction], None] | None = None
-    """What else belongs to the transaction of a batch."""
+    """Additional work in the transaction of a batch."""
     counts: _Counts = field(default_factory=_Counts)
     problems: list[ImportProblem] = field(default_factory=list)
     complete: bool = True
@@ -244,14 +244,14 @@ class HistoryWriter:
     _chars: int = 0
 
     def add(self, message: HistoryMessage, format_name: str, file: SourceFile) -> None:
-        """Take a message; it is committed with its batch."""
+        """Add a message to the current batch."""
         told: Mapping[str, Any] = {"message": message.message, "metadata": message.metadata}
         secrets = 0
         try:
             if not self.raw:
                 told, secrets = self._mask.masked(told)
             draft = self._draft(message, told, secrets, format_name, file)
-        except LoomError as error:  # of this message: it is too large, too deep, or no text
+        except LoomError as error:  # this message alone is too large, too deep, or no text
             self.problem(ImportProblem(file.name, message.position, str(error)))
             return
         if draft.id in self._batch:
@@ -262,14 +262,14 @@ class HistoryWriter:
             self.flush()
 
     def problem(self, problem: ImportProblem) -> None:
-        """Count what cannot be imported."""
+        """Count a part that cannot be imported."""
         self.counts.skipped += 1
         self.complete = self.complete and not problem.is_cut
         if len(self.problems) < _MOST_TOLD:
             self.problems.append(problem)
 
     def flush(self) -> None:
-        """Write what waits, in one transaction."""
+        """Write the current batch in one transaction."""
         batch, self._batch, self._chars = [*self._batch.values()], {}, 0
         if self.dry_run:
             self._settle(batch, [_standing(self.memory.store, one.draft) for one in batch])

@@ -1,6 +1,6 @@
 """Reading JSON Lines of our own into a memory: the same ids, the same versions in the same order.
 
-A line is data and nothing else: what is not as the format says is skipped and reported with its line number.
+A line is treated as data only. A line that violates the format is skipped and reported with its number.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MOST_TOLD = 100
 
 
 class SkippedLine(NamedTuple):
-    """A line that was not imported, and why."""
+    """A line that was not imported, and the reason."""
 
     line: int
     reason: str
@@ -37,9 +37,9 @@ class SkippedLine(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ImportResult:
-    """What became of a file: versions that are new, were there already, are derived again here, or were skipped.
+    """The outcome of importing a file: the counts of new, existing, derived and skipped versions.
 
-    `problems` are the first hundred of the skipped lines. `complete` is False where the file was cut.
+    `problems` has the first hundred skipped lines. `complete` is False if the file was truncated.
     """
 
     records: int
@@ -57,7 +57,7 @@ def import_jsonl(
     dry_run: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> ImportResult:
-    """Bring the records of an export into a memory, in transactions of a few hundred.
+    """Import the records of an export into a memory, in transactions of a few hundred.
 
     A version that is there already is left alone, so that an import may be repeated, continued after a crash, or run
     in two processes at once. An id that names something else here is skipped. Lines that are derived are not
@@ -114,7 +114,7 @@ class _Counts:
 
 @dataclass(slots=True)
 class _Import:
-    """One import under way. Counts grow with what is committed."""
+    """A running import. Counts include only committed lines."""
 
     memory: MemoryVerbs
     dry_run: bool = False
@@ -124,7 +124,7 @@ class _Import:
     problems: list[SkippedLine] = field(default_factory=list)
 
     def take(self, batch: Sequence[Line]) -> None:
-        """Import some lines in one transaction."""
+        """Import a batch of lines in one transaction."""
         wanted: list[tuple[int, RecordLine]] = []
         for number, text in batch:
             if (record := self._read(number, text)) is not None:
@@ -146,7 +146,7 @@ class _Import:
         )
 
     def _read(self, number: int, text: bytes | None) -> RecordLine | None:
-        """The record of a line that is to be written."""
+        """Return the record of a line that must be written, or None."""
         try:
             found = _record_of(text)
         except InvalidInput as error:
@@ -195,7 +195,7 @@ class _Import:
                 self.counts.present += 1
 
     def _foreseen(self, line: RecordLine) -> bool | str:
-        """What would become of a version, as far as the memory tells before the lines above it are written."""
+        """Return the outcome of a version in a dry run, in which the lines before it are not written."""
         try:
             draft = self._draft(line)
         except (InvalidInput, Conflict) as error:
@@ -206,7 +206,7 @@ class _Import:
         return False if _is_there(self.memory.store, newest, line, draft) else "its id names another text here"
 
     def _write_one(self, transaction: Transaction, line: RecordLine) -> bool | str:
-        """Whether a version is new; or why it cannot be written."""
+        """Write a version. Returns True if it is new, False if it exists, or the reason why it cannot be written."""
         try:
             draft = self._draft(line)
             newest = transaction.get(line.id)
@@ -215,7 +215,7 @@ class _Import:
             if line.version > 1 and (newest is None or line.version > newest.version + 1):
                 return f"version {line.version:,} of its id comes without the one before it"
             written = transaction.append([draft])[0]
-        except (InvalidInput, Conflict) as error:  # of this draft: nothing of it was written
+        except (InvalidInput, Conflict) as error:  # this draft is refused, and nothing of it was written
             return str(error)
         if not written.created:
             return "it says nothing else than the version before it"
@@ -247,12 +247,12 @@ class _Import:
 
 
 def may_instruct(draft: Draft) -> bool:
-    """Whether a message is in the user's own words, which alone can be a standing instruction."""
+    """Return whether a message is in the user's own words. No other can be a standing instruction."""
     return draft.trust == Trust.USER and draft.kind == MemoryType.MESSAGE and draft.role in (None, "user")
 
 
 def _record_of(text: bytes | None) -> RecordLine | int | None:
-    """What a line tells; None where it is empty."""
+    """Return the record of a line or the count of the last line, None for an empty line."""
     if text is None:
         raise InvalidInput(f"it is longer than {LARGEST_LINE:,} bytes")
     found = parsed(text) if text.strip() else None
@@ -262,7 +262,7 @@ def _record_of(text: bytes | None) -> RecordLine | int | None:
 
 
 def _is_there(reads: Reads, newest: Record, line: RecordLine, draft: Draft) -> bool:
-    """Whether the version of a line is stored already, as it would be written."""
+    """Return whether the version of a line is stored already with the same content."""
     versions = [newest] if newest.version == line.version else reads.history(line.id)
     there = next((one for one in versions if one.version == line.version), None)
     return there is not None and _told(there) == _told(draft)

@@ -1,4 +1,4 @@
-"""A pull reader for JSON files of any size: it holds one value at a time and goes on behind a malformed one.
+"""A pull reader for JSON files of any size. It holds one value at a time and continues after a malformed one.
 
 The reader finds where each value ends and gives its bytes to `json`. So an array of a gigabyte is read element by
 element, every problem has a position in bytes, and an element that is malformed or too large costs only itself.
@@ -34,7 +34,7 @@ _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 class MalformedValue(InvalidInput):
-    """A value that cannot be read. The reader stands behind it, and the values after it can be read."""
+    """A value that cannot be read. The reader has advanced behind it, and later values can be read."""
 
     def __init__(self, position: int, reason: str) -> None:
         super().__init__(reason)
@@ -46,7 +46,7 @@ class CutFile(MalformedValue):
 
 
 def parsed_json(raw: bytes, *, repair: bool = False) -> Any:
-    """The value of some bytes. Raises `InvalidInput`; its message names no content.
+    """Parse bytes as JSON. Raises `InvalidInput`; its message contains no content.
 
     With `repair`, an escaped half of a character becomes the replacement character; without, it is refused.
     """
@@ -108,11 +108,12 @@ class JsonReader:
         return self._base + self._at
 
     def kind(self) -> str:
-        """The first character of the next value: `{`, `[`, `"` or that of a number or a word; empty at the end."""
+        """Return the first character of the next value: `{`, `[`, `"`, or that of a number or a word; empty at the
+        end."""
         return self._next_visible().decode("latin-1")
 
     def value(self, *, repair: bool = True) -> Any:
-        """The next value as a whole. Raises `MalformedValue`, standing behind it, or `CutFile`."""
+        """Read the next value. Raises `MalformedValue`, after which reading can continue, or `CutFile`."""
         self._consumed = True
         self._next_visible()
         at, start = self._at, self.position
@@ -127,14 +128,14 @@ class JsonReader:
         return self._parsed(scanned, start, repair)
 
     def skip(self) -> None:
-        """Go behind the next value without reading it."""
+        """Skip the next value."""
         self._consumed = True
         self._next_visible()
         if self._decoded() is None:
             self._raw(0)
 
     def elements(self) -> Iterator[int]:
-        """Step through the next value, an array; the position in the file of each element.
+        """Step through the next value, an array. Yields the file position of each element.
 
         Raises `MalformedValue` where the value is no array, and `CutFile` where the file ends inside of it.
         """
@@ -153,7 +154,7 @@ class JsonReader:
             yield from self._step(self.position)
 
     def members(self) -> Iterator[str]:
-        """Step through the next value, an object; the name of each member."""
+        """Step through the next value, an object. Yields the name of each member."""
         self._open(b"{", "an object")
         while True:
             following = self._next_visible()
@@ -177,10 +178,10 @@ class JsonReader:
     # -- the scanner ---------------------------------------------------------------------------------------
 
     def _decoded(self) -> tuple[Any] | None:
-        """The value at this place, if it ends within the buffer, and the reader behind it; None where it does not.
+        """Decode the value at this position if it ends within the buffer, and advance behind it; else return None.
 
-        The bytes are read as Latin-1, in which each is a character, so the end is right and the texts only where the
-        bytes are ASCII. This is the fast way; what it refuses is looked at again by the scanner.
+        The bytes are decoded as Latin-1, one character for each byte, so the end is always right, and the texts are
+        right if the bytes are ASCII. This is the fast path; the scanner handles the values that it refuses.
         """
         if self._latin is None:
             self._latin = self._buffer.decode("latin-1")
@@ -201,7 +202,7 @@ class JsonReader:
             raise MalformedValue(start, str(error)) from None
 
     def _step(self, told: Any) -> Iterator[Any]:
-        """Give one step to the caller, and skip the value that it leaves."""
+        """Yield one step, then skip the value if the caller has not read it."""
         start = self.position
         self._consumed = False
         yield told
@@ -221,7 +222,7 @@ class JsonReader:
         self._at += 1
 
     def _peek(self) -> bytes:
-        """The next byte; empty at the end of the file."""
+        """Return the next byte, empty at the end of the file."""
         if self._at >= len(self._buffer) and not self._refill():
             return b""
         return self._buffer[self._at : self._at + 1]
@@ -232,13 +233,13 @@ class JsonReader:
         return following
 
     def _refill(self) -> bool:
-        """Replace the buffer, which was read to its end; False at the end of the file."""
+        """Replace the exhausted buffer. Returns False at the end of the file."""
         self._base += len(self._buffer)
         self._buffer, self._latin, self._at = self._file.read(CHUNK), None, 0
         return bool(self._buffer)
 
     def _more(self) -> bool:
-        """Read on, and keep what is left in the buffer."""
+        """Append the next chunk to the unread part of the buffer. Returns False at the end of the file."""
         more = self._file.read(CHUNK)
         self._base += self._at
         self._buffer, self._latin, self._at = self._buffer[self._at :] + more, None, 0
@@ -251,7 +252,7 @@ class JsonReader:
                 return
 
     def _raw(self, most: int) -> bytes | None:
-        """The bytes of the next value; None, and the reader behind it, where it has more than `most` of them."""
+        """Return the bytes of the next value and advance behind it; None if it has more than `most` bytes."""
         first = self._next_visible()
         held = _Held(most)
         if first in (b"{", b"["):
@@ -285,7 +286,7 @@ class JsonReader:
                 return
 
     def _string(self, held: _Held) -> None:
-        """The rest of a string, behind its first quotation mark."""
+        """Scan the rest of a string after its opening quotation mark."""
         while True:
             self._take(held, _end(_IN_STRING, self._buffer, self._at))
             left = self._buffer[self._at : self._at + 2]

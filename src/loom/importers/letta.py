@@ -131,7 +131,7 @@ def _messages(found: Mapping[str, Any], position: str, agent: _Agent) -> Iterato
 
 
 def _spoken(call: Mapping[str, Any]) -> str | None:
-    """What an agent says to the user: in Letta it does so by a call of `send_message`."""
+    """Return the words that an agent sends to the user by a call of `send_message`, or None."""
     function = call.get("function")
     if not isinstance(function, Mapping) or function.get("name") != "send_message":
         return None
@@ -140,7 +140,7 @@ def _spoken(call: Mapping[str, Any]) -> str | None:
 
 
 def _unpacked(said: Mapping[str, Any]) -> Any:
-    """The words of a message that Letta packed as JSON; None for a signal that wakes an agent."""
+    """Return the words of a message that Letta wrapped in JSON, None for a signal that wakes an agent."""
     content = said.get("content")
     found = _object(content)
     if found is None:

@@ -19,7 +19,7 @@ class Line(NamedTuple):
 
 
 def lines_of(file: BinaryIO, after: int = 0, largest: int = LARGEST_LINE) -> Iterator[Line]:
-    """The lines of a file that was read up to the end of line `after`. Of one that is too long, a part is held."""
+    """Yield the lines of a file from behind line `after`. Of an oversize line only a part is held in memory."""
     number = after
     while line := file.readline(largest + 1):
         number += 1

@@ -1,4 +1,4 @@
-"""Writing a memory as Markdown for people: a folder with a file for each day, and one for what was derived."""
+"""Export of a memory as Markdown: a folder with a file for each day, and one for derived records."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _DERIVED: Final = "derived.md"
 def export_markdown(
     memory: MemoryVerbs, path: str | Path, *, progress: Callable[[int], None] | None = None
 ) -> ExportResult:
-    """Write the current version of every memory to a new folder, which appears when it is complete.
+    """Write the current version of every memory to a new folder, which appears when complete.
 
     Messages stand in the file of their day, in the order of writing, under a heading with time, speaker and session.
     Facts, summaries and instructions are in `derived.md`. Raises `InvalidInput` where the folder exists and is not
@@ -61,7 +61,7 @@ def _records(memory: MemoryVerbs) -> Iterator[Record]:
 
 
 def _entry(record: Record) -> str:
-    """A heading that says when, who and where, and the text as it is, in a fence that it cannot close."""
+    """Return an entry: a heading with time, speaker and session, and the text, fenced if it holds headings."""
     who = record.name or record.role or str(record.kind)
     where = f", session {record.session_id}" if record.session_id else ""
     heading = " ".join(f"{record.created_at:%Y-%m-%d %H:%M} {who}{where} ({record.trust})".split())
@@ -106,7 +106,7 @@ class _DayFiles:
 
 @contextmanager
 def _new_folder(target: Path) -> Iterator[Path]:
-    """A folder for its owner alone that becomes `target` when the block ends without an error."""
+    """Create a folder, accessible to its owner only, that becomes `target` if the block succeeds."""
     folder = target.with_name(f".{target.name[:100]}.{new_id()}.tmp")
     try:
         create_folder(folder, 0o600)

@@ -73,7 +73,7 @@ def read(file: SourceFile, opened: BinaryIO) -> Read:
 
 
 def _in_fence(page: _Page, line: str) -> bool:
-    """Whether a line belongs to a block of code; the lines that open and close it do."""
+    """Return whether a line belongs to a fenced block of code, including its fences."""
     mark = _FENCE.match(line)
     if page.fence is None:
         page.fence = mark[1] if mark else None
@@ -97,7 +97,7 @@ def _note(page: _Page, line: str) -> None:
 
 
 def _section(file: SourceFile, page: _Page) -> Iterator[HistoryMessage]:
-    """The section that ends here, if it says anything."""
+    """Yield the section that ends here, unless it is empty."""
     text = "\n".join(page.section).strip()
     page.section, page.size = [], 0
     if not text:

@@ -27,7 +27,7 @@ class SecretMask:
         self._found = 0
 
     def masked(self, found: Mapping[str, Any]) -> tuple[Mapping[str, Any], int]:
-        """The texts of an object without secrets, and how many there were. Texts without any stay as they are.
+        """Return an object with masked secrets, and their number. Texts without secrets are unchanged.
 
         Raises `InvalidInput` for what is nested too deep to look through.
         """

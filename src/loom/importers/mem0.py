@@ -30,7 +30,7 @@ _SCOPES = ("user_id", "agent_id", "app_id", "actor_id")
 
 
 def is_memory(found: Mapping[str, Any]) -> bool:
-    """Whether an object is a memory of an export."""
+    """Return whether an object is a memory of an export."""
     return isinstance(found.get("memory"), str) and bool(found.keys() & {"id", "hash", "user_id", "created_at"})
 
 

@@ -16,7 +16,7 @@ NAME: Final = "memory-graph"
 
 
 def is_line(found: Mapping[str, Any]) -> bool:
-    """Whether an object is a line of the file."""
+    """Return whether an object is a line of the file."""
     return (found.get("type") == "entity" and {"name", "entityType"} <= found.keys()) or (
         found.get("type") == "relation" and {"from", "to", "relationType"} <= found.keys()
     )

@@ -76,17 +76,17 @@ class HistoryMessage:
 
 
 Read = Iterator[HistoryMessage | ImportProblem]
-"""What a reader gives for a file."""
+"""The output of a reader for a file."""
 
 
 def digest_id(format_name: str, *parts: object) -> str:
-    """An id from what identifies a message in its file, for formats without ids."""
+    """Return an id derived from the parts that identify a message, for formats without ids."""
     told = "\0".join(str(part) for part in parts)
     return f"{format_name}:{hashlib.blake2b(told.encode('utf-8', 'replace'), digest_size=16).hexdigest()}"
 
 
 def native_id(format_name: str, *parts: object) -> str | None:
-    """An id from the ids that the file has; None where one of them is missing or is no text."""
+    """Return an id made of the ids in the file, or None if one of them is missing or no text."""
     if not all(isinstance(part, str) and part for part in parts):
         return None
     told = ":".join(map(str, parts))
@@ -94,7 +94,7 @@ def native_id(format_name: str, *parts: object) -> str | None:
 
 
 def moment_of(value: object) -> datetime | None:
-    """A time in ISO 8601, or in seconds or milliseconds since 1970; None where it is none of them."""
+    """Parse a time in ISO 8601, or in seconds or milliseconds since 1970. Returns None for other values."""
     found: datetime | None = None
     if isinstance(value, str):
         try:
@@ -116,17 +116,17 @@ def moment_of(value: object) -> datetime | None:
 
 
 def text_field(found: Mapping[str, Any], *names: str) -> str | None:
-    """The first of the fields that is a text of at least one character."""
+    """Return the first of the fields that is a non-empty text, or None."""
     return next((found[name] for name in names if isinstance(found.get(name), str) and found[name]), None)
 
 
 def objects_in(value: object) -> list[Mapping[str, Any]]:
-    """The objects of a list; empty where the value is no list."""
+    """Return the objects of a list; empty if the value is not a list."""
     return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
 
 
 def branch_to(leaf: object, parents: Mapping[str, Any]) -> list[str]:
-    """The names of the nodes from the root of a tree to a leaf. A cycle ends where it closes."""
+    """Return the names of the nodes from the root of a tree to a leaf. A cycle is followed once."""
     path: list[str] = []
     seen: set[str] = set()
     while isinstance(leaf, str) and leaf in parents and leaf not in seen:
@@ -137,7 +137,7 @@ def branch_to(leaf: object, parents: Mapping[str, Any]) -> list[str]:
 
 
 def split_results(message: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """A message in the form of Anthropic's or OpenAI's API as messages of one speaker each.
+    """Split a message in the form of Anthropic's or OpenAI's API into messages of one speaker each.
 
     Results of tools that stand in a message become messages with the role `tool`, in their order. A model's thoughts
     are left out, and pictures and files are named without their bytes.
@@ -185,7 +185,7 @@ def _light(part: Mapping[str, Any] | str) -> Mapping[str, Any] | str:
 
 
 def _plain(parts: Sequence[Any]) -> Any:
-    """The text of parts that are one text and nothing else; the parts otherwise."""
+    """Return the text of a single text part, else the parts."""
     if len(parts) == 1 and isinstance(parts[0], Mapping):
         only = parts[0]
         if only.get("type") in ("text", "input_text", "output_text") and isinstance(only.get("text"), str):

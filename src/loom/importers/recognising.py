@@ -1,4 +1,4 @@
-"""Which format a file has: decided by what it holds at its beginning, never by its name alone."""
+"""Recognition of formats by the beginning of a file, never by its name alone."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ _OF_ELEMENTS: tuple[tuple[str, Callable[[Mapping[str, Any]], bool], Callable[[So
 
 
 def recognised(file: SourceFile, wanted: str | None = None) -> HistoryFormat | None:
-    """The format of a file, or None. With `wanted`, None too where it is another one."""
+    """Return the format of a file, or None if it is unknown or differs from `wanted`."""
     if file.name.lower().endswith((".md", ".markdown")):
         found: HistoryFormat | None = _named(markdown_notes.NAME, markdown_notes.read)
     else:
@@ -98,7 +98,7 @@ def _own(_: SourceFile, __: BinaryIO) -> Read:
 
 
 def _of_lines(opened: BinaryIO) -> HistoryFormat | None:
-    """The format of JSON Lines: the first one that a line among the first shows."""
+    """Return the format of JSON Lines, decided by the first lines, or None."""
     shown: list[Mapping[str, Any]] = []
     for line in lines_of(opened, largest=LONGEST_LINE_LOOKED_AT):
         if line.number > _LINES_LOOKED_AT:
@@ -122,7 +122,7 @@ def _of_lines(opened: BinaryIO) -> HistoryFormat | None:
 
 
 def _of_document(opened: BinaryIO) -> HistoryFormat | None:
-    """The format of a JSON document: by its first elements, or by the names of its members."""
+    """Return the format of a JSON document, decided by its first elements or the names of its members, or None."""
     reader = JsonReader(opened)
     try:
         if reader.kind() == "[":
@@ -148,14 +148,14 @@ def _of_elements(reader: JsonReader) -> HistoryFormat | None:
 
 
 def _itself_or_first(element: object) -> Iterator[Mapping[str, Any]]:
-    """An element, or the first of it where it is a list: a list of conversations that are lists of messages."""
+    """Yield an element, or its first item if it is a list: a conversation may be a list of messages."""
     first = element[0] if isinstance(element, list) and element else element
     if isinstance(first, Mapping):
         yield first
 
 
 def _of_members(reader: JsonReader) -> HistoryFormat | None:
-    """By the names of the members, which are skipped and not held; the lists in question by their first element."""
+    """Decide by the names of the members, whose values are skipped, and by the first elements of candidate lists."""
     names: set[str] = set()
     lists: dict[str, HistoryFormat | None] = {}
     try:

@@ -43,10 +43,10 @@ _KNOWN = frozenset((*_TEXTS, *_FLAGS, *_OTHERS))
 
 @dataclass(frozen=True, slots=True)
 class RecordLine:
-    """One version of one memory, as a line has it.
+    """One version of one memory, as stored in a line.
 
-    `ended_at` is when a memory ended although no newer version of it exists: it was withdrawn, or another took its
-    place. A line that is `derived` tells what was made from its `sources`.
+    `ended_at` is the time at which a memory ended without a newer version: it was withdrawn or replaced by another. A
+    `derived` line holds a record that was made from its `sources`.
     """
 
     id: str
@@ -84,7 +84,7 @@ def header_line(namespace: str, exported_at: datetime) -> bytes:
 
 
 def end_line(records: int) -> bytes:
-    """The last line: without it, the file was cut."""
+    """Return the last line. A file without it was truncated."""
     return _line({"end": records})
 
 
@@ -127,7 +127,7 @@ def _line(fields: Mapping[str, Any]) -> bytes:
 
 
 def _object(line: bytes) -> dict[str, Any]:
-    """The object of a line. Messages name no content."""
+    """Parse a line as an object. Error messages contain no content."""
     found = parsed_json(line)
     if not isinstance(found, dict):
         raise InvalidInput("it is no JSON object")
@@ -135,7 +135,7 @@ def _object(line: bytes) -> dict[str, Any]:
 
 
 def check_header(line: bytes) -> None:
-    """Raise `InvalidInput` unless a first line says that the file is of this format, in a version that is known."""
+    """Raise `InvalidInput` unless a first line states this format in a known version."""
     try:
         found = _object(line)
     except InvalidInput as error:
@@ -145,20 +145,20 @@ def check_header(line: bytes) -> None:
     version = found.get("version")
     if isinstance(version, bool) or not isinstance(version, int) or not 1 <= version <= FORMAT_VERSION:
         raise InvalidInput(
-            f"the file is of another version of {FORMAT} than {FORMAT_VERSION}, which this loom reads; "
+            f"the file has another version of {FORMAT} than {FORMAT_VERSION}, which this loom reads; "
             "if a newer loom wrote it: pip install --upgrade loomkeep"
         )
 
 
 def records_at_end(found: Mapping[str, Any]) -> int | None:
-    """The number of records, if this is the last line of a file; None otherwise."""
+    """Return the number of records if this is the last line of a file, else None."""
     count = found.get("end")
     is_end = found.keys() == {"end"} and isinstance(count, int) and not isinstance(count, bool)
     return count if is_end else None
 
 
 def parsed(line: bytes) -> RecordLine | int:
-    """A line after the header: a record, or the number of records from the last line. Raises `InvalidInput`."""
+    """Parse a line after the header: a record, or the number of records from the last line. Raises `InvalidInput`."""
     found = _object(line)
     if (count := records_at_end(found)) is not None:
         return count

@@ -36,7 +36,7 @@ class UnreadableFile(InvalidInput):
 
 
 def source_files(path: Path) -> Iterator[SourceFile | ImportProblem]:
-    """The files at a path, the oldest first, and what is passed over with a reason."""
+    """Yield the files at a path, the oldest first, and a problem for each file that is refused."""
     try:
         mode = path.stat().st_mode
     except OSError as error:

@@ -11,8 +11,7 @@ from typing import Any, BinaryIO, Final
 
 from loom.errors import InvalidInput
 from loom.importers.conversations import array_or_one
-from loom.importers.json_reader import CutFile, JsonReader, MalformedValue, parsed_json
-from loom.importers.lines import lines_of
+from loom.importers.json_reader import CutFile, JsonReader, MalformedValue
 from loom.importers.messages import (
     HistoryMessage,
     ImportProblem,
@@ -22,6 +21,7 @@ from loom.importers.messages import (
     moment_of,
     split_results,
     text_field,
+    values_in,
 )
 
 __all__ = ["NAME", "is_message", "read", "read_lines"]
@@ -74,20 +74,7 @@ def read(file: SourceFile, opened: BinaryIO) -> Read:
 
 def read_lines(file: SourceFile, opened: BinaryIO) -> Read:
     """Yield the messages of JSON Lines. Each line is a message or a list of messages."""
-
-    def values() -> Iterator[Any]:
-        for line in lines_of(opened):
-            if line.text is None or not line.text.strip():
-                if line.text is None:
-                    yield ImportProblem(file.name, f"line {line.number:,}", "it is too long")
-                continue
-            try:
-                yield parsed_json(line.text, repair=True)
-            except InvalidInput as error:
-                cut = not line.text.endswith(b"\n")
-                yield ImportProblem(file.name, f"line {line.number:,}", str(error), is_cut=cut)
-
-    yield from _conversation(file, values(), file.stem)
+    yield from _conversation(file, (value for _, value in values_in(file, opened)), file.stem)
 
 
 def _conversation(file: SourceFile, values: Iterator[Any], session: str) -> Read:

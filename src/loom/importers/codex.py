@@ -14,13 +14,13 @@ from typing import Any, BinaryIO, Final
 
 from loom.errors import InvalidInput
 from loom.importers.json_reader import parsed_json
-from loom.importers.lines import lines_of
 from loom.importers.messages import (
     HistoryMessage,
     ImportProblem,
     Read,
     SourceFile,
     digest_id,
+    lines_in,
     moment_of,
     native_id,
     split_results,
@@ -67,12 +67,11 @@ def is_line(found: Mapping[str, Any]) -> bool:
 
 def read(file: SourceFile, opened: BinaryIO) -> Read:
     state = RolloutState()
-    for line in lines_of(opened):
-        position = f"line {line.number:,}"
-        if line.text is None:
-            yield ImportProblem(file.name, position, "it is too long")
-        elif line.text.strip():
-            yield from read_line(file.name, position, line.text, state)
+    for line in lines_in(file, opened):
+        if isinstance(line, ImportProblem):
+            yield line
+        else:
+            yield from read_line(file.name, *line, state)
 
 
 def read_line(name: str, position: str, line: bytes, state: RolloutState) -> Read:

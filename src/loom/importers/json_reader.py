@@ -140,33 +140,13 @@ class JsonReader:
         Raises `MalformedValue` where the value is no array, and `CutFile` where the file ends inside of it.
         """
         self._open(b"[", "an array")
-        while True:
-            following = self._next_visible()
-            if following == b"]":
-                self._at += 1
-                self._consumed = True
-                return
-            if following == b",":
-                self._at += 1
-                continue
-            if not following:
-                raise CutFile(self.position, "the file ends inside an array: it was cut")
+        while self._next_step(b"]", "an array"):
             yield from self._step(self.position)
 
     def members(self) -> Iterator[str]:
         """Step through the next value, an object. Yields the name of each member."""
         self._open(b"{", "an object")
-        while True:
-            following = self._next_visible()
-            if following == b"}":
-                self._at += 1
-                self._consumed = True
-                return
-            if following == b",":
-                self._at += 1
-                continue
-            if not following:
-                raise CutFile(self.position, "the file ends inside an object: it was cut")
+        while following := self._next_step(b"}", "an object"):
             if following != b'"':
                 raise CutFile(self.position, "it is not JSON: an object has a member without a name")
             name = self.value()
@@ -174,6 +154,18 @@ class JsonReader:
                 raise CutFile(self.position, "it is not JSON: the name of a member has no value")
             self._at += 1
             yield from self._step(name)
+
+    def _next_step(self, bracket: bytes, called: str) -> bytes:
+        """Advance to the next element or member and return its first byte; empty behind the closing bracket."""
+        while (following := self._next_visible()) == b",":
+            self._at += 1
+        if not following:
+            raise CutFile(self.position, f"the file ends inside {called}: it was cut")
+        if following != bracket:
+            return following
+        self._at += 1
+        self._consumed = True
+        return b""
 
     # -- the scanner ---------------------------------------------------------------------------------------
 

@@ -7,8 +7,7 @@ from typing import Any, BinaryIO, Final
 
 from loom.errors import InvalidInput
 from loom.importers.conversations import array_or_one
-from loom.importers.json_reader import CutFile, JsonReader, MalformedValue, parsed_json
-from loom.importers.lines import lines_of
+from loom.importers.json_reader import CutFile, JsonReader, MalformedValue
 from loom.importers.messages import (
     HistoryMessage,
     ImportProblem,
@@ -18,6 +17,7 @@ from loom.importers.messages import (
     moment_of,
     native_id,
     text_field,
+    values_in,
 )
 
 __all__ = ["LISTS", "NAME", "is_memory", "read", "read_lines"]
@@ -48,15 +48,7 @@ def read(file: SourceFile, opened: BinaryIO) -> Read:
 
 
 def read_lines(file: SourceFile, opened: BinaryIO) -> Read:
-    for line in lines_of(opened):
-        position = f"line {line.number:,}"
-        if line.text is None:
-            yield ImportProblem(file.name, position, "it is too long")
-        elif line.text.strip():
-            try:
-                yield _memory(parsed_json(line.text, repair=True), position)
-            except InvalidInput as error:
-                yield ImportProblem(file.name, position, str(error), is_cut=not line.text.endswith(b"\n"))
+    yield from _memories(file, (value for _, value in values_in(file, opened)))
 
 
 def _memories(file: SourceFile, values: Iterator[Any]) -> Read:

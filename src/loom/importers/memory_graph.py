@@ -6,9 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO, Final
 
 from loom.errors import InvalidInput
-from loom.importers.json_reader import parsed_json
-from loom.importers.lines import lines_of
-from loom.importers.messages import HistoryMessage, ImportProblem, Read, SourceFile, digest_id
+from loom.importers.messages import HistoryMessage, ImportProblem, Read, SourceFile, digest_id, values_in
 
 __all__ = ["NAME", "is_line", "read"]
 
@@ -23,15 +21,14 @@ def is_line(found: Mapping[str, Any]) -> bool:
 
 
 def read(file: SourceFile, opened: BinaryIO) -> Read:
-    for line in lines_of(opened):
-        position = f"line {line.number:,}"
-        if line.text is None:
-            yield ImportProblem(file.name, position, "it is too long")
-        elif line.text.strip():
-            try:
-                yield from _messages(parsed_json(line.text, repair=True), position)
-            except InvalidInput as error:
-                yield ImportProblem(file.name, position, str(error), is_cut=not line.text.endswith(b"\n"))
+    for position, value in values_in(file, opened):
+        if isinstance(value, ImportProblem):
+            yield value
+            continue
+        try:
+            yield from _messages(value, position)
+        except InvalidInput as error:
+            yield ImportProblem(file.name, position, str(error))
 
 
 def _messages(found: Any, position: str) -> Iterator[HistoryMessage]:

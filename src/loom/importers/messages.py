@@ -12,6 +12,8 @@ from datetime import UTC, datetime
 from typing import Any, BinaryIO, NamedTuple
 
 from loom.errors import InvalidInput
+from loom.importers.json_reader import parsed_json
+from loom.importers.lines import lines_of
 from loom.protocol import checked_time
 
 __all__ = [
@@ -21,11 +23,13 @@ __all__ = [
     "SourceFile",
     "branch_to",
     "digest_id",
+    "lines_in",
     "moment_of",
     "native_id",
     "objects_in",
     "split_results",
     "text_field",
+    "values_in",
 ]
 
 _LONGEST_ID = 120
@@ -77,6 +81,29 @@ class HistoryMessage:
 
 Read = Iterator[HistoryMessage | ImportProblem]
 """The output of a reader for a file."""
+
+
+def lines_in(file: SourceFile, opened: BinaryIO) -> Iterator[tuple[str, bytes] | ImportProblem]:
+    """Yield the position and the bytes of each line that is not empty, and a problem for each that is too long."""
+    for line in lines_of(opened):
+        position = f"line {line.number:,}"
+        if line.text is None:
+            yield ImportProblem(file.name, position, "it is too long")
+        elif line.text.strip():
+            yield position, line.text
+
+
+def values_in(file: SourceFile, opened: BinaryIO) -> Iterator[tuple[str, Any]]:
+    """Yield the position and the value of each line of JSON, or a problem in place of the value."""
+    for line in lines_in(file, opened):
+        if isinstance(line, ImportProblem):
+            yield line.position, line
+            continue
+        position, text = line
+        try:
+            yield position, parsed_json(text, repair=True)
+        except InvalidInput as error:
+            yield position, ImportProblem(file.name, position, str(error), is_cut=not text.endswith(b"\n"))
 
 
 def digest_id(format_name: str, *parts: object) -> str:

@@ -26,7 +26,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["ROOT", "documents", "main", "rendered", "save"]
+__all__ = ["ROOT", "documents", "main", "rendered", "save", "without_saved"]
 
 ROOT = Path(__file__).parent.parent
 _RESULTS = Path(__file__).parent / "results"
@@ -67,6 +67,11 @@ def rendered(text: str, *, folder: Path = _RESULTS) -> str:
     """A document with every marked figure, table and output as the saved results have it."""
     text = _FIGURE.sub(lambda found: _figure(found[1], found[2], found[3] or "", folder), text)
     return _BLOCK.sub(lambda found: _block(found[1], found[2], folder), text)
+
+
+def without_saved(text: str) -> str:
+    """A document without the figures, tables and outputs that come from saved results."""
+    return _BLOCK.sub("", _FIGURE.sub("", text))
 
 
 def _figure(name: str, key: str, form: str, folder: Path) -> str:

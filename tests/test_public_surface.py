@@ -214,7 +214,16 @@ PUBLIC: dict[str, set[str]] = {
         "search_text",
         "search_vectors",
     },
-    "loom.storage.tables": {"TABLES", "Row", "Table", "entry_values", "guarded", "named", "record_guard_4"},
+    "loom.storage.tables": {
+        "TABLES",
+        "Row",
+        "Table",
+        "entry_values",
+        "guarded",
+        "named",
+        "record_guard_4",
+        "shifted",
+    },
     "loom.storage.sqlite.store": {"SqliteStore", "as_sqlite"},
     "loom.storage.conformance": {"StoreConformance"},
 }

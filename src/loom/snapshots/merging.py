@@ -85,7 +85,8 @@ class _Merge:
         self._without = without
         self._source = _chosen(stage, namespace, store.namespace)
         self._staged_rows = stage.scratch.rows_of(self._source)
-        self._base = transaction.origin().position
+        self._origin = transaction.origin()
+        self._base = self._origin.position
         self._settings = transaction.settings()
         self._was_empty = not transaction.numbers(Filter(history=True), 1)
         self._known = self._known_ranges()
@@ -128,24 +129,24 @@ class _Merge:
     def _known_ranges(self) -> list[tuple[int, int]]:
         """Up to which number of the snapshot's store what was added to numbers here, in earlier restores."""
         if self._is_own_past():
-            return [(self._stage.start.position, 0)]
+            return [(self._stage.start.position, self._origin.zero)]
         noted = self._settings.get(NOTED, {}).get(self._key(), [])
         return [(last, added) for last, added in noted]
 
     def _is_own_past(self) -> bool:
         """Whether the snapshot is of this namespace, before what has happened here since."""
-        start, origin = self._stage.start, self._transaction.origin()
+        start, origin = self._stage.start, self._origin
         if (start.store, start.namespaces[self._source]) != (origin.store, self._store.namespace):
             return False
-        if origin.position < start.position:
+        if origin.position < start.position + origin.zero:
             return False
         for row in _named(self._staged_rows, "records", newest=_COMPARED):
-            number = row["seq"]
+            number = row["seq"] + origin.zero
             here = next(_named(self._transaction, "records", seq=number), None)
-            if here != row and (here is not None or not self._is_forgotten(number)):
+            if here != row | {"seq": number} and (here is not None or not self._is_forgotten(number)):
                 return False
         for row in _named(self._staged_rows, "entries", newest=_COMPARED):
-            here = next(_named(self._transaction, "entries", seq=row["seq"]), None)
+            here = next(_named(self._transaction, "entries", seq=row["seq"] + origin.zero), None)
             if here is None or not (here["deleted"] or here["checksum"] == row["checksum"]):
                 return False
         return True
@@ -258,9 +259,14 @@ class _Merge:
                 f"the id {id!r} names another text in namespace {self._store.namespace!r} than in the snapshot; "
                 "nothing was changed. Restore into another namespace, or forget or rename one of them."
             )
-        if id in self._left or (row["version"] > 1 and not found):
+        if id in self._left or (row["version"] > 1 and not found and not self._came_before(row)):
             return _NOWHERE  # the version before has stayed out
         return None
+
+    def _came_before(self, row: Row) -> bool:
+        """Whether the version before comes too: it may not be stored yet."""
+        versions = _named(self._staged_rows, "records", id=row["id"])
+        return any(one["version"] == row["version"] - 1 and self._came(one["seq"]) is not None for one in versions)
 
     def _supersessions(self) -> None:
         for row in self._staged("supersessions"):

@@ -513,6 +513,8 @@ class RowWrites(Rows, Protocol):
     def add_rows(self, table: str, rows: Iterable[Row]) -> int:
         """Add rows to this namespace, whichever they name, and do what follows from them; returns their count.
 
+        What yields the rows may read in this transaction, and may find those before in it or not.
+
         Follows: hashes and checksums, edges to sources that were awaited, the totals of tiers, and emptying the
         versions before a deleted entry. A row has the columns of its table, and `data` for the bytes of a blob. An
         edge or a tier that exists stays. The caller makes sure that no other row exists yet.
@@ -713,7 +715,8 @@ class Store(Reads, Searches, Uses, Background, Administration, Protocol):
         """A block in which the rows of this namespace, or of the named ones, are read from one unchanging state.
 
         Other namespaces need a store that was opened with `all_namespaces=True`; `NotFound` names one that does not
-        exist. A backend whose namespaces have sequences of their own raises `InvalidInput` for several at once.
+        exist. A backend whose namespaces have sequences of their own raises `InvalidInput` for several at once, and
+        counts all numbers from `Origin.zero`.
         """
 
     def close(self) -> None:

@@ -17,14 +17,15 @@ A `?` after a kind admits None. Moments are microseconds since 1970; values of J
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
 from loom.storage.identity import guard, guard_4, id_hash, id_hash_4, session_hash
 
-__all__ = ["TABLES", "Row", "Table", "entry_values", "guarded", "named", "record_guard_4"]
+__all__ = ["TABLES", "Row", "Table", "entry_values", "guarded", "named", "record_guard_4", "shifted"]
 
 Row = dict[str, Any]
 """A row by the names of its columns."""
@@ -129,6 +130,26 @@ def named(table: str, rows: Iterable[tuple[Any, ...]]) -> Iterator[Row]:
     return (dict(zip(columns, row, strict=True)) for row in rows)
 
 
+def shifted(table: str, by: int) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
+    """What adds a number to every sequence number in the rows of a table; None, and 0 for none, stay."""
+    kinds = [kind.rstrip("?") for kind in TABLES[table].columns.values()]
+    refers = table in ("forgotten", "edges")
+    numbered = [kind in _NUMBERED or (refers and kind == "number") for kind in kinds]
+    listed = [kind == "numbers" for kind in kinds]
+
+    def shift(row: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(
+            value + by
+            if number and value
+            else json.dumps([one + by for one in json.loads(value)])
+            if several and value
+            else value
+            for value, number, several in zip(row, numbered, listed, strict=True)
+        )
+
+    return shift
+
+
 def guarded(row: Row, namespace: int) -> Row:
     """The hashes and the checksum of a row of `records` in a namespace."""
     session = None if row["session"] is None else session_hash(namespace, row["session"])
@@ -149,5 +170,6 @@ def entry_values(row: Row) -> tuple[Any, ...]:
     return tuple(map(row.__getitem__, _ENTRY_GUARDED))
 
 
+_NUMBERED = ("seq", "until", "record", "about")
 _GUARDED = [one for one in TABLES["records"].columns if one not in ("seq", "namespace", "window_tokens")]
 _ENTRY_GUARDED = [one for one in TABLES["entries"].columns if one not in ("seq", "namespace", "deleted", "checksum")]

@@ -580,7 +580,8 @@ class Origin(NamedTuple):
     """Which database rows are read from, and what they refer to. Moments are microseconds since 1970.
 
     `position` is the last sequence number that was given out. `namespaces` are names by number, `spaces` are name and
-    dimensions by number, and `active` is the space of each namespace that has one.
+    dimensions by number, and `active` is the space of each namespace that has one. `zero` is the number before the
+    first one of the namespace, where each has numbers of its own; the rows of `copying` count from it.
     """
 
     store: str
@@ -591,6 +592,7 @@ class Origin(NamedTuple):
     last_namespace: int
     spaces: dict[int, tuple[str, int]]
     active: dict[int, int]
+    zero: int = 0
 
 
 class LeaseLost(Conflict):

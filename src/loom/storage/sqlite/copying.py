@@ -14,7 +14,7 @@ from loom.storage.identity import id_hash
 from loom.storage.sqlite import archive, counting
 from loom.storage.sqlite.projections import SCRUB, TEXT, VECTORS, last_number
 from loom.storage.sqlite.rows import RECORD_COLUMNS, check_row
-from loom.storage.tables import TABLES, Row
+from loom.storage.tables import TABLES, Row, shifted
 
 __all__ = ["Copy", "Rows", "insert"]
 
@@ -107,7 +107,8 @@ class Rows(contract.Rows):
         if table == "edges":
             return _EDGES.format(chosen=self._chosen), {}
         described = TABLES[table]
-        read_as, stored = _READ_AS.get(table, {}), described.stored
+        flags = {one: f"CASE WHEN t.{one} THEN 1 ELSE 0 END" for one in described.named("flag")}
+        read_as, stored = flags | _READ_AS.get(table, {}), described.stored
         columns = (read_as.get(one, f"t.{one}") if one in stored else "NULL" for one in described.columns)
         where = [_ONLY[table]] if table in _ONLY else []
         within = "" if "namespace" in described.columns else f" AND r.namespace IN ({self._chosen})"
@@ -117,7 +118,7 @@ class Rows(contract.Rows):
             # -1: a layout that was forgotten is an empty row of no namespace.
             emptied = ", -1" if table == "entries" and "seq" in equal else ""
             where.append(f"{'+' if in_order else ''}t.namespace IN ({self._chosen}{emptied})")
-        where += [f"t.{one} = :{one}" for one in equal]
+        where += [f"{flags.get(one, f't.{one}')} = :{one}" for one in equal]
         where += [f"t.{described.appended} > :after"] if described.appended else []
         where += [_LIVES.format(column, within) for column in described.records if column not in described.about]
         where += [f"(t.{column} <= 0 OR {_LIVES.format(column, '')})" for column in described.about]
@@ -155,9 +156,10 @@ class Rows(contract.Rows):
         return query, {"after": after}
 
     def blob_pieces(self, number: int) -> Iterator[bytes]:
-        with self.connection.blobopen("blobs", "data", number, readonly=True) as blob:
-            while piece := blob.read(_PIECE_BYTES):
-                yield piece
+        place, query = 1, "SELECT substr(data, ?, ?) FROM blobs WHERE seq = ?"
+        while piece := self.connection.execute(query, (place, _PIECE_BYTES, number)).fetchone()[0]:
+            yield bytes(piece)
+            place += len(piece)
 
 
 def _described(row: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -174,15 +176,34 @@ def _described(row: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 class Copy(Rows):
-    """The rows of some namespaces, read on a connection of its own."""
+    """The rows of some namespaces, read on a connection of its own. Their numbers count from `zero`."""
 
-    def __init__(self, connection: sqlite3.Connection, chosen: Sequence[int]) -> None:
+    def __init__(self, connection: sqlite3.Connection, chosen: Sequence[int], zero: int = 0) -> None:
         self.connection = connection
         self._numbers = chosen
+        self._zero = zero
 
     @property
     def chosen(self) -> Sequence[int]:
         return self._numbers
+
+    def _position(self) -> int:
+        return super()._position() - self._zero
+
+    def rows(
+        self, table: str, *, after: int = 0, newest: int | None = None, **equal: Any
+    ) -> Iterator[tuple[Any, ...]]:
+        if not self._zero:
+            return super().rows(table, after=after, newest=newest, **equal)
+        absolute = {one: value + self._zero if one in ("seq", "record") else value for one, value in equal.items()}
+        found = super().rows(table, after=after + self._zero, newest=newest, **absolute)
+        return map(shifted(table, -self._zero), found)
+
+    def count_rows(self, table: str, *, after: int = 0) -> int:
+        return super().count_rows(table, after=after + self._zero)
+
+    def blob_pieces(self, number: int) -> Iterator[bytes]:
+        return super().blob_pieces(number + self._zero)
 
 
 @functools.lru_cache
@@ -202,4 +223,6 @@ def insert(connection: sqlite3.Connection, table: str, rows: Iterable[Row], *, k
     A row of `records` has its hashes and its checksum, one of `vectors` its space.
     """
     statement, values = _insertion(table, keeping)
-    return connection.executemany(statement, map(values, rows)).rowcount
+    flags = TABLES[table].named("flag")
+    stored = ({**row, **{one: bool(row[one]) for one in flags}} for row in rows) if flags else rows
+    return connection.executemany(statement, map(values, stored)).rowcount

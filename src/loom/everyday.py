@@ -16,6 +16,7 @@ from loom.forks import made_once
 from loom.fractal.memory import awaited
 from loom.memory.manager import MemoryManager
 from loom.memory.verbs import MemoryOptions
+from loom.settings import PROFILES, load_settings
 
 if TYPE_CHECKING:
     from loom.memory.shared_pool import SharedMemoryPool
@@ -44,17 +45,25 @@ def open_memory(
     `SettingsConflict`, unless `reconfigure` is True. The options are those of `OpenOptions`.
 
     `notebook` is a folder with Markdown files that show this memory: see `memory.notebook`. Without a path, the
-    memory lies in that folder.
+    memory lies in that folder; with the profile `minimal` it lives in this process, and the folder has the compact
+    memory alone.
     """
     if notebook is None:
         return Memory(node_id, store=path, **options)
-    notes = Path(notebook, ".notes")
-    notes.mkdir(parents=True, exist_ok=True)
-    memory = Memory(node_id, store=notes / "memory.loom" if path is None else path, **options)
     from loom.notebook.book import Notebook
 
+    if path is None and not _is_minimal(options.get("profile")):
+        path = Path(notebook, ".notes", "memory.loom")
+        path.parent.mkdir(parents=True, exist_ok=True)
+    memory = Memory(node_id, store=path, **options)
     memory.notebook = Notebook(notebook, agent=memory.node_id, memory=memory)
     return memory
+
+
+def _is_minimal(profile: str | None) -> bool:
+    """Tell whether the profile that is given, or that the settings choose, is one of minimal mode."""
+    name = load_settings().profile if profile is None else profile
+    return name in PROFILES and PROFILES[name].minimal_mode
 
 
 class Memory(MemoryManager):

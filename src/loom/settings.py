@@ -110,7 +110,7 @@ class Profile:
     the share `promotion_rest` of those in L2, were written or moved since it left. L3 starts eviction at `l3_high` of
     its budget and moves the oldest `l3_oldest_share` of its summaries to L4. `prompt_watermark` controls the
     compaction of a built prompt, `dialogue_token_limit` that of the raw dialogue in the message list of a model.
-    `minimal_mode` keeps no sessions and no task or world state. In every profile the log keeps all records.
+    `minimal_mode` makes a notebook keep its compact memory alone. In every profile the log keeps all records.
     """
 
     name: str
@@ -191,7 +191,7 @@ _TASK = replace(
 _MINIMAL = replace(
     _LOOM,
     name="minimal",
-    description="Small dialogue agents: small tiers and prompts, no sessions and no task or world state.",
+    description="Small dialogue agents: small tiers and prompts; a notebook keeps its compact memory alone.",
     prompt_token_budget=4096,
     l1_token_budget=4_000,
     l2_token_budget=4_000,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -267,6 +268,118 @@ def test_minimal_mode_is_one_file_that_survives_a_restart(folder: Path) -> None:
     with Notebook(folder, minimal_mode=True) as notebook:
         assert "E42" in notebook.prompt("You help.")
         assert "历史记忆" in notebook.prompt("You help.")
+
+
+def test_the_profile_minimal_is_minimal_mode(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with loom.open(notebook=folder, profile="minimal", embedder="none") as memory:
+        assert memory.notebook is not None
+        assert memory.notebook.minimal_mode
+        memory.notebook.write_compact_memory("The fuse was replaced.")
+    assert [path.name for path in folder.iterdir()] == [".compact_memory.md"]
+    monkeypatch.setenv("LOOM_PROFILE", "minimal")
+    with loom.open(notebook=folder, embedder="none") as memory:
+        assert memory.notebook is not None
+        assert "fuse" in memory.notebook.prompt()
+    assert [path.name for path in folder.iterdir()] == [".compact_memory.md"]
+    with pytest.raises(InvalidInput, match="profile"):
+        loom.open(notebook=folder, profile="unknown")
+
+
+def test_an_edit_of_the_compact_memory_is_merged_with_what_is_written_next(folder: Path) -> None:
+    path = folder / ".compact_memory.md"
+    with Notebook(folder, minimal_mode=True) as notebook:
+        notebook.write_compact_memory("The fuse was replaced.\n\nThe lamp works.\n")
+        assert "lamp" in notebook.compact_memory
+        path.write_text("The fuse was replaced by Ana.\n\nThe lamp works.\n")
+        notebook.write_compact_memory("The fuse was replaced.\n\nThe lamp works.\nThe door is open.\n")
+    assert path.read_text() == "The fuse was replaced by Ana.\n\nThe lamp works.\nThe door is open.\n"
+
+
+def test_forgetting_names_the_files_that_went_and_the_copies_that_stay(notebook: Notebook) -> None:
+    (notebook.work_dir / ".git").mkdir()
+    turn = notebook.memory.remember("My password is hunter2.", role="user")
+    notebook.finish(SessionNote("My password is hunter2.", "Noted.", sources=(turn.id,), task="password"))
+    left = notebook.work_dir / ".sessions" / ".old.md.abcd1234.tmp"
+    left.write_text("hunter2")  # what a killed process left
+    receipt = notebook.forget(turn.id)
+    assert receipt.records == 2
+    assert [Path(one).suffix for one in receipt.files] == [".md"]
+    assert receipt.copies == (f"the history of {notebook.work_dir.resolve() / '.git'}",)
+    texts = [
+        path.read_text(errors="replace")
+        for path in notebook.work_dir.rglob("*")
+        if path.suffix != ".loom" and path.is_file() and "memory.loom" not in str(path)
+    ]
+    assert not [text for text in texts if "hunter2" in text or "password" in text]
+
+
+def test_a_folder_whose_memory_was_lost_or_restored_keeps_its_files(folder: Path) -> None:
+    with Notebook(folder, agent="writer") as notebook:
+        notebook.learn("first")
+        notebook.memory.backup(folder / "backup.loom")
+        notebook.learn("second")
+        notebook.finish(SessionNote("ask", "answer"))
+        path = knowledge_of(notebook)
+    text = path.read_text()
+    for name in ("memory.loom", "memory.loom-wal", "memory.loom-shm"):
+        (folder / ".notes" / name).unlink(missing_ok=True)
+    with Notebook(folder, agent="writer") as notebook:  # a clone, or a store that was deleted
+        done = notebook.sync(sessions=True)
+        assert (len(done.read), done.forgotten) == (2, ())
+        assert path.read_text() == text
+        assert len(notebook.sessions.own()) == 1
+    memory = loom.open(folder / "backup.loom", embedder="none")
+    with memory, Notebook(folder, agent="writer", memory=memory) as notebook:
+        notebook.sync()
+        assert {"- first", "- second"} <= set(path.read_text().splitlines())
+        assert notebook.knowledge == path.read_text()
+
+
+def test_an_edit_that_is_saved_while_the_file_is_written_is_not_lost(
+    notebook: Notebook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notebook.knowledge = "# K\n\n- first\n\n- second\n"
+    path, put = knowledge_of(notebook), os.link
+
+    def saved_by_an_editor(source: Path, target: Path, **options: bool) -> None:
+        monkeypatch.undo()
+        path.write_text("# K\n\n- first, edited\n\n- second\n")
+        put(source, target, **options)
+
+    monkeypatch.setattr(os, "link", saved_by_an_editor)
+    notebook.memory.update(f"page:{notebook.knowledge_page.path}", "# K\n\n- first\n\n- second, learnt\n")
+    notebook.sync()
+    assert path.read_text() == "# K\n\n- first, edited\n\n- second, learnt\n"
+    assert notebook.knowledge == path.read_text()
+    assert not list(path.parent.glob(".*"))
+
+
+def test_opening_and_looking_up_read_no_other_session(folder: Path) -> None:
+    """The files of a folder are listed by no operation but the explicit comparison of all of them."""
+    with Notebook(folder, agent="writer") as notebook:
+        names = [notebook.finish(SessionNote(f"ask {number}", "answer")) for number in range(30)]
+    touched: list[str] = []
+    watching = True
+
+    def note(event: str, arguments: tuple[object, ...]) -> None:
+        if watching and event in ("open", "os.listdir", "os.scandir") and ".sessions" in str(arguments[0]):
+            touched.append(f"{event} {arguments[0]}")
+
+    sys.addaudithook(note)  # it cannot be removed: `watching` ends it
+    try:
+        with Notebook(folder, agent="writer") as notebook:
+            assert names[7] is not None
+            found = notebook.sessions.find(names[7].name)
+            assert found is not None
+            assert "ask 7" in found.content
+            assert len(notebook.sessions.own(3)) == 3
+            notebook.sync()
+            notebook.prompt()
+            assert touched == []
+            notebook.finish(SessionNote("one more", "answer"))
+            assert not [one for one in touched if "scandir" in one or "listdir" in one]
+    finally:
+        watching = False
 
 
 def test_one_file_that_cannot_be_read_does_not_stop_the_others(notebook: Notebook) -> None:

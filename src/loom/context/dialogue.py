@@ -18,8 +18,9 @@ from loom.context.rendering import neutralised
 from loom.context.truncation import exchanges
 from loom.drafts import message_text
 from loom.errors import InvalidInput, NotFound
+from loom.knowledge.dimensions import Dimension, dimension_of, rules_in
 from loom.knowledge.fidelity import FidelityChecker, FidelityResult
-from loom.knowledge.summarizer import Summarizer, Summary
+from loom.knowledge.summarizer import Summarizer, Summary, turns_of_messages
 from loom.memory.segment_store import MemorySegment, SegmentStore
 from loom.text.tokens import TOKENS_PER_REPLY, TokenCounter
 
@@ -33,6 +34,9 @@ DIALOGUE_TOKEN_LIMIT = 70_000
 # The share of the dialogue that stays word for word, and the share of the rest that its summary may take.
 _VERBATIM_SHARE = 0.2
 _SUMMARY_SHARE = 0.1
+# What rules may have of a summary, and how a line begins that is one.
+_RULES_SHARE = 0.5
+_RULE = "rule: "
 
 
 def should_compact(messages: Sequence[Message], tokens: int, limit: int = DIALOGUE_TOKEN_LIMIT) -> bool:
@@ -44,7 +48,8 @@ class CompactedMessages(list[Message]):
     """A dialogue with its older part summarised: a list of messages, and what was done.
 
     `reference` names the originals: `original_messages(reference, segment_store)` returns them, and `originals` holds
-    them while this object lives. `fidelity` says how much of them the summary keeps.
+    them while this object lives. `fidelity` says how much of them the summary keeps. `rules` are the user's standing
+    instructions, word for word; `by_dimension` shows what was kept of rules, states and events.
     """
 
     def __init__(
@@ -56,6 +61,7 @@ class CompactedMessages(list[Message]):
         fidelity: FidelityResult | None = None,
         reference: str | None = None,
         originals: Sequence[Message] = (),
+        rules: Sequence[str] = (),
         tokens_before: int,
         tokens: int,
     ) -> None:
@@ -65,12 +71,25 @@ class CompactedMessages(list[Message]):
         self.fidelity = fidelity
         self.reference = reference
         self.originals = tuple(originals)
+        self.rules = tuple(rules)
         self.tokens_before = tokens_before
         self.tokens = tokens
 
     @property
     def messages(self) -> list[Message]:
         return list(self)
+
+    @property
+    def by_dimension(self) -> dict[Dimension, tuple[str, ...]]:
+        """What was kept: rules (`type`) word for word, of states the newest form, events with their causes.
+
+        A model does not say what it kept, so that with one only the rules are told apart.
+        """
+        kept = self.summary.kept if self.summary is not None else ()
+        found: dict[Dimension, tuple[str, ...]] = {"type": self.rules}
+        for dimension in ("state", "event"):
+            found[dimension] = tuple(one.text for one in kept if dimension_of(one.kind) == dimension)
+        return found
 
 
 def compact_messages(
@@ -102,14 +121,23 @@ def compact_messages(
         return CompactedMessages(messages, tokens_before=before, tokens=before)
     size = counter.count_messages(older) - TOKENS_PER_REPLY
     budget = max(1, int(size * _SUMMARY_SHARE)) if summary_tokens is None else summary_tokens
-    told = _opened(older)
-    summary = writer.summarize_messages(told, budget=budget)
-    fidelity = FidelityChecker().check(summary.text, [text for text in map(message_text, told) if text.strip()])
+    told, known = _opened(older)
+    turns = turns_of_messages(told)
+    found = rules_in(turns, known)
+    rules = _fitting(found.texts, int(budget * _RULES_SHARE), counter)
+    # A rule without room stays in its turn, as an ordinary statement.
+    kept = found.turns if len(rules) == len(found.texts) else turns
+    stated = [f"{_RULE}{text}" for text in rules]
+    left = max(0, budget - counter.safe_count("\n".join(stated))) if rules else budget
+    summary = writer.summarize(kept, budget=left)
+    said = "\n".join([*stated, *_not_rules(summary.text)])
+    originals = [*known, *(text for text in map(message_text, told) if text.strip())]
+    fidelity = FidelityChecker().check(said, originals)
     reference = _reference(older)
     if segment_store is not None:
         segment_store.store(MemorySegment(content=_dump(older), segment_id=reference))
     # Text of tools and unknown speakers is part of it.
-    lines = neutralised(summary.text, trusted=False).replace("\n", "\n| ")
+    lines = neutralised(said, trusted=False).replace("\n", "\n| ")
     text = f"<memory>\n[{len(older)} earlier messages, in short; originals: {reference}]\n{lines}\n</memory>"
     shown = [*pinned, {"role": "user", "content": text}, *recent]
     return CompactedMessages(
@@ -119,9 +147,26 @@ def compact_messages(
         fidelity=fidelity,
         reference=reference,
         originals=older,
+        rules=rules,
         tokens_before=before,
         tokens=counter.count_messages(shown),
     )
+
+
+def _fitting(rules: Sequence[str], budget: int, counter: TokenCounter) -> list[str]:
+    """Return the newest rules that fit a budget, in their order: a rule is whole, or it is not there."""
+    kept: list[str] = []
+    for text in reversed(rules):
+        cost = counter.safe_count(f"{_RULE}{text}\n")
+        if cost <= budget:
+            budget -= cost
+            kept.insert(0, text)
+    return kept
+
+
+def _not_rules(text: str) -> list[str]:
+    """Return the lines of a summary so that none of them is read as a rule later."""
+    return [f"said: {line}" if line.startswith(_RULE) else line for line in text.splitlines()]
 
 
 def original_messages(reference: str, segment_store: SegmentStore) -> list[Message]:
@@ -150,20 +195,23 @@ _COMPACTED = re.compile(
 )
 
 
-def _opened(messages: Sequence[Message]) -> list[Message]:
-    """The messages, with results of `compact_messages` split into a message for each line.
+def _opened(messages: Sequence[Message]) -> tuple[list[Message], list[str]]:
+    """Return the messages, with results of `compact_messages` split into a message for each line, and their rules.
 
     As one text, an earlier summary would be shortened as a whole and soon lose its first statements.
     """
     found: list[Message] = []
+    rules: list[str] = []
     for message in messages:
         content = message.get("content")
         made = _COMPACTED.fullmatch(content) if isinstance(content, str) and message.get("role") == "user" else None
         if made is None:
             found.append(message)
         else:
-            found += [{"role": "user", "content": line} for line in made[1].split("\n| ") if line.strip()]
-    return found
+            lines = [line for line in made[1].split("\n| ") if line.strip()]
+            rules += [line.removeprefix(_RULE) for line in lines if line.startswith(_RULE)]
+            found += [{"role": "user", "content": line} for line in lines if not line.startswith(_RULE)]
+    return found, rules
 
 
 def _dump(messages: Sequence[Message]) -> str:

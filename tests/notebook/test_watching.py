@@ -39,8 +39,16 @@ class Watch:
         for done in notebook.watch(self.stop):
             self.done.put(done)
 
-    def next(self) -> Synced:
-        return self.done.get(timeout=LONGEST_S)
+    def read(self) -> tuple[str, ...]:
+        """The files that are read next. A file that is saved may be seen empty first: then it is missing."""
+        while not (read := self.done.get(timeout=LONGEST_S).read):
+            pass
+        return read
+
+    def missing(self) -> tuple[str, ...]:
+        while not (missing := self.done.get(timeout=LONGEST_S).missing):
+            pass
+        return missing
 
     def __enter__(self) -> Watch:
         self.thread.start()
@@ -62,21 +70,21 @@ def test_edits_are_read_as_they_happen(notebook: Notebook, tmp_path: Path) -> No
     attached = notebook.attach(vault)
     path = notebook.work_dir / notebook.knowledge_page.path
     with Watch(notebook) as watch:
-        assert watch.next().read == (f"{attached.name}:note.md",)  # what was there before
+        assert watch.read() == (f"{attached.name}:note.md",)  # what was there before
         path.write_text(path.read_text().replace("short", "long"))
-        assert watch.next().read == (notebook.knowledge_page.path,)
+        assert watch.read() == (notebook.knowledge_page.path,)
         (notebook.work_dir / "world_state.md").write_text("The build is red.\n")
-        assert watch.next().read == ("world_state.md",)
+        assert watch.read() == ("world_state.md",)
         further = path.parent / "knowledge" / "tools.md"
         further.parent.mkdir()
         path.write_text(path.read_text() + "- More.\n")
-        assert watch.next().read == (notebook.knowledge_page.path,)
+        assert watch.read() == (notebook.knowledge_page.path,)
         further.write_text("make test\n")  # in a folder that was not there when the watch began
-        assert watch.next().read == (".notes/writer/knowledge/tools.md",)
+        assert watch.read() == (".notes/writer/knowledge/tools.md",)
         session.write_text(session.read_text().replace("Agent: answer", "Agent: better answer"))
-        assert watch.next().read == (f".sessions/{session.name}",)
+        assert watch.read() == (f".sessions/{session.name}",)
         path.unlink()
-        assert watch.next().missing == (notebook.knowledge_page.path,)
+        assert watch.missing() == (notebook.knowledge_page.path,)
     assert "better answer" in notebook.sessions.own(1)[0].content
 
 

@@ -222,6 +222,7 @@ def test_every_example_runs_and_prints_what_it_found(example: Path, empty_folder
         "tree_of_nodes": ["root: spent", "      inherits", "tool calls: 4 of 4", "failed: BudgetExceeded"],
         "context": ["Bookings must stay in the Frankfurt…", "someone (web, unverified)", "are as before: True"],
         "tiers": ["of 90 tokens", "node.error: invalid input syntax", "41,207 rows exported in 12 seconds"],
+        "notebook": ["next: write chapter one", "read from the file: .notes/writer", "<<<<<<< this file"],
         "knowledge": ["Ana lives in Paris", "in March: Place: Ana lives in Berlin", "决策", "True that everyone"],
     }
     ran = subprocess.run(

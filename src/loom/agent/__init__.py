@@ -1,4 +1,4 @@
-"""Agents on this memory: a model, tools, and a loop that remembers. Names are loaded when they are first used."""
+"""Agents on this memory: a model, tools, and a loop that remembers. Names are loaded at their first use."""
 
 from __future__ import annotations
 

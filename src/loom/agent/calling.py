@@ -1,7 +1,7 @@
-"""Carrying out the calls that a model asks for: each within its time, with an answer in every case.
+"""Carrying out the calls that a model asks for. Every call has a time limit and gets an answer.
 
-A function that is not async runs in a thread of its own, which cannot hold up the end of the program. Where it is
-late, the model is told so and the thread is left to end by itself.
+A function that is not async runs in a daemon thread, which never delays the end of the program. If it is late, the
+model is told so, and the thread ends by itself.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _Value = TypeVar("_Value")
 
 @dataclass(frozen=True, slots=True)
 class ToolAnswer:
-    """What a call came to, as the model reads it. `error` is the reason of a failure."""
+    """The answer to a call, as the model reads it. `error` is the reason of a failure."""
 
     call: ToolCall
     text: str
@@ -37,7 +37,7 @@ class ToolAnswer:
 
 
 async def in_own_thread(work: Callable[[], _Value]) -> _Value:
-    """Run blocking work in a thread of its own. Unlike the loop's pool, it is not waited for when the loop ends."""
+    """Run blocking work in a new thread. Unlike the loop's pool, the end of the loop does not wait for it."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[_Value] = loop.create_future()
     context = contextvars.copy_context()
@@ -71,9 +71,9 @@ async def call_all(
     timeout_s: float,
     admit: Callable[[ToolCall], str | None],
 ) -> list[ToolAnswer]:
-    """The answers to calls, in their order. Neighbouring calls of tools that only read run side by side.
+    """Return the answers to calls, in their order. Neighbouring calls of tools that only read run in parallel.
 
-    `admit` is asked before each call and says why it may not be made, if so.
+    `admit` is called before each call. It returns the reason to refuse the call, or None.
     """
 
     async def one(call: ToolCall) -> ToolAnswer:
@@ -108,7 +108,7 @@ async def _answer(call: ToolCall, tools: Mapping[str, Tool], timeout_s: float) -
         return ToolAnswer(call, "" if value is None else value_text(value))
     except LoomError as error:
         return _failed(call, str(error))
-    except Exception as error:  # whatever a tool raises is for the model to read
+    except Exception as error:  # the model reads whatever a tool raises
         late = isinstance(error, TimeoutError) and limit.expired()
         return _failed(call, f"{tool.name} did not answer within {limit_s:g} seconds" if late else _reason(error))
 

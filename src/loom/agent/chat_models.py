@@ -1,8 +1,7 @@
 """Models that an agent talks to: endpoints of OpenAI's and Anthropic's form, and functions.
 
-A prompt is in OpenAI's form; each client turns it into what its service takes and reads an `Answer` from what comes
-back. Which client a name means is decided by `as_chat_model`. Keys come from the caller or the environment and appear
-in no error.
+A prompt is in OpenAI's form. Each client converts it for its service and reads an `Answer` from the response.
+`as_chat_model` decides which client a name means. Keys come from the caller or the environment and are in no error.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ __all__ = [
 Json = dict[str, Any]
 OnText = Callable[[str], object]
 _Join = Callable[[Iterator[Any], OnText], "Answer"]
-# An answer of the events of a stream; `EOFError` where they break off.
+# Makes an answer of the events of a stream; raises `EOFError` if they break off.
 
 _LARGEST_ANSWER_MB = 16
 _ANTHROPIC_VERSION = "2023-06-01"
@@ -45,7 +44,7 @@ _OPENAI_URL = "https://api.openai.com/v1"
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call that a model asks for; `arguments` are the text that it wrote, which should be JSON."""
+    """A call that a model asks for. `arguments` is the text that the model wrote, which should be JSON."""
 
     id: str
     name: str
@@ -57,7 +56,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one or more calls: of the prompts, the part of these that the service had cached, of the answers."""
+    """The tokens of one or more calls: prompts, the part of them that the service had cached, and answers."""
 
     prompt: int = 0
     cached: int = 0
@@ -73,7 +72,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a model said. `usage` is None where the service did not tell."""
+    """The answer of a model. `usage` is None if the service did not report it."""
 
     text: str = ""
     calls: tuple[ToolCall, ...] = ()
@@ -81,7 +80,7 @@ class Answer:
     usage: Usage | None = None
 
     def to_message(self) -> Json:
-        """The answer as the assistant's message."""
+        """Return the answer as the assistant's message."""
         message: Json = {"role": "assistant", "content": self.text}
         if self.calls:
             message["tool_calls"] = [call.to_openai() for call in self.calls]
@@ -90,7 +89,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What a model is asked: messages in OpenAI's form, the tools it may call, and how long the answer may be.
+    """A prompt: messages in OpenAI's form, the tools that may be called, and the largest size of the answer.
 
     `breakpoints` are the positions of messages after which the service may cache.
     """
@@ -106,16 +105,16 @@ class ChatModel(Protocol):
     """Anything that answers a prompt. Blocking; safe to call from several threads."""
 
     def answer(self, prompt: Prompt, on_text: OnText | None = None, cancelled: Event | None = None) -> Answer:
-        """The answer. With `on_text` it is streamed, and each piece of text handed over as it comes."""
+        """Return the answer. With `on_text` it is streamed: `on_text` is called with each piece of text."""
 
 
 ChatModelLike = ChatModel | LanguageModel | Callable[..., Any] | str
-"""What may be given as `llm`: a model's name, a client, or a function of the messages (and, if it takes them, of the
-tools) that gives a text, an assistant's message or an `Answer`."""
+"""The values that `llm` accepts: the name of a model, a client, or a function of the messages (and, if it takes them,
+of the tools) that returns a text, an assistant's message or an `Answer`."""
 
 
 def as_chat_model(llm: ChatModelLike) -> ChatModel:
-    """The model behind what was given. Names that begin with `claude` or `anthropic` are Anthropic's."""
+    """Return the model that `llm` means. Names that begin with `claude` or `anthropic:` are Anthropic's."""
     if isinstance(llm, str):
         name = llm.strip()
         if not name:
@@ -160,7 +159,7 @@ class _Function:
 
 
 def _awaited(awaitable: Any) -> Any:
-    """The outcome of something awaitable, in a thread that has no event loop."""
+    """Wait for an awaitable in a thread that has no event loop, and return its result."""
     import asyncio
 
     async def wait() -> Any:
@@ -183,7 +182,7 @@ def _from_message(said: Any) -> Answer:
 
 
 class _OfTexts:
-    """A model that knows texts alone: it is given the messages as one text, and calls no tools."""
+    """A model of texts. It gets the messages as one text, and calls no tools."""
 
     def __init__(self, model: LanguageModel) -> None:
         self._model = model
@@ -200,7 +199,7 @@ class _OfTexts:
 
 
 class _HttpChat:
-    """What both clients have in common: the endpoint, and asking it whole or as a stream."""
+    """The common part of both clients: the endpoint, and requests with and without a stream."""
 
     def __init__(
         self,
@@ -281,9 +280,9 @@ def _encoded(body: Json) -> bytes:
 class OpenAIChat(_HttpChat):
     """Any endpoint that speaks OpenAI's `POST {base_url}/chat/completions`: OpenRouter, Ollama, vLLM and others.
 
-    Without them, the address is that of `OPENAI_BASE_URL` or OpenAI's own, and the key that of `OPENAI_API_KEY`.
-    `timeout_s` is the deadline of a whole call; 429, 5xx and broken connections are tried `max_retries` times more.
-    `extra` are further fields of every request, such as `temperature`.
+    The default address is `OPENAI_BASE_URL`, else OpenAI's own; the default key is `OPENAI_API_KEY`. `timeout_s` is
+    the deadline of a whole call. 429, 5xx and broken connections are retried `max_retries` times. `extra` has further
+    fields of every request, such as `temperature`.
     """
 
     def __init__(
@@ -297,7 +296,7 @@ class OpenAIChat(_HttpChat):
         extra: Mapping[str, Any] | None = None,
     ) -> None:
         address = base_url or os.environ.get("OPENAI_BASE_URL") or _OPENAI_URL
-        # The key of the environment belongs to the address of the environment.
+        # The key of the environment is sent to the address of the environment only.
         key = api_key or (None if base_url else os.environ.get("OPENAI_API_KEY"))
         super().__init__(
             model,
@@ -310,7 +309,7 @@ class OpenAIChat(_HttpChat):
             key_header="Authorization",
             extra=extra,
         )
-        # OpenAI's newer models refuse the older name; other servers know no other.
+        # OpenAI's newer models refuse the older name; other servers accept only that one.
         self._limit = "max_completion_tokens" if address.startswith("https://api.openai.com/") else "max_tokens"
 
     def answer(self, prompt: Prompt, on_text: OnText | None = None, cancelled: Event | None = None) -> Answer:
@@ -374,7 +373,7 @@ def _chat_stop(finish: object, refused: bool, calls: Sequence[ToolCall]) -> Any:
 
 @dataclass(slots=True)
 class _CallParts:
-    """A call as far as a stream has told it."""
+    """The parts of a call that a stream has sent so far."""
 
     id: str = ""
     name: str = ""
@@ -412,8 +411,8 @@ def _joined_chat(events: Iterator[Any], on_text: OnText) -> Answer:
 
 
 class AnthropicChat(_HttpChat):
-    """Anthropic's messages. Without them, the address is that of `ANTHROPIC_BASE_URL` or Anthropic's own, and the key
-    that of `ANTHROPIC_API_KEY`. The rest is as in `OpenAIChat`."""
+    """Anthropic's messages. The default address is `ANTHROPIC_BASE_URL`, else Anthropic's own; the default key is
+    `ANTHROPIC_API_KEY`. The rest is as in `OpenAIChat`."""
 
     def __init__(
         self,

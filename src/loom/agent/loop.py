@@ -3,8 +3,8 @@
     agent = Agent.create("claude-sonnet-5-5", system_prompt="You help customers.", memory="support.loom")
     result = await agent.run("Where is my order?", session_id="ana")
 
-One run: keep the question, build a prompt from memory under a budget, ask the model, carry out the calls it makes,
-and so on until it answers. Every step is a Task: it is kept first and then published on the bus.
+A run keeps the question, builds a prompt from memory under a budget, asks the model and carries out its calls, until
+the model answers. Every step is a Task, which is kept first and then published on the bus.
 """
 
 from __future__ import annotations
@@ -56,21 +56,21 @@ __all__ = ["Agent"]
 
 OnEvent = Callable[[AgentEvent], object]
 
-# What the model is offered of the memory tools, unless all are asked for.
+# The memory tools that the model is offered by default.
 _EVERYDAY_TOOLS = ("recall", "remember", "forget")
-# What of a prompt is left for the steps of a run, where there are tools to make any.
+# The share of a prompt that is reserved for the steps of a run, if there are tools.
 _STEPS_SHARE = 0.25
-# The smallest prompt that is worth sending beside the definitions of the tools.
+# The smallest prompt, in tokens, beside the definitions of the tools.
 _LEAST_PROMPT = 256
-# An answer of fewer tokens is not worth asking for.
+# The smallest answer, in tokens, for which the model is asked.
 _LEAST_ANSWER = 16
-# The same call with the same arguments is answered this often; then the model is told to go on without it.
+# The number of times that a call with the same arguments is answered; then it is refused.
 _MOST_REPEATS = 3
 
 
 @dataclass(slots=True)
 class _Run:
-    """One run: the question, what was said since, and what it may still spend."""
+    """One run: the question, the steps since, and the budget that is left."""
 
     question: Task
     session_id: str
@@ -105,7 +105,7 @@ class _Run:
 
 
 class _NoAnswer(Exception):
-    """A run that ends without an answer, and why."""
+    """Ends a run without an answer, with the reason."""
 
     def __init__(self, reason: str, stop: str = "failure", text: str = "") -> None:
         super().__init__(reason)
@@ -116,7 +116,7 @@ class _NoAnswer(Exception):
 class Agent(Closing):
     """A model with a memory and tools. Make one with `Agent.create`; it is a node (`NodeProtocol`).
 
-    Close it when you are done, or use it as a context manager: that closes the memory too, if the agent opened it.
+    Close it after use, or use it as a context manager. Closing it closes the memory too, if the agent opened it.
     """
 
     def __init__(
@@ -185,23 +185,23 @@ class Agent(Closing):
         compact_memory: str = "",
         notebook: Notebook | None = None,
     ) -> Agent:
-        """An agent over a model: its name, a client of `loom.agent.chat_models`, or a function of the messages.
+        """Make an agent of a model: its name, a client of `loom.agent.chat_models`, or a function of the messages.
 
-        `memory` is a memory to use, the path of one to open, or nothing for one in this process. `tools` are typed
+        `memory` is a memory, or the path of one; without it the memory is in this process. `tools` are typed
         functions. `memory_tools` offers the model recall, remember and forget; "all" offers every memory tool, a list
-        those that it names, False none. `meta_tools` adds `create_plan` and `delegate_task`.
+        of names those tools, False none. `meta_tools` adds `create_plan` and `delegate_task`.
 
         `budget` bounds each run with all that it delegates: a `RecursiveBudget`, or a number of tokens. A
         `BudgetTracker` bounds all runs together. `prompt_budget` bounds each prompt with the definitions of the tools
         (by default the memory's `prompt_token_budget`), `max_tokens` each answer, `max_steps` the model calls of a
         run, `tool_timeout_s` a tool call.
 
-        With `minimal_mode` nothing is stored: the dialogue is in this process, and `compact_memory` is what is left
-        of it when it grows too long; give that text to a later agent to go on.
+        With `minimal_mode` nothing is stored. The dialogue is in this process, and is summarised in `compact_memory`
+        when it grows too long. A later agent continues from that text.
 
-        With a `notebook` the agent works in its mode and, in full mode, on its memory: what the notebook says is part
-        of the system text, every run is a session file, and a plan is its task process. In minimal mode the compact
-        memory is the notebook's file.
+        With a `notebook` the agent works in the notebook's mode and, in full mode, on its memory: the notebook is
+        part of the system text, every run becomes a session file, and a plan becomes the task process. In minimal
+        mode the compact memory is the notebook's file.
         """
         if notebook is not None:
             if memory is not None or compact_memory or (minimal_mode and not notebook.minimal_mode):
@@ -254,15 +254,15 @@ class Agent(Closing):
     async def run(
         self, task: str | Task, *, session_id: str | None = None, task_id: str | None = None
     ) -> AgentResult:
-        """Answer a question or carry out a task. What goes wrong on the way is in the result, not raised.
+        """Answer a question or carry out a task. Failures of the model or a tool are in the result and not raised.
 
-        Turns of one session continue each other; without a `session_id` the agent has one session of its own. With a
-        `task_id` a run can be repeated safely: one that was answered before is not asked again.
+        Turns of a session continue each other. The default session is the agent's own. With a `task_id` a run can be
+        repeated safely: a question that was answered before is not asked again.
         """
         return await self._in_turn(self._question(task, session_id, task_id), lambda _: None, streams=False)
 
     def run_sync(self, task: str | Task, *, session_id: str | None = None, task_id: str | None = None) -> AgentResult:
-        """The same, for code without an event loop."""
+        """Do the same as `run`, for code without an event loop."""
         with suppress(RuntimeError):
             asyncio.get_running_loop()
             raise InvalidInput("run_sync would block the running event loop; use `await agent.run(...)`")
@@ -271,7 +271,7 @@ class Agent(Closing):
     async def stream(
         self, task: str | Task, *, session_id: str | None = None, task_id: str | None = None
     ) -> AsyncIterator[AgentEvent]:
-        """The same, telling what happens: the prompt, pieces of text, tool calls and their answers, and the result.
+        """Do the same as `run`, and yield the prompt, pieces of text, tool calls, their answers, and the result.
 
         Leaving the loop early cancels the run.
         """
@@ -288,7 +288,7 @@ class Agent(Closing):
             await asyncio.gather(work, return_exceptions=True)
 
     async def execute_task(self, task: Task) -> Task:
-        """Carry out a task as a node does: it comes back with its status, result or error filled in."""
+        """Carry out a task as a node does, and return it with its status, result or error."""
         result = await self.run(task)
         task.status, task.error = result.status, result.error
         task.result = result.text or None
@@ -304,12 +304,12 @@ class Agent(Closing):
 
     @property
     def stats(self) -> AgentStats:
-        """What this agent did since it was made."""
+        """The totals since the agent was made."""
         return self._stats
 
     @property
     def compact_memory(self) -> str:
-        """In minimal mode, what the dialogue so far was summed up to; else empty."""
+        """The summary of the dialogue so far in minimal mode; empty in full mode."""
         return self._conversation.compact_memory if isinstance(self._conversation, CompactConversation) else ""
 
     def close(self) -> None:
@@ -324,7 +324,7 @@ class Agent(Closing):
     # -- one run ---------------------------------------------------------------------------------------
 
     def _question(self, given: str | Task, session_id: str | None, task_id: str | None) -> Task:
-        """What is asked, as the task that is kept: it carries the user's message."""
+        """Return the question as the task that is kept, with the user's message."""
         if self._closed:
             raise Closed("the agent is closed; create another one")
         if isinstance(given, Task):
@@ -421,7 +421,7 @@ class Agent(Closing):
         )
 
     def _told(self) -> str | None:
-        """The system text: the agent's own, and what its notebook says."""
+        """Return the system text: the agent's own, and that of its notebook."""
         if self.notebook is None or self.notebook.minimal_mode:
             return self._system
         return self.notebook.prompt(self._system or "")
@@ -433,7 +433,7 @@ class Agent(Closing):
         )
 
     async def _ask(self, run: _Run) -> Answer:
-        """The model's answer to the prompt and the steps so far, paid for."""
+        """Ask the model with the prompt and the steps so far, and charge the budget."""
         limit = self._prompt_budget - run.tool_tokens
         messages, tokens = fitted(run.opening, run.steps, limit, self._counter)
         tokens += run.tool_tokens
@@ -452,7 +452,7 @@ class Agent(Closing):
         run.model_calls += 1
         used = answer.usage or Usage(tokens, 0, self._counter.safe_count(_words_of(answer)))
         run.usage += used
-        # What a service counts otherwise than we do is paid for too, as far as there is anything left.
+        # A service may count more tokens than we do: charge them as far as the budget has any left.
         run.account.record_tokens(min(used.total, run.account.get_remaining_budget().token_budget))
         return answer
 
@@ -468,7 +468,7 @@ class Agent(Closing):
             )
         except (asyncio.CancelledError, LoomError):
             raise
-        except Exception as error:  # a model that is a function may raise anything
+        except Exception as error:  # a function may raise anything
             raise _NoAnswer(f"the model failed: {type(error).__name__}: {error}") from error
         finally:
             cancelled.set()
@@ -503,7 +503,7 @@ class Agent(Closing):
     # -- keeping ---------------------------------------------------------------------------------------
 
     async def _keep(self, task: Task) -> None:
-        """Keep a turn, then tell everybody who listens. A memory that fails ends the run."""
+        """Keep a turn, then publish it on the bus. An error of the memory ends the run."""
         await in_thread(self._conversation.keep, task)
         await self.event_bus.publish(task)
 
@@ -541,7 +541,7 @@ class Agent(Closing):
     def _tools_for(self, run: _Run) -> dict[str, Tool]:
         found = dict(self._tools)
         if self.memory is not None and self._memory_tools:
-            # Notes belong to no session: a turn between a call and its result would tear them apart.
+            # Notes belong to no session: a turn between a call and its result would separate them.
             for one in MemoryTools(self.memory).as_tools(self._memory_tools):
                 found.setdefault(one.name, one)
         if self._meta:
@@ -557,8 +557,8 @@ class Agent(Closing):
         return found
 
     def _create_child_node(self, account: BudgetTracker, system_prompt: str | None = None) -> Agent:
-        """An agent below this one: its parent's memory to inherit from, its pool, its tools, and a share of its
-        budget."""
+        """Return an agent below this one. It inherits from its parent's memory, and has its pool, its tools, and a
+        share of its budget."""
         memory = None
         if self.memory is not None:
             memory = MemoryManager(account.node_id, parent=self.memory)
@@ -582,7 +582,7 @@ class Agent(Closing):
         )
 
     def _check_room(self) -> None:
-        """Refuse tools that leave no room for a prompt, when the agent is made and not in the middle of its work."""
+        """Refuse tools that leave no room for a prompt, already when the agent is made."""
         account = BudgetTracker(RecursiveBudget())
         run = _Run(Task(), "", account, {}, 0, lambda _: None, False)
         size = _size_of(self._tools_for(run), self._counter.safe_count)
@@ -599,7 +599,7 @@ def _open_memory(
     pool: SharedMemoryPool | None,
     minimal: bool,
 ) -> tuple[MemoryManager | None, bool]:
-    """The memory of an agent, and whether the agent must close it."""
+    """Return the memory of an agent, and whether the agent must close it."""
     if minimal:
         if given is not None:
             raise InvalidInput("minimal_mode keeps no memory but its compact one; leave memory out")
@@ -651,7 +651,7 @@ def _answer_id(question: Task) -> str:
 
 
 def _session_note(question: Task, result: AgentResult) -> SessionNote:
-    """A run as the session that its notebook keeps."""
+    """Return a run as the session that the notebook keeps."""
     asked = question_of(question)
     answered = (_answer_id(question),) if result.ok else ()
     return SessionNote(
@@ -662,6 +662,7 @@ def _session_note(question: Task, result: AgentResult) -> SessionNote:
         result.model_calls,
         result.tools,
         (question.task_id, *answered),
+        result.ok,
     )
 
 

@@ -3,7 +3,7 @@
     with McpServer("npx", "-y", "@modelcontextprotocol/server-filesystem", ".") as server:
         agent = Agent.create(llm, tools=[lookup, *server])
 
-The connection lives in a thread with an event loop of its own, so that agents on any loop, or on none, can use it.
+The connection runs in a thread with its own event loop, so that agents on any loop, or on none, can use it.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ __all__ = ["McpServer"]
 class McpServer(Closing):
     """A server that is started as a process (a command and its arguments), or reached at an `http://` address.
 
-    Iterate over it for its tools. A call that the server reports as failed raises, and the model is told why. A
-    server that does not answer the greeting within `timeout_s` raises `ToolUnavailable`.
+    Iterate over it for its tools. A call that the server reports as failed raises, and the model reads the reason. A
+    server that does not complete the handshake within `timeout_s` raises `ToolUnavailable`.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class McpServer(Closing):
 
 
 def _text_of(result: Any) -> str:
-    """What a call answered, in words; parts without words are named."""
+    """Return the text of an answer. Parts that are not text are named by their type."""
     parts = [getattr(part, "text", None) or f"[{part.type}]" for part in result.content]
     text = "\n".join(parts)
     if result.is_error:

@@ -1,7 +1,7 @@
-"""Tools with which a model works on its own memory: JSON-schema definitions, and what happens when one is called.
+"""Tools with which a model works on its memory: JSON-schema definitions, and their functions.
 
-Reading tools show one tier or search all; writing tools remember, forget and move. Results are plain JSON within a
-token limit, so that a tool's answer never floods the prompt. What a tool reads was stored by others: it is data.
+Reading tools show one tier or search all; writing tools remember, forget and move. Results are JSON within a token
+limit, so that an answer never floods the prompt. Stored texts are data, never instructions.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["ALL_TOOLS", "MemoryTools", "context_tools", "index_context_tools", "
 
 Json = dict[str, Any]
 
-# First in every list, so that it is recognised where it is stored again, whole or cut off.
+# The first key of every list, by which a stored answer is recognised, whole or cut off.
 _SOURCE: Json = {FROM_MEMORY[0]: FROM_MEMORY[1]}
 
 ALL_TOOLS = (
@@ -50,9 +50,9 @@ _QUERY: Json = {"type": "string", "minLength": 1, "description": "what to look f
 
 
 class MemoryTools:
-    """The tools over one memory. `read_only=True` leaves out those that change anything.
+    """The tools of one memory. `read_only=True` leaves out the tools that change anything.
 
-    `max_tokens` bounds the answer of a call: a list is cut, and says so.
+    `max_tokens` bounds the answer of a call. A list that was cut says so.
     """
 
     def __init__(
@@ -85,8 +85,8 @@ class MemoryTools:
         return [tool.to_anthropic() for tool in self._tools.values()]
 
     def call(self, name: str, arguments: Mapping[str, Any] | str | None = None) -> str:
-        """Carry out a call that a model made; its answer as JSON. A call that makes no sense is answered with
-        `error`, for the model to read, and changes nothing."""
+        """Carry out a call of a model and return the answer as JSON. The answer to an invalid call has the key
+        `error`, and nothing changes."""
         try:
             tool = self._tools.get(name)
             if tool is None:
@@ -96,7 +96,7 @@ class MemoryTools:
             return json.dumps({"error": str(error)}, ensure_ascii=False)
 
     def as_tools(self, names: Iterable[str] | None = None) -> list[Tool]:
-        """The tools for an agent, or those with these names: each answers in text, within the token limit."""
+        """Return the tools for an agent, or those of these names. Each answers in text, within the token limit."""
 
         def answering(tool: Tool) -> Tool:
             return replace(tool, function=lambda **arguments: self.call(tool.name, arguments))
@@ -105,7 +105,7 @@ class MemoryTools:
         return [answering(self._tools[name]) for name in wanted if name in self._tools]
 
     def tool_message(self, call: Mapping[str, Any]) -> Json:
-        """The answer to a tool call of a chat message, as the message that goes back."""
+        """Return the message that answers a tool call of a chat message."""
         function = call.get("function")
         if not isinstance(function, Mapping):
             raise InvalidInput("a tool call has a function with a name and arguments")
@@ -226,18 +226,18 @@ class MemoryTools:
 
 
 def context_tools(memory: Memory | MemoryManager, *, max_tokens: int = 2000) -> list[Tool]:
-    """Tools that search one tier or all of them."""
+    """Return the tools that search one tier or all of them."""
     names = ("query_l1", "query_l2", "query_l3", "query_l4", "recall")
     return MemoryTools(memory, max_tokens=max_tokens).as_tools(names)
 
 
 def index_context_tools(memory: Memory | MemoryManager, *, max_tokens: int = 2000) -> list[Tool]:
-    """Tools that list what a tier holds."""
+    """Return the tools that list the contents of a tier."""
     return MemoryTools(memory, max_tokens=max_tokens).as_tools(("list_l2", "list_l3"))
 
 
 def memory_management_tools(memory: Memory | MemoryManager, *, max_tokens: int = 2000) -> list[Tool]:
-    """Tools that look after a memory: remember, forget, promote, stats."""
+    """Return the tools that manage a memory: remember, forget, promote, stats."""
     names = ("remember", "forget", "promote", "stats")
     return MemoryTools(memory, max_tokens=max_tokens).as_tools(names)
 

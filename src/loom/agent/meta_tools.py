@@ -1,6 +1,6 @@
-"""Tools with which a model divides its work: a plan that everybody below can read, and tasks for child agents.
+"""Tools with which a model divides its work: a plan that all child agents can read, and tasks for child agents.
 
-Whether to divide is the model's decision. How deep, how many, how long and for how many tokens is the budget's.
+The model decides whether to divide. The budget limits the depth, the number of children, the time and the tokens.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ def meta_tools(
     make_child: Callable[[BudgetTracker], Agent],
     plan: Callable[[list[str]], object] | None = None,
 ) -> list[Tool]:
-    """`create_plan` and `delegate_task` for one run, whose budget is `account`.
+    """Return `create_plan` and `delegate_task` for one run, whose budget is `account`.
 
-    `keep` stores a task and publishes it; `make_child` gives the agent that works on a share of the budget; `plan`
-    writes the steps to the notebook's task process, where there is one.
+    `keep` stores and publishes a task. `make_child` returns an agent that works on a share of the budget. `plan`
+    writes the steps to the task process of the notebook, if there is one.
     """
     dividing = _Dividing(question, account, memory, keep, make_child, plan)
     return [
@@ -84,8 +84,8 @@ def meta_tools(
                 "additionalProperties": False,
             },
             dividing.delegate_task,
-            read_only=True,  # children have nodes of their own, so that several may work at once
-            timeout_s=math.inf,  # the budget's time is what bounds a child
+            read_only=True,  # each child has its own node, so that several can work at once
+            timeout_s=math.inf,  # the time of the budget bounds a child
         ),
     ]
 
@@ -114,7 +114,7 @@ class _Dividing:
                 action="node.planning",
                 parameters=plan,
                 status=TaskStatus.COMPLETED,
-                # Beside the conversation: a turn between a call and its result would tear them apart.
+                # Outside of the conversation: a turn between a call and its result would separate them.
                 session_id=f"{self.question.session_id}/{PLAN}",
                 parent_task_id=self.question.task_id,
                 source_agent=self.question.target_agent,
@@ -126,7 +126,7 @@ class _Dividing:
         asked = [part for part in parts or [] if part.strip()] or [task]
         if len(asked) > _MOST_PARTS:
             raise InvalidInput(f"a task has at most {_MOST_PARTS} parts, not {len(asked)}")
-        # All accounts before any work: where one cannot be had, nothing was spent on the others.
+        # Open all accounts before any work: if one is refused, nothing was spent on the others.
         accounts: list[BudgetTracker] = []
         try:
             accounts.extend(
@@ -146,7 +146,7 @@ class _Dividing:
         return {"result": whole, "sources": sources}
 
     async def _delegated(self, account: BudgetTracker, text: str) -> Task:
-        """One child's work, as the task that it was given, with its outcome."""
+        """Let one child work, and return its task with the outcome."""
         task = Task(
             action="execute",
             parameters={"content": text},

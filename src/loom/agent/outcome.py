@@ -1,4 +1,4 @@
-"""What an agent tells while it works, and what it ends with."""
+"""The events of a run, and its result."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Prompted:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A piece of the model's text, as it came."""
+    """A piece of the model's text, as it arrived."""
 
     text: str
 
@@ -39,7 +39,7 @@ class Called:
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """A tool has answered, as the model will read it; `error` says why it could not."""
+    """A tool has answered. `text` is what the model will read, `error` the reason of a failure."""
 
     call: ToolCall
     text: str
@@ -48,22 +48,22 @@ class Returned:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The end. The last event of every run."""
+    """The run has ended. The last event of every run."""
 
     result: AgentResult
 
 
 AgentEvent = Prompted | Said | Called | Returned | Finished
-"""What `Agent.stream` gives."""
+"""The events that `Agent.stream` yields."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentResult:
-    """What a run came to. `str(result)` is the answer, or the reason why there is none.
+    """The result of a run. `str(result)` is the answer, or the reason why there is none.
 
     `stop` is "end" for a whole answer, "length" for one that reached `max_tokens`, "refusal", "failure" or
     "cancelled". `task_id` names the run in memory; its steps have it as their `parent_task_id`. `usage` counts this
-    node alone, `tokens_spent` it and all that it has delegated to. `tools` counts the calls of each tool.
+    node alone, `tokens_spent` this node and all nodes to which it delegated. `tools` counts the calls of each tool.
     """
 
     text: str
@@ -81,7 +81,7 @@ class AgentResult:
 
     @property
     def ok(self) -> bool:
-        """Whether there is an answer."""
+        """True if there is an answer."""
         return self.status is TaskStatus.COMPLETED
 
     def __str__(self) -> str:
@@ -90,7 +90,7 @@ class AgentResult:
 
 @dataclass(frozen=True, slots=True)
 class AgentStats:
-    """What an agent did since it was made. `usage.cached` are the prompt tokens that the service had cached."""
+    """The totals of an agent since it was made. `usage.cached` counts prompt tokens that the service had cached."""
 
     runs: int = 0
     failures: int = 0
@@ -99,7 +99,7 @@ class AgentStats:
     usage: Usage = field(default_factory=Usage)
 
     def after(self, result: AgentResult) -> AgentStats:
-        """These numbers with one more run."""
+        """Return the totals with one more run."""
         return AgentStats(
             self.runs + 1,
             self.failures + (not result.ok),

@@ -1,11 +1,11 @@
-"""Tools that a model may call: a plain typed function is one, with a schema from its signature and docstring.
+"""Tools that a model may call. A typed function is a tool; its schema comes from its signature and docstring.
 
     def lookup(order: str, days: Annotated[int, "how far back"] = 7) -> str:
         '''The state of an order.'''
 
     Agent.create(llm, tools=[lookup])
 
-A call is checked against the schema before the function sees it. Running it is the agent's work.
+The arguments of a call are checked against the schema before the function is called. `loom.agent.calling` calls it.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """One tool: its name, what it is for, the JSON schema of its arguments, and the function that does it.
+    """One tool: its name, its purpose, the JSON schema of its arguments, and its function.
 
-    The function is called with the arguments by name; it may be async. `read_only` says that it changes nothing, so
-    that several calls may run at once. `timeout_s` bounds one call; without it the agent's limit holds.
+    The function gets its arguments by name; it may be async. A `read_only` tool changes nothing, so that several of
+    its calls may run at once. `timeout_s` bounds one call; without it the agent's limit applies.
     """
 
     name: str
@@ -75,19 +75,19 @@ class Tool:
 
     @property
     def definition(self) -> Json:
-        """Name, description and schema, as both providers understand them."""
+        """The name, description and schema."""
         return {"name": self.name, "description": self.description, "parameters": self.parameters}
 
     def to_openai(self) -> Json:
-        """The definition for OpenAI's `tools` and all that are alike."""
+        """Return the definition for `tools` of OpenAI and compatible services."""
         return {"type": "function", "function": self.definition}
 
     def to_anthropic(self) -> Json:
-        """The definition for Anthropic's `tools`."""
+        """Return the definition for Anthropic's `tools`."""
         return {"name": self.name, "description": self.description, "input_schema": self.parameters}
 
     def arguments(self, given: Mapping[str, Any] | str | None) -> Json:
-        """The arguments of a call. What the schema does not allow raises `InvalidInput`, which a model can read."""
+        """Return the arguments of a call. Arguments that the schema does not allow raise `InvalidInput`."""
         parsed: Any = given or {}
         if isinstance(parsed, str):
             try:
@@ -110,7 +110,7 @@ class Tool:
 
 
 def _check(value: Any, schema: Mapping[str, Any], what: str) -> None:
-    """Refuse a value that is not what a schema describes: the part of JSON schema that definitions here use."""
+    """Refuse a value that a schema does not allow. Covers the part of JSON schema that definitions here use."""
     kinds = schema.get("type")
     if kinds is None:
         return
@@ -167,7 +167,7 @@ def tool(
     read_only: bool = False,
     timeout_s: float | None = None,
 ) -> Any:
-    """Say more about a function that is a tool; it stays the function it is.
+    """Describe a function that is a tool. The function itself is unchanged.
 
     @tool(read_only=True, timeout_s=10)
     def lookup(order: str) -> str: ...
@@ -182,7 +182,7 @@ def tool(
 
 
 def as_tool(given: ToolLike) -> Tool:
-    """A tool as it is, or a function as a tool."""
+    """Return a tool as it is, or make a tool of a function."""
     if isinstance(given, Tool):
         return given
     if not callable(given) or isinstance(given, type):
@@ -210,7 +210,7 @@ def as_tool(given: ToolLike) -> Tool:
 
 
 def as_tools(given: Iterable[ToolLike]) -> dict[str, Tool]:
-    """Tools by their names, each name once."""
+    """Return tools by their names. A name that is used twice is refused."""
     if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
         raise InvalidInput(f"tools are a list of functions and Tools, not {type(given).__name__}")
     found: dict[str, Tool] = {}
@@ -225,12 +225,12 @@ def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
     home = function if inspect.isroutine(function) else type(function).__call__
     try:
         return get_type_hints(home, include_extras=True)
-    except Exception as error:  # a name in a hint may be anything
+    except Exception as error:  # evaluating a hint may raise anything
         raise InvalidInput(f"the types of the tool {name!r} cannot be read: {error}") from None
 
 
 def _typed(function: Callable[..., Any], hints: Mapping[str, Any]) -> Callable[..., Any]:
-    """A function that is given JSON and hands on what its types ask for."""
+    """Return a function that converts JSON values to the types of the parameters."""
     rich = {name: hint for name, hint in hints.items() if name != "return" and _needs_conversion(hint)}
     if not rich:
         return function
@@ -249,7 +249,7 @@ _PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean", type(
 
 
 def _schema(hint: Any, what: str, depth: int = 0) -> Json:
-    """The schema of a type."""
+    """Return the schema of a type."""
     if depth > 16:
         raise InvalidInput(f"the type of {what} contains itself; a tool takes plain values, lists and records")
     origin, arguments = get_origin(hint), get_args(hint)
@@ -303,7 +303,7 @@ def _record(hint: Any, what: str, depth: int) -> Json:
 
 
 def _bare(hint: Any) -> Any:
-    """A type without its annotation, and without None."""
+    """Return a type without its annotation, and without None."""
     if get_origin(hint) is Annotated:
         hint = get_args(hint)[0]
     if get_origin(hint) in (Union, types.UnionType):
@@ -321,7 +321,7 @@ def _needs_conversion(hint: Any) -> bool:
 
 
 def _converted(value: Any, hint: Any) -> Any:
-    """A value of JSON in the type that a function asks for."""
+    """Convert a JSON value to the type of a parameter."""
     bare = _bare(hint)
     kind, arguments = get_origin(bare) or bare, get_args(bare)
     if value is None or not isinstance(kind, type):
@@ -349,7 +349,7 @@ _FIELD = re.compile(r"^:param (?:\w+ )?(\w+):[ \t]*(.+)$", re.MULTILINE)
 
 
 def _documented(text: str) -> tuple[str, dict[str, str]]:
-    """What a docstring says of a function, and of each of its parameters."""
+    """Return the description in a docstring, and that of each parameter."""
     found = dict(_FIELD.findall(text))
     about = text.split("\n:param ", 1)[0]
     section = _SECTION.search(about)

@@ -1,8 +1,8 @@
-"""Where an agent's conversation lives, and the prompt that is made of it for the next question.
+"""Where an agent keeps its conversation, and how it builds the prompt for the next question.
 
-`RememberedConversation` keeps every turn as a Task in memory and has prompts built from all tiers. In minimal mode
-`CompactConversation` keeps the dialogue in this process, and what becomes too long is summed up: the compact memory
-is then the only memory.
+`RememberedConversation` keeps every turn as a Task in memory and builds prompts from all tiers. In minimal mode
+`CompactConversation` keeps the dialogue in this process and summarises what becomes too long: the compact memory is
+then the only memory.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ __all__ = ["CompactConversation", "Conversation", "Opening", "RememberedConversa
 
 # The dialogue of minimal mode is compacted above this share of the prompt: 70,000 of 128,000 tokens.
 _COMPACT_ABOVE = 0.55
-# What the compact memory may have of the prompt. It is all that is left, so it has more than the usual tenth.
+# The share of the prompt for the compact memory. It replaces the dialogue, so it has more than the usual tenth.
 _COMPACT_MEMORY = 0.2
 
 
 class Opening(NamedTuple):
-    """The prompt that a run begins with, the question last, and after which messages it may be cached."""
+    """The first prompt of a run, with the question last. `breakpoints` are messages after which it may be cached."""
 
     messages: list[Json]
     tokens: int
@@ -40,17 +40,17 @@ class Opening(NamedTuple):
 
 
 class Conversation(Protocol):
-    """What a run reads its prompt from and hands its turns to. Blocking."""
+    """The source of a run's prompt, and the keeper of its turns. Its methods block."""
 
     def keep(self, task: Task) -> None:
-        """Keep a turn for good. When this returns, it is safe."""
+        """Keep a turn. When this returns, the turn is durable."""
 
     def opening(self, question: Task, system: str | None, budget: int) -> Opening:
-        """The prompt for a question that was kept, in at most so many tokens."""
+        """Return the prompt for a question that was kept, in at most `budget` tokens."""
 
 
 class RememberedConversation:
-    """The conversation of a memory: all its tiers are in reach of a prompt, and nothing is lost with the process."""
+    """A conversation in a memory. Prompts draw on all tiers, and nothing is lost with the process."""
 
     def __init__(self, memory: MemoryManager) -> None:
         self._memory = memory
@@ -64,9 +64,9 @@ class RememberedConversation:
 
 
 class CompactConversation:
-    """The dialogue of one process, with everything but its end summed up. Nothing is stored.
+    """The dialogue of one process, with all but its end summarised. Nothing is stored.
 
-    `write_through` is given the compact memory whenever it changes.
+    `write_through` is called with the compact memory whenever it changes.
     """
 
     def __init__(
@@ -106,15 +106,15 @@ class CompactConversation:
 
 
 def messages_of(task: Task) -> list[Json]:
-    """The messages of a turn, in the form in which a later prompt shows them: so a prefix stays the same."""
+    """Return the messages of a turn in the form in which later prompts show them, so that a prefix stays the same."""
     return MessageConverter().convert(task)
 
 
 def fitted(opening: Opening, steps: Sequence[Json], limit: int, counter: TokenCounter) -> tuple[list[Json], int]:
-    """The prompt of a run with its steps so far, in at most `limit` tokens, and how many it has.
+    """Return the prompt of a run with its steps so far, in at most `limit` tokens, and its size.
 
-    Where it would be more, the steps are shortened first, calls and results together, down to half of the prompt;
-    then the beginning gives way, except for its rules and its question.
+    If it is too large, the steps are shortened first, calls and results together, down to half of the prompt. Then
+    the beginning is shortened, except for its rules and its question.
     """
 
     def size(messages: Sequence[Json]) -> int:

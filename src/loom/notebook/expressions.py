@@ -1,8 +1,8 @@
 """Values, comparisons and arithmetic of a task process, in both languages.
 
-Whole numbers of up to 4,200 digits, decimal numbers, texts in quotation marks, true and false, and variables.
-Nothing is called and nothing is looked up but variables, so an expression from any file is safe to evaluate. Its
-length, its depth and the size of its numbers are bounded.
+Values are whole numbers of up to 4,200 digits, decimal numbers, texts in quotation marks, true, false, and variables.
+An expression calls nothing and looks up nothing but variables, so evaluating one from any file is safe. Its length,
+its depth and the size of its numbers are bounded.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["Value", "evaluate", "is_true", "literal", "value_of"]
 
 Value = int | float | str | bool
 
-# About 4,200 digits: Python writes no longer numbers, and each step would be slower than the one before.
+# About 4,200 digits: Python converts no longer numbers to text, and each step would be slower than the one before.
 _MOST_BITS = 14_000
 _MOST_TEXT = 65_536
 _LONGEST = 10_000
@@ -33,7 +33,7 @@ _TOKEN = re.compile(
     )""",
     re.VERBOSE,
 )
-# One name for each of the two languages.
+# The words of both languages, by their one meaning.
 _WORDS = {
     "and": "and",
     "且": "and",
@@ -62,17 +62,17 @@ class _Token:
 
 
 def evaluate(expression: str, variables: Mapping[str, Value]) -> Value:
-    """The value of an expression. What is not of the grammar, or has no value, raises `InvalidInput`."""
+    """Return the value of an expression. An expression that is malformed or has no value raises `InvalidInput`."""
     return _Reader(expression, variables).whole()
 
 
 def is_true(value: Value) -> bool:
-    """Whether a value counts as true: 0, an empty text and false do not."""
+    """Return whether a value counts as true: 0, an empty text and false do not."""
     return bool(value)
 
 
 def literal(value: Value) -> str:
-    """A value as it is written in a file; `value_of` reads it back."""
+    """Return a value as it is written in a file; `value_of` reads it back."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
@@ -82,7 +82,7 @@ def literal(value: Value) -> str:
 
 
 def value_of(text: str) -> Value:
-    """The value that a line of the section of variables gives: a literal, or else the text itself."""
+    """Return the value of a line of the section of variables: that of a literal, or else the text itself."""
     told = text.strip()
     try:
         return evaluate(told, {})
@@ -227,7 +227,7 @@ def _bits(value: int | float) -> int:
 
 
 def _divided(left: float, right: float) -> int | float:
-    """Whole numbers that divide evenly stay whole."""
+    """Divide. Whole numbers that divide evenly give a whole number."""
     if isinstance(left, int) and isinstance(right, int) and left % right == 0:
         return left // right
     return left / right

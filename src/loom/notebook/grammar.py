@@ -1,4 +1,4 @@
-"""The lines of a task process that are instructions, and what they say. A line of no other form is text.
+"""The instructions of a task process. A line of any other form is text.
 
 | English | 中文 | meaning |
 |---|---|---|
@@ -10,8 +10,8 @@
 | RUN "file.md" WITH name = expression, ... -> name | 运行 "file.md" 带 … | a process of its own, to its end |
 | RETRY, CONTINUE, STOP | 重试, 继续, 停止 | the same item again; the next one; the end |
 
-An item may begin with `@label`. Keywords are written in capitals or in Chinese, or in any case in the section of
-dynamic instructions.
+An item may begin with `@label`. Keywords are in capitals or in Chinese; in the section of dynamic instructions they
+may be in any case.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Goto:
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """Add an item behind the current one, or at the end."""
+    """Add an item after the current one, or at the end."""
 
     expression: str
     at_end: bool = False
@@ -63,7 +63,7 @@ class Add:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Call a function that was registered; its result goes to a variable."""
+    """Call a registered function and assign its result to a variable."""
 
     function: str
     arguments: tuple[tuple[str, str], ...] = ()
@@ -72,7 +72,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Run another process to its end; its variable `result` goes to a variable here."""
+    """Run another process to its end and assign its variable `result` to a variable here."""
 
     file: str
     arguments: tuple[tuple[str, str], ...] = ()
@@ -86,7 +86,7 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Continue:
-    """Go on with the next item."""
+    """Continue with the next item."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """One instruction or another, by a condition."""
+    """Carry out one instruction or another, by a condition."""
 
     condition: str
     then: Instruction
@@ -131,20 +131,20 @@ _WORDS: dict[str, Instruction] = {
 _KEYWORD = re.compile(r"\b(if|then|else|set|goto|add|at end|call|run|with|retry|continue|stop)\b", re.IGNORECASE)
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'|“[^”]*”|「[^」]*」')
 _DEEPEST = 20
-# A longer line is text: nothing that a person writes as one instruction is.
+# A longer line is text. No instruction that a person writes is as long.
 _LONGEST = 4000
 
 
 def labelled(text: str) -> tuple[str | None, str]:
-    """The label of an item, if it has one, and the rest of it."""
+    """Return the label of an item, or None, and the rest of the item."""
     found = _LABEL.fullmatch(text.strip())
     return (found[1], found[2].strip()) if found else (None, text.strip())
 
 
 def parse(text: str, *, any_case: bool = False) -> Instruction | None:
-    """The instruction that a text is, or None where it is only text.
+    """Return the instruction in a text, or None if it is only text.
 
-    With `any_case`, keywords count in lower case too. What begins like an instruction and is none is text as well.
+    With `any_case`, keywords may be in lower case. A malformed instruction is text too.
     """
     told = text.strip()
     if len(told) > _LONGEST:
@@ -177,7 +177,7 @@ def _parsed(text: str, depth: int) -> Instruction | None:
 
 
 def _branch(text: str, depth: int) -> Branch | None:
-    """What stands behind IF. The first THEN and, in what follows, the first ELSE outside of quotation marks count."""
+    """Parse the text after IF. The first THEN, and after it the first ELSE, outside of quotation marks count."""
     bare = _hidden(text)
     then = _THEN.search(bare)
     if then is None:
@@ -218,7 +218,7 @@ def _arguments(text: str) -> tuple[tuple[str, str], ...] | None:
 
 
 def _hidden(text: str) -> str:
-    """The text with what stands in quotation marks made invisible, in the same length."""
+    """Return the text with quoted parts blanked out, in the same length."""
     return _QUOTED.sub(lambda found: "\0" * len(found[0]), text)
 
 

@@ -1,10 +1,10 @@
-"""Runs a task process. All its state is in its file: a process that was killed continues at the right step.
+"""The machine that runs a task process. All state is in the file: a killed process continues at the right step.
 
     machine = Machine(folder / "task_process.md", functions={"fetch": fetch}, do=agent_does)
     report = machine.run(max_steps=1000)
 
-Each step reads the file, does one item, and puts the new file in place at once. Only functions that were registered
-can be called. An item that is only text is handed to `do`, or left to a person: the process waits there.
+Each step reads the file, carries out one item, and replaces the file in one step. Only registered functions can be
+called. An item that is only text goes to `do`; without `do` the process waits there for a person.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ from loom.notebook.process import TaskProcess
 __all__ = ["Machine", "Outcome", "Report", "Steps"]
 
 _DEEPEST = 20
-# What every condition may ask for, whether it was set or not.
+# Variables that every condition may use, even if they are not set yet.
 _GIVEN: Mapping[str, Value] = {"error": "", "result": ""}
 
 
 class Outcome(StrEnum):
-    """Why a run ended."""
+    """The reason for which a run ended."""
 
     DONE = "done"
     WAITING = "waiting"
-    """An item is for a person or an agent; `Machine.complete` says that it is done."""
+    """A person or an agent must carry out an item; `Machine.complete` reports it done."""
     FAILED = "failed"
     OUT_OF_STEPS = "out of steps"
 
 
 class Report(NamedTuple):
-    """What a run came to. `process` is the state as the file has it; `message` says why it ended."""
+    """The result of a run. `process` is the state in the file, `message` the reason for which the run ended."""
 
     outcome: Outcome
     steps: int
@@ -64,7 +64,7 @@ class Report(NamedTuple):
 
 @dataclass(slots=True)
 class Steps:
-    """What is left of the steps of a run, shared with the processes below it."""
+    """The steps that a run has left, shared with the processes below it."""
 
     left: int
     used: int = 0
@@ -78,13 +78,13 @@ class Steps:
 
 
 Transition = Callable[[TaskProcess], TaskProcess]
-"""What becomes of a process by a step that was carried out. It may be applied again, to a file that was edited."""
+"""The change of a process by one step. It may be applied again, to a file that was edited."""
 
 _TRIES = 20
 
 
 class _Halt(Exception):
-    """A step that cannot go on, and why; `then` is what becomes of the process."""
+    """Stops a run, with the reason. `then` is the change of the process."""
 
     def __init__(self, outcome: Outcome, message: str, then: Transition) -> None:
         super().__init__(message)
@@ -93,11 +93,11 @@ class _Halt(Exception):
 
 
 class Machine:
-    """Runs the process in a file. `functions` may be called by their names with the arguments they are given.
+    """Runs the process in a file. Items may call `functions` by their names.
 
-    `do` carries out an item that is text: it is given the text and the variables, and returns a result or raises. A
-    function that was interrupted by the end of the process is called again: make it safe to repeat. The file may be
-    edited while it runs; only another text or place of the current item stops the process.
+    `do` carries out an item that is text: it gets the text and the variables, and returns a result or raises. A
+    function that was interrupted by the death of the process is called again, so make it safe to repeat. The file may
+    be edited while the process runs; only a change of the current item stops it.
     """
 
     def __init__(
@@ -114,21 +114,21 @@ class Machine:
         self._depth = depth
 
     def state(self) -> TaskProcess:
-        """The process as the file has it now."""
+        """Return the process in the file."""
         if not self.path.exists():
             raise NotFound(f"there is no task process at {self.path}")
         return TaskProcess.parse(read_text(self.path), str(self.path))
 
     def run(self, max_steps: int = 1000) -> Report:
-        """Go on until the process ends, waits, fails, or has made so many steps."""
+        """Run until the process ends, waits, fails, or has made `max_steps` steps."""
         return self.go_on(Steps(checked_whole(max_steps, "max_steps", 1)))
 
     def step(self) -> Report:
-        """Do one item."""
+        """Carry out one item."""
         return self.run(1)
 
     def complete(self, result: Value = "", *, error: str = "") -> TaskProcess:
-        """Say that the item at which the process waits is done, or failed; rules decide what follows."""
+        """Report the item at which the process waits as done or failed. Rules decide what follows."""
         with locked(self.path.parent):
             process = self.state()
             if process.current is None:
@@ -142,7 +142,7 @@ class Machine:
     # -- steps -----------------------------------------------------------------------------------------
 
     def go_on(self, steps: Steps) -> Report:
-        """As `run`, with steps that are shared with other processes."""
+        """Do the same as `run`, with steps that are shared with other processes."""
         while True:
             with locked(self.path.parent):
                 process = self.state()
@@ -167,7 +167,7 @@ class Machine:
                     return Report(Outcome.FAILED, steps.used, failed, message)
 
     def _commit(self, process: TaskProcess, then: Transition) -> TaskProcess:
-        """Put what becomes of a process in its file. Where the file was edited meanwhile, the edits stay."""
+        """Write the change of a process to its file. Edits that were made meanwhile stay."""
         for _ in range(_TRIES):
             now = self.state()
             if (now.pointer, _text(now)) != (process.pointer, _text(process)):
@@ -179,7 +179,7 @@ class Machine:
         raise InvalidInput(f"{self.path.name} is edited all the time; run it again later")
 
     def _stepped(self, process: TaskProcess, steps: Steps) -> Transition:
-        """What becomes of the process by its current item."""
+        """Carry out the current item and return the change of the process."""
         text = _text(process)
         instruction = parse(text)
         then = (
@@ -192,7 +192,7 @@ class Machine:
             raise _Halt(Outcome.WAITING, f"waits for: {text}", lambda now: now.in_phase("waiting"))
         try:
             result, error = self._do(text, dict(process.variables)), ""
-        except Exception as failure:  # what goes wrong is for the rules to judge
+        except Exception as failure:  # rules judge every failure
             result, error = "", _reason(failure)
         return self._judged(process, _as_value(result), error)
 
@@ -204,7 +204,7 @@ class Machine:
             case Branch(condition, then, otherwise):
                 return self._done(process, then if is_true(_value(process, condition)) else otherwise, steps)
             case Goto(place):
-                process.place_of(place)  # before anything is written
+                process.place_of(place)  # raises before anything is written
                 return lambda now: now.moved(now.place_of(place))
             case Add(expression, at_end):
                 text = str(_value(process, expression))
@@ -228,12 +228,12 @@ class Machine:
         arguments = {name: _value(process, expression) for name, expression in call.arguments}
         try:
             result, error = _as_value(function(**arguments)), ""
-        except Exception as failure:  # what a function raises is for the rules to judge
+        except Exception as failure:  # rules judge whatever a function raises
             result, error = "", _reason(failure)
         return self._judged(process, result, error, call.result)
 
     def _ran(self, process: TaskProcess, run: Run, steps: Steps) -> Transition:
-        """A process of its own for an item: begun if it was not, and run to its end."""
+        """Run the sub-process of an item to its end. Start it first, unless it was started before."""
         if self._depth >= _DEEPEST:
             raise InvalidInput(f"processes are nested deeper than {_DEEPEST} levels")
         name = f"run_{process.pointer}"
@@ -251,7 +251,7 @@ class Machine:
         return lambda now: then(now.assigned(name, ""))
 
     def _instance(self, file: str, variables: Mapping[str, Value]) -> str:
-        """A new file for a process, made of another one as its program."""
+        """Write the file of a new process, with another file as its program, and return its name."""
         program = self._beside(file)
         if not program.exists():
             raise InvalidInput(f"there is no process {file!r} beside {self.path.name}")
@@ -265,14 +265,14 @@ class Machine:
         return path.name
 
     def _beside(self, file: str) -> Path:
-        """The path of a file in the folder of this process, and of no other."""
+        """Return the path of a file in the folder of this process. Other folders are refused."""
         if Path(file).name != file or not file.endswith(".md") or file.startswith("."):
             raise InvalidInput(f"{file!r} is not the name of a Markdown file in the same folder")
         return self.path.parent / file
 
     def _judged(self, process: TaskProcess, result: Value, error: str, into: str | None = None) -> Transition:
-        """What becomes of a process after something was done: the first rule that says anything else than CONTINUE
-        decides. Without a rule, an error ends the run."""
+        """Return the change of a process after an item was carried out. The first rule whose choice is not CONTINUE
+        decides. Without rules, an error ends the run."""
 
         def noted(now: TaskProcess) -> TaskProcess:
             told = now.assigned("result", result).assigned("error", error)
@@ -293,7 +293,7 @@ class Machine:
 
 
 def _text(process: TaskProcess) -> str:
-    """The current item without its label."""
+    """Return the current item without its label."""
     return "" if process.current is None else labelled(process.current.text)[1]
 
 
@@ -302,7 +302,7 @@ def _value(process: TaskProcess, expression: str) -> Value:
 
 
 def _as_value(result: Any) -> Value:
-    """What a function returned as a value of a process; anything but text and numbers as JSON."""
+    """Return the result of a function as a value. Anything but texts, numbers and truth values becomes JSON."""
     if result is None:
         return ""
     if isinstance(result, bool | int | float | str):

@@ -3,8 +3,8 @@
     tool = memory_tool(notebook)
     client.beta.messages.run_tools(model=..., messages=[...], tools=[tool]).until_done()
 
-The files and the answers are those of the SDK's own file tool; every file is a page of the notebook as well, so that
-it is recalled, versioned and forgotten like everything else. What the model deletes can be rolled back.
+Files and answers are those of the SDK's own file tool. Every file is a page of the notebook too, so that it is
+recalled, versioned and forgotten like everything else. What the model deletes can be rolled back.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _KNOWN = Dimensions("subject", "state", "type")
 
 
 def memory_tool(notebook: Notebook, base_path: Path | None = None) -> Any:
-    """The tool for a client of the SDK: a subclass of the file tool that the SDK brings.
+    """Return the tool for a client of the SDK: a subclass of the SDK's file tool.
 
-    Its files are in the folder `memories` of `base_path`, which is `.notes/<agent>` unless another is given.
+    Its files are in the folder `memories` of `base_path`, by default `.notes/<agent>`.
     """
     sdk = _sdk()
     pages = _MemoryPages(notebook, base_path)
@@ -46,7 +46,7 @@ def memory_tool(notebook: Notebook, base_path: Path | None = None) -> Any:
 
 
 def async_memory_tool(notebook: Notebook, base_path: Path | None = None) -> Any:
-    """The same for an asynchronous client."""
+    """Return the same for an asynchronous client."""
     sdk = _sdk()
     pages = _MemoryPages(notebook, base_path)
 
@@ -63,7 +63,7 @@ _CHANGES = ("view", "create", "str_replace", "insert", "delete", "rename", "clea
 
 
 def _followed(command: Callable[..., Any], pages: _MemoryPages, sdk: Any) -> Callable[..., Any]:
-    """A command of the SDK's tool whose outcome the memory follows."""
+    """Wrap a command of the SDK's tool so that the memory follows its effect."""
 
     @wraps(command)
     def carried_out(self: Any, *given: Any) -> Any:
@@ -97,7 +97,7 @@ class _MemoryPages:
         self.base = notebook.work_dir / ".notes" / notebook.agent if base is None else base
 
     def files(self) -> dict[str, tuple[int, int]]:
-        """The files, by their path in the notebook, and what tells that one was changed."""
+        """Return the files by their path in the notebook, each with a state that changes with the file."""
         found: dict[str, tuple[int, int]] = {}
         for path in (self.base / "memories").rglob("*"):
             if path.is_file() and not path.is_symlink() and not path.name.startswith(".tmp-"):
@@ -106,7 +106,7 @@ class _MemoryPages:
         return found
 
     def follow(self, before: dict[str, tuple[int, int]]) -> None:
-        """Take what a command has changed into the memory."""
+        """Bring the changes of a command into the memory."""
         after = self.files()
         for path, state in after.items():
             if before.get(path) != state:
@@ -116,7 +116,7 @@ class _MemoryPages:
 
 
 def _check(given: tuple[Any, ...], sdk: Any) -> None:
-    """Refuse what only begins like `/memories`: the SDK's own tool would take it for a path below."""
+    """Refuse a path such as `/memoriesX`, which the SDK's own tool takes for one in `/memories`."""
     for name in ("path", "old_path", "new_path"):
         path = getattr(given[0], name, None) if given else None
         if not isinstance(path, str):
@@ -129,7 +129,7 @@ def _check(given: tuple[Any, ...], sdk: Any) -> None:
 
 def _sdk() -> Any:
     try:
-        # The SDK offers its abstract tool alone under a public name; its file tool has this one address.
+        # The SDK exports only its abstract tool under a public name; its file tool has this one address.
         return import_module("anthropic.lib.tools._beta_builtin_memory_tool")
     except ImportError:
         raise InvalidInput("the memory tool needs a package: pip install 'loomkeep[anthropic]'") from None

@@ -6,8 +6,8 @@
     ## TODO列表 / ## TODO             - [x] done      - [ ] to do  ← 当前
     ## 动态指令 / ## Rules            IF error THEN RETRY ELSE CONTINUE
 
-Everything else in the file belongs to whoever wrote it: a change touches the lines that it is about, and every other
-byte stays as it is, line ends included.
+Everything else in the file belongs to its author. A change affects only the lines of its subject; every other byte
+stays as it is, line ends included.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _PHASE = ("阶段", "phase")
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One item of the TODO list: its text without the mark of the current one, whether it is done, its line."""
+    """An item of the TODO list: its text without the mark of the current item, its state, and its line from 0."""
 
     text: str
     done: bool
@@ -54,9 +54,9 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class TaskProcess:
-    """A task process as its file says. Immutable: what changes it gives another one, whose `text` is the new file.
+    """A task process, as its file describes it. Immutable: a change returns a new one, whose `text` is the new file.
 
-    `pointer` is the place of the current item, from 1; one more than there are items where all are done.
+    `pointer` is the place of the current item, from 1. When all items are done, it is one more than their number.
     """
 
     text: str
@@ -68,7 +68,7 @@ class TaskProcess:
 
     @classmethod
     def parse(cls, text: str, name: str = "task_process.md") -> TaskProcess:
-        """Read a file. What is missing has its default; a pointer to no item raises `InvalidInput` with its line."""
+        """Parse a file. Missing parts have defaults. A pointer to no item raises `InvalidInput` with its line."""
         lines = _lines(text)
         places = _sections(lines)
         items = tuple(
@@ -98,16 +98,16 @@ class TaskProcess:
 
     @property
     def current(self) -> Item | None:
-        """The item that the pointer is at; None at the end."""
+        """The current item; None at the end."""
         return self.items[self.pointer - 1] if self.pointer <= len(self.items) else None
 
     @property
     def is_finished(self) -> bool:
-        """Whether nothing is left to do: all items are done, or one of them was STOP."""
+        """True if all items are done, or one of them was STOP."""
         return self.current is None or self.phase == "stopped"
 
     def place_of(self, target: int | str) -> int:
-        """The place of an item by its number or label."""
+        """Return the place of an item, by its number or label."""
         if isinstance(target, int):
             if not 1 <= target <= len(self.items) + 1:
                 raise InvalidInput(f"there is no item {target}; there are {len(self.items)}")
@@ -120,7 +120,7 @@ class TaskProcess:
     # -- changing --------------------------------------------------------------------------------------
 
     def moved(self, pointer: int, *, phase: str | None = None) -> TaskProcess:
-        """With the pointer at another item. Items that it goes back over are open again."""
+        """Return the process with the pointer at another item. Moving back opens the items in between again."""
         lines = _lines(self.text)
         for at, item in enumerate(self.items, 1):
             done = item.done if at < pointer or at > self.pointer else False
@@ -129,18 +129,18 @@ class TaskProcess:
         return self._rewritten(lines, pointer, self.phase if phase is None else phase)
 
     def ticked(self) -> TaskProcess:
-        """With the current item done and the pointer at the next one."""
+        """Return the process with the current item done and the pointer at the next one."""
         lines = _lines(self.text)
         if self.current is not None:
             lines[self.current.line] = _ticked(lines[self.current.line], True)
         return self._rewritten(lines, self.pointer + 1, self.phase)
 
     def in_phase(self, phase: str) -> TaskProcess:
-        """In another phase."""
+        """Return the process in another phase."""
         return self._rewritten(_lines(self.text), self.pointer, phase)
 
     def assigned(self, name: str, value: Value) -> TaskProcess:
-        """With a variable that has this value."""
+        """Return the process with a value assigned to a variable."""
         lines = _lines(self.text)
         places = _sections(lines)
         for at in _within(lines, places, "variables"):
@@ -162,7 +162,7 @@ class TaskProcess:
         return TaskProcess.parse("".join(lines))
 
     def with_item(self, text: str, *, at_end: bool = False) -> TaskProcess:
-        """With one more item, behind the current one or at the end of the list."""
+        """Return the process with one more item, after the current one or at the end of the list."""
         line = " ".join(text.split())
         if not line:
             raise InvalidInput("an item of the TODO list needs a text")
@@ -184,7 +184,7 @@ class TaskProcess:
         return TaskProcess.parse("".join(lines)).moved(self.pointer, phase=self.phase)
 
     def _rewritten(self, lines: list[str], pointer: int, phase: str) -> TaskProcess:
-        """The file with its pointer, its phase and the mark of the current item."""
+        """Return the process with another pointer, phase and mark of the current item in these lines."""
         for at, item in enumerate(self.items, 1):
             line, ending = _bare(lines[item.line]), _ending(lines[item.line])
             marked = _CURRENT.search(line) is not None
@@ -204,7 +204,7 @@ def new_process(
     variables: Mapping[str, Value] | None = None,
     chinese: bool = False,
 ) -> TaskProcess:
-    """A process that begins: its steps in order, rules, and variables."""
+    """Return a new process with these steps, rules and variables."""
     names = ("当前状态", "指令指针", "阶段", "变量", "TODO列表", "动态指令")
     if not chinese:
         names = ("State", "Pointer", "Phase", "Variables", "TODO", "Rules")
@@ -222,7 +222,7 @@ def new_process(
 
 
 def _lines(text: str) -> list[str]:
-    """The lines with their ends. Only line feeds end a line, so that nothing else is ever changed."""
+    """Split a text into lines with their ends. Only line feeds end a line, so that nothing else changes."""
     return re.findall(r"[^\n]*\n|[^\n]+", text)
 
 
@@ -243,7 +243,7 @@ def _is_chinese(text: str) -> bool:
 
 
 def _ensure_ending(lines: list[str], at: int, end: str) -> None:
-    """Let the line before a place end, so that another one can follow it."""
+    """End the line before a place, so that another line can follow it."""
     if at and not lines[at - 1].endswith("\n"):
         lines[at - 1] += end
 
@@ -258,7 +258,7 @@ def _rule(line: str) -> str:
 
 
 def _fenced(lines: Sequence[str]) -> list[bool]:
-    """Which lines are inside of code, its fences included."""
+    """Return, for each line, whether it is in a code block, fences included."""
     found: list[bool] = []
     inside = False
     for line in lines:
@@ -269,9 +269,9 @@ def _fenced(lines: Sequence[str]) -> list[bool]:
 
 
 def _sections(lines: Sequence[str]) -> dict[str, range]:
-    """Where the sections are, by what they mean: the lines between their heading and the next one of its level.
+    """Return the sections by their meaning: the lines between their heading and the next one of its level.
 
-    Of two sections with one meaning the first counts. Headings inside of code are none.
+    Of two sections of the same meaning the first counts. Headings in code blocks do not count.
     """
     found: dict[str, range] = {}
     opened: tuple[str, int, int] | None = None
@@ -297,13 +297,13 @@ def _meaning(heading: str) -> str | None:
 
 
 def _within(lines: Sequence[str], places: Mapping[str, range], meaning: str) -> list[int]:
-    """The lines of a section that are no code."""
+    """Return the lines of a section that are not in code blocks."""
     code = _fenced(lines)
     return [at for at in places.get(meaning, range(0)) if not code[at]]
 
 
 def _end_of_section(lines: Sequence[str], place: range) -> int:
-    """Behind the last line of a section that says anything."""
+    """Return the place after the last line of a section that is not blank."""
     at = place.stop
     while at > place.start and not lines[at - 1].strip():
         at -= 1

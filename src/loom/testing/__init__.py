@@ -1,4 +1,4 @@
-"""For tests and demonstrations: a model server that says what a script tells it to, over the real wire protocols."""
+"""A model server for tests and demonstrations. It follows a script and speaks the real wire protocols."""
 
 from loom.testing.replies import Answer, Broken, Call, Cut, Fail, Hang, Reply, ScriptLine
 from loom.testing.server import Request, ScriptedModel

@@ -1,4 +1,4 @@
-"""What a scripted model can do when it is asked: answer, call tools, or fail in the ways that servers fail."""
+"""The replies of a scripted model: answers, tool calls, and the failures of real servers."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["Answer", "Broken", "Call", "Cut", "Fail", "Hang", "Reply", "ScriptLi
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call of a tool. `arguments` that are a text are sent as they are, so that they can be malformed.
+    """A call of a tool. `arguments` that are a text are sent unchanged, so that they can be malformed.
 
-    Anthropic's protocol cannot carry arguments that are no JSON: there they become an empty object. `namespace` is
-    that of the tool in OpenAI's responses, where a client groups its tools; the other protocols have none.
+    Anthropic's protocol cannot carry arguments that are not JSON: there they become an empty object. `namespace` is
+    the group of the tool in OpenAI's responses; the other protocols have none.
     """
 
     name: str
@@ -34,10 +34,10 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the model says: a text, calls of tools, or both. An empty answer is possible.
+    """An answer of the model: a text, calls of tools, or both. It may be empty.
 
-    `stop` is "end", "length" (the limit of tokens was reached) or "refusal". Without `output_tokens`, a token is
-    taken to be four characters.
+    `stop` is "end", "length" (the limit of tokens was reached) or "refusal". Without `output_tokens`, four characters
+    count as one token.
     """
 
     text: str = ""
@@ -53,7 +53,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """An error of the server, with the status that says which: 429, 500, 529, or 401, 400, 404."""
+    """An error of the server, by its status: 429, 500, 529, or 401, 400, 404."""
 
     status: int = 500
     retry_after_s: float | None = None
@@ -62,12 +62,12 @@ class Fail:
 
 @dataclass(frozen=True, slots=True)
 class Hang:
-    """No answer, until the client gives up or the server is closed."""
+    """No answer until the client gives up or the server is closed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """An answer whose connection breaks: after `after` events of a stream, or in the middle of a whole answer."""
+    """An answer whose connection breaks, after `after` events of a stream or in the middle of a whole answer."""
 
     answer: Answer = field(default_factory=lambda: Answer("This answer is never complete."))
     after: int = 3
@@ -75,20 +75,20 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """A body that is not of the protocol."""
+    """A body that does not follow the protocol."""
 
     body: bytes = b"<html>not the model</html>"
 
 
 Reply = Answer | Fail | Hang | Cut | Broken
-"""What is done about one request."""
+"""The reply to one request."""
 
 ScriptLine = Reply | str | Call | Callable[["Request"], "Reply | str | Call"]
-"""A reply; a text or a call, which stand for an answer; or a function that finds the reply to a request."""
+"""A reply; a text or a call, which stand for an answer; or a function that returns the reply to a request."""
 
 
 def answered(line: ScriptLine, request: Request) -> Reply:
-    """The reply that a line of a script gives to a request."""
+    """Return the reply of a line of the script to a request."""
     said = line(request) if callable(line) else line
     if isinstance(said, str):
         return Answer(said)

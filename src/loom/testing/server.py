@@ -3,7 +3,7 @@
     with ScriptedModel(["Hello.", Call("recall", {"query": "harbour"}), "It is in Rotterdam."]) as model:
         client = openai.OpenAI(base_url=model.openai_url, api_key="none")
 
-It keeps every request, so that a test can look at what was sent.
+It keeps every request, so that a test can check what was sent.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LARGEST_MB = 64
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a client sent: the path after the version, the headers in lower case, and the body."""
+    """A request of a client: the path after the version, the headers in lower case, and the body."""
 
     path: str
     headers: dict[str, str]
@@ -34,15 +34,15 @@ class Request:
 
     @property
     def text(self) -> str:
-        """The whole body as one text, to look for words in."""
+        """The whole body as one text, for searching."""
         return json.dumps(self.body, ensure_ascii=False)
 
 
 class ScriptedModel:
-    """A model server whose answers are a script: one line for each request, in the order in which they arrive.
+    """A model server that answers by a script: one line for each request, in the order of arrival.
 
-    Where the script has ended, the last line is given again if `repeat` is true; else the request fails with status
-    400, which no client tries again. `models` are the names that it lists.
+    After the end of the script, the last line is repeated if `repeat` is true. Otherwise the request fails with
+    status 400, which no client retries. `models` are the names that it lists.
     """
 
     def __init__(
@@ -55,33 +55,33 @@ class ScriptedModel:
 
     @property
     def url(self) -> str:
-        """The address without a version; Anthropic's clients take it."""
+        """The address without a version, for Anthropic's clients."""
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     @property
     def openai_url(self) -> str:
-        """The address that OpenAI's clients take."""
+        """The address for OpenAI's clients."""
         return f"{self.url}/v1"
 
     @property
     def requests(self) -> tuple[Request, ...]:
-        """Everything that was asked, in the order in which it arrived."""
+        """All requests, in the order of arrival."""
         with self._script.lock:
             return tuple(self._script.requests)
 
     @property
     def left(self) -> int:
-        """How many lines of the script are still to come."""
+        """The number of lines of the script that were not used yet."""
         with self._script.lock:
             return len(self._script.lines) - self._script.place
 
     def add(self, *lines: ScriptLine) -> None:
-        """Go on with more lines."""
+        """Add lines to the script."""
         with self._script.lock:
             self._script.lines += lines
 
     def close(self) -> None:
-        """End the server; requests that hang end too. Safe to call twice."""
+        """Stop the server and end requests that hang. Safe to call twice."""
         self._script.ended.set()
         self._server.shutdown()
         self._server.server_close()
@@ -97,7 +97,7 @@ class ScriptedModel:
 
 
 class _Script:
-    """The lines, how far they were given, and what was asked; shared by the threads of a server."""
+    """The lines, the place in them, and the requests; shared by the threads of a server."""
 
     def __init__(self, lines: list[ScriptLine], repeat: bool, models: tuple[str, ...]) -> None:
         self.lines = lines
@@ -110,7 +110,7 @@ class _Script:
         self._kept: list[list[str]] = []
 
     def reply(self, request: Request) -> tuple[int, Reply]:
-        """The number of a request and the reply to it."""
+        """Return the number of a request and the reply to it."""
         with self.lock:
             self.requests.append(request)
             number = len(self.requests)
@@ -124,7 +124,8 @@ class _Script:
         return number, answered(line, request)
 
     def usage(self, wire: Wire, body: dict[str, Any], answer: Answer) -> Usage:
-        """The tokens of a prompt. What begins like an earlier prompt, as far as it could be kept, is cached."""
+        """Return the tokens of a prompt. The beginning that it shares with the cacheable part of an earlier prompt
+        counts as cached."""
         parts = wire.parts(body)
         texts = [json.dumps(part, ensure_ascii=False, sort_keys=True) for part in parts]
         with self.lock:
@@ -135,7 +136,7 @@ class _Script:
 
 
 def _common(one: list[str], other: list[str]) -> int:
-    """How many texts both begin with."""
+    """Return the length of the common beginning of two lists."""
     pairs = zip(one, other, strict=False)
     return next((place for place, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
 
@@ -149,7 +150,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that hangs up is no error of the server."""
+        """Ignore clients that disconnect."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -157,7 +158,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
 
     def log_message(self, *_: object) -> None:
-        """Nothing is written to the terminal."""
+        """Write nothing to the terminal."""
 
     def do_GET(self) -> None:
         path = self._path()
@@ -231,7 +232,7 @@ class _Handler(BaseHTTPRequestHandler):
         return self.path.partition("?")[0].removeprefix("/v1")
 
     def _body(self) -> dict[str, Any] | None:
-        """The body as an object; None where there is none, which is answered here."""
+        """Return the body as an object; None if it is none, after sending the error."""
         length = int(self.headers.get("Content-Length") or 0)
         if length > _LARGEST_MB * 1024 * 1024:
             self.close_connection = True
@@ -262,7 +263,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _lines(events: Iterator[tuple[str, Any]]) -> Iterator[bytes]:
-    """Events as a stream carries them."""
+    """Encode events as server-sent events."""
     for name, data in events:
         text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
         head = f"event: {name}\n" if name else ""

@@ -1,8 +1,7 @@
-"""The three protocols that models are spoken to with: an answer as JSON and as a stream of events, and what each
-refuses.
+"""Three protocols of models: how each writes an answer, as JSON and as a stream of events, and what it refuses.
 
-`Wire` has what a server needs of one. A request that the real service would refuse (a tool call without its result, a
-result without its call, an empty text block) is refused here too, so that a test notices it.
+`Wire` is the interface of a protocol. A request that the real service would refuse (a tool call without its result, a
+result without its call, an empty text block) is refused here too, so that tests notice it.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _PIECE = 24
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """The tokens of a request, and how many of them the server had read before."""
+    """The tokens of a request: of the prompt, the cached part of it, and of the answer."""
 
     prompt: int
     cached: int
@@ -38,22 +37,22 @@ class Wire(Protocol):
     path: str
 
     def refused(self, body: Json) -> str | None:
-        """Why the service would refuse a request; None where it would not."""
+        """Return the reason for which the service would refuse a request, or None."""
 
     def parts(self, body: Json) -> list[Json]:
-        """The prompt in the order in which a cache reads it: tools, system, messages."""
+        """Return the prompt in the order in which a cache compares it: tools, system, messages."""
 
     def cacheable(self, parts: Sequence[Json]) -> int:
-        """How many of the first parts may be kept for the next request."""
+        """Return the number of parts, from the first, that may be cached for the next request."""
 
     def whole(self, answer: Answer, model: str, number: int, usage: Usage) -> Json:
-        """The answer as one object."""
+        """Return the answer as one object."""
 
     def events(self, answer: Answer, model: str, number: int, usage: Usage, body: Json) -> Iterator[Event]:
-        """The answer as the events of a stream."""
+        """Yield the answer as the events of a stream."""
 
     def error(self, status: int, message: str) -> Json:
-        """An error of the service."""
+        """Return the body of an error."""
 
 
 def _pieces(text: str) -> Iterator[str]:
@@ -62,7 +61,7 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 def _numbered(answer: Answer, number: int, prefix: str) -> tuple[Call, ...]:
-    """The calls, each with an id that no other answer of this server gives."""
+    """Return the calls, each with an id that is unique on this server."""
     return tuple(
         replace(call, id=call.id or f"{prefix}{number}_{place}") for place, call in enumerate(answer.calls, 1)
     )
@@ -73,7 +72,7 @@ def _is_list_of_objects(value: object) -> bool:
 
 
 def _unanswered(calls: Iterable[str], results: Iterable[str], whom: str) -> str | None:
-    """What is wrong with the results that follow on some calls."""
+    """Return the error in the results of some calls, or None."""
     wanted, given = list(calls), list(results)
     for one in given:
         if one not in wanted:
@@ -188,12 +187,12 @@ class _Messages:
         calls: list[str] = []
         thread = body.get("thread")
         if isinstance(thread, dict) and thread.get("type") == "continue":
-            # The messages before these are on the server: the first results answer calls that were made there.
+            # Earlier messages are on the server: the first results answer calls in them.
             calls = [str(one.get("tool_use_id")) for one in _blocks(messages[0].get("content"))]
         for message in [*messages, {"role": "end", "content": []}]:
             role, blocks = message.get("role"), _blocks(message.get("content"))
             if role == "system" and message is not messages[0]:
-                continue  # newer clients put reminders between the turns
+                continue  # newer clients send reminders between the turns
             if role not in ("user", "assistant", "end"):
                 return f"messages: {role!r} is no role; the system prompt goes to system"
             if any(block.get("type") == "text" and not str(block.get("text")).strip() for block in blocks):

@@ -342,8 +342,8 @@ class Notebook(Closing):
             parts.append((f"知识: {Path(page.path).stem}", text))
             if room <= 0:
                 break
-        parts.append(("世界约定", self._said(lambda: read_text(schema) if exists(schema) else "", _SESSION_TOKENS)))
-        parts.append(("世界状态", self._said(lambda: self.world, _KNOWLEDGE_TOKENS)))
+        parts.append(("世界约定", self._said(lambda: self._file_text(schema), _SESSION_TOKENS)))
+        parts.append(("世界状态", self._said(self._world_text, _KNOWLEDGE_TOKENS)))
         told = "".join(f"\n## {heading}\n{text}" for heading, text in parts if text.strip())
         own = [self._within(one.content, _SESSION_TOKENS) for one in reversed(self.sessions.own(3))]
         state = self._said(lambda: read_text(self.process_path) if exists(self.process_path) else "", None)
@@ -360,8 +360,14 @@ class Notebook(Closing):
     def _page_text(self, page: Page) -> str:
         text = self.pages.text(page)
         versions = self.pages.history(page) if text else []
-        is_own = not versions or versions[-1].trust in (Trust.USER, Trust.AGENT)
-        return text if is_own else f"{_CAUTION}\n{text}"
+        return _marked(text, versions[-1].trust if versions else Trust.AGENT)
+
+    def _file_text(self, path: Path) -> str:
+        """Return the text of a file that is no page, as far as the folder is trusted."""
+        return _marked(read_text(path), self.pages.trust) if exists(path) else ""
+
+    def _world_text(self) -> str:
+        return self._page_text(self.world_page) or self._file_text(self._notes / "world_state.md")
 
     def _said(self, tell: Callable[[], str], tokens: int | None) -> str:
         try:
@@ -425,6 +431,11 @@ class Notebook(Closing):
 
     def __repr__(self) -> str:
         return f"<Notebook {str(self.work_dir)!r} of {self.agent!r}{', minimal' if self.minimal_mode else ''}>"
+
+
+def _marked(text: str, trust: str) -> str:
+    """Return a text for a prompt, marked as data unless the user or an agent wrote it."""
+    return text if not text.strip() or trust in (Trust.USER, Trust.AGENT) else f"{_CAUTION}\n{text}"
 
 
 def _folder_kind(kind: str) -> FolderKind:

@@ -313,11 +313,9 @@ def test_forgetting_names_the_files_that_went_and_the_copies_that_stay(notebook:
     assert not [text for text in texts if "hunter2" in text or "password" in text]
 
 
-def test_a_folder_whose_memory_was_lost_or_restored_keeps_its_files(folder: Path) -> None:
+def test_a_folder_whose_memory_was_lost_keeps_its_files(folder: Path) -> None:
     with Notebook(folder, agent="writer") as notebook:
         notebook.learn("first")
-        notebook.memory.backup(folder / "backup.loom")
-        notebook.learn("second")
         notebook.finish(SessionNote("ask", "answer"))
         path = knowledge_of(notebook)
     text = path.read_text()
@@ -328,11 +326,21 @@ def test_a_folder_whose_memory_was_lost_or_restored_keeps_its_files(folder: Path
         assert (len(done.read), done.forgotten) == (2, ())
         assert path.read_text() == text
         assert len(notebook.sessions.own()) == 1
-    memory = loom.open(folder / "backup.loom", embedder="none")
-    with memory, Notebook(folder, agent="writer", memory=memory) as notebook:
-        notebook.sync()
-        assert {"- first", "- second"} <= set(path.read_text().splitlines())
-        assert notebook.knowledge == path.read_text()
+
+
+def test_a_folder_whose_memory_was_restored_from_a_backup_keeps_what_is_newer(folder: Path) -> None:
+    with Notebook(folder, agent="writer") as notebook:
+        notebook.memory.backup(folder / "empty.loom")
+        notebook.learn("first")
+        notebook.memory.backup(folder / "backup.loom")
+        notebook.learn("second")
+        path = knowledge_of(notebook)
+    for name in ("backup.loom", "empty.loom"):
+        memory = loom.open(folder / name, embedder="none")
+        with memory, Notebook(folder, agent="writer", memory=memory) as notebook:
+            assert not notebook.sync().forgotten
+            assert {"- first", "- second"} <= set(path.read_text().splitlines())
+            assert notebook.knowledge == path.read_text()
 
 
 def test_an_edit_that_is_saved_while_the_file_is_written_is_not_lost(

@@ -344,7 +344,7 @@ def test_all_through_a_session_the_conversation_is_whole_while_it_fits(
                 was_whole[turn] = is_whole
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(talks, st.booleans(), languages, budgets, st.sampled_from([None, 0.4, 1.0]))
 def test_all_through_a_session_no_more_room_is_kept_free_than_the_policy_says(
     sizes: list[tuple[int, int]], is_first: bool, language: str, budget: int, low: float | None

@@ -60,6 +60,7 @@ def documents() -> list[Path]:
         *sorted(ROOT.glob("README*.md")),
         *sorted((ROOT / "docs").glob("*.md")),
         ROOT / "benchmarks" / "README.md",
+        ROOT / "benchmarks" / "recall" / "README.md",
     ]
 
 

@@ -240,7 +240,7 @@ def test_a_run_of_one_set_keeps_the_saved_figures_of_the_others(tmp_path: Path) 
     save_figures({"agent": {"auto": figures}}, ["--sets", "agent", "--save"], folder=tmp_path)
     save_figures({"beam": {"auto": figures}}, ["--sets", "beam", "--save"], folder=tmp_path)
     saved = json.loads((tmp_path / "recall.json").read_text(encoding="utf-8"))
-    assert saved["command"] == "python -m benchmarks.recall --sets beam agent"
+    assert saved["command"] == "python -m benchmarks.recall --embedder auto --sets beam agent"
     tables = saved["figures"]["tables"]
     assert tables["reached"][:2] == [["", "BEAM", "agent"], ["recall, with the embedder", "75.0", "75.0"]]
     assert ["words", "-25.0", "-25.0"] in tables["signals"]

@@ -1,6 +1,6 @@
 """What a run of `benchmarks.recall` saves: the figures of each set, and the tables that documents take from them.
 
-Runs of some sets keep what was saved of the others, so a set can be measured alone.
+Runs of some sets or embedders keep what was saved of the others, so each can be measured alone.
 """
 
 from __future__ import annotations
@@ -97,22 +97,30 @@ def _in_prompts(outcomes: Sequence[Outcome], column: str) -> float:
 def save_figures(
     measured: Mapping[str, Mapping[str, Any]], arguments: Sequence[str], *, folder: Path = _RESULTS
 ) -> None:
-    """Save the figures of these sets beside those saved of others, and the tables of all of them."""
+    """Save these figures, by set and embedder, beside those saved of others, and the tables of all of them."""
     file = folder / "recall.json"
     before = json.loads(file.read_text(encoding="utf-8"))["figures"]["sets"] if file.exists() else {}
-    sets = {**before, **{name: _plain(figures) for name, figures in measured.items()}}
-    sets = {name: sets[name] for name in _SETS if name in sets}
+    sets = {**before, **{name: {**before.get(name, {}), **_plain(figures)} for name, figures in measured.items()}}
+    sets = {
+        name: {label: sets[name][label] for label in _LABELS if label in sets[name]} for name in _SETS if name in sets
+    }
     save("recall", _for_all(arguments, sets), {"sets": sets, "tables": _tables(sets)}, folder=folder)
 
 
 def _for_all(arguments: Sequence[str], sets: Mapping[str, Any]) -> list[str]:
-    """The arguments of a run of all these sets."""
-    words = list(arguments)
-    if "--sets" in words:
-        first = words.index("--sets")
-        after = (place for place in range(first + 1, len(words)) if words[place].startswith("--"))
-        del words[first : next(after, len(words))]
-    return [*words, "--sets", *sets]
+    """The arguments of a run of all these sets with their embedders."""
+    labels = dict.fromkeys(label for label in _LABELS for figures in sets.values() if label in figures)
+    words = [*_without(_without(arguments, "--sets"), "--embedder")]
+    return [*words, "--embedder", *labels, "--sets", *sets]
+
+
+def _without(arguments: Sequence[str], option: str) -> list[str]:
+    """The arguments without an option and its values."""
+    if option not in arguments:
+        return list(arguments)
+    first = arguments.index(option)
+    after = (place for place in range(first + 1, len(arguments)) if arguments[place].startswith("--"))
+    return [*arguments[:first], *arguments[next(after, len(arguments)) :]]
 
 
 def _plain(value: Any) -> Any:

@@ -127,6 +127,26 @@ def test_an_own_export_gives_no_instructions_by_itself(tmp_path: Path) -> None:
         assert [one.text for one in memory.instructions()] == [STANDING]
 
 
+def test_snapshots_and_backups_keep_what_is_unconfirmed(tmp_path: Path) -> None:
+    path = written(tmp_path, "openai")
+    with loom.open(tmp_path / "a.loom", embedder="none", derive=False) as memory:
+        import_history(memory, path)
+        memory.snapshot(tmp_path / "a.hctx")
+        memory.backup(tmp_path / "b.loom")
+    loom.restore(tmp_path / "a.hctx", tmp_path / "c.loom")
+    for name in ("b.loom", "c.loom"):
+        with loom.open(tmp_path / name, embedder="none") as memory:
+            memory.flush()
+            assert memory.instructions() == []
+            assert [one.text for one in memory.instructions(unconfirmed=True)] == [STANDING]
+    with loom.open(embedder="none") as memory:
+        memory.restore(tmp_path / "a.hctx")
+        memory.flush()
+        assert memory.instructions() == []
+        memory.forget(memory.instructions(unconfirmed=True)[0].id)
+        assert memory.instructions(unconfirmed=True) == []
+
+
 def test_a_withdrawal_that_was_imported_ends_nothing(memory: Memory, tmp_path: Path) -> None:
     memory.remember("Always show types when I ask for code.", role="user")
     memory.flush()

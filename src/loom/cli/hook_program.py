@@ -48,6 +48,8 @@ def kept_of_project(folder: Path, session: str | None, everything: bool, agreed:
     )
     if (session or everything) and not agreed:
         raise InvalidInput("forgetting is for good: add --yes to go on, or leave the option out to look only")
+    # So that `loom import --store` can make the file before the first hook does.
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     if not path.exists():
         return KeptOfProject(str(path), str(log_of(path)), 0, 0, (), hooks)
     with loom.open(path, embedder="none", derive=False) as memory:

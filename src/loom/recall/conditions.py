@@ -117,27 +117,27 @@ _MANNER: Final = re.compile(
 )
 # A question about the past. Instructions bind requested work; they do not answer what was said or done. Recall@10 of
 # BEAM's six chats, knowledge updates: 47.9 % with instructions for all questions, 70.8 % without.
-_ASKS_ABOUT_THE_PAST: Final = re.compile(
-    r"\b(?:have|had|has|did|was|were) (?:i|we|my|our|it|there|that|he|she|they)\b|\b(?:do|am) i (?:have|still|"
-    r"trying)\b"
-    r"|\b(?:did|have|had) you\b|\bhow (?:many|much|long|often|old|far along)\b|\bwhen (?:did|was|were|is|does|do|"
-    r"will)\b"
-    r"|\bwho(?:se|m)?\b|\bremind me (?:what|when|which|how|of)\b|\b(?:i|we) (?:said|mentioned|told|brought up|"
-    r"discussed|"
-    r"decided|agreed|talked)\b|\b(?:throughout|across|during|in) (?:all )?(?:of )?(?:our|my|the) (?:conversations?|"
-    r"chats?|"
-    r"sessions?|requests?|discussions?)\b|\bso far\b|\bover time\b|\b(?:has|have) (?:progressed|developed|changed|"
-    r"evolved)\b"
-    r"|\bwhat(?:'s| is| are| was| were) (?:my|our|the (?!(?:best|different|main|common|typical|usual|easiest|right|"
-    r"most|"
-    r"difference|steps|pros|advantages|benefits|ways?)\b)(?:[\w-]+ ){1,6}?(?:of|for|in|used|that))\b"
-    r"|\bwhich \w+ (?:happened|came|was|were|did)\b|\bsummar\w+ (?:of )?(?:how|what|everything|all) (?:i|we|my|our)\b"
-    r"|(?:我|我们|你)(?:之前|以前|上次|上回|当时|曾经|一共|总共|已经)|说过|提过|提到过|讨论过|(?:是|在)?什么时候|"
-    r"多少(?:次|个|天|钱)|"
-    r"几(?:次|个|天|月|号|点)|哪(?:天|一天|年|次)|谁|多久|我的[^，。？?]{1,12}是(?:什么|多少|哪)|还记得|(?:做|用|写|"
-    r"买|去|说|定|选|改)"
-    r"(?:过|了)[^，。]{0,12}(?:吗|什么|哪)",
+# The boundary stands before all alternatives: a search that looks for it in each takes five times as long.
+_PAST_IN_ENGLISH: Final = re.compile(
+    r"\b(?:(?:have|had|has|did|was|were) (?:i|we|my|our|it|there|that|he|she|they)\b"
+    r"|(?:do|am) i (?:have|still|trying)\b"
+    r"|(?:did|have|had) you\b|how (?:many|much|long|often|old|far along)\b"
+    r"|when (?:did|was|were|is|does|do|will)\b"
+    r"|who(?:se|m)?\b|remind me (?:what|when|which|how|of)\b"
+    r"|(?:i|we) (?:said|mentioned|told|brought up|discussed|decided|agreed|talked)\b"
+    r"|(?:throughout|across|during|in) (?:all )?(?:of )?(?:our|my|the) (?:conversations?|chats?|sessions?|requests?"
+    r"|discussions?)\b"
+    r"|so far\b|over time\b|(?:has|have) (?:progressed|developed|changed|evolved)\b"
+    r"|what(?:'s| is| are| was| were) (?:my|our|the (?!(?:best|different|main|common|typical|usual|easiest|right|most"
+    r"|difference|steps|pros|advantages|benefits|ways?)\b)(?:[\w-]+ ){1,6}?(?:of|for|in|used|that))\b"
+    r"|which \w+ (?:happened|came|was|were|did)\b"
+    r"|summar\w+ (?:of )?(?:how|what|everything|all) (?:i|we|my|our)\b)",
     re.IGNORECASE,
+)
+_PAST_IN_CHINESE: Final = re.compile(
+    r"(?:我|我们|你)(?:之前|以前|上次|上回|当时|曾经|一共|总共|已经)|说过|提过|提到过|讨论过|(?:是|在)?什么时候"
+    r"|多少(?:次|个|天|钱)|几(?:次|个|天|月|号|点)|哪(?:天|一天|年|次)|谁|多久|我的[^，。？?]{1,12}是(?:什么|多少|哪)"
+    r"|还记得|(?:做|用|写|买|去|说|定|选|改)(?:过|了)[^，。]{0,12}(?:吗|什么|哪)"
 )
 # The words of a condition about the request itself, not about its subject.
 _ASKING: Final = re.compile(
@@ -180,7 +180,10 @@ class Wish(NamedTuple):
 
 def asks_about_the_past(question: str) -> bool:
     """Tell whether a question is about what was said or done. No instruction binds its answer."""
-    return _ASKS_ABOUT_THE_PAST.search(question[:_MOST_CHARS]) is not None
+    question = question[:_MOST_CHARS]
+    return _PAST_IN_ENGLISH.search(question) is not None or (
+        not question.isascii() and _PAST_IN_CHINESE.search(question) is not None
+    )
 
 
 def turns_to_raise(question: str, applying: Iterable[tuple[int, Wish, float]]) -> dict[int, float]:
@@ -189,7 +192,7 @@ def turns_to_raise(question: str, applying: Iterable[tuple[int, Wish, float]]) -
     `applying` has sequence numbers of turns with their wishes and the scores of these. A wish without a condition
     counts by its likeness to the question alone. A question about the past raises none.
     """
-    if _ASKS_ABOUT_THE_PAST.search(question[:_MOST_CHARS]):
+    if asks_about_the_past(question):
         return {}
     found: dict[int, float] = {}
     for turn, wish, score in applying:

@@ -165,7 +165,7 @@ def understand(text: str, now: datetime) -> Question:
         concepts=_concepts(text, words),
         answers=tuple(mark for mark, asking in _ANSWERS.items() if asking.search(plain)),
         wants_many=wants_many(plain),
-        parts=_parts(text, words),
+        parts=_parts(topic, words),
         order="latest" if _LATEST.search(plain) else "first" if _FIRST.search(plain) else "",
     )
 
@@ -176,9 +176,9 @@ def _concepts(text: str, words: Mapping[str, float]) -> tuple[Concept, ...]:
     return tuple([concept for concept in found if not words.keys().isdisjoint(concept.terms)])
 
 
-def _parts(text: str, words: Mapping[str, float]) -> tuple[tuple[str, ...], ...]:
+def _parts(topic: str, words: Mapping[str, float]) -> tuple[tuple[str, ...], ...]:
     """Return the terms of each part that has a whole word of its own."""
-    found = [tuple([term for term in query_terms(part) if term in words]) for part in parts_of(text)]
+    found = [tuple([term for term in query_terms(part) if term in words]) for part in parts_of(topic)]
     kept = tuple([part for part in found if any(len(term) > 1 and words[term] >= 1.0 for term in part)])
     return kept if len(kept) > 1 else ()
 

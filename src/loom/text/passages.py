@@ -91,15 +91,21 @@ class Passage(NamedTuple):
 
 def units(text: str) -> int:
     """Estimate the tokens of a text, times four."""
-    return len(text) if text.isascii() else (3 * len(text.encode("utf-8", "surrogatepass")) - len(text)) // 2
+    return len(text) if text.isascii() else _units(len(text), len(text.encode("utf-8", "surrogatepass")))
+
+
+def _units(characters: int, size: int) -> int:
+    """The units of a text of this many characters and bytes; for ASCII both numbers are equal, and so is this."""
+    return (3 * size - characters) // 2
 
 
 def passages(text: str) -> list[Passage]:
     """Return the passages of a text in order. A short or empty text is one passage."""
-    if units(text) <= LONG_UNITS:
+    data = text.encode("utf-8", "surrogatepass")
+    if _units(len(text), len(data)) <= LONG_UNITS:
         return [Passage(0, len(text))]
     # The key is a digest and not the text: forgotten text must not remain in a cache.
-    digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    digest = blake2b(data, digest_size=16).digest()
     known = _known.get(digest)
     if known is None:
         known = tuple(_Packing(text).run())

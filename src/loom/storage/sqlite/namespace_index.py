@@ -45,6 +45,9 @@ __all__ = ["NEWEST_DERIVED", "NamespaceIndex"]
 NEWEST_DERIVED = 4_096
 """The number of derived records is estimated from this many of the newest of them."""
 
+# The records whose neighbours are known to be of other sessions only where their hashes differ too.
+_MOST_APART = 16_384
+
 _FOUND_BY = f"SELECT r.seq, {INDEX_COLUMNS} {LIVING}"
 
 
@@ -59,6 +62,7 @@ class NamespaceIndex:
         self.lock = threading.RLock()
         self._unusable: dict[str, int] = {}  # kind -> generation whose files a reader may not repair
         self._seen = 0
+        self._snapshot = 0  # the last number of the snapshot that is searched now
         self._forgotten_seen: int | None = None
         self._states = {TEXT: ProjectionState(basis=TEXT_BASIS), VECTORS: ProjectionState()}
         self._segments: dict[str, dict[str, Segment]] = {TEXT: {}, VECTORS: {}}
@@ -66,6 +70,7 @@ class NamespaceIndex:
         self.holds_forgotten = False
         self.derived = 0
         self._last_derived = 0
+        self._apart: dict[int, int] = {}
         self._tail = text_index.TextTail()
         self._tail_seen = 0
         self.text = text_index.TextIndex([], self._tail)
@@ -87,7 +92,7 @@ class NamespaceIndex:
         """
         if not all(segment.is_unchanged for segment in self._mapped):
             self._look_again()
-        seq = last_number(connection)
+        self._snapshot = seq = last_number(connection)
         if seq <= self._seen and not self.holds_forgotten:
             return
         self._follow_text(connection)
@@ -263,6 +268,17 @@ class NamespaceIndex:
         """
         known, left = self.text.doc_values(keys)
         return known, [*left, *keys[bisect_right(keys, self._states[TEXT].watermark) :]]
+
+    def is_apart(self, seq: int, distance: int) -> bool:
+        """Whether no record at most `distance` away from this one is known to share its session's hash alone."""
+        return self._apart.get(seq, 0) >= distance
+
+    def note_apart(self, seqs: Iterable[int], distance: int) -> None:
+        """Remember that the names of the sessions around these records were compared. No record ever changes its
+        session, and new ones have higher numbers than any before."""
+        if len(self._apart) > _MOST_APART:
+            self._apart.clear()
+        self._apart.update((seq, distance) for seq in seqs if seq + distance <= self._snapshot)
 
     @property
     def space(self) -> int | None:

@@ -205,7 +205,11 @@ class _View:
         return of_rows(fetch_readable(self._connection, f"{query} {side} LIMIT ?", (of, one.seq, *values, limit)))
 
     def mixed(self, seqs: Sequence[int], distance: int) -> set[tuple[int, int]]:
-        return set(self._connection.execute(_MIXED, (str([*seqs]), distance)))
+        unsure = [seq for seq in seqs if not self._index.is_apart(seq, distance)]
+        found = set(self._connection.execute(_MIXED, (str(unsure), distance))) if unsure else set()
+        if not found:
+            self._index.note_apart(unsure, distance)
+        return found
 
     def names_read(self, seqs: Sequence[int], known_at: datetime | None, *, held: bool = False) -> list[NamesRead]:
         until = _ALWAYS if known_at is None else to_micros(known_at)

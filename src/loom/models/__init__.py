@@ -1,6 +1,6 @@
-"""Models from outside: embedders, language models, and the HTTP endpoint that both may speak to.
+"""Embedders, language models, and the HTTP endpoint that both can use.
 
-None is required. Nothing here knows a store; who calls a model, and when, is decided above.
+None is required. Nothing here knows a store; the rooms above decide when a model is called.
 """
 
 __all__: list[str] = []

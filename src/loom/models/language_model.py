@@ -1,8 +1,6 @@
-"""A language model, where there is one: from a prompt to its answer.
+"""Language models: the protocol, plain functions as models, and any endpoint of OpenAI's chat completions.
 
-Nothing here is needed for a memory to work. `as_language_model` takes a plain function; `HttpLanguageModel` asks any
-endpoint that speaks OpenAI's chat completions, with the standard library alone. What is asked, and what of the answer
-is believed, is decided by the callers.
+A memory works without one. The callers write the prompts and check the answers.
 """
 
 from __future__ import annotations
@@ -20,18 +18,18 @@ __all__ = ["HttpLanguageModel", "LanguageModel", "LanguageModelLike", "as_langua
 
 @runtime_checkable
 class LanguageModel(Protocol):
-    """Anything that answers a prompt. Blocking; safe to call from several threads."""
+    """An object that answers prompts. `complete` blocks, and several threads may call it."""
 
     def complete(self, prompt: str) -> str:
         """The answer to the prompt."""
 
 
 LanguageModelLike = LanguageModel | Callable[[str], str]
-"""What may be given as `llm`: a model, or a function from prompt to answer."""
+"""The values that `llm` takes: a model, or a function from prompt to answer."""
 
 
 def as_language_model(thing: LanguageModelLike) -> LanguageModel:
-    """The model behind what was given. Answers that are not text raise `LanguageModelError`."""
+    """Return a model as it is, or a function as a model. Its answers that are not text raise `LanguageModelError`."""
     if isinstance(thing, LanguageModel):
         return thing
     if callable(thing):
@@ -60,11 +58,11 @@ _LARGEST_ANSWER_MB = 16
 
 
 class HttpLanguageModel:
-    """Any endpoint that speaks OpenAI's `POST {base_url}/chat/completions`: OpenRouter, Ollama, vLLM and others.
+    """A model behind OpenAI's `POST {base_url}/chat/completions`: OpenRouter, Ollama, vLLM and others.
 
-    `timeout_s` is the deadline of a whole call, further tries and their pauses included. 429, 5xx and broken
-    connections are tried `max_retries` times more, after 0.5 s, 1 s, 2 s... Redirects are not followed: the key stays
-    with its host. Errors carry neither the key, nor the prompt, nor the answer.
+    `timeout_s` is the deadline of a whole call, retries and their pauses included. A call that fails with 429, 5xx or
+    a broken connection is retried up to `max_retries` times, after 0.5 s, 1 s, 2 s... Redirects are not followed, so
+    the key stays with its host. Error messages contain neither the key, nor the prompt, nor the answer.
     """
 
     def __init__(
@@ -124,7 +122,7 @@ class HttpLanguageModel:
 
 
 def _answered(content: bytes, url: str) -> str:
-    """The text of the first choice, whether the server gives it whole or in parts."""
+    """The text of the first choice, which a server sends whole or in parts."""
     from loom.models.endpoint import parsed_json
 
     try:

@@ -1,8 +1,8 @@
-"""The offline model's files, read as far as a text needs them.
+"""Reads the offline model's files only as far as the texts so far need them.
 
 The package behind `OfflineEmbedder` unpacks 65 MB of weights and builds a table of every prefix of 128,000 pieces
-before its first text: 0.7 s of CPU. Pieces are numbered by how common they are, so that most texts need the beginning
-of the weights and the prefixes of few pieces. Here both grow with the texts. The vectors are the same, bit for bit.
+before its first text, which takes 0.7 s of CPU. Common pieces have low numbers, so most texts need only the beginning
+of the weights and the prefixes of few pieces. The vectors have the same bits as those of the package.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from loom.forks import renew_after_fork
 
 __all__ = ["RowStream", "load_encoder"]
 
-# How long the name and the further fields of a member of an archive are, which stand before its bytes.
+# The header of a member of an archive: the lengths of its name and of its further fields.
 _LOCAL_HEADER = struct.Struct("<26xHH")
-# Rows are unpacked in steps of so many.
+# Rows are unpacked this many at a time.
 _AHEAD_ROWS = 128
 _PACKED_BYTES = 16_384
 
 
 def load_encoder(folder: Path, package: str) -> Callable[[list[str]], npt.NDArray[np.float32]]:
-    """What turns texts into the model's vectors. `folder` has the files of the installed `package`."""
+    """A function from texts to the model's vectors. `folder` has the files of the installed `package`."""
     tokenizers, backends = import_module(f"{package}.pure_tokenizer"), import_module(f"{package}.backends.numpy")
     tokenizer = _growing_tokenizer(tokenizers, (folder / "sp.model").read_bytes())
     encode: Callable[[list[str]], npt.NDArray[np.float32]] = _growing_backend(
@@ -47,7 +47,7 @@ def load_encoder(folder: Path, package: str) -> Callable[[list[str]], npt.NDArra
 
 
 def _growing_tokenizer(module: Any, data: bytes) -> Any:
-    """The package's tokenizer, whose table of prefixes has those that the texts so far can begin a piece with."""
+    """The package's tokenizer with a table of prefixes that grows with the texts."""
 
     class GrowingTokenizer(module.UsePureTokenizer):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -58,7 +58,7 @@ def _growing_tokenizer(module: Any, data: bytes) -> Any:
             self._unk_score = min(self._scores) - 10.0
             self._max_len = max(map(len, pieces))
             self._waiting = _by_beginning(pieces)
-            # One character is a prefix if a piece begins with it; 0 says that it is none itself.
+            # A character is a prefix if a piece begins with it; 0 means that it is no piece itself.
             self._prefixes = {begin[0]: 0 for begin in self._waiting}
             self._prefixes |= {piece: number + 1 for number, piece in enumerate(pieces) if len(piece) == 1}
             self._normalizer = module._Normalizer(_charsmap(module, data, end))
@@ -70,7 +70,7 @@ def _growing_tokenizer(module: Any, data: bytes) -> Any:
             return super()._viterbi(normalized)
 
         def _grow(self, begin: str) -> None:
-            """Add the pieces that begin with these two characters. Two threads may do it at once: it is the same."""
+            """Add the pieces that begin with these two characters. Two threads may add the same ones at once."""
             own: dict[str, int] = {}
             for number in self._waiting.get(begin, ()):
                 piece = self._pieces[number]
@@ -84,9 +84,9 @@ def _growing_tokenizer(module: Any, data: bytes) -> Any:
 
 
 def _pieces(data: bytes) -> tuple[list[str], npt.NDArray[np.float32], int]:
-    """The pieces at the beginning of a model file, their scores, and where they end.
+    """The pieces at the beginning of a model file, their scores, and the end of the last one.
 
-    Each is a message of fewer than 128 bytes: its text, its score, and for a few a type.
+    A piece is a message of fewer than 128 bytes: its text, its score, and for a few a type.
     """
     texts: list[bytes] = []
     ends: list[int] = []
@@ -99,7 +99,7 @@ def _pieces(data: bytes) -> tuple[list[str], npt.NDArray[np.float32], int]:
     at = np.array(ends)
     raw = np.frombuffer(data, dtype=np.uint8)
     if not texts or not (raw[at] == 0x15).all():
-        raise ValueError("the pieces have another form than those that were measured")
+        raise ValueError("the pieces do not have the expected form")
     scores = raw[at[:, np.newaxis] + np.arange(1, 5)].copy().view("<f4").ravel()
     return b"\n".join(texts).decode().split("\n"), scores, place
 
@@ -114,7 +114,7 @@ def _by_beginning(pieces: Sequence[str]) -> dict[str, list[int]]:
 
 
 def _charsmap(module: Any, data: bytes, start: int) -> bytes:
-    """The rules by which characters are normalised."""
+    """The rules that normalise characters."""
     (trainer, size), *_ = module._parse_fields(data, start, len(data))[3]
     (rules, length), *_ = module._parse_fields(data, trainer, trainer + size)[2]
     return data[rules : rules + length]
@@ -124,7 +124,7 @@ def _charsmap(module: Any, data: bytes, start: int) -> bytes:
 
 
 class RowStream:
-    """A compressed table of bytes, unpacked row by row from its beginning and no further than asked for."""
+    """A compressed table of bytes. Rows are unpacked from the beginning, only as far as they are read."""
 
     def __init__(self, packed: memoryview, columns: int) -> None:
         self._packed = packed
@@ -132,30 +132,30 @@ class RowStream:
         self._unpacking = zlib.decompressobj(-zlib.MAX_WBITS)
         self._place = 0
         header = self._read(10)
-        self._read(int.from_bytes(header[8:10], "little"))  # the shape and the type, which the caller knows
+        self._read(int.from_bytes(header[8:10], "little"))  # skip the shape and the type, which the caller knows
 
     def read_rows(self, count: int) -> npt.NDArray[np.uint8]:
-        """The next so many rows."""
+        """The next `count` rows."""
         rows = np.frombuffer(self._read(count * self._columns), dtype=np.uint8)
         return rows.reshape(count, self._columns)
 
     def _read(self, size: int) -> bytes:
         parts: list[bytes] = []
         while size:
-            # What is left of a piece is copied by every call: pieces are small.
+            # Every call copies the rest of a piece, so pieces are small.
             given: bytes | memoryview = self._unpacking.unconsumed_tail
             if not given:
                 given = self._packed[self._place : self._place + _PACKED_BYTES]
                 self._place += len(given)
             if not given or self._unpacking.eof:
-                raise ValueError("the weights end too early")
+                raise ValueError("the weights are cut short")
             parts.append(self._unpacking.decompress(given, size))
             size -= len(parts[-1])
         return b"".join(parts)
 
 
 def _growing_backend(module: Any, path: Path, tokenizer: Any) -> Any:
-    """The package's network, whose table of pieces is unpacked as far as the texts so far need it."""
+    """The package's network. Its table of pieces is unpacked only as far as the texts so far need it."""
     parts: int = module._NUM_CHUNKS
     names = [f"q{number + 1}.npy" for number in range(parts)]
 
@@ -165,7 +165,7 @@ def _growing_backend(module: Any, path: Path, tokenizer: Any) -> Any:
             self._packed = packed
             self.sp = tokenizer
             self._threadpool = None  # `loom.blas` limits the threads
-            # Memory that no row was written to takes no room.
+            # Pages without a written row take no memory.
             self.table = np.empty((parts * module._VOCAB_ROWS, module._EMB_DIM), dtype=np.uint8)
             self._filled = [0] * parts
             _set_layers(self, dense, len(module._ORDERS), module._EMB_DIM, module._CNN_DIM)
@@ -173,7 +173,7 @@ def _growing_backend(module: Any, path: Path, tokenizer: Any) -> Any:
             renew_after_fork(self)
 
         def after_fork(self) -> None:
-            """In a child: a thread that was unpacking does not exist there. Unpacking begins again."""
+            """In a child process, start unpacking again: a thread that was unpacking does not exist there."""
             self._lock = threading.Lock()
             self._streams: list[RowStream | None] = [None] * parts
             self._unpacked = [0] * parts
@@ -190,7 +190,7 @@ def _growing_backend(module: Any, path: Path, tokenizer: Any) -> Any:
             super()._encode_batch(group, n_tokens, out)
 
         def _fill(self, part: int, rows: int) -> None:
-            """Unpack the rows of a part of the table up to this one."""
+            """Unpack the first `rows` rows of a part of the table."""
             while self._unpacked[part] < rows:
                 stream = self._streams[part]
                 if stream is None:
@@ -207,7 +207,7 @@ def _growing_backend(module: Any, path: Path, tokenizer: Any) -> Any:
 
 
 def _contents(path: Path, packed: Sequence[str]) -> tuple[list[memoryview], dict[str, npt.NDArray[Any]]]:
-    """The named members of an archive as they are packed, and all others as arrays."""
+    """The named members of an archive, still compressed, and all others as arrays."""
     with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
         mapped = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
         dense = {
@@ -219,7 +219,7 @@ def _contents(path: Path, packed: Sequence[str]) -> tuple[list[memoryview], dict
         for name in packed:
             info = archive.getinfo(name)
             if info.compress_type != zipfile.ZIP_DEFLATED:
-                raise ValueError(f"{name} is packed in another way than the weights that were measured")
+                raise ValueError(f"{name} is not compressed in the expected way")
             start = info.header_offset
             start += _LOCAL_HEADER.size + sum(_LOCAL_HEADER.unpack_from(mapped, start))
             found.append(mapped[start : start + info.compress_size])
@@ -227,7 +227,7 @@ def _contents(path: Path, packed: Sequence[str]) -> tuple[list[memoryview], dict
 
 
 def _set_layers(network: Any, dense: dict[str, npt.NDArray[Any]], orders: int, embedding: int, branch: int) -> None:
-    """The layers of the network, under the names that its encoder reads."""
+    """Set the layers of the network under the names that its encoder reads."""
     sizes = (2, 3, 5)
     network.proj_W = np.concatenate([dense[f"proj{size}"] for size in sizes], axis=1)
     for name, packed in (("proj_b", "proj_b"), ("ln_g_all", "ln_g"), ("ln_b_all", "ln_b")):

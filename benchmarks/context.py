@@ -20,6 +20,7 @@ import importlib
 import importlib.util
 import json
 import re
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import figures
 from benchmarks.measuring import best_by_query, long_turns, messages, percentile, questions
 from loom.context import Context, PinnedSource
 from loom.context.budget_chart import budget_chart, budget_parts
@@ -285,7 +287,9 @@ def _fill(memory: Memory, records: int, is_long: bool = False) -> None:
     memory.flush()
 
 
-def cost(records: int, rounds: int, store: Path | None, derive: bool, is_long: bool = False) -> None:
+def cost(records: int, rounds: int, store: Path | None, derive: bool, is_long: bool = False) -> list[list[str]]:
+    """Print what a prompt costs beside a recall, and return the same as the rows of a table."""
+    table = [["budget", "recall p50", "p95", "context p50", "p95", "1.5 x recall + 5: p50", "p95"]]
     asked = questions(60)
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -306,6 +310,8 @@ def cost(records: int, rounds: int, store: Path | None, derive: bool, is_long: b
                 f"  {budget:<10,}{values[0]:>11.2f}{values[1]:>8.2f}{values[2]:>13.2f}{values[3]:>8.2f}"
                 f"{bounds[0]:>11.2f}{bounds[1]:>8.2f}"
             )
+            table.append([f"{budget:,}", *(f"{value:.1f}" for value in (*values, *bounds))])
+    return table
 
 
 # --- a picture -------------------------------------------------------------------------------------------
@@ -374,6 +380,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--derive", action="store_true", help="draw facts from the memories of `cost` first; slow")
     parser.add_argument("--long", action="store_true", help="turns of 500 to 2,000 tokens as the memories of `cost`")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--save", action="store_true", help="keep the table of `cost` for the documents")
     parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="only draw a prompt, into this file and a .png")
     options = parser.parse_args(arguments)
     if options.plot is not None:
@@ -400,7 +407,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 order = np.random.default_rng(3).permutation(len(several))
                 prefix(told, [several[at] for at in order], options.turns, options.embedder)
     if "cost" in parts:
-        cost(options.records, options.rounds, options.store, options.derive, options.long)
+        table = cost(options.records, options.rounds, options.store, options.derive, options.long)
+        if options.save:
+            name = "context-long" if options.long else "context"
+            figures.save(name, sys.argv[1:] if arguments is None else arguments, {"cost": table})
 
 
 if __name__ == "__main__":

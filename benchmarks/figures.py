@@ -19,14 +19,16 @@ gives the command. `--check` writes nothing, and ends with 1 if a document would
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import json
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
-__all__ = ["ROOT", "documents", "main", "rendered", "save", "without_saved"]
+__all__ = ["ROOT", "documents", "main", "rendered", "save", "saving_output", "without_saved"]
 
 ROOT = Path(__file__).parent.parent
 _RESULTS = Path(__file__).parent / "results"
@@ -46,6 +48,37 @@ def save(name: str, arguments: Sequence[str], figures: Mapping[str, Any], *, fol
     text = json.dumps({"command": command, "figures": _keyed(figures)}, ensure_ascii=False, indent=1)
     folder.mkdir(exist_ok=True)
     (folder / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+
+
+@contextlib.contextmanager
+def saving_output(name: str, arguments: Sequence[str] | None, *, is_wanted: bool) -> Iterator[dict[str, Any]]:
+    """A block whose printed lines are saved as `output`, beside the figures that it puts into the dictionary.
+
+    Nothing is saved unless `is_wanted`. `arguments` are those of the command, None for the process's own.
+    """
+    found: dict[str, Any] = {}
+    if not is_wanted:
+        yield found
+        return
+    printed = _Copied(sys.stdout)
+    with contextlib.redirect_stdout(printed):
+        yield found
+    save(name, sys.argv[1:] if arguments is None else arguments, {**found, "output": printed.getvalue()})
+
+
+class _Copied(io.StringIO):
+    """Keeps what is written to another stream."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__()
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        self._stream.write(text)
+        return super().write(text)
+
+    def flush(self) -> None:
+        self._stream.flush()
 
 
 def _keyed(value: Any) -> Any:

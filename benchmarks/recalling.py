@@ -1,6 +1,7 @@
 """What a whole `recall` costs beside a bare tantivy and a bare usearch search on the same data, in one run.
 
     python -m benchmarks.recalling --records 100000 [--questions 200] [--rounds 10] [--folder FOLDER] [--long]
+                                   [--save]
 
 `recall` answers with ten memories, text and all, found by words and by meaning, filtered, scored and read from
 the database. The bare sides answer with ten document numbers each: tantivy from an index of the same terms with
@@ -27,6 +28,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks import figures
 from benchmarks.measuring import best_by_query, long_turns, messages, percentile, questions
 from benchmarks.vector_recall import clustered
 from loom.everyday import Memory, open_memory
@@ -129,9 +131,12 @@ def bare_usearch(path: Path, vectors: Floats, question_vectors: Floats) -> Ask |
     return lambda number: index.search(question_vectors[number], _LIMIT, threads=1).keys
 
 
-def report(times: dict[str, list[float]]) -> None:
-    for name, values in times.items():
-        print(f"  {name:<28} CPU ms p50 {percentile(values, 50):7.3f}   p95 {percentile(values, 95):7.3f}")
+def report(times: dict[str, list[float]]) -> dict[str, dict[str, float]]:
+    """Print the times of each side, and return them."""
+    found = {name: {"p50": percentile(values, 50), "p95": percentile(values, 95)} for name, values in times.items()}
+    for name, at in found.items():
+        print(f"  {name:<28} CPU ms p50 {at['p50']:7.3f}   p95 {at['p95']:7.3f}")
+    return found
 
 
 def parts_of(memory: Memory, asked: Sequence[str], question_vectors: Floats) -> dict[str, Ask]:
@@ -155,7 +160,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--folder", type=Path, help="where to keep the store and the bare indexes for another run")
     parser.add_argument("--long", action="store_true", help="turns of 500 to 2,000 tokens")
+    parser.add_argument("--save", action="store_true", help="keep the result for the documents")
     options = parser.parse_args(arguments)
+    name = "recalling-long" if options.long else "recalling"
+    with figures.saving_output(name, arguments, is_wanted=options.save) as found:
+        run(options, found)
+
+
+def run(options: argparse.Namespace, kept: dict[str, Any]) -> None:
+    """Fill or open the store, ask, print, and put the times and ratios into `kept`."""
     texts = list(dict.fromkeys((long_turns if options.long else messages)(options.records)))
     asked = list(dict.fromkeys(questions(options.questions)))
     drawn = clustered(len(texts) + len(asked), _DIMENSIONS)
@@ -192,16 +205,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
                     sides[name] = ask
             steps = parts_of(memory, asked, question_vectors)
             if options.long:
-                report(
-                    dict(
-                        zip(
-                            by_records, best_by_query([*by_records.values()], len(asked), options.rounds), strict=True
-                        )
-                    )
-                )
+                alone = best_by_query([*by_records.values()], len(asked), options.rounds)
+                kept |= report(dict(zip(by_records, alone, strict=True)))
             runs = best_by_query([*sides.values(), *steps.values()], len(asked), options.rounds)
             times = dict(zip(itertools.chain(sides, steps), runs, strict=True))
-            report(times)
+            kept |= report(times)
             if len(sides) == 3:
                 both = [sum(pair) for pair in zip(*(times[name] for name in bare), strict=True)]
                 report({"tantivy + usearch": both})
@@ -209,6 +217,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 for name, values in (("recall", times["recall"]), ("its four steps alone", together)):
                     middle, high = (percentile(values, rank) / percentile(both, rank) for rank in (50, 95))
                     print(f"  {name:<28} ratio at p50 {middle:.2f}, at p95 {high:.2f}")
+                    kept[f"{name}, ratio"] = {"p50": middle, "p95": high}
 
 
 if __name__ == "__main__":

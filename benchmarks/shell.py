@@ -14,10 +14,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
 import loom
+from benchmarks import figures
 
 __all__ = ["main"]
 
@@ -25,23 +27,26 @@ _LOOM = "import sys; from loom.cli import main; sys.exit(main())"
 _SUBJECTS = ("harbour", "invoice", "login", "database", "kitchen", "garden", "release", "ticket", "camera", "train")
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--records", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
-    asked = parser.parse_args()
+    parser.add_argument("--save", action="store_true", help="keep the result for the documents")
+    asked = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="loom-shell-") as folder:
         store = Path(folder) / "memory.loom"
         _fill(store, asked.records)
-        figures = {name: _best(words, asked.rounds) for name, words in _commands(store).items()}
+        times = {name: _best(words, asked.rounds) for name, words in _commands(store).items()}
     if asked.json:
-        print(json.dumps(figures, indent=2))
+        print(json.dumps(times, indent=2))
         return
-    yardstick = figures["import numpy"]["seconds"]
-    for name, one in figures.items():
-        ratio = one["seconds"] / yardstick
-        print(f"{name:<34} {1e3 * one['seconds']:7.0f} ms  cpu {1e3 * one['cpu']:7.0f} ms  {ratio:5.1f} x numpy")
+    yardstick = times["import numpy"]["seconds"]
+    with figures.saving_output("shell", arguments, is_wanted=asked.save) as kept:
+        for name, one in times.items():
+            ratio = one["seconds"] / yardstick
+            print(f"{name:<34} {1e3 * one['seconds']:7.0f} ms  cpu {1e3 * one['cpu']:7.0f} ms  {ratio:5.1f} x numpy")
+        kept |= times
 
 
 def _fill(store: Path, count: int) -> None:

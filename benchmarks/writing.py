@@ -1,6 +1,6 @@
 """What one durable `remember` and a batch of 1,000 cost beside bare SQLite, in one run.
 
-    python -m benchmarks.writing [--rounds 40] [--chunk 200] [--embedder] [--long]
+    python -m benchmarks.writing [--rounds 40] [--chunk 200] [--embedder] [--long] [--save]
 
 Beside one `remember` stand two transactions of bare SQLite (BEGIN IMMEDIATE, INSERT, COMMIT; WAL, synchronous
 NORMAL): one writes the same row, every value of it, into a table without an index; the other the text alone.
@@ -22,7 +22,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measuring import Side, long_turns, messages, print_table, ratio, take_turns
+from benchmarks import figures
+from benchmarks.measuring import Side, long_turns, messages, percentile, print_table, ratio, take_turns
 from loom.everyday import Memory, open_memory
 from loom.models.embedders import FakeEmbedder
 
@@ -96,7 +97,10 @@ def example_rows(folder: Path, texts: Sequence[str], said: dict[str, Any]) -> tu
     return columns, rows
 
 
-def compare(folder: Path, texts: Sequence[str], said: dict[str, Any], options: argparse.Namespace) -> None:
+def compare(
+    folder: Path, texts: Sequence[str], said: dict[str, Any], options: argparse.Namespace
+) -> dict[str, float]:
+    """Print the times of one kind of record, and return the ratios and the CPU of a write in microseconds."""
     columns, rows = example_rows(folder, texts[:_BATCH] if options.long else texts, said)
     width = len(columns)
     embedder: Any = FakeEmbedder() if options.embedder else "none"
@@ -121,10 +125,8 @@ def compare(folder: Path, texts: Sequence[str], said: dict[str, Any], options: a
         sides = [remembering(memory, "remember", _BATCH), row_side, text_side]
         take_turns(sides, options.rounds)
         print_table(sides, "one by one")
-        print(
-            f"  ratio to the same row {ratio(sides[0], row_side):.2f}, "
-            f"to the text alone {ratio(sides[0], text_side):.2f}"
-        )
+        found = {"cpu_us": percentile(sides[0].cpu_us, 50), "ratio": ratio(sides[0], row_side)}
+        print(f"  ratio to the same row {found['ratio']:.2f}, to the text alone {ratio(sides[0], text_side):.2f}")
     row_side.forget()
     with open_memory(folder / "busy.loom", embedder=embedder, derive=False) as memory:
         busy = remembering(memory, "remember, worker at work", 2 * _BATCH)
@@ -134,14 +136,17 @@ def compare(folder: Path, texts: Sequence[str], said: dict[str, Any], options: a
         memory.flush()
         spent = worker_cpu() - before + time.thread_time() - own
         print_table([busy, row_side], "beside the worker")
+        found["busy"] = ratio(busy, row_side)
+        found["worker_us"] = spent / (chunk * (options.rounds + 2)) * 1e6
         print(
-            f"  ratio to the same row {ratio(busy, row_side):.2f}; "
-            f"the worker, apart: {spent / (chunk * (options.rounds + 2)) * 1e6:.0f} us CPU a record"
+            f"  ratio to the same row {found['busy']:.2f}; "
+            f"the worker, apart: {found['worker_us']:.0f} us CPU a record"
         )
     by_row.close()
     by_text.close()
     if not options.long:
-        compare_batches(folder, texts, said, columns, rows, options.rounds)
+        found["batch"] = compare_batches(folder, texts, said, columns, rows, options.rounds)
+    return found
 
 
 def worker_cpu() -> float:
@@ -156,7 +161,8 @@ def compare_batches(
     columns: Sequence[str],
     rows: Sequence[Row],
     rounds: int,
-) -> None:
+) -> float:
+    """Print the times of batches of 1,000, and return the ratio to the bare ones."""
     spoken = itertools.cycle(texts)
     counted = itertools.cycle(texts)
     with open_memory(folder / "batch.loom", embedder="none", **_NO_INDEXING) as memory:
@@ -168,8 +174,10 @@ def compare_batches(
         ]
         take_turns(sides, rounds)
         print_table(sides, "in batches")
-        print(f"  ratio to both together {ratio(sides[0], sides[1], sides[2]):.2f}")
+        found = ratio(sides[0], sides[1], sides[2])
+        print(f"  ratio to both together {found:.2f}")
         bare.close()
+    return found
 
 
 def _remember_batch(memory: Memory, spoken: Iterator[str], said: dict[str, Any]) -> None:
@@ -188,12 +196,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--chunk", type=int, default=200, help="writes per turn")
     parser.add_argument("--embedder", action="store_true", help="with the fake embedder: jobs are queued, too")
     parser.add_argument("--long", action="store_true", help="turns of 500 to 2,000 tokens")
+    parser.add_argument("--save", action="store_true", help="keep the result for the documents")
     options = parser.parse_args(arguments)
     texts = list(long_turns(_BATCH * 3) if options.long else messages(_BATCH * 4))
-    for name, said in (("a text", {}), ("a chat message", {"role": "user", "name": "Ana", "session_id": "s1"})):
-        print(f"{name}:", flush=True)
-        with tempfile.TemporaryDirectory() as folder:
-            compare(Path(folder), texts, said, options)
+    kept_as = "writing-long" if options.long else "writing"
+    with figures.saving_output(kept_as, arguments, is_wanted=options.save) as kept:
+        for name, said in (("a text", {}), ("a chat message", {"role": "user", "name": "Ana", "session_id": "s1"})):
+            print(f"{name}:", flush=True)
+            with tempfile.TemporaryDirectory() as folder:
+                kept[name] = compare(Path(folder), texts, said, options)
 
 
 if __name__ == "__main__":

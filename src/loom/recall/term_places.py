@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -55,7 +55,7 @@ class Sought(NamedTuple):
         short: list[tuple[int, str]] = []
         unspaced: list[tuple[int, str]] = []
         for term, row in rows.items():
-            if not _IS_UNSPACED.match(term):
+            if term.isascii() or not _IS_UNSPACED.match(term):
                 spaced.append((row, term, _beginnings(term)))
             else:
                 (short if len(term) <= 2 else unspaced).append((row, term))
@@ -87,9 +87,10 @@ class Sought(NamedTuple):
             wanted = [one for one in wanted if one[0] in somewhere]
         rows: list[int] = []
         places: list[int] = []
-        lowered = joined.lowered() if wanted else ""
         for row, term, beginnings in wanted:
-            here = [place for beginning in beginnings for place in joined.find(lowered, beginning)]
+            # Small letters take longer than all else in Chinese texts, where what is looked for is mostly a number.
+            characters = joined.text if term.isdecimal() else joined.lowered
+            here = [place for beginning in beginnings for place in joined.find(characters, beginning)]
             if held is not None and here:
                 of = joined.number(np.array(here)).tolist()
                 here = [place for place, number in zip(here, of, strict=True) if held[row, number]]
@@ -156,6 +157,7 @@ class _Joined:
         self.text = "\n".join(texts)
         self.starts = np.cumsum([0, *(len(text) + 1 for text in texts[:-1])])
 
+    @cached_property
     def lowered(self) -> str:
         """The text in small letters. A text that these would make longer stays as it is."""
         if self.text.isascii():

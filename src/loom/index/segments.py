@@ -56,7 +56,7 @@ MAGIC = b"LOOMSEG2"
 _ALIGN = 64
 _FIXED = 16  # the magic, the length of the JSON, and its checksum
 _PIECE = 1 << 20
-# The process or the machine lacks something; the file may be whole.
+# The process or the machine has run out of something; the file may be sound.
 _LACKING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
@@ -115,16 +115,16 @@ class MappedFile:
     def is_unchanged(self) -> bool:
         try:
             found = os.fstat(self._descriptor)
-        except OSError:  # what cannot be looked at is not known to be unchanged
+        except OSError:  # a file that cannot be examined may have changed
             return False
         return found.st_size == self._size and found.st_mtime_ns == self._modified_ns
 
     def is_marked(self, written: int) -> bool:
-        """Whether the file still has the modification time that its writer gave it."""
+        """Whether the file still has the modification time that its writer set."""
         return self._modified_ns == written * 1_000_000_000
 
     def mark(self, written: int) -> None:
-        """Give the file that modification time, if this process may."""
+        """Set that modification time again, if this process may."""
         with suppress(OSError):
             os.utime(self._descriptor, (written, written))
             self._modified_ns = os.fstat(self._descriptor).st_mtime_ns
@@ -240,7 +240,7 @@ def _unreadable(path: Path, error: OSError) -> CorruptStore | StoreUnavailable:
 
 
 def _read(descriptor: int, size: int) -> Array:
-    """The file as bytes, read. They are as many as it had, or fewer if it was cut short meanwhile."""
+    """Read the file into memory: `size` bytes, or fewer if it was cut short meanwhile."""
     room = np.empty(size + _ALIGN, dtype=np.uint8)
     whole = room[-room.ctypes.data % _ALIGN :][:size]  # arrays are aligned as in a mapping
     place = 0
@@ -285,7 +285,7 @@ def _places(path: Path, content: Mapping[str, Any], start: int, size: int) -> di
 
 
 def _verify(segment: Segment, written: object, thorough: bool) -> None:
-    """Raise `DamagedSegment` unless the arrays match their checksums, or are known to be as they were written."""
+    """Raise `DamagedSegment` unless the arrays match their checksums, or the file is as it was written."""
     path, file = segment.path, segment.file
     assert path is not None
     marked = file is not None and isinstance(written, int) and file.is_marked(written)
@@ -318,7 +318,7 @@ def places_of(held: Array, first: int, wanted: Array) -> Array:
 
 
 def _mapped(descriptor: int, size: int) -> Array:
-    """The file as bytes, mapped.
+    """Map the file into memory.
 
     MADV_RANDOM turns readahead off, which would read 186 MB for the first search of a million records.
     """

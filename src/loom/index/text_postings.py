@@ -43,8 +43,8 @@ PostingList = tuple[int, int, int]
 A plain tuple: a query makes thirty for each segment, and a named tuple takes ten times as long to make.
 """
 
-# The first this many term lookups in a segment read few pages each; see `SegmentPostings.find_terms`. They are those
-# of the first query: its own terms, its synonyms, and the terms of its associations, counted and read.
+# This many term lookups of a segment, the first ones, read few pages each; see `SegmentPostings.find_terms`. The
+# first query makes as many: for its own terms, for its synonyms, and twice for the terms of its associations.
 _COLD_LOOKUPS = 4
 # The lists seen once, before they get a bitmap, that are remembered per segment.
 _MOST_SEEN_ONCE = 4_096
@@ -272,7 +272,7 @@ class PostingBitmaps:
         self._common_from = documents // common_share
         room = room_bytes // (12 * self._words) if documents else 0
         self._enabled = room >= fewest
-        # No more than there are common lists: unused room would be spread over the heap, and touched in the end.
+        # At most one for each common list: unused room would be spread over the heap and be touched in the end.
         self._room = min(room, lists, postings // (self._common_from + 1))
         self._slots: dict[tuple[int, int], int] = {}
         self._seen_once: dict[tuple[int, int], int] = {}  # the number of the query that used it

@@ -47,8 +47,8 @@ score."""
 _LARGEST_WEIGHT = 1e6
 # Upper bounds are sums of a few rounded products. One part in 10^9 is far above their error and far below a score.
 _SLACK = 1e-9
-# The score that a document must reach is taken from this many times `limit` good documents. Measured at 100,000
-# documents: with 2, one or two more lists are read; 6 costs as much as it saves.
+# The score that a document must reach is that of the `limit`-th of this many times `limit` good documents. At 100,000
+# documents, 2 reads one or two more lists, and 6 takes as much time as it saves.
 _SAMPLE_FACTOR = 5
 # Remaining documents are looked up once the terms left can add at most this share of the score to reach.
 _NEAR = 0.75

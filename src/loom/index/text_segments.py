@@ -189,7 +189,7 @@ def checked_arrays(segment: Segment) -> Mapping[str, Array]:
 def verify(segment: Segment) -> None:
     """Raise `DamagedSegment` unless the arrays of a segment agree with each other. Reads everything.
 
-    What is merged or rewritten gets new checksums, so it has to be right. Checksums are compared by `open_segment`.
+    Merging and rewriting make new checksums, so the arrays must be right before. `open_segment` compares checksums.
     """
     part = checked_arrays(segment)
     header, keys, starts, documents = segment.header, part["keys"], part["starts"], part["documents"]

@@ -89,7 +89,7 @@ def unit_float16(vectors: Array) -> Halves:
 
 
 def unit_rows(vectors: Doubles) -> Doubles:
-    """The rows scaled to length one, whatever their magnitude; zero stays zero."""
+    """The rows, of any magnitude, scaled to length one; zero stays zero."""
     if not np.isfinite(vectors).all():
         raise InvalidInput("a vector holds a value that is not finite")
     largest = np.abs(vectors).max(axis=1, initial=0.0, keepdims=True)

@@ -307,7 +307,7 @@ def check_dimensions(segment: Segment, dimensions: int) -> None:
 def verify(segment: Segment) -> None:
     """Raise `DamagedSegment` unless the arrays of a segment agree with each other. Reads everything.
 
-    What is merged or rewritten gets new checksums, so it has to be right. Checksums are compared by `open_segment`.
+    Merging and rewriting make new checksums, so the arrays must be right before. `open_segment` compares checksums.
     """
     check(segment)
     own, header = vector_rows(segment), segment.header

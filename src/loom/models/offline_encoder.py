@@ -148,7 +148,7 @@ class RowStream:
                 given = self._packed[self._place : self._place + _PACKED_BYTES]
                 self._place += len(given)
             if not given or self._unpacking.eof:
-                raise ValueError("the weights are cut short")
+                raise ValueError("the weights end too early")
             parts.append(self._unpacking.decompress(given, size))
             size -= len(parts[-1])
         return b"".join(parts)

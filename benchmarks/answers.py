@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from loom.everyday import Memory
     from loom.recall.hits import Hit
 
-__all__ = ["answers", "main"]
+__all__ = ["answers", "filled", "main"]
 
 _NOW = datetime(2026, 6, 1, 9, 0, tzinfo=UTC)
 _BUDGETS = (1_000, 6_000)
@@ -74,12 +74,12 @@ def _asked(folder: Path, files: Sequence[Path], most: int, embedders: Sequence[s
         for of in embedders:
             embedder = embedder_for(of, folder / "embeddings")
             for number, dialogue in enumerate(some_of(dialogues, most)):
-                store = _filled(folder / f"{name}-{number}-{of}", dialogue, embedder)
+                store = filled(folder / f"{name}-{number}-{of}", dialogue, embedder)
                 for line in answers(store, dialogue, embedder):
                     yield f"{name}/{of}/{line}"
 
 
-def _filled(folder: Path, dialogue: Dialogue, embedder: Any) -> Path:
+def filled(folder: Path, dialogue: Dialogue, embedder: Any) -> Path:
     """The folder of a store with a dialogue in it, made where it is missing."""
     if (folder / "done").exists():
         return folder

@@ -51,7 +51,9 @@ def save(name: str, arguments: Sequence[str], figures: Mapping[str, Any], *, fol
 
 
 @contextlib.contextmanager
-def saving_output(name: str, arguments: Sequence[str] | None, *, is_wanted: bool) -> Iterator[dict[str, Any]]:
+def saving_output(
+    name: str, arguments: Sequence[str] | None, *, is_wanted: bool, folder: Path = _RESULTS
+) -> Iterator[dict[str, Any]]:
     """A block whose printed lines are saved as `output`, beside the figures that it puts into the dictionary.
 
     Nothing is saved unless `is_wanted`. `arguments` are those of the command, None for the process's own.
@@ -63,7 +65,8 @@ def saving_output(name: str, arguments: Sequence[str] | None, *, is_wanted: bool
     printed = _Copied(sys.stdout)
     with contextlib.redirect_stdout(printed):
         yield found
-    save(name, sys.argv[1:] if arguments is None else arguments, {**found, "output": printed.getvalue()})
+    given = sys.argv[1:] if arguments is None else arguments
+    save(name, given, {**found, "output": printed.getvalue()}, folder=folder)
 
 
 class _Copied(io.StringIO):

@@ -103,3 +103,16 @@ def test_a_mark_without_a_result_is_an_error_that_names_it(tmp_path: Path, mark:
     figures.save("tiers", [], {"share": 1}, folder=tmp_path)
     with pytest.raises(KeyError, match=r"nothing:share|tiers:absent"):
         figures.rendered(mark, folder=tmp_path)
+
+
+def test_what_a_benchmark_prints_is_saved_beside_its_figures(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for is_wanted in (False, True):
+        with figures.saving_output("rooms", ["--save"], is_wanted=is_wanted, folder=tmp_path) as kept:
+            print("  recall 3 ms")
+            kept["recall"] = {"p50": 3.0}
+        assert capsys.readouterr().out == "  recall 3 ms\n"
+        assert (tmp_path / "rooms.json").exists() == is_wanted
+    page = "3.0<!--=rooms:recall.p50 .1f-->\n<!-- from rooms:output -->\n<!-- end -->"
+    assert figures.rendered(page, folder=tmp_path).endswith("```text\n  recall 3 ms\n```\n<!-- end -->")

@@ -46,7 +46,7 @@ def test_questions_that_want_one_answer_are_not(question: str) -> None:
 
 
 def test_a_question_that_names_several_things_has_parts() -> None:
-    assert len(parts_of("How long was it between buying the mast and launching the boat?")) == 3
-    assert parts_of("换期刊、改题目、换阈值，谁先谁后？") == ("换期刊", "改题目", "换阈值")
+    assert len(parts_of(outside_frame("How long was it between buying the mast and launching the boat?"))) == 3
+    assert parts_of(outside_frame("换期刊、改题目、换阈值，谁先谁后？")) == ("换期刊", "改题目", "换阈值")
     assert parts_of("Who painted the boat?") == ()
     assert parts_of(", ".join("abcdefgh")) == ()  # a list of words

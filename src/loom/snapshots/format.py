@@ -1,8 +1,8 @@
-"""The form of a snapshot file: a header, compressed frames of bounded size, an index, and a SHA-256 over all of it.
+"""The format of a snapshot file: a header, compressed frames of bounded size, an index, and a SHA-256 over all bytes.
 
-Nothing here knows what is in a snapshot: sections are numbers, rows are bytes. A file is written and read from one
-end to the other with one frame in memory. Whatever a file says about sizes is compared with fixed bounds before
-anything is allocated. docs/snapshots.md describes the form for other readers.
+This module does not know the contents: sections are numbers, and rows are bytes. A file is written and read
+sequentially, with one frame in memory. Every size in a file is compared with a fixed bound before memory is
+allocated. docs/snapshots.md describes the format for other readers.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ __all__ = [
 MAGIC = b"HCTX"
 VERSION = 1
 FRAME_BYTES = 1 << 20
-"""How many bytes a frame holds at most before compression."""
+"""The largest size of a frame before compression, in bytes."""
 
 LARGEST_ROW = 128 << 20
-"""How many bytes a row may have: a text of 16 MB in which every character has to be escaped fits."""
+"""The largest row, in bytes: a text of 16 MB in which every character is escaped fits."""
 
 NO_PARENT = bytes(32)
 
 _INCREMENTAL = 1
-_OPTIONAL = 0x8000  # sections from here on may be passed over by a reader that does not know them
+_OPTIONAL = 0x8000  # a reader skips unknown sections with these numbers
 _INDEX = 0xFFFF
-# Magic, version, flags, moment in microseconds, position in the sequence, SHA-256 of the parent, nothing, CRC.
+# Magic, version, flags, time in microseconds, position in the sequence, SHA-256 of the parent, zero, CRC.
 _HEADER = struct.Struct("<4sHHqQ32sII")
-_FRAME = struct.Struct("<HHIII")  # section, nothing, bytes before and after compression, CRC of the former
+_FRAME = struct.Struct("<HHIII")  # section, zero, bytes before and after compression, CRC of the bytes before
 _LENGTH = struct.Struct("<I")
-_FOOT = struct.Struct("<Q32s")  # where the index is, SHA-256 of everything before
+_FOOT = struct.Struct("<Q32s")  # offset of the index, SHA-256 of all bytes before
 _MOST_STORED = FRAME_BYTES + (FRAME_BYTES >> 6) + 1024
 # Measured on 30,000 messages in two languages: level 1 makes them 4.0 times smaller at 295 MB/s, level 3 4.6 times at
 # 210 MB/s, level 9 5.1 times at 42 MB/s. Vectors do not shrink at any level.
@@ -64,7 +64,7 @@ _WINDOW_LOG = FRAME_BYTES.bit_length() - 1
 
 
 class Header(NamedTuple):
-    """What stands in the first 64 bytes."""
+    """The first 64 bytes of a file."""
 
     created_at: int
     position: int
@@ -100,7 +100,7 @@ class Header(NamedTuple):
 
 @dataclass(slots=True)
 class _Tally:
-    """What the index says of a section."""
+    """The entry of a section in the index."""
 
     frames: int = 0
     rows: int = 0
@@ -115,7 +115,7 @@ class _Tally:
 
 
 class _Frame(NamedTuple):
-    """A frame that was read: its section, its bytes, and how many it has in the file."""
+    """A frame as read: its section, its bytes, and its size in the file."""
 
     section: int
     raw: bytes
@@ -123,7 +123,7 @@ class _Frame(NamedTuple):
 
 
 class SnapshotWriter:
-    """Writes a snapshot into a file that is open for writing; `finish` makes it whole."""
+    """Writes a snapshot to a file that is open for writing; `finish` completes it."""
 
     def __init__(self, file: BinaryIO, header: Header) -> None:
         self._file = file
@@ -135,7 +135,7 @@ class SnapshotWriter:
         self._write(header.pack())
 
     def begin(self, section: int) -> None:
-        """Begin a section; sections come in the order of their numbers, each once."""
+        """Begin a section. Sections must come in ascending order, each once."""
         if not self._section < section < _INDEX:
             raise ValueError(f"section {section} after section {self._section}")
         self._flush()
@@ -143,7 +143,7 @@ class SnapshotWriter:
         self._tallies[section] = _Tally()
 
     def add(self, row: bytes) -> None:
-        """Add a row to the section that was begun."""
+        """Add a row to the current section."""
         if len(row) > LARGEST_ROW:
             raise SnapshotError(f"a row of {len(row):,} bytes is larger than a snapshot can hold ({LARGEST_ROW:,})")
         self._tallies[self._section].rows += 1
@@ -154,12 +154,12 @@ class SnapshotWriter:
             del self._pending[:FRAME_BYTES]
 
     def rows(self, section: int) -> int:
-        """How many rows a section has so far."""
+        """The number of rows written to a section so far."""
         return self._tallies[section].rows if section in self._tallies else 0
 
     @step("snapshot.finish")
     def finish(self) -> bytes:
-        """Write the index and the trailer; the SHA-256 that names this snapshot."""
+        """Write the index and the trailer. Returns the SHA-256 that identifies this snapshot."""
         self._flush()
         place = self.size
         listed = [[section, *astuple(tally)] for section, tally in self._tallies.items() if tally.rows]
@@ -188,11 +188,11 @@ class SnapshotWriter:
 
 
 class SnapshotReader:
-    """Reads a snapshot from one end to the other. Opening reads header, index and trailer, and believes none of them.
+    """Reads a snapshot sequentially. Opening reads header, index and trailer, without trusting them.
 
-    What the file says is compared with what is found on the way; only when `sections` has come to its end is the
-    whole of it known to be sound. Every fault raises `SnapshotError`. `raw_bytes` is how large everything is before
-    compression, by the index.
+    The contents are compared with the header and the index while they are read. The file is verified once `sections`
+    is exhausted. Every fault raises `SnapshotError`. `raw_bytes` is the total size before compression that the index
+    states.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -215,13 +215,13 @@ class SnapshotReader:
         self.raw_bytes = sum(tally.raw_bytes for tally in self._expected.values())
 
     def declared(self, section: int) -> int:
-        """How large a section is before compression, by the index."""
+        """The size of a section before compression that the index states."""
         return self._expected[section].raw_bytes if section in self._expected else 0
 
     def sections(self, known: Mapping[int, int]) -> Iterator[tuple[int, Iterator[bytes]]]:
-        """Each section that is known with its rows, in order. Rows that are not read are passed over.
+        """Yield each known section with its rows, in order. Rows that the caller does not read are skipped.
 
-        `known` gives the most bytes that a row of each section may have, at most `LARGEST_ROW`.
+        `known` maps a section to the largest size of its rows in bytes, at most `LARGEST_ROW`.
         """
         digest = hashlib.sha256()
         self._file.seek(0)
@@ -252,7 +252,7 @@ class SnapshotReader:
             raise SnapshotError("it does not match its SHA-256: the file was damaged or changed")
 
     def _frames(self, digest: Any) -> Iterator[_Frame]:
-        """The frames between header and index."""
+        """Yield the frames between the header and the index."""
         while (place := self._file.tell()) < self._index_at:
             yield self._read_frame(digest)
             report(self._file.tell(), self._index_at, "bytes")
@@ -293,7 +293,7 @@ def _decompressed(stored: bytes, raw_bytes: int, checksum: int, section: int) ->
 
 
 def _rows(frames: Iterable[_Frame], section: int, tally: _Tally, largest: int) -> Iterator[bytes]:
-    """The rows of one section; a row may begin in one frame and end in another."""
+    """Yield the rows of one section. A row may begin in one frame and end in another."""
     pending = bytearray()
     for frame in frames:
         tally.add(len(frame.raw), frame.stored_bytes)
@@ -312,7 +312,7 @@ def _rows(frames: Iterable[_Frame], section: int, tally: _Tally, largest: int) -
             with memoryview(pending) as held:
                 row = bytes(held[place + _LENGTH.size : end])
             place = end
-            if length > FRAME_BYTES:  # the reader may need as much again for what it makes of it
+            if length > FRAME_BYTES:  # decoding it may take as much memory again
                 del pending[:place]
                 place = 0
             yield row
@@ -323,7 +323,7 @@ def _rows(frames: Iterable[_Frame], section: int, tally: _Tally, largest: int) -
 
 
 def _read_index(raw: bytes, room: int) -> dict[int, _Tally]:
-    """What the index says of each section. It can be true of the `room` bytes between the header and the index."""
+    """Parse the index. Raises `SnapshotError` unless its sizes fit the `room` bytes between header and index."""
     try:
         listed = json.loads(raw.decode())["sections"]
         found = {section: _Tally(*numbers) for section, *numbers in listed}

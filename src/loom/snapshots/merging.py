@@ -1,9 +1,8 @@
-"""Restoring a snapshot into a namespace that exists: which records are there already, which come, and their numbers.
+"""Merging: restore a snapshot into an existing namespace.
 
-Ids stay; numbers are mapped, because a store has one sequence for all that happens in it. What comes keeps its order
-above everything that was there. The mapping is noted in the store, so that the same snapshot, or a later one of the
-same store, finds its records again, and finds which of them were forgotten here since. Everything happens in the
-caller's transaction: all of it is done, or nothing has changed.
+Ids stay. Sequence numbers are mapped: restored rows keep their order and come after all rows of the namespace. The
+mapping is stored in a setting, so a later restore of the same store finds the records that are present, and those
+that were forgotten here since. All changes are made in one transaction: either all of them are committed, or none.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ from loom.text.entities import NAMES
 
 __all__ = ["restore_into"]
 
-# What a namespace decides for itself, or what the merge maps.
+# Settings that the namespace keeps, or that the merge maps.
 _OWN_SETTINGS = frozenset({"analyzer", "space", "revision", NOTED})
-# Where a memory notes how it tunes itself: it goes on with its own notes, not with another's.
+# The keys of a memory's own tuning state, which another memory's never replaces.
 _OWN_KEYS = "loom."
 _NOWHERE = 0
-# How many of the newest rows tell a later state of a store from a copy that has gone its own way.
+# The number of newest rows that are compared to detect a diverged copy of a store.
 _COMPARED = 8
 
 
@@ -48,10 +47,10 @@ def restore_into(
     without: Collection[str] = (),
     then: Callable[[Transaction, list[str]], None] | None = None,
 ) -> Restored:
-    """Bring what a snapshot holds of a namespace (its own name's, or the only one) into the store's, all or nothing.
+    """Merge one namespace of a snapshot (default: of the same name, or the only one) into the store's, atomically.
 
-    Records the store already has are not written twice; an id with another text raises `IdConflict`. Records that
-    were forgotten here since stay forgotten, unless `forgotten` is True. Entries of the scopes `without` are skipped.
+    Records that are present are not written twice; an id with another text raises `IdConflict`. Records that were
+    forgotten here since stay forgotten, unless `forgotten` is True. Entries of the scopes `without` are skipped.
     `then` is called in the same transaction with the nodes that have records in tiers.
     """
     store.settings()  # raises `Closed`
@@ -66,7 +65,7 @@ def restore_into(
 
 
 class _Merge:
-    """One restore of one staged namespace into one that exists, inside one transaction."""
+    """Merges one staged namespace into an existing one, inside one transaction."""
 
     def __init__(
         self,
@@ -96,7 +95,7 @@ class _Merge:
 
     @step("merge.run")
     def run(self) -> Restored:
-        """Bring everything over; what came and what did not."""
+        """Merge all tables. Returns the counts."""
         theirs = self._stage.start.spaces.get(self._stage.start.active.get(self._source, 0))
         if theirs is not None and self._was_empty and self._transaction.space is None:
             self._transaction.change_space(*theirs)
@@ -121,20 +120,20 @@ class _Merge:
 
     @property
     def nodes(self) -> list[str]:
-        """The nodes that something was restored for."""
+        """The nodes that have tiers after the merge."""
         return sorted({row["node"] for row in _named(self._transaction, "tiers")})
 
     # -- numbers -----------------------------------------------------------------------------------------
 
     def _known_ranges(self) -> list[tuple[int, int]]:
-        """Up to which number of the snapshot's store what was added to numbers here, in earlier restores."""
+        """The mappings of earlier restores: pairs of a last number and the offset added to numbers up to it."""
         if self._is_own_past():
             return [(self._stage.start.position, self._origin.zero)]
         noted = self._settings.get(NOTED, {}).get(self._key(), [])
         return [(last, added) for last, added in noted]
 
     def _is_own_past(self) -> bool:
-        """Whether the snapshot is of this namespace, before what has happened here since."""
+        """Whether the snapshot is an earlier state of this namespace."""
         start, origin = self._stage.start, self._origin
         if (start.store, start.namespaces[self._source]) != (origin.store, self._store.namespace):
             return False
@@ -155,23 +154,23 @@ class _Merge:
         return f"{self._stage.start.store}/{self._stage.start.namespaces[self._source]}"
 
     def _earlier(self, number: int) -> int | None:
-        """The number that an earlier restore gave this one, or that it always had; None where it is new here."""
+        """The number here of a row that was present at an earlier restore; None if the row is new."""
         return next((number + added for last, added in self._known if number <= last), None)
 
     def _mapped(self, number: int) -> int:
-        """Where a record of the snapshot is now; what is not above the base was there before, or is not here."""
+        """The number here of a staged record. A number up to the base was present before, or refers to nothing."""
         found = self._moved.get(number)
         if found is None:
             found = self._earlier(number)
         return number + self._base if found is None else found
 
     def _new(self, number: int) -> int:
-        """A number for what comes: above everything that is here, in the order of the snapshot."""
+        """Map the number of a row that is restored: above all existing numbers, in the order of the snapshot."""
         self._transaction.skip_to(self._base + self._stage.start.position)
         return number + self._base
 
     def _came(self, number: int) -> int | None:
-        """The new number of a record that came just now, or None."""
+        """The new number of a record restored by this merge, or None."""
         found = self._mapped(number)
         return found if found > self._base else None
 
@@ -185,11 +184,11 @@ class _Merge:
         self._transaction.put_settings("", {NOTED: noted})
 
     def _staged(self, table: str) -> Iterator[Row]:
-        """The rows of a table that were staged, by the names of their columns."""
+        """The staged rows of a table, by column name."""
         return _named(self._staged_rows, table)
 
     def _bring(self, name: str) -> int:
-        """Bring the rows of a table about records that came, mapped by the kinds of their columns; how many."""
+        """Restore the rows of a table that refer to restored records. Returns their number."""
         table = TABLES[name]
         (about,) = table.records
 
@@ -204,7 +203,7 @@ class _Merge:
 
     @step("merge.records")
     def _records(self) -> Counter[str]:
-        """Bring the records that come; how many came, were present, stay forgotten, and were left out."""
+        """Restore records. Counts the restored, present, forgotten and left ones."""
         counts: Counter[str] = Counter()
         self._derived = {row["record"] for row in self._staged("derivations")}
         counts["records"] = self._transaction.add_rows("records", self._coming(counts))
@@ -230,7 +229,7 @@ class _Merge:
                 yield row | {"seq": new}
 
     def _is_same(self, number: int, row: Row) -> bool:
-        """Whether the record with a number is this version of this id, with the same words."""
+        """Whether the record with this number has the same id, version and text."""
         found = next(_named(self._transaction, "records", seq=number), None)
         return found is not None and all(found[one] == row[one] for one in ("id", "version", *_WORDS))
 
@@ -244,7 +243,7 @@ class _Merge:
         return np.sort(np.fromiter(records, dtype=np.int64))
 
     def _under_same_id(self, row: Row) -> int | None:
-        """The record that is here under the same id and version; `_NOWHERE` where this one cannot be beside it."""
+        """The number here of the same id and version; `_NOWHERE` if the staged one cannot be restored beside it."""
         id, found = row["id"], False
         for here in _named(self._transaction, "records", id=row["id"]):
             found |= here["version"] >= row["version"] - 1
@@ -252,7 +251,7 @@ class _Merge:
                 continue
             if all(here[one] == row[one] for one in _WORDS):
                 return int(here["seq"])
-            if row["seq"] in self._derived:  # the target keeps what it has derived itself
+            if row["seq"] in self._derived:  # the target keeps its own derived record
                 self._left.add(id)
                 return _NOWHERE
             raise IdConflict(
@@ -260,11 +259,11 @@ class _Merge:
                 "nothing was changed. Restore into another namespace, or forget or rename one of them."
             )
         if id in self._left or (row["version"] > 1 and not found and not self._came_before(row)):
-            return _NOWHERE  # the version before has stayed out
+            return _NOWHERE  # the version before was left out
         return None
 
     def _came_before(self, row: Row) -> bool:
-        """Whether the version before comes too: it may not be stored yet."""
+        """Whether this merge restores the version before, which may not be stored yet."""
         versions = _named(self._staged_rows, "records", id=row["id"])
         return any(one["version"] == row["version"] - 1 and self._came(one["seq"]) is not None for one in versions)
 
@@ -328,7 +327,7 @@ class _Merge:
                 kept.add(place)
                 continue
             if gone and not self._known and self._has_entry(place):
-                kept.add(place)  # what was deleted there was not ours
+                kept.add(place)  # the deletion concerned another value
                 continue
             if place in kept:
                 if gone or own:
@@ -355,7 +354,7 @@ class _Merge:
             if there is not None and all(there[one] == row[one] for one in ("checksum", "size")):
                 continue
             if self._earlier(row["seq"]) is not None and (there is not None or not self._bring_back):
-                continue  # it was replaced or deleted here since
+                continue  # replaced or deleted here since
             if there is not None and not self._was_brought(there["seq"]):
                 raise Conflict(
                     f"the blob {row['key']!r} holds other bytes in namespace {self._store.namespace!r} than in the "
@@ -366,11 +365,11 @@ class _Merge:
         return came
 
     def _was_brought(self, number: int) -> bool:
-        """Whether an earlier restore of the same store gave out this number."""
+        """Whether an earlier restore of the same store assigned this number."""
         return any(added < number <= added + last for last, added in self._known)
 
     def _vectors(self) -> int:
-        """Bring the vectors where both sides use one model; else queue the records that came for embedding."""
+        """Restore vectors if both sides use the same space; else queue the restored records for embedding."""
         if self._same_space:
             return self._bring("vectors")
         if self._transaction.space is not None and self._to_embed:
@@ -384,7 +383,7 @@ class _Merge:
             new = self._came(row["record"]) if row["record"] else 0
             if new is None:
                 continue
-            if not row["record"] and row["data"]:  # what is about several records names them here
+            if not row["record"] and row["data"]:  # map the records that the job names
                 about = [came for number in json.loads(row["data"]) if (came := self._came(number)) is not None]
                 if not about:
                     continue
@@ -394,7 +393,7 @@ class _Merge:
     # -- settings ----------------------------------------------------------------------------------------
 
     def _node_settings(self) -> None:
-        """Nodes that have settled nothing here keep what they had. A namespace with records keeps its own rules."""
+        """Restore settings of nodes unknown here, and of the namespace if it was empty."""
         known = {*self._transaction.nodes(), ""}
         for row in [*self._staged("settings")]:
             node, key = row["node"], row["key"]
@@ -403,7 +402,7 @@ class _Merge:
                 self._transaction.put_settings(node, {key: json.loads(row["value"])})
 
     def _follow(self) -> None:
-        """Work that follows the log goes on where it was."""
+        """Restore the progress of work that follows the log."""
         for row in self._staged("progress"):
             if row["watermark"]:
                 self._transaction.advance(row["kind"], self._new(row["watermark"]))
@@ -417,7 +416,7 @@ def _named(rows: Rows, table: str, **which: Any) -> Iterator[Row]:
 
 
 def _chosen(stage: Stage, wanted: str | None, own: str) -> int:
-    """The number of the namespace to take from a snapshot: the one that is named, ours, or the only one."""
+    """The number of the namespace to restore: the named one, the one with our name, or the only one."""
     names = {name: number for number, name in stage.start.namespaces.items()}
     if wanted is None:
         wanted = own if own in names or len(names) > 1 else next(iter(names))

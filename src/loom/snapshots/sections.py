@@ -1,6 +1,6 @@
-"""The sections of a snapshot: which table each one holds, which values its rows may have, and how large they may be.
+"""The sections of a snapshot: the table that each section holds, the values that its rows admit, and their sizes.
 
-`loom.storage.tables` has the columns of the tables and the kinds that they are of.
+`loom.storage.tables` defines the columns of the tables and their kinds.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ __all__ = [
 Check = Callable[[Any], bool]
 
 NOTED: Final = "restored"
-"""The setting that notes what was added to a snapshot's numbers: by store and namespace, up to which number."""
+"""The setting that records, by store and namespace, the offset added to the numbers of restored snapshots."""
 
 VECTOR: Final = struct.Struct("<qqI")
-"""What stands before the numbers of a vector: its number, its record, its namespace."""
+"""The head of a vector: its sequence number, its record, its namespace. The components follow."""
 
 BLOB_PIECE: Final = struct.Struct("<qQ")
-"""What stands before a piece of a blob: its number, and where the piece belongs."""
+"""The head of a piece of a blob: the sequence number of the blob, and the offset of the piece."""
 
 
 class Section(IntEnum):
-    """The parts of a snapshot, in their order in the file."""
+    """The sections of a snapshot, in file order."""
 
     START = 1
     FORGOTTEN = 2
@@ -156,7 +156,7 @@ def _restored(value: Any) -> bool:
 
 
 def is_sound_setting(key: str, value: Any) -> bool:
-    """Whether a setting of a whole namespace that the storage itself reads has a value that it can read."""
+    """Whether a setting that the storage itself reads has a valid value. True for any other setting."""
     checks = {"analyzer": _CHECKS["count"], "revision": _CHECKS["count"], "retention": _retention, NOTED: _restored}
     return key not in checks or checks[key](value)
 
@@ -166,10 +166,10 @@ def is_sound_setting(key: str, value: Any) -> bool:
 
 @dataclass(frozen=True)
 class Content:
-    """A section that holds rows of a table, each as a JSON array, or as bytes where the table has vectors.
+    """The contents of a section: rows of a table, each a JSON array, or binary for vectors.
 
-    `late` is the error of a sequence number after the end of the log; `rules` are errors, each with the rows that it
-    is about; `largest` is the most bytes that a row may have.
+    `late` is the error for a sequence number after the end of the log. `rules` maps errors to predicates that select
+    the rows at fault. `largest` is the largest size of a row in bytes.
     """
 
     table: Table
@@ -179,7 +179,7 @@ class Content:
 
     @cached_property
     def columns(self) -> list[str]:
-        """The columns of a row, but for bytes."""
+        """The columns of a row, without binary ones."""
         return [column for column, kind in self.table.columns.items() if kind != "bytes"]
 
     @cached_property
@@ -189,11 +189,11 @@ class Content:
 
     @cached_property
     def parsed(self) -> list[int]:
-        """The places of the values that are JSON text."""
+        """The positions of the values that are JSON text."""
         return [self.columns.index(column) for column in self.table.named(*_PARSED)]
 
     def unpacked(self, section: Section, packed: bytes) -> Row:
-        """A row of a file by the names of its columns, each value of the kind that stands in its place."""
+        """Decode a row and check the kind of each value. Returns the values by column name."""
         if section is Section.VECTORS:
             if len(packed) < VECTOR.size:
                 raise SnapshotError("a vector is cut short")
@@ -241,17 +241,17 @@ CONTENTS: Final[Mapping[Section, Content]] = {
     for section in Section
     if section not in (Section.START, Section.BLOB_BYTES)
 }
-"""What stands in each section, those of the start and of the bytes of blobs apart."""
+"""The contents of each section except START and BLOB_BYTES."""
 
 KNOWN_SECTIONS: Final = {
     int(one): CONTENTS[one].largest if one in CONTENTS else {Section.BLOB_BYTES: 1 << 20}.get(one, 16 << 20)
     for one in Section
 }
-"""The sections by number, and the most bytes that a row of each may have."""
+"""The sections by number, each with the largest size of its rows in bytes."""
 
 
 def pack_row(values: Any) -> bytes:
-    """A row as it stands in a file."""
+    """Encode a row for the file."""
     return json.dumps(values, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
 
@@ -260,16 +260,16 @@ def pack_row(values: Any) -> bytes:
 _MOST_COLUMNS = 32
 _SMALL_ROW = 64 << 10
 _MOST_DECODED = 256 << 20
-# A value of a flat array, without the space that it takes to go back on it.
+# A value of a flat array; possessive, so that a mismatch does not backtrack.
 _VALUE = re.compile(rb'\s*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"\s*+|[^"\[\]{},]{1,64})', re.DOTALL)
-# What a container, a number or a short text costs at most: 4 bytes of JSON may become 72 in memory.
+# The most memory that a container, a number or a short text takes: 4 bytes of JSON may become 72 in memory.
 _VALUE_BYTES = 72
 
 
 def check_row_size(section: Section, row: bytes) -> None:
     """Raise `SnapshotError` for a JSON row that would take more than 256 MiB when it is decoded.
 
-    Rows that are read are not believed: 128 MiB of empty lists are 15 KiB in a file and 3 GiB in memory.
+    The compressed size says little: 128 MiB of empty lists are 15 KiB in a file and 3 GiB in memory.
     """
     if len(row) > KNOWN_SECTIONS[section]:
         raise SnapshotError(
@@ -286,7 +286,7 @@ def check_row_size(section: Section, row: bytes) -> None:
 
 
 def _flat_bytes(row: bytes, json_columns: list[int]) -> int:
-    """What the values of a row take when they are decoded, and those in JSON columns when they are parsed as well."""
+    """The memory that the values of a row take once decoded, with JSON columns parsed as well."""
     place, column, cost = 1, 0, 0
     while row[place - 1 : place] == (b"," if column else b"["):
         found = _VALUE.match(row, place)
@@ -306,7 +306,7 @@ def _parsed_bytes(value: bytes) -> int:
 
 
 def _text_bytes(value: bytes) -> int:
-    """The size of a JSON string as a Python string: one, two or four bytes for each of its characters."""
+    """The size of a JSON string as a Python string: one, two or four bytes a character."""
     escapes = max(0, value.count(b"\\u") - value.count(b"\\\\u"))
     wide = _FOUR_BYTES.search(value) is not None
     width = 4 if wide else 1 if value.isascii() and not escapes else 2

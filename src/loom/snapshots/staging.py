@@ -1,8 +1,8 @@
-"""Snapshots as a database again: a chain of files is read into a new one, which is out of sight until it is complete.
+"""Staging: a chain of snapshots is read and checked in a scratch database before any store changes.
 
-Every value is checked before it is stored, whatever the checksums of the file say: a forged snapshot has right ones.
-Hashes, checksums and totals are computed and not taken from the file. A record that a later snapshot of the chain has
-forgotten is never written. A new store is staged beside its place and renamed; merging a namespace reads the stage.
+Every value is checked before it is stored, even if the checksums of the file match: a forged snapshot has valid
+checksums. Hashes, checksums and totals are computed, not read from the file. A record that a later snapshot of the
+chain has forgotten is never written. A new store is staged beside its path and renamed; `merging` reads the stage.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ __all__ = ["Restored", "Stage", "restore", "staged", "staged_aside"]
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What a restore did: how many records came, how many were there already, and how many stay forgotten.
+    """The result of a restore: how many records were restored, present already, or left forgotten.
 
-    `entries`, `blobs` and `vectors` count what came with them; `left` counts derived records of which the
-    target has another version.
+    `entries`, `blobs` and `vectors` count the restored ones; `left` counts derived records of which the target has
+    another version.
     """
 
     path: Path | None
@@ -60,15 +60,15 @@ class Restored:
 def restore(
     snapshot: SnapshotPath | Sequence[SnapshotPath], path: SnapshotPath, *, file_mode: int = FILE_MODE
 ) -> Restored:
-    """Make a new store of a snapshot, or of a full one and those that continue it, oldest first.
+    """Create a new store from a snapshot, or from a full one and its continuations, oldest first.
 
-    The store appears under its path when it is complete; a kill leaves nothing there.
+    The file appears at its path once it is complete; a kill leaves nothing there.
     """
     target = Path(checked_path(path, "the path of the new store")).expanduser().absolute()
     with disk_errors(f"{target} was not made"):
         if not target.parent.is_dir():
             raise StoreUnavailable(f"the folder {target.parent} does not exist; create it first")
-    for suffix in ("", "-wal", "-journal"):  # a log that was left behind would be played over the new file
+    for suffix in ("", "-wal", "-journal"):  # SQLite would replay a stale log into the new file
         if _is_there(f"{target}{suffix}"):
             raise StoreUnavailable(
                 f"{target}{suffix} exists; a snapshot is restored to a new file, or into a namespace of a memory "
@@ -92,7 +92,7 @@ def _is_there(path: str) -> bool:
 
 @contextmanager
 def staged(chain: Sequence[Path], place: Path, unnamed: bool = False, mode: int = FILE_MODE) -> Iterator[Stage]:
-    """A chain as a database of its own at a place, checked throughout; it stays there, unless it is `unnamed`."""
+    """Stage a chain in a database at a path, and check all of it. With `unnamed`, the file is unlinked at once."""
     with _as_ours():
         scratch = Scratch(place, mode)
     try:
@@ -109,9 +109,9 @@ def staged(chain: Sequence[Path], place: Path, unnamed: bool = False, mode: int 
 
 @contextmanager
 def staged_aside(chain: Sequence[Path], beside: Path | None) -> Iterator[Stage]:
-    """A chain as a database that goes when it has been read, beside a store or in the folder for temporary files.
+    """Stage a chain in a temporary database, beside a store or in the folder for temporary files.
 
-    It has no name from the start on, so that a kill leaves nothing behind either.
+    The file is unlinked as soon as it exists, so a kill leaves nothing behind.
     """
     folder = Path(tempfile.gettempdir()) if beside is None else beside.parent
     place = folder / f".{'loom' if beside is None else beside.name}.{new_id()}.tmp"
@@ -124,7 +124,7 @@ def staged_aside(chain: Sequence[Path], beside: Path | None) -> Iterator[Stage]:
 
 @step("restore.publish")
 def _publish(temporary: Path, target: Path) -> None:
-    """Bring a closed database to the disk and give it its name."""
+    """Sync a closed database and rename it to its path."""
     with disk_errors(f"{target} was not made"):
         with open(temporary, "rb+") as file:
             os.fsync(file.fileno())
@@ -147,7 +147,7 @@ def _counted(stage: Stage, target: Path) -> Restored:
 
 @contextmanager
 def _as_ours() -> Iterator[None]:
-    """A block in which a value that no store takes is a fault of the snapshot."""
+    """Raise `SnapshotError` in place of `InvalidInput`: in a restore, an invalid value is a fault of the snapshot."""
     try:
         yield
     except InvalidInput as error:
@@ -212,7 +212,7 @@ class Stage:
 
     @step("stage.read_forgotten")
     def _read_forgotten(self, file: Path) -> None:
-        """Note what is no more by a later snapshot, so that it is not even staged."""
+        """Note the records that a later snapshot has forgotten, so that they are never staged."""
         with opened(file) as reader:
             for number, rows in reader.sections(KNOWN_SECTIONS):
                 section = Section(number)
@@ -223,7 +223,7 @@ class Stage:
 
     @step("stage.apply")
     def _apply(self, reader: SnapshotReader, before: Start | None, last: bool) -> None:
-        """Add what one file holds. The tables that change in place count as the last file has them."""
+        """Add the rows of one file. Tables that change in place are taken from the last file."""
         sections = reader.sections(KNOWN_SECTIONS)
         self.start = read_start(sections, reader.header)
         self._begin(before)
@@ -255,9 +255,9 @@ class Stage:
 
     @step("stage.rows")
     def _rows(self, section: Section, rows: Iterator[bytes]) -> None:
-        """Store the rows of a section by its description. A table may have a method for what else its rows need.
+        """Check and store the rows of a section.
 
-        It says whether a row is still to be stored, and may change it.
+        A table may have a method `_prepare_<table>`, which may change a row and returns whether to store it.
         """
         table = CONTENTS[section].table
         prepare: Callable[[Row], bool] = getattr(self, f"_prepare_{table.name}", lambda row: True)
@@ -269,7 +269,7 @@ class Stage:
             self.scratch.add_rows(table.name, admitted)
 
     def _admits(self, section: Section, table: Table, row: Row) -> bool:
-        """Whether a row is stored: not if its record is forgotten further on. What no store can hold is refused."""
+        """Whether to store a row: False if a later snapshot forgets its record. An invalid row raises an error."""
         start, namespace, content = self.start, row.get("namespace"), CONTENTS[section]
         if namespace not in start.namespaces and namespace is not None:
             raise SnapshotError(f"a row is of namespace {namespace}, which is not in this snapshot")
@@ -290,7 +290,7 @@ class Stage:
         return True
 
     def _lives(self, record: int, namespace: int | None = None) -> bool:
-        """Whether a record is there; False for one that is forgotten further on. Any other number is refused."""
+        """Whether a record is staged; False if a later snapshot forgets it. Any other number raises an error."""
         found = self.scratch.version_of(record)
         if found is not None and namespace in (None, found[0]):
             return True
@@ -299,7 +299,7 @@ class Stage:
         raise SnapshotError(f"a row is about record {record}, which is not in this snapshot")
 
     def _first(self, record: int) -> int:
-        """The namespace of a record that is the first version of its id."""
+        """The namespace of a record, which must be the first version of its id."""
         found = self.scratch.version_of(record)
         if found is None or found[1] != 1:
             raise SnapshotError(f"a row is about record {record}, which is not in this snapshot as a first version")
@@ -369,7 +369,7 @@ class Stage:
     # -- blobs -----------------------------------------------------------------------------------------
 
     def _blobs(self, rows: Iterable[Row], room: int) -> None:
-        """Every blob that is left, and room for the bytes of those that are new: as much as the file says it has."""
+        """Keep the listed blobs and allocate new ones, up to the size that the file states for their bytes."""
         self.scratch.hide_blobs()
         for row in rows:
             self._admits(Section.BLOBS, CONTENTS[Section.BLOBS].table, row)
@@ -404,5 +404,5 @@ class Stage:
 
 
 def _unpacked(section: Section, rows: Iterator[bytes]) -> Iterator[Row]:
-    """The rows of a section, checked value by value."""
+    """Decode the rows of a section and check every value."""
     return (CONTENTS[section].unpacked(section, packed) for packed in rows)

@@ -1,9 +1,9 @@
-"""Taking a snapshot: the parts of a store that go into a `.hctx` file, from one read transaction, while others write.
+"""Taking a snapshot: write a `.hctx` file from one unchanging state of a store, while others write to the store.
 
-A full snapshot holds everything that a namespace has. An incremental one holds what was appended since its parent
-(records, versions, entries, vectors, moves, tombstones), and all of the small tables that change in place. Indexes
-are left out: they are made again from the records. Archived words are written out, because a block refers to numbers
-of its own store; the store that they are restored into archives them by its own rule.
+A full snapshot holds all rows of a namespace. An incremental one holds the rows appended since its parent (records,
+versions, entries, vectors, moves, tombstones), and all rows of the small tables that change in place. Indexes are
+left out and rebuilt from the records. Archived text is written uncompressed, because a block refers to sequence
+numbers of its own store; the restored store archives by its own rule.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ _ANCHORS = 8
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A snapshot file: `sha256` is its name in a chain, `parent` that of the one it continues.
+    """A snapshot file: `sha256` identifies it in a chain, `parent` is the `sha256` of the snapshot it continues.
 
-    `position` is how far the store's sequence had come, `records` how many records are in this file.
+    `position` is the last sequence number of the store at that time, `records` the number of records in this file.
     """
 
     path: Path
@@ -59,10 +59,10 @@ class Snapshot:
 
 
 class Start(NamedTuple):
-    """The first row of a snapshot: which store it is of, and which part of it.
+    """The first row of a snapshot: the store it was taken from, and the range of sequence numbers it covers.
 
-    `anchors` are numbers and checksums of the newest records and entries: by them a later state of the same store
-    is told from another store, or from a copy that has gone its own way.
+    `anchors` are sequence numbers and checksums of the newest records and entries. They distinguish a later state of
+    the same store from a copy that has diverged.
     """
 
     store: str
@@ -78,7 +78,7 @@ class Start(NamedTuple):
 
     @property
     def origin(self) -> Origin:
-        """The store, as a database says of itself."""
+        """The identity of the store."""
         return Origin(
             self.store,
             self.created_at,
@@ -114,7 +114,7 @@ def take(
     parent: SnapshotPath | None = None,
     namespaces: Sequence[str] | None = None,
 ) -> Snapshot:
-    """Write a snapshot of some namespaces (by default the store's own) to a path; replaces it when complete."""
+    """Write a snapshot of some namespaces (default: the store's own) to a path; replaces the file when complete."""
     target = Path(checked_path(path, "the path of a snapshot")).expanduser().absolute()
     if parent is not None:
         parent = checked_path(parent, "the parent of a snapshot")
@@ -122,7 +122,7 @@ def take(
         _check_target(target, store.path, parent)
     before, digest = None, NO_PARENT
     if parent is not None:
-        with opened(Path(parent).expanduser()) as reader:  # the rest of it is verified when it is restored
+        with opened(Path(parent).expanduser()) as reader:  # its other sections are verified by a restore
             before, digest = read_start(reader.sections(KNOWN_SECTIONS), reader.header), reader.sha256
     if namespaces is not None and not checked_items(namespaces, str, "snapshot", "namespaces"):
         raise InvalidInput("namespaces is a list of names, with at least one")
@@ -147,7 +147,7 @@ def take(
 
 
 def describe(path: SnapshotPath) -> Snapshot:
-    """What a snapshot says of itself. Its frames and its SHA-256 are verified, its contents are not."""
+    """Describe a snapshot file. Verifies its frames and its SHA-256, but not its rows."""
     location = Path(path).expanduser().absolute()
     with opened(location) as reader:
         header, sections = reader.header, reader.sections(KNOWN_SECTIONS)
@@ -168,7 +168,7 @@ def describe(path: SnapshotPath) -> Snapshot:
 
 @contextmanager
 def opened(path: Path) -> Iterator[SnapshotReader]:
-    """A snapshot file to read; errors say which file it was."""
+    """Open a snapshot file for reading. Errors in the block name the file."""
     try:
         if kind := database_kind(path):
             raise SnapshotError(f"{path} was refused and nothing was changed: it is {kind}")
@@ -191,7 +191,7 @@ def as_chain(snapshot: SnapshotPath | Sequence[SnapshotPath]) -> list[Path]:
 
 
 def read_start(sections: Iterator[tuple[int, Iterator[bytes]]], header: Header) -> Start:
-    """The row of the first section, checked; the other sections follow."""
+    """Read and check the first section; the iterator then continues with the second."""
     section, rows = next(sections, (0, iter(())))
     if section != Section.START:
         raise SnapshotError("it does not say which store it is of")
@@ -242,7 +242,7 @@ def _is_sound(start: Start, namespaces: int, spaces: int) -> bool:
 
 
 def descends(rows: Rows, start: Start) -> bool:
-    """Whether a database is a later state of the store that a snapshot was taken from."""
+    """Whether these rows are a later state of the store that a snapshot was taken from."""
     origin = rows.origin()
     if origin.store != start.store or origin.position < start.position:
         return False
@@ -324,7 +324,7 @@ def _write_rows(copy: Rows, writer: SnapshotWriter, section: Section, since: int
 
 
 def _add(writer: SnapshotWriter, section: Section, row: bytes) -> None:
-    """Add a row that can be read again."""
+    """Write a row. Raises `SnapshotError` if it is too large to be read again."""
     check_row_size(section, row)
     writer.add(row)
 
@@ -374,7 +374,7 @@ def _check_replaceable(target: Path) -> None:
 
 @contextmanager
 def _replacing(target: Path, mode: int) -> Iterator[BinaryIO]:
-    """A file that takes the target's place when it is complete and on the disk; a kill leaves what was there."""
+    """A file that replaces the target once it is complete and synced; a kill leaves the target unchanged."""
     with temporary_beside(target, mode) as temporary, disk_errors(f"the snapshot {target} was not made"):
         with open(temporary, "r+b") as file:
             yield file

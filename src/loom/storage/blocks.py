@@ -1,9 +1,9 @@
-"""The form of an archive block: the texts and data of many records, compressed together.
+"""The format of an archive block: the texts and data of many records, compressed together.
 
-A block is one zstd frame of up to 64 KB before compression: large enough that the words of neighbours help each
-other, small enough that reading one record costs a fraction of a millisecond. All blocks share the dictionary that
-the package brings, which was made of texts of this project: nothing of a record is in it, so forgetting never
-concerns it. `benchmarks.dictionary` makes and measures it.
+A block is one zstd frame of up to 64 KB before compression: large enough that similar records compress each other,
+small enough that reading one record takes a fraction of a millisecond. All blocks share the dictionary that the
+package ships. It was made from texts of this project and holds nothing of any record, so `forget` never has to
+change it. `benchmarks.dictionary` makes and measures it.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ __all__ = [
 ]
 
 BLOCK_BYTES = 64 * 1024
-"""How many bytes of text and data a block has at most, unless it is one record.
+"""The largest size of text and data in a block, in bytes, unless it is one record.
 
 Setting zstd up takes as long as decompressing some 20 KB: 32 KB come back at 620 MB/s, 64 KB at 800, and smaller.
 """
 
 # Measured on dialogue in blocks of 64 KB: level 9 gives 3.26:1 at 20 MB/s, level 19 3.53:1 at 2 MB/s.
 LEVEL = 9
-"""The level of compression, unless another is asked for."""
+"""The default level of compression."""
 _LARGEST = 1 << 30
 _SHA256 = "9a182a86bb5c631b166f0f011ddd122c8f76a9156ce65e35f8fd841cbccdac94"
 _HEAD = struct.Struct("<II")  # how many records, bytes of the table of shapes
@@ -53,11 +53,11 @@ _PLAIN, _SHAPED = b"p", b"s"
 
 
 class DamagedBlock(Exception):
-    """The bytes of a block are not what was written."""
+    """The bytes of a block differ from those that were written."""
 
 
 class Text(NamedTuple):
-    """What a block holds of a record: its words, and its data as the JSON text that was stored."""
+    """The part of a record in a block: its text, and its data as the stored JSON text."""
 
     seq: int
     content: str
@@ -66,7 +66,7 @@ class Text(NamedTuple):
 
 @functools.cache
 def shipped() -> zstd.ZstdDict:
-    """The dictionary of the package. No block that was made with it can be read without it."""
+    """The dictionary that the package ships. A block that was compressed with it cannot be read without it."""
     content = Path(__file__).with_name("phrases.bin").read_bytes()
     if hashlib.sha256(content).hexdigest() != _SHA256:
         raise DamagedBlock("the dictionary of the package was changed; install loomkeep again")
@@ -74,7 +74,7 @@ def shipped() -> zstd.ZstdDict:
 
 
 def compress(texts: Sequence[Text], dictionary: zstd.ZstdDict | None, level: int = LEVEL) -> tuple[bytes, int]:
-    """A block of these texts, and its size before compression."""
+    """Compress texts into a block. Returns the block and its size before compression."""
     shapes = _Shapes()
     contents = [text.content.encode() for text in texts]
     data = [b"" if text.data is None else shapes.encode(text.data) for text in texts]
@@ -88,7 +88,7 @@ def compress(texts: Sequence[Text], dictionary: zstd.ZstdDict | None, level: int
 
 
 class Block:
-    """A block that was read back."""
+    """A decompressed block."""
 
     def __init__(self, data: bytes, raw_bytes: int, dictionary: zstd.ZstdDict | None) -> None:
         if not 0 < raw_bytes <= _LARGEST:
@@ -126,7 +126,7 @@ class Block:
         return list(self._places)
 
     def content(self, seq: int) -> str | None:
-        """The words of a record; None where the block does not hold it."""
+        """The text of a record; None if the block does not hold it."""
         place = self._places.get(seq)
         try:
             return None if place is None else self._slice(place).decode()
@@ -134,7 +134,7 @@ class Block:
             raise DamagedBlock(f"the text of record {seq} is none") from error
 
     def data(self, seq: int) -> str | None:
-        """The data of a record as its JSON text; None where it has none."""
+        """The data of a record as JSON text; None if it has none."""
         place = self._places.get(seq)
         if place is None or not self._has_data[place]:
             return None
@@ -147,7 +147,7 @@ class Block:
             raise DamagedBlock(f"the data of record {seq} cannot be read") from error
 
     def texts(self) -> Iterator[Text]:
-        """Everything in it, in the order of writing."""
+        """Yield every text of the block, in the order of writing."""
         for seq in self._places:
             content = self.content(seq)
             assert content is not None
@@ -158,7 +158,7 @@ class Block:
 
 
 class _Shapes:
-    """Structured data without the names of its fields: objects with the same fields name them once a block."""
+    """Structured data without field names: objects with the same fields name them once in a block."""
 
     def __init__(self) -> None:
         self.table: list[list[str]] = []

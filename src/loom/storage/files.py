@@ -1,6 +1,6 @@
-"""Who may read the files of a memory: new ones are for their owner alone under any umask, unless asked otherwise.
+"""Creating and replacing the files of a memory. New files are readable by their owner alone, whatever the umask.
 
-A file that exists keeps its mode, also where a complete new file takes its place.
+An existing file keeps its mode, even if a new file replaces it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = [
 
 @contextmanager
 def disk_errors(what: str) -> Iterator[None]:
-    """Raise `StoreFull` or `StoreUnavailable`, with what could not be done and why, for an error of the system."""
+    """Raise `StoreFull` or `StoreUnavailable` in place of an `OSError`; the message says what failed and why."""
     try:
         yield
     except OSError as error:
@@ -37,7 +37,7 @@ def disk_errors(what: str) -> Iterator[None]:
 
 
 def create_file(path: Path, mode: int = FILE_MODE) -> None:
-    """Create an empty file with exactly this mode, for another library to open; nothing where it exists."""
+    """Create an empty file with exactly this mode, for another library to open. An existing file is left alone."""
     try:
         descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, mode)
     except FileExistsError:
@@ -49,7 +49,7 @@ def create_file(path: Path, mode: int = FILE_MODE) -> None:
 
 
 def create_folder(path: Path, mode: int = FILE_MODE) -> None:
-    """Create a folder for files of this mode: who may read a file may enter it. Nothing where it exists."""
+    """Create a folder for files of this mode: users who may read a file may enter it. An existing one stays."""
     entered = mode | (mode & 0o444) >> 2
     try:
         path.mkdir(entered)
@@ -64,23 +64,23 @@ def create_folder(path: Path, mode: int = FILE_MODE) -> None:
 
 
 def keep_mode(temporary: Path, target: Path) -> None:
-    """Give a file that is about to replace another one the mode of that one."""
+    """Copy the mode of the file that is about to be replaced."""
     if target.exists():
         temporary.chmod(target.stat().st_mode & 0o777)
 
 
 def remove_database(path: Path) -> None:
-    """Remove an unfinished database and its logs. What cannot be removed stays: the error that led here says why."""
+    """Remove an unfinished database and its logs. Errors are ignored: the failure that led here is reported."""
     for suffix in ("", "-journal", "-wal", "-shm"):
         with suppress(OSError):
             os.unlink(f"{path}{suffix}")
 
 
 def database_kind(path: Path) -> str:
-    """How a file is a SQLite database, or an empty file with a log beside it; nothing for any other file.
+    """Describe a file that is a SQLite database, or an empty file with a log; "" for any other file.
 
-    SQLite itself is asked. To open and close the file here would release the locks that this process has on it, and
-    another process could then overwrite the commits of a memory that is open.
+    The file is opened by SQLite alone. Opening and closing it here would release the locks of this process on it, and
+    another process could then overwrite commits of an open memory.
     """
     if not path.is_file():
         return ""
@@ -99,7 +99,7 @@ def database_kind(path: Path) -> str:
             raise StoreUnavailable(
                 f"the system could not read {path} ({error}). Try again, or check the disk"
             ) from error
-        # A file that cannot be opened at all is reported by who opens it.
+        # The caller opens the file next and reports that it cannot be opened.
         if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CANTOPEN):
             return ""
         return f"a database, or locked like one ({error})"

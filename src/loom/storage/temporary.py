@@ -1,7 +1,7 @@
-"""Temporary files beside the file that they will replace, and sweeping what a killed process left.
+"""Temporary files beside the file that they will replace, and removing those of killed processes.
 
-The name says which process writes the file, and the writer holds a lock on it (`flock`), which ends with the process.
-A file is swept if that process is gone and the lock is free: in another container processes have other numbers.
+The name holds the process id of the writer, which also holds a lock (`flock`) on the file until it exits. A file is
+removed if that process is gone and the lock is free: a process in another container may have the same id.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _held: dict[Path, int] = {}
 
 @contextmanager
 def temporary_beside(target: Path, mode: int = FILE_MODE) -> Iterator[Path]:
-    """An empty file beside another one, to be written, released with `let_go` and renamed. Else it is removed.
+    """An empty file beside another one, to be written, released with `let_go` and renamed; otherwise it is removed.
 
-    Sweeps the folder first.
+    Stale temporary files in the folder are removed first.
     """
     sweep(target.parent)
     path = target.with_name(f".{target.name}.{os.getpid()}-{new_id()}.tmp")
@@ -44,9 +44,9 @@ def temporary_beside(target: Path, mode: int = FILE_MODE) -> Iterator[Path]:
 
 
 def let_go(path: Path) -> None:
-    """Release a file that is complete, before it is renamed.
+    """Release a complete file before it is renamed.
 
-    After that SQLite may have it open under its new name: closing a descriptor would drop SQLite's locks.
+    Once it has its new name, SQLite may open it, and closing our descriptor would drop SQLite's locks.
     """
     descriptor = _held.pop(path, None)
     if descriptor is not None:
@@ -54,7 +54,7 @@ def let_go(path: Path) -> None:
 
 
 def sweep(folder: Path) -> None:
-    """Remove the temporary files in a folder whose writers are dead. What cannot be removed stays."""
+    """Remove temporary files whose writers are dead. A file that cannot be removed is left alone."""
     with suppress(OSError):  # a folder that cannot be listed
         for name in os.listdir(folder):
             found = _NAME.fullmatch(name) if name.startswith(".") else None
@@ -68,7 +68,7 @@ def _is_left(path: Path, process: int) -> bool:
     if base in _held:
         return False
     if process != os.getpid() and _is_alive(process):
-        return False  # a process of a restarted container has the number of its predecessor
+        return False  # a process of a restarted container may have the id of its predecessor
     try:
         descriptor = os.open(base, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:

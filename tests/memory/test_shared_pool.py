@@ -15,6 +15,7 @@ from loom.errors import Closed, InvalidInput, VersionConflictError
 from loom.events import EventBus
 from loom.memory import MemoryManager, PoolChange, PoolEntry, SharedMemoryPool
 from loom.protocol import Task
+from loom.storage import open_store
 from loom.storage.sqlite.store import SqliteStore
 
 Answer = TypeVar("Answer")
@@ -29,13 +30,16 @@ def bus() -> EventBus:
     return EventBus()
 
 
-@pytest.fixture(params=["process", "store in memory", "file"])
+@pytest.fixture(params=["process", "store in memory", "file", "postgres"])
 def pool(request: pytest.FixtureRequest, bus: EventBus, tmp_path: Path) -> Iterator[SharedMemoryPool]:
     if request.param == "process":
         with SharedMemoryPool("team", bus) as found:
             yield found
         return
-    store = SqliteStore(tmp_path / "pool.loom" if request.param == "file" else None)
+    place = tmp_path / "pool.loom" if request.param == "file" else None
+    if request.param == "postgres":
+        place = request.getfixturevalue("postgres_url")
+    store = open_store(place)
     with SharedMemoryPool("team", bus, store=store) as found:
         yield found
     store.close()

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -15,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 import loom
 from loom.memory import CompactionConfig
 from loom.storage.contract import Filter
+from tests.postgres_server import new_store_url
 
 MONDAY = datetime(2026, 3, 2, 9, tzinfo=UTC)
 BUDGETS: dict[str, Any] = {f"l{tier}_token_budget": tokens for tier, tokens in enumerate((120, 200, 400, 600), 1)}
@@ -32,17 +34,20 @@ class Knowing(RuleBasedStateMachine):
     @initialize()
     def open(self) -> None:
         self.folder = tempfile.TemporaryDirectory()
+        self.place = self.new_place()
         self.marks: dict[str, str] = {}
         self.said: dict[str, str] = {}
         self.gone: list[str] = []
         self.count = 0
         self.reopen_as()
 
+    def new_place(self) -> Path | str:
+        """Where the memory is."""
+        return Path(self.folder.name) / "a.loom"
+
     def reopen_as(self) -> None:
         config = CompactionConfig(trigger_threshold=0.6, target_ratio=0.3, fidelity_threshold=0.2)
-        self.memory = loom.open(
-            Path(self.folder.name) / "a.loom", embedder="none", compaction=config, l4_fact_limit=6, **BUDGETS
-        )
+        self.memory = loom.open(self.place, embedder="none", compaction=config, l4_fact_limit=6, **BUDGETS)
 
     @rule(
         which=st.lists(st.integers(0, len(SAID) - 1), min_size=1, max_size=12),
@@ -118,3 +123,13 @@ class Knowing(RuleBasedStateMachine):
 
 Knowing.TestCase.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
 TestKnowing = Knowing.TestCase
+
+
+class KnowingOnPostgres(Knowing):
+    def new_place(self) -> Path | str:
+        return new_store_url(Path(self.folder.name))
+
+
+@pytest.mark.usefixtures("postgres_server")
+class TestKnowingOnPostgres(KnowingOnPostgres.TestCase):  # type: ignore[misc, valid-type]
+    settings = settings(Knowing.TestCase.settings, max_examples=4)

@@ -7,6 +7,7 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -15,6 +16,7 @@ import loom
 from loom.errors import IdConflict
 from loom.everyday import Memory
 from loom.models.embedders import FakeEmbedder
+from tests.postgres_server import new_store_url
 
 IDS = [f"id{number}" for number in range(8)]
 SIZES = st.sampled_from([0, 0, 3, 40, 900, 6000])
@@ -61,13 +63,20 @@ class MemoryMachine(RuleBasedStateMachine):
 
     @initialize(in_file=st.booleans(), embedded=st.booleans(), tail=st.sampled_from([1, 3, 7]))
     def open_it(self, in_file: bool, embedded: bool, tail: int) -> None:
+        self._begin(in_file, embedded, tail)
+
+    def _begin(self, in_file: bool, embedded: bool, tail: int) -> None:
         self.path = self.folder / "a.loom" if in_file else None
         self.embedder = FakeEmbedder(16) if embedded else "none"
         self.tail = tail
         self.memory = self._opened()
 
+    def place(self) -> Path | str | None:
+        """Where the memory is."""
+        return self.path
+
     def _opened(self) -> Memory:
-        return loom.open(self.path, embedder=self.embedder, index_tail_records=self.tail)
+        return loom.open(self.place(), embedder=self.embedder, index_tail_records=self.tail)
 
     def _word(self) -> str:
         """A word of letters only, never used before: one term, and a mark in the bytes."""
@@ -242,3 +251,20 @@ MemoryMachine.TestCase.settings = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 TestMemoryMachine = MemoryMachine.TestCase
+
+
+class MemoryMachineOnPostgres(MemoryMachine):
+    """Without what is done to files."""
+
+    @initialize(embedded=st.booleans(), tail=st.sampled_from([1, 3, 7]))
+    def open_it(self, embedded: bool, tail: int) -> None:
+        self.url = new_store_url(self.folder)
+        self._begin(False, embedded, tail)
+
+    def place(self) -> Path | str | None:
+        return self.url
+
+
+@pytest.mark.usefixtures("postgres_server")
+class TestMemoryMachineOnPostgres(MemoryMachineOnPostgres.TestCase):  # type: ignore[misc, valid-type]
+    settings = settings(MemoryMachine.TestCase.settings, max_examples=6)

@@ -33,6 +33,7 @@ from loom.memory.manager import MemoryManager
 from loom.protocol import Task
 from loom.types import Receipt
 from tests.crash.processes import assert_sound
+from tests.postgres_server import new_store_url
 from tests.tally import scaled
 
 # -- the other process -------------------------------------------------------------------------------------
@@ -202,7 +203,7 @@ class TierMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.folder = Path(tempfile.mkdtemp(prefix="loom-tiers-"))
-        self.path = self.folder / "agent.loom"
+        self.path = self.place()
         self.items: dict[str, Item] = {}
         self.derived: dict[str, set[str]] = {}
         self.forgotten: list[str] = []
@@ -215,6 +216,14 @@ class TierMachine(RuleBasedStateMachine):
         self.memory: Memory
         self.second: LoomMemory
         self.child: MemoryManager
+
+    def place(self) -> Path | str:
+        """Where the memory is."""
+        return self.folder / "agent.loom"
+
+    def audit(self) -> dict[str, Any]:
+        """What the tables say, read without the store."""
+        return AUDITOR.read(self.folder / "agent.loom", self.last_move)
 
     @initialize(profile=PROFILES, strategy=STRATEGIES, childs=PROFILES)
     def open_it(self, profile: str, strategy: str, childs: str) -> None:
@@ -640,7 +649,7 @@ class TierMachine(RuleBasedStateMachine):
         `moved` was told where to go. `what` is write, batch, use, evict, clear, refit (budgets were changed) or
         nothing (nothing may move).
         """
-        audit = AUDITOR.read(self.path, self.last_move)
+        audit = self.audit()
         by_seq = {item.seq: item for item in self.items.values()}
         self._check_records(audit, by_seq)
         members = self._check_books(audit, by_seq)
@@ -906,6 +915,43 @@ _EXAMPLES = settings(
 
 class TestTierMachine(TierMachine.TestCase):  # type: ignore[misc, valid-type]
     settings = _EXAMPLES
+
+
+class TierMachineOnPostgres(TierMachine):
+    def place(self) -> Path | str:
+        return new_store_url(self.folder)
+
+    def audit(self) -> dict[str, Any]:
+        import psycopg
+
+        from loom.storage.postgres.connections import Address
+
+        address = Address.of(str(self.path))
+        with psycopg.connect(address.conninfo) as connection:
+            connection.execute("SELECT set_config('search_path', %s, true)", [address.schema])
+            read = connection.execute
+            answer = {
+                "settings": read("SELECT node, key, value FROM settings WHERE node != ''").fetchall(),
+                "residents": read(
+                    "SELECT node, tier, record, tokens, importance, entered FROM residents ORDER BY entered, record"
+                ).fetchall(),
+                "totals": read("SELECT node, tier, items, tokens, hits, misses FROM tiers").fetchall(),
+                "records": read(
+                    "SELECT seq, id, version, node, importance, tokens, window_tokens FROM records WHERE version > 0"
+                ).fetchall(),
+                "superseded": [record for (record,) in read("SELECT record FROM supersessions")],
+                "moves": read(
+                    "SELECT seq, record, node, tier, entered::int FROM moves WHERE seq > %s ORDER BY seq",
+                    [self.last_move],
+                ).fetchall(),
+            }
+        found: dict[str, Any] = json.loads(json.dumps(answer))
+        return found
+
+
+@pytest.mark.usefixtures("postgres_server")
+class TestTierMachineOnPostgres(TierMachineOnPostgres.TestCase):  # type: ignore[misc, valid-type]
+    settings = settings(_EXAMPLES, max_examples=5, stateful_step_count=20)
 
 
 @pytest.mark.soak

@@ -7,10 +7,12 @@ from typing import ClassVar
 
 import pytest
 
+from loom.storage import open_store
 from loom.storage.conformance import StoreConformance
 from loom.storage.contract import Store
 from loom.storage.sqlite.projections import TailLimit
 from loom.storage.sqlite.store import SqliteStore
+from tests.postgres_server import PostgresServer
 from tests.storage.plain_store import PlainDatabase, PlainStore
 
 
@@ -36,6 +38,24 @@ class TestSqliteInMemory(StoreConformance):
 
     def make_store(self, folder: Path, namespace: str = "default") -> Store:
         return SqliteStore(None, namespace=namespace)
+
+
+class _OnPostgres(StoreConformance):
+    @pytest.fixture(autouse=True)
+    def _serve(self, postgres_server: PostgresServer, folder: Path) -> None:
+        self.url = postgres_server.store_url(folder)
+
+
+class TestPostgres(_OnPostgres):
+    def make_store(self, folder: Path, namespace: str = "default") -> Store:
+        return open_store(self.url, namespace=namespace)
+
+
+class TestPostgresWithATinyTail(_OnPostgres):
+    """Nearly everything is read from segments, which are fetched from the server."""
+
+    def make_store(self, folder: Path, namespace: str = "default") -> Store:
+        return open_store(self.url, namespace=namespace, tail=(2, 4_000_000))
 
 
 class TestPlainStore(StoreConformance):

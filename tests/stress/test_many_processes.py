@@ -26,7 +26,7 @@ def batch_texts(first: int, count: int) -> dict[str, str]:
     }
 
 
-def four_writers_and_four_readers(path: Path, count: int, seed_of_embedder: int | None) -> None:
+def four_writers_and_four_readers(path: Path | str, count: int, seed_of_embedder: int | None) -> None:
     loom.open(path, embedder="none").close()
     options = {"path": str(path), "index_tail_records": 20, "lease_s": 1.0, "seed_of_embedder": seed_of_embedder}
     batches = [f"batch-{number}" for number in range(WRITERS * count)]

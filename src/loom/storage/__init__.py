@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["open_store"]
 
 # Two letters at least: `C:/` is a drive.
+_SERVER = re.compile(r"postgres(?:ql)?://")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:(?=/)|(?:file|sqlite):")
 
 
@@ -29,22 +30,37 @@ def open_store(
     """Open the store at a path or a URL, or a new one in memory (None).
 
     A `file:` or `sqlite:` URL names a file: `sqlite:///var/lib/agent.loom`, or `sqlite:agent.loom` in the working
-    folder. `tail` are the records and bytes that are searched without an index, at most. The other options are those
-    of the backend, such as `namespace`, `read_only` and `all_namespaces`. Another kind of URL raises
-    `UnsupportedStore`.
+    folder. `postgresql://host/database` names a database on a server. `tail` are the records and bytes that are
+    searched without an index, at most. The other options are those of the backend, such as `namespace`, `read_only`
+    and `all_namespaces`. Another kind of URL raises `UnsupportedStore`.
     """
     from loom.storage.sqlite.projections import TailLimit
     from loom.storage.sqlite.store import SqliteStore
 
     path = checked_path(place, "the place of a store") if place not in (None, "") else place
+    if tail is not None:
+        options["tail"] = TailLimit(*tail)
+    if path is not None and _SERVER.match(path):
+        return _on_server(path, options)
     if path is not None and _URL.match(path):
         url = urlsplit(path)
         if url.scheme not in ("file", "sqlite") or url.netloc not in ("", "localhost"):
             raise UnsupportedStore(
                 f"no store can be opened at {url.scheme}://{url.hostname or ''}; a store is a path, a file: or "
-                "sqlite: URL without a host, such as sqlite:///var/lib/agent.loom, or None for one in memory"
+                "sqlite: URL without a host, such as sqlite:///var/lib/agent.loom, a database on a server, such as "
+                "postgresql://host/database, or None for one in memory"
             )
         path = unquote(url.path) or None
-    if tail is not None:
-        options["tail"] = TailLimit(*tail)
     return SqliteStore(path, **options)
+
+
+def _on_server(url: str, options: dict[str, Any]) -> Store:
+    try:
+        from loom.storage.postgres.postgres_store import PostgresStore
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != "psycopg":
+            raise
+        raise UnsupportedStore(
+            "a memory on PostgreSQL needs psycopg, which is not installed: pip install 'loomkeep[postgres]'"
+        ) from error
+    return PostgresStore(url, **options)

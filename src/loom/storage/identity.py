@@ -16,6 +16,7 @@ from loom.errors import InvalidInput
 
 __all__ = [
     "DAMAGED",
+    "SPAN",
     "entry_guard",
     "entry_guard_4",
     "guard",
@@ -29,6 +30,9 @@ __all__ = [
 
 DAMAGED = 1 << 34
 """The checksum of a row that was found damaged while it was rewritten. No row matches it."""
+
+SPAN = 1 << 40
+"""A server gives each namespace a stretch of this many sequence numbers. A file has one stretch for all of them."""
 
 # A row must not grow when its count comes in: SQLite would move rows between full pages and leave copies of their
 # words behind, which forgetting could not reach (see `loom.storage.sqlite.schema`). So until then `tokens` is as wide

@@ -10,7 +10,7 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -19,10 +19,12 @@ from loom.errors import ForgetPending, InvalidInput, StoreBusy, StoreFull, Store
 from loom.progress import has_listener, report
 from loom.steps import step
 from loom.storage.contract import EMBED, ArchiveStats, Filter, FlushReport, ForgetReceipt
+from loom.storage.databases import Engine
 from loom.storage.files import disk_errors, keep_mode
 from loom.storage.moments import to_micros
 from loom.storage.sqlite import archive, forgetting
-from loom.storage.sqlite.engine import Engine, translate
+from loom.storage.sqlite.engine import Engine as FileEngine
+from loom.storage.sqlite.engine import translate
 from loom.storage.sqlite.entries import Jobs
 from loom.storage.sqlite.filters import conditions
 from loom.storage.sqlite.maintenance import Maintenance
@@ -39,6 +41,8 @@ __all__ = [
     "forget_entries",
     "forget_namespace",
     "retry_jobs",
+    "settle",
+    "shrink",
     "unfinished",
     "vacuum",
 ]
@@ -52,7 +56,7 @@ _VACUUM_STEPS = 3
 def flush(own: Maintenance, timeout_s: float | None) -> FlushReport:
     """Do the background work until none is left that this process can do; what then waits or has failed."""
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
-    if own.engine.path is None and own.embed is None and not own.chores:
+    if own.engine.index_folder is None and own.embed is None and not own.chores:
         return unfinished(own)
     most = 0
     while True:
@@ -106,7 +110,7 @@ def retry_jobs(own: Maintenance, kinds: Sequence[str], failed: int, attempts: in
 
     This process may succeed where another one gave up.
     """
-    where = "namespace = ? AND kind IN (SELECT value FROM json_each(?)) AND attempts >= ?"
+    where = "namespace = ? AND kind IN (SELECT atom FROM json_each(?)) AND attempts >= ?"
     values = (own.namespace, json.dumps(kinds), failed)
     with own.engine.read() as connection:
         if connection.execute(f"SELECT 1 FROM jobs WHERE {where} LIMIT 1", values).fetchone() is None:
@@ -142,7 +146,7 @@ def forget(own: Maintenance, wanted: Filter, timeout_s: float) -> ForgetReceipt:
     return replace(receipt, segments=rewritten)
 
 
-def forget_namespace(own: Maintenance, timeout_s: float) -> ForgetReceipt:
+def forget_namespace(own: Maintenance, timeout_s: float, shrink: Callable[[], None]) -> ForgetReceipt:
     """Remove a namespace with everything in it, then its name, and clean away the last copies.
 
     Until the name is gone it can be called again: after a kill, or after `ForgetPending`.
@@ -152,7 +156,7 @@ def forget_namespace(own: Maintenance, timeout_s: float) -> ForgetReceipt:
         own.accesses.write(transaction.connection)
         receipt = forgetting.remove_all(transaction, own.engine.archive)
     rewritten = forgetting.scrub(own.engine, own.namespace, own.worker, own.projector, deadline)
-    _shrink(own.engine)  # rows of entries are deleted, which leaves copies between pages; see `schema`
+    shrink()  # rows of entries are deleted, which leaves copies between pages; see `schema`
     with own.engine.write() as connection:
         forgetting.remove_name(connection, own.namespace)
     _truncate_log(own.engine, deadline)
@@ -168,7 +172,7 @@ def forget_entries(own: Maintenance, scope: str, owner: str | None, key: str | N
 
 
 def _truncate_log(engine: Engine, deadline: float) -> None:
-    if not engine.truncate_wal_by(deadline):
+    if not engine.clean_up_by(deadline):
         raise ForgetPending(
             "forgotten, but a reader still holds an older state of the file, so the write-ahead log keeps its "
             "copy; it goes when that reader is done",
@@ -191,8 +195,8 @@ def _more_room(own: Maintenance) -> Iterator[None]:
     deleted: answers are the same without them, and they are built again later. `max_bytes` is lifted meanwhile.
     """
     engine = own.engine
-    engine.truncate_wal()
-    folder = index_folder(engine.path)
+    engine.clean_up_by(time.monotonic())
+    folder = engine.index_folder
     if folder is not None:
         for name in index_files(folder, own.namespace):
             with disk_errors(f"the index file {folder / name} cannot be deleted"):
@@ -238,19 +242,23 @@ def _archivable(own: Maintenance, moment: int) -> int:
         return archive.count_waiting(connection, own.namespace, moment)
 
 
-def vacuum(own: Maintenance) -> int:
-    """Do the work that waits for rest, give free pages back to the disk; how many bytes the file shrank by."""
-    engine = own.engine
-    if engine.path is None:
-        return 0
-    report(0, _VACUUM_STEPS, "steps")
+def settle(own: Maintenance) -> None:
+    """Do the work that waits for rest."""
     with own.worker.lease(wait_s=10.0) as fence:
         while fence is not None and own.rest(fence):
             pass
+
+
+def vacuum(own: Maintenance, engine: FileEngine) -> int:
+    """Do the work that waits for rest, give free pages back to the disk; how many bytes the file shrank by."""
+    if engine.path is None:
+        return 0
+    report(0, _VACUUM_STEPS, "steps")
+    settle(own)
     report(1, _VACUUM_STEPS, "steps")
     with disk_errors(f"{engine.path} cannot be vacuumed"):
         before = os.stat(engine.path).st_size
-        _shrink(engine)
+        shrink(engine)
         report(2, _VACUUM_STEPS, "steps")
         engine.truncate_wal()
         report(3, _VACUUM_STEPS, "steps")
@@ -258,7 +266,7 @@ def vacuum(own: Maintenance) -> int:
 
 
 @step("vacuum.shrink")
-def _shrink(engine: Engine) -> None:
+def shrink(engine: FileEngine) -> None:
     """Remove the empty rows and write the file again without them."""
     with engine.write() as connection:  # forgetting leaves empty rows; see `schema`
         count_up(connection)  # so that the numbers of the rows that go are not given out again
@@ -276,7 +284,7 @@ def _shrink(engine: Engine) -> None:
         connection.execute("VACUUM")
 
 
-def back_up(engine: Engine, path: str | Path) -> None:
+def back_up(engine: FileEngine, path: str | Path) -> None:
     """Copy the whole database to a path while others write; the copy replaces that file when it is complete."""
     target = Path(path).expanduser().absolute()
     with disk_errors(f"the backup to {target} was not made"):
@@ -295,7 +303,7 @@ def back_up(engine: Engine, path: str | Path) -> None:
             os.replace(temporary, target)
 
 
-def _copy(engine: Engine, place: Path) -> None:
+def _copy(engine: FileEngine, place: Path) -> None:
     copy = sqlite3.connect(place)
     try:
         if engine.path is None:

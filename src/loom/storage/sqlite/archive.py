@@ -20,6 +20,7 @@ from loom.errors import CorruptStore
 from loom.steps import step
 from loom.storage.blocks import BLOCK_BYTES, LEVEL, Block, DamagedBlock, Text, compress, shipped
 from loom.storage.contract import ArchiveStats
+from loom.storage.databases import Connection
 
 if TYPE_CHECKING or sys.version_info < (3, 14):
     from backports import zstd
@@ -94,7 +95,7 @@ class Reader:
 
         connection.create_function("archived", 3, archived)
 
-    def block(self, connection: sqlite3.Connection, number: int) -> Block:
+    def block(self, connection: Connection, number: int) -> Block:
         """A block by its number, in the state that the connection reads."""
         with self._lock:
             block = self._blocks.get(number)
@@ -102,12 +103,12 @@ class Reader:
                 self._blocks.move_to_end(number)
                 return block
         row = connection.execute(
-            "SELECT CAST(data AS BLOB), raw_bytes, checksum, dictionary FROM blocks WHERE number = ?", (number,)
+            "SELECT data, raw_bytes, checksum, dictionary FROM blocks WHERE number = ?", (number,)
         ).fetchone()
         if row is None:
             raise DamagedBlock("it is missing")
         data, raw_bytes, checksum, dictionary = row
-        if zlib.crc32(data) != checksum or not isinstance(raw_bytes, int):
+        if not isinstance(data, bytes) or zlib.crc32(data) != checksum or not isinstance(raw_bytes, int):
             raise DamagedBlock("it does not match its checksum")
         block = Block(data, raw_bytes, _dictionary(connection, dictionary))
         with self._lock:
@@ -127,7 +128,7 @@ class Reader:
             return list(self._blocks.values())
 
 
-def _dictionary(connection: sqlite3.Connection, number: int) -> zstd.ZstdDict | None:
+def _dictionary(connection: Connection, number: int) -> zstd.ZstdDict | None:
     """The dictionary that a block names."""
     if number in (0, SHIPPED):
         return shipped() if number else None
@@ -172,7 +173,7 @@ class Packed(NamedTuple):
 
 @step("archive.pack")
 def pack(
-    connection: sqlite3.Connection,
+    connection: Connection,
     namespace: int,
     after: int,
     before: int,
@@ -203,7 +204,7 @@ def pack(
         if committed_at >= before:  # and so do all that follow
             break
         seen, reached = seen + 1, seq
-        added = len(content) + len(data or b"")
+        added = len(content) + len(data or "")
         if group and size + added > most:
             groups.append(group)
             group, size = [], 0
@@ -228,20 +229,24 @@ _WAITING = (
 )
 
 
-def count_waiting(connection: sqlite3.Connection, namespace: int, before: int) -> int:
+def count_waiting(connection: Connection, namespace: int, before: int) -> int:
     """How many records committed before a moment have their words in their rows yet."""
     query = f"SELECT count(*) FROM records r {_WHERE_WAITING} AND r.committed_at < ?"
     (count,) = connection.execute(query, (namespace, _FEWEST_BYTES, before)).fetchone()
     return int(count)
 
 
-def _decoded(seq: int, content: bytes, data: bytes | None, bad: dict[int, str]) -> list[Text]:
+def _decoded(seq: int, content: bytes | str, data: bytes | str | None, bad: dict[int, str]) -> list[Text]:
     """The words of a row; none, and a note in `bad`, where they are no text."""
     try:
-        return [Text(seq, content.decode(), None if data is None else data.decode())]
+        return [Text(seq, _as_text(content), None if data is None else _as_text(data))]
     except UnicodeDecodeError as error:
         bad[seq] = type(error).__name__
         return []
+
+
+def _as_text(value: bytes | str) -> str:
+    return value if isinstance(value, str) else value.decode()
 
 
 def _compressed(group: list[Text], dictionary: zstd.ZstdDict, level: int, bad: dict[int, str]) -> list[PackedBlock]:
@@ -261,7 +266,7 @@ def _compressed(group: list[Text], dictionary: zstd.ZstdDict, level: int, bad: d
 
 
 @step("archive.publish")
-def publish(connection: sqlite3.Connection, namespace: int, packed: Packed, next_number: Callable[[], int]) -> bool:
+def publish(connection: Connection, namespace: int, packed: Packed, next_number: Callable[[], int]) -> bool:
     """Inside a write transaction: move the words of the records into the blocks.
 
     False, and nothing is changed, where a record has gone since `pack`.
@@ -290,7 +295,7 @@ def publish(connection: sqlite3.Connection, namespace: int, packed: Packed, next
 
 
 @step("archive.insert_block")
-def _insert_block(connection: sqlite3.Connection, namespace: int, number: int, block: PackedBlock) -> None:
+def _insert_block(connection: Connection, namespace: int, number: int, block: PackedBlock) -> None:
     connection.execute(
         "INSERT INTO blocks (number, namespace, dictionary, records, raw_bytes, checksum, data) "
         "VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -300,7 +305,7 @@ def _insert_block(connection: sqlite3.Connection, namespace: int, number: int, b
 
 @step("archive.remove")
 def remove(
-    connection: sqlite3.Connection,
+    connection: Connection,
     namespace: int,
     reader: Reader,
     seqs: Iterable[int],
@@ -322,7 +327,7 @@ def remove(
 
 @step("archive.rewrite_block")
 def _rewrite(
-    connection: sqlite3.Connection,
+    connection: Connection,
     namespace: int,
     reader: Reader,
     number: int,
@@ -343,13 +348,13 @@ def _rewrite(
 
 
 @step("archive.empty_block")
-def _empty(connection: sqlite3.Connection, number: int) -> None:
+def _empty(connection: Connection, number: int) -> None:
     connection.execute(
         "UPDATE blocks SET records = 0, raw_bytes = 0, checksum = 0, data = x'' WHERE number = ?", (number,)
     )
 
 
-def damaged(connection: sqlite3.Connection, namespace: int, reader: Reader) -> list[str]:
+def damaged(connection: Connection, namespace: int, reader: Reader) -> list[str]:
     """A line for every block that cannot be read, or does not hold the records that name it."""
     problems: list[str] = []
     reader.clear()
@@ -380,7 +385,7 @@ def damaged(connection: sqlite3.Connection, namespace: int, reader: Reader) -> l
 
 
 @step("archive.statistics")
-def statistics(connection: sqlite3.Connection, namespace: int) -> ArchiveStats:
+def statistics(connection: Connection, namespace: int) -> ArchiveStats:
     """What the archive of a namespace holds now."""
     blocks, records, raw, stored = connection.execute(
         "SELECT count(*), total(records), total(raw_bytes), total(length(data)) FROM blocks "

@@ -7,7 +7,6 @@ that point to no record) is rebuilt or removed where repair is asked for.
 from __future__ import annotations
 
 import logging
-import sqlite3
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,9 +20,10 @@ from loom.index import text_index, vector_index
 from loom.index.segments import DamagedSegment
 from loom.progress import followed
 from loom.storage.contract import CheckReport
+from loom.storage.databases import Connection, Engine
 from loom.storage.identity import guard
 from loom.storage.sqlite.archive import damaged
-from loom.storage.sqlite.engine import Engine
+from loom.storage.sqlite.engine import Engine as FileEngine
 from loom.storage.sqlite.entries import Jobs, StoredEntry
 from loom.storage.sqlite.maintenance import Maintenance
 from loom.storage.sqlite.projections import (
@@ -40,13 +40,14 @@ from loom.storage.sqlite.rows import ENTRY_COLUMNS, ROW_COLUMNS, StoredRecord, r
 from loom.storage.sqlite.searcher import Searcher
 from loom.storage.sqlite.transactions import EMPTY_VECTORS
 
-__all__ = ["check", "find_lost", "lost_problem"]
+__all__ = ["TO_NOTHING", "check", "find_lost", "lost_problem"]
 
 log = logging.getLogger("loom.store")
 
 # Rows that mean nothing without the record they name.
 _POINTING = ("supersessions", "derivations", "moves", "residents", "vectors", "accesses", "jobs", "pins")
-_TO_NOTHING = "record > 0 AND record NOT IN (SELECT seq FROM records WHERE version > 0)"
+TO_NOTHING = "record > 0 AND record NOT IN (SELECT seq FROM records WHERE version > 0)"
+"""SQL for a row that points to no record."""
 
 _SEQUENCES = (
     ("records", "seq"),
@@ -61,14 +62,16 @@ _SEQUENCES = (
 )
 
 
-def check(own: Maintenance, searcher: Searcher, repair: bool) -> CheckReport:
-    """Check one namespace, and the file it is in."""
+def check(
+    own: Maintenance, searcher: Searcher, repair: bool, find_lost: Callable[[], tuple[int, int] | None] = lambda: None
+) -> CheckReport:
+    """Check one namespace, and the file it is in. `find_lost` finds commits that are gone."""
     engine, namespace = own.engine, own.namespace
     problems: list[str] = []
     repaired: list[str] = []
     lost: tuple[int, int] | None = None
     with engine.read() as connection:
-        problems += _integrity(connection)
+        problems += engine.integrity(connection)
         records = 0
         if not problems:
             problems += damaged(connection, namespace, engine.archive)
@@ -80,7 +83,7 @@ def check(own: Maintenance, searcher: Searcher, repair: bool) -> CheckReport:
             problems += _sequence(connection)
             lost = read_settings(connection, namespace, "").get("lost")
             # A process that may not write could not note it.
-            lost = lost or find_lost(engine, namespace)
+            lost = lost or find_lost()
             problems += [lost_problem(lost)] if lost is not None else []
         dangling = [] if problems else list(_dangling(connection))
         wrong = {} if problems else TierTotals(connection, namespace).wrong()
@@ -101,7 +104,7 @@ def check(own: Maintenance, searcher: Searcher, repair: bool) -> CheckReport:
             repaired.append(f"the {kind} index was rebuilt: {reason}")
         else:
             problems.append(f"the {kind} index is unusable: {reason}")
-    if repair and engine.path is not None:
+    if repair and engine.index_folder is not None:
         with own.worker.lease(wait_s=5.0) as fence:
             swept = 0 if fence is None else own.projector(fence).sweep()
         if swept:
@@ -122,28 +125,20 @@ def _damaged_projections(engine: Engine, namespace: int) -> list[tuple[str, str]
     while True:
         with engine.read() as connection:
             before = _published(connection, namespace)
-            found = list(_projections(connection, namespace, engine.path, engine.store_id))
+            found = list(_projections(connection, namespace, engine))
         with engine.read() as connection:
             if not found or _published(connection, namespace) == before:
                 return found
 
 
-def _published(connection: sqlite3.Connection, namespace: int) -> list[tuple[str, str]]:
+def _published(connection: Connection, namespace: int) -> list[tuple[str, str]]:
     return connection.execute(
         "SELECT kind, file FROM segments WHERE namespace = ? ORDER BY kind, file", (namespace,)
     ).fetchall()
 
 
-def _integrity(connection: sqlite3.Connection) -> list[str]:
-    try:
-        rows = connection.execute("PRAGMA integrity_check(20)").fetchall()
-    except sqlite3.DatabaseError as error:
-        return [f"the file is damaged: {error}"]
-    return [f"the file is damaged: {found}" for (found,) in rows if found != "ok"]
-
-
 @contextmanager
-def _undecoded(connection: sqlite3.Connection) -> Iterator[None]:
+def _undecoded(connection: Connection) -> Iterator[None]:
     """Read text that is not valid UTF-8 too: one damaged row must not hide the others."""
     factory = connection.text_factory
     connection.text_factory = lambda text: text.decode(errors="surrogateescape")
@@ -160,14 +155,14 @@ def _matches(checksum: Callable[[Any], int], values: Any, stored: int) -> bool:
         return False
 
 
-def _count_records(connection: sqlite3.Connection, namespace: int) -> int:
+def _count_records(connection: Connection, namespace: int) -> int:
     (count,) = connection.execute(
         "SELECT count(*) FROM records WHERE namespace = ? AND version > 0", (namespace,)
     ).fetchone()
     return int(count)
 
 
-def _damaged_records(connection: sqlite3.Connection, namespace: int) -> Iterator[str]:
+def _damaged_records(connection: Connection, namespace: int) -> Iterator[str]:
     rows = connection.execute(
         f"SELECT {ROW_COLUMNS} FROM records r WHERE r.namespace = ? AND r.version > 0", (namespace,)
     )
@@ -178,7 +173,7 @@ def _damaged_records(connection: sqlite3.Connection, namespace: int) -> Iterator
             yield f"record {one.id!r} (number {one.seq}) does not match its checksum"
 
 
-def _damaged_entries(connection: sqlite3.Connection, namespace: int) -> Iterator[str]:
+def _damaged_entries(connection: Connection, namespace: int) -> Iterator[str]:
     for row in connection.execute(
         f"SELECT {ENTRY_COLUMNS} FROM entries WHERE namespace = ? AND NOT deleted", (namespace,)
     ):
@@ -187,7 +182,7 @@ def _damaged_entries(connection: sqlite3.Connection, namespace: int) -> Iterator
             yield f"entry {one.key!r} does not match its checksum"
 
 
-def _damaged_blobs(connection: sqlite3.Connection, namespace: int) -> list[str]:
+def _damaged_blobs(connection: Connection, namespace: int) -> list[str]:
     return [
         f"blob {key!r} does not match its checksum"
         for key, data, stored in connection.execute(
@@ -197,7 +192,7 @@ def _damaged_blobs(connection: sqlite3.Connection, namespace: int) -> list[str]:
     ]
 
 
-def _sequence(connection: sqlite3.Connection) -> list[str]:
+def _sequence(connection: Connection) -> list[str]:
     seq = last_number(connection)
     found: list[str] = []
     for table, column in _SEQUENCES:
@@ -207,7 +202,7 @@ def _sequence(connection: sqlite3.Connection) -> list[str]:
     return found
 
 
-def find_lost(engine: Engine, namespace: int) -> tuple[int, int] | None:
+def find_lost(engine: FileEngine, namespace: int) -> tuple[int, int] | None:
     """The first and last sequence number that the log or an index file of this store has seen and the file has not.
 
     SQLite drops every commit behind the first damaged frame of its log without an error. What the log holds of them
@@ -251,9 +246,9 @@ def lost_problem(lost: tuple[int, int]) -> str:
     )
 
 
-def _dangling(connection: sqlite3.Connection) -> Iterator[tuple[str, int]]:
+def _dangling(connection: Connection) -> Iterator[tuple[str, int]]:
     for table in _POINTING:
-        (count,) = connection.execute(f"SELECT count(*) FROM {table} WHERE {_TO_NOTHING}").fetchone()
+        (count,) = connection.execute(f"SELECT count(*) FROM {table} WHERE {TO_NOTHING}").fetchone()
         if count:
             yield table, count
 
@@ -263,13 +258,11 @@ def _remove_dangling(engine: Engine, tables: list[str]) -> None:
         with engine.write() as connection:
             for table in tables:
                 emptied = EMPTY_VECTORS if table == "vectors" else f"DELETE FROM {table} WHERE "
-                connection.execute(emptied + _TO_NOTHING)
+                connection.execute(emptied + TO_NOTHING)
 
 
-def _projections(
-    connection: sqlite3.Connection, namespace: int, path: Path | None, store_id: str
-) -> Iterator[tuple[str, str]]:
-    folder = index_folder(path)
+def _projections(connection: Connection, namespace: int, engine: Engine) -> Iterator[tuple[str, str]]:
+    folder = engine.index_folder
     if folder is None:
         return
     space = active_space(connection, namespace)
@@ -297,7 +290,9 @@ def _projections(
                 "SELECT file FROM segments WHERE namespace = ? AND kind = ?", (namespace, kind)
             )
         ]
-        reason = _segment_problem(kind, folder, files, expected, store_id)
+        for file in files:
+            engine.provide_file(connection, file)
+        reason = _segment_problem(kind, folder, files, expected, engine.store_id)
         if reason:
             yield kind, reason
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import itemgetter
 from typing import Any
 
 from loom.storage import contract
 from loom.storage.contract import Origin
+from loom.storage.databases import Connection
 from loom.storage.identity import id_hash
 from loom.storage.sqlite import archive, counting
 from loom.storage.sqlite.projections import SCRUB, TEXT, VECTORS, last_number
@@ -49,7 +49,7 @@ _EDGES = (
 class Rows(contract.Rows):
     """Reads rows of the chosen namespaces on one connection, in the caller's transaction."""
 
-    connection: sqlite3.Connection
+    connection: Connection
 
     @property
     def chosen(self) -> Sequence[int]:
@@ -178,7 +178,7 @@ def _described(row: tuple[Any, ...]) -> tuple[Any, ...]:
 class Copy(Rows):
     """The rows of some namespaces, read on a connection of its own. Their numbers count from `zero`."""
 
-    def __init__(self, connection: sqlite3.Connection, chosen: Sequence[int], zero: int = 0) -> None:
+    def __init__(self, connection: Connection, chosen: Sequence[int], zero: int = 0) -> None:
         self.connection = connection
         self._numbers = chosen
         self._zero = zero
@@ -217,7 +217,7 @@ def _insertion(table: str, keeping: bool) -> tuple[str, Callable[[Row], tuple[An
     return statement, itemgetter(*(column for column, value in values.items() if value == "?"))
 
 
-def insert(connection: sqlite3.Connection, table: str, rows: Iterable[Row], *, keeping: bool = False) -> int:
+def insert(connection: Connection, table: str, rows: Iterable[Row], *, keeping: bool = False) -> int:
     """Store rows of a table; returns their count. With `keeping`, a row that is there under the same key stays.
 
     A row of `records` has its hashes and its checksum, one of `vectors` its space.

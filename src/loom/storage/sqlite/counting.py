@@ -77,6 +77,11 @@ class Counts:
         self._known[seq] = tokens = count(content)
         return tokens
 
+    def count(self, counter: str, content: str) -> int | None:
+        """What a text measures by the counter of this name; None where this process has none of it."""
+        count = self._counters.get(counter.encode())
+        return None if count is None else count(content)
+
     def _tokens_of(self, seq: int, waiting: int, counter: bytes, content: bytes | None) -> int:
         known = self._known.get(seq)
         if known is not None:

@@ -12,7 +12,7 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,6 +34,7 @@ from loom.errors import (
 )
 from loom.protocol import Clock, new_id, utc_now
 from loom.steps import step
+from loom.storage.databases import Connection
 from loom.storage.files import FILE_MODE, create_file, disk_errors
 from loom.storage.moments import to_micros
 from loom.storage.sqlite import schema
@@ -215,6 +216,11 @@ class Engine:
     @property
     def closed(self) -> bool:
         return self._closed
+
+    @property
+    def index_folder(self) -> Path | None:
+        """The folder beside the file that holds the segments; None for a store in memory."""
+        return None if self.path is None else self.path.with_name(self.path.name + "-index")
 
     @property
     def _log(self) -> Path:
@@ -399,7 +405,7 @@ class Engine:
     # -- transactions ----------------------------------------------------------------------------
 
     @contextmanager
-    def read(self) -> Iterator[sqlite3.Connection]:
+    def read(self, *, once: bool = False) -> Iterator[sqlite3.Connection]:
         """A connection on one unchanging snapshot of the database: inside `reading`, on that of the scope."""
         joined = self._scope.connection
         if joined is not None:
@@ -614,7 +620,7 @@ class Engine:
             busy, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             return not busy
 
-    def truncate_wal_by(self, deadline: float) -> bool:
+    def clean_up_by(self, deadline: float) -> bool:
         """Like `truncate_wal`, until a deadline.
 
         A try holds back writers while it waits for the readers there are. Each may wait longer than the one before:
@@ -627,6 +633,29 @@ class Engine:
             time.sleep(0.01)
             wait_s = min(2 * wait_s, _LONGEST_TRUNCATE_WAIT_S)
         return True
+
+    def integrity(self, connection: Connection) -> list[str]:
+        """What SQLite finds damaged."""
+        try:
+            rows = connection.execute("PRAGMA integrity_check(20)").fetchall()
+        except sqlite3.DatabaseError as error:
+            return [f"the file is damaged: {error}"]
+        return [f"the file is damaged: {found}" for (found,) in rows if found != "ok"]
+
+    def now_for_leases(self, connection: Connection) -> int:
+        """The time by the machine's clock, in microseconds."""
+        return time.time_ns() // 1000
+
+    # Every process of the host reads the index files where they are written: the database needs no copy.
+
+    def publish_file(self, name: str) -> None: ...
+
+    def provide_file(self, connection: Connection, name: str, *, afresh: bool = False) -> bool:
+        return False
+
+    def drop_files(self, connection: Connection, names: Iterable[str]) -> None: ...
+
+    def keep_files(self, names: Iterable[str], fence: Callable[[Connection], None]) -> None: ...
 
     @contextmanager
     def private_connection(self) -> Iterator[sqlite3.Connection]:

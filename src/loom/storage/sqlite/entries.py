@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -12,6 +11,7 @@ from loom.errors import CorruptStore, InvalidInput, VersionConflictError
 from loom.steps import step
 from loom.storage import contract
 from loom.storage.contract import MAX_ATTEMPTS, Entry, EntryChange, FlushReport, Job, check_limit
+from loom.storage.databases import Connection
 from loom.storage.identity import entry_guard
 from loom.storage.moments import from_micros
 from loom.storage.sqlite.rows import ENTRY_COLUMNS, Reader, Writer, dump_json
@@ -19,6 +19,7 @@ from loom.storage.sqlite.rows import ENTRY_COLUMNS, Reader, Writer, dump_json
 __all__ = [
     "EMPTY_ENTRIES",
     "ENTRY_PLACE",
+    "LAST_ENTRY",
     "BlobWrites",
     "Blobs",
     "Entries",
@@ -51,19 +52,20 @@ _NEWEST_OF_FOUND = (
     "AND n.owner = :owner AND n.key = found.name) WHERE NOT e.deleted"
 )
 
-EMPTY_ENTRIES = "UPDATE entries SET deleted = 1, content = NULL, metadata = NULL, checksum = 0"
+EMPTY_ENTRIES = "UPDATE entries SET deleted = TRUE, content = NULL, metadata = NULL, checksum = 0"
 """Versions are emptied where they stand; see `loom.storage.sqlite.schema`."""
 
 _INSERT_ENTRY = (
     f"INSERT INTO entries (seq, namespace, {ENTRY_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
+LAST_ENTRY = "SELECT max(seq) FROM entries"
 _JOB_COLUMNS = "seq, kind, record, data, attempts, error"
 
 
 class StoredEntry(NamedTuple):
     """One version of an entry, as it is in the table."""
 
-    deleted: int
+    deleted: bool
     scope: str
     owner: str
     key: str
@@ -112,7 +114,7 @@ class Entries(Reader, contract.Entries):
         return None
 
     def entries(self, prefix: str = "", *, scope: str = "local", owner: str = "", limit: int = 100) -> list[Entry]:
-        with self.connected() as connection:
+        with self.connected(once=True) as connection:
             rows = connection.execute(
                 f"{_KEYS} SELECT {ENTRY_COLUMNS} {_NEWEST_OF_FOUND} ORDER BY e.updated_at DESC, e.key LIMIT :limit",
                 {**self._found_in(scope, owner, prefix), "limit": limit},
@@ -120,7 +122,7 @@ class Entries(Reader, contract.Entries):
         return [StoredEntry(*row).unpack() for row in rows]
 
     def count_entries(self, *, scope: str = "local", owner: str = "") -> int:
-        with self.connected() as connection:
+        with self.connected(once=True) as connection:
             counted = connection.execute(
                 f"{_KEYS} SELECT count(*) {_NEWEST_OF_FOUND}", self._found_in(scope, owner, "")
             )
@@ -131,7 +133,7 @@ class Entries(Reader, contract.Entries):
         return {**place, "prefix": prefix, "length": len(prefix)}
 
     def entry_history(self, key: str, *, scope: str = "local", owner: str = "") -> list[Entry]:
-        with self.connected() as connection:
+        with self.connected(once=True) as connection:
             rows = connection.execute(
                 f"SELECT {ENTRY_COLUMNS} FROM entries WHERE {ENTRY_PLACE} AND NOT deleted ORDER BY version",
                 (self.number, scope, owner, key),
@@ -151,7 +153,7 @@ class Entries(Reader, contract.Entries):
         owners = _owners(owner)
         # By number where only the latest are wanted: by key, every version ever written would be read.
         by_number = "NOT INDEXED" if since > 0 else ""
-        with self.connected() as connection:
+        with self.connected(once=True) as connection:
             rows = connection.execute(
                 f"SELECT seq, {ENTRY_COLUMNS} FROM entries e {by_number} WHERE seq > ? AND namespace = ? "
                 f"AND scope = ? AND owner IN ({', '.join('?' * len(owners))}) AND substr(key, 1, ?) = ? "
@@ -166,12 +168,12 @@ class Entries(Reader, contract.Entries):
         ]
 
     def last_entry_change(self) -> int:
-        with self.connected() as connection:
-            (last,) = connection.execute("SELECT max(seq) FROM entries").fetchone()
+        with self.connected(once=True) as connection:
+            (last,) = connection.execute(LAST_ENTRY).fetchone()
         return last or 0
 
 
-def _newest(connection: sqlite3.Connection, place: tuple[int, str, str, str]) -> StoredEntry | None:
+def _newest(connection: Connection, place: tuple[int, str, str, str]) -> StoredEntry | None:
     """The newest version of an entry by namespace, scope, owner and key; the deletion counts as one."""
     row = connection.execute(
         f"SELECT {ENTRY_COLUMNS} FROM entries WHERE {ENTRY_PLACE} ORDER BY version DESC LIMIT 1", place
@@ -203,7 +205,7 @@ class EntryWrites(Entries, Writer, contract.EntryWrites):
         known = _expect(last, key, expected_version)
         merged = (json.loads(known.metadata) if known is not None and known.metadata else {}) | dict(metadata or {})
         row = StoredEntry(
-            0,
+            False,
             scope,
             owner,
             key,
@@ -243,7 +245,7 @@ class EntryWrites(Entries, Writer, contract.EntryWrites):
             return 0
         version = known.version + 1
         self.connection.execute(f"{EMPTY_ENTRIES} WHERE {ENTRY_PLACE}", place)
-        gone = (1, scope, owner, key, version, "", writer, self.now, self.now, None, None, 0)
+        gone = (True, scope, owner, key, version, "", writer, self.now, self.now, None, None, 0)
         self.connection.execute(_INSERT_ENTRY, (self.next_seq(), self.number, *gone))
         return version
 
@@ -264,7 +266,7 @@ class Blobs(Reader, contract.Blobs):
     """Reading blobs."""
 
     def blob(self, key: str) -> bytes | None:
-        with self.connected() as connection:
+        with self.connected(once=True) as connection:
             data, checksum = connection.execute(
                 "SELECT data, checksum FROM blobs WHERE namespace = ? AND key = ?", (self.number, key)
             ).fetchone() or (None, 0)
@@ -299,7 +301,7 @@ class Jobs(Reader, contract.Jobs):
     """Reading the queue."""
 
     def jobs(self, kind: str | None = None, limit: int = 100, *, failed: bool = True) -> list[Job]:
-        with self.connected() as connection:
+        with self.connected(once=True) as connection:
             rows = connection.execute(
                 f"SELECT {_JOB_COLUMNS} FROM jobs WHERE namespace = :namespace "
                 f"{'' if kind is None else 'AND kind = :kind '}{'' if failed else 'AND attempts < :most '}"
@@ -313,7 +315,7 @@ class Jobs(Reader, contract.Jobs):
 
     def set_aside(self) -> list[str]:
         # One that gets its last attempt in a process that has just opened the store is among them.
-        with self.connected() as connection:
+        with self.connected(once=True) as connection:
             rows = connection.execute(
                 "SELECT j.kind, j.record, j.attempts, j.error, CAST(r.id AS BLOB) FROM jobs j "
                 "LEFT JOIN records r ON r.seq = j.record AND j.record > 0 "

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import json
 import math
-import sqlite3
 from collections.abc import Collection, Sequence
 from datetime import datetime
+from functools import singledispatch
 from typing import Any
 
 from loom.errors import InvalidInput
 from loom.storage.contract import HEARD, Filter
+from loom.storage.databases import Connection
 from loom.storage.identity import id_hash
 from loom.storage.moments import to_micros
 from loom.storage.sqlite.residency import tier_condition
 from loom.storage.sqlite.rows import first_version
 
-__all__ = ["admitted", "conditions", "kept_out"]
+__all__ = ["admitted", "checked_metadata", "conditions", "kept_out", "metadata_condition"]
 
 _COLUMNS = {
     "session_id": "r.session",
@@ -33,22 +34,22 @@ _COLUMNS = {
 _MOST_KEYS = 500
 
 
-def conditions(wanted: Filter, namespace: int, connection: sqlite3.Connection) -> tuple[str, list[Any]]:
+def conditions(wanted: Filter, namespace: int, connection: Connection) -> tuple[str, list[Any]]:
     """The WHERE clause (without the word) and its values, for use on the state that the connection reads."""
     clauses = ["r.namespace = ?", "r.version > 0"]
     values: list[Any] = [namespace]
 
-    def one_of(column: str, choices: list[str] | list[int]) -> str:
+    def one_of(column: str, choices: list[str] | list[int], kind: str = "atom") -> str:
         """However many there are, they are one value: SQLite limits how many it takes."""
         if len(choices) == 1:
             values.append(choices[0])
             return f"{column} = ?"
         values.append(json.dumps(choices))
-        return f"{column} IN (SELECT value FROM json_each(?))"
+        return f"{column} IN (SELECT {kind} FROM json_each(?))"
 
     def hashed(column: str, choices: list[str]) -> str:
         """The same names again as hashes, because that is what the indexes know."""
-        return one_of(column, [id_hash(namespace, name) for name in choices])
+        return one_of(column, [id_hash(namespace, name) for name in choices], "value")
 
     for field, column in _COLUMNS.items():
         choice = getattr(wanted, field)
@@ -57,9 +58,9 @@ def conditions(wanted: Filter, namespace: int, connection: sqlite3.Connection) -
     if wanted.node is not None:
         nodes = json.dumps(_several(wanted.node))
         clauses.append(
-            "(r.node IN (SELECT value FROM json_each(?)) OR r.seq IN (SELECT p.record FROM residents p "
+            "(r.node IN (SELECT atom FROM json_each(?)) OR r.seq IN (SELECT p.record FROM residents p "
             # Not `r.namespace`: the list would be made again for every record that is looked at.
-            f"WHERE p.namespace = {namespace:d} AND p.node IN (SELECT value FROM json_each(?)) AND p.tier = ?))"
+            f"WHERE p.namespace = {namespace:d} AND p.node IN (SELECT atom FROM json_each(?)) AND p.tier = ?))"
         )
         values.extend([nodes, nodes, HEARD])
     if wanted.session_id is not None:
@@ -90,12 +91,12 @@ def conditions(wanted: Filter, namespace: int, connection: sqlite3.Connection) -
     if len(wanted.where or {}) > _MOST_KEYS:
         raise InvalidInput(f"where compares at most {_MOST_KEYS} metadata keys, not {len(wanted.where or {}):,}")
     for key, value in (wanted.where or {}).items():
-        clauses.append(_metadata(key, value, values))
+        clauses.append(metadata_condition(connection, key, value, values))
     _validity(wanted, clauses, values)
     return " AND ".join(clauses), values
 
 
-def admitted(connection: sqlite3.Connection, keys: Sequence[int], where: str, values: list[Any]) -> set[int]:
+def admitted(connection: Connection, keys: Sequence[int], where: str, values: list[Any]) -> set[int]:
     """Which of these records the conditions of a filter admit."""
     kept: set[int] = set()
     for start in range(0, len(keys), 500):
@@ -106,7 +107,7 @@ def admitted(connection: sqlite3.Connection, keys: Sequence[int], where: str, va
     return kept
 
 
-def kept_out(connection: sqlite3.Connection, keys: Sequence[int], derived: bool) -> set[int]:
+def kept_out(connection: Connection, keys: Sequence[int], derived: bool) -> set[int]:
     """Which of these have a newer version, or are derived: all that a filter that narrows nothing keeps out."""
     query = "SELECT s.record FROM json_each(?1) j CROSS JOIN supersessions s ON s.record = j.value"
     if derived:
@@ -143,26 +144,40 @@ def _validity(wanted: Filter, clauses: list[str], values: list[Any]) -> None:
         values.extend(until)
 
 
-def _metadata(key: str, value: Any, values: list[Any]) -> str:
-    """One comparison with a top-level metadata key; a stored list matches where it holds the value."""
+def checked_metadata(key: Any, value: Any) -> list[Any]:
+    """The values that a metadata key may have; raises `InvalidInput` for what cannot be compared."""
     if not isinstance(key, str):
         raise InvalidInput(f"a metadata key is text, not {key!r}")
     choices = list(value) if isinstance(value, list | tuple | set | frozenset) else [value]
-    kinds: set[str] = set()
-    texts: list[str] = []
-    numbers: list[int | float] = []
     for choice in choices:
-        if choice is None or isinstance(choice, bool):
-            kinds.add("null" if choice is None else "true" if choice else "false")
-        elif isinstance(choice, str):
-            texts.append(choice)
-        elif isinstance(choice, int) or (isinstance(choice, float) and math.isfinite(choice)):
-            numbers.append(choice)
-        else:
+        if choice is not None and not isinstance(choice, str | int) and not _is_finite(choice):
             raise InvalidInput(
                 f"where[{key!r}] compares with text, finite numbers, booleans, None or a list of them, "
                 f"not {choice if isinstance(choice, float) else type(choice).__name__}"
             )
+    return choices
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, float) and math.isfinite(value)
+
+
+@singledispatch
+def metadata_condition(connection: Connection, key: Any, value: Any, values: list[Any]) -> str:
+    """SQL that compares a top-level metadata key; a stored list matches where it holds the value.
+
+    Adds to `values`. The connection decides in whose SQL.
+    """
+    kinds: set[str] = set()
+    texts: list[str] = []
+    numbers: list[int | float] = []
+    for choice in checked_metadata(key, value):
+        if choice is None or isinstance(choice, bool):
+            kinds.add("null" if choice is None else "true" if choice else "false")
+        elif isinstance(choice, str):
+            texts.append(choice)
+        else:
+            numbers.append(choice)
     tests = [f"{{0}}.type = '{kind}'" for kind in sorted(kinds)]
     own: list[Any] = []
     # Text is never equal to a number here, as in JSON.

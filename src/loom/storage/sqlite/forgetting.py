@@ -8,7 +8,6 @@ SQLite overwrites freed space itself (secure_delete). After a kill the next proc
 from __future__ import annotations
 
 import json
-import sqlite3
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,10 +15,10 @@ from typing import Any
 from loom.errors import ForgetPending, StoreFull
 from loom.steps import step
 from loom.storage.contract import DERIVE, LAYOUTS, RESTORE, ForgetReceipt, Retention
+from loom.storage.databases import Connection, Engine
 from loom.storage.identity import session_key
 from loom.storage.sqlite import archive
 from loom.storage.sqlite.archive import Reader
-from loom.storage.sqlite.engine import Engine
 from loom.storage.sqlite.projections import SCRUB, TEXT, VECTORS, Projector, StaleProjection
 from loom.storage.sqlite.residency import TierTotals
 from loom.storage.sqlite.rows import FORGOTTEN_NAME, fetch_readable, first_version, same_id
@@ -83,7 +82,7 @@ def remove(transaction: SqliteTransaction, reader: Reader, where: str, values: S
     return ForgetReceipt(tuple(dict.fromkeys(id for _, id, _ in chosen)), derived=len(derived), **counts)
 
 
-def _remove_layouts(connection: sqlite3.Connection, namespace: int, seqs: Sequence[int]) -> None:
+def _remove_layouts(connection: Connection, namespace: int, seqs: Sequence[int]) -> None:
     """Empty the layouts of the sessions that lose a record: they name its number, and their keys name the session."""
     owners = [
         owner
@@ -112,7 +111,7 @@ _OWNERS = (
 )
 # Not DELETE, as with records; `vacuum` removes the rows of this namespace.
 _EMPTY_LAYOUTS = (
-    "UPDATE entries SET namespace = -1, scope = '', owner = '', key = '', version = seq, deleted = 1, "
+    "UPDATE entries SET namespace = -1, scope = '', owner = '', key = '', version = seq, deleted = TRUE, "
     "created_by = '', updated_by = '', created_at = 0, updated_at = 0, metadata = NULL, content = NULL, checksum = 0"
 )
 
@@ -145,7 +144,7 @@ def remove_all(transaction: SqliteTransaction, reader: Reader) -> ForgetReceipt:
 
 
 @step("forget.remove_name")
-def remove_name(connection: sqlite3.Connection, namespace: int) -> None:
+def remove_name(connection: Connection, namespace: int) -> None:
     """Take the name of a namespace that is empty. Its number stays, so that no other one gets it."""
     for table in ("settings", "projections", "segments"):
         connection.execute(f"DELETE FROM {table} WHERE namespace = ?", (namespace,))
@@ -206,7 +205,7 @@ _OF_FIRST_VERSIONS = (
 )
 
 
-def _derived(connection: sqlite3.Connection, firsts: Sequence[int]) -> list[int]:
+def _derived(connection: Connection, firsts: Sequence[int]) -> list[int]:
     """The first versions of all that was made from these, at any distance."""
     rows = connection.execute(
         "WITH RECURSIVE reached (record) AS (SELECT value FROM json_each(?) UNION "
@@ -221,14 +220,14 @@ def scrub(
     engine: Engine,
     namespace: int,
     worker: Worker,
-    projector: Callable[[Callable[[sqlite3.Connection], None]], Projector],
+    projector: Callable[[Callable[[Connection], None]], Projector],
     deadline: float,
 ) -> int:
     """Clean away the last copies of what was removed; how many segments were rewritten.
 
     Raises `ForgetPending` at the deadline; the job stays queued.
     """
-    if engine.path is None:
+    if engine.index_folder is None:
         with engine.write() as connection:
             connection.execute("DELETE FROM jobs WHERE namespace = ? AND kind = ?", (namespace, SCRUB))
         return 0
@@ -277,7 +276,7 @@ def resume(engine: Engine, namespace: int, projector: Projector, deadline: float
             tuple(projector.kept),
         )
     engine.archive.clear()
-    if not engine.truncate_wal_by(deadline):
+    if not engine.clean_up_by(deadline):
         raise ForgetPending(
             "forgotten, but a reader still holds an older state of the file, so the write-ahead log "
             "keeps its copy; it goes when that reader is done",
@@ -303,7 +302,7 @@ def _remove_from_segments(projector: Projector, kind: str, records: set[int]) ->
             return 1
 
 
-def retention(connection: sqlite3.Connection, namespace: int) -> Retention | None:
+def retention(connection: Connection, namespace: int) -> Retention | None:
     """The stated retention rule of a namespace."""
     row = connection.execute(
         "SELECT value FROM settings WHERE namespace = ? AND node = '' AND key = 'retention'", (namespace,)
@@ -312,7 +311,7 @@ def retention(connection: sqlite3.Connection, namespace: int) -> Retention | Non
     return None if rule is None else Retention(**rule)
 
 
-def expired(connection: sqlite3.Connection, namespace: int, rule: Retention, now: int) -> list[str | bytes]:
+def expired(connection: Connection, namespace: int, rule: Retention, now: int) -> list[str | bytes]:
     """The ids that a rule no longer keeps; never a pinned one. One that is not valid text is given as bytes."""
     current = (
         "records r WHERE r.namespace = ? AND r.version > 0 AND NOT EXISTS "
@@ -325,12 +324,12 @@ def expired(connection: sqlite3.Connection, namespace: int, rule: Retention, now
         oldest = now - int(rule.max_age_days * _MICROS_PER_DAY)
         queries.append((f"SELECT r.id FROM {current} AND r.created_at < ?", oldest))
     if rule.max_records is not None:
-        queries.append((f"SELECT r.id FROM {current} ORDER BY r.seq DESC LIMIT -1 OFFSET ?", rule.max_records))
+        queries.append((f"SELECT r.id FROM {current} ORDER BY r.seq DESC LIMIT {2**62} OFFSET ?", rule.max_records))
     if rule.max_bytes is not None:
         sizes = (
             "SELECT r.id AS id, sum(coalesce(r.archived_bytes, length(CAST(r.content AS BLOB)))) "
             f"OVER (ORDER BY r.seq DESC) AS total FROM {current}"
         )
-        queries.append((f"SELECT id FROM ({sizes}) WHERE total > ?", rule.max_bytes))
+        queries.append((f"SELECT id FROM ({sizes}) sizes WHERE total > ?", rule.max_bytes))
     rows = (row for query, limit in queries for row in fetch_readable(connection, query, (namespace, limit)))
     return list(dict.fromkeys(id for (id,) in rows))

@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 import logging
 import os
-import sqlite3
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import TracebackType
 from typing import NamedTuple
 
 import numpy as np
@@ -28,11 +28,11 @@ from loom.steps import step
 from loom.storage.blocks import LEVEL
 from loom.storage.contract import COUNT, EMBED, MAX_ATTEMPTS, RETAIN, Chore, Embed, Filter
 from loom.storage.contract import concerns_everything as concerns_the_store
+from loom.storage.databases import Connection, Engine
 from loom.storage.identity import guard
 from loom.storage.moments import to_micros
 from loom.storage.sqlite import archive, counting, forgetting
 from loom.storage.sqlite.archive import CONTENT, ArchiveLimits
-from loom.storage.sqlite.engine import Engine
 from loom.storage.sqlite.entries import Jobs
 from loom.storage.sqlite.filters import conditions
 from loom.storage.sqlite.namespace_index import NamespaceIndex
@@ -53,6 +53,7 @@ from loom.storage.sqlite.worker import Fence, LeaseLost, Worker
 
 __all__ = [
     "INDEX",
+    "NOTE_USES",
     "AccessBuffer",
     "BufferedUses",
     "Maintenance",
@@ -102,6 +103,17 @@ class WorkLimits:
     """Records that get their counts in one transaction. A writer waits for it about 2 ms."""
     gather_s: float = 0.05
     archive: ArchiveLimits = field(default_factory=ArchiveLimits)
+
+
+NOTE_USES = (
+    "INSERT INTO accesses (namespace, node, record, count, last_at, previous_at) "
+    "SELECT ?1, ?2, r.seq, json_extract(j.value, '$[1]'), json_extract(j.value, '$[2]'), "
+    "json_extract(j.value, '$[3]') FROM json_each(?3) j "
+    "CROSS JOIN records r ON r.seq = json_extract(j.value, '$[0]') WHERE r.version > 0 "
+    "ON CONFLICT (namespace, record, node) DO UPDATE SET count = accesses.count + excluded.count, "
+    "previous_at = coalesce(excluded.previous_at, accesses.last_at), last_at = excluded.last_at"
+)
+"""Adds uses: a list of lists of record, number, last time and time before it."""
 
 
 class AccessBuffer:
@@ -157,7 +169,7 @@ class AccessBuffer:
         with self._lock:
             return {tier: (hits, misses) for (where, tier), (hits, misses) in self._lookups.items() if where == node}
 
-    def write(self, connection: sqlite3.Connection) -> None:
+    def write(self, connection: Connection) -> None:
         """Write everything, inside the caller's transaction, and empty the buffer."""
         with self._lock:
             uses, self._uses = self._uses, {}
@@ -167,18 +179,14 @@ class AccessBuffer:
             by_node.setdefault(node, []).append([record, *found])
         for node, used in by_node.items():
             connection.execute(
-                "INSERT INTO accesses (namespace, node, record, count, last_at, previous_at) "
-                "SELECT ?1, ?2, r.seq, json_extract(j.value, '$[1]'), json_extract(j.value, '$[2]'), "
-                "json_extract(j.value, '$[3]') FROM json_each(?3) j "
-                "CROSS JOIN records r ON r.seq = json_extract(j.value, '$[0]') WHERE r.version > 0 "
-                "ON CONFLICT (namespace, record, node) DO UPDATE SET count = count + excluded.count, "
-                "previous_at = coalesce(excluded.previous_at, last_at), last_at = excluded.last_at",
+                NOTE_USES,
                 (self._namespace, node, json.dumps(used)),
             )
         if lookups:
             connection.executemany(
                 "INSERT INTO tiers (namespace, node, tier, hits, misses) VALUES (?1, ?2, ?3, ?4, ?5) "
-                "ON CONFLICT DO UPDATE SET hits = hits + ?4, misses = misses + ?5",
+                "ON CONFLICT (namespace, node, tier) DO UPDATE "
+                "SET hits = tiers.hits + excluded.hits, misses = tiers.misses + excluded.misses",
                 [(self._namespace, node, tier, *counts) for (node, tier), counts in lookups.items()],
             )
 
@@ -205,8 +213,17 @@ class _ToEmbed(NamedTuple):
 class Maintenance:
     """The index, the worker and the buffers of one namespace in one process."""
 
-    def __init__(self, engine: Engine, namespace: int, tail: TailLimit, lease_s: float, limits: WorkLimits) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        namespace: int,
+        tail: TailLimit,
+        lease_s: float,
+        limits: WorkLimits,
+        begin: type[SqliteTransaction] = SqliteTransaction,
+    ) -> None:
         self.engine = engine
+        self._begin = begin
         self.namespace = namespace
         self._tail_limit = tail
         self._limits = limits
@@ -246,6 +263,11 @@ class Maintenance:
         """Embed texts in this process, for this space and no other."""
         self.space, self.embed = space, embed
 
+    def begun(self, connection: Connection) -> SqliteTransaction:
+        """A transaction on a connection that may write."""
+        now = to_micros(self.engine.clock())
+        return self._begin(connection, self.namespace, now, self.accesses.write, self.engine.counts)
+
     def transaction(self, wait_s: float | None = None) -> TransactionScope:
         """Write in one transaction, which is committed at the end of the block or rolled back."""
         return TransactionScope(self, wait_s)
@@ -256,7 +278,7 @@ class Maintenance:
         self.unindexed_records += transaction.appended
         self.unindexed_bytes += transaction.appended_bytes
         self.log_pages += _PAGES_A_COMMIT + transaction.appended_bytes // _PAGE_BYTES
-        if self.engine.path is None:
+        if self.engine.index_folder is None:
             wanted = False
         else:
             wanted = self.log_pages >= _FOLD_AFTER_PAGES
@@ -282,7 +304,7 @@ class Maintenance:
         generation, records = self.index.tail
         if records >= self.longest_at_rest and generation != self.tail_noticed:
             self.tail_noticed = generation
-            if self.engine.path is not None and not self.engine.read_only:
+            if self.engine.index_folder is not None and not self.engine.read_only:
                 self.worker.wake()
 
     def _chores_in_time(self) -> None:
@@ -354,8 +376,7 @@ class Maintenance:
     def _publishing(self, fence: Fence) -> Iterator[SqliteTransaction]:
         with self.engine.write() as connection:
             self.worker.join_in(connection)
-            now = to_micros(self.engine.clock())
-            transaction = SqliteTransaction(connection, self.namespace, now, self.accesses.write)
+            transaction = self.begun(connection)
             yield transaction
             transaction.finish()
         if transaction.appended or transaction.queued:
@@ -379,7 +400,7 @@ class Maintenance:
         if self.accesses.is_full:
             self.write_accesses()
         worked = self._apart("counting", lambda: self._count_if_due(fence, thorough))
-        if self.engine.path is None:
+        if self.engine.index_folder is None:
             worked |= self.embed is not None and self._embed_some(fence, thorough)
             return self._chores_if_due(fence, thorough) or worked
         self._fold()
@@ -478,22 +499,21 @@ class Maintenance:
         self.counted_to = reached
         return more
 
-    def _note_bad(self, connection: sqlite3.Connection, kind: str, bad: Mapping[int, str], attempts: int = 1) -> None:
+    def _note_bad(self, connection: Connection, kind: str, bad: Mapping[int, str], attempts: int = 1) -> None:
         """Count failed attempts for each of these records, by the name of its error."""
         if not bad:
             return
-        now = to_micros(self.engine.clock())
-        transaction = SqliteTransaction(connection, self.namespace, now, self.accesses.write)
+        transaction = self.begun(connection)
         for record, error in bad.items():
             log.warning("%s of record %d failed with %s; the others go on", kind, record, error)
             transaction.retry(kind, record, error, attempts=attempts)
         transaction.finish()
 
     @step("counting.note")
-    def _note_counted(self, connection: sqlite3.Connection, reached: int) -> None:
+    def _note_counted(self, connection: Connection, reached: int) -> None:
         advance(connection, self.namespace, counting.PROGRESS, reached)
 
-    def _waiting(self, connection: sqlite3.Connection, after: int) -> list[int]:
+    def _waiting(self, connection: Connection, after: int) -> list[int]:
         """The next records that wait for their counts, by number."""
         rows = connection.execute(
             "SELECT r.seq FROM records r INDEXED BY records_by_number WHERE r.namespace = ? AND r.seq > ? "
@@ -549,7 +569,7 @@ class Maintenance:
             return True
         if self.chores and self.chores_after < _NEVER and self._do_chores(fence, False):
             return True
-        if self.engine.path is None:
+        if self.engine.index_folder is None:
             return False
         projector = self.projector(fence)
         try:
@@ -634,8 +654,7 @@ class Maintenance:
         if len(ids) < len(expired):
             raise CorruptStore("a record to be forgotten has an id that is not valid text")
         with self.engine.write() as connection:
-            now = to_micros(self.engine.clock())
-            transaction = SqliteTransaction(connection, self.namespace, now, self.accesses.write)
+            transaction = self.begun(connection)
             where, values = conditions(Filter(ids=ids, history=True), self.namespace, connection)
             forgetting.remove(transaction, self.engine.archive, where, values)
             transaction.finish()
@@ -669,8 +688,7 @@ class Maintenance:
                 self.worker.join_in(connection)
                 if not self._embeds_here(connection):
                     return False  # another process has changed the embedder in the meantime: never mix spaces
-                now = to_micros(self.engine.clock())
-                transaction = SqliteTransaction(connection, self.namespace, now, self.accesses.write)
+                transaction = self.begun(connection)
                 transaction.put_vectors([row.record for row in rows], vectors)
                 _delete_jobs(connection, self.namespace, EMBED, rows)
                 transaction.finish()
@@ -693,7 +711,7 @@ class Maintenance:
         assert self.embed is not None
         return np.asarray(self.embed(texts), dtype=np.float32)
 
-    def _embed_jobs(self, connection: sqlite3.Connection) -> list[_ToEmbed]:
+    def _embed_jobs(self, connection: Connection) -> list[_ToEmbed]:
         """The next records to embed."""
         rows = fetch_readable(
             connection,
@@ -721,7 +739,7 @@ class Maintenance:
         """Whether the embedder has failed too often in a row to wait for it."""
         return self.embed_failures >= _DOWN_AFTER
 
-    def _embeds_here(self, connection: sqlite3.Connection) -> bool:
+    def _embeds_here(self, connection: Connection) -> bool:
         """Whether this process embeds in the space that the file uses now."""
         space = active_space(connection, self.namespace)
         return space is not None and space.number == self.space
@@ -737,17 +755,17 @@ class TransactionScope:
         self._writing = maintenance.engine.write(wait_s)
 
     def __enter__(self) -> SqliteTransaction:
-        own = self._maintenance
-        now = to_micros(own.engine.clock())
         connection = self._writing.__enter__()
         try:
-            self._transaction = SqliteTransaction(connection, own.namespace, now, own.accesses.write)
+            self._transaction = self._maintenance.begun(connection)
         except BaseException as failure:
             self._writing.__exit__(type(failure), failure, None)
             raise
         return self._transaction
 
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         transaction = self._transaction
         if error is None:
             try:
@@ -769,7 +787,7 @@ def concerns_everything(error: Exception) -> bool:
     return concerns_the_store(error) or isinstance(error, StaleProjection)
 
 
-def _finish_jobs(connection: sqlite3.Connection, namespace: int, kind: str, records: Iterable[int]) -> None:
+def _finish_jobs(connection: Connection, namespace: int, kind: str, records: Iterable[int]) -> None:
     connection.executemany(
         "DELETE FROM jobs WHERE namespace = ? AND kind = ? AND record = ?",
         [(namespace, kind, record) for record in records],
@@ -777,7 +795,7 @@ def _finish_jobs(connection: sqlite3.Connection, namespace: int, kind: str, reco
 
 
 @step("embedding.delete_jobs")
-def _delete_jobs(connection: sqlite3.Connection, namespace: int, kind: str, rows: Iterable[_ToEmbed]) -> None:
+def _delete_jobs(connection: Connection, namespace: int, kind: str, rows: Iterable[_ToEmbed]) -> None:
     connection.executemany(
         "DELETE FROM jobs WHERE namespace = ? AND kind = ? AND record = ? AND seq = ?",
         [(namespace, kind, row.record, row.seq) for row in rows],
@@ -800,13 +818,20 @@ def _after_fork_in_child() -> None:
 os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
-def join(engine: Engine, namespace: int, tail: TailLimit, lease_s: float, limits: WorkLimits) -> Maintenance:
+def join(
+    engine: Engine,
+    namespace: int,
+    tail: TailLimit,
+    lease_s: float,
+    limits: WorkLimits,
+    begin: type[SqliteTransaction] = SqliteTransaction,
+) -> Maintenance:
     """The maintenance of a namespace in this process. The first handle makes it, with its limits."""
     with _shared_lock:
         namespaces = _shared.setdefault(engine, {})
         maintenance = namespaces.get(namespace)
         if maintenance is None:
-            maintenance = namespaces[namespace] = Maintenance(engine, namespace, tail, lease_s, limits)
+            maintenance = namespaces[namespace] = Maintenance(engine, namespace, tail, lease_s, limits, begin)
         maintenance.handles += 1
         return maintenance
 

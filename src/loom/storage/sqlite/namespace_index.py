@@ -17,7 +17,8 @@ from loom.index import text_index, vector_index
 from loom.index.doc_values import DocValues
 from loom.index.segments import DamagedSegment, Segment
 from loom.steps import step
-from loom.storage.sqlite.engine import Engine
+from loom.storage.databases import Connection, Engine
+from loom.storage.identity import SPAN
 from loom.storage.sqlite.projections import (
     LIVING,
     SCRUB,
@@ -29,7 +30,6 @@ from loom.storage.sqlite.projections import (
     active_space,
     analysed,
     forgotten_since,
-    index_folder,
     is_damaged_segment,
     last_number,
     open_published,
@@ -40,13 +40,19 @@ from loom.storage.sqlite.projections import (
 )
 from loom.storage.sqlite.rows import INDEX_COLUMNS, damaged_as_bytes, is_no_text
 
-__all__ = ["NEWEST_DERIVED", "NamespaceIndex"]
+__all__ = ["NEWEST", "NEWEST_DERIVED", "NamespaceIndex"]
 
 NEWEST_DERIVED = 4_096
 """The number of derived records is estimated from this many of the newest of them."""
 
 # The records whose neighbours are known to be of other sessions only where their hashes differ too.
 _MOST_APART = 16_384
+
+NEWEST = (
+    "SELECT count(*), count(*) FILTER (WHERE namespace = ?), min(record), max(record) "
+    "FROM (SELECT record, namespace FROM derivations ORDER BY record DESC LIMIT ?) newest"
+)
+"""SQL for the newest derived records: how many, how many of the namespace, the first and the last."""
 
 _FOUND_BY = f"SELECT r.seq, {INDEX_COLUMNS} {LIVING}"
 
@@ -58,7 +64,7 @@ class NamespaceIndex:
         self._engine = engine
         self._namespace = namespace
         self._newest_derived = newest_derived
-        self._folder = index_folder(engine.path)
+        self._folder = engine.index_folder
         self.lock = threading.RLock()
         self._unusable: dict[str, int] = {}  # kind -> generation whose files a reader may not repair
         self._seen = 0
@@ -85,7 +91,7 @@ class NamespaceIndex:
         return self._states[TEXT].generation, len(self._tail)
 
     @step("index.refresh")
-    def refresh(self, connection: sqlite3.Connection) -> None:
+    def refresh(self, connection: Connection) -> None:
         """Follow the database up to the connection's snapshot.
 
         Raises `StaleProjection` where a segment file is missing or damaged.
@@ -109,31 +115,30 @@ class NamespaceIndex:
             self._count_derived(connection)
         self._seen = self._forgotten_seen = seq
 
-    def _is_to_be_scrubbed(self, connection: sqlite3.Connection) -> bool:
+    def _is_to_be_scrubbed(self, connection: Connection) -> bool:
         """Whether segments may still hold something that was forgotten."""
         query = "SELECT EXISTS (SELECT 1 FROM jobs WHERE namespace = ? AND kind = ?)"
         return bool(connection.execute(query, (self._namespace, SCRUB)).fetchone()[0])
 
-    def _newly_forgotten(self, connection: sqlite3.Connection) -> list[int]:
+    def _newly_forgotten(self, connection: Connection) -> list[int]:
         """The records that were forgotten since the last refresh; before the first one the tails are empty."""
         seen = self._forgotten_seen
         return [] if seen is None else forgotten_since(connection, self._namespace, seen)
 
-    def _estimate_derived(self, connection: sqlite3.Connection) -> tuple[int, int]:
+    def _estimate_derived(self, connection: Connection) -> tuple[int, int]:
         """About how many derived records there are, and the last of them.
 
         Estimated from the newest: counting all would make the first answer slower the more there are.
         """
         newest, own, oldest, last = connection.execute(
-            "SELECT count(*), total(namespace = ?), min(record), max(record) "
-            "FROM (SELECT record, namespace FROM derivations ORDER BY record DESC LIMIT ?)",
+            NEWEST,
             (self._namespace, self._newest_derived),
         ).fetchone()
         if newest < self._newest_derived:
             return int(own), last or 0
-        return max(1, round(own * last / (last - oldest + 1))), last
+        return max(1, round(own * (last % SPAN) / (last - oldest + 1))), last
 
-    def _count_derived(self, connection: sqlite3.Connection) -> None:
+    def _count_derived(self, connection: Connection) -> None:
         """Add the derived records that were written since the last refresh."""
         more, last = connection.execute(
             "SELECT count(*), max(record) FROM derivations WHERE record > ? AND namespace = ?",
@@ -142,7 +147,7 @@ class NamespaceIndex:
         if more:
             self.derived, self._last_derived = self.derived + more, last
 
-    def _follow_text(self, connection: sqlite3.Connection) -> None:
+    def _follow_text(self, connection: Connection) -> None:
         state = self._state(connection, TEXT)
         if state.basis and state.basis != TEXT_BASIS:
             raise UnsupportedStore(
@@ -167,12 +172,12 @@ class NamespaceIndex:
             with damaged_as_bytes(connection):  # no word of such a record is found; reading it reports the damage
                 self._follow_tail(connection)
 
-    def _follow_tail(self, connection: sqlite3.Connection) -> None:
+    def _follow_tail(self, connection: Connection) -> None:
         for key, *columns in connection.execute(_FOUND_BY, (self._namespace, self._tail_seen)):
             self._tail.add(key, analysed(key, columns, {}))
             self._tail_seen = key
 
-    def _follow_vectors(self, connection: sqlite3.Connection) -> None:
+    def _follow_vectors(self, connection: Connection) -> None:
         space = active_space(connection, self._namespace)
         if space is None:
             self._space, self._vector_tail, self.vectors = None, None, None
@@ -198,7 +203,7 @@ class NamespaceIndex:
             self._vector_tail.add(*unpack_vectors(rows))
             self._vectors_seen, *_ = rows[-1]
 
-    def _state(self, connection: sqlite3.Connection, kind: str) -> ProjectionState:
+    def _state(self, connection: Connection, kind: str) -> ProjectionState:
         state = read_state(connection, self._namespace, kind)
         if self._unusable.get(kind) == state.generation:
             return replace(state, watermark=0)
@@ -233,7 +238,7 @@ class NamespaceIndex:
                 if any(is_damaged_segment(kind, segment) for segment in segments.values())
             ]
 
-    def _load(self, connection: sqlite3.Connection, kind: str, state: ProjectionState) -> list[Segment]:
+    def _load(self, connection: Connection, kind: str, state: ProjectionState) -> list[Segment]:
         if self._unusable.get(kind) == state.generation:
             self._segments[kind] = {}
             self._watch()
@@ -246,7 +251,13 @@ class NamespaceIndex:
                 if self._folder is None:
                     raise StaleProjection(kind, state.generation)
                 try:
-                    segment = open_published(kind, self._folder, entry, self._engine.store_id)
+                    segment = open_published(
+                        kind,
+                        self._folder,
+                        entry,
+                        self._engine.store_id,
+                        provide=lambda name, afresh: self._engine.provide_file(connection, name, afresh=afresh),
+                    )
                 except DamagedSegment as error:
                     raise StaleProjection(kind, state.generation) from error
             opened[entry.file] = segment

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import errno
 import os
-import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,11 +28,13 @@ from loom.index.doc_values import packed
 from loom.index.segments import DamagedSegment, Segment, open_segment, write_segment
 from loom.protocol import new_id
 from loom.steps import step
+from loom.storage.databases import Connection, Engine
 from loom.storage.files import create_folder, disk_errors
-from loom.storage.sqlite.engine import Engine
 from loom.storage.sqlite.rows import INDEX_COLUMNS, fetch_readable
 
 __all__ = [
+    "COUNT_UP",
+    "LAST_NUMBER",
     "LIVING",
     "SCRUB",
     "TEXT",
@@ -98,6 +99,9 @@ _REWRITTEN_IN_MEMORY = 1 << 28
 # What is indexed at once, however long the tail has become: a large import makes large segments from the start.
 _LARGEST_CHUNK = 16_384
 
+Provide = Callable[[str, bool], bool]
+"""Makes a published file be in the folder, with True in the place of a damaged one. False: there is no copy."""
+
 Built = tuple[Mapping[str, Any], Mapping[str, npt.NDArray[Any]]]
 
 
@@ -151,20 +155,22 @@ def vector_basis(space: int) -> str:
     return f"space-{space}"
 
 
-def last_number(connection: sqlite3.Connection) -> int:
+def last_number(connection: Connection) -> int:
     """The last sequence number that was given out."""
-    return int(connection.execute(f"SELECT {_LAST_NUMBER} FROM store").fetchone()[0])
+    return int(connection.execute(LAST_NUMBER).fetchone()[0])
 
 
-def count_up(connection: sqlite3.Connection) -> None:
+def count_up(connection: Connection) -> None:
     """Take a sequence number for a change that is not a record, so that other processes notice it."""
-    connection.execute(f"UPDATE store SET seq = 1 + {_LAST_NUMBER}")
+    connection.execute(COUNT_UP)
 
 
 _LAST_NUMBER = "max(store.seq, ifnull((SELECT max(seq) FROM records), 0))"
+LAST_NUMBER = f"SELECT {_LAST_NUMBER} FROM store"
+COUNT_UP = f"UPDATE store SET seq = 1 + {_LAST_NUMBER}"
 
 
-def read_state(connection: sqlite3.Connection, namespace: int, kind: str) -> ProjectionState:
+def read_state(connection: Connection, namespace: int, kind: str) -> ProjectionState:
     """What the segments of a kind cover, as the database says."""
     row = connection.execute(
         "SELECT generation, basis, watermark FROM projections WHERE namespace = ? AND kind = ?", (namespace, kind)
@@ -172,7 +178,7 @@ def read_state(connection: sqlite3.Connection, namespace: int, kind: str) -> Pro
     return ProjectionState(*row) if row else ProjectionState()
 
 
-def advance(connection: sqlite3.Connection, namespace: int, kind: str, watermark: int) -> None:
+def advance(connection: Connection, namespace: int, kind: str, watermark: int) -> None:
     """Note how far a piece of work that follows the log has come, inside the caller's transaction."""
     connection.execute(
         "INSERT INTO projections (namespace, kind, generation, basis, watermark) VALUES (?1, ?2, 0, '', ?3) "
@@ -181,18 +187,19 @@ def advance(connection: sqlite3.Connection, namespace: int, kind: str, watermark
     )
 
 
-def start_over(connection: sqlite3.Connection, namespace: int, kind: str, basis: str) -> None:
+def start_over(connection: Connection, namespace: int, kind: str, basis: str) -> None:
     """Drop all segments of a kind, inside the caller's transaction; `Projector.sweep` removes their files."""
     connection.execute("DELETE FROM segments WHERE namespace = ? AND kind = ?", (namespace, kind))
     connection.execute(
         "INSERT INTO projections (namespace, kind, generation, basis, watermark) VALUES (?1, ?2, 1, ?3, 0) "
-        "ON CONFLICT (namespace, kind) DO UPDATE SET generation = generation + 1, basis = ?3, watermark = 0",
+        "ON CONFLICT (namespace, kind) DO UPDATE "
+        "SET generation = projections.generation + 1, basis = ?3, watermark = 0",
         (namespace, kind, basis),
     )
     count_up(connection)
 
 
-def forgotten_since(connection: sqlite3.Connection, namespace: int, seq: int) -> list[int]:
+def forgotten_since(connection: Connection, namespace: int, seq: int) -> list[int]:
     """The records of a namespace that were forgotten after a sequence number."""
     rows = connection.execute("SELECT record FROM forgotten WHERE seq > ? AND namespace = ?", (seq, namespace))
     return [record for (record,) in rows]
@@ -205,7 +212,7 @@ class Space(NamedTuple):
     dimensions: int
 
 
-def active_space(connection: sqlite3.Connection, namespace: int) -> Space | None:
+def active_space(connection: Connection, namespace: int) -> Space | None:
     """The embedding space that the namespace uses, if it uses one."""
     row = connection.execute(
         "SELECT s.number, s.dimensions FROM settings JOIN spaces s ON s.number = CAST(value AS INTEGER) "
@@ -216,7 +223,7 @@ def active_space(connection: sqlite3.Connection, namespace: int) -> Space | None
 
 
 def vectors_above(
-    connection: sqlite3.Connection, namespace: int, space: int, seq: int, limit: int = -1
+    connection: Connection, namespace: int, space: int, seq: int, limit: int = 2**62
 ) -> list[tuple[int, int, bytes]]:
     """Sequence number, record and bytes of the next vectors of a space, in the order of writing."""
     return connection.execute(
@@ -238,14 +245,12 @@ class Projector:
     `fence` is called inside the publishing transaction and raises where the lease has been lost.
     """
 
-    def __init__(
-        self, engine: Engine, namespace: int, fence: Callable[[sqlite3.Connection], None], limit: TailLimit
-    ) -> None:
+    def __init__(self, engine: Engine, namespace: int, fence: Callable[[Connection], None], limit: TailLimit) -> None:
         self._engine = engine
         self._namespace = namespace
         self._fence = fence
         self._limit = limit
-        folder = index_folder(engine.path)
+        folder = engine.index_folder
         if folder is None:
             raise UnsupportedStore("a store in memory has no index files")
         self._folder = folder
@@ -263,7 +268,7 @@ class Projector:
         limit = self._limit.at_rest if at_rest else self._limit
         return count >= limit.records or size >= limit.size_bytes
 
-    def _backlog(self, connection: sqlite3.Connection, kind: str) -> tuple[int, int]:
+    def _backlog(self, connection: Connection, kind: str) -> tuple[int, int]:
         """How many records, or vectors, stand above the watermark, and their bytes."""
         watermark = read_state(connection, self._namespace, kind).watermark
         if kind == TEXT:
@@ -304,7 +309,7 @@ class Projector:
         return len(rows)
 
     def _next_rows(
-        self, connection: sqlite3.Connection, kind: str, state: ProjectionState
+        self, connection: Connection, kind: str, state: ProjectionState
     ) -> tuple[str, list[tuple[Any, ...]]]:
         if kind == TEXT:
             values = (self._namespace, state.watermark, _LARGEST_CHUNK)
@@ -374,7 +379,7 @@ class Projector:
 
     def _holds(self, kind: str, entry: _Entry, records: npt.NDArray[np.int64]) -> bool:
         """Whether a segment has one of these records, by keys that match their checksum."""
-        segment = open_published(kind, self._folder, entry, self._engine.store_id)
+        segment = open_published(kind, self._folder, entry, self._engine.store_id, provide=self._provide)
         if segment.damaged_arrays(["keys"]):
             raise DamagedSegment(f"the keys of {entry.file} do not match their checksum")
         return bool(np.isin(segment.arrays["keys"], records).any())
@@ -388,9 +393,14 @@ class Projector:
             self._engine.store_id,
             verified=True,
             in_memory_up_to=_REWRITTEN_IN_MEMORY,
+            provide=self._provide,
         )
         _module(kind).verify(segment)
         return segment
+
+    def _provide(self, file: str, afresh: bool) -> bool:
+        with self._engine.read() as connection:
+            return self._engine.provide_file(connection, file, afresh=afresh)
 
     @contextmanager
     def _rewriting(self, kind: str, state: ProjectionState) -> Iterator[None]:
@@ -409,6 +419,7 @@ class Projector:
         with self._engine.read() as connection:
             rows = connection.execute("SELECT file FROM segments WHERE namespace = ?", (self._namespace,))
             known = {file for (file,) in rows}
+        self._engine.keep_files(known, self._fence)
         orphans = [name for name in index_files(self._folder, self._namespace) if name not in known]
         self.kept = self._delete_files(orphans)
         return len(orphans) - len(self.kept)
@@ -475,24 +486,26 @@ class Projector:
             arrays,
             mode=self._engine.file_mode,
         )
+        self._engine.publish_file(name)
 
-    def _forgotten_since(self, connection: sqlite3.Connection, seen: int, built: list[Built]) -> bool:
+    def _forgotten_since(self, connection: Connection, seen: int, built: list[Built]) -> bool:
         gone = forgotten_since(connection, self._namespace, seen)
         return bool(gone) and any(np.isin(arrays["keys"], gone).any() for _, arrays in built)
 
     @step("projection.record")
     def _record(
         self,
-        connection: sqlite3.Connection,
+        connection: Connection,
         kind: str,
         state: ProjectionState,
         added: Iterable[tuple[str, int, int, int]],
-        removed: Iterable[str],
+        removed: Collection[str],
     ) -> None:
         connection.executemany(
             "DELETE FROM segments WHERE namespace = ? AND kind = ? AND file = ?",
             [(self._namespace, kind, name) for name in removed],
         )
+        self._engine.drop_files(connection, removed)
         connection.executemany(
             "INSERT INTO segments (namespace, kind, file, first, last, count) VALUES (?, ?, ?, ?, ?, ?)",
             [(self._namespace, kind, *row) for row in added],
@@ -543,7 +556,7 @@ class _Entry(NamedTuple):
     records: int
 
 
-def published(connection: sqlite3.Connection, namespace: int, kind: str) -> list[_Entry]:
+def published(connection: Connection, namespace: int, kind: str) -> list[_Entry]:
     """The segments of a kind that count, in the order of their keys."""
     rows = connection.execute(
         "SELECT file, first, last, count FROM segments WHERE namespace = ? AND kind = ? ORDER BY first, file",
@@ -560,9 +573,24 @@ def open_published(
     *,
     verified: bool = False,
     in_memory_up_to: int | None = None,
+    provide: Provide,
 ) -> Segment:
-    """A segment that the database names. Raises `DamagedSegment` for a file of another store or of other records."""
-    segment = open_index(kind, folder / entry.file, verified=verified, in_memory_up_to=in_memory_up_to)
+    """A segment that the database names. Raises `DamagedSegment` for a file of another store or of other records.
+
+    A file that is missing or damaged is first fetched from the database, where that has a copy.
+    """
+    options = {"verified": verified, "in_memory_up_to": in_memory_up_to}
+    provide(entry.file, False)
+    try:
+        return _opened(kind, folder, entry, store_id, **options)
+    except DamagedSegment:
+        if not provide(entry.file, True):
+            raise
+    return _opened(kind, folder, entry, store_id, **options)
+
+
+def _opened(kind: str, folder: Path, entry: _Entry, store_id: str, **options: Any) -> Segment:
+    segment = open_index(kind, folder / entry.file, **options)
     header = segment.header
     if header.get("store") != store_id:
         raise DamagedSegment(f"{entry.file} belongs to another store")

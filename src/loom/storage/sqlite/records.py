@@ -26,7 +26,9 @@ from loom.storage.sqlite.rows import (
     to_record,
 )
 
-__all__ = ["Records"]
+__all__ = ["FILE_BYTES", "Records"]
+
+FILE_BYTES = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"
 
 _STATISTICS = {
     "records": "SELECT count(*) FROM records r WHERE namespace = :namespace AND version > 0 "
@@ -43,19 +45,19 @@ _STATISTICS = {
     "jobs": "SELECT count(*) FROM jobs WHERE namespace = :namespace",
     "indexed": "SELECT sum(count) FROM segments WHERE namespace = :namespace AND kind = 'text'",
     "segments": "SELECT count(*) FROM segments WHERE namespace = :namespace",
-    "file_bytes": "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()",
+    "file_bytes": FILE_BYTES,
 }
 
 # The rows of `changes` by table: sequence number, kind, record, detail.
 _CHANGES = (
-    ("seq, 'record', seq, id", "(SELECT * FROM records WHERE version > 0)"),
+    ("seq, 'record', seq, id", "(SELECT * FROM records WHERE version > 0) r"),
     (
         "s.seq AS seq, 'supersede', s.record, ''",
-        "(SELECT s.*, r.namespace FROM supersessions s JOIN records r ON r.seq = s.record) s",
+        "(SELECT s.seq, s.record, r.namespace FROM supersessions s JOIN records r ON r.seq = s.record) s",
     ),
-    ("seq, CASE entered WHEN 1 THEN 'enter' ELSE 'leave' END, record, tier", "moves"),
+    ("seq, CASE WHEN entered THEN 'enter' ELSE 'leave' END, record, tier", "moves"),
     ("seq, 'entry', 0, key", "entries"),
-    ("seq, 'vector', record, ''", "(SELECT * FROM vectors WHERE record IS NOT NULL)"),
+    ("seq, 'vector', record, ''", "(SELECT * FROM vectors WHERE record IS NOT NULL) v"),
     ("seq, 'forget', record, ''", "forgotten"),
     ("seq, 'pin', 0, ''", "pins"),
 )
@@ -65,7 +67,7 @@ class Records(Reader, contract.Records):
     """Reading records."""
 
     def get(self, id: str) -> Record | None:
-        with self.connected() as connection:
+        with self.connected(once=True) as connection:
             row = connection.execute(
                 f"SELECT {RECORD_COLUMNS} FROM records r WHERE r.id_hash = ? AND r.id = ? AND +r.namespace = ? "
                 "ORDER BY r.version DESC LIMIT 1",
@@ -74,7 +76,7 @@ class Records(Reader, contract.Records):
             return None if row is None else to_record(row)
 
     def records(self, seqs: Iterable[int]) -> dict[int, Record]:
-        with self.connected() as connection:
+        with self.connected(once=True) as connection:
             return read_records(connection, self.number, seqs)
 
     def scan(self, wanted: Filter, *, limit: int = 100, after: int | None = None, newest_first: bool = True) -> Page:
@@ -129,14 +131,14 @@ class Records(Reader, contract.Records):
         return row is not None
 
     def is_drawn(self, record: int, replacing: bool = False) -> bool:
-        with self.connected() as connection:
+        with self.connected(once=True) as connection:
             row = connection.execute(
                 "SELECT 1 FROM derivations WHERE record = ? AND replaces >= ?", (record, replacing)
             ).fetchone()
         return row is not None
 
     def replaced(self, seqs: Iterable[int]) -> set[int]:
-        with self.connected() as connection:
+        with self.connected(once=True) as connection:
             rows = connection.execute(
                 "SELECT r.seq FROM records r WHERE r.seq IN (SELECT value FROM json_each(?)) AND EXISTS ("
                 "SELECT 1 FROM edges e CROSS JOIN records f ON f.seq = e.derived "
@@ -147,7 +149,7 @@ class Records(Reader, contract.Records):
         return {seq for (seq,) in rows}
 
     def following(self, record: int, limit: int) -> list[int]:
-        with self.connected() as connection:
+        with self.connected(once=True) as connection:
             rows = connection.execute(
                 "SELECT n.seq FROM records r JOIN records n ON n.session_hash = r.session_hash AND n.seq > r.seq "
                 "AND n.session = r.session WHERE r.seq = ?1 AND r.namespace = ?2 AND n.namespace = ?2 "
@@ -171,10 +173,10 @@ class Records(Reader, contract.Records):
     def changes(self, since: int, limit: int = 1000) -> list[Change]:
         check_limit(limit)
         union = " UNION ALL ".join(
-            f"SELECT * FROM (SELECT {columns} FROM {table} WHERE namespace = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3)"
+            f"SELECT * FROM (SELECT {columns} FROM {table} WHERE namespace = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3) t"
             for columns, table in _CHANGES
         )
-        with self.connected() as connection:
+        with self.connected(once=True) as connection:
             rows = connection.execute(f"{union} ORDER BY 1 LIMIT ?3", (self.number, since, limit)).fetchall()
         return [Change(*row) for row in rows]
 
@@ -183,11 +185,11 @@ class Records(Reader, contract.Records):
             return Progress(read_state(connection, self.number, name).watermark, last_number(connection))
 
     def settings(self, node: str = "") -> dict[str, Any]:
-        with self.connected() as connection:
+        with self.connected(once=True) as connection:
             return read_settings(connection, self.number, node)
 
     def nodes(self) -> list[str]:
-        with self.connected() as connection:
+        with self.connected(once=True) as connection:
             rows = connection.execute(
                 "SELECT DISTINCT node FROM settings WHERE namespace = ? AND node != '' ORDER BY node", (self.number,)
             ).fetchall()
@@ -195,9 +197,9 @@ class Records(Reader, contract.Records):
 
     @property
     def space(self) -> tuple[str, int] | None:
-        with self.connected() as connection:
+        with self.connected(once=True) as connection:
             found: tuple[str, int] | None = connection.execute(
-                "SELECT s.name, s.dimensions FROM settings JOIN spaces s ON s.number = value "
+                "SELECT s.name, s.dimensions FROM settings JOIN spaces s ON s.number = CAST(value AS INTEGER) "
                 "WHERE namespace = ? AND node = '' AND key = 'space'",
                 (self.number,),
             ).fetchone()

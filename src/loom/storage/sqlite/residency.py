@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import heapq
 import json
-import sqlite3
 from collections.abc import Iterable, Sequence
+from functools import singledispatch
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from loom.errors import InvalidInput
 from loom.steps import step
 from loom.storage import contract
 from loom.storage.contract import FOCUS, HEARD, WINDOW, Access, Resident, Usage, fit_window
+from loom.storage.databases import Connection
 from loom.storage.moments import from_micros
 from loom.storage.sqlite.counting import TOKENS
 from loom.storage.sqlite.projections import last_number
@@ -27,9 +28,15 @@ from loom.storage.sqlite.rows import Reader, Writer, first_version, same_id
 if TYPE_CHECKING:
     from loom.storage.sqlite.maintenance import BufferedUses
 
-__all__ = ["WINDOW", "Residency", "ResidencyWrites", "TierTotals", "tier_condition"]
+__all__ = ["WINDOW", "Residency", "ResidencyWrites", "TierTotals", "each", "tier_condition"]
 
 _BUDGET_SETTING = "l1_token_budget"
+
+
+@singledispatch
+def each(connection: Connection, query: str, values: Sequence[Any]) -> Iterable[Any]:
+    """The rows of a query with an order and no limit, whose reader may stop early."""
+    return connection.execute(query, values)
 
 
 class Residency(Reader, contract.Residency):
@@ -51,7 +58,8 @@ class Residency(Reader, contract.Residency):
             since, _ = marks.get(WINDOW, (0, 0))
             _, heard = marks.get(HEARD, (0, 0))
             _, focused = marks.get(FOCUS, (0, 0))
-            rows: Iterable[tuple[int, int, int | None]] = connection.execute(
+            rows: Iterable[tuple[int, int, int | None]] = each(
+                connection,
                 f"SELECT r.seq, {TOKENS}, r.window_tokens FROM records r INDEXED BY records_by_node "
                 "WHERE r.namespace = ? AND r.node = ? AND r.tier = 'l1' AND r.seq > ? "
                 "AND NOT EXISTS (SELECT 1 FROM supersessions s WHERE s.record = r.seq) ORDER BY r.seq DESC",
@@ -70,7 +78,7 @@ class Residency(Reader, contract.Residency):
     def sizes(self, node: str, tier: str, among: Iterable[int] | None = None) -> dict[int, int]:
         some = "" if among is None else "AND record IN (SELECT value FROM json_each(?)) "
         values = () if among is None else (json.dumps([*among]),)
-        with self.connected() as connection:
+        with self.connected(once=True) as connection:
             return dict(
                 connection.execute(
                     f"SELECT record, tokens FROM residents WHERE namespace = ? AND node = ? AND tier = ? {some}"
@@ -80,7 +88,7 @@ class Residency(Reader, contract.Residency):
             )
 
     def totals(self, node: str) -> dict[str, Usage]:
-        with self.connected() as connection:
+        with self.connected(once=True) as connection:
             rows = connection.execute(
                 "SELECT tier, items, tokens, hits, misses FROM tiers "
                 "WHERE namespace = ? AND node = ? AND tier != 'l1'",
@@ -123,7 +131,7 @@ class Residency(Reader, contract.Residency):
         return [one if (uses := recent.of(one.record, node)) is None else _with_uses(one, uses) for one in found]
 
     def absent(self, records: Iterable[int], tier: str, node: str) -> list[tuple[int, float, str]]:
-        with self.connected() as connection:
+        with self.connected(once=True) as connection:
             return connection.execute(
                 "SELECT r.seq, r.importance, r.kind FROM records r WHERE r.seq IN (SELECT value FROM json_each(?1)) "
                 "AND r.namespace = ?2 AND r.version > 0 AND NOT EXISTS (SELECT 1 FROM residents p "
@@ -161,13 +169,13 @@ class Residency(Reader, contract.Residency):
             ).fetchall()
         return {record for (record,) in rows}
 
-    def _last_seq(self, connection: sqlite3.Connection) -> int:
+    def _last_seq(self, connection: Connection) -> int:
         return last_number(connection)
 
     def accesses(self, records: Iterable[int], node: str) -> dict[int, Access]:
         wanted, recent = [*records], self.recent_uses()
         found: dict[int, Access] = {}
-        with self.connected() as connection:
+        with self.connected(once=True) as connection:
             for record, count, last_at, previous_at in connection.execute(
                 "SELECT record, count, last_at, previous_at FROM accesses WHERE namespace = ? AND node = ? "
                 "AND record IN (SELECT value FROM json_each(?))",
@@ -182,7 +190,7 @@ class Residency(Reader, contract.Residency):
         return found
 
     def most_uses(self, node: str, tier: str) -> int:
-        with self.connected() as connection:
+        with self.connected(once=True) as connection:
             (most,) = connection.execute(
                 "SELECT ifnull(max(a.count), 0) FROM residents p JOIN accesses a ON a.namespace = p.namespace "
                 "AND a.record = p.record AND a.node = p.node WHERE p.namespace = ? AND p.node = ? AND p.tier = ?",
@@ -214,7 +222,7 @@ class ResidencyWrites(Residency, Writer, contract.ResidencyWrites):
         came = TierTotals(self.connection, self.number).enter(
             records, tokens, tier, node, self._last_seq(self.connection) + 1
         )
-        return self._moved(came, tier, node, 1, reason)
+        return self._moved(came, tier, node, True, reason)
 
     @step("transaction.leave")
     def leave(self, records: Sequence[int], tier: str, node: str, reason: str = "") -> int:
@@ -223,7 +231,7 @@ class ResidencyWrites(Residency, Writer, contract.ResidencyWrites):
     def _leave(self, records: Sequence[int], tier: str, node: str, reason: str) -> dict[int, int]:
         """Let records leave a tier; the sizes of those that were there."""
         went = TierTotals(self.connection, self.number).leave(records, tier, node)
-        self._moved(went, tier, node, 0, reason)
+        self._moved(went, tier, node, False, reason)
         return went
 
     def leave_everywhere(self, record: int) -> dict[tuple[str, str], int]:
@@ -235,7 +243,7 @@ class ResidencyWrites(Residency, Writer, contract.ResidencyWrites):
         ).fetchall()
         return {(node, tier): self._leave([record], tier, node, "superseded").get(record, 0) for node, tier in places}
 
-    def _moved(self, records: Iterable[int], tier: str, node: str, entered: int, reason: str) -> int:
+    def _moved(self, records: Iterable[int], tier: str, node: str, entered: bool, reason: str) -> int:
         if reason and not reason.isidentifier():
             raise InvalidInput(f"the reason of a move is one word of ours, such as superseded, not {reason!r}")
         moved = sorted(records)
@@ -249,12 +257,13 @@ class ResidencyWrites(Residency, Writer, contract.ResidencyWrites):
         self.next_seq()
         self.connection.execute(
             "INSERT INTO tiers (namespace, node, tier, since) VALUES (?1, ?2, ?3, ?4) "
-            "ON CONFLICT DO UPDATE SET since = max(since, ?4)",
+            "ON CONFLICT (namespace, node, tier) DO UPDATE "
+            "SET since = CASE WHEN tiers.since > excluded.since THEN tiers.since ELSE excluded.since END",
             (self.number, node, WINDOW, after),
         )
 
 
-def _windows(connection: sqlite3.Connection, namespace: int, nodes: Iterable[str] | None) -> list[int]:
+def _windows(connection: Connection, namespace: int, nodes: Iterable[str] | None) -> list[int]:
     """The numbers of the records in the windows of these nodes; None: of every node."""
     if nodes is None:
         nodes = [
@@ -274,20 +283,20 @@ def _windows(connection: sqlite3.Connection, namespace: int, nodes: Iterable[str
 
 
 def tier_condition(
-    connection: sqlite3.Connection, namespace: int, tiers: Sequence[str], nodes: Sequence[str] | None
+    connection: Connection, namespace: int, tiers: Sequence[str], nodes: Sequence[str] | None
 ) -> tuple[str, list[str]]:
     """SQL over `records r` for being in one of these tiers, of these nodes or of any, with its values."""
     recent = _windows(connection, namespace, nodes) if WINDOW in tiers else []
     values = [json.dumps(recent), json.dumps([tier for tier in tiers if tier != WINDOW])]
     whose = ""
     if nodes is not None:
-        whose = " AND t.node IN (SELECT value FROM json_each(?))"
+        whose = " AND t.node IN (SELECT atom FROM json_each(?))"
         values.append(json.dumps([*nodes]))
     return (
         "(r.seq IN (SELECT value FROM json_each(?)) OR r.seq IN (SELECT p.record FROM residents p "
         "JOIN tiers t ON t.namespace = p.namespace AND t.node = p.node AND t.tier = p.tier "
         # Not `r.namespace`: the list would be made again for every record that is looked at.
-        f"WHERE t.namespace = {namespace:d} AND t.tier IN (SELECT value FROM json_each(?)){whose}))",
+        f"WHERE t.namespace = {namespace:d} AND t.tier IN (SELECT atom FROM json_each(?)){whose}))",
         values,
     )
 
@@ -295,7 +304,7 @@ def tier_condition(
 class TierTotals:
     """Keeps `residents` and their totals in step, inside one transaction."""
 
-    def __init__(self, connection: sqlite3.Connection, namespace: int) -> None:
+    def __init__(self, connection: Connection, namespace: int) -> None:
         self._connection = connection
         self._namespace = namespace
 
@@ -348,7 +357,8 @@ class TierTotals:
             return
         self._connection.execute(
             "INSERT INTO tiers (namespace, node, tier, items, tokens) VALUES (?1, ?2, ?3, ?4, ?5) "
-            "ON CONFLICT DO UPDATE SET items = items + ?4, tokens = tokens + ?5",
+            "ON CONFLICT (namespace, node, tier) DO UPDATE "
+            "SET items = tiers.items + excluded.items, tokens = tiers.tokens + excluded.tokens",
             (self._namespace, node, tier, items, tokens),
         )
 
@@ -358,7 +368,7 @@ class TierTotals:
         for node, tier, items, tokens in self._connection.execute(
             "SELECT node, tier, sum(items), sum(tokens) FROM ("
             "SELECT node, tier, 1 AS items, tokens FROM residents WHERE namespace = ?1 UNION ALL "
-            "SELECT node, tier, -items, -tokens FROM tiers WHERE namespace = ?1 AND tier != 'l1') GROUP BY 1, 2",
+            "SELECT node, tier, -items, -tokens FROM tiers WHERE namespace = ?1 AND tier != 'l1') held GROUP BY 1, 2",
             (self._namespace,),
         ):
             if items or tokens:

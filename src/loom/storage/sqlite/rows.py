@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loom.errors import CorruptStore, InvalidInput
 from loom.storage.contract import Dimensions, Record
+from loom.storage.databases import Connection
 from loom.storage.identity import guard, id_hash
 from loom.storage.moments import from_micros
 from loom.storage.sqlite.archive import CONTENT, DATA
@@ -52,14 +53,14 @@ class Reader:
     A store has no connection of its own: it overrides `connected`.
     """
 
-    def __init__(self, connection: sqlite3.Connection, number: int) -> None:
+    def __init__(self, connection: Connection, number: int) -> None:
         self.connection = connection
         self.number = number
         self._connected = nullcontext(connection)
         self._reading = nullcontext()
 
-    def connected(self) -> AbstractContextManager[sqlite3.Connection]:
-        """The connection to read from, on one state of the database."""
+    def connected(self, *, once: bool = False) -> AbstractContextManager[Connection]:
+        """The connection to read from, on one state of the database; `once`: to execute one statement."""
         return self._connected
 
     def reading(self) -> AbstractContextManager[None]:
@@ -197,13 +198,13 @@ class StoredRecord(NamedTuple):
 _GUARDED = StoredRecord._fields.index("checksum")
 
 
-def read_records(connection: sqlite3.Connection, namespace: int, seqs: Iterable[int]) -> dict[int, Record]:
+def read_records(connection: Connection, namespace: int, seqs: Iterable[int]) -> dict[int, Record]:
     """Records by their numbers; those that do not exist are missing."""
     rows = connection.execute(_RECORDS_OF, (str(sorted(seqs)), namespace))
     return {record.seq: record for record in map(to_record, rows)}
 
 
-def first_number(connection: sqlite3.Connection, namespace: int, id: str) -> int | None:
+def first_number(connection: Connection, namespace: int, id: str) -> int | None:
     """The sequence number of the first version of an id, by which other tables know it; None if it is not stored."""
     row = connection.execute(
         "SELECT seq FROM records WHERE id_hash = ? AND id = ? AND +namespace = ? AND version = 1",
@@ -213,7 +214,7 @@ def first_number(connection: sqlite3.Connection, namespace: int, id: str) -> int
     return seq
 
 
-def read_settings(connection: sqlite3.Connection, namespace: int, node: str) -> dict[str, Any]:
+def read_settings(connection: Connection, namespace: int, node: str) -> dict[str, Any]:
     """What the file says about a node (the empty node: about the whole namespace)."""
     rows = connection.execute(
         "SELECT key, value FROM settings WHERE namespace = ? AND node = ?", (namespace, node)
@@ -233,7 +234,7 @@ def is_no_text(error: sqlite3.Error) -> bool:
 
 
 @contextmanager
-def damaged_as_bytes(connection: sqlite3.Connection) -> Iterator[None]:
+def damaged_as_bytes(connection: Connection) -> Iterator[None]:
     """A block in which a text that is not valid is read as bytes, instead of failing the query."""
     connection.text_factory = _text_or_bytes
     try:
@@ -242,7 +243,7 @@ def damaged_as_bytes(connection: sqlite3.Connection) -> Iterator[None]:
         connection.text_factory = str
 
 
-def fetch_readable(connection: sqlite3.Connection, query: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+def fetch_readable(connection: Connection, query: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
     """The rows of a query. A text in them that is not valid is given as bytes."""
     try:
         return connection.execute(query, values).fetchall()

@@ -5,7 +5,6 @@ An index whose files are missing or damaged is first rebuilt from the records.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
@@ -18,9 +17,9 @@ from loom.index.analysis import mapping
 from loom.index.doc_values import DocValues, of_rows
 from loom.index.segments import DamagedSegment
 from loom.storage.contract import Filter, Record
+from loom.storage.databases import Connection, Engine
 from loom.storage.moments import to_micros
 from loom.storage.search_view import NamesRead, SearchView
-from loom.storage.sqlite.engine import Engine
 from loom.storage.sqlite.filters import admitted, conditions, kept_out
 from loom.storage.sqlite.maintenance import Maintenance
 from loom.storage.sqlite.projections import TEXT, VECTORS, StaleProjection, read_state
@@ -157,7 +156,7 @@ class Searcher:
 class _View:
     """The index of this process on the snapshot of a connection. See `loom.storage.search_view.SearchView`."""
 
-    def __init__(self, connection: sqlite3.Connection, maintenance: Maintenance) -> None:
+    def __init__(self, connection: Connection, maintenance: Maintenance) -> None:
         self._connection = connection
         self._number = maintenance.namespace
         self._index = index = maintenance.index

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,11 +13,12 @@ from loom.errors import EmbeddingError, IdConflict, NotFound, WrongDimension
 from loom.steps import step
 from loom.storage import contract
 from loom.storage.contract import EMBED, HEARD, WINDOW, Draft, Vector, Written
+from loom.storage.databases import Connection
 from loom.storage.identity import guard, id_hash, session_hash
 from loom.storage.moments import to_micros
 from loom.storage.sqlite.archive import CONTENT, DATA
 from loom.storage.sqlite.copying import Rows, insert
-from loom.storage.sqlite.counting import as_stored
+from loom.storage.sqlite.counting import Counts, as_stored
 from loom.storage.sqlite.entries import EMPTY_ENTRIES, ENTRY_PLACE, BlobWrites, EntryWrites, JobWrites
 from loom.storage.sqlite.projections import VECTORS, active_space, advance, count_up, start_over, vector_basis
 from loom.storage.sqlite.records import Records
@@ -28,9 +28,12 @@ from loom.storage.tables import Row, guarded
 from loom.text.entities import NAMES
 
 __all__ = [
+    "BEGUN",
     "EMPTY_AWAITED",
     "EMPTY_VECTORS",
+    "FINISH",
     "INSERT_RECORD",
+    "QUEUE",
     "SqliteTransaction",
     "put_setting",
 ]
@@ -43,6 +46,21 @@ INSERT_RECORD = (
     "trust, subject, flow, layer, importance, tokens, counter, created_at, committed_at, metadata, data, content, "
     "checksum, window_tokens) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
+
+QUEUE = "INSERT INTO jobs (namespace, kind, record, seq) VALUES (?, ?, ?, ?)"
+"""Puts a job into the queue."""
+
+BEGUN = (
+    "SELECT max(seq, ifnull((SELECT max(seq) FROM records), 0)), "
+    "max(committed_at, ifnull((SELECT committed_at FROM records ORDER BY seq DESC LIMIT 1), 0)), "
+    "(SELECT value FROM settings WHERE namespace = ?1 AND node = '' AND key = 'space'), "
+    "(SELECT value FROM settings WHERE namespace = ?1 AND node = '' AND key = 'revision'), "
+    "(SELECT name FROM namespaces WHERE number = ?1) FROM store"
+)
+"""The last sequence number and commit time, space, revision of the settings, and name of a namespace."""
+
+FINISH = "UPDATE store SET seq = ?, committed_at = ?"
+"""Notes the last sequence number and commit time."""
 
 EMPTY_AWAITED = "UPDATE awaited SET id_hash = NULL, id = '', derived = 0"
 """Names of sources are emptied where they stand; see `loom.storage.sqlite.schema`."""
@@ -69,24 +87,21 @@ class SqliteTransaction(Records, ResidencyWrites, EntryWrites, BlobWrites, JobWr
 
     def __init__(
         self,
-        connection: sqlite3.Connection,
+        connection: Connection,
         namespace: int,
         clock: int,
-        write_accesses: Callable[[sqlite3.Connection], None],
+        write_accesses: Callable[[Connection], None],
+        counts: Counts,
     ) -> None:
         super().__init__(connection, namespace)
         self.namespace = namespace
         self._write_accesses = write_accesses
+        self.counts = counts
         # Records carry their own numbers; `store` is written only when others are given out: one page less.
         self._next: int
         self._revision: str | None
         self._next, committed_at, self._space, self._revision, name = connection.execute(
-            "SELECT max(seq, ifnull((SELECT max(seq) FROM records), 0)), "
-            "max(committed_at, ifnull((SELECT committed_at FROM records ORDER BY seq DESC LIMIT 1), 0)), "
-            "(SELECT value FROM settings WHERE namespace = ?1 AND node = '' AND key = 'space'), "
-            "(SELECT value FROM settings WHERE namespace = ?1 AND node = '' AND key = 'revision'), "
-            "(SELECT name FROM namespaces WHERE number = ?1) FROM store",
-            (namespace,),
+            BEGUN, (namespace,)
         ).fetchone()
         if name is None or name.startswith(FORGOTTEN_NAME):
             raise NotFound("the namespace of this memory was forgotten; open it again to begin a new one")
@@ -103,7 +118,7 @@ class SqliteTransaction(Records, ResidencyWrites, EntryWrites, BlobWrites, JobWr
         """Write the uses that were noted so far: reads in a transaction find them there."""
         self._write_accesses(self.connection)
 
-    def _last_seq(self, connection: sqlite3.Connection) -> int:
+    def _last_seq(self, connection: Connection) -> int:
         return self._next
 
     def next_seq(self) -> int:
@@ -119,7 +134,7 @@ class SqliteTransaction(Records, ResidencyWrites, EntryWrites, BlobWrites, JobWr
     def finish(self) -> None:
         """Write the last number that was given out; the last statement before the commit."""
         if self._counts:
-            self.connection.execute("UPDATE store SET seq = ?, committed_at = ?", (self._next, self.now))
+            self.connection.execute(FINISH, (self._next, self.now))
 
     @step("transaction.append")
     def append(self, drafts: Sequence[Draft]) -> list[Written]:
@@ -200,10 +215,7 @@ class SqliteTransaction(Records, ResidencyWrites, EntryWrites, BlobWrites, JobWr
         if derivations:
             self.many("INSERT INTO derivations (record, namespace, replaces) VALUES (?, ?, ?)", derivations)
         if self._space is not None:
-            self.many(
-                "INSERT INTO jobs (namespace, kind, record, seq) VALUES (?, ?, ?, ?)",
-                [(self.namespace, EMBED, seq, seq) for seq, *_ in rows if seq not in names],
-            )
+            self.many(QUEUE, [(self.namespace, EMBED, seq, seq) for seq, *_ in rows if seq not in names])
             self.queued += len(rows) - len(names)
         self.appended += len(rows)
         return results
@@ -393,10 +405,7 @@ class SqliteTransaction(Records, ResidencyWrites, EntryWrites, BlobWrites, JobWr
             f"WHERE r.namespace = ? AND r.version > 0 AND v.seq IS NULL AND NOT {is_names()}",
             (number, self.namespace),
         ).fetchall()
-        self.many(
-            "INSERT INTO jobs (namespace, kind, record, seq) VALUES (?, ?, ?, ?)",
-            [(self.namespace, EMBED, record, self.next_seq()) for (record,) in missing],
-        )
+        self.many(QUEUE, [(self.namespace, EMBED, record, self.next_seq()) for (record,) in missing])
 
     # -- rows of another store -------------------------------------------------------------------------------------
 
@@ -466,7 +475,7 @@ class SqliteTransaction(Records, ResidencyWrites, EntryWrites, BlobWrites, JobWr
         return row
 
 
-def put_setting(connection: sqlite3.Connection, namespace: int, node: str, key: str, value: Any) -> None:
+def put_setting(connection: Connection, namespace: int, node: str, key: str, value: Any) -> None:
     """Write a setting of a node (the empty node: of the whole namespace) and count the revision up."""
     connection.execute(
         "INSERT OR REPLACE INTO settings (namespace, node, key, value) VALUES (?, ?, ?, ?)",
@@ -474,7 +483,7 @@ def put_setting(connection: sqlite3.Connection, namespace: int, node: str, key: 
     )
     connection.execute(
         "INSERT INTO settings (namespace, node, key, value) VALUES (?, '', 'revision', '1') "
-        "ON CONFLICT DO UPDATE SET value = value + 1",
+        "ON CONFLICT (namespace, node, key) DO UPDATE SET value = CAST(CAST(settings.value AS INTEGER) + 1 AS TEXT)",
         (namespace,),
     )
     count_up(connection)

@@ -8,7 +8,6 @@ idempotent, so a kill at any moment costs at most the chunk under way.
 from __future__ import annotations
 
 import logging
-import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,13 +18,13 @@ from loom.errors import Closed, LoomError
 from loom.protocol import new_id
 from loom.steps import step
 from loom.storage.contract import LeaseLost
-from loom.storage.sqlite.engine import Engine
+from loom.storage.databases import Connection, Engine
 
 __all__ = ["Fence", "LeaseLost", "Piece", "Worker"]
 
 log = logging.getLogger("loom.worker")
 
-Fence = Callable[[sqlite3.Connection], None]
+Fence = Callable[[Connection], None]
 """Raises `LeaseLost` inside a publishing transaction unless the lease is still held."""
 
 Piece = Callable[[Fence], bool]
@@ -56,7 +55,7 @@ class _Held(NamedTuple):
         return (self.owner, self.number) == (owner, number)
 
 
-def _held(connection: sqlite3.Connection, name: str) -> _Held:
+def _held(connection: Connection, name: str) -> _Held:
     row = connection.execute("SELECT owner, number, expires_at FROM leases WHERE name = ?", (name,)).fetchone()
     return _Held() if row is None else _Held(*row)
 
@@ -75,7 +74,7 @@ class _UrgentHolder:
         """Take the lease, unless another urgent holder has it."""
         with self._engine.write() as connection:
             held = _held(connection, self._name)
-            now = time.time_ns() // 1000
+            now = self._engine.now_for_leases(connection)
             if held.owner.startswith(_URGENT) and held.owner != self._owner and held.expires_at > now:
                 return False
             self._number = held.number + 1
@@ -85,7 +84,7 @@ class _UrgentHolder:
             )
         return True
 
-    def fence(self, connection: sqlite3.Connection) -> None:
+    def fence(self, connection: Connection) -> None:
         if not _held(connection, self._name).is_that_of(self._owner, self._number):
             raise LeaseLost("another process took the lease over")
 
@@ -258,8 +257,8 @@ class Worker:
 
     @step("lease.take")
     def _take(self) -> bool:
-        now = time.time_ns() // 1000
         with self._engine.read() as connection:
+            now = self._engine.now_for_leases(connection)
             if _held(connection, self._name).by_another(self._owner, now):
                 return False
         with self._engine.write() as connection:
@@ -270,29 +269,29 @@ class Worker:
             self._renew(connection)
         return True
 
-    def _renew(self, connection: sqlite3.Connection) -> None:
-        expires = (time.time_ns() + int(self._lease_s * 1e9)) // 1000
+    def _renew(self, connection: Connection) -> None:
+        expires = self._engine.now_for_leases(connection) + int(self._lease_s * 1e6)
         connection.execute(
             "INSERT OR REPLACE INTO leases (name, owner, number, expires_at) VALUES (?, ?, ?, ?)",
             (self._name, self._owner, self._number, expires),
         )
         self._renewed_at = time.monotonic()
 
-    def _fence(self, connection: sqlite3.Connection) -> None:
+    def _fence(self, connection: Connection) -> None:
         """Raise `LeaseLost` unless we still hold the lease; renew it where a third of its time is over."""
         if not _held(connection, self._name).is_that_of(self._owner, self._number):
             raise LeaseLost("another process took over the background work")
         if time.monotonic() - self._renewed_at > self._lease_s / 3:
             self._renew(connection)
 
-    def join_in(self, connection: sqlite3.Connection) -> None:
+    def join_in(self, connection: Connection) -> None:
         """Like the fence, for results that are no index files: an urgent holder does not invalidate them.
 
         Takes the lease back where the urgent holder is done.
         """
         held = _held(connection, self._name)
         if held.owner.startswith(_URGENT):
-            if held.expires_at <= time.time_ns() // 1000:
+            if held.expires_at <= self._engine.now_for_leases(connection):
                 self._number = held.number + 1
                 self._renew(connection)
             return

@@ -1,0 +1,272 @@
+"""The connections of one process to one database, and where that database is.
+
+A URL is libpq's, with options of ours: `schema` (the tables are in it), `cache` (the folder of the index files on
+this host), `connections` (at most this many in this process). Passwords come from where libpq finds them (the URL,
+`PGPASSFILE`, a service file) and are in no message.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, urlencode
+
+import psycopg
+from psycopg import errors
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq import TransactionStatus
+
+from loom.errors import Closed, InvalidInput, LoomError, NotAStore, StoreUnavailable, UnsupportedStore
+from loom.protocol import Clock, new_id
+from loom.storage.moments import to_micros
+from loom.storage.postgres.catalog import check_formats, read_formats, upgrade
+from loom.storage.postgres.dialect import Dialect
+from loom.storage.postgres.spoken_connection import ADAPTERS, is_gone, translate, translated
+from loom.storage.sqlite.archive import Reader
+
+__all__ = ["Address", "Server", "default_cache"]
+
+_OLDEST_SERVER = 150_000
+_SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+_CONNECTIONS = 16
+_CONNECT_WITHIN_S = 10
+# How long a process that had a connection looks for a server again, and how often.
+_FIND_AGAIN_S = 30.0
+_FIND_PAUSE_S = 0.1
+
+
+class Address(NamedTuple):
+    """Where a database is: libpq's connection string, the schema, the cache folder, and how many connections."""
+
+    conninfo: str
+    schema: str
+    cache: Path | None
+    connections: int
+    place: str
+    """The address for messages, without a password."""
+
+    @classmethod
+    def of(cls, url: str) -> Address:
+        """The address that a URL names; raises `InvalidInput` for one that libpq does not understand."""
+        base, _, query = url.partition("?")
+        options = dict(parse_qsl(query, keep_blank_values=True))
+        schema = options.pop("schema", "loom")
+        cache = options.pop("cache", None)
+        connections = options.pop("connections", str(_CONNECTIONS))
+        if not _SCHEMA.fullmatch(schema):
+            raise InvalidInput(
+                f"the schema {schema!r} must be a lower-case name of letters, digits and underscores, such as loom"
+            )
+        if not connections.isascii() or not connections.isdigit() or not 1 <= int(connections) <= 10_000:
+            raise InvalidInput(f"connections is {connections!r}; it must be a whole number from 1 to 10,000")
+        try:
+            given = conninfo_to_dict(base + ("?" + urlencode(options) if options else ""))
+        except psycopg.ProgrammingError as error:
+            raise InvalidInput(f"this is no PostgreSQL URL: {_without_password(str(error), base)}") from None
+        given.setdefault("connect_timeout", _CONNECT_WITHIN_S)
+        given.setdefault("application_name", "loom")
+        # A host that stops answering is noticed within half a minute, and not after the two hours of the kernel.
+        for name, value in (("keepalives_idle", 10), ("keepalives_interval", 5), ("keepalives_count", 3)):
+            given.setdefault(name, value)
+        given.setdefault("tcp_user_timeout", 30_000)
+        folder = None if cache is None else Path(cache).expanduser().absolute()
+        return cls(make_conninfo("", **given), schema, folder, int(connections), _place(given, schema))
+
+    @property
+    def several_hosts(self) -> bool:
+        return "," in str(conninfo_to_dict(self.conninfo).get("host", ""))
+
+
+def _place(given: dict[str, Any], schema: str) -> str:
+    hosts = str(given.get("host") or given.get("hostaddr") or given.get("service") or "localhost").split(",")
+    ports = str(given.get("port") or "").split(",")
+    where = ",".join(
+        host + (f":{ports[number]}" if number < len(ports) and ports[number] else "")
+        for number, host in enumerate(hosts)
+    )
+    user = f"{given['user']}@" if given.get("user") else ""
+    name = f"postgresql://{user}{where}/{given.get('dbname') or ''}"
+    return name if schema == "loom" else f"{name}?schema={schema}"
+
+
+def _without_password(said: str, base: str) -> str:
+    found = re.search(r"//[^/@]*?:([^/]*)@", base)
+    return said.replace(found[1], "***") if found and found[1] else said
+
+
+class Server:
+    """Connections to one database, lent to one block each. All engines of a process on one address share it."""
+
+    def __init__(self, address: Address, read_only: bool, clock: Clock) -> None:
+        self.address = address
+        self.place = address.place
+        self.read_only = read_only
+        self.dialect = Dialect(address.schema)
+        self.archive = Reader()
+        self.prepared = False
+        self._conninfo = address.conninfo
+        if address.several_hosts and not read_only and "target_session_attrs" not in self._conninfo:
+            self._conninfo = make_conninfo(self._conninfo, target_session_attrs="read-write")
+        self._clock = clock
+        self._known = False
+        self._closed = False
+        self.reset()
+        try:
+            self.store_id = self._open()
+        except BaseException:
+            self.close()
+            raise
+
+    def reset(self) -> None:
+        """Start without a connection: at birth, and in a child process after fork."""
+        self._idle: deque[psycopg.Connection[Any]] = deque()
+        self._room = threading.BoundedSemaphore(self.address.connections)
+        self._own = threading.local()
+
+    def abandon(self) -> list[psycopg.Connection[Any]]:
+        """Give up the connections that a parent process goes on using; the caller keeps them from being closed."""
+        left = [*self._idle]
+        self.reset()
+        return left
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def close(self) -> None:
+        """Close every connection that is not lent, and the others when they come back."""
+        self._closed = True
+        while self._idle:
+            self._idle.pop().close()
+
+    def _open(self) -> str:
+        with translated(self.place), self.lent() as connection:
+            if connection.info.server_version < _OLDEST_SERVER:
+                raise UnsupportedStore(
+                    f"{self.place} is PostgreSQL {connection.info.server_version // 10_000}; loom needs 15 or later"
+                )
+            self._check_encoding(connection)
+            # A pooler in between has given us a number of its own: what one transaction prepares, another lacks.
+            row = connection.execute("SELECT pg_backend_pid()").fetchone()
+            self.prepared = row == (connection.info.backend_pid,)
+            formats = read_formats(connection, self.address.schema)
+            if formats is not None:
+                check_formats(formats, self.place, self.read_only)
+            if not self.read_only:
+                with connection.transaction():
+                    upgrade(connection, self.address.schema, new_id(), to_micros(self._clock()))
+            elif formats is None:
+                raise NotAStore(f"{self.place} holds no memory: there is nothing to read. Open it for writing first.")
+            row = connection.execute(f'SELECT id FROM "{self.address.schema}".store').fetchone()
+            if row is None:
+                raise NotAStore(f"{self.place} has lost its identity row; restore it from a backup")
+            (store_id,) = row
+            self._known = True
+            return str(store_id)
+
+    def _check_encoding(self, connection: psycopg.Connection[Any]) -> None:
+        encoding = connection.info.parameter_status("server_encoding")
+        if encoding != "UTF8":
+            raise UnsupportedStore(f"{self.place} stores text as {encoding}; create a database with ENCODING 'UTF8'")
+
+    # -- lending -----------------------------------------------------------------------------------
+
+    @contextmanager
+    def lent(self) -> Iterator[psycopg.Connection[Any]]:
+        """A connection for a block, outside a transaction."""
+        connection = self.lend()
+        try:
+            yield connection
+        finally:
+            self.give_back(connection)
+
+    def lend(self) -> psycopg.Connection[Any]:
+        """A connection for this thread, which gives it back; a new one where none is idle.
+
+        A thread that has one already is not made to wait for another.
+        """
+        depth = getattr(self._own, "depth", 0)
+        if not depth:
+            self._room.acquire()
+        try:
+            connection = self._usable()
+        except BaseException:
+            if not depth:
+                self._room.release()
+            raise
+        self._own.depth = depth + 1
+        return connection
+
+    def _usable(self) -> psycopg.Connection[Any]:
+        if self._closed:
+            raise Closed("the memory is closed; open it again to use it")
+        while self._idle:
+            try:
+                connection = self._idle.pop()
+            except IndexError:
+                break
+            if not connection.closed:
+                return connection
+        return self._connect()
+
+    def give_back(self, connection: psycopg.Connection[Any]) -> None:
+        """Take a connection back; one that is in the middle of something is closed."""
+        self._own.depth -= 1
+        idle = connection.info.transaction_status == TransactionStatus.IDLE
+        if idle and not connection.closed and not self._closed:
+            self._idle.append(connection)
+        else:
+            connection.close()
+        if not self._own.depth:
+            self._room.release()
+
+    def drop_idle(self) -> None:
+        """Close the connections that are not lent: the server that they lead to is of no use any more."""
+        while self._idle:
+            try:
+                self._idle.pop().close()
+            except IndexError:
+                return
+
+    def _connect(self) -> psycopg.Connection[Any]:
+        """A new connection. A process that has had one looks for a server for a while: another may take over."""
+        deadline = time.monotonic() + (_FIND_AGAIN_S if self._known else 0.0)
+        while True:
+            try:
+                connection = psycopg.connect(
+                    self._conninfo,
+                    autocommit=True,
+                    context=ADAPTERS,
+                    prepare_threshold=5 if self.prepared else None,
+                )
+            except psycopg.Error as error:
+                if self._closed or time.monotonic() >= deadline or not _may_come_back(error):
+                    raise self._unreachable(error) from None
+                time.sleep(_FIND_PAUSE_S)
+            else:
+                return connection
+
+    def _unreachable(self, error: psycopg.Error) -> LoomError:
+        if error.sqlstate is not None:
+            return translate(error, self.place) or StoreUnavailable(self.place)
+        said = " ".join(str(error).split())
+        return StoreUnavailable(f"{self.place} cannot be reached: {said}")
+
+
+def _may_come_back(error: psycopg.Error) -> bool:
+    """Whether a server may accept a connection that it, or nothing, refused."""
+    refused = errors.InvalidPassword | errors.InvalidAuthorizationSpecification | errors.InvalidCatalogName
+    return is_gone(error) and not isinstance(error, refused) and "password authentication" not in str(error)
+
+
+def default_cache() -> Path:
+    """The folder of the index files of all databases on this host."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(base) / "loom"

@@ -1,0 +1,519 @@
+"""The transactions of one namespace of a database in one process, and the index files of this host.
+
+A write locks the row of the namespace in `heads` first, as SQLite's `BEGIN IMMEDIATE` locks the file: writes of a
+namespace happen one after another, their numbers become visible in their order, and there is nothing to deadlock on.
+A read is REPEATABLE READ and read only, so all that it sees is of one moment. Nothing is left in a session: a pooler
+in transaction mode may stand between.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg import errors
+from psycopg.pq import ExecStatus, TransactionStatus
+from psycopg.pq.abc import PGresult
+
+from loom.errors import Closed, InvalidInput, ReadOnly, StoreBusy, StoreUnavailable
+from loom.protocol import Clock
+from loom.storage.databases import Connection, Cursor
+from loom.storage.files import FILE_MODE, create_folder, disk_errors
+from loom.storage.postgres.connections import Address, Server, default_cache
+from loom.storage.postgres.dialect import TABLES
+from loom.storage.postgres.spoken_connection import PostgresConnection, Rows, is_gone, is_whole, translate, translated
+from loom.storage.sqlite.counting import Counts
+from loom.storage.sqlite.transactions import BEGUN
+from loom.storage.temporary import let_go, temporary_beside
+
+__all__ = ["Engine"]
+
+# A wait for another writer is made of pieces of this length, so that a thread which is asked to stop does.
+_WAIT_PIECE_S = 1.0
+_BEGIN_READING = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+_CHUNK_BYTES = 1 << 20
+# The rows that forgetting leaves empty.
+_EMPTIED = (
+    ("records", "version = 0"),
+    ("vectors", "record IS NULL"),
+    ("blobs", "key IS NULL"),
+    ("awaited", "id_hash IS NULL"),
+    ("blocks", "records = 0"),
+)
+# Connections that the server closed meanwhile are found one by one; after this many a new error is believed.
+MOST_STALE = 100
+
+_Key = tuple[Address, int, bool]
+_registry: dict[_Key, Engine] = {}
+_servers: dict[tuple[Address, bool], Server] = {}
+_registry_lock = threading.RLock()
+_inherited: list[object] = []  # connections of a parent process: kept, so that nothing closes them here
+
+
+class _Scope(threading.local):
+    """What this thread is in the middle of: the connection of its `reading` block, and its write."""
+
+    reading: PostgresConnection | None = None
+    writing: bool = False
+
+
+class Engine:
+    """One namespace of a database in this process. `acquire` opens or joins it, `release` gives up one handle."""
+
+    def __init__(self, server: Server, key: _Key, clock: Clock, busy_timeout_s: float, file_mode: int) -> None:
+        self.server = server
+        self.read_only = server.read_only
+        self.clock = clock
+        self.file_mode = file_mode
+        self.archive = server.archive
+        self.counts = Counts()
+        self._key = key
+        _, self.namespace, _ = key
+        self._busy_timeout_s = busy_timeout_s
+        self._references = 1
+        self._closed = False
+        self._scope = _Scope()
+        self._hurried: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+        base = server.address.cache or default_cache()
+        with disk_errors(f"the folder {base} for index files cannot be made; name another one with ?cache="):
+            base.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._folder = base / server.store_id
+
+    # -- opening and closing ---------------------------------------------------------------------
+
+    @classmethod
+    def acquire(
+        cls,
+        url: str,
+        namespace: str,
+        *,
+        read_only: bool = False,
+        busy_timeout_s: float = 30.0,
+        clock: Clock,
+        file_mode: int = FILE_MODE,
+    ) -> Engine:
+        """Open a namespace, which is created where it is missing, or join the engine that this process has on it."""
+        address = Address.of(url)
+        with _registry_lock:
+            server = _servers.get((address, read_only))
+            if server is None or server.closed:
+                server = _servers[address, read_only] = Server(address, read_only, clock)
+            try:
+                number = _number_of(server, namespace)
+                if number is None and not read_only:
+                    number = _create(server, namespace, clock)
+                return cls.join(server, number or 0, clock, busy_timeout_s, file_mode)
+            except BaseException:
+                _close_unused(server)
+                raise
+
+    @classmethod
+    def join(
+        cls, server: Server, number: int, clock: Clock, busy_timeout_s: float = 30.0, file_mode: int = FILE_MODE
+    ) -> Engine:
+        """One more handle on a namespace, by its number."""
+        key = (server.address, number, server.read_only)
+        with _registry_lock:
+            known = _registry.get(key)
+            if known is not None:
+                known._references += 1  # noqa: SLF001
+                return known
+            engine = _registry[key] = cls(server, key, clock, busy_timeout_s, file_mode)
+            return engine
+
+    def release(self, wait_s: float = 5.0) -> bool:
+        """Give up a handle; True where it was the last one and everything is closed."""
+        with _registry_lock:
+            self._references -= 1
+            if self._references > 0:
+                return False
+            self._closed = True
+            _registry.pop(self._key, None)
+            _close_unused(self.server)
+        return True
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    @property
+    def store_id(self) -> str:
+        return self.server.store_id
+
+    @property
+    def index_folder(self) -> Path:
+        """The folder of the index files on this host."""
+        return self._folder
+
+    def stop_waiting(self, thread: threading.Thread) -> None:
+        self._hurried.add(thread)
+
+    def after_fork(self) -> None:
+        """In a child process: the connections are the parent's."""
+        self._scope = _Scope()
+        self._hurried = weakref.WeakSet()
+
+    # -- transactions ----------------------------------------------------------------------------
+
+    @contextmanager
+    def read(self, *, once: bool = False) -> Iterator[Connection]:
+        joined = self._scope.reading
+        if joined is not None:
+            self._check_open()
+            with translated(self.server.place):
+                yield joined
+            return
+        if once:
+            self._check_open()
+            with translated(self.server.place):
+                yield _Once(self)
+            return
+        raw = self._begun(_BEGIN_READING)
+        try:
+            with translated(self.server.place):
+                yield self.connection_on(raw)
+        finally:
+            _roll_back(raw)
+            self.server.give_back(raw)
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        if self._scope.reading is not None:
+            yield
+            return
+        with self.read() as connection:
+            assert isinstance(connection, PostgresConnection)
+            self._scope.reading = connection
+            try:
+                yield
+            finally:
+                self._scope.reading = None
+
+    def renew_reading(self) -> None:
+        connection = self._scope.reading
+        if connection is not None:
+            with translated(self.server.place):
+                _execute(connection.raw, b"ROLLBACK; " + _BEGIN_READING)
+
+    @contextmanager
+    def write(self, wait_s: float | None = None) -> Iterator[Connection]:
+        """A transaction that holds the lock of the namespace; commits at the end, or rolls everything back.
+
+        Raises `StoreBusy` where others write for longer than `wait_s`, by default the store's `busy_timeout_s`.
+        """
+        if self.read_only:
+            raise ReadOnly(f"{self.server.place} was opened read-only; open it without read_only=True to write")
+        if self._scope.writing:
+            raise InvalidInput("a transaction is already open in this thread; finish it first")
+        raw, head = self._locked(self._busy_timeout_s if wait_s is None else wait_s)
+        self._scope.writing = True
+        connection = self.connection_on(raw)
+        connection.head = head
+        try:
+            with translated(self.server.place):
+                try:
+                    yield connection
+                    connection.settle()
+                except BaseException:
+                    self.counts.forget()
+                    raise
+                self._commit(raw)
+        finally:
+            self._scope.writing = False
+            _roll_back(raw)
+            self.server.give_back(raw)
+        self.renew_reading()
+
+    @contextmanager
+    def try_write(self, wait_s: float = 0.0) -> Iterator[Connection | None]:
+        if self.read_only or self._scope.writing:
+            yield None
+            return
+        writing = self.write(wait_s)
+        try:
+            connection = writing.__enter__()
+        except StoreBusy:
+            yield None
+            return
+        try:
+            yield connection
+        except BaseException as error:
+            writing.__exit__(type(error), error, None)
+            raise
+        writing.__exit__(None, None, None)
+
+    def connection_on(self, raw: psycopg.Connection[Any]) -> PostgresConnection:
+        """What executes our statements on a connection of the server."""
+        return PostgresConnection(raw, self.server.dialect, self.namespace, self.archive, self.server.prepared)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed("the memory is closed; open it again to use it")
+
+    def _begun(self, statements: bytes) -> psycopg.Connection[Any]:
+        raw, _ = self._answered(statements)
+        return raw
+
+    def _answered(self, statements: bytes) -> tuple[psycopg.Connection[Any], PGresult]:
+        """A connection on which these were executed, and the outcome of the last of them.
+
+        Nothing was done before them, so they are executed again where the connection, or its server, has gone.
+        """
+        self._check_open()
+        for _ in range(MOST_STALE):
+            raw = self.server.lend()
+            try:
+                result = _execute(raw, statements)
+            except BaseException as error:
+                _roll_back(raw)
+                if is_gone(error):
+                    raw.close()
+                    if isinstance(error, errors.ReadOnlySqlTransaction):
+                        self.server.drop_idle()
+                self.server.give_back(raw)
+                if not is_gone(error):
+                    ours = translate(error, self.server.place)
+                    raise ours or error from error
+            else:
+                return raw, result
+        raise self.all_closed()
+
+    def all_closed(self) -> StoreUnavailable:
+        """The error of a server that closes whatever it is asked on."""
+        return StoreUnavailable(f"{self.server.place} closes every connection; look at its log")
+
+    def _locked(self, wait_s: float) -> tuple[psycopg.Connection[Any], tuple[Any, ...] | None]:
+        """A connection in a transaction that holds the lock of the namespace, and its head."""
+        deadline = time.monotonic() + wait_s
+        number = f"{self.namespace:d}"
+        begun = self.server.dialect.spell(BEGUN).text.decode().replace("%s", number)
+        heads = f'"{self.server.address.schema}".heads'
+        while True:
+            left_s = max(0.001, min(_WAIT_PIECE_S, deadline - time.monotonic()))
+            try:
+                # The head is read by a statement after the one that waited: that one has an older snapshot.
+                raw, result = self._answered(
+                    f"BEGIN; SET LOCAL lock_timeout = {max(1, int(left_s * 1000))}; "
+                    f"SELECT 1 FROM {heads} WHERE namespace = {number} FOR UPDATE; "
+                    f"SET LOCAL lock_timeout = 0; {begun}".encode()
+                )
+                return raw, _head(result)
+            except StoreBusy:
+                if time.monotonic() >= deadline:
+                    raise
+                if self._closed or threading.current_thread() in self._hurried:
+                    raise Closed("the memory was closed while it waited for another writer") from None
+
+    def _commit(self, raw: psycopg.Connection[Any]) -> None:
+        try:
+            done = _execute(raw, b"COMMIT")
+        except psycopg.OperationalError as error:
+            if not is_gone(error):
+                raise
+            raise StoreUnavailable(
+                f"the connection to {self.server.place} was lost while a write was committed, so it is not known "
+                "whether it was kept. Writing the same records under the same ids again is safe."
+            ) from error
+        if done.command_status != b"COMMIT":
+            raise StoreUnavailable(f"{self.server.place} rolled a write back; nothing was written. Try again.")
+
+    # -- what files need, and this does not ----------------------------------------------------------
+
+    def fold_wal(self) -> None:
+        """The server folds its own log."""
+
+    def clean_up_by(self, deadline: float) -> bool:
+        """The server's log and dead rows are out of reach of a transaction; see docs/postgres.md."""
+        return True
+
+    def vacuum(self) -> int:
+        """Remove the rows that forgetting emptied, and vacuum the tables; how many bytes were given back."""
+        size = (
+            b"SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0) FROM pg_class c "
+            b"WHERE c.relkind = 'r' AND c.relnamespace = CAST(%s AS regnamespace)"
+        )
+        with self.write() as connection:
+            for table, emptied in _EMPTIED:
+                connection.execute(f"DELETE FROM {table} WHERE namespace = ? AND {emptied}", (self.namespace,))
+        schema = f'"{self.server.address.schema}"'
+        with translated(self.server.place), self.server.lent() as raw:
+            (before,) = raw.execute(size, [schema]).fetchone() or (0,)
+            raw.execute(f"VACUUM {', '.join(f'{schema}.{table}' for table in TABLES)}".encode())
+            (after,) = raw.execute(size, [schema]).fetchone() or (0,)
+        return max(0, int(before) - int(after))
+
+    @contextmanager
+    def without_limit(self) -> Iterator[None]:
+        yield
+
+    def integrity(self, connection: Connection) -> list[str]:
+        """Nothing: PostgreSQL verifies its pages itself (`pg_amcheck`, data checksums)."""
+        return []
+
+    def now_for_leases(self, connection: Connection) -> int:
+        """The time by the server's clock, in microseconds."""
+        row = connection.execute("SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint)").fetchone()
+        return int(row[0])
+
+    # -- index files -------------------------------------------------------------------------------
+
+    def publish_file(self, name: str) -> None:
+        """Put the bytes of an index file into the database; the transaction that names it comes after."""
+        insert = f'INSERT INTO "{self.server.address.schema}".segment_chunks VALUES (%s, %s, %s, %b)'.encode()
+        with (
+            translated(self.server.place),
+            disk_errors(f"the index file {name} cannot be read"),
+            open(self._folder / name, "rb") as file,
+            self.server.lent() as raw,
+            raw.transaction(),
+        ):
+            part = 0
+            while data := file.read(_CHUNK_BYTES):
+                raw.execute(insert, (self.namespace, name, part, data), prepare=False)
+                part += 1
+
+    def provide_file(self, connection: Connection, name: str, *, afresh: bool = False) -> bool:
+        path = self._folder / name
+        if not afresh and path.exists():
+            return True
+        with disk_errors(f"the folder {self._folder} cannot be made"):
+            create_folder(self._folder, self.file_mode)
+        count = 0
+        with temporary_beside(path, self.file_mode) as temporary:
+            with disk_errors(f"the index file {path} cannot be written"), open(temporary, "wb") as file:
+                while True:
+                    row = connection.execute(
+                        "SELECT data FROM segment_chunks WHERE namespace = ? AND file = ? AND part = ?",
+                        (self.namespace, name, count),
+                    ).fetchone()
+                    if row is None:
+                        break
+                    file.write(row[0])
+                    count += 1
+            if not count:
+                return False
+            let_go(temporary)
+            os.replace(temporary, path)
+        return True
+
+    def drop_files(self, connection: Connection, names: Iterable[str]) -> None:
+        for name in names:
+            connection.execute("DELETE FROM segment_chunks WHERE namespace = ? AND file = ?", (self.namespace, name))
+
+    def keep_files(self, names: Iterable[str], fence: Callable[[Connection], None]) -> None:
+        with self.read() as connection:
+            rows = connection.execute(
+                "SELECT DISTINCT file FROM segment_chunks WHERE namespace = ?", (self.namespace,)
+            ).fetchall()
+        orphans = {file for (file,) in rows} - {*names}
+        if orphans:
+            with self.write() as writing:
+                fence(writing)
+                self.drop_files(writing, orphans)
+
+
+class _Once(PostgresConnection):
+    """Executes one statement that reads, outside a transaction; again where its connection turned out to be gone."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.namespace = engine.namespace
+
+    def execute(self, statement: str, parameters: Any = (), /) -> Cursor:
+        server = self._engine.server
+        for _ in range(MOST_STALE):
+            raw = server.lend()
+            try:
+                return self._rows(raw, statement, parameters)
+            except psycopg.OperationalError as error:
+                if not is_gone(error):
+                    raise
+                raw.close()
+            finally:
+                _roll_back(raw)
+                server.give_back(raw)
+        raise self._engine.all_closed()
+
+    def _rows(self, raw: psycopg.Connection[Any], statement: str, parameters: Any) -> Cursor:
+        connection = self._engine.connection_on(raw)
+        rows = connection.execute_plainly(statement, parameters)
+        if is_whole(rows):
+            return Rows(len(rows), rows)
+        # Some texts are in archive blocks, which must be read in the same state.
+        _execute(raw, _BEGIN_READING)
+        return Rows(len(rows), connection.execute(statement, parameters).fetchall())
+
+
+def _head(result: PGresult) -> tuple[Any, ...] | None:
+    """The row of `BEGUN`: two numbers and three texts."""
+    if not result.ntuples:
+        return None
+    values = [result.get_value(0, column) for column in range(5)]
+    texts = [None if value is None else value.decode() for value in values]
+    return (int(texts[0] or 0), int(texts[1] or 0), *texts[2:])
+
+
+def _execute(raw: psycopg.Connection[Any], statements: bytes) -> PGresult:
+    """Execute statements without values in one round trip; the outcome of the last one."""
+    with raw.lock:
+        result = raw.pgconn.exec_(statements)
+    if result.status == ExecStatus.FATAL_ERROR:
+        if raw.closed:
+            raise psycopg.OperationalError(raw.pgconn.get_error_message("utf-8").strip())
+        raise errors.error_from_result(result, encoding="utf-8")
+    return result
+
+
+def _roll_back(raw: psycopg.Connection[Any]) -> None:
+    """End a transaction that is open; a connection that cannot is closed."""
+    if raw.pgconn.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.INERROR):
+        try:
+            _execute(raw, b"ROLLBACK")
+        except psycopg.Error:
+            raw.close()
+
+
+def _number_of(server: Server, namespace: str) -> int | None:
+    with translated(server.place), server.lent() as raw:
+        row = raw.execute(
+            f'SELECT number FROM "{server.address.schema}".namespaces WHERE name = %s'.encode(), [namespace]
+        ).fetchone()
+    (number,) = row or (None,)
+    return number
+
+
+def _create(server: Server, namespace: str, clock: Clock) -> int | None:
+    schema = server.address.schema
+    with translated(server.place), server.lent() as raw, raw.transaction():
+        row = raw.execute(
+            f'INSERT INTO "{schema}".namespaces (name) VALUES (%s) ON CONFLICT DO NOTHING RETURNING number'.encode(),
+            [namespace],
+        ).fetchone()
+        if row is not None:
+            raw.execute(f'INSERT INTO "{schema}".heads VALUES (%s, %s::bigint << 40, 0)'.encode(), [row[0], row[0]])
+    return _number_of(server, namespace)
+
+
+def _close_unused(server: Server) -> None:
+    if not any(engine.server is server for engine in _registry.values()):
+        _servers.pop((server.address, server.read_only), None)
+        server.close()
+
+
+def _after_fork_in_child() -> None:
+    global _registry_lock
+    _registry_lock = threading.RLock()
+    for server in _servers.values():
+        _inherited.extend(server.abandon())
+    for engine in _registry.values():
+        engine.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,157 @@
+"""The PostgreSQL store: one namespace of a database on a server."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from loom.errors import InvalidInput, NotFound, ReadOnly, UnsupportedStore
+from loom.protocol import Clock, utc_now
+from loom.storage.contract import AtMost, CheckReport, Draft, ForgetReceipt, Rows, Written
+from loom.storage.files import FILE_MODE
+from loom.storage.postgres.backup import back_up
+from loom.storage.postgres.namespace_engine import Engine
+from loom.storage.postgres.spoken_connection import PostgresConnection
+from loom.storage.sqlite import administration, checking, maintenance
+from loom.storage.sqlite.handle import LIMITS, TAIL, Handle
+from loom.storage.sqlite.maintenance import WorkLimits
+from loom.storage.sqlite.projections import TailLimit
+from loom.storage.sqlite.transactions import FINISH, INSERT_RECORD, QUEUE, SqliteTransaction
+
+__all__ = ["PostgresStore"]
+
+
+class _Transaction(SqliteTransaction):
+    """Writes inside one transaction that holds the lock of the namespace."""
+
+    def append(self, drafts: Sequence[Draft]) -> list[Written]:
+        # SQL here cannot count, and a write takes longer than a count.
+        written = super().append([self._counted(draft) for draft in drafts])
+        self._counts = True
+        return written
+
+    def many(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        if statement in (INSERT_RECORD, QUEUE) and isinstance(self.connection, PostgresConnection):
+            self.connection.defer(statement, rows)
+        else:
+            super().many(statement, rows)
+
+    def finish(self) -> None:
+        connection = self.connection
+        assert isinstance(connection, PostgresConnection)
+        if self._counts:
+            connection.settle(FINISH, (self._next, self.now))
+        else:
+            connection.settle()
+
+    def _counted(self, draft: Draft) -> Draft:
+        if not isinstance(draft.tokens, AtMost):
+            return draft
+        tokens = self.counts.count(draft.counter, draft.content)
+        if tokens is None:
+            raise InvalidInput(
+                f"the tokens of {draft.id!r} are to be counted with {draft.counter!r}, which this process has not; "
+                "give the store that counter with count_with()"
+            )
+        return draft._replace(tokens=tokens)
+
+
+class PostgresStore(Handle):
+    """One namespace of a PostgreSQL database. See `loom.storage.contract.Store`.
+
+    With `all_namespaces` it may also list and forget the other namespaces of the database. `durability` is the
+    server's (`synchronous_commit`). All stores of one process on one namespace share their background work; `tail`,
+    `lease_s` and `limits` are those of the first one.
+    """
+
+    _begin = _Transaction
+    _engine: Engine
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        namespace: str = "default",
+        read_only: bool = False,
+        durability: str = "commit",
+        busy_timeout_s: float = 30.0,
+        close_timeout_s: float = 5.0,
+        tail: TailLimit = TAIL,
+        lease_s: float = 10.0,
+        limits: WorkLimits = LIMITS,
+        archive_after_days: float | None = None,
+        clock: Clock = utc_now,
+        all_namespaces: bool = False,
+        file_mode: int = FILE_MODE,
+    ) -> None:
+        if not namespace:
+            raise InvalidInput("a namespace needs a name")
+        self._clock = clock
+        engine = Engine.acquire(
+            url, namespace, read_only=read_only, busy_timeout_s=busy_timeout_s, clock=clock, file_mode=file_mode
+        )
+        super().__init__(
+            engine,
+            namespace,
+            all_namespaces=all_namespaces,
+            close_timeout_s=close_timeout_s,
+            tail=tail,
+            lease_s=lease_s,
+            limits=limits,
+            archive_after_days=archive_after_days,
+        )
+
+    def _find_namespace(self) -> int:
+        return self._engine.namespace
+
+    @property
+    def location(self) -> str:
+        return self._engine.server.place
+
+    @property
+    def engine(self) -> Engine:
+        """The namespace in this process, which all its stores on it share."""
+        return self._engine
+
+    @property
+    def lost(self) -> tuple[int, int] | None:
+        return None
+
+    def forget_namespace(self, name: str, timeout_s: float = 10.0) -> ForgetReceipt:
+        self.check_namespaces(f"forget the namespace {name!r}")
+        if self.read_only:
+            raise ReadOnly(f"{self.location} was opened read-only; open it without read_only=True to forget")
+        number = self._number_of(name)
+        if number is None:
+            raise NotFound(f"there is no namespace {name!r} in this database; namespaces() lists them")
+        engine = Engine.join(self._engine.server, number, self._clock)
+        try:
+            shared = maintenance.join(engine, number, TAIL, self._lease_s, LIMITS, self._begin)
+            try:
+                return administration.forget_namespace(shared, timeout_s, lambda: None)
+            finally:
+                if maintenance.part(shared):
+                    shared.worker.stop(self._close_timeout_s)
+        finally:
+            engine.release()
+
+    def check(self, repair: bool = True) -> CheckReport:
+        self.check_open()
+        return checking.check(self._maintenance, self._searcher, repair and not self.read_only)
+
+    def copying(self, namespaces: Sequence[str] | None = None) -> AbstractContextManager[Rows]:
+        raise UnsupportedStore(
+            f"no snapshot can be taken of {self.location} yet; backup() writes a file of which one can be taken"
+        )
+
+    def vacuum(self) -> int:
+        self.check_open()
+        administration.settle(self._maintenance)
+        return self._engine.vacuum()
+
+    def backup(self, path: str | Path) -> None:
+        self.check_open()
+        everything = self._all_namespaces
+        back_up(self._engine, path, None if everything else self._name)

@@ -1,0 +1,306 @@
+"""A connection that speaks the statements of SQLite to PostgreSQL, in the caller's transaction.
+
+PostgreSQL's text cannot hold NUL, and ours may. So texts are escaped on the way in, where they hold NUL or the escape
+itself (U+0001), and unescaped on the way out. The same mark stands for texts that are in archive blocks, which
+are read from there.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import psycopg
+from psycopg import errors
+from psycopg.adapt import AdaptersMap, Dumper, Loader
+
+from loom.errors import (
+    InvalidInput,
+    LoomError,
+    NotAStore,
+    StoreBusy,
+    StoreError,
+    StoreFull,
+    StoreUnavailable,
+)
+from loom.storage.blocks import DamagedBlock
+from loom.storage.databases import Cursor
+from loom.storage.postgres.dialect import ARCHIVED, Dialect
+from loom.storage.sqlite.archive import Reader
+from loom.storage.sqlite.engine import translate as translate_values
+from loom.storage.sqlite.filters import checked_metadata, metadata_condition
+from loom.storage.sqlite.residency import each
+from loom.storage.sqlite.transactions import BEGUN
+
+__all__ = ["ADAPTERS", "PostgresConnection", "Rows", "is_gone", "is_whole", "translate", "translated"]
+
+# From this many rows on COPY takes less time than the statement for each.
+_FEWEST_COPIED = 8
+
+_UNSAFE = re.compile("[\x00\x01]")
+_ESCAPED = {"\x00": "\x01a", "\x01": "\x01b"}
+_UNESCAPE = re.compile("\x01([ab])")
+_UNESCAPED = {"a": "\x00", "b": "\x01"}
+
+
+class _TextDumper(Dumper):
+    """Text as PostgreSQL can hold it. Its type is left to the server."""
+
+    oid = 0
+
+    def dump(self, obj: str) -> bytes:
+        if "\x00" in obj or "\x01" in obj:
+            obj = _UNSAFE.sub(lambda found: _ESCAPED[found[0]], obj)
+        return obj.encode()
+
+
+class _TextLoader(Loader):
+    """Text as it was given; a mark of the archive stays one."""
+
+    def load(self, data: Any) -> str:
+        text = str(data, "utf-8")
+        if "\x01" in text:
+            if text.startswith(ARCHIVED):
+                return _InBlock(text)
+            return _UNESCAPE.sub(lambda found: _UNESCAPED[found[1]], text)
+        return text
+
+
+class _InBlock(str):
+    """What stands for a text in an archive block. Stored text never begins like this before it is unescaped."""
+
+    __slots__ = ()
+
+
+class _NumberLoader(Loader):
+    """Sums of whole numbers are whole numbers."""
+
+    def load(self, data: Any) -> int | float:
+        text = bytes(data)
+        return float(text) if b"." in text or b"N" in text else int(text)
+
+
+def _adapters() -> AdaptersMap:
+    adapters = AdaptersMap(psycopg.adapters)
+    adapters.register_dumper(str, _TextDumper)
+    for name in ("text", "varchar"):
+        adapters.register_loader(name, _TextLoader)
+    adapters.register_loader("numeric", _NumberLoader)
+    return adapters
+
+
+ADAPTERS = _adapters()
+
+
+class PostgresConnection:
+    """One connection in one transaction, on the tables of one namespace. Valid in the block that gives it."""
+
+    def __init__(
+        self, raw: psycopg.Connection[Any], dialect: Dialect, namespace: int, archive: Reader, prepared: bool
+    ) -> None:
+        self.raw = raw
+        self.text_factory: Any = str
+        self.head: tuple[Any, ...] | None = None
+        """What `BEGUN` is answered with, which the statement that locked the namespace has read."""
+        self._waiting: list[tuple[str, list[Any]]] = []
+        self.namespace = namespace
+        self._dialect = dialect
+        self._archive = archive
+        self._prepared = None if prepared else False
+
+    # A transaction that writes one record is mostly one INSERT and the new head. Statements whose outcome is not
+    # asked for wait until another one is executed or the transaction ends, and are then one statement, or a COPY.
+
+    def defer(self, statement: str, rows: Sequence[Any]) -> None:
+        """Execute an INSERT for each of the rows, at the latest before any other statement."""
+        self._waiting += [(statement, [*row]) for row in rows]
+
+    def settle(self, statement: str = "", values: Sequence[Any] = ()) -> None:
+        """Execute what waits, and this statement with it."""
+        waiting, self._waiting = self._waiting, []
+        by_statement: dict[str, list[list[Any]]] = {}
+        for one, row in waiting:
+            by_statement.setdefault(one, []).append(row)
+        alone = [(one, rows[0]) for one, rows in by_statement.items() if len(rows) == 1]
+        for one, rows in by_statement.items():
+            if len(rows) >= _FEWEST_COPIED:
+                self._copy(one, rows)
+            elif len(rows) > 1:
+                self.executemany(one, rows)
+        self._together([*alone, (statement, [*values])] if statement else alone)
+
+    def _together(self, statements: Sequence[tuple[str, list[Any]]]) -> None:
+        """Execute statements that do not read what the others write, in one."""
+        if not statements:
+            return
+        spoken = [(self._dialect.spell(statement), values) for statement, values in statements]
+        *before, (last, _) = spoken
+        parts = b", ".join(b"w%d AS (%s)" % (number, one.text) for number, (one, _) in enumerate(before))
+        text = b"WITH %s %s" % (parts, last.text) if before else last.text
+        values = [value for one, given in spoken for value in one.values(given, self.namespace)]
+        self.raw.execute(text, values, prepare=self._prepared)
+
+    def _copy(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        into, _, _ = self._dialect.spell(statement).text.decode().removeprefix("INSERT INTO ").partition(" VALUES")
+        with self.raw.cursor().copy(f"COPY {into} FROM STDIN".encode()) as copy:
+            for row in rows:
+                copy.write_row(row)
+
+    def execute(self, statement: str, parameters: Any = (), /) -> Cursor:
+        if self._waiting:
+            self.settle()
+        if self.head is not None and statement == BEGUN:
+            head, self.head = self.head, None
+            return Rows(1, [head])
+        spoken = self._dialect.spell(statement)
+        values = spoken.values(parameters, self.namespace)
+        cursor = self.raw.execute(spoken.text, values, prepare=self._prepared)
+        if spoken.archived and cursor.description is not None:
+            rows = cursor.fetchall()
+            return Rows(len(rows), rows if is_whole(rows) else [self._whole(row) for row in rows])
+        found: Cursor = cursor
+        return found
+
+    def execute_plainly(self, statement: str, parameters: Any) -> list[tuple[Any, ...]]:
+        """The rows of a statement; a text that is in an archive block is only named (`is_whole`)."""
+        spoken = self._dialect.spell(statement)
+        values = spoken.values(parameters, self.namespace)
+        return self.raw.execute(spoken.text, values, prepare=self._prepared).fetchall()
+
+    def executemany(self, statement: str, parameters: Iterable[Any], /) -> Cursor:
+        if self._waiting:
+            self.settle()
+        spoken = self._dialect.spell(statement)
+        cursor = self.raw.cursor()
+        cursor.executemany(spoken.text, [spoken.values(one, self.namespace) for one in parameters])
+        found: Cursor = cursor
+        return found
+
+    def _whole(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
+        """A row with the texts that are in archive blocks; None for one whose block is damaged."""
+        return tuple(self._archived(value) if type(value) is _InBlock else value for value in row)
+
+    def _archived(self, mark: str) -> str | None:
+        part, number, seq = mark[len(ARCHIVED) :].split(" ")
+        try:
+            block = self._archive.block(self, int(number))
+            return block.content(int(seq)) if part == "content" else block.data(int(seq))
+        except DamagedBlock:
+            return None  # the row names its block, and reading it says so
+
+
+def is_whole(rows: list[tuple[Any, ...]]) -> bool:
+    """Whether no text of these rows is in an archive block."""
+    return not any(type(value) is _InBlock for row in rows for value in row)
+
+
+class Rows:
+    """Rows that were read."""
+
+    def __init__(self, rowcount: int, rows: list[tuple[Any, ...]]) -> None:
+        self.rowcount = rowcount
+        self._rows = rows
+
+    def fetchone(self) -> tuple[Any, ...] | None:
+        return self._rows.pop(0) if self._rows else None
+
+    def fetchall(self) -> list[tuple[Any, ...]]:
+        rows, self._rows = self._rows, []
+        return rows
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        return iter(self.fetchall())
+
+
+_FIRST_ROWS = 64
+
+
+@each.register
+def _each(connection: PostgresConnection, query: str, values: Sequence[Any]) -> Iterator[Any]:
+    """The rows of an ordered query, some at a time and then ever more."""
+    start, count = 0, _FIRST_ROWS
+    while True:
+        rows = connection.execute(f"{query} LIMIT {count} OFFSET {start}", values).fetchall()
+        yield from rows
+        if len(rows) < count:
+            return
+        start, count = start + count, 4 * count
+
+
+@metadata_condition.register
+def _metadata_condition(connection: PostgresConnection, key: Any, value: Any, values: list[Any]) -> str:
+    # jsonb refuses NUL, for which U+0001 stands on both sides here. A list holds a value that it contains.
+    choices = [json.dumps(one).replace("\\u0000", "\\u0001") for one in checked_metadata(key, value)]
+    values += [json.dumps(key).replace("\\u0000", "\\u0001"), json.dumps(choices)]
+    return (
+        "coalesce(CAST(replace(r.metadata, '\\u0000', '\\u0001') AS jsonb) -> (CAST(? AS jsonb) #>> '{}') "
+        "@> ANY (CAST(?#t AS jsonb[])), FALSE)"
+    )
+
+
+# -- errors ----------------------------------------------------------------------------------------------------------
+
+_BUSY = (
+    errors.LockNotAvailable,
+    errors.QueryCanceled,
+    errors.DeadlockDetected,
+    errors.SerializationFailure,
+    errors.TooManyConnections,
+)
+_UNREADY = (errors.AdminShutdown, errors.CrashShutdown, errors.CannotConnectNow, errors.ReadOnlySqlTransaction)
+
+
+def is_gone(error: BaseException) -> bool:
+    """Whether an error says that this server, or the connection to it, is of no use any more."""
+    if isinstance(error, _UNREADY):
+        return True
+    return isinstance(error, psycopg.OperationalError) and error.sqlstate is None
+
+
+def translate(error: BaseException, place: str) -> LoomError | None:
+    """The error of ours that stands for one of PostgreSQL's; None for any other."""
+    if not isinstance(error, psycopg.Error):
+        return translate_values(error, None)
+    if isinstance(error, _BUSY):
+        return StoreBusy(f"other writers held {place} for longer than this write may wait; nothing was written")
+    if isinstance(error, errors.DiskFull | errors.OutOfMemory | errors.ConfigurationLimitExceeded):
+        return StoreFull(f"no room left for {place}; nothing was written. Free some space and try again.")
+    if isinstance(error, errors.InsufficientPrivilege):
+        return StoreUnavailable(f"{place} refuses this role: {_said(error)}")
+    if is_gone(error):
+        return StoreUnavailable(
+            f"{place} cannot be reached: {_said(error)}. Nothing of this call was kept; try again."
+        )
+    if isinstance(error, errors.UndefinedTable | errors.InvalidSchemaName | errors.UndefinedColumn):
+        return NotAStore(f"{place} is not a loom memory: {_said(error)}")
+    if isinstance(error, errors.ProgramLimitExceeded):
+        return InvalidInput(f"a key or a name is too long for {place}: {_said(error)}")
+    if isinstance(error, psycopg.DataError):
+        return InvalidInput(f"a value cannot be stored: {_said(error)}")
+    return StoreError(f"{place}: {_said(error)}")
+
+
+def _said(error: psycopg.Error) -> str:
+    """What the server said, without the values that a detail may quote."""
+    said = error.diag.message_primary or str(error).partition("\n")[0]
+    return said.strip() or type(error).__name__
+
+
+class translated:  # noqa: N801
+    """A block in which PostgreSQL's errors become ours. (A class, not a generator: every call passes here.)"""
+
+    __slots__ = ("_place",)
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is not None and not isinstance(error, LoomError):
+            ours = translate(error, self._place)
+            if ours is not None:
+                raise ours from error

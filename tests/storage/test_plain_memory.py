@@ -219,7 +219,7 @@ def test_a_snapshot_of_a_backend_without_files_becomes_a_new_store(tmp_path: Pat
         assert memory.check().ok
 
 
-@pytest.mark.parametrize("place", ["postgresql://host/db", "mysql:/host/db", "sqlite://host/db", "file://host/db"])
+@pytest.mark.parametrize("place", ["mysql://host/db", "mysql:/host/db", "sqlite://host/db", "file://host/db"])
 def test_an_unknown_kind_of_store_is_refused_with_what_is_supported(place: str) -> None:
     with pytest.raises(UnsupportedStore, match="sqlite:///"):
         open_store(place)

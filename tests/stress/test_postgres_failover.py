@@ -1,4 +1,4 @@
-"""A primary with two synchronous standbys that is killed under load: no acknowledged write is lost, and clients follow."""
+"""A primary with two synchronous standbys, killed under load: no acknowledged write is lost, and clients follow."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def cluster(programs: Programs) -> Iterator[Cluster]:
 
 
 def fail_over(kills: int) -> dict[str, Any]:
-    """Write from several threads while the primary is killed; what was acknowledged, lost and how long writes paused."""
+    """Write from several threads while the primary is killed; what was acknowledged and lost, and the pauses."""
     programs = find_programs()
     assert programs is not None
     acknowledged: list[str] = []

@@ -11,11 +11,11 @@ from loom.errors import InvalidInput, NotFound, ReadOnly, UnsupportedStore
 from loom.protocol import Clock, utc_now
 from loom.storage.contract import AtMost, CheckReport, Draft, ForgetReceipt, Rows, Written
 from loom.storage.files import FILE_MODE
+from loom.storage.handle import LIMITS, TAIL, Handle
 from loom.storage.postgres.backup import back_up
 from loom.storage.postgres.namespace_engine import Engine
 from loom.storage.postgres.spoken_connection import PostgresConnection
 from loom.storage.sqlite import administration, checking, maintenance
-from loom.storage.sqlite.handle import LIMITS, TAIL, Handle
 from loom.storage.sqlite.maintenance import WorkLimits
 from loom.storage.sqlite.projections import TailLimit
 from loom.storage.sqlite.transactions import FINISH, INSERT_RECORD, QUEUE, SqliteTransaction

@@ -11,10 +11,10 @@ from loom.errors import InvalidInput, NotFound, ReadOnly, UnsupportedStore
 from loom.protocol import Clock, utc_now
 from loom.storage.contract import CheckReport, ForgetReceipt, Store
 from loom.storage.files import FILE_MODE
+from loom.storage.handle import LIMITS, TAIL, Handle
 from loom.storage.sqlite import administration, checking, maintenance
 from loom.storage.sqlite.copying import Copy
 from loom.storage.sqlite.engine import Engine
-from loom.storage.sqlite.handle import LIMITS, TAIL, Handle
 from loom.storage.sqlite.maintenance import WorkLimits
 from loom.storage.sqlite.projections import TailLimit
 from loom.storage.sqlite.rows import FORGOTTEN_NAME

@@ -58,7 +58,7 @@ def flush(own: Maintenance, timeout_s: float | None) -> FlushReport:
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     if own.engine.index_folder is None and own.embed is None and not own.chores:
         return unfinished(own)
-    most = 0
+    most = _report_jobs(own, 0)
     while True:
         left = 3600.0 if deadline is None else deadline - time.monotonic()
         if left <= 0:
@@ -75,6 +75,7 @@ def flush(own: Maintenance, timeout_s: float | None) -> FlushReport:
             continue
         except ForgetPending:
             return unfinished(own)
+        most = _report_jobs(own, most)  # the worker may have done the last of them
         if not _will_retry(own):
             return unfinished(own)
         time.sleep(0.05)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from pathlib import Path
@@ -116,3 +117,10 @@ def test_what_a_benchmark_prints_is_saved_beside_its_figures(
         assert (tmp_path / "rooms.json").exists() == is_wanted
     page = "3.0<!--=rooms:recall.p50 .1f-->\n<!-- from rooms:output -->\n<!-- end -->"
     assert figures.rendered(page, folder=tmp_path).endswith("```text\n  recall 3 ms\n```\n<!-- end -->")
+
+
+def test_the_picture_of_the_evidence_shows_the_saved_figures() -> None:
+    picture = (figures.ROOT / "docs" / "evidence.svg").read_text(encoding="utf-8")
+    shown = json.loads(html.unescape(re.search(r"<dc:description>(.*?)</dc:description>", picture, re.DOTALL)[1]))  # type: ignore[index]
+    saved = json.loads((figures.ROOT / "benchmarks" / "results" / "evidence.json").read_text(encoding="utf-8"))
+    assert shown == {name: saved["figures"][name] for name in ("budgets", "sets")}, "run python -m benchmarks.evidence --draw docs/evidence.svg"

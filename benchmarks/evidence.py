@@ -32,18 +32,14 @@ _TITLES = {
     "beam": "BEAM: user and assistant",
 }
 _OURS = "loom"
-_SIDES = {
-    "plain FTS5": "SQLite FTS5",
-    "plain BM25": "BM25",
-    "embedder alone": "embedder",
-    "equal fusion": "FTS5 + embedder",
-}
-_COLOURS = {
-    _OURS: "#b5179e",
-    "SQLite FTS5": "#8d99ae",
-    "BM25": "#577590",
-    "embedder": "#43aa8b",
-    "FTS5 + embedder": "#f8961e",
+_SIDES = {"plain FTS5": "fts5", "plain BM25": "bm25", "embedder alone": "embedder", "equal fusion": "fusion"}
+# The name and the colour of each line, in the order of the legend.
+_LINES = {
+    _OURS: ("loom", "#b5179e"),
+    "fusion": ("FTS5 + embedder", "#f8961e"),
+    "embedder": ("embedder", "#43aa8b"),
+    "bm25": ("BM25", "#577590"),
+    "fts5": ("SQLite FTS5", "#8d99ae"),
 }
 
 
@@ -92,16 +88,9 @@ def draw(figures: Mapping[str, Any], path: Path) -> None:
     sets, budgets = figures["sets"], figures["budgets"]
     figure, panels = pyplot.subplots(1, len(sets), figsize=(3.6 * len(sets), 3.4), sharey=True, layout="constrained")
     for panel, (name, curves) in zip([panels] if len(sets) == 1 else panels, sets.items(), strict=True):
-        for side, shares in sorted(curves.items(), key=lambda one: one[0] == _OURS):
-            panel.plot(
-                budgets,
-                shares,
-                label=side,
-                color=_COLOURS[side],
-                marker="o",
-                markersize=4,
-                linewidth=2.6 if side == _OURS else 1.2,
-            )
+        for side, (label, colour) in reversed(_LINES.items()):
+            width = 2.6 if side == _OURS else 1.2
+            panel.plot(budgets, curves[side], label=label, color=colour, marker="o", markersize=4, linewidth=width)
         panel.set_title(_TITLES.get(name, name), fontsize=10)
         panel.set_xscale("log", base=2)
         panel.set_xticks(budgets, [f"{budget // 1000}K" for budget in budgets])

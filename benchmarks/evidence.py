@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for side, shares in curves.items():
             print(f"{side:<18}" + "".join(f"{share:>8.1f}" for share in shares))
     if options.save and measured:
-        save("evidence", given, {"budgets": list(BUDGETS), "sets": measured})
+        save("evidence", given, {"budgets": list(BUDGETS), "sets": measured, "table": table(measured)})
     if options.draw is not None:
         draw(
             json.loads((ROOT / "benchmarks" / "results" / "evidence.json").read_text(encoding="utf-8"))["figures"],
@@ -77,6 +77,15 @@ def measure(dialogues: Sequence[Any], cache: Path) -> dict[str, list[float]]:
             found[_OURS] += prompted(memory, dialogue, BUDGETS)  # last: being in a prompt counts as a use
     columns = [MEASURES.index(f"evidence {budget // 1000}K") for budget in BUDGETS]
     return {side: [round(100 * float(share), 1) for share in mean(all_)[columns]] for side, all_ in found.items()}
+
+
+def table(measured: Mapping[str, Mapping[str, Sequence[float]]]) -> list[list[str]]:
+    """The figures as rows: a line for each set and side."""
+    rows = [["evidence in a prompt, %", *(f"{budget:,} tokens" for budget in BUDGETS)]]
+    for name, curves in measured.items():
+        for side, (label, _) in _LINES.items():
+            rows.append([f"{_TITLES.get(name, name).partition(':')[0]}, {label}", *map(str, curves[side])])
+    return rows
 
 
 def draw(figures: Mapping[str, Any], path: Path) -> None:
@@ -100,7 +109,9 @@ def draw(figures: Mapping[str, Any], path: Path) -> None:
     figure.axes[0].set_ylabel("evidence found, %")
     handles, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles[::-1], labels[::-1], loc="outside lower center", ncols=len(labels), frameon=False)
-    figure.savefig(path, metadata={"Date": None, "Creator": None, "Description": json.dumps(figures)})
+    figure.savefig(
+        path, metadata={"Date": None, "Creator": None, "Description": json.dumps({"budgets": budgets, "sets": sets})}
+    )
     pyplot.close(figure)
 
 

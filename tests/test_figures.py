@@ -123,4 +123,6 @@ def test_the_picture_of_the_evidence_shows_the_saved_figures() -> None:
     picture = (figures.ROOT / "docs" / "evidence.svg").read_text(encoding="utf-8")
     shown = json.loads(html.unescape(re.search(r"<dc:description>(.*?)</dc:description>", picture, re.DOTALL)[1]))  # type: ignore[index]
     saved = json.loads((figures.ROOT / "benchmarks" / "results" / "evidence.json").read_text(encoding="utf-8"))
-    assert shown == {name: saved["figures"][name] for name in ("budgets", "sets")}, "run python -m benchmarks.evidence --draw docs/evidence.svg"
+    assert shown == {name: saved["figures"][name] for name in ("budgets", "sets")}, (
+        "run python -m benchmarks.evidence --draw docs/evidence.svg"
+    )

@@ -150,11 +150,16 @@ def test_two_handles_of_one_database_see_each_other() -> None:
         assert one.recall("changed")[0].version == 2
 
 
-@pytest.mark.parametrize("source", STORES)
-@pytest.mark.parametrize("target", STORES)
-def test_a_snapshot_of_one_backend_is_restored_into_another(tmp_path: Path, source: str, target: str) -> None:
+@pytest.mark.parametrize("source", [*STORES, "postgres"])
+@pytest.mark.parametrize("target", [*STORES, "postgres"])
+def test_a_snapshot_of_one_backend_is_restored_into_another(
+    tmp_path: Path, source: str, target: str, request: pytest.FixtureRequest
+) -> None:
     def opened(kind: str, name: str) -> Memory:
-        store: Store = PlainStore(namespace=name) if kind == "plain" else open_store(tmp_path / name, namespace=name)
+        place: Path | str = tmp_path / name
+        if kind == "postgres":
+            place = request.getfixturevalue("postgres_server").store_url(tmp_path)
+        store: Store = PlainStore(namespace=name) if kind == "plain" else open_store(place, namespace=name)
         return Memory("agent", store=store, embedder=FakeEmbedder(), derive=True)
 
     with opened(source, "one") as one, opened(target, "two") as two:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from loom.storage.sqlite.archive import CONTENT, DATA
 from loom.storage.sqlite.checking import TO_NOTHING
+from loom.storage.sqlite.copying import IDENTITY
 from loom.storage.sqlite.counting import TOKENS
 from loom.storage.sqlite.entries import LAST_ENTRY
 from loom.storage.sqlite.maintenance import NOTE_USES
@@ -85,6 +86,7 @@ _SPELLINGS = {
         "previous_at = coalesce(excluded.previous_at, accesses.last_at), last_at = excluded.last_at"
     ),
     NEWEST: NEWEST.replace("FROM derivations", f"FROM derivations WHERE namespace = {_OWN}"),
+    IDENTITY: (f"SELECT s.id, s.created_at, h.committed_at FROM store s JOIN heads h ON h.namespace = {_OWN}"),
     FILE_BYTES: (
         "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0) FROM pg_catalog.pg_class c "
         "WHERE c.relnamespace = CAST('{schema}' AS regnamespace) AND c.relkind = 'r'"
@@ -114,10 +116,10 @@ _REWRITES: tuple[tuple[str, str], ...] = (
     (r"\btotal\(((?:[^()]|\([^()]*\))*)\)", r"coalesce(sum(\1), 0)"),
     (r"x''", "CAST('' AS bytea)"),
     # A whole number of a namespace.
-    (r"^SELECT max\((\w+)\) FROM (\w+)$", rf"SELECT max(\1) FROM \2 WHERE namespace = {_OWN}"),
+    (r"^SELECT max\((\w+)\) FROM (?!namespaces$)(\w+)$", rf"SELECT max(\1) FROM \2 WHERE namespace = {_OWN}"),
 )
 _COMPILED = tuple((re.compile(pattern), spelling) for pattern, spelling in _REWRITES)
-_PLACEHOLDER = re.compile(r"\?(\d*)(#[nt])?|(?<![:\w]):([a-z_]+)")
+_PLACEHOLDER = re.compile(r"\?(\d*)(#[nt])?|(?<![:\w]):([a-z_][a-z_0-9]*)")
 _QUALIFIED = re.compile(rf"\b(FROM|JOIN|INTO|UPDATE)(\s+)({'|'.join(TABLES)})\b(?!\()")
 _INSERT = re.compile(r"^(\s*)INSERT OR (IGNORE|REPLACE) INTO (\w+) \(([^)]*)\)(.*?)( RETURNING .*)?$", re.DOTALL)
 

@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from loom.errors import InvalidInput, NotFound, ReadOnly, UnsupportedStore
+from loom.errors import InvalidInput, NotFound, ReadOnly
 from loom.protocol import Clock, utc_now
-from loom.storage.contract import AtMost, CheckReport, Draft, ForgetReceipt, Rows, Written
+from loom.storage.contract import AtMost, CheckReport, Draft, ForgetReceipt, Origin, Written
 from loom.storage.files import FILE_MODE
 from loom.storage.handle import LIMITS, TAIL, Handle
+from loom.storage.identity import SPAN
 from loom.storage.postgres.backup import back_up
 from loom.storage.postgres.namespace_engine import Engine
 from loom.storage.postgres.spoken_connection import PostgresConnection
 from loom.storage.sqlite import administration, checking, maintenance
+from loom.storage.sqlite.copying import Copy
 from loom.storage.sqlite.maintenance import WorkLimits
 from loom.storage.sqlite.projections import TailLimit
 from loom.storage.sqlite.transactions import FINISH, INSERT_RECORD, QUEUE, SqliteTransaction
+from loom.storage.tables import Row
 
 __all__ = ["PostgresStore"]
 
 
 class _Transaction(SqliteTransaction):
     """Writes inside one transaction that holds the lock of the namespace."""
+
+    def origin(self) -> Origin:
+        return super().origin()._replace(zero=self.namespace * SPAN)
+
+    def add_rows(self, table: str, rows: Iterable[Row]) -> int:
+        self._counts = True
+        return super().add_rows(table, rows)
 
     def append(self, drafts: Sequence[Draft]) -> list[Written]:
         # SQL here cannot count, and a write takes longer than a count.
@@ -141,10 +151,24 @@ class PostgresStore(Handle):
         self.check_open()
         return checking.check(self._maintenance, self._searcher, repair and not self.read_only)
 
-    def copying(self, namespaces: Sequence[str] | None = None) -> AbstractContextManager[Rows]:
-        raise UnsupportedStore(
-            f"no snapshot can be taken of {self.location} yet; backup() writes a file of which one can be taken"
-        )
+    @contextmanager
+    def copying(self, namespaces: Sequence[str] | None = None) -> Iterator[Copy]:
+        names = [self._name] if namespaces is None else [*dict.fromkeys(namespaces)]
+        self.check_open()
+        if len(names) != 1:
+            raise InvalidInput(f"a snapshot of {self.location} is of one namespace; take one for each")
+        if names != [self._name]:
+            self.check_namespaces(f"copy the rows of {names[0]!r}")
+        number = self._number_of(names[0])
+        if number is None:
+            raise NotFound(f"there is no namespace {names[0]!r} in this database; namespaces() lists them")
+        self.flush_accesses()
+        engine = Engine.join(self._engine.server, number, self._clock)
+        try:
+            with engine.read() as connection:
+                yield Copy(connection, [number], zero=number * SPAN)
+        finally:
+            engine.release()
 
     def vacuum(self) -> int:
         self.check_open()

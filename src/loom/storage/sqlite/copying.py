@@ -16,7 +16,7 @@ from loom.storage.sqlite.projections import SCRUB, TEXT, VECTORS, last_number
 from loom.storage.sqlite.rows import RECORD_COLUMNS, check_row
 from loom.storage.tables import TABLES, Row, shifted
 
-__all__ = ["Copy", "Rows", "insert"]
+__all__ = ["IDENTITY", "Copy", "Rows", "insert"]
 
 _PIECE_BYTES = 256 * 1024
 
@@ -35,6 +35,12 @@ _FIXED = {
     "vectors": {"space": "?"},
     "progress": {"generation": "0", "basis": "''"},
 }
+IDENTITY = (
+    "SELECT id, created_at, "
+    "max(committed_at, ifnull((SELECT committed_at FROM records ORDER BY seq DESC LIMIT 1), 0)) FROM store"
+)
+"""The id of the database, when it was made, and its last commit time."""
+
 _LIVES = "EXISTS (SELECT 1 FROM records r WHERE r.seq = t.{} AND r.version > 0{})"
 # The first versions of both ends; of a source that is not stored yet, its id.
 _EDGES = (
@@ -62,10 +68,7 @@ class Rows(contract.Rows):
 
     def origin(self) -> Origin:
         execute = self.connection.execute
-        store, created_at, committed_at = execute(
-            "SELECT id, created_at, "
-            "max(committed_at, ifnull((SELECT committed_at FROM records ORDER BY seq DESC LIMIT 1), 0)) FROM store"
-        ).fetchone()
+        store, created_at, committed_at = execute(IDENTITY).fetchone()
         names = execute(f"SELECT number, name FROM namespaces WHERE number IN ({self._chosen}) ORDER BY number")
         active = dict(
             execute(
@@ -96,7 +99,7 @@ class Rows(contract.Rows):
 
     def count_rows(self, table: str, *, after: int = 0) -> int:
         query, values = self._query(table, after, None, {})
-        (count,) = self.connection.execute(f"SELECT count(*) FROM ({query})", values).fetchone()
+        (count,) = self.connection.execute(f"SELECT count(*) FROM ({query}) counted", values).fetchone()
         return int(count)
 
     def _query(self, table: str, after: int, newest: int | None, equal: Row) -> tuple[str, Row]:

@@ -89,6 +89,20 @@ def test_compare_and_set_from_four_processes_counts_exactly(tmp_path: Path) -> N
         assert_sound(memory)
 
 
+def test_processes_on_a_server_lose_nothing(postgres_url: str) -> None:
+    four_writers_and_four_readers(postgres_url, 5, None)
+    with contextlib.ExitStack() as stack:
+        children = [
+            stack.enter_context(Child("increment", path=postgres_url, key="counter", count=20)) for _ in range(4)
+        ]
+        for child in children:
+            child.finish()
+    with loom.open(postgres_url, embedder="none") as memory:
+        entry = memory.store.entry("counter")
+        assert entry is not None
+        assert (entry.content, entry.version) == (80, 80)
+
+
 def test_compare_and_set_on_a_new_key_has_one_winner(tmp_path: Path) -> None:
     path = tmp_path / "agent.loom"
     loom.open(path, embedder="none").close()

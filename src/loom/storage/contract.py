@@ -167,10 +167,10 @@ class Records(_Reading, Protocol):
         """The newest version under an id, or None."""
 
     def records(self, seqs: Iterable[int]) -> dict[int, Record]:
-        """Records by their numbers; those that do not exist are missing. A damaged one raises `CorruptStore`."""
+        """Records by sequence number, without those that do not exist. A damaged one raises `CorruptStore`."""
 
     def readable(self, seqs: Iterable[int]) -> tuple[dict[int, Record], dict[int, str]]:
-        """Records by their numbers, and the names of the errors of those that are damaged."""
+        """Records by sequence number, and the error names of damaged ones."""
         wanted = [*seqs]
         try:
             return self.records(wanted), {}
@@ -203,12 +203,12 @@ class Records(_Reading, Protocol):
         """The ids that a record was derived from, and the ids that were derived from it."""
 
     def sources(self, id: str) -> list[Record]:
-        """The newest versions of what a record was made from, in the order of writing."""
+        """The newest versions of the sources of a record, in the order of writing."""
         found = (self.get(source) for source in self.neighbours(id)[0])
         return sorted((record for record in found if record is not None), key=lambda record: record.seq)
 
     def draws_on(self, derived: str, source: str) -> bool:
-        """Whether a record was made from another one, among others."""
+        """Whether one record is a source of another."""
 
     def is_drawn(self, record: int, replacing: bool = False) -> bool:
         """Whether a record was derived from others, and (with `replacing`) made to stand for them in a tier."""
@@ -223,13 +223,13 @@ class Records(_Reading, Protocol):
         """The embeddings of records in the space in use; those that have none yet are missing."""
 
     def changes(self, since: int, limit: int = 1000) -> list[Change]:
-        """What happened after a sequence number, in order.
+        """The events after a sequence number, in order.
 
         Numbers become visible in their order: once a reader has seen one, none below it appears later.
         """
 
     def progress(self, name: str) -> Progress:
-        """How far a piece of work that follows the log has come."""
+        """The progress of work that follows the log."""
 
     def settings(self, node: str = "") -> dict[str, Any]:
         """The stored settings of a node (the empty node: of the whole namespace)."""
@@ -243,7 +243,7 @@ class Records(_Reading, Protocol):
 
     @property
     def retention(self) -> Retention | None:
-        """The stated rule for what may be forgotten by itself."""
+        """The rule for forgetting records automatically."""
         rule = self.settings().get("retention")
         return None if rule is None else Retention(**rule)
 
@@ -252,7 +252,7 @@ class Records(_Reading, Protocol):
 
 
 class Residency(_Reading, Protocol):
-    """Where records are, at what size, and how they were used.
+    """The tiers of records, their sizes there, and their uses.
 
     The window (`l1`) is not stored: it is the newest records of a node, as many as fit its budget, read each time.
     """
@@ -290,10 +290,10 @@ class Residency(_Reading, Protocol):
         """Number, importance and kind of those records that are not in a tier other than the window."""
 
     def totals(self, node: str) -> dict[str, Usage]:
-        """What each tier of a node other than the window holds; a tier that was never used is missing."""
+        """The usage of each tier of a node other than the window, without tiers that were never used."""
 
     def usage(self, node: str) -> dict[str, Usage]:
-        """What each tier of a node holds, the window too; another tier that was never used is missing."""
+        """The usage of each tier of a node with the window, without other tiers that were never used."""
         with self.reading():
             recent, found = self.window(node), self.totals(node)
         held = Usage(len(recent), sum(tokens for _, tokens in recent), *found.pop(WINDOW, Usage())[2:])
@@ -309,7 +309,7 @@ class Residency(_Reading, Protocol):
         """Which of the records have left a tier for this reason within the last numbers of the sequence."""
 
     def accesses(self, records: Iterable[int], node: str) -> dict[int, Access]:
-        """How often and when records were used by a node; those never used are missing."""
+        """The uses of records by a node, without those never used."""
 
     def uses(self, record: int, node: str) -> int:
         """How often a node used a record."""
@@ -364,7 +364,7 @@ class Jobs(_Reading, Protocol):
         """Work that is queued or has failed, oldest first; without `failed`, no work that was given up."""
 
     def set_aside(self) -> list[str]:
-        """Which records background work gave up, and why; the first of them."""
+        """The first of the records that background work gave up, with the reasons."""
 
 
 class Reads(Records, Residency, Entries, Blobs, Jobs, Protocol):
@@ -399,7 +399,7 @@ class Rows(Protocol):
 
 
 class RecordWrites(Protocol):
-    """Writing records and what is known about them. A record is never changed."""
+    """Writing records and data about them. A record is never changed."""
 
     def append(self, drafts: Sequence[Draft]) -> list[Written]:
         """Write records, in order. The same id and content again is a no-op.
@@ -411,7 +411,7 @@ class RecordWrites(Protocol):
         """Name further sources of a record that was made from others. A source may be stored later."""
 
     def supersede(self, record: int, by: int, at: datetime) -> bool:
-        """Let another record, under any id, take a record's place from a moment on; False where one has it.
+        """Let another record, under any id, supersede a record from a moment on. Returns False if one has already.
 
         The old record leaves the tiers and stays in the log. Forgetting the successor gives it its place back. A
         record that is its own successor is withdrawn: nothing took its place.
@@ -427,7 +427,7 @@ class RecordWrites(Protocol):
         """Write settings of a node (the empty node: of the whole namespace); `revision` grows."""
 
     def advance(self, name: str, to: int) -> None:
-        """Note how far a piece of work that follows the log has come."""
+        """Record the progress of work that follows the log."""
 
 
 class ResidencyWrites(Protocol):
@@ -436,10 +436,10 @@ class ResidencyWrites(Protocol):
     def enter(
         self, records: Sequence[int], tier: str, node: str, reason: str = "", tokens: Sequence[int] | None = None
     ) -> int:
-        """Let records be in a tier of a node, at their own size or the given one; how many were not there yet."""
+        """Add records to a tier of a node, at their own sizes or the given ones. Returns the number of new ones."""
 
     def leave(self, records: Sequence[int], tier: str, node: str, reason: str = "") -> int:
-        """Let records leave a tier of a node; the records themselves stay. How many were there."""
+        """Remove records from a tier of a node; the records themselves stay. Returns the number removed."""
 
     def narrow_window(self, node: str, after: int) -> None:
         """Let the window of a node begin after this record at the earliest."""
@@ -484,10 +484,10 @@ class BlobWrites(Protocol):
     """Changing bytes under keys."""
 
     def put_blob(self, key: str, data: bytes) -> None:
-        """Keep bytes under a key, with a checksum; replaces what was there."""
+        """Store bytes under a key, with a checksum; replaces earlier bytes."""
 
     def delete_blob(self, key: str) -> bool:
-        """Remove the bytes under a key; False where there were none."""
+        """Remove the bytes under a key. Returns False if there were none."""
 
 
 class JobWrites(Protocol):
@@ -561,7 +561,7 @@ class Searches(Protocol):
 
 
 class Uses(Protocol):
-    """Noting what was used. Buffered: no reader waits for a writer. What is not flushed may be lost in a crash."""
+    """Recording uses. Buffered, so no reader waits for a writer; unflushed uses may be lost in a crash."""
 
     def touch(self, records: Iterable[int], node: str) -> None:
         """Note that records were used by a node."""
@@ -571,7 +571,7 @@ class Uses(Protocol):
 
 
 class Background(Protocol):
-    """Work that nobody waits for. One process at a time does that of a namespace, while it holds the lease.
+    """Background work. One process at a time does that of a namespace, while it holds the lease.
 
     A lease runs out by the store's clock: that of the machine for a file, that of the server for a database server. A
     process whose lease was taken over cannot publish what it has begun.
@@ -597,7 +597,7 @@ class Background(Protocol):
         """Run the chores now."""
 
     def retry_jobs(self, *kinds: str) -> None:
-        """Try work of these kinds that was given up once more: this process may succeed where another failed."""
+        """Retry jobs of these kinds that were given up: this process may succeed where another failed."""
 
     def flush(self, timeout_s: float | None = None) -> FlushReport:
         """Wait until everything committed before this call, by any process, is processed.
@@ -607,7 +607,7 @@ class Background(Protocol):
 
 
 class Administration(Protocol):
-    """What an operator asks of a store."""
+    """Operations for administrators of a store."""
 
     def forget(self, wanted: Filter, timeout_s: float = 10.0) -> ForgetReceipt:
         """Remove records for good, with every version and everything derived from them.
@@ -649,19 +649,19 @@ class Administration(Protocol):
         """A consistent copy of everything while others go on writing; replaces `path` when complete."""
 
     def archive(self, before: datetime | None = None) -> ArchiveStats:
-        """Compress the words of every record committed before a moment (now); what the archive then holds.
+        """Compress the text of every record committed before a moment (now). Returns the size of the archive.
 
         Reads are unaffected. The store itself shrinks with the next `vacuum`.
         """
 
     def archived(self) -> ArchiveStats:
-        """What the archive holds."""
+        """The size of the archive."""
 
     def compress_at(self, level: int) -> None:
         """Archive at another level of compression in this process, from 1 (quick) to 22 (small)."""
 
     def vacuum(self) -> int:
-        """Give free space back and merge the indexes; how many bytes were given back."""
+        """Return free space to the file system and merge the indexes. Returns the number of bytes freed."""
 
     @property
     def lost(self) -> tuple[int, int] | None:
@@ -682,7 +682,7 @@ class Store(Reads, Searches, Uses, Background, Administration, Protocol):
 
     @property
     def store_id(self) -> str:
-        """What tells this database from every other one; a copy of it has the same."""
+        """The unique identifier of this database; a copy of it has the same."""
 
     @property
     def location(self) -> str:
@@ -690,12 +690,12 @@ class Store(Reads, Searches, Uses, Background, Administration, Protocol):
 
     @property
     def path(self) -> Path | None:
-        """The file of the database; None where it has none."""
+        """The file of the database; None if it has none."""
         return None
 
     @property
     def file_mode(self) -> int:
-        """The mode of new files that hold what is in this store."""
+        """The mode of new files that hold data of this store."""
         return FILE_MODE
 
     @property
@@ -720,7 +720,7 @@ class Store(Reads, Searches, Uses, Background, Administration, Protocol):
         """
 
     def close(self) -> None:
-        """Give up the store; waits a bounded time for the background work. Safe to call twice."""
+        """Close the store; waits a bounded time for the background work. Safe to call twice."""
 
     def update_settings(self, node: str, decide: Decide, then: Callable[[Transaction], None] | None = None) -> None:
         """Agree on settings with every other process: `decide` gets the stored ones and returns those that hold.

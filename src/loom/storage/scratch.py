@@ -1,6 +1,6 @@
-"""A scratch database: a snapshot is put together and checked in it before a store gets any of it.
+"""A scratch database, in which a snapshot is assembled and checked before a store changes.
 
-It is a SQLite file, whichever backend the rows go to, and becomes the file of a new store once it is complete.
+It is a SQLite file for every backend. A complete one can become the file of a new SQLite store.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["Scratch"]
 
 
 class Scratch:
-    """Rows of several namespaces under their own numbers. What is written here is in no store yet."""
+    """Rows of several namespaces under their original numbers, outside any store."""
 
     def __init__(self, place: Path, mode: int) -> None:
         self._place = place
@@ -43,7 +43,7 @@ class Scratch:
 
     @contextmanager
     def faults(self) -> Iterator[None]:
-        """A block that raises `InvalidInput` for a row that no table takes, and our errors in place of SQLite's."""
+        """Raise `InvalidInput` for a row that violates a constraint, and our errors in place of SQLite's."""
         try:
             yield
         except (sqlite3.IntegrityError, OverflowError, UnicodeEncodeError) as error:
@@ -63,7 +63,7 @@ class Scratch:
         execute("BEGIN")
 
     def unlink(self) -> None:
-        """Take the file's name away, so that nothing stays of it when it is closed, or the process is killed."""
+        """Unlink the file, so that it is gone once it is closed or the process is killed."""
         with disk_errors(f"{self._place} cannot be given up"):
             self._place.unlink()
 
@@ -78,19 +78,19 @@ class Scratch:
         return Copy(self._connection, namespaces)
 
     def version_of(self, record: int) -> tuple[int, int] | None:
-        """Namespace and version of a record; None where it is not here."""
+        """The namespace and version of a record; None if there is no such record."""
         found: tuple[int, int] | None = self._connection.execute(
             "SELECT namespace, version FROM records WHERE seq = ?", (record,)
         ).fetchone()
         return found
 
     def newest_version(self, namespace: int, id: str) -> int:
-        """The newest version of an id; 0 where there is none."""
+        """The newest version of an id; 0 if there is none."""
         place = (id_hash(namespace, id), id, namespace)
         return self._most("version", "records", "id_hash = ? AND id = ? AND +namespace = ?", place)
 
     def newest_entry(self, row: Row) -> int:
-        """The newest version of the entry that a row is of; 0 where there is none."""
+        """The newest version of the entry that a row belongs to; 0 if there is none."""
         return self._most("version", "entries", ENTRY_PLACE, _entry_place(row))
 
     def _most(self, column: str, table: str, where: str, values: Sequence[int | str]) -> int:
@@ -98,7 +98,7 @@ class Scratch:
         return found or 0
 
     def count(self, table: str) -> int:
-        """The number of rows of a table; of `entries`, of those that are not deleted."""
+        """The number of rows of a table; deleted entries do not count."""
         where = "NOT deleted" if table == "entries" else "1"
         (found,) = self._connection.execute(f"SELECT count(*) FROM {table} WHERE {where}").fetchone()
         return int(found)
@@ -132,18 +132,18 @@ class Scratch:
         )
 
     def _after_emptying(self, row: Row) -> Row:
-        """A row of an entry; one that deletes it empties the versions before."""
+        """Prepare a row of an entry: a deletion empties the earlier versions."""
         if row["deleted"]:
             self._change(f"{EMPTY_ENTRIES} WHERE {ENTRY_PLACE} AND NOT deleted", _entry_place(row))
         return row
 
     def _after_dropping(self, row: Row) -> Row:
-        """A row of a vector, which replaces what its record had."""
+        """Prepare a row of a vector, which replaces an earlier one of its record."""
         self._change("DELETE FROM vectors WHERE record = ?", (row["record"],))
         return row
 
     def _change(self, statement: str, values: Sequence[int | str] = ()) -> None:
-        """Execute a statement that gives up content: the pages it was on are cleaned at the end."""
+        """Execute a statement that removes content, and vacuum the file at the end if it removed any."""
         self._emptied |= self._connection.execute(statement, values).rowcount > 0
 
     # -- records that are gone ---------------------------------------------------------------------------------------
@@ -160,11 +160,11 @@ class Scratch:
     # -- blobs -------------------------------------------------------------------------------------------------------
 
     def hide_blobs(self) -> None:
-        """Take the keys from all blobs; `reveal_blob` gives them back to those that are left."""
+        """Clear the keys of all blobs; `reveal_blob` restores those of the remaining ones."""
         self._connection.execute("UPDATE blobs SET key = NULL")
 
     def reveal_blob(self, row: Row) -> bool:
-        """Give a blob with the number, checksum and size of a row its key; False where there is none."""
+        """Restore the key of the blob that matches a row. Returns False if there is none."""
         done = self._connection.execute(
             "UPDATE blobs SET key = :key WHERE seq = :seq AND namespace = :namespace AND checksum = :checksum "
             "AND length(data) = :size",
@@ -177,11 +177,11 @@ class Scratch:
         self._change("DELETE FROM blobs WHERE key IS NULL")
 
     def make_room(self, row: Row) -> None:
-        """Add a blob whose bytes are to be written."""
+        """Add a blob of the stated size, filled with zeros."""
         self._connection.execute("INSERT INTO blobs VALUES (:seq, :namespace, :key, :checksum, zeroblob(:size))", row)
 
     def write_piece(self, number: int, place: int, piece: bytes) -> bool:
-        """Write bytes of a blob at a place; False where it has no such place."""
+        """Write bytes of a blob at an offset. Returns False if they do not fit."""
         (size,) = self._connection.execute("SELECT sum(length(data)) FROM blobs WHERE seq = ?", (number,)).fetchone()
         if size is None or place + len(piece) > size:
             return False
@@ -196,13 +196,13 @@ class Scratch:
     def complete(self, origin: Origin) -> None:
         """Compute the totals, give the file the identity of its origin, and commit."""
         execute = self._connection.execute
-        if execute("SELECT 1 FROM temp.gone LIMIT 1").fetchone():  # their layouts went with them
+        if execute("SELECT 1 FROM temp.gone LIMIT 1").fetchone():  # their layouts were forgotten with them
             self._change("DELETE FROM entries WHERE scope = ?", (LAYOUTS,))
         for number in origin.namespaces:
             TierTotals(self._connection, number).recount()
             space = origin.active.get(number, 0)
             self._change("DELETE FROM vectors WHERE namespace = ? AND space != ?", (number, space))
-        # A backend may keep the space of a namespace elsewhere than in its settings.
+        # A backend may store the space of a namespace outside its settings.
         active = ((number, str(space)) for number, space in origin.active.items())
         self._connection.executemany("INSERT OR IGNORE INTO settings VALUES (?, '', 'space', ?)", active)
         execute(
@@ -211,7 +211,7 @@ class Scratch:
         )
         execute("COMMIT")
         execute("DROP TABLE temp.gone")
-        if self._emptied:  # what was deleted since must not stay in the gaps of a page
+        if self._emptied:  # deleted content must not remain in the gaps of a page
             execute("VACUUM")
 
 

@@ -1,4 +1,4 @@
-"""What a search reads, as every backend offers it, and the plain searches by words and by meaning.
+"""The view that a backend offers for searching, and the plain searches by words and by meaning.
 
 A `SearchView` has the indexes of `loom.index` and the records beside them, on one snapshot. It ranks nothing: what a
 question nominates, and how that is scored, is decided in `loom.recall`. A store lends one with `Store.search`.
@@ -61,17 +61,17 @@ class SearchView(Protocol):
 
     @property
     def vectors(self) -> VectorIndex | None:
-        """The vectors of the space that this process embeds in; None where there is none."""
+        """The vectors of the space that this process embeds in; None if there is none."""
 
     @property
     def derived(self) -> int:
-        """About how many of the records are derived from others."""
+        """The approximate number of derived records."""
 
     def admitted(self, seqs: Sequence[int], wanted: Filter) -> set[int]:
         """Those of these records that exist and that the filter admits."""
 
     def numbers(self, wanted: Filter, most: int) -> Keys | None:
-        """The numbers of all records that the filter admits, ascending; None where they are more than `most`."""
+        """The numbers of all records that the filter admits, ascending; None if there are more than `most`."""
 
     def doc_values(self, seqs: Sequence[int], wanted: Filter, known: Collection[int] = ()) -> dict[int, DocValues]:
         """The doc values of those of these ascending numbers that are records which the filter admits.

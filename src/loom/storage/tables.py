@@ -28,7 +28,7 @@ from loom.storage.identity import guard, guard_4, id_hash, id_hash_4, session_ha
 __all__ = ["TABLES", "Row", "Table", "entry_values", "guarded", "named", "record_guard_4", "shifted"]
 
 Row = dict[str, Any]
-"""A row by the names of its columns."""
+"""A row as a mapping of column names to values."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Table:
     appended: str = ""
 
     def named(self, *kinds: str) -> list[str]:
-        """The columns of some kinds."""
+        """The columns of the given kinds."""
         return [column for column, kind in self.columns.items() if kind.rstrip("?") in kinds]
 
     @cached_property
@@ -64,7 +64,7 @@ class Table:
 
     @cached_property
     def stored(self) -> list[str]:
-        """The columns that a store has."""
+        """The columns that a store has; the others exist in files only."""
         return [column for column, kind in self.columns.items() if kind.rstrip("?") not in ("old", "id")]
 
 
@@ -125,13 +125,13 @@ TABLES: Final[Mapping[str, Table]] = {
 
 
 def named(table: str, rows: Iterable[tuple[Any, ...]]) -> Iterator[Row]:
-    """Rows by the names of the described columns of their table."""
+    """Rows of a table as mappings of column names to values."""
     columns = TABLES[table].columns
     return (dict(zip(columns, row, strict=True)) for row in rows)
 
 
 def shifted(table: str, by: int) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
-    """What adds a number to every sequence number in the rows of a table; None, and 0 for none, stay."""
+    """Returns a function that adds a number to every sequence number in a row of a table, except None and 0."""
     kinds = [kind.rstrip("?") for kind in TABLES[table].columns.values()]
     refers = table in ("forgotten", "edges")
     numbered = [kind in _NUMBERED or (refers and kind == "number") for kind in kinds]
@@ -166,7 +166,7 @@ def record_guard_4(row: Row) -> int:
 
 
 def entry_values(row: Row) -> tuple[Any, ...]:
-    """The values of a row of `entries` that its checksum is about, for `entry_guard` and `entry_guard_4`."""
+    """The values of a row of `entries` that its checksum covers, for `entry_guard` and `entry_guard_4`."""
     return tuple(map(row.__getitem__, _ENTRY_GUARDED))
 
 

@@ -107,16 +107,16 @@ MERGE = "merge"
 """The kind of job that says that a fact could not be merged with the others that say the same."""
 
 DERIVE = "derive"
-"""The kind of job that derives again from records what was derived from them and from a record that is forgotten."""
+"""The kind of job that derives records again, after a record that they shared as a source was forgotten."""
 
 RESTORE = "restore"
-"""The kind of job that gives records their places back after the record that stood for them is forgotten."""
+"""The kind of job that returns records to their tiers after the record that replaced them was forgotten."""
 
 RETAIN = "retain"
 """The kind of job that says that a record could not be forgotten although the retention rule no longer keeps it."""
 
 MAX_ATTEMPTS = 5
-"""After this many failures a job is left alone and reported as failed."""
+"""A job that failed this often is not tried again and is reported as failed."""
 
 Vector = npt.NDArray[np.float32]
 
@@ -145,7 +145,7 @@ _DIMENSION_CHOICES = {
 
 
 class AtMost(int):
-    """A number of tokens that is still to be counted, and is at most this. Budgets are held against it."""
+    """An upper bound for a number of tokens that is not counted yet. Budgets use the bound."""
 
 
 class Draft(NamedTuple):
@@ -212,17 +212,17 @@ class Record(NamedTuple):
     superseded_at: datetime | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """This record in what JSON knows; `from_dict` makes an equal one of it."""
+        """This record as plain JSON values; the inverse of `from_dict`."""
         return as_plain(self)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Record:
-        """The record that `to_dict` made `data` of."""
+        """Create a record from the output of `to_dict`."""
         return from_plain(cls, data)
 
 
 class Written(NamedTuple):
-    """What became of a draft. `created` is False where the same content was there already.
+    """The result of writing a draft. `created` is False if the same content was present.
 
     `node` and `importance` are those of the record, which need not be the draft's.
     """
@@ -301,7 +301,7 @@ class Filter:
 
     @classmethod
     def of(cls, verb: str = "Filter.of", /, **given: Any) -> Self:
-        """A filter from keyword arguments of `verb`; a key that does not exist is an error, never ignored."""
+        """Create a filter from the keyword arguments of `verb`. An unknown key raises an error."""
         for name in given:
             if name not in _FILTERS:
                 raise UnknownFilter(
@@ -312,7 +312,7 @@ class Filter:
 
     @property
     def narrows(self) -> bool:
-        """Whether anything is asked for beyond the current version of everything, derived or not."""
+        """Whether the filter differs from the default one, with or without derived records."""
         return self not in _EVERYTHING
 
 
@@ -411,7 +411,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class EntryChange:
-    """The newest state of a key that changed. `entry` is None where it was deleted, by `writer` as always."""
+    """The newest state of a changed key. `entry` is None if `writer` deleted it."""
 
     seq: int
     key: str
@@ -437,7 +437,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One thing that happened. `kind` is record, supersede, enter, leave, entry, vector, forget or pin."""
+    """One event of the log. `kind` is record, supersede, enter, leave, entry, vector, forget or pin."""
 
     seq: int
     kind: str
@@ -447,7 +447,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How often and when a record was used: the count and the two last times."""
+    """The uses of a record: their count and the times of the last two."""
 
     count: int
     last_at: datetime
@@ -455,7 +455,7 @@ class Access:
 
 
 class Usage(NamedTuple):
-    """What a tier of a node holds, and how often what was asked for was there."""
+    """The items and tokens of a tier of a node, and its hits and misses."""
 
     items: int = 0
     tokens: int = 0
@@ -484,7 +484,7 @@ class Resident(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FlushReport:
-    """What is still undone after a flush. Empty means that everything committed before it is processed.
+    """The work that a flush left undone. Empty means that everything committed before it is processed.
 
     `waiting` counts jobs that this process cannot do, by kind (it has no embedder, say);
     `failed` counts jobs that were given up, by kind, and `set_aside` names the records of the first of them.
@@ -503,7 +503,7 @@ class FlushReport:
 
 @dataclass(frozen=True, slots=True)
 class ForgetReceipt:
-    """What `forget` removed, by the place it was removed from."""
+    """Counts of the rows that `forget` removed, by table."""
 
     ids: tuple[str, ...]
     records: int = 0
@@ -520,7 +520,7 @@ class ForgetReceipt:
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """What `check` found. `problems` remain; `repaired` were put right from the records.
+    """The findings of `check`. `problems` remain; `repaired` ones were corrected from the records.
 
     `set_aside` names records that background work gave up. They are stored as written: this is no damage.
     """
@@ -550,7 +550,7 @@ class ArchiveStats(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What may be forgotten by itself, oldest first; all off by default. Pinned records stay.
+    """A rule for forgetting records automatically, oldest first; no limit by default. Pinned records stay.
 
     `max_age_days` counts from `created_at`, `max_records` counts current records, and `max_bytes` is the
     size of their texts.
@@ -570,14 +570,14 @@ class Retention:
 
 
 class Progress(NamedTuple):
-    """How far a piece of work that follows the log has come: the last record it has done, and the last number."""
+    """The progress of work that follows the log: the last record processed, and the last sequence number."""
 
     done: int
     last: int
 
 
 class Origin(NamedTuple):
-    """Which database rows are read from, and what they refer to. Moments are microseconds since 1970.
+    """The database that rows are read from, and the numbers they refer to. Times are microseconds since 1970.
 
     `position` is the last sequence number that was given out. `namespaces` are names by number, `spaces` are name and
     dimensions by number, and `active` is the space of each namespace that has one. `zero` is the number before the
@@ -596,11 +596,11 @@ class Origin(NamedTuple):
 
 
 class LeaseLost(Conflict):
-    """Another process took over the background work; the piece under way here is dropped."""
+    """Another process took over the background work; the current piece is discarded."""
 
 
 def concerns_everything(error: Exception) -> bool:
-    """Whether an error is about the store or the lease, and not about the records of one piece of work."""
+    """Whether an error concerns the store or the lease, rather than the records of one piece of work."""
     about_the_store = isinstance(error, StoreError) and not isinstance(error, CorruptStore)
     return about_the_store or isinstance(error, LeaseLost | Closed | ForgetPending)
 

@@ -1,11 +1,12 @@
 """Learns the weights of `loom.knowledge.classifier` from the development dialogues, and says how well they do.
 
-    python -m benchmarks.statement_classifier [--write] [--folds 8]
+    python -m benchmarks.statement_classifier [--write] [--save] [--folds 8] [--keep-from THRESHOLD]
 
 Each fold leaves whole dialogues out, learns from the others, and reads the ones it has not seen: precision and recall
 are theirs. A statement is right when it holds all the keys of a mark of its turn. `--write` learns from all of them
 and writes `classifier.json`, with the threshold at which the unseen ones reached the precision asked for and the
-checksum of the data. The same data give the same weights.
+checksum of the data. With `--keep-from` no dialogues are left out: the threshold is one that an earlier run chose.
+The same data give the same weights.
 """
 
 from __future__ import annotations
@@ -16,19 +17,29 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from time import thread_time
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks import figures
 from benchmarks.dialogues import FOLDER, LANGUAGES, TYPES, Dialogue, Mark, checksum, load, sentences
 from benchmarks.extraction import extracted, with_the_turn_before
 from benchmarks.extraction import read as compared
 from benchmarks.summaries import DESIGNATED, chosen, distinct, knowing
-from loom.knowledge.classifier import WEIGHTS_FILE, Model, TurnContext, features
-from loom.knowledge.extraction import FactExtractor
+from loom.knowledge.classifier import (
+    WEIGHTS_FILE,
+    Assessment,
+    Model,
+    TurnContext,
+    features,
+    in_company,
+    probability,
+)
+from loom.knowledge.extraction import FactExtractor, may_state
 from loom.knowledge.summarizer import Summarizer, Turn
 from loom.text.sentences import statements
 from loom.text.statements import Statement, cuts
@@ -44,6 +55,7 @@ _LEAST_DIALOGUES: Final = 3  # a feature of fewer dialogues is the word of a top
 _STRENGTH: Final = 10.0  # of the pull towards zero, in examples
 _TYPE_STRENGTH: Final = 4.0
 _NOTES_SHARE: Final = 0.4  # how much a note counts beside a sentence of talk
+_TALK_SHARE: Final = 3.0  # how much a sentence of small talk counts when worth is learned
 _MOST: Final = 5_000  # features for the worth of a statement, and for each type
 _MOST_OF_TYPE: Final = 300
 _LEAST_CLAUSES: Final = 5
@@ -63,7 +75,7 @@ Indices = npt.NDArray[np.int64]
 class Example:
     """A statement of a dialogue, what is seen in it, the marks that it holds, and how much it counts.
 
-    `wanted` are those of its marks that a summary is measured by.
+    `wanted` are those of its marks that a summary is measured by. A turn of `talk` has small talk and no mark.
     """
 
     dialogue: str
@@ -73,20 +85,23 @@ class Example:
     marks: tuple[Mark, ...]
     wanted: tuple[Mark, ...]
     share: float
+    role: str
+    talk: bool
 
 
 def examples(dialogues: Iterable[Dialogue]) -> list[Example]:
     found = []
     for dialogue in dialogues:
         corrected = {mark.supersedes for turn in dialogue.utterances for mark in turn.marks}
-        share = 1.0 if is_talk(dialogue) or "_brief_" in dialogue.id else _NOTES_SHARE
+        share = 1.0 if is_talk(dialogue) or _is_one_of(dialogue, "brief", "chatter") else _NOTES_SHARE
         for turn, before in with_the_turn_before(dialogue):
             said = statements(turn.text)
             context = TurnContext(turn.role, None if before is None else before.text)
             for statement, seen in zip(said, features(said, context), strict=True):
                 marks = tuple(mark for mark in turn.marks if mark.kept_in(statement.text))
                 wanted = tuple(mark for mark in marks if _is_wanted(mark, corrected))
-                found.append(Example(dialogue.id, turn.id, statement, seen, marks, wanted, share))
+                talk = turn.small_talk > 0 and not turn.marks
+                found.append(Example(dialogue.id, turn.id, statement, seen, marks, wanted, share, turn.role, talk))
     return found
 
 
@@ -205,7 +220,10 @@ def learn(known: Sequence[Example], keep_from: float = 0.5, data: str = "") -> M
     names = [name for name, of in dialogues.items() if len(of) >= _LEAST_DIALOGUES]
     truth = np.array([bool(example.marks) for example in known], np.float64)
     shares = np.array([example.share for example in known], np.float64)
-    bias, weights = _learned([example.seen for example in known], truth, shares, names, _STRENGTH, _MOST)
+    stressed = shares * np.array([_TALK_SHARE if example.talk else 1.0 for example in known])
+    seen = [example.seen for example in known]
+    _, weights = _learned(seen, truth, stressed, names, _STRENGTH, _MOST)
+    bias = _fair_bias(seen, truth, shares, weights)
     stating = [example for example in known if example.marks]
     rows = [example.seen for example in stating]
     type_bias: dict[str, float] = {}
@@ -243,6 +261,21 @@ def learn(known: Sequence[Example], keep_from: float = 0.5, data: str = "") -> M
         keep_from,
         data,
     )
+
+
+def _fair_bias(rows: Sequence[tuple[str, ...]], truth: Floats, shares: Floats, weights: Mapping[str, int]) -> int:
+    """The bias in hundredths with which the probabilities are right on average.
+
+    That small talk counts more moves the weights; without this it would also lower every probability.
+    """
+    table = _table(rows, weights)
+    scores = table.scores(np.array([weights[name] / 100 for name in table.names]))
+    low, high = -20.0, 20.0
+    while high - low > 1e-4:
+        bias = (low + high) / 2
+        expected = 1.0 / (1.0 + np.exp(-(bias + scores)))
+        low, high = (low, bias) if shares @ expected > shares @ truth else (bias, high)
+    return round(low * 100)
 
 
 def _learned_choices(known: Sequence[Example], names: Sequence[str]) -> tuple[int, dict[str, int]]:
@@ -308,12 +341,16 @@ def _in_hundredths(weights: Mapping[str, float]) -> dict[str, int]:
 
 
 def is_talk(dialogue: Dialogue) -> bool:
-    """Notes, plain statements and brief talks are learned from and not measured with.
+    """Notes, plain statements, brief talks and chatter are learned from and not measured with.
 
     Notes and plain statements would make the figures look better. In the brief talks few borderline facts are marked,
-    so that they would make precision look worse than it is.
+    so that they would make precision look worse than it is. Chatter was written to be told from facts.
     """
-    return not any(kind in dialogue.id for kind in ("_notes_", "_plain_", "_brief_"))
+    return not _is_one_of(dialogue, "notes", "plain", "brief", "chatter")
+
+
+def _is_one_of(dialogue: Dialogue, *kinds: str) -> bool:
+    return any(f"_{kind}_" in dialogue.id for kind in kinds)
 
 
 def folds(dialogues: Sequence[Dialogue], count: int) -> list[list[Dialogue]]:
@@ -342,10 +379,20 @@ class Judged:
 
 
 def judged(learned: Model, dialogues: Iterable[Dialogue]) -> list[Judged]:
+    """What the model makes of the statements that can be facts, in the company of their turns."""
     found = []
-    for example in examples(dialogues):
-        score = learned.bias + sum(learned.weights.get(name, 0.0) for name in example.seen)
-        found.append(Judged(example, float(1 / (1 + np.exp(-score)))))
+    for _, turn in groupby(examples(dialogues), lambda example: (example.dialogue, example.turn)):
+        together = [*turn]
+        stating = [one for one in together if may_state(one.statement, one.role == "assistant")]
+        assessed = [
+            Assessment(one.statement, one.seen, probability(learned.bias, learned.weights, one.seen))
+            for one in stating
+        ]
+        worths = {
+            id(one): judgement.worth
+            for one, judgement in zip(stating, in_company(assessed, len(together) - len(stating)), strict=True)
+        }
+        found += [Judged(one, worths.get(id(one), 0.0)) for one in together]
     return found
 
 
@@ -373,8 +420,9 @@ def _shares(judged: Sequence[Judged], asked: Mapping[tuple[str, str], str], keep
     return right / max(1, len(kept)), len(found) / max(1, len(asked))
 
 
-def report_facts(held_out: Sequence[tuple[Model, Sequence[Dialogue]]]) -> None:
-    """What `FactExtractor` makes of dialogues that its weights were not learned from."""
+def report_facts(held_out: Sequence[tuple[Model, Sequence[Dialogue]]]) -> dict[str, Any]:
+    """What `FactExtractor` makes of dialogues that its weights were not learned from; for the documents too."""
+    kept: dict[str, Any] = {}
     readings = []
     seconds = 0.0
     for learned, part in held_out:
@@ -389,16 +437,24 @@ def report_facts(held_out: Sequence[tuple[Model, Sequence[Dialogue]]]) -> None:
         here = [one for one in readings if language in (None, one.utterance.language)]
         claims = [claim for one in here for claim in (*one.right, *one.wrong)]
         right, found = sum(len(one.right) for one in here), sum(len(one.found_of_those) for one in here)
+        asked = sum(len(one.asked_for) for one in here)
+        kept[name] = {"precision": right / max(1, len(claims)), "recall": found / max(1, asked)}
         print(
-            f"  {name:<16}{len(claims):>8,}{right / max(1, len(claims)):>11.1%}"
-            f"{found / max(1, sum(len(one.asked_for) for one in here)):>9.1%}"
+            f"  {name:<16}{len(claims):>8,}{kept[name]['precision']:>11.1%}{kept[name]['recall']:>9.1%}"
             f"{sum(len(claim.content) for claim in claims) / max(1, len(claims)):>8.0f}"
         )
+    talk = [one for one in readings if not one.utterance.marks and one.utterance.small_talk]
+    print(f"  out of {len(talk):,} turns of small talk: {sum(one.claims for one in talk):,}")
     letters = sum(len(one.utterance.text) for one in readings)
     print(f"  CPU {1e3 * seconds / len(readings):.2f} ms a turn of {letters / len(readings):.0f} characters")
+    return kept | {
+        "talk": {"turns": len(talk), "facts": sum(one.claims for one in talk)},
+        "cpu_ms": 1e3 * seconds / len(readings),
+        "letters": letters / len(readings),
+    }
 
 
-def report_summaries(held_out: Sequence[tuple[Model, Sequence[Dialogue]]], share: float = 0.1) -> None:
+def report_summaries(held_out: Sequence[tuple[Model, Sequence[Dialogue]]], share: float = 0.1) -> dict[str, float]:
     """What survives in summaries of unseen dialogues, beside first sentences, a random choice and one that knows."""
     survived: dict[str, Counter[str]] = {name: Counter() for name in ("loom", "first", "random", "knows")}
     marked: Counter[str] = Counter()
@@ -423,11 +479,22 @@ def report_summaries(held_out: Sequence[tuple[Model, Sequence[Dialogue]]], share
     print(f"  {'facts':<16}" + "".join(f"{count:>10,}" for count in marked.values()))
     for name, kept in survived.items():
         print(f"  {name:<16}" + "".join(f"{kept[group] / max(1, marked[group]):>10.1%}" for group in marked))
+    return {name: kept["all"] / max(1, marked["all"]) for name, kept in survived.items()}
 
 
 def _summary(dialogue: Dialogue, budget: int, learned: Model) -> str:
     turns = [Turn(turn.id, turn.text, turn.speaker, turn.role, turn.at) for turn in dialogue.utterances]
     return Summarizer(weights=learned).summarize(turns, budget=budget).text
+
+
+def _measured(dialogues: Sequence[Dialogue], count: int) -> tuple[float, dict[str, Any]]:
+    """The threshold that unseen dialogues ask for, and how well models do on dialogues that they have not seen."""
+    held_out = unseen(dialogues, count)
+    found = [one for learned, part in held_out for one in judged(learned, filter(is_talk, part))]
+    keep_from = round(threshold(found, PRECISION), 3)
+    report([*filter(is_talk, dialogues)], found, keep_from)
+    talk = [(learned._replace(keep_from=keep_from), [*filter(is_talk, part)]) for learned, part in held_out]
+    return keep_from, {"facts": report_facts(talk), "summaries": report_summaries(talk), "keep_from": keep_from}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -436,15 +503,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--write", action="store_true", help="learn from all dialogues and write classifier.json")
     parser.add_argument("--folds", type=int, default=8, help="how often dialogues are left out (default 8)")
+    parser.add_argument("--keep-from", type=float, help="leave no dialogues out, and write this threshold")
+    parser.add_argument("--save", action="store_true", help="keep the result for the documents")
     options = parser.parse_args(arguments)
     dialogues = load(DEVELOPMENT)
-    held_out = unseen(dialogues, options.folds)
-    found = [one for learned, part in held_out for one in judged(learned, filter(is_talk, part))]
-    keep_from = round(threshold(found, PRECISION), 3)
-    report([*filter(is_talk, dialogues)], found, keep_from)
-    talk = [(learned._replace(keep_from=keep_from), [*filter(is_talk, part)]) for learned, part in held_out]
-    report_facts(talk)
-    report_summaries(talk)
+    keep_from = options.keep_from
+    if keep_from is None:
+        keep_from, figures_of = _measured(dialogues, options.folds)
+        if options.save:
+            figures.save("statement_classifier", sys.argv[1:] if arguments is None else arguments, figures_of)
     if options.write:
         learned = learn(examples(dialogues), keep_from, checksum(DEVELOPMENT))
         write(learned, WEIGHTS_FILE)

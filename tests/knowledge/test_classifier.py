@@ -21,6 +21,7 @@ from loom.knowledge.classifier import (
     assess,
     choice_probabilities,
     features,
+    in_company,
     is_kept,
     load_model,
     point_probabilities,
@@ -100,6 +101,39 @@ def test_a_plain_note_is_taken_at_its_word_and_the_same_words_in_talk_are_weighe
     beside = assess(statements(f"Guess what my aunt used to say? {note} Funny, isn't it?"), shipped_model())[1]
     assert is_kept(alone, shipped_model())
     assert not is_kept(beside, shipped_model())
+
+
+def test_a_short_note_needs_more_worth_after_another_turn() -> None:
+    (note,) = assess(statements("Never drink tap water."), shipped_model())
+    doubtful = note._replace(worth=shipped_model().keep_from - 0.05)
+    assert is_kept(doubtful, shipped_model())
+    assert not is_kept(doubtful, shipped_model(), TurnContext("user", "My aunt had a parrot."))
+
+
+STORY = "The train stood outside Stockport for forty minutes."
+
+
+def test_a_statement_is_worth_less_the_more_of_its_turn_is_talk() -> None:
+    alone = assess(statements(STORY), shipped_model())
+    assert in_company(alone) == alone
+    beside_questions = [in_company(alone, others)[0].worth for others in (1, 2, 5)]
+    assert all(worth < alone[0].worth for worth in beside_questions)
+    assert beside_questions == pytest.approx(sorted(beside_questions, reverse=True))
+
+
+def test_a_fact_among_facts_keeps_its_worth() -> None:
+    told = assess(
+        statements("We decided to use PostgreSQL 16 for the ledger. The migration is on 4 May at 22:00."),
+        shipped_model(),
+    )
+    assert [one.worth for one in in_company(told)] == pytest.approx([one.worth for one in told])
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=6), st.integers(0, 6))
+def test_company_never_adds_worth_and_keeps_probabilities(worths: list[float], others: int) -> None:
+    (one,) = assess(statements(STORY), shipped_model())
+    found = in_company([one._replace(worth=worth) for worth in worths], others)
+    assert all(0 <= judged.worth <= worth + 1e-12 for judged, worth in zip(found, worths, strict=True))
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
-"""Facts from what was said and done: decisions, reasons, preferences, people, places, dates, numbers, errors.
+"""Facts from messages and tasks: decisions, reasons, preferences, people, places, dates, numbers, errors.
 
-Without a language model, learned weights (`classifier`) decide what is worth keeping and rules word it, in English
-and Chinese. With one, its answer is checked against the source (`model_extraction`), and weights and rules take over
-where it is unusable. Storing facts and superseding them is done in `loom.memory`.
+Without a language model, learned weights (`classifier`) choose the statements that are worth keeping and rules word
+them, in English and Chinese. With one, its answer is checked against the source (`model_extraction`), and weights and
+rules take over where it is unusable. Storing facts and superseding them is done in `loom.memory`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from loom.knowledge.classifier import (
     Assessment,
     Model,
     assess,
+    in_company,
     is_kept,
     shipped_model,
     type_probabilities,
@@ -56,7 +57,7 @@ from loom.text.unstated import is_acknowledgement, is_data
 from loom.text.words import word_set
 from loom.types import Trust
 
-__all__ = ["CandidateFact", "FactExtractor", "candidate_facts"]
+__all__ = ["CandidateFact", "FactExtractor", "candidate_facts", "may_state"]
 
 _K = StatementKind
 
@@ -66,7 +67,7 @@ class FactExtractor:
 
     `llm` is a callable from prompt to answer, or an object with `complete(prompt)`. Its answer is data: a fact whose
     numbers, names or identifiers are not in the source is refused, and an unusable answer falls back to rules.
-    `weights` replace the shipped weights that decide what is worth keeping.
+    `weights` replace the shipped weights that choose the statements worth keeping.
     """
 
     def __init__(self, llm: LanguageModelLike | None = None, weights: Model | None = None) -> None:
@@ -85,10 +86,10 @@ class FactExtractor:
     ) -> list[ExtractedFact]:
         """The facts of the source, in its order.
 
-        `speaker` replaces "I"; `at` is the time of the source and resolves "yesterday". A page of the web (`trust`)
-        is believed less and says nothing about what we decide or like; output of a tool (`trust`, `role`) gives no
-        facts. A record and a task bring all of these themselves. `role` is that of the speaker (user, assistant,
-        tool), and `before` the text of the turn before: after a question, "Tuesday." is a fact.
+        `speaker` replaces "I"; `at` is the time of the source and resolves "yesterday". Facts of a web page (`trust`)
+        have less confidence, and it gives no decisions and preferences of ours. Output of a tool (`trust`, `role`)
+        gives no facts. A record and a task bring all of these themselves. `role` is that of the speaker (user,
+        assistant, tool), and `before` is the text of the turn before: after a question, "Tuesday." is a fact.
         """
         return self._extract(as_source(source, speaker, at, trust).in_context(role, before), None).facts
 
@@ -127,10 +128,12 @@ def _by_rules(source: Source, weights: Model) -> list[ExtractedFact]:
         found = statements(part)
         # Half of the statements are talk and questions, which need no assessment.
         assistant = source.context.role == "assistant"
-        may_state = [_may_state(statement, assistant) for statement in found]
-        for assessment in assess(found, weights, source.context, may_state):
+        stating = [may_state(statement, assistant) for statement in found]
+        assessed = assess(found, weights, source.context, stating)
+        for assessment in in_company(assessed, len(found) - len(assessed)):
             assessment = _as_surely_as_said(assessment, source)
-            if not is_kept(assessment, weights) and revision_in(assessment.statement.text) is None:
+            kept = is_kept(assessment, weights, source.context)
+            if not kept and revision_in(assessment.statement.text) is None:
                 continue
             for group in _groups_of(assessment, weights):
                 fact = _fact(group, part, source, start, assessment.worth)
@@ -139,8 +142,8 @@ def _by_rules(source: Source, weights: Model) -> list[ExtractedFact]:
     return [*facts.values()]
 
 
-# What users say of themselves that lasts is worth this much at least, above the numbers of the day. Of 25 such
-# statements in the dialogues, 21 were marked; the weights, learned from few of them, had left 8 of those out.
+# The least worth of lasting statements of users about themselves. Of 25 such statements in the dialogues, 21 were
+# marked; the weights, learned from few of them, had left 8 of those out.
 _PERSONAL_WORTH: Final = 0.95
 _SELDOM_ASSERTED: Final = frozenset({_K.HYPOTHESIS, _K.QUESTION, _K.REQUEST})
 
@@ -155,15 +158,18 @@ def _as_surely_as_said(assessment: Assessment, source: Source) -> Assessment:
 
 
 _ORDER_TO_READER = re.compile(r"(?:please )?(?:ignore|disregard|forget)\b|请?(?:忽略|无视|忘记|忘掉)", re.IGNORECASE)
+_ENDS_ASKING = re.compile("[?？][\\s\"'”’)）」*]*$")
 _SUPPOSED = re.compile(r"if\b.{1,120}\b(?:would|could|might)\b", re.IGNORECASE)
 
 
-def _may_state(statement: Statement, assistant: bool) -> bool:
+def may_state(statement: Statement, assistant: bool) -> bool:
     """Whether a statement can be a fact.
 
     A question, a quotation, a supposition, an order to the reader, an acknowledgement, data and code cannot.
     """
     if statement.quoted or statement.kind in (_K.QUESTION, _K.SMALL_TALK, _K.CODE):
+        return False
+    if _ENDS_ASKING.search(statement.text):
         return False
     if is_data(statement.text) or is_acknowledgement(statement.text, assistant):
         return False

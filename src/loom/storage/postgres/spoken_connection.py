@@ -167,7 +167,8 @@ class PostgresConnection:
         """The rows of a statement; a text that is in an archive block is only named (`is_whole`)."""
         spoken = self._dialect.spell(statement)
         values = spoken.values(parameters, self.namespace)
-        return self.raw.execute(spoken.text, values, prepare=self._prepared).fetchall()
+        rows: list[tuple[Any, ...]] = self.raw.execute(spoken.text, values, prepare=self._prepared).fetchall()
+        return rows
 
     def executemany(self, statement: str, parameters: Iterable[Any], /) -> Cursor:
         if self._waiting:

@@ -8,10 +8,20 @@ user's data folder.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from pathlib import Path, PosixPath
+from typing import Any, Final, NamedTuple
 
-__all__ = ["PROJECT_FOLDER", "STORE_NAME", "STORE_VARIABLE", "FoundStore", "find_notebook_store", "find_store"]
+__all__ = [
+    "PROJECT_FOLDER",
+    "STORE_NAME",
+    "STORE_VARIABLE",
+    "FoundStore",
+    "as_place",
+    "find_notebook_store",
+    "find_store",
+]
 
 STORE_VARIABLE: Final = "LOOM_STORE"
 PROJECT_FOLDER: Final = ".loom"
@@ -24,6 +34,39 @@ class FoundStore(NamedTuple):
 
     path: str
     why: str
+
+
+class _Server(PosixPath):
+    """The URL of a memory on a server, where commands pass a path on. Its text is without the password."""
+
+    url: str
+
+    def __fspath__(self) -> str:
+        return self.url
+
+    def __str__(self) -> str:
+        return re.sub(r"(//[^/:@]*):[^/@]*@", r"\1@", self.url)
+
+    def exists(self, **_: Any) -> bool:
+        return True
+
+    @property
+    def parent(self) -> Any:
+        return Path()
+
+
+def is_server(place: str | os.PathLike[str]) -> bool:
+    """Whether a place is the URL of a memory on a server."""
+    return re.match(r"postgres(?:ql)?://", os.fspath(place)) is not None
+
+
+def as_place(found: str) -> Path:
+    """A path, or a URL of a server, as a path."""
+    if not is_server(found):
+        return Path(found)
+    place = _Server(found)
+    place.url = found
+    return place
 
 
 def find_store(

@@ -9,14 +9,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from loom.cli.arguments import arguments_of, parser
 from loom.cli.printing import print_answer
 from loom.cli.programs import COMMANDS, Place
 from loom.cli.progress_bar import working
-from loom.discovery import find_notebook_store, find_store
+from loom.discovery import as_place, find_notebook_store, find_store, is_server
 from loom.errors import InvalidInput, LoomError, StoreUnavailable
 from loom.operations.table import Needs, Operation
 from loom.steps import step
@@ -98,7 +97,7 @@ def _answered(operation: Operation, given: Mapping[str, Any], asked: argparse.Na
         found = find_notebook_store(asked.store, folder=given.get("folder", "."))
     else:
         found = find_store(asked.store)
-    place = Place(Path(found.path), found.why, asked.namespace, asked.node)
+    place = Place(as_place(found.path), found.why, asked.namespace, asked.node)
     if operation.needs is Needs.PLACE:
         return operation.call(place, given)
     if operation.needs is Needs.FILE:
@@ -126,7 +125,7 @@ def _opened(operation: Operation, place: Place) -> Memory:
             )
         if not place.why.startswith("named"):
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    writable = os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
+    writable = is_server(path) or (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK))
     looks_only = operation.read_only and not (operation.catches_up and writable)
     options: dict[str, Any] = {"namespace": place.namespace, "node_id": place.node}
     if not operation.by_meaning:

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
+from loom.discovery import is_server
 from loom.errors import LoomError
 from loom.operations.answers import Diagnosis, Finding, SettingItem, SettingsInUse, Trusted
 from loom.operations.table import About, operation
@@ -81,7 +82,8 @@ def trust(
 def diagnose(path: Path, why: str) -> Diagnosis:
     """Check everything that a memory at `path` needs, with a remedy for each problem."""
     findings = [Finding("store", "ok", f"{path} ({why})")]
-    for look in (_python, _file, _permissions, _disk, _settings, _tokenizer, _embedder, _kernels, _extras):
+    of_place = (_server,) if is_server(path) else (_file, _permissions, _disk)
+    for look in (_python, *of_place, _settings, _tokenizer, _embedder, _kernels, _extras):
         try:
             findings += look(path)
         except (LoomError, OSError) as error:
@@ -96,6 +98,19 @@ def _python(_: Path) -> Iterator[Finding]:
 
     told = f"loom {loom.__version__}, Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}"
     yield Finding("versions", "ok", f"{told}, {sys.platform} {platform.machine()}")
+
+
+def _server(path: Path) -> Iterator[Finding]:
+    from contextlib import closing
+
+    from loom.storage import open_store
+
+    with closing(open_store(path, read_only=True, all_namespaces=True)) as store:
+        stats = store.stats()
+        names = ", ".join(store.namespaces())
+        yield Finding("server", "ok", f"opens; {stats['file_bytes']:,} bytes, namespaces: {names}")
+    if stats["jobs"]:
+        yield Finding("backlog", "note", f"{stats['jobs']:,} records wait to be embedded or derived", "loom flush")
 
 
 def _file(path: Path) -> Iterator[Finding]:

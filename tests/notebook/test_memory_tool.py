@@ -18,6 +18,8 @@ from loom.notebook import Notebook, Page
 from loom.notebook.memory_tool import memory_tool
 from loom.testing import Call, ScriptedModel
 
+CLIENTS = Path(__file__).parents[2] / ".clients"
+
 anthropic = pytest.importorskip("anthropic", reason="the anthropic package is not installed")
 
 
@@ -76,7 +78,7 @@ def test_a_client_of_the_sdk_works_with_the_notebook(notebook: Notebook) -> None
 
 
 def test_the_sdks_own_tests_of_its_file_tool_pass_with_this_one(tmp_path: Path, pytestconfig: pytest.Config) -> None:
-    """The tests come from the source distribution of the installed version."""
+    """The tests come from the source distribution of the installed version, which `make clients` downloads."""
     folder = _source_of_the_sdk(tmp_path, required=pytestconfig.getoption("--require-all"))
     # Alone: beside it are the settings of the SDK's whole suite.
     alone = tmp_path / "alone"
@@ -99,16 +101,12 @@ def test_the_sdks_own_tests_of_its_file_tool_pass_with_this_one(tmp_path: Path, 
 
 
 def _source_of_the_sdk(folder: Path, required: bool) -> Path:
-    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:"]
-    wanted = f"anthropic=={anthropic.__version__}"
-    try:
-        subprocess.run([*pip, "-d", str(folder), wanted], check=True, capture_output=True, timeout=120)
-    except (subprocess.SubprocessError, OSError):
-        reason = f"the source distribution of {wanted} cannot be had here"
+    archive = CLIENTS / f"anthropic-{anthropic.__version__}.tar.gz"
+    if not archive.is_file():
+        reason = f".clients/{archive.name} is missing: `make clients` downloads it"
         if required:
             pytest.fail(reason)
         pytest.skip(reason)
-    (archive,) = folder.glob("*.tar.gz")
     with tarfile.open(archive) as packed:
         packed.extractall(folder, filter="data")
-    return next(path for path in folder.iterdir() if path.is_dir())
+    return folder / archive.name.removesuffix(".tar.gz")

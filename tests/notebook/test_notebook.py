@@ -212,6 +212,27 @@ def test_forgetting_a_turn_takes_the_session_file_that_tells_of_it(notebook: Not
     assert notebook.copies() == [f"the history of {notebook.work_dir.resolve() / '.git'}"]
 
 
+def test_the_store_of_a_notebook_stays_out_of_version_control(folder: Path) -> None:
+    with Notebook(folder, agent="writer") as opened:
+        opened.learn("Ana wants short chapters.")
+        ignored = folder / ".notes" / ".gitignore"
+        assert ignored.read_text() == "memory.loom*\n"
+        subprocess.run(["git", "init", "--quiet", folder], check=True)
+        listed = ["git", "-C", folder, "ls-files", "--others", "--exclude-standard"]
+        seen = subprocess.run(listed, check=True, capture_output=True, text=True).stdout.split()
+    assert ".notes/writer/agent_knowledge.md" in seen
+    assert not any("memory.loom" in name for name in seen)
+    ignored.write_text("# mine\n")
+    Notebook(folder, agent="writer").close()
+    assert ignored.read_text() == "# mine\n"
+
+
+def test_a_notebook_whose_store_is_elsewhere_writes_no_gitignore(folder: Path, tmp_path: Path) -> None:
+    with loom.open(tmp_path / "elsewhere.loom", notebook=folder) as memory:
+        assert memory.notebook is not None
+    assert not (folder / ".notes" / ".gitignore").exists()
+
+
 def test_the_prompt_has_knowledge_task_and_own_sessions_and_never_loses_the_current_item(notebook: Notebook) -> None:
     """003 §5.1: requirement 124."""
     notebook.learn("Ana wants short chapters.")

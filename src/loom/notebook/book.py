@@ -44,6 +44,7 @@ __all__ = ["Notebook", "NotebookForgotten"]
 _AGENT = re.compile(r"[^\W_][\w.-]{0,63}")
 _COMPACT = ".compact_memory.md"
 _NEW_KNOWLEDGE = "# Agent Knowledge\n"
+_NOT_IN_VERSION_CONTROL = "memory.loom*\n"
 # The tokens that the parts of a prompt may have: knowledge, further knowledge, the task, a session.
 _KNOWLEDGE_TOKENS = 2000
 _FURTHER_TOKENS = 1000
@@ -92,6 +93,17 @@ class Notebook(Closing):
             self._notes.mkdir(parents=True, exist_ok=True)
             memory = MemoryManager(agent, store=self.work_dir / ".notes" / "memory.loom")
         self._memory = None if self.minimal_mode else memory
+        if self._memory is not None:
+            self._ignore_store()
+
+    def _ignore_store(self) -> None:
+        """Keep a store in `.notes` out of version control. A `.gitignore` that is there stays as it is."""
+        notes = self.work_dir / ".notes"
+        path = notes / ".gitignore"
+        if not exists(path) and exists(notes / "memory.loom"):
+            with locked(notes):
+                if not exists(path):
+                    write_text(path, _NOT_IN_VERSION_CONTROL)
 
     # -- the parts -------------------------------------------------------------------------------------
 

@@ -23,13 +23,21 @@ test: $(READY) clients ## all the tests
 	env -u LOOM_REQUIRE_ALL $(BIN)/python -m pytest -n 2 -m "not soak" $(if $(LOOM_REQUIRE_ALL),--require-all) $(ARGS)
 
 # MCP clients from npm, pinned; they talk to servers on loopback alone. A machine without npm goes on without them.
+# The source distribution of the installed anthropic package has the tests of its memory tool.
 CLIENTS := .clients
-clients: ## install the MCP clients that tests use into .clients
+SDK = anthropic-$$($(BIN)/python -c 'from importlib.metadata import version; print(version("anthropic"))').tar.gz
+clients: $(READY) ## install the MCP clients, and fetch the sources, that tests use into .clients
 	@mkdir -p $(CLIENTS) && cmp -s tests/mcp_server/clients.json $(CLIENTS)/.ready \
 	  || { cp tests/mcp_server/clients.json $(CLIENTS)/package.json \
 	  && (cd $(CLIENTS) && timeout 420 npm install --silent --no-audit --no-fund --no-progress --no-package-lock) \
 	  && cp tests/mcp_server/clients.json $(CLIENTS)/.ready; } \
 	  || echo "the MCP clients could not be installed from npm; the tests that use them are skipped"
+	@sdk=$(SDK) && test -f $(CLIENTS)/$$sdk \
+	  || { name=$${sdk%.tar.gz} && rm -rf $(CLIENTS)/.partial \
+	  && timeout 420 $(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps --no-binary anthropic \
+	     --dest $(CLIENTS)/.partial "anthropic==$${name#anthropic-}" \
+	  && mv $(CLIENTS)/.partial/$$sdk $(CLIENTS)/ && rmdir $(CLIENTS)/.partial; } \
+	  || echo "the sources of the anthropic package could not be downloaded; the test that uses them is skipped"
 
 lint: $(READY) ## ruff, format check, mypy --strict, import contract
 	$(BIN)/ruff check .

@@ -217,8 +217,8 @@ def test_the_store_of_a_notebook_stays_out_of_version_control(folder: Path) -> N
         opened.learn("Ana wants short chapters.")
         ignored = folder / ".notes" / ".gitignore"
         assert ignored.read_text() == "memory.loom*\n"
-        subprocess.run(["git", "init", "--quiet", folder], check=True)
-        listed = ["git", "-C", folder, "ls-files", "--others", "--exclude-standard"]
+        subprocess.run(["git", "init", "--quiet", str(folder)], check=True)
+        listed = ["git", "-C", str(folder), "ls-files", "--others", "--exclude-standard"]
         seen = subprocess.run(listed, check=True, capture_output=True, text=True).stdout.split()
     assert ".notes/writer/agent_knowledge.md" in seen
     assert not any("memory.loom" in name for name in seen)

@@ -65,6 +65,6 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
 }
 
 WAITING: Final[Mapping[str, str]] = {
-    "migrate": "comes with PostgreSQL: there is one backend to migrate from and none to migrate to",
+    "migrate": "not yet: a snapshot moves a namespace between a file and a server",
 }
 """Planned operations that do not exist yet, with what each of them requires."""

@@ -14,6 +14,7 @@ from psycopg import sql
 
 from loom.errors import StoreUnavailable
 from loom.storage.files import disk_errors, keep_mode
+from loom.storage.postgres.dialect import TABLES
 from loom.storage.postgres.namespace_engine import Engine
 from loom.storage.postgres.spoken_connection import PostgresConnection
 from loom.storage.sqlite.engine import Engine as FileEngine
@@ -24,25 +25,9 @@ from loom.storage.temporary import let_go, temporary_beside
 __all__ = ["back_up"]
 
 _ROWS_AT_ONCE = 500
-_COPIED = (
-    "settings",
-    "records",
-    "supersessions",
-    "moves",
-    "residents",
-    "tiers",
-    "edges",
-    "awaited",
-    "pins",
-    "accesses",
-    "forgotten",
-    "derivations",
-    "entries",
-    "blobs",
-    "vectors",
-    "jobs",
-    "blocks",
-)
+# What is made again in the file, or has columns of its own there.
+_NOT_COPIED = {"store", "namespaces", "heads", "spaces", "projections", "segments", "segment_chunks", "leases"}
+_COPIED = tuple(table for table in TABLES if table not in _NOT_COPIED)
 
 
 def back_up(engine: Engine, path: str | Path, namespace: str | None) -> None:

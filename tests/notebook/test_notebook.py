@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ import pytest
 import loom
 from loom.errors import InvalidInput, NotFound
 from loom.notebook import Notebook, Outcome, SessionNote
+from loom.notebook import sessions as notebook_sessions
 from loom.notebook.edits import merged
 from loom.trust import TRUSTED_VARIABLE
 
@@ -210,6 +212,75 @@ def test_forgetting_a_turn_takes_the_session_file_that_tells_of_it(notebook: Not
     assert notebook.sessions.find(gone.name) is None
     (notebook.work_dir / ".git").mkdir()
     assert notebook.copies() == [f"the history of {notebook.work_dir.resolve() / '.git'}"]
+
+
+def test_a_sync_follows_what_the_memory_forgot_without_a_look_at_other_sessions(
+    notebook: Notebook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turn = notebook.memory.remember("My password is hunter2.", role="user")
+    gone = notebook.finish(SessionNote("My password is hunter2.", "Noted.", task="hunter2", sources=(turn.id,)))
+    judged = notebook.finish(SessionNote("The door code is 9182.", "Noted."))
+    kept = notebook.finish(SessionNote("The sky is blue.", "Yes."))
+    assert gone is not None
+    assert judged is not None
+    assert kept is not None
+    notebook.sessions.judge(judged.name, True)
+    kept.write_text("an edit that no ordinary sync reads")
+    notebook.sync()
+    notebook.memory.forget([turn.id, f"session:{judged.name}"])
+    monkeypatch.setattr(notebook_sessions, "read_text", None)
+    monkeypatch.setattr(os, "listdir", None)
+    assert sorted(notebook.sync().forgotten) == sorted(f".sessions/{one.name}" for one in (gone, judged))
+    assert not gone.exists()
+    assert not judged.exists()
+    assert kept.exists()
+    assert "hunter2" not in (notebook.sessions.folder / ".written").read_text()
+    assert not notebook.sync()
+
+
+def test_a_first_sync_follows_what_was_forgotten_before_it(folder: Path) -> None:
+    with Notebook(folder, agent="writer") as opened:
+        gone = opened.finish(SessionNote("The door code is 9182.", "Noted."))
+        assert gone is not None
+    with loom.open(folder / ".notes" / "memory.loom") as memory:
+        memory.forget(f"session:{gone.name}")
+    with Notebook(folder, agent="writer") as opened:
+        assert opened.sync().forgotten == (f".sessions/{gone.name}",)
+    assert not gone.exists()
+
+
+def test_a_session_that_a_restored_backup_lost_keeps_its_file(folder: Path, tmp_path: Path) -> None:
+    store = folder / ".notes" / "memory.loom"
+    with Notebook(folder, agent="writer") as opened:
+        opened.finish(SessionNote("first", "Done."))
+        opened.memory.backup(tmp_path / "kept.loom")
+        late = opened.finish(SessionNote("late", "Done."))
+        opened.sync()
+    assert late is not None
+    for path in store.parent.glob("memory.loom*"):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    shutil.copy(tmp_path / "kept.loom", store)
+    with Notebook(folder, agent="writer") as opened:
+        assert f".sessions/{late.name}" in opened.sync(sessions=True).read
+        assert late.exists()
+
+
+def test_two_memories_of_a_store_leave_each_others_sessions_alone(folder: Path, tmp_path: Path) -> None:
+    with (
+        loom.open(tmp_path / "both.loom", notebook=folder, namespace="one") as one,
+        loom.open(tmp_path / "both.loom", notebook=folder, namespace="two") as two,
+    ):
+        assert one.notebook is not None
+        assert two.notebook is not None
+        mine = one.notebook.finish(SessionNote("mine", "Done."))
+        theirs = two.notebook.finish(SessionNote("theirs", "Done."))
+        assert mine is not None
+        assert theirs is not None
+        assert not one.notebook.sync(sessions=True).forgotten
+        one.forget(f"session:{mine.name}")
+        assert one.notebook.sync().forgotten == (f".sessions/{mine.name}",)
+        two.forget(f"session:{theirs.name}")
+        assert two.notebook.sync().forgotten == (f".sessions/{theirs.name}",)
 
 
 def test_the_store_of_a_notebook_stays_out_of_version_control(folder: Path) -> None:

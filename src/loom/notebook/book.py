@@ -27,6 +27,7 @@ from loom.knowledge.summarizer import Summarizer
 from loom.memory.manager import MemoryManager
 from loom.notebook.edits import merged
 from loom.notebook.folders import FolderKind, OtherFolder
+from loom.notebook.forgotten import Following
 from loom.notebook.machine import Machine
 from loom.notebook.note_files import exists, locked, read_text, remove_leftovers, write_text
 from loom.notebook.packages import Package, PackageImport, export_package, import_package
@@ -292,6 +293,8 @@ class Notebook(Closing):
         """Keep a finished session, with the knowledge that was in use. Minimal mode has no session files."""
         if self.minimal_mode:
             return None
+        with locked(self.work_dir / ".notes"):
+            self._following.begin()
         name = self.variants.in_use
         versions = self.memory.history(self.pages.id_of(self.variants.page(name)))
         if versions and not note.knowledge:
@@ -394,7 +397,7 @@ class Notebook(Closing):
     # -- both sides ------------------------------------------------------------------------------------
 
     def sync(self, *, sessions: bool = False) -> Synced:
-        """Make files and memory equal now; return what was read, written, in conflict or missing.
+        """Make files and memory equal now; return what was read, written, forgotten, in conflict or missing.
 
         With `sessions`, the files of all sessions are compared too, which takes a while where there are thousands.
         """
@@ -403,7 +406,23 @@ class Notebook(Closing):
         done = self.pages.sync([*self.knowledge_pages(), self.world_page])
         for folder in self.folders:
             done += folder.sync()
+        done += self._follow()
         return done + (self.sessions.sync(self.pages.trust) if sessions else Synced())
+
+    def _follow(self) -> Synced:
+        """Take out of the files what the memory forgot since the last time. Sessions that stay are not read."""
+        with locked(self.work_dir / ".notes"):
+            try:
+                numbers, reached = self._following.forgotten()
+                files = self.sessions.follow(numbers) if numbers else []
+                self._following.reached(reached)
+            except LoomError as error:
+                return Synced(problems=(str(error),))
+        return Synced(forgotten=tuple(files))
+
+    @property
+    def _following(self) -> Following:
+        return Following(self.work_dir / ".notes", self.memory, self.agent)
 
     def watch(self, stop: Event | None = None) -> Iterator[Synced]:
         """Sync whenever a file changes, and yield what was done, until `stop` is set. Needs the extra `[watch]`."""
@@ -417,13 +436,12 @@ class Notebook(Closing):
         ids = [id] if isinstance(id, str) else [*id]
         with locked(self.work_dir / ".notes"):
             self.sync()
-            sessions = self.sessions.derived_from(ids)
             receipt = memory.forget(ids)
-            files = [*self.sync().forgotten, *self.sessions.remove_files(sessions)]
+            files = self.sync().forgotten
             for folder in (self.work_dir, *(path for path in (self.work_dir / ".notes").rglob("*") if path.is_dir())):
                 remove_leftovers(folder)
         values = {one.name: getattr(receipt, one.name) for one in fields(receipt)}
-        return NotebookForgotten(**values, files=tuple(files), copies=tuple(self.copies()))
+        return NotebookForgotten(**values, files=files, copies=tuple(self.copies()))
 
     def copies(self) -> list[str]:
         """Return the places out of reach of `forget` that may hold earlier texts: a version history, if any."""

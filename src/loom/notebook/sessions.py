@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from urllib.parse import quote
 
 from loom.drafts import Attributes
 from loom.errors import InvalidInput, LoomError, NotFound, StoreUnavailable
@@ -28,7 +29,7 @@ _MOST_IN_A_SECOND = 1000
 _PAGE = 500
 _PREFIX = "session:"
 _OUR_NAME = re.compile(r"\d{8}_\d{6}_.+\.md")
-# The names of the files that a memory wrote, each behind the id of its store.
+# A line for each version of a file that a memory wrote: the memory, the sequence number of the version, the name.
 _WRITTEN = ".written"
 _AGENT = re.compile(r"^- Agent: (\S.{0,63})$", re.MULTILINE)
 _OUTCOME = re.compile(r"^- Outcome: \w+$", re.MULTILINE)
@@ -91,7 +92,6 @@ class Sessions:
             metadata["succeeded"] = note.succeeded
         with locked(self.folder):
             path = self._free(stamp, note.task)
-            self._note_written(path.name)
             # The memory before the file: a noted file without a memory counts as forgotten.
             self._store(path.name, text, Trust.AGENT, metadata, note.sources)
             write_text(path, text)
@@ -130,6 +130,7 @@ class Sessions:
             text = found.content
             text = _OUTCOME.sub(line, text) if _OUTCOME.search(text) else f"{text.rstrip()}\n{line}\n"
             self._memory.update(found.id, text, metadata={**(found.metadata or {}), "succeeded": succeeded})
+            self._note_written(Path(name).name)
             write_text(self.folder / Path(name).name, text)
         judged = self.find(name)
         assert judged is not None
@@ -184,18 +185,18 @@ class Sessions:
             write_text(path, found.content)
         return path
 
-    def derived_from(self, ids: Iterable[str]) -> list[str]:
-        """Return the names of the session files that tell of any of these memories."""
-        found = (_name_of(one) for id in ids for one in (id, *self._memory.store.neighbours(id)[1]))
-        return list(dict.fromkeys(name for name in found if name))
+    def follow(self, forgotten: Collection[int]) -> list[str]:
+        """Remove the files of sessions that were forgotten, given the sequence numbers of forgotten records.
 
-    def remove_files(self, names: Iterable[str]) -> list[str]:
-        """Remove the files of sessions that were forgotten, of these names; return the paths of those removed."""
+        Return the paths of those removed. No other file is looked at.
+        """
         self._check_folder()
         if not self.folder.is_dir():
             return []
         with locked(self.folder):
             remove_leftovers(self.folder)
+            written = self._written_here()
+            names = sorted(name for name, numbers in written.items() if not numbers.isdisjoint(forgotten))
             return [f".sessions/{name}" for name in self._sweep(names)]
 
     # -- files -----------------------------------------------------------------------------------------
@@ -211,34 +212,59 @@ class Sessions:
     def _sweep(self, names: Iterable[str]) -> list[str]:
         """Remove those of these files that were written here and have no memory any more."""
         here = self._written_here()
-        present = [name for name in names if name in here and (self.folder / name).is_file()]
+        noted = [name for name in names if name in here]
         gone = []
-        for at in range(0, len(present), _PAGE):
-            some = present[at : at + _PAGE]
+        for at in range(0, len(noted), _PAGE):
+            some = noted[at : at + _PAGE]
             wanted = Filter(ids=[_id_of(name) for name in some], derived=None)
             kept = {record.id for record in self._memory.store.scan(wanted, limit=_PAGE).records}
             gone += [name for name in some if _id_of(name) not in kept]
-        for name in gone:
+        removed = [name for name in gone if (self.folder / name).is_file()]
+        for name in removed:
             (self.folder / name).unlink(missing_ok=True)
         if gone:  # the names of the files have words of the tasks
-            own = self._memory.store.store_id
-            left = "".join(f"{own} {name}\n" for name in sorted(here - set(gone)))
-            write_text(self.folder / _WRITTEN, left)
-        return gone
+            left = set(gone)
+            lines = [line for line in self._lines() if self._own(line)[1] not in left]
+            write_text(self.folder / _WRITTEN, "".join(f"{line}\n" for line in lines))
+        return removed
 
     def _note_written(self, name: str) -> None:
         """Note that this memory wrote a file, so that a file from elsewhere is never taken for a forgotten one."""
+        found = self.find(name)
+        assert found is not None
         handle = os.open(
             self.folder / _WRITTEN, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
         )
         with open(handle, "a", encoding="utf-8") as file:
-            file.write(f"{self._memory.store.store_id} {name}\n")
+            file.write(f"{self._owner} {found.seq} {name}\n")
 
-    def _written_here(self) -> set[str]:
+    def _written_here(self) -> dict[str, set[int]]:
+        """Return the files that this memory wrote, with the sequence numbers of their versions.
+
+        A number that the store has not given out yet is that of a record which a restored backup does not have.
+        """
+        last = self._memory.store.progress("notebook").last
+        written: dict[str, set[int]] = {}
+        for line in self._lines():
+            number, name = self._own(line)
+            if name and number <= last:
+                written.setdefault(name, set()).add(number)
+        return written
+
+    def _lines(self) -> list[str]:
         path = self.folder / _WRITTEN
-        own = f"{self._memory.store.store_id} "
-        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-        return {line.removeprefix(own) for line in lines if line.startswith(own)}
+        return path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+
+    def _own(self, line: str) -> tuple[int, str]:
+        """Return the sequence number and the name in a line of this memory; zero and no name for another line."""
+        owner, _, rest = line.partition(" ")
+        number, _, name = rest.partition(" ")
+        return (int(number), name) if owner == self._owner and number.isdecimal() else (0, "")
+
+    @property
+    def _owner(self) -> str:
+        """The memory, in a word: a store may have several, in its namespaces."""
+        return f"{self._memory.store.store_id}/{quote(self._memory.store.namespace, safe='')}"
 
     def _read_edit(self, name: str, trust: Trust) -> bool:
         text, found = read_text(self.folder / name), self.find(name)
@@ -247,8 +273,6 @@ class Sessions:
         agent = _AGENT.search(text)
         metadata = {} if found is None else dict(found.metadata or {})
         self._store(name, text, trust, metadata, agent=agent[1] if agent else self._agent, revises=found is not None)
-        if found is None:
-            self._note_written(name)
         return True
 
     def _store(
@@ -273,6 +297,7 @@ class Sessions:
         )
         draft = self._memory.drafter.text(text, _id_of(name), attributes, revises=revises)
         self._memory.tiers.write([draft._replace(sources=sources, drawn=bool(sources))], MemoryTier.L4)
+        self._note_written(name)
 
     def _free(self, stamp: str, task: str) -> Path:
         """Return a path that no session has; within a second the next one gets a number."""

@@ -1,0 +1,57 @@
+"""How far a notebook has followed its memory: what was forgotten since, without reading what was not."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from pathlib import Path
+from urllib.parse import quote
+
+from loom.errors import InvalidInput
+from loom.memory.manager import MemoryManager
+from loom.notebook.note_files import exists, read_text, write_text
+
+__all__ = ["Following"]
+
+_FOLLOWED = ".followed"
+
+
+class Following:
+    """The place of an agent's notebook in the log of its memory. The caller holds the lock of the notes."""
+
+    def __init__(self, notes: Path, memory: MemoryManager, agent: str) -> None:
+        self._path = notes / _FOLLOWED
+        self._store = memory.store
+        self._reader = f"{self._store.store_id}/{quote(self._store.namespace, safe='')}/{agent}"
+
+    def begin(self) -> None:
+        """Follow the memory from here on, unless it is followed already."""
+        if self._reader not in self._places():
+            self.reached(self._store.progress("notebook").last)
+
+    def forgotten(self) -> tuple[set[int], int]:
+        """Return the sequence numbers of the records that were forgotten since, and the place that this reaches."""
+        last = self._store.progress("notebook").last
+        place = min(self._places().get(self._reader, last), last)  # a restored backup is behind the place
+        numbers: set[int] = set()
+        while changes := self._store.changes(place):
+            numbers.update(one.record for one in changes if one.kind == "forget")
+            place = changes[-1].seq
+        return numbers, place
+
+    def reached(self, place: int) -> None:
+        """Note how far the memory was followed."""
+        places = self._places()
+        if places.get(self._reader) != place:
+            write_text(self._path, json.dumps({**places, self._reader: place}, sort_keys=True))
+
+    def _places(self) -> dict[str, int]:
+        """Return the places of all agents. Those of an unreadable file are unknown."""
+        if not exists(self._path):
+            return {}
+        told = None
+        with contextlib.suppress(ValueError, InvalidInput):
+            told = json.loads(read_text(self._path))
+        return (
+            {name: place for name, place in told.items() if isinstance(place, int)} if isinstance(told, dict) else {}
+        )

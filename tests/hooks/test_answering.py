@@ -18,6 +18,7 @@ from loom.everyday import Memory
 from loom.hooks.answering import TOKEN_BUDGET, answer_event
 from loom.hooks.projects import log_of, memory_of_project, project_of
 from loom.hooks.reports import HookReport, append_report, read_reports
+from loom.importers import claude_code
 
 SECRET = "sk-live-4f9a8b7c6d5e4f3a2b1c0d9e"
 
@@ -171,6 +172,56 @@ def test_what_was_forgotten_does_not_come_back_with_the_next_hook(
     assert texts(session) == []
     assert main(command) == 0
     assert "Stop" in capsys.readouterr().out
+
+
+def test_a_hook_that_was_overtaken_brings_nothing_back_and_goes_on(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session.say("user", "Heron goes live on 12 May.")
+    session.say("user", "The crew has eight people.")
+    real = claude_code.read_line
+    overtaken: list[bool] = []
+
+    def read_line(*given: Any) -> Any:
+        if not overtaken:  # the other hook runs to its end while this one has read a line
+            overtaken.append(True)
+            session.hook("Stop")
+            with opened(session) as memory:
+                memory.forget([one.id for one in memory.list()])
+            session.say("assistant", "Noted.")
+        return real(*given)
+
+    monkeypatch.setattr(claude_code, "read_line", read_line)
+    session.hook("Stop")
+    assert texts(session) == ["Noted."]
+    session.hook("Stop")
+    assert texts(session) == ["Noted."]
+    assert [one.kept for one in session.reports()] == [2, 1, 0]
+    assert not any(one.error for one in session.reports())
+
+
+def test_a_hook_that_saw_the_transcript_shorter_does_not_set_the_place_of_another_back(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session.say("user", "Heron goes live on 12 May.")
+    real = os.fstat
+    looks: list[int] = []
+
+    def fstat(descriptor: int) -> os.stat_result:
+        found = real(descriptor)
+        looks.extend([found.st_size] if found.st_ino == session.transcript.stat().st_ino else [])
+        if len(looks) == 2:  # it is a file, and it has this size
+            looks.append(0)
+            session.say("assistant", "Noted.")
+            session.hook("Stop")
+            with opened(session) as memory:
+                memory.forget([one.id for one in memory.list()])
+        return found
+
+    monkeypatch.setattr("loom.hooks.following.os.fstat", fstat)
+    session.hook("Stop")
+    assert len(looks) > 2
+    assert texts(session) == []
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,13 @@
 """Importing a transcript as it grows: from the place where the last hook stopped to the last complete line.
 
 The place is committed with the messages before it, so a hook that is killed loses nothing and the next one goes on.
-What was forgotten does not come back.
+It advances by compare-and-set: of two hooks at the same moment one writes a line. What was forgotten does not come
+back.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import stat
@@ -15,13 +17,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
+from loom.errors import VersionConflictError
 from loom.everyday import Memory
 from loom.importers import claude_code, codex
 from loom.importers.codex import RolloutState
 from loom.importers.histories import HistoryWriter
 from loom.importers.lines import lines_of
 from loom.importers.messages import ImportProblem, Read, SourceFile
-from loom.storage.contract import Transaction
+from loom.storage.contract import Entry, Transaction
 
 __all__ = ["Followed", "expect", "follow", "unfinished"]
 
@@ -40,15 +43,29 @@ class Followed:
 
 
 def follow(memory: Memory, agent: str, path: Path) -> Followed:
-    """Import the lines that a transcript has gained."""
-    key = _key(path)
+    """Import the lines that a transcript has gained.
+
+    If another hook imports the same lines meanwhile, the batch that it was faster with is undone, and reading goes on
+    from its place.
+    """
+    writer = HistoryWriter(memory)
+    while True:
+        try:
+            _read_on(writer, memory, agent, path)
+        except VersionConflictError:
+            continue
+        return Followed(writer.counts.records, writer.counts.skipped)
+
+
+def _read_on(writer: HistoryWriter, memory: Memory, agent: str, path: Path) -> None:
+    place = _Place.of(memory, agent, path)  # before the size: other hooks advance the place as the file grows
     with _opened(path) as file:
         status = os.fstat(file.fileno())
-        place = _Place.of(memory, key, str(path), agent, status.st_size)
+        place.keep_within(status.st_size)
         source = SourceFile(
             path.name, path.stem, datetime.fromtimestamp(status.st_mtime, UTC), status.st_size, _unused
         )
-        writer = HistoryWriter(memory, within=place.note)
+        writer.within = place.note
         file.seek(place.offset)
         for offset, line in _whole_lines(file, place.offset):
             for one in place.read(line, offset):
@@ -59,17 +76,15 @@ def follow(memory: Memory, agent: str, path: Path) -> Followed:
             place.offset = offset + len(line)
         if place.offset != place.noted:
             writer.flush()
-    return Followed(writer.counts.records, writer.counts.skipped)
 
 
 def expect(memory: Memory, agent: str, path: Path) -> None:
     """Record a transcript that does not exist yet, so that it is found if its session is killed before the next
     hook."""
-    key = _key(path)
-    if memory.store.entry(key, scope=SCOPE, owner=memory.node_id) is None:
-        place = _Place(key, str(path), agent, 0, RolloutState(), memory.node_id)
-        with memory.store.transaction() as transaction:
-            place.note(transaction)
+    place = _Place.of(memory, agent, path)
+    if not place.is_known:
+        with contextlib.suppress(VersionConflictError), memory.store.transaction() as transaction:
+            place.note(transaction)  # a conflict: another hook recorded it
 
 
 def unfinished(memory: Memory) -> Iterator[tuple[str, Path]]:
@@ -87,21 +102,31 @@ def unfinished(memory: Memory) -> Iterator[tuple[str, Path]]:
 class _Place:
     """The read position of a transcript, and the state that its lines carry forward."""
 
-    def __init__(self, key: str, path: str, agent: str, offset: int, state: RolloutState, node: str) -> None:
-        self.offset = offset
-        self.noted = offset
-        self._key, self._path, self._agent, self._node = key, path, agent, node
-        self._state = state
-
-    @classmethod
-    def of(cls, memory: Memory, key: str, path: str, agent: str, size: int) -> _Place:
-        entry = memory.store.entry(key, scope=SCOPE, owner=memory.node_id)
+    def __init__(self, key: str, path: str, agent: str, node: str, entry: Entry | None) -> None:
         told: Any = entry.content if entry is not None and isinstance(entry.content, dict) else {}
         offset, state = told.get("offset", 0), told.get("state")
-        if not isinstance(offset, int) or not 0 <= offset <= size:
-            offset, state = 0, None  # another file took its place
-        known = RolloutState(**state) if isinstance(state, dict) else RolloutState()
-        return cls(key, path, agent, offset, known, memory.node_id)
+        self.offset: int = offset if isinstance(offset, int) and offset >= 0 else 0
+        self.noted = self.offset
+        self._version = 0 if entry is None else entry.version
+        self._key, self._path, self._agent, self._node = key, path, agent, node
+        self._state = RolloutState(**state) if isinstance(state, dict) else RolloutState()
+
+    @classmethod
+    def of(cls, memory: Memory, agent: str, path: Path) -> _Place:
+        key = _key(path)
+        entry = memory.store.entry(key, scope=SCOPE, owner=memory.node_id)
+        return cls(key, str(path), agent, memory.node_id, entry)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the position is stored."""
+        return self._version > 0
+
+    def keep_within(self, size: int) -> None:
+        """Begin at the start if the file is shorter than its stored position: another file took its place."""
+        if self.offset > size:
+            self.offset = self.noted = 0
+            self._state = RolloutState()
 
     def read(self, line: bytes, offset: int) -> Read:
         position = f"byte {offset:,}"
@@ -112,9 +137,20 @@ class _Place:
         return claude_code.read_line(self._path, position, line)
 
     def note(self, transaction: Transaction) -> None:
-        """Store the offset of the current line. Messages that it gave already are recognised by their ids."""
+        """Store the offset of the current line. Messages that it gave already are recognised by their ids.
+
+        Raises `VersionConflictError` if another hook stored one since this position was read.
+        """
         content = {"path": self._path, "agent": self._agent, "offset": self.offset, "state": asdict(self._state)}
-        transaction.put_entry(self._key, content, writer=_WRITER, scope=SCOPE, owner=self._node, history=False)
+        self._version = transaction.put_entry(
+            self._key,
+            content,
+            writer=_WRITER,
+            scope=SCOPE,
+            owner=self._node,
+            expected_version=self._version,
+            history=False,
+        ).version
         self.noted = self.offset
 
 

@@ -1,8 +1,8 @@
 """The SQLite backend: one file, many processes, one writer at a time.
 
-`store` is the face. `engine` owns the connections, `transactions` writes, `reading`, `residency` and `candidates`
-read, `maintenance` is the background work, and `administration` has the verbs of an operator. Nothing above
-`loom.storage` writes SQL, `loom.snapshots` aside.
+`store` is the entry point. `engine` owns the connections, `transactions` writes, `records`, `residency` and `entries`
+read, `maintenance` does the background work, and `administration` has the verbs of an operator. No module outside
+`loom.storage` contains SQL, except those of `loom.snapshots`.
 """
 
 __all__: list[str] = []

@@ -1,7 +1,7 @@
-"""What an operator asks of a store: flush, forget, apply retention, archive, vacuum and back up.
+"""The verbs of an operator: flush, forget, apply retention, archive, vacuum and back up.
 
-Each is a function of the namespace's `Maintenance`, whose lease it takes where the background work must stand still.
-What the background work does by itself is in `maintenance`; which rows a forgotten record has is in `forgetting`.
+Each is a function of the namespace's `Maintenance`. It takes the lease if the background work must stop meanwhile.
+`maintenance` does the background work itself; `forgetting` knows the rows of a forgotten record.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ __all__ = [
 
 # How long a verb waits for the lease: our own worker may be merging large segments.
 _LEASE_WAIT_S = 60.0
-# Tidying the index, writing the file again, and folding the log into it: SQLite does not say how far it is in one.
+# Merge the indexes, rewrite the file, fold the log into it. SQLite reports no progress within a step.
 _VACUUM_STEPS = 3
 
 
 def flush(own: Maintenance, timeout_s: float | None) -> FlushReport:
-    """Do the background work until none is left that this process can do; what then waits or has failed."""
+    """Do all background work that this process can do. Returns the jobs that then wait or have failed."""
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     if own.engine.index_folder is None and own.embed is None and not own.chores:
         return unfinished(own)
@@ -75,14 +75,14 @@ def flush(own: Maintenance, timeout_s: float | None) -> FlushReport:
             continue
         except ForgetPending:
             return unfinished(own)
-        most = _report_jobs(own, most)  # the worker may have done the last of them
+        most = _report_jobs(own, most)  # the worker may have done the last jobs
         if not _will_retry(own):
             return unfinished(own)
         time.sleep(0.05)
 
 
 def _report_jobs(own: Maintenance, most: int) -> int:
-    """Report how many of the jobs that waited are done; `most` is the largest number that waited at once."""
+    """Report how many queued jobs are done. `most` is the largest queue seen; returns the new value."""
     if not has_listener():
         return most
     waiting = sum(unfinished(own).waiting.values())
@@ -99,7 +99,7 @@ def unfinished(own: Maintenance) -> FlushReport:
 
 
 def _will_retry(own: Maintenance) -> bool:
-    """Whether this process will soon try an embedding again that failed."""
+    """Whether this process will soon retry a failed embedding."""
     if own.embed is None or own.embedder_is_down:
         return False
     with own.engine.read() as connection:
@@ -107,9 +107,9 @@ def _will_retry(own: Maintenance) -> bool:
 
 
 def retry_jobs(own: Maintenance, kinds: Sequence[str], failed: int, attempts: int) -> bool:
-    """Set the attempts of jobs that failed this often back; False where there are none, or another writer is at work.
+    """Reset the attempts of jobs that failed this often. Returns False if there are none, or the file is locked.
 
-    This process may succeed where another one gave up.
+    This process may succeed where another process gave up.
     """
     where = "namespace = ? AND kind IN (SELECT atom FROM json_each(?)) AND attempts >= ?"
     values = (own.namespace, json.dumps(kinds), failed)
@@ -125,9 +125,9 @@ def retry_jobs(own: Maintenance, kinds: Sequence[str], failed: int, attempts: in
 
 
 def forget(own: Maintenance, wanted: Filter, timeout_s: float) -> ForgetReceipt:
-    """Remove records with every version and everything derived from them, then clean away the last copies.
+    """Remove records with every version and everything derived from them, then erase the remaining copies.
 
-    Raises `ForgetPending` where a copy cannot be cleaned away within `timeout_s`; the worker then goes on with it.
+    Raises `ForgetPending` if a copy cannot be erased within `timeout_s`; the worker then continues.
     """
     try:
         receipt = _remove(own, wanted)
@@ -148,16 +148,16 @@ def forget(own: Maintenance, wanted: Filter, timeout_s: float) -> ForgetReceipt:
 
 
 def forget_namespace(own: Maintenance, timeout_s: float, shrink: Callable[[], None]) -> ForgetReceipt:
-    """Remove a namespace with everything in it, then its name, and clean away the last copies.
+    """Remove a namespace with all its data, then its name, and erase the remaining copies.
 
-    Until the name is gone it can be called again: after a kill, or after `ForgetPending`.
+    The call can be repeated until the name is gone: after a kill, or after `ForgetPending`.
     """
     deadline = time.monotonic() + timeout_s
     with own.transaction() as transaction:
         own.accesses.write(transaction.connection)
         receipt = forgetting.remove_all(transaction, own.engine.archive)
     rewritten = forgetting.scrub(own.engine, own.namespace, own.worker, own.projector, deadline)
-    shrink()  # rows of entries are deleted, which leaves copies between pages; see `schema`
+    shrink()  # deleted rows of entries leave copies between pages; see `schema`
     with own.engine.write() as connection:
         forgetting.remove_name(connection, own.namespace)
     _truncate_log(own.engine, deadline)
@@ -165,7 +165,7 @@ def forget_namespace(own: Maintenance, timeout_s: float, shrink: Callable[[], No
 
 
 def forget_entries(own: Maintenance, scope: str, owner: str | None, key: str | None, timeout_s: float) -> int:
-    """Empty entries with their history, then clean away the copies in the log; the number of keys."""
+    """Empty entries with their history, then erase the copies in the log. Returns the number of keys."""
     with own.transaction() as transaction:
         forgotten = forgetting.forget_entries(transaction, scope, owner, key)
     _truncate_log(own.engine, time.monotonic() + timeout_s)
@@ -183,17 +183,17 @@ def _truncate_log(engine: Engine, deadline: float) -> None:
 
 def _remove(own: Maintenance, wanted: Filter) -> ForgetReceipt:
     with own.transaction() as transaction:
-        own.accesses.write(transaction.connection)  # so that no use of what is forgotten is noted later
+        own.accesses.write(transaction.connection)  # so that no use of a forgotten record is written later
         where, values = conditions(wanted, own.namespace, transaction.connection)
         return forgetting.remove(transaction, own.engine.archive, where, values)
 
 
 @contextmanager
 def _more_room(own: Maintenance) -> Iterator[None]:
-    """Room for the few pages that forgetting writes before it frees any, where the disk or the file is full.
+    """Free space on a full disk or in a full file: forgetting writes a few pages before it frees any.
 
-    The log is folded into the file, so that its space is used again, and the index files of the namespace are
-    deleted: answers are the same without them, and they are built again later. `max_bytes` is lifted meanwhile.
+    Folds the log into the file to reuse its space, and deletes the index files of the namespace. Answers are the
+    same without them, and the worker rebuilds them later. `max_bytes` does not apply inside the block.
     """
     engine = own.engine
     engine.clean_up_by(time.monotonic())
@@ -207,7 +207,7 @@ def _more_room(own: Maintenance) -> Iterator[None]:
 
 
 def expired(own: Maintenance) -> list[str]:
-    """The ids that the stated retention rule no longer keeps; none where there is no rule."""
+    """The ids that the retention rule no longer keeps; none without a rule."""
     with own.engine.read() as connection:
         rule = forgetting.retention(connection, own.namespace)
         if rule is None:
@@ -217,7 +217,7 @@ def expired(own: Maintenance) -> list[str]:
 
 
 def archive_before(own: Maintenance, moment: int) -> ArchiveStats:
-    """Archive every record committed before a moment; what the archive then holds."""
+    """Archive every record committed before a moment. Returns the new statistics of the archive."""
     retry_jobs(own, [archive.ARCHIVE], 1, 0)
     total = _archivable(own, moment)
     report(0, total, "records")
@@ -236,7 +236,7 @@ def archive_before(own: Maintenance, moment: int) -> ArchiveStats:
 
 
 def _archivable(own: Maintenance, moment: int) -> int:
-    """How many records are still to be archived; 0, uncounted, where progress has no listener."""
+    """The number of records still to be archived; 0 without counting if progress has no listener."""
     if not has_listener():
         return 0
     with own.engine.read() as connection:
@@ -244,14 +244,14 @@ def _archivable(own: Maintenance, moment: int) -> int:
 
 
 def settle(own: Maintenance) -> None:
-    """Do the work that waits for rest."""
+    """Do the work that normally waits until the process is idle."""
     with own.worker.lease(wait_s=10.0) as fence:
         while fence is not None and own.rest(fence):
             pass
 
 
 def vacuum(own: Maintenance, engine: FileEngine) -> int:
-    """Do the work that waits for rest, give free pages back to the disk; how many bytes the file shrank by."""
+    """Do the work of idle times and return free pages to the disk. Returns the bytes by which the file shrank."""
     if engine.path is None:
         return 0
     report(0, _VACUUM_STEPS, "steps")
@@ -268,15 +268,15 @@ def vacuum(own: Maintenance, engine: FileEngine) -> int:
 
 @step("vacuum.shrink")
 def shrink(engine: FileEngine) -> None:
-    """Remove the empty rows and write the file again without them."""
+    """Remove the empty rows and rewrite the file without them."""
     with engine.write() as connection:  # forgetting leaves empty rows; see `schema`
-        count_up(connection)  # so that the numbers of the rows that go are not given out again
+        count_up(connection)  # so that the sequence numbers of removed rows are not reused
         connection.execute("DELETE FROM records WHERE version = 0")
         connection.execute("DELETE FROM vectors WHERE record IS NULL")
         connection.execute("DELETE FROM blobs WHERE key IS NULL")
         connection.execute("DELETE FROM awaited WHERE id_hash IS NULL")
         connection.execute("DELETE FROM entries WHERE namespace = -1")
-        # What the records name counts, and no number in the row of the block.
+        # The block numbers in the rows of the records decide, not a count in the row of the block.
         connection.execute(
             "DELETE FROM blocks WHERE records = 0 "
             "AND number NOT IN (SELECT block FROM records WHERE block IS NOT NULL AND version > 0)"
@@ -286,7 +286,7 @@ def shrink(engine: FileEngine) -> None:
 
 
 def back_up(engine: FileEngine, path: str | Path) -> None:
-    """Copy the whole database to a path while others write; the copy replaces that file when it is complete."""
+    """Copy the whole database to a path while others write. The complete copy replaces the file there."""
     target = Path(path).expanduser().absolute()
     with disk_errors(f"the backup to {target} was not made"):
         if not target.parent.is_dir():
@@ -323,7 +323,7 @@ def _report_pages(_: int, remaining: int, total: int) -> None:
 
 
 def _settle_target(target: Path) -> None:
-    """Fold the log of the file that a backup replaces into it: SQLite would apply that log to the new file."""
+    """Fold the log of the file to be replaced: SQLite would otherwise apply that log to the backup."""
     if not target.exists():
         return
     try:

@@ -1,8 +1,8 @@
-"""The archive: the words of older records, moved out of their rows into compressed blocks.
+"""The archive: the text of older records, moved out of their rows into compressed blocks.
 
-A record that is archived keeps its row, so every filter and index works on it as before; its text and its data are
-in the block that the row names, and come back byte for byte. The row's checksum covers them there too. A block is
-never changed. Forgetting one of its records writes another block without it and empties the old one.
+An archived record keeps its row, so filters and indexes work on it as before. The block that the row names holds its
+text and data, and returns them byte for byte; the row's checksum covers them there too. A block never changes.
+Forgetting one of its records writes another block without that record and empties the old block.
 """
 
 from __future__ import annotations
@@ -46,24 +46,24 @@ __all__ = [
 ]
 
 CONTENT = "CASE WHEN r.block IS NULL THEN r.content ELSE archived(r.block, r.seq, 'content') END"
-"""SQL for the text of `records r`, wherever it is; NULL where its block is damaged."""
+"""SQL for the text of `records r`, in the row or in a block; NULL if its block is damaged."""
 
 DATA = "CASE WHEN r.block IS NULL THEN r.data ELSE archived(r.block, r.seq, 'data') END"
-"""SQL for the data of `records r`, wherever it is."""
+"""SQL for the data of `records r`, in the row or in a block."""
 
 PROGRESS = "archive"
-"""The name of the watermark: the last record that was archived."""
+"""The name of the watermark, which is at the last archived record."""
 
 ARCHIVE = "archive"
-"""The kind of job that says that a record could not be archived; its words stay in its row."""
+"""The kind of job for a record that could not be archived; its text stays in its row."""
 
 SHIPPED = -1
-"""What a block names as its dictionary: the package's. 0 is none; other numbers are of format 5 and earlier."""
+"""The dictionary number of new blocks: the package's own. 0 is none; other numbers date from format 5 and earlier."""
 
 _CACHED_BLOCKS = 16
 # A block of very short texts holds at most this many, and one call of `pack` reads no more.
 _MOST_RECORDS = 2000
-# A row must not grow when its words leave it: SQLite would move rows between full pages and leave copies behind.
+# A row must not grow when its text leaves it: SQLite would move rows between full pages and leave copies behind.
 _FEWEST_BYTES = 32
 _LARGEST_DICTIONARY = 1 << 20
 _CHUNK = 500
@@ -77,7 +77,7 @@ class ArchiveLimits:
 
 
 class Reader:
-    """Reads records out of blocks, for all connections of one process; keeps the blocks it read last."""
+    """Reads records from blocks, for all connections of one process. Caches the blocks read last."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -118,18 +118,18 @@ class Reader:
         return block
 
     def clear(self) -> None:
-        """Drop every text that is held in memory."""
+        """Empty the cache."""
         with self._lock:
             self._blocks.clear()
 
     def cached(self) -> list[Block]:
-        """The blocks that are held in memory, least recently used first."""
+        """The cached blocks, least recently used first."""
         with self._lock:
             return list(self._blocks.values())
 
 
 def _dictionary(connection: Connection, number: int) -> zstd.ZstdDict | None:
-    """The dictionary that a block names."""
+    """The dictionary of this number."""
     if number in (0, SHIPPED):
         return shipped() if number else None
     # Until format 5 a store trained dictionaries on its own texts; the upgrade to format 6 reads with them once.
@@ -151,7 +151,7 @@ def _dictionary(connection: Connection, number: int) -> zstd.ZstdDict | None:
 
 
 class PackedBlock(NamedTuple):
-    """A block that waits to be published: the records in it, its bytes, and its size before compression."""
+    """A block before publishing: its records, its bytes, and its size before compression."""
 
     seqs: list[int]
     data: bytes
@@ -159,10 +159,10 @@ class PackedBlock(NamedTuple):
 
 
 class Packed(NamedTuple):
-    """What was made of records and waits to be published: blocks, and the records that cannot be in one.
+    """New blocks before publishing, and the records that cannot be in one.
 
-    `bad` are these records with the names of their errors, `again` those that had failed before and were tried again.
-    `reached` is the last record that was looked at.
+    `bad` maps these records to the names of their errors. `again` are the retried records, which had failed before.
+    `reached` is the last record that `pack` examined.
     """
 
     blocks: list[PackedBlock]
@@ -182,9 +182,9 @@ def pack(
     level: int = LEVEL,
     limits: ArchiveLimits | None = None,
 ) -> Packed | None:
-    """Make blocks of the next records committed before a moment; None where they do not fill one.
+    """Pack the next records committed before a moment into blocks. Returns None if they do not fill one.
 
-    With `whole`, the last block need not be full. Records `again` failed before and are tried once more.
+    With `whole`, the last block need not be full. `again` are records that failed before, to be retried.
     """
     most = (limits or ArchiveLimits()).block_bytes
     try:
@@ -201,7 +201,7 @@ def pack(
     for seq, committed_at, content, data in connection.execute(
         f"{_WAITING} AND r.seq > ? ORDER BY r.seq LIMIT ?", (namespace, _FEWEST_BYTES, after, _MOST_RECORDS)
     ):
-        if committed_at >= before:  # and so do all that follow
+        if committed_at >= before:  # commit times ascend, so all that follow are later too
             break
         seen, reached = seen + 1, seq
         added = len(content) + len(data or "")
@@ -219,7 +219,7 @@ def pack(
     return Packed(blocks, bad, list(again), max(after, reached)) if blocks or bad else None
 
 
-# As bytes: one text that cannot be decoded must not keep the others from being read.
+# Read as bytes: one text that is not valid UTF-8 must not make the whole query fail.
 _WHERE_WAITING = (
     "WHERE r.namespace = ? AND r.version > 0 AND r.block IS NULL "
     "AND length(CAST(r.content AS BLOB)) + ifnull(length(CAST(r.data AS BLOB)), 0) >= ?"
@@ -230,14 +230,14 @@ _WAITING = (
 
 
 def count_waiting(connection: Connection, namespace: int, before: int) -> int:
-    """How many records committed before a moment have their words in their rows yet."""
+    """The number of records committed before a moment whose text is still in their rows."""
     query = f"SELECT count(*) FROM records r {_WHERE_WAITING} AND r.committed_at < ?"
     (count,) = connection.execute(query, (namespace, _FEWEST_BYTES, before)).fetchone()
     return int(count)
 
 
 def _decoded(seq: int, content: bytes | str, data: bytes | str | None, bad: dict[int, str]) -> list[Text]:
-    """The words of a row; none, and a note in `bad`, where they are no text."""
+    """The text of a row as a list of one. A row that is not valid text gives an empty list and an error in `bad`."""
     try:
         return [Text(seq, _as_text(content), None if data is None else _as_text(data))]
     except UnicodeDecodeError as error:
@@ -250,12 +250,12 @@ def _as_text(value: bytes | str) -> str:
 
 
 def _compressed(group: list[Text], dictionary: zstd.ZstdDict, level: int, bad: dict[int, str]) -> list[PackedBlock]:
-    """A block of some texts. Where that fails, of half of them at a time, so that only the bad ones stay out."""
+    """Compress texts into a block. After a failure, each half is tried alone, so that only bad texts stay out."""
     try:
         data, raw_bytes = compress(group, dictionary, level)
-        if list(Block(data, raw_bytes, dictionary).texts()) != group:  # costs a twentieth of compressing
+        if list(Block(data, raw_bytes, dictionary).texts()) != group:  # a twentieth of the cost
             raise DamagedBlock("texts do not come back from compression as they were")
-    except Exception as error:  # whatever a text can cause; its record is named, and the others are archived
+    except Exception as error:  # any error that a text can cause: name its record, archive the others
         if len(group) == 1:
             bad[group[0].seq] = type(error).__name__
             return []
@@ -267,9 +267,9 @@ def _compressed(group: list[Text], dictionary: zstd.ZstdDict, level: int, bad: d
 
 @step("archive.publish")
 def publish(connection: Connection, namespace: int, packed: Packed, next_number: Callable[[], int]) -> bool:
-    """Inside a write transaction: move the words of the records into the blocks.
+    """Move the text of the records into the blocks, inside a write transaction.
 
-    False, and nothing is changed, where a record has gone since `pack`.
+    Returns False, and changes nothing, if a record was removed since `pack`.
     """
     numbers = [*packed.bad, *(seq for block in packed.blocks for seq in block.seqs)]
     (found,) = connection.execute(
@@ -311,7 +311,7 @@ def remove(
     seqs: Iterable[int],
     next_number: Callable[[], int],
 ) -> None:
-    """Take records out of their blocks, inside the transaction that forgets them and while their rows name these."""
+    """Remove records from their blocks, inside the transaction that forgets them, before their rows are emptied."""
     leaving: dict[int, set[int]] = {}
     for number, seq in connection.execute(
         "SELECT r.block, r.seq FROM json_each(?) j CROSS JOIN records r ON r.seq = j.value WHERE r.block IS NOT NULL",
@@ -322,7 +322,7 @@ def remove(
         for number, gone in leaving.items():
             _rewrite(connection, namespace, reader, number, gone, next_number)
     finally:
-        reader.clear()  # a rollback gives the numbers of the blocks that were made here to others
+        reader.clear()  # after a rollback other blocks get the numbers of these new ones
 
 
 @step("archive.rewrite_block")
@@ -334,7 +334,7 @@ def _rewrite(
     gone: set[int],
     next_number: Callable[[], int],
 ) -> None:
-    """Replace a block by one without some records. Of a damaged one everything goes: what stays cannot be told."""
+    """Replace a block by one without some records. A damaged block is emptied: its other records are unreadable."""
     try:
         kept = [text for text in reader.block(connection, number).texts() if text.seq not in gone]
     except DamagedBlock:
@@ -355,7 +355,7 @@ def _empty(connection: Connection, number: int) -> None:
 
 
 def damaged(connection: Connection, namespace: int, reader: Reader) -> list[str]:
-    """A line for every block that cannot be read, or does not hold the records that name it."""
+    """A line for each block that is unreadable or lacks records that name it."""
     problems: list[str] = []
     reader.clear()
     for number, records, owner in connection.execute(
@@ -386,7 +386,7 @@ def damaged(connection: Connection, namespace: int, reader: Reader) -> list[str]
 
 @step("archive.statistics")
 def statistics(connection: Connection, namespace: int) -> ArchiveStats:
-    """What the archive of a namespace holds now."""
+    """The current statistics of the archive of a namespace."""
     blocks, records, raw, stored = connection.execute(
         "SELECT count(*), total(records), total(raw_bytes), total(length(data)) FROM blocks "
         "WHERE namespace = ? AND records > 0",

@@ -1,7 +1,7 @@
-"""Verification: whether all that is stored matches its checksums, and the tables agree with each other.
+"""Verification: stored data is compared with its checksums, and the tables with each other.
 
-Records are the truth: damage there is reported and never hidden. What follows from them (projections, totals, rows
-that point to no record) is rebuilt or removed where repair is asked for.
+Records are the truth: damage there is reported and never hidden. Data that follows from them (projections, totals,
+rows that point to no record) is rebuilt or removed if the caller asks for repair.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ __all__ = ["TO_NOTHING", "check", "find_lost", "lost_problem"]
 
 log = logging.getLogger("loom.store")
 
-# Rows that mean nothing without the record they name.
+# Tables whose rows are useless without the record that they name.
 _POINTING = ("supersessions", "derivations", "moves", "residents", "vectors", "accesses", "jobs", "pins")
 TO_NOTHING = "record > 0 AND record NOT IN (SELECT seq FROM records WHERE version > 0)"
 """SQL for a row that points to no record."""
@@ -65,7 +65,7 @@ _SEQUENCES = (
 def check(
     own: Maintenance, searcher: Searcher, repair: bool, find_lost: Callable[[], tuple[int, int] | None] = lambda: None
 ) -> CheckReport:
-    """Check one namespace, and the file it is in. `find_lost` finds commits that are gone."""
+    """Check one namespace and its file. `find_lost` returns the range of lost commits, if any."""
     engine, namespace = own.engine, own.namespace
     problems: list[str] = []
     repaired: list[str] = []
@@ -82,7 +82,7 @@ def check(
             problems += _damaged_blobs(connection, namespace)
             problems += _sequence(connection)
             lost = read_settings(connection, namespace, "").get("lost")
-            # A process that may not write could not note it.
+            # A read-only process could not have noted the loss in the file.
             lost = lost or find_lost()
             problems += [lost_problem(lost)] if lost is not None else []
         dangling = [] if problems else list(_dangling(connection))
@@ -109,19 +109,19 @@ def check(
             swept = 0 if fence is None else own.projector(fence).sweep()
         if swept:
             repaired.append(f"{swept} index files that nothing refers to were removed")
-    if repair and lost is not None:  # told once; nothing here can bring them back
+    if repair and lost is not None:  # reported once; the commits cannot be restored from here
         with engine.write() as connection:
             connection.execute("DELETE FROM settings WHERE namespace = ? AND key = 'lost'", (namespace,))
     try:
         with engine.read() as connection:
             given_up = Jobs(connection, namespace).set_aside()
-    except CorruptStore:  # the problems say so
+    except CorruptStore:  # the list of problems names it
         given_up = []
     return CheckReport(records, tuple(problems), tuple(repaired), tuple(given_up))
 
 
 def _damaged_projections(engine: Engine, namespace: int) -> list[tuple[str, str]]:
-    """The projections that are unusable, and why. A merge in the meantime removes files, which is no damage."""
+    """The unusable projections, with the reasons. Files that a concurrent merge removes are not damage."""
     while True:
         with engine.read() as connection:
             before = _published(connection, namespace)
@@ -139,7 +139,7 @@ def _published(connection: Connection, namespace: int) -> list[tuple[str, str]]:
 
 @contextmanager
 def _undecoded(connection: Connection) -> Iterator[None]:
-    """Read text that is not valid UTF-8 too: one damaged row must not hide the others."""
+    """Read invalid UTF-8 as well, so that one damaged row does not hide the others."""
     factory = connection.text_factory
     connection.text_factory = lambda text: text.decode(errors="surrogateescape")
     try:
@@ -151,7 +151,7 @@ def _undecoded(connection: Connection) -> Iterator[None]:
 def _matches(checksum: Callable[[Any], int], values: Any, stored: int) -> bool:
     try:
         return checksum(values) == stored
-    except UnicodeEncodeError:  # it is not text
+    except UnicodeEncodeError:  # a damaged row: not text
         return False
 
 
@@ -203,18 +203,18 @@ def _sequence(connection: Connection) -> list[str]:
 
 
 def find_lost(engine: FileEngine, namespace: int) -> tuple[int, int] | None:
-    """The first and last sequence number that the log or an index file of this store has seen and the file has not.
+    """The first and last sequence number that the log or an index file contains and the database does not.
 
-    SQLite drops every commit behind the first damaged frame of its log without an error. What the log holds of them
-    is read at opening. Index files are made of committed records only, so one that the file does not name and that
-    knows later records proves that they are gone, also where the log is missing or was cut off.
+    SQLite silently drops every commit behind the first damaged frame of its log. `Engine` reads those frames when it
+    opens the file. Index files are made of committed records only. So an index file that the database does not name,
+    with later records than the database has, proves a loss, even if the log is missing or truncated.
     """
     folder = index_folder(engine.path)
     if folder is None or engine.had_no_log:
-        return None  # a backup beside a newer index is older on purpose
+        return None  # a backup beside a newer index is older by intention
     try:
         found = set(index_files(folder, namespace))
-    except StoreUnavailable as error:  # the records are there without it
+    except StoreUnavailable as error:  # the records do not depend on the folder
         log.warning("lost commits of %s cannot be looked for in the index: %s", engine.path, error)
         found = set()
     with engine.read() as connection:
@@ -223,13 +223,13 @@ def find_lost(engine: FileEngine, namespace: int) -> tuple[int, int] | None:
     highest = max([engine.last_dropped, *(_last_key(folder / name, engine.store_id) for name in unnamed)])
     if highest <= last:
         return None
-    with engine.read() as connection:  # another process may have published one meanwhile
+    with engine.read() as connection:  # another process may have published a file meanwhile
         last = last_number(connection)
     return (last + 1, highest) if highest > last else None
 
 
 def _last_key(path: Path, store_id: str) -> int:
-    """The highest sequence number in an index file; 0 where it cannot be read or belongs to another store."""
+    """The highest sequence number in an index file; 0 if it is unreadable or belongs to another store."""
     try:
         segment = open_index(TEXT if path.name.startswith(TEXT) else VECTORS, path)
     except DamagedSegment:
@@ -239,7 +239,7 @@ def _last_key(path: Path, store_id: str) -> int:
 
 
 def lost_problem(lost: tuple[int, int]) -> str:
-    """What to tell about sequence numbers that are gone."""
+    """The message about lost sequence numbers."""
     return (
         f"commits that were acknowledged are gone: sequence numbers {lost[0]} to {lost[1]}. The write-ahead log was "
         "damaged or deleted, or an older copy of the file was put in its place. Restore the newest backup or snapshot"

@@ -20,11 +20,11 @@ __all__ = ["IDENTITY", "Copy", "Rows", "insert"]
 
 _PIECE_BYTES = 256 * 1024
 
-# Where a table is stored under another name, which of its rows are left out, and which values are not copied.
+# By table: its name in the database, the rows to leave out, and the values not to copy.
 _NAMES = {"progress": "projections"}
 _ONLY = {
     "progress": f"t.kind NOT IN ('{TEXT}', '{VECTORS}', '{archive.PROGRESS}', '{counting.PROGRESS}')",
-    # Where nothing is left to be cleaned there is nothing to scrub.
+    # A new store holds no forgotten copies, so it has nothing to scrub.
     "jobs": f"t.kind != '{SCRUB}'",
     "blobs": "t.key IS NOT NULL",
 }
@@ -39,10 +39,10 @@ IDENTITY = (
     "SELECT id, created_at, "
     "max(committed_at, ifnull((SELECT committed_at FROM records ORDER BY seq DESC LIMIT 1), 0)) FROM store"
 )
-"""The id of the database, when it was made, and its last commit time."""
+"""The id of the database, its creation time, and its last commit time."""
 
 _LIVES = "EXISTS (SELECT 1 FROM records r WHERE r.seq = t.{} AND r.version > 0{})"
-# The first versions of both ends; of a source that is not stored yet, its id.
+# The first versions of both ends; for a source that is not stored yet, its id.
 _EDGES = (
     "SELECT e.derived, e.source, NULL FROM edges e "
     "JOIN records d ON d.seq = e.derived AND d.version = 1 JOIN records s ON s.seq = e.source AND s.version = 1 "
@@ -116,9 +116,9 @@ class Rows(contract.Rows):
         where = [_ONLY[table]] if table in _ONLY else []
         within = "" if "namespace" in described.columns else f" AND r.namespace IN ({self._chosen})"
         if not within:
-            # `+`: rows that are appended are read in the order of their numbers, through no index over namespaces.
+            # `+` keeps SQLite from the index over namespaces: appended rows are read in the order of the log.
             in_order = described.appended and (newest or not equal)
-            # -1: a layout that was forgotten is an empty row of no namespace.
+            # A forgotten layout is an empty row with -1 as its namespace.
             emptied = ", -1" if table == "entries" and "seq" in equal else ""
             where.append(f"{'+' if in_order else ''}t.namespace IN ({self._chosen}{emptied})")
         where += [f"{flags.get(one, f't.{one}')} = :{one}" for one in equal]
@@ -132,12 +132,12 @@ class Rows(contract.Rows):
 
     def _record_query(self, after: int, newest: int | None, equal: Row) -> tuple[str, Row]:
         where, values = [f"r.{one} = :{one}" for one in equal], dict(equal)
-        index, own = "", "+r.namespace"  # found by the number or the hash, and not among all of the namespace
+        index, own = "", "+r.namespace"  # search by sequence number or hash, not by namespace
         if "id" in equal:
             hashes = {f"hash{number}": id_hash(number, equal["id"]) for number in self.chosen}
             where.append(f"r.id_hash IN ({', '.join(f':{name}' for name in hashes)})")
             values |= hashes
-        elif "seq" not in equal:  # of one namespace through the index, past what others have
+        elif "seq" not in equal:  # the index over namespaces skips the rows of others
             index, own = "INDEXED BY records_by_number" if len(self.chosen) == 1 else "NOT INDEXED", "r.namespace"
         where.append(f"{own} IN ({self._chosen})")
         order = "r.seq" if newest is None else "r.seq DESC LIMIT :newest"
@@ -148,7 +148,7 @@ class Rows(contract.Rows):
         return query, {**values, "after": after, "newest": newest}
 
     def _vector_query(self, after: int) -> tuple[str, Row]:
-        """In the order of their numbers, in which they are appended again: see `loom.storage.sqlite.schema`."""
+        """Rows in log order, so that a copy appends them in log order: see `loom.storage.sqlite.schema`."""
         active = [f"(v.namespace = {one} AND v.space = {space})" for one, space in self.origin().active.items()]
         index = "INDEXED BY vectors_by_number" if len(active) == 1 else "NOT INDEXED"
         query = (
@@ -166,7 +166,7 @@ class Rows(contract.Rows):
 
 
 def _described(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The described columns of a record, with its count, which is checked first."""
+    """Check a record and return its described columns, with its count."""
     check_row(row)
     # fmt: off
     (
@@ -179,7 +179,7 @@ def _described(row: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 class Copy(Rows):
-    """The rows of some namespaces, read on a connection of its own. Their numbers count from `zero`."""
+    """The rows of some namespaces, read on a private connection. Their sequence numbers count from `zero`."""
 
     def __init__(self, connection: Connection, chosen: Sequence[int], zero: int = 0) -> None:
         self.connection = connection
@@ -221,9 +221,9 @@ def _insertion(table: str, keeping: bool) -> tuple[str, Callable[[Row], tuple[An
 
 
 def insert(connection: Connection, table: str, rows: Iterable[Row], *, keeping: bool = False) -> int:
-    """Store rows of a table; returns their count. With `keeping`, a row that is there under the same key stays.
+    """Store rows of a table. Returns their count. With `keeping`, an existing row under the same key stays.
 
-    A row of `records` has its hashes and its checksum, one of `vectors` its space.
+    A row of `records` must have its hashes and its checksum, and a row of `vectors` its space.
     """
     statement, values = _insertion(table, keeping)
     flags = TABLES[table].named("flag")

@@ -1,9 +1,9 @@
 """Commits in the write-ahead log that SQLite drops: those behind its first damaged frame.
 
-SQLite recovers a log up to the first frame whose checksum does not match, and says nothing of the frames behind it.
-A frame's checksum goes on from that of the frame before it, so each frame can be verified for itself. Commits behind
-a damaged one were acknowledged, and their pages hold the sequence numbers that they wrote. The layout of the log is
-described in sqlite.org/fileformat.html, section 4.
+SQLite recovers a log up to the first frame whose checksum does not match, and silently ignores the frames behind it.
+A frame's checksum continues that of the frame before it, so each frame can be verified alone. Commits behind a
+damaged frame were acknowledged, and their pages hold the sequence numbers that they wrote. The layout of the log is
+described in section 4 of sqlite.org/fileformat.html.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ _HEADER_BYTES = 32
 _FRAME_HEADER_BYTES = 24
 _LITTLE_ENDIAN, _BIG_ENDIAN = 0x377F0682, 0x377F0683
 _TABLE_LEAF = 0x0D
-# A longer log is not verified: reading it would hold up opening.
+# A longer log is not verified, because that would delay opening.
 _MOST_BYTES = 256 * 1024 * 1024
 
 _Words = npt.NDArray[np.uint32]
 
 
 class LogContents(NamedTuple):
-    """What a log holds: how many frames SQLite uses, and the highest sequence number in a commit that it drops.
+    """The number of frames that SQLite uses, and the highest sequence number in a commit that it drops.
 
-    `last_dropped` is 0 where it drops none. Each rowid of a store is a sequence number, or a smaller one that counts
-    something else.
+    `last_dropped` is 0 if it drops none. Each rowid of a store is a sequence number, or a smaller number of another
+    kind.
     """
 
     usable: int = 0
@@ -41,7 +41,7 @@ class LogContents(NamedTuple):
 
 
 def read_log(log: Path) -> LogContents:
-    """Verify a log. One that is missing, or too short to hold a frame, holds nothing."""
+    """Verify a log. A missing log, or one shorter than a frame, has no contents."""
     with disk_errors(f"{log} cannot be read"):
         try:
             size = log.stat().st_size
@@ -66,7 +66,7 @@ def read_log(log: Path) -> LogContents:
 def _verified(
     header: _Words, header_bytes: npt.NDArray[np.uint8], frames: npt.NDArray[np.uint8]
 ) -> tuple[int, list[int]]:
-    """How many frames SQLite uses, and the intact ones behind the first damaged one, up to the last commit."""
+    """The number of frames that SQLite uses, and the intact frames from the first damaged one to the last commit."""
     order = "<u4" if header[0] == _LITTLE_ENDIAN else ">u4"
     heads = _words(frames[:, :_FRAME_HEADER_BYTES], ">u4")
     at_first = _checksums(_words(header_bytes[None], order), np.zeros((1, 2), np.uint32))
@@ -90,9 +90,9 @@ def _words(data: npt.NDArray[np.uint8], order: str) -> _Words:
 
 
 def _checksums(words: _Words, before: _Words) -> _Words:
-    """SQLite's checksums of rows of words, each going on from the two words of `before`.
+    """SQLite's checksums of rows of words, each continuing from the two words of `before`.
 
-    For each pair of words: s0 += x0 + s1, then s1 += x1 + s0. That is linear, modulo 2**32.
+    For each pair of words: s0 += x0 + s1, then s1 += x1 + s0. This is linear modulo 2**32.
     """
     weights, power = _weights(words.shape[1] // 2)
     sums: _Words = words @ weights + before @ power
@@ -101,7 +101,7 @@ def _checksums(words: _Words, before: _Words) -> _Words:
 
 @cache
 def _weights(pairs: int) -> tuple[_Words, _Words]:
-    """What each word adds to both sums, and what the sums before add."""
+    """The factors of each word in both sums, and those of the initial sums."""
     power: list[list[int]] = [[1, 0], [0, 1]]
     rows: list[Any] = []
     for _ in range(pairs):
@@ -112,7 +112,7 @@ def _weights(pairs: int) -> tuple[_Words, _Words]:
 
 
 def _highest_rowid(page: bytes) -> int:
-    """The highest key on a page, if that is a leaf of a table; else 0."""
+    """The highest key on a page that is a leaf of a table; 0 for other pages."""
     if page[0] != _TABLE_LEAF:
         return 0
     cells = int.from_bytes(page[3:5], "big")
@@ -121,7 +121,7 @@ def _highest_rowid(page: bytes) -> int:
 
 
 def _varint(page: bytes, start: int) -> tuple[int, int]:
-    """A number of variable length, and where it ends."""
+    """A number of variable length, and the offset behind it."""
     value = 0
     for at in range(start, min(start + 8, len(page))):
         value = value << 7 | page[at] & 0x7F

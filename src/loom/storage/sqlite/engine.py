@@ -1,8 +1,8 @@
-"""One SQLite file in one process: opening it, its connections, its transactions, and forking.
+"""One SQLite file in one process: opening, connections, transactions, and forks.
 
 All handles of a process on one file share one engine, found by inode. One connection writes, a few read. After a
-fork the child drops the connections it inherited and opens its own. The file is never opened other than through
-SQLite: closing any other descriptor on it would drop SQLite's locks, and with them acknowledged writes.
+fork the child drops the inherited connections and opens its own. Only SQLite opens the file: closing another
+descriptor on it would release SQLite's locks, and acknowledged writes could be lost.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ _NETWORK_FILE_SYSTEMS = frozenset(
 )
 
 CHECK_EVERY_S = 0.01
-"""Before a read or a write the file is compared with the one that was opened if that was longer ago than this."""
+"""The longest time between two checks that the path still leads to the file that was opened."""
 
-# A wait for another writer is made of pieces of this length.
+# A wait for another writer is split into pieces of this length.
 _WAIT_PIECE_S = 0.25
-# How long folding the log away waits for readers, at first and at most.
+# The first and the longest wait for readers before the log is truncated.
 _TRUNCATE_WAIT_S = 0.2
 _LONGEST_TRUNCATE_WAIT_S = 1.6
-# How long a fork waits for the transactions of other threads to end.
+# The longest wait of a fork for the transactions of other threads.
 _FORK_WAIT_S = 10.0
 
 # The coarsest file system keeps modification times in steps of two seconds.
@@ -67,28 +67,28 @@ _COARSEST_TIME_NS = 2_000_000_000
 _registry: dict[tuple[int, int], Engine] = {}
 _registry_lock = threading.Lock()
 _living: weakref.WeakSet[Engine] = weakref.WeakSet()
-_inherited: list[object] = []  # connections of a parent process: kept, so that nothing closes them here
+_inherited: list[object] = []  # connections of a parent process: referenced, so that this process never closes them
 
 
 class _Marks(NamedTuple):
-    """What `Engine` compares of a file that it reads without locks."""
+    """The attributes by which `Engine` notices a change of a file that it reads without locks."""
 
     modified_ns: int
     size: int
     log_bytes: int
     looked_at: int
-    """When these were looked at, if the file was written shortly before; else 0."""
+    """The time of this check if the file was written shortly before; else 0."""
 
 
 class _Connection(sqlite3.Connection):
-    """A connection; `marks` are those of the file if it reads without locks. The first write sets `may_write`."""
+    """A connection. `marks` is set if it reads the file without locks. The first write sets `may_write`."""
 
     marks: _Marks | None = None
     may_write: bool = False
 
 
 class Engine:
-    """Connections to one database. `acquire` opens or joins it, `release` gives up one handle."""
+    """Connections to one database. `acquire` opens or joins it, `release` drops one handle."""
 
     def __init__(
         self,
@@ -113,9 +113,9 @@ class Engine:
         self._file: tuple[int, int] | None = None
         self._checked_at = 0.0
         self.had_no_log = False
-        """Whether the file was new or a backup when it was opened: there was no log that could be damaged."""
+        """Whether the file was opened new or as a backup, so without a log that could be damaged."""
         self.last_dropped = 0
-        """The highest sequence number in a commit that SQLite dropped when it opened the file, for a damaged log."""
+        """The highest sequence number in a commit that SQLite dropped at opening because of a damaged log."""
         self._name = "" if path is None else str(path)
         self._writer: _Connection | None = None
         self._idle: list[_Connection] = []
@@ -136,7 +136,7 @@ class Engine:
 
     @classmethod
     def acquire(cls, path: str | Path | None, *, read_only: bool = False, **options: Any) -> Engine:
-        """Open a file, or join the engine that this process already has on it."""
+        """Open a file, or join this process's engine on it."""
         if path is None or str(path) == ":memory:":
             if read_only:
                 raise InvalidInput("a store in memory cannot be opened read-only: there is nothing to read")
@@ -158,7 +158,7 @@ class Engine:
             return engine
 
     def join(self, durability: str | None = None, **_: object) -> Engine:
-        """One more handle. Raises `SettingsConflict` if it asks for another durability."""
+        """Add a handle. Raises `SettingsConflict` if it asks for another durability."""
         if durability not in (None, self._durability):
             raise SettingsConflict(
                 f"{self.path} is already open in this process with durability={self._durability!r}; "
@@ -168,9 +168,9 @@ class Engine:
         return self
 
     def release(self, wait_s: float = 5.0) -> bool:
-        """Give up a handle; True where it was the last one and everything is closed.
+        """Drop a handle. Returns True if it was the last and everything is closed.
 
-        A thread that is in the middle of a write after `wait_s` closes its connection when it is done.
+        A thread that still writes after `wait_s` closes its connection when it finishes.
         """
         with _registry_lock:
             self._references -= 1
@@ -188,21 +188,21 @@ class Engine:
         return True
 
     def close_writer(self) -> None:
-        """Close the connection that writes. For the holder of the write lock."""
+        """Close the writing connection. For the holder of the write lock."""
         connection, self._writer = self._writer, None
         if connection is not None:
             connection.close()
 
     def drop_if_read_only(self, error: sqlite3.Error) -> bool:
-        """Close connections that may only read, so that the next write opens others. Returns whether they were.
+        """Close connections that turn out to be read-only, so that the next write opens new ones. Returns True if so.
 
-        For the holder of the write lock. SQLite opens a file for reading where it cannot open it for writing at that
-        moment, and says so at a write.
+        For the holder of the write lock. SQLite opens a file read-only if it cannot open it for writing at that
+        moment, and reports this at the first write.
         """
         if self.path is None or _code(error) != sqlite3.SQLITE_READONLY:
             return False
         self.close_writer()
-        self._close_idle()  # they share the index of the log with it
+        self._close_idle()  # they share the index of the log with the writing connection
         return True
 
     def _close_idle(self) -> None:
@@ -210,7 +210,7 @@ class Engine:
             self._idle.pop().close()
 
     def stop_waiting(self, thread: threading.Thread) -> None:
-        """Let a thread that waits for the write lock of the file give up soon, with `Closed`."""
+        """Make a thread that waits for the write lock of the file raise `Closed` soon."""
         self._hurried.add(thread)
 
     @property
@@ -250,7 +250,7 @@ class Engine:
                     connection.close()
 
     def _create_file(self, path: Path) -> None:
-        """Create a file that does not exist with its mode, which SQLite gives to its log as well."""
+        """Create a missing file with its mode. SQLite gives its log the same mode."""
         try:
             create_file(path, self.file_mode)
             sweep(path.parent)
@@ -301,7 +301,7 @@ class Engine:
 
     def _connect(self, writer: bool) -> _Connection:
         marks = self._marks() if self.read_only else None
-        # SQLite deletes a log of which it can use nothing when it closes it, also read-only.
+        # On close SQLite deletes a log without usable frames, even over a read-only connection.
         reads_log = marks is not None and marks.log_bytes > 0 and read_log(self._log).usable > 0
         self._unlocked |= reads_log
         connection = sqlite3.connect(
@@ -324,11 +324,11 @@ class Engine:
         return connection
 
     def _target(self, marks: _Marks | None, reads_log: bool) -> str:
-        """The name that SQLite opens."""
+        """The file name or URI for SQLite to open."""
         if self.path is None:
             return ":memory:"
         if not self.read_only:
-            # A later connection never makes a file: the one that was opened would be gone.
+            # Only the first connection may create the file. Later a missing file means that it was removed.
             options = f"mode={'rwc' if self._file is None else 'rw'}"
         elif marks is None:
             options = "mode=ro"
@@ -336,23 +336,23 @@ class Engine:
             options = "mode=ro&vfs=unix-none" if reads_log else "immutable=1"
         return f"file:{quote(str(self.path))}?{options}"
 
-    # A connection that only reads would create the log and its index, which stay behind, and cannot be opened in a
-    # folder that may not be written. While there is no index of the log, no process has the file open for writing: it
-    # is then read without either, and without locks. Each read looks whether that still holds (two or three stats).
+    # A read-only connection would create the log and its index, leave them behind, and fail in a read-only folder.
+    # While there is no index of the log, no process has the file open for writing. The file is then read without
+    # log, index and locks. Each read verifies that this still holds (two or three stats).
 
     def _marks(self) -> _Marks | None:
-        """What shows a change of a file that no process has open for writing; None if one may have."""
+        """The marks of a file that no process has open for writing; None if one may have it open."""
         with disk_errors(f"{self.path} cannot be looked at"):
             if _size(f"{self._name}-shm") is not None or _size(f"{self._name}-journal"):
                 return None
             status = os.stat(self._name)
             now = time.time_ns()
-            # A change right after another one may leave the time as it is.
+            # Two changes in quick succession may have the same time.
             looked_at = now if now - status.st_mtime_ns < _COARSEST_TIME_NS else 0
             return _Marks(status.st_mtime_ns, status.st_size, _size(f"{self._name}-wal") or 0, looked_at)
 
     def _check_unchanged(self, connection: _Connection) -> None:
-        """Raise `StoreBusy` if a file was written that this connection reads without locks."""
+        """Raise `StoreBusy` if this connection reads without locks and the file was written."""
         if connection.marks is not None:
             with disk_errors(f"{self.path} cannot be looked at"):
                 status = os.stat(self._name)
@@ -361,10 +361,10 @@ class Engine:
 
     @contextmanager
     def without_unlocked(self, file: tuple[int, int] | None) -> Iterator[None]:
-        """A block in which this engine, if it is one of this file, has no connection without locks.
+        """Keep this engine, if it has this file, without unlocked connections inside the block.
 
-        This process is about to open the file for writing: closing such a connection later would drop the locks of
-        the writing one.
+        This process is about to open the file for writing. Closing an unlocked connection later would release the
+        locks of the writing one.
         """
         if file is None or file != self._file or not self._unlocked or self._closed:
             yield
@@ -393,7 +393,7 @@ class Engine:
             execute(f"PRAGMA synchronous = {'FULL' if self._durability == 'fsync' else 'NORMAL'}")
         if writer:
             execute("PRAGMA secure_delete = ON")
-            # The worker folds the log long before; this is for a process whose worker cannot keep up.
+            # The worker folds the log long before this limit, which is for a process whose worker cannot keep up.
             execute("PRAGMA wal_autocheckpoint = 4000")
             if self._max_bytes is not None:
                 page = int(execute("PRAGMA page_size").fetchone()[0])
@@ -406,7 +406,7 @@ class Engine:
 
     @contextmanager
     def read(self, *, once: bool = False) -> Iterator[sqlite3.Connection]:
-        """A connection on one unchanging snapshot of the database: inside `reading`, on that of the scope."""
+        """A connection on one snapshot of the database. Inside `reading` it is the snapshot of that block."""
         joined = self._scope.connection
         if joined is not None:
             self._check_usable()
@@ -434,7 +434,7 @@ class Engine:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """A block in which every read of this thread sees one snapshot. A commit of the same thread renews it."""
+        """Let every read of this thread see one snapshot inside the block. A commit of this thread renews it."""
         if self.path is None or self._scope.connection is not None:
             yield
             return
@@ -446,7 +446,7 @@ class Engine:
                 self._scope.connection = None
 
     def renew_reading(self) -> None:
-        """Go on with a newer snapshot in this thread's `reading` block, if it is in one."""
+        """Take a newer snapshot for this thread's `reading` block, if it is in one."""
         connection = self._scope.connection
         if connection is not None:
             with self.translated():
@@ -454,10 +454,10 @@ class Engine:
                 connection.execute("BEGIN")
 
     def write(self, wait_s: float | None = None) -> _Writing:
-        """The writing connection inside BEGIN IMMEDIATE; commits at the end, or rolls everything back.
+        """The writing connection inside BEGIN IMMEDIATE. Commits at the end, or rolls back after an error.
 
-        Raises `StoreBusy` where another process writes for longer than `wait_s`, or a thread of this one. By default
-        that is the store's `busy_timeout_s`, and threads are waited for.
+        Raises `StoreBusy` if another process, or another thread, writes for longer than `wait_s`. By default it waits
+        the store's `busy_timeout_s` for processes, and without limit for threads.
         """
         if self.read_only:
             raise ReadOnly(f"{self.path} was opened read-only; open it without read_only=True to write")
@@ -465,12 +465,12 @@ class Engine:
 
     @contextmanager
     def try_write(self, wait_s: float = 0.0) -> Iterator[sqlite3.Connection | None]:
-        """Like `write`, for what may wait: yields None where another writer holds the file longer than `wait_s`."""
+        """Like `write`, for deferrable work: yields None if another writer holds the file longer than `wait_s`."""
         if self.read_only or not self._write_lock.acquire(timeout=wait_s):
             yield None
             return
         try:
-            if self.writing_connection().in_transaction:  # this thread is in the middle of a write
+            if self.writing_connection().in_transaction:  # this thread is inside a write
                 yield None
                 return
             writing = _Writing(self, wait_s)
@@ -489,7 +489,7 @@ class Engine:
             self._write_lock.release()
 
     def begin_write(self, wait_s: float | None) -> sqlite3.Connection:
-        """Take the write lock of this process and that of the file; `end_write` gives both back."""
+        """Take the write lock of this process and that of the file. `end_write` releases both."""
         if not self._write_lock.acquire(timeout=-1 if wait_s is None else wait_s):
             raise StoreBusy("another thread was writing for longer than this write may wait; nothing was written")
         wait_s = self._busy_timeout_s if wait_s is None else wait_s
@@ -530,7 +530,7 @@ class Engine:
             if isinstance(error, sqlite3.Error):
                 self.drop_if_read_only(error)
         finally:
-            if self._closed:  # while this was under way
+            if self._closed:  # closed during this write
                 self.close_writer()
             self._write_lock.release()
         ours = translate(error, self.path)
@@ -538,10 +538,10 @@ class Engine:
             raise ours from error
 
     def _begin(self, connection: _Connection, wait_s: float) -> None:
-        """Begin to write, and wait for other processes to end their transactions.
+        """Begin a write transaction, after waiting for the transactions of other processes.
 
-        In short pieces, so that a thread which is asked to stop does. Raises SQLite's error for a connection that may
-        only read, for which BEGIN IMMEDIATE begins to read.
+        The wait is split into short pieces, so that it can be interrupted. Raises SQLite's error for a read-only
+        connection, on which BEGIN IMMEDIATE would silently begin to read.
         """
         self._wait_to_begin(connection, wait_s)
         if not connection.may_write:
@@ -591,7 +591,7 @@ class Engine:
 
     @contextmanager
     def without_limit(self) -> Iterator[None]:
-        """Let the file grow past `max_bytes` in the block: forgetting writes some pages before it frees any."""
+        """Let the file exceed `max_bytes` inside the block: forgetting writes some pages before it frees any."""
         with self._write_lock, self.translated():
             if self._max_bytes is None:
                 yield
@@ -605,14 +605,14 @@ class Engine:
                 connection.execute(f"PRAGMA max_page_count = {limit}")
 
     def fold_wal(self) -> None:
-        """Copy the write-ahead log into the file as far as readers allow, without waiting for them."""
+        """Copy the write-ahead log into the file as far as readers permit, without waiting for them."""
         if self.path is not None:
             with self.private_connection() as connection:
                 connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
     @step("wal.truncate")
     def truncate_wal(self, wait_s: float = _TRUNCATE_WAIT_S) -> bool:
-        """Fold the write-ahead log into the file and truncate it; False if a reader needs it for longer than that."""
+        """Fold the write-ahead log into the file and truncate it. False if a reader needs it after `wait_s`."""
         if self.path is None:
             return True
         with self.maintenance() as connection:
@@ -621,10 +621,10 @@ class Engine:
             return not busy
 
     def clean_up_by(self, deadline: float) -> bool:
-        """Like `truncate_wal`, until a deadline.
+        """Retry `truncate_wal` until a deadline.
 
-        A try holds back writers while it waits for the readers there are. Each may wait longer than the one before:
-        among many busy processes all readers are rarely done within a short time.
+        An attempt blocks writers while it waits for the current readers. Each attempt waits longer than the last:
+        among many busy processes all readers rarely finish within a short time.
         """
         wait_s = _TRUNCATE_WAIT_S
         while not self.truncate_wal(wait_s):
@@ -635,7 +635,7 @@ class Engine:
         return True
 
     def integrity(self, connection: Connection) -> list[str]:
-        """What SQLite finds damaged."""
+        """The damage that SQLite's own check finds."""
         try:
             rows = connection.execute("PRAGMA integrity_check(20)").fetchall()
         except sqlite3.DatabaseError as error:
@@ -646,7 +646,7 @@ class Engine:
         """The time by the machine's clock, in microseconds."""
         return time.time_ns() // 1000
 
-    # Every process of the host reads the index files where they are written: the database needs no copy.
+    # All processes of the host share the folder of the index files, so the database needs no copies.
 
     def publish_file(self, name: str) -> None: ...
 
@@ -670,7 +670,7 @@ class Engine:
 
     @contextmanager
     def reading_alone(self) -> Iterator[sqlite3.Connection]:
-        """One unchanging state of the database for a long read, over a connection of its own."""
+        """One snapshot of the database for a long read, over a private connection."""
         if self.path is None:
             with self.read() as connection:
                 yield connection
@@ -691,7 +691,7 @@ class Engine:
             return self._connect_again(writer=False)
 
     def _connect_again(self, writer: bool) -> _Connection:
-        """A further connection, to the file that was opened and no other that has its name by now."""
+        """Another connection to the file that was opened. A new file under the same name is refused."""
         if self.path is not None:
             self.check_file()
         with self.translated():
@@ -714,7 +714,7 @@ class Engine:
         except (FileNotFoundError, NotADirectoryError):
             raise self._lost("deleted or moved", written) from None
         except OSError as error:
-            if written:  # nothing says that the file is another one; the next operation looks again
+            if written:  # the file may be the same one; the next operation checks again
                 return
             raise StoreUnavailable(f"{self.path} cannot be looked at: {error.strerror}") from error
         if (status.st_dev, status.st_ino) != self._file:
@@ -729,7 +729,7 @@ class Engine:
         )
 
     def writing_connection(self) -> _Connection:
-        """The one connection that writes. The caller holds the write lock, as in `write` and `maintenance`."""
+        """The only writing connection. The caller holds the write lock, as in `write` and `maintenance`."""
         self._check_usable()
         if self._writer is None:
             self._writer = self._connect_again(writer=True)
@@ -750,10 +750,10 @@ class Engine:
     # -- fork --------------------------------------------------------------------------------------
 
     def before_fork(self) -> None:
-        """Close every connection: SQLite's own table of locks is copied by fork, the locks are not.
+        """Close every connection. A fork copies SQLite's table of locks, but not the locks.
 
-        A connection opened in the child would take the parent's locks for its own, ask the kernel for none,
-        and lose acknowledged writes when the parent folds the log away (measured: 49 of 49).
+        A connection opened in the child would treat the parent's locks as its own and take none from the kernel.
+        Acknowledged writes would then be lost when the parent folds the log (measured: 49 of 49).
         """
         deadline = time.monotonic() + _FORK_WAIT_S
         held = self._write_lock.acquire(timeout=_FORK_WAIT_S)
@@ -762,7 +762,7 @@ class Engine:
             return
         inside = self._writer is not None and self._writer.in_transaction
         if not held or inside or not self._lent.pause(deadline):
-            return  # in the middle of something that cannot be interrupted: the child must not use the file
+            return  # an operation that cannot be interrupted: the child must not use the file
         self._close_idle()
         self.close_writer()
         self._quiet_at_fork = True
@@ -784,7 +784,7 @@ class Engine:
         self._quiet_at_fork = False
 
     def translated(self) -> _Translating:
-        """A block in which SQLite's errors become ours."""
+        """Translate SQLite's errors into ours inside the block."""
         return _Translating(self.path, self.read_only)
 
 
@@ -795,7 +795,7 @@ class _Scope(threading.local):
 
 
 class _Lent:
-    """Counts the connections that are in use for reading; `pause` waits until there are none."""
+    """Counts the reading connections in use. `pause` waits until all are returned."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -831,7 +831,7 @@ class _Lent:
 
 
 class _Translating:
-    """Raises our errors in place of SQLite's."""
+    """Translates SQLite's errors into ours."""
 
     __slots__ = ("_path", "_read_only")
 
@@ -850,7 +850,7 @@ class _Translating:
 
 
 class _Writing:
-    """One write transaction. (A class, not a generator: every write passes here, and it costs a third.)"""
+    """One write transaction. (A class costs a third of the time of a generator, and every write uses it.)"""
 
     __slots__ = ("_connection", "_engine", "_wait_s")
 
@@ -877,8 +877,8 @@ def _code(error: sqlite3.Error) -> int:
 
 
 def translate(error: BaseException, path: Path | None, read_only: bool = False) -> LoomError | None:
-    """The error of ours that stands for one of SQLite's; None for any other."""
-    # Python's message quotes what it could not read.
+    """Our error for one of SQLite's; None for other exceptions."""
+    # Python's message would quote the unreadable text.
     if isinstance(error, UnicodeDecodeError) or "Could not decode to UTF-8" in str(error):
         return CorruptStore(f"{path} is damaged: it holds text that is not valid. Restore a backup.")
     if isinstance(error, OverflowError | UnicodeEncodeError):
@@ -910,14 +910,14 @@ def translate(error: BaseException, path: Path | None, read_only: bool = False) 
         return StoreUnavailable(f"{place} may not be written ({error}); open it with read_only=True to read it")
     if code in unopened:
         return StoreUnavailable(f"{place} cannot be opened ({error}); check that its folder may be written")
-    if code == sqlite3.SQLITE_IOERR:  # says nothing about the bytes on the disk
+    if code == sqlite3.SQLITE_IOERR:  # an I/O error does not mean that the bytes on the disk are damaged
         return StoreUnavailable(
             f"the system could not read or write {place} ({error}). Try again; if it goes on, check the disk and the "
             "system log"
         )
     if code == sqlite3.SQLITE_TOOBIG:
         return InvalidInput(f"a value is larger than {place} can hold")
-    if code == sqlite3.SQLITE_ERROR and "user-defined function" in str(error):  # ours answer, or have no counter
+    if code == sqlite3.SQLITE_ERROR and "user-defined function" in str(error):  # only without a counter
         return StoreUnavailable(
             f"{place} holds records whose tokens are not counted yet, and was opened without a counter. Open it as a "
             "memory, with loom.open(), or give the store one with count_with()"
@@ -926,7 +926,7 @@ def translate(error: BaseException, path: Path | None, read_only: bool = False) 
 
 
 def _is_ours_or_empty(connection: sqlite3.Connection) -> bool:
-    """Never touch the journal mode of another program's database."""
+    """Whether the file is ours or empty. The journal mode of another program's database must not change."""
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     empty = not connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
     return application == schema.APPLICATION_ID or empty
@@ -953,7 +953,7 @@ def _check_location(path: Path, read_only: bool) -> None:
         raise StoreUnavailable(f"{path} does not exist: there is nothing to read")
     status = os.stat(path) if path.exists() else None
     if status is not None and status.st_size == 1:
-        raise NotAStore(f"{path} is not a loom memory; it was left untouched")  # SQLite would take it for empty
+        raise NotAStore(f"{path} is not a loom memory; it was left untouched")  # SQLite would treat it as empty
     if status is not None and status.st_nlink > 1:
         raise UnsupportedStore(
             f"{path} has other names (hard links), and SQLite would keep a separate log for each, losing writes; "
@@ -968,7 +968,7 @@ def _check_location(path: Path, read_only: bool) -> None:
 
 
 def _file_system(folder: Path) -> str:
-    """The type of file system a folder is on, where the machine tells (Linux); else an empty string."""
+    """The type of a folder's file system on Linux; an empty string if it is unknown."""
     try:
         mounts = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -1,4 +1,4 @@
-"""Entries, blobs and jobs: what is stored beside the records, by role."""
+"""Entries, blobs and jobs, which are stored beside the records, by role."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ __all__ = [
     "StoredEntry",
 ]
 
-# How many records that were set aside are named.
+# The most records set aside that a report names.
 _MOST_NAMED = 20
 
 ENTRY_PLACE = "namespace = ? AND scope = ? AND owner = ? AND key = ?"
 """SQL for the versions of one entry."""
 
-# The keys of one place that start with a prefix, each found from the one before through the index. A key that was
-# written a million times costs as much as any other.
+# The keys of one scope and owner that start with a prefix. The index gives each key from the one before. A key with a
+# million versions costs no more than another.
 _KEYS = (
     "WITH RECURSIVE keys (name) AS (SELECT min(key) FROM entries WHERE namespace = :namespace AND scope = :scope "
     "AND owner = :owner AND key >= :prefix UNION ALL SELECT (SELECT min(key) FROM entries WHERE "
@@ -53,7 +53,7 @@ _NEWEST_OF_FOUND = (
 )
 
 EMPTY_ENTRIES = "UPDATE entries SET deleted = TRUE, content = NULL, metadata = NULL, checksum = 0"
-"""Versions are emptied where they stand; see `loom.storage.sqlite.schema`."""
+"""Empties versions in place; see `loom.storage.sqlite.schema`."""
 
 _INSERT_ENTRY = (
     f"INSERT INTO entries (seq, namespace, {ENTRY_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -63,7 +63,7 @@ _JOB_COLUMNS = "seq, kind, record, data, attempts, error"
 
 
 class StoredEntry(NamedTuple):
-    """One version of an entry, as it is in the table."""
+    """One version of an entry, as a row of its table."""
 
     deleted: bool
     scope: str
@@ -79,11 +79,11 @@ class StoredEntry(NamedTuple):
     checksum: int
 
     def guard(self) -> int:
-        """The checksum that it ought to have."""
+        """The correct checksum of these values."""
         return entry_guard(self[1:-1])
 
     def unpack(self) -> Entry:
-        """The entry; raises `CorruptStore` where it is not what was written."""
+        """The entry. Raises `CorruptStore` if the row does not match its checksum."""
         if self.guard() != self.checksum:
             raise CorruptStore(
                 f"entry {self.key!r} does not match its checksum: the file was damaged; restore a backup"
@@ -151,7 +151,7 @@ class Entries(Reader, contract.Entries):
     ) -> list[EntryChange]:
         check_limit(limit)
         owners = _owners(owner)
-        # By number where only the latest are wanted: by key, every version ever written would be read.
+        # Recent changes are read in log order. An index over keys would read every version ever written.
         by_number = "NOT INDEXED" if since > 0 else ""
         with self.connected(once=True) as connection:
             rows = connection.execute(
@@ -174,7 +174,7 @@ class Entries(Reader, contract.Entries):
 
 
 def _newest(connection: Connection, place: tuple[int, str, str, str]) -> StoredEntry | None:
-    """The newest version of an entry by namespace, scope, owner and key; the deletion counts as one."""
+    """The newest version of an entry by namespace, scope, owner and key; a deletion is a version too."""
     row = connection.execute(
         f"SELECT {ENTRY_COLUMNS} FROM entries WHERE {ENTRY_PLACE} ORDER BY version DESC LIMIT 1", place
     ).fetchone()
@@ -251,7 +251,7 @@ class EntryWrites(Entries, Writer, contract.EntryWrites):
 
 
 def _expect(last: StoredEntry | None, key: str, expected_version: int | None) -> StoredEntry | None:
-    """The newest version unless it was deleted; raises `VersionConflictError` where another one was expected."""
+    """The newest version, or None after a deletion. Raises `VersionConflictError` if another one was expected."""
     known = None if last is None or last.deleted else last
     actual = 0 if known is None else known.version
     if expected_version is not None and expected_version != actual:
@@ -314,7 +314,7 @@ class Jobs(Reader, contract.Jobs):
         ]
 
     def set_aside(self) -> list[str]:
-        # One that gets its last attempt in a process that has just opened the store is among them.
+        # Includes jobs that this process, having just opened the store, may try one last time.
         with self.connected(once=True) as connection:
             rows = connection.execute(
                 "SELECT j.kind, j.record, j.attempts, j.error, CAST(r.id AS BLOB) FROM jobs j "
@@ -330,7 +330,7 @@ class Jobs(Reader, contract.Jobs):
         ]
 
     def unfinished(self) -> FlushReport:
-        """The jobs that wait, and those that were given up, by kind."""
+        """The waiting jobs and the jobs given up, by kind."""
         with self.connected() as connection:
             rows = connection.execute(
                 "SELECT kind, attempts >= ?, count(*) FROM jobs WHERE namespace = ? GROUP BY 1, 2",
@@ -345,7 +345,7 @@ class JobWrites(Jobs, Writer, contract.JobWrites):
     """Changing the queue."""
 
     queued = 0
-    """How many jobs were put into the queue."""
+    """The number of jobs put into the queue."""
 
     @step("transaction.enqueue")
     def enqueue(self, kind: str, records: Sequence[int] = (0,), data: Sequence[int] = ()) -> int:

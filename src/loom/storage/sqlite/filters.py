@@ -40,7 +40,7 @@ def conditions(wanted: Filter, namespace: int, connection: Connection) -> tuple[
     values: list[Any] = [namespace]
 
     def one_of(column: str, choices: list[str] | list[int], kind: str = "atom") -> str:
-        """However many there are, they are one value: SQLite limits how many it takes."""
+        """SQL for one of these choices, bound as a single JSON value: SQLite limits the number of values."""
         if len(choices) == 1:
             values.append(choices[0])
             return f"{column} = ?"
@@ -48,7 +48,7 @@ def conditions(wanted: Filter, namespace: int, connection: Connection) -> tuple[
         return f"{column} IN (SELECT {kind} FROM json_each(?))"
 
     def hashed(column: str, choices: list[str]) -> str:
-        """The same names again as hashes, because that is what the indexes know."""
+        """SQL that repeats the names as hashes, which the indexes hold."""
         return one_of(column, [id_hash(namespace, name) for name in choices], "value")
 
     for field, column in _COLUMNS.items():
@@ -59,7 +59,7 @@ def conditions(wanted: Filter, namespace: int, connection: Connection) -> tuple[
         nodes = json.dumps(_several(wanted.node))
         clauses.append(
             "(r.node IN (SELECT atom FROM json_each(?)) OR r.seq IN (SELECT p.record FROM residents p "
-            # Not `r.namespace`: the list would be made again for every record that is looked at.
+            # With `r.namespace` SQLite would compute the list again for every record.
             f"WHERE p.namespace = {namespace:d} AND p.node IN (SELECT atom FROM json_each(?)) AND p.tier = ?))"
         )
         values.extend([nodes, nodes, HEARD])
@@ -97,7 +97,7 @@ def conditions(wanted: Filter, namespace: int, connection: Connection) -> tuple[
 
 
 def admitted(connection: Connection, keys: Sequence[int], where: str, values: list[Any]) -> set[int]:
-    """Which of these records the conditions of a filter admit."""
+    """The records among these that the conditions of a filter admit."""
     kept: set[int] = set()
     for start in range(0, len(keys), 500):
         part = keys[start : start + 500]
@@ -108,7 +108,7 @@ def admitted(connection: Connection, keys: Sequence[int], where: str, values: li
 
 
 def kept_out(connection: Connection, keys: Sequence[int], derived: bool) -> set[int]:
-    """Which of these have a newer version, or are derived: all that a filter that narrows nothing keeps out."""
+    """The records among these that a filter without conditions excludes: derived, or with a newer version."""
     query = "SELECT s.record FROM json_each(?1) j CROSS JOIN supersessions s ON s.record = j.value"
     if derived:
         query += " UNION ALL SELECT d.record FROM json_each(?1) j CROSS JOIN derivations d ON d.record = j.value"
@@ -126,7 +126,7 @@ def _moment(moment: datetime, field: str) -> int:
 
 
 def _validity(wanted: Filter, clauses: list[str], values: list[Any]) -> None:
-    """What was current: now, or as of one moment, as known at another."""
+    """Restrict to current records: now, or as of one moment, as known at another."""
     superseded = "SELECT 1 FROM supersessions s WHERE s.record = r.seq"
     until: list[Any] = []
     if wanted.as_of is not None:
@@ -145,7 +145,7 @@ def _validity(wanted: Filter, clauses: list[str], values: list[Any]) -> None:
 
 
 def checked_metadata(key: Any, value: Any) -> list[Any]:
-    """The values that a metadata key may have; raises `InvalidInput` for what cannot be compared."""
+    """The values to compare a metadata key with. Raises `InvalidInput` for values that cannot be compared."""
     if not isinstance(key, str):
         raise InvalidInput(f"a metadata key is text, not {key!r}")
     choices = list(value) if isinstance(value, list | tuple | set | frozenset) else [value]
@@ -164,9 +164,9 @@ def _is_finite(value: Any) -> bool:
 
 @singledispatch
 def metadata_condition(connection: Connection, key: Any, value: Any, values: list[Any]) -> str:
-    """SQL that compares a top-level metadata key; a stored list matches where it holds the value.
+    """SQL that compares a top-level metadata key. A stored list matches if it contains the value.
 
-    Adds to `values`. The connection decides in whose SQL.
+    Appends to `values`. The connection determines the dialect.
     """
     kinds: set[str] = set()
     texts: list[str] = []
@@ -180,11 +180,11 @@ def metadata_condition(connection: Connection, key: Any, value: Any, values: lis
             numbers.append(choice)
     tests = [f"{{0}}.type = '{kind}'" for kind in sorted(kinds)]
     own: list[Any] = []
-    # Text is never equal to a number here, as in JSON.
+    # As in JSON, text never equals a number.
     for given, stored in ((texts, "('text')"), (numbers, "('integer', 'real')")):
         if given:
             single = len(given) == 1 and (isinstance(given[0], str | float) or abs(given[0]) < 1 << 63)
-            # Several are one value: SQLite limits how many it takes, and how deep an expression is.
+            # Several values are bound as one: SQLite limits the number of values and the depth of an expression.
             one_of = "= ?" if single else "IN (SELECT value FROM json_each(?))"
             tests.append(f"({{0}}.type IN {stored} AND {{0}}.value {one_of})")
             own.append(given[0] if single else json.dumps(given))

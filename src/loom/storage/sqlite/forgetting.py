@@ -1,8 +1,8 @@
-"""Forgetting for good: which rows go, and how the last copies are cleaned away.
+"""Forgetting for good: removing the rows, then erasing the remaining copies.
 
-Rows go in one transaction, after which no reader finds them; a durable job says that copies remain. Then every index
-segment that holds one of the records is rewritten, and the write-ahead log is folded into the file and truncated.
-SQLite overwrites freed space itself (secure_delete). After a kill the next process that writes resumes the job.
+One transaction empties the rows and queues a durable job; after it no reader finds them. The job then rewrites every
+index segment that holds one of the records, folds the write-ahead log into the file and truncates it. SQLite
+overwrites freed space itself (secure_delete). After a kill the next process that writes resumes the job.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MICROS_PER_DAY = 86_400_000_000
 
 @step("forget.remove")
 def remove(transaction: SqliteTransaction, reader: Reader, where: str, values: Sequence[Any]) -> ForgetReceipt:
-    """Empty the records a condition admits, with all versions and derivatives, and note what to scrub."""
+    """Empty the records that a condition admits, with all versions and derived records, and queue the scrub."""
     connection, namespace = transaction.connection, transaction.namespace
     chosen = connection.execute(
         f"SELECT r.seq, r.id, {first_version()} FROM records r WHERE {where}", values
@@ -49,7 +49,7 @@ def remove(transaction: SqliteTransaction, reader: Reader, where: str, values: S
         f"SELECT r.seq FROM records f CROSS JOIN records r ON {same_id('r', 'f')} WHERE f.seq {_LISTED}",
         [str(firsts)],
     )
-    # A chosen record goes also where its id is damaged and leads to no first version.
+    # Includes a chosen record whose damaged id leads to no first version.
     seqs = sorted({seq for seq, _, _ in chosen}.union(seq for (seq,) in versions))
     _remove_layouts(connection, namespace, seqs)
     archive.remove(connection, namespace, reader, seqs, transaction.next_seq)
@@ -65,7 +65,7 @@ def remove(transaction: SqliteTransaction, reader: Reader, where: str, values: S
     }
     connection.execute(f"DELETE FROM supersessions WHERE record {_LISTED}", listed)
     freed = connection.execute(f"DELETE FROM supersessions WHERE by {_LISTED} RETURNING record", listed).fetchall()
-    if freed:  # what a forgotten record had taken the place of is valid again
+    if freed:  # records that a forgotten record had superseded are valid again
         transaction.enqueue(RESTORE, data=[record for (record,) in freed])
     connection.execute(f"DELETE FROM derivations WHERE record {_LISTED}", listed)
     connection.execute(f"{_EMPTY_RECORDS} WHERE seq {_LISTED}", listed)
@@ -83,7 +83,7 @@ def remove(transaction: SqliteTransaction, reader: Reader, where: str, values: S
 
 
 def _remove_layouts(connection: Connection, namespace: int, seqs: Sequence[int]) -> None:
-    """Empty the layouts of the sessions that lose a record: they name its number, and their keys name the session."""
+    """Empty the layouts of sessions that lose a record. They name its sequence number, and their keys the session."""
     owners = [
         owner
         for (owner,) in connection.execute(_OWNERS, {"namespace": namespace, "scope": LAYOUTS})
@@ -103,13 +103,13 @@ def _remove_layouts(connection: Connection, namespace: int, seqs: Sequence[int])
         )
 
 
-# Each owner is found from the one before through the index.
+# The index gives each owner from the one before.
 _OWNERS = (
     "WITH RECURSIVE owners (name) AS (SELECT min(owner) FROM entries WHERE namespace = :namespace AND scope = :scope "
     "UNION ALL SELECT (SELECT min(owner) FROM entries WHERE namespace = :namespace AND scope = :scope "
     "AND owner > owners.name) FROM owners WHERE owners.name IS NOT NULL) SELECT name FROM owners"
 )
-# Not DELETE, as with records; `vacuum` removes the rows of this namespace.
+# Emptied and not deleted, as records are; `vacuum` removes the rows of this namespace.
 _EMPTY_LAYOUTS = (
     "UPDATE entries SET namespace = -1, scope = '', owner = '', key = '', version = seq, deleted = TRUE, "
     "created_by = '', updated_by = '', created_at = 0, updated_at = 0, metadata = NULL, content = NULL, checksum = 0"
@@ -117,7 +117,7 @@ _EMPTY_LAYOUTS = (
 
 
 def forget_entries(transaction: SqliteTransaction, scope: str, owner: str | None, key: str | None) -> int:
-    """Empty every version of entries and of who wrote them; the number of keys that had a value."""
+    """Empty every version of entries, with their writers. Returns the number of keys that had a value."""
     connection, namespace = transaction.connection, transaction.namespace
     where, values = "namespace = ? AND scope = ?", [namespace, scope]
     for column, wanted in (("owner", owner), ("key", key)):
@@ -134,7 +134,7 @@ def forget_entries(transaction: SqliteTransaction, scope: str, owner: str | None
 
 @step("forget.remove_all")
 def remove_all(transaction: SqliteTransaction, reader: Reader) -> ForgetReceipt:
-    """Empty every record of the transaction's namespace and delete everything else in it but its name."""
+    """Empty every record of the transaction's namespace and delete its other data, except its name."""
     connection, namespace = transaction.connection, transaction.namespace
     receipt = remove(transaction, reader, "r.namespace = ? AND r.version > 0", [namespace])
     for table in _OF_A_NAMESPACE:
@@ -145,7 +145,7 @@ def remove_all(transaction: SqliteTransaction, reader: Reader) -> ForgetReceipt:
 
 @step("forget.remove_name")
 def remove_name(connection: Connection, namespace: int) -> None:
-    """Take the name of a namespace that is empty. Its number stays, so that no other one gets it."""
+    """Remove the name of an empty namespace. Its number stays, so that it is never reused."""
     for table in ("settings", "projections", "segments"):
         connection.execute(f"DELETE FROM {table} WHERE namespace = ?", (namespace,))
     connection.execute("UPDATE namespaces SET name = ? WHERE number = ?", (f"{FORGOTTEN_NAME}{namespace}", namespace))
@@ -166,7 +166,7 @@ _OF_A_NAMESPACE = (
 
 
 def _keep_what_remains(transaction: SqliteTransaction, leaving: Sequence[int], derived: Sequence[int]) -> None:
-    """Queue the other sources of the derived records: to be derived from again, and to get their places back."""
+    """Queue the other sources of removed derived records, to be derived from again and to return to their tiers."""
     gone = set(leaving)
     rows = transaction.connection.execute(
         "SELECT e.source, max(r.seq), EXISTS (SELECT 1 FROM records f CROSS JOIN records d ON "
@@ -183,7 +183,7 @@ def _keep_what_remains(transaction: SqliteTransaction, leaving: Sequence[int], d
         transaction.enqueue(RESTORE, data=sorted(places))
 
 
-# Not DELETE: see `loom.storage.sqlite.schema` for what that would leave behind.
+# DELETE would leave copies behind: see `loom.storage.sqlite.schema`.
 _EMPTY_RECORDS = (
     "UPDATE records SET id_hash = NULL, session_hash = NULL, id = '', version = 0, tier = NULL, kind = '', "
     "node = '', session = NULL, role = NULL, name = NULL, trust = '', subject = '', flow = '', layer = '', "
@@ -192,7 +192,7 @@ _EMPTY_RECORDS = (
 )
 
 
-# By kinds: the index over jobs begins with them.
+# By kind, because the index over jobs begins with it.
 _REMOVE_JOBS = (
     "DELETE FROM jobs WHERE namespace = ?1 AND kind IN (SELECT DISTINCT kind FROM jobs WHERE namespace = ?1 "
     "AND kind != ?2) AND record IN (SELECT value FROM json_each(?3))"
@@ -206,7 +206,7 @@ _OF_FIRST_VERSIONS = (
 
 
 def _derived(connection: Connection, firsts: Sequence[int]) -> list[int]:
-    """The first versions of all that was made from these, at any distance."""
+    """The first versions of all records derived from these, directly or indirectly."""
     rows = connection.execute(
         "WITH RECURSIVE reached (record) AS (SELECT value FROM json_each(?) UNION "
         "SELECT e.derived FROM reached CROSS JOIN edges e ON e.source = reached.record) SELECT record FROM reached",
@@ -223,7 +223,7 @@ def scrub(
     projector: Callable[[Callable[[Connection], None]], Projector],
     deadline: float,
 ) -> int:
-    """Clean away the last copies of what was removed; how many segments were rewritten.
+    """Erase the remaining copies of removed records. Returns the number of rewritten segments.
 
     Raises `ForgetPending` at the deadline; the job stays queued.
     """
@@ -249,7 +249,7 @@ def scrub(
 
 @step("forget.resume")
 def resume(engine: Engine, namespace: int, projector: Projector, deadline: float = 0.0) -> int:
-    """Under the lease: finish every queued scrub; how many segments were rewritten."""
+    """Finish every queued scrub, under the lease. Returns the number of rewritten segments."""
     with engine.read() as connection:
         jobs = connection.execute(
             "SELECT record, seq, data FROM jobs WHERE namespace = ? AND kind = ?", (namespace, SCRUB)
@@ -295,15 +295,15 @@ def _remove_from_segments(projector: Projector, kind: str, records: set[int]) ->
         try:
             return projector.remove(kind, records)
         except StaleProjection:
-            continue  # another forget came in between, or a segment was replaced: look again
+            continue  # another forget or a replaced segment came in between: retry
         except StoreFull:
-            # Deleting files needs no room. Answers are the same without an index, and it is built again later.
+            # Deleting files needs no space. Answers are the same without an index, and the worker rebuilds it later.
             projector.reset(kind, None)
             return 1
 
 
 def retention(connection: Connection, namespace: int) -> Retention | None:
-    """The stated retention rule of a namespace."""
+    """The retention rule of a namespace."""
     row = connection.execute(
         "SELECT value FROM settings WHERE namespace = ? AND node = '' AND key = 'retention'", (namespace,)
     ).fetchone()
@@ -312,7 +312,7 @@ def retention(connection: Connection, namespace: int) -> Retention | None:
 
 
 def expired(connection: Connection, namespace: int, rule: Retention, now: int) -> list[str | bytes]:
-    """The ids that a rule no longer keeps; never a pinned one. One that is not valid text is given as bytes."""
+    """The ids that a rule no longer keeps, never pinned ones. An id that is not valid text is returned as bytes."""
     current = (
         "records r WHERE r.namespace = ? AND r.version > 0 AND NOT EXISTS "
         "(SELECT 1 FROM supersessions s WHERE s.record = r.seq) "

@@ -1,8 +1,8 @@
-"""What the handles of one process on one namespace share: its index, its worker, its buffers.
+"""State that the handles of one process on one namespace share: the index, the worker, the buffers.
 
-`Maintenance.work` is the background work: count the tokens of records that were written without a count, embed what
-is queued, index the tail, merge segments, apply the retention rule, finish forgetting, and run the chores of the
-layers above. `Maintenance.rest` is the work that waits until the process is idle: larger merges, and archiving.
+`Maintenance.work` does the background work. It counts the tokens of records written without a count, embeds queued
+records, indexes the tail, merges segments, applies the retention rule, finishes forgetting, and runs the chores of
+the layers above. `Maintenance.rest` does the work of idle times: larger merges, and archiving.
 """
 
 from __future__ import annotations
@@ -66,25 +66,25 @@ __all__ = [
 log = logging.getLogger("loom.worker")
 
 INDEX = "index"
-"""The kind of job that says that the words of a record could not be analysed: no word of it is found."""
+"""The kind of job for a record whose text could not be analysed. A search by words does not find it."""
 
-# The watermark of the counts is written after this many numbers, also where none of them had to be counted.
+# The watermark of the counts is written after this many sequence numbers, even if nothing had to be counted.
 _COUNTED_NOTE = 10_000
-# Chores run at the latest this long after a write, and sooner while the worker is idle.
+# The longest time from a write to the next run of the chores. An idle worker runs them sooner.
 _CHORES_WITHIN_S = 10.0
 _CHORES_PAUSE_S = 60.0
 _RETENTION_PAUSE_S = 60.0
 _ARCHIVE_PAUSE_S = 60.0
 _LOOK_PAUSE_S = 1.0
-# About what a commit adds to the write-ahead log, and when the log is folded into the file: at about 6 MB.
+# The estimated pages of a commit in the write-ahead log, and the size at which the log is folded (about 6 MB).
 _PAGES_A_COMMIT = 4
 _PAGE_BYTES = 4096
 _FOLD_AFTER_PAGES = 1500
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 60.0
 _NEVER = float("inf")
-_DOWN_AFTER = 8  # more than one bad text can cause: it is given up after MAX_ATTEMPTS
-# Uses of this many records are buffered before they are written.
+_DOWN_AFTER = 8  # more failures than one bad text can cause, which is given up after MAX_ATTEMPTS
+# The uses of this many records are buffered before a write.
 _MOST_ACCESSES = 256
 _MOST_KEPT = 8192
 _MOST_NAMED = 1000
@@ -92,15 +92,15 @@ _MOST_NAMED = 1000
 
 @dataclass(frozen=True, slots=True)
 class WorkLimits:
-    """How much of each kind of background work is done in one piece.
+    """The size of one step of each kind of background work.
 
-    A text waits up to `gather_s` for others to be embedded with. Without that, a busy writer's texts were embedded
-    two or three at a time: 2,000 transactions for 5,000 records, and about 300 us of CPU more for each record.
+    A text waits up to `gather_s` for others to be embedded with. Without this wait, the texts of a busy writer were
+    embedded two or three at a time: 2,000 transactions for 5,000 records, and about 300 us more CPU for each record.
     """
 
     embed_batch: int = 64
     count_batch: int = 256
-    """Records that get their counts in one transaction. A writer waits for it about 2 ms."""
+    """The records counted in one transaction, for which a writer waits about 2 ms."""
     gather_s: float = 0.05
     archive: ArchiveLimits = field(default_factory=ArchiveLimits)
 
@@ -113,13 +113,13 @@ NOTE_USES = (
     "ON CONFLICT (namespace, record, node) DO UPDATE SET count = accesses.count + excluded.count, "
     "previous_at = coalesce(excluded.previous_at, accesses.last_at), last_at = excluded.last_at"
 )
-"""Adds uses: a list of lists of record, number, last time and time before it."""
+"""SQL to add uses: a list of lists of record, count of uses, last time and time before it."""
 
 
 class AccessBuffer:
-    """Uses of records and lookups in tiers that are not written yet. What is in it may be lost in a crash.
+    """Unwritten uses of records and lookups in tiers, which a crash may lose.
 
-    It holds a bounded number of records. While another writer holds the file, the oldest uses are dropped.
+    The number of records in it is bounded. If another writer holds the file for long, the oldest uses are dropped.
     """
 
     def __init__(self, namespace: int) -> None:
@@ -136,11 +136,11 @@ class AccessBuffer:
 
     @property
     def is_full(self) -> bool:
-        """Whether there are enough uses for a transaction of their own."""
+        """Whether the uses are worth a transaction of their own."""
         return len(self._uses) >= _MOST_ACCESSES
 
     def add(self, records: Iterable[int], node: str, now: int) -> bool:
-        """Note that a node used records; whether the buffer is full."""
+        """Add uses of records by a node. Returns True if the buffer is full."""
         with self._lock:
             for record in records:
                 known = self._uses.get((node, record))
@@ -151,26 +151,26 @@ class AccessBuffer:
             return self.is_full
 
     def add_lookup(self, node: str, tier: str, hit: bool) -> None:
-        """Note whether a record that was asked for was in a tier."""
+        """Add a lookup: whether a requested record was in a tier."""
         with self._lock:
             self._lookups.setdefault((node, tier), [0, 0])[0 if hit else 1] += 1
 
     def uses(self, record: int, node: str) -> int:
-        """How many uses of a record by a node are in the buffer."""
+        """The number of buffered uses of a record by a node."""
         found = self.of(record, node)
         return 0 if found is None else found.number
 
     def of(self, record: int, node: str) -> BufferedUses | None:
-        """The uses of a record by a node that are in the buffer."""
+        """The buffered uses of a record by a node."""
         return self._uses.get((node, record))
 
     def lookups(self, node: str) -> dict[str, tuple[int, int]]:
-        """The hits and misses of each tier of a node that are in the buffer."""
+        """The buffered hits and misses of each tier of a node."""
         with self._lock:
             return {tier: (hits, misses) for (where, tier), (hits, misses) in self._lookups.items() if where == node}
 
     def write(self, connection: Connection) -> None:
-        """Write everything, inside the caller's transaction, and empty the buffer."""
+        """Write and empty the buffer, inside the caller's transaction."""
         with self._lock:
             uses, self._uses = self._uses, {}
             lookups, self._lookups = self._lookups, {}
@@ -192,7 +192,7 @@ class AccessBuffer:
 
 
 class BufferedUses(NamedTuple):
-    """How often a record was used, and the two last times in microseconds."""
+    """The number of uses of a record, and the last two times in microseconds."""
 
     number: int
     last_at: int
@@ -200,7 +200,7 @@ class BufferedUses(NamedTuple):
 
 
 class _ToEmbed(NamedTuple):
-    """A record to embed, and its job. A text that is damaged is bytes."""
+    """A record to embed, and its job. A damaged text is given as bytes."""
 
     record: int
     seq: int
@@ -260,21 +260,21 @@ class Maintenance:
         self._at_chores = threading.RLock()
 
     def use(self, space: int | None, embed: Embed | None) -> None:
-        """Embed texts in this process, for this space and no other."""
+        """Embed texts in this process, for this space only."""
         self.space, self.embed = space, embed
 
     def begun(self, connection: Connection) -> SqliteTransaction:
-        """A transaction on a connection that may write."""
+        """The transaction object for a connection inside a write."""
         now = to_micros(self.engine.clock())
         return self._begin(connection, self.namespace, now, self.accesses.write, self.engine.counts)
 
     def transaction(self, wait_s: float | None = None) -> TransactionScope:
-        """Write in one transaction, which is committed at the end of the block or rolled back."""
+        """One write transaction, which commits at the end of the block, or rolls back after an error."""
         return TransactionScope(self, wait_s)
 
     @step("maintenance.wrote")
     def wrote(self, transaction: SqliteTransaction) -> None:
-        """After a commit: wake the worker when there is enough for it to do."""
+        """Wake the worker after a commit, if there is enough work for it."""
         self.unindexed_records += transaction.appended
         self.unindexed_bytes += transaction.appended_bytes
         self.log_pages += _PAGES_A_COMMIT + transaction.appended_bytes // _PAGE_BYTES
@@ -300,7 +300,7 @@ class Maintenance:
         self._chores_in_time()
 
     def notice_tail(self) -> None:
-        """After a search: have a long tail indexed while idle, or every process would have to analyse it again."""
+        """After a search, let the idle worker index a long tail. Otherwise every process would analyse it again."""
         generation, records = self.index.tail
         if records >= self.longest_at_rest and generation != self.tail_noticed:
             self.tail_noticed = generation
@@ -308,7 +308,7 @@ class Maintenance:
                 self.worker.wake()
 
     def _chores_in_time(self) -> None:
-        """After a change: run the chores within `_CHORES_WITHIN_S`."""
+        """Run the chores within `_CHORES_WITHIN_S` of a change."""
         if self.chores and self.chores_after == _NEVER:
             self.chores_after = time.monotonic() + _CHORES_WITHIN_S
             self.worker.wake(_CHORES_WITHIN_S)
@@ -320,20 +320,20 @@ class Maintenance:
             self.worker.wake()
 
     def give_chore(self, owner: object, chore: Chore) -> None:
-        """Run a chore in the background from now on, beginning with what was left undone before."""
+        """Run a chore in the background from now on, beginning with earlier unfinished work."""
         self.chores[owner] = chore
         self.chores_after = 0.0
 
     def take_chores(self, owners: Iterable[object], timeout_s: float) -> None:
-        """Remove the chores of these owners, and wait a bounded time for the piece under way."""
+        """Remove the chores of these owners, and wait a bounded time for the current step."""
         for owner in owners:
             self.chores.pop(owner, None)
         if self._at_chores.acquire(timeout=timeout_s):
             self._at_chores.release()
 
     def _do_chores(self, fence: Fence, thorough: bool) -> bool:
-        """Do a piece of every chore; whether there is more. One that fails waits, and the others go on."""
-        self.chores_after = _NEVER  # before the work, or a write in the meantime would go unnoticed
+        """Do a step of every chore. Returns True if there is more. A failed chore waits; the others continue."""
+        self.chores_after = _NEVER  # reset before the work, to notice a write during it
         worked = False
         for owner, chore in list(self.chores.items()):
             name = f"the chore of {type(owner).__name__}"
@@ -341,12 +341,12 @@ class Maintenance:
                 with self._at_chores:
                     worked |= owner in self.chores and chore(lambda: self._publishing(fence), thorough)
                 self.errors.pop(name, None)
-            except Closed:  # the store of a memory that is still there, while other handles go on
+            except Closed:  # the memory of this chore lost its store; other handles continue
                 if self.engine.closed:
                     raise
                 self.chores.pop(owner, None)
                 log.info("%s ended: its store was closed", name)
-            except Exception as error:  # a model that does not answer must not hold up the other chores
+            except Exception as error:  # a model without an answer must not delay the other chores
                 if concerns_everything(error):
                     raise
                 self._note_error(name, error)
@@ -354,13 +354,13 @@ class Maintenance:
         return worked
 
     def _note_error(self, name: str, error: Exception) -> None:
-        """Log that a kind of work failed, and keep it for the report of `flush`."""
+        """Log the failure of a kind of work, and keep it for the report of `flush`."""
         log.warning("%s failed with %s; it will be tried again", name, type(error).__name__)
         log.debug("%s failed", name, exc_info=error)
         self.errors[name] = f"{name} failed with {type(error).__name__} and will be tried again"
 
     def _apart(self, name: str, piece: Callable[[], bool]) -> bool:
-        """Do one kind of work; where it fails, note that and let the other kinds go on."""
+        """Do one kind of work. A failure is recorded, and does not stop the other kinds."""
         try:
             worked = piece()
         except Exception as error:
@@ -383,7 +383,7 @@ class Maintenance:
             self.wrote(transaction)
 
     def _fold(self) -> None:
-        """Fold the write-ahead log into the file here, or a writer would have to and wait for the disk."""
+        """Fold the write-ahead log into the file, so that no writer has to and wait for the disk."""
         if self.log_pages >= _FOLD_AFTER_PAGES:
             self.log_pages = 0
             self.engine.fold_wal()
@@ -392,10 +392,10 @@ class Maintenance:
         return Projector(self.engine, self.namespace, fence, self._tail_limit)
 
     def work(self, fence: Fence, thorough: bool = False) -> bool:
-        """Do a piece of each kind of work, so that none waits until another is done; False when all is done.
+        """Do a step of each kind of work, so that no kind waits for another to finish. Returns False if all is done.
 
-        Measuring the tail means reading it. That is done when this process has written enough, once a second for what
-        other processes write, and always when `thorough`.
+        Measuring the tail requires reading it. This happens after enough writes of this process, once a second
+        because of other processes, and always if `thorough`.
         """
         if self.accesses.is_full:
             self.write_accesses()
@@ -411,14 +411,14 @@ class Maintenance:
             if not self.swept:
                 projector.sweep()
                 self.swept = True
-            self.tail_is_due = False  # before the work, or a write in the meantime would go unnoticed
+            self.tail_is_due = False  # reset before the work, to notice a write during it
             projected = self._apart("indexing", lambda: self._project(projector))
             self.tail_is_due |= projected
             worked |= projected
             self._apart("retention", self._retain)
             try:
                 self._apart("forgetting", lambda: bool(forgetting.resume(self.engine, self.namespace, projector)))
-            except ForgetPending as pending:  # a reader of an older state holds it up; everything else goes on
+            except ForgetPending as pending:  # a reader of an older snapshot delays it; the other work continues
                 held = pending
         if self.embed is not None:
             worked |= self._embed_some(fence, thorough) or self.tail_is_due
@@ -428,7 +428,7 @@ class Maintenance:
         return worked
 
     def write_accesses(self, wait_s: float = 0.0) -> None:
-        """Write the buffered uses and lookups, or leave them in the buffer where another writer holds the file."""
+        """Write the buffered uses and lookups. They stay in the buffer if another writer holds the file."""
         if self.accesses and not self.engine.read_only:
             with self.engine.try_write(wait_s) as connection:
                 if connection is not None:
@@ -441,9 +441,9 @@ class Maintenance:
         return bool(self.chores) and (thorough or time.monotonic() >= self.chores_after)
 
     def _count_if_due(self, fence: Fence, thorough: bool) -> bool:
-        """Count a batch of records before they are indexed and before the chores; whether there is more.
+        """Count a batch of records, before indexing and before the chores. Returns True if there is more.
 
-        Not at every step: counted a few at a time, a text costs three times as much.
+        Not at every step: in small batches a text costs three times as much.
         """
         if thorough or self.tail_is_due or self.counts_more or self._chores_are_due(thorough):
             self.counts_more = self._count_some(fence)
@@ -452,7 +452,7 @@ class Maintenance:
 
     @step("counting.batch")
     def _count_some(self, fence: Fence) -> bool:
-        """Count the tokens of the next records that were written without a count; whether there may be more."""
+        """Count the tokens of the next uncounted records. Returns True if there may be more."""
         if not self.engine.counts.can_count:
             return False
         with self.engine.read() as connection:
@@ -477,7 +477,7 @@ class Maintenance:
         for row in rows:
             try:
                 count = self._count(row)
-            except Exception as error:  # a counter may raise anything; this record is set aside, and others counted
+            except Exception as error:  # any error of a counter: set this record aside, count the others
                 if concerns_everything(error):
                     raise
                 bad[row.seq] = type(error).__name__
@@ -490,7 +490,7 @@ class Maintenance:
                 self._note_bad(connection, COUNT, bad)
                 if again:
                     _finish_jobs(connection, self.namespace, COUNT, [seq for *_, seq in counted])
-                # Only rows that still have no count: a record that was forgotten since has nothing to count.
+                # Only rows that are still uncounted: the record may have been forgotten since.
                 connection.executemany(
                     "UPDATE records SET tokens = ?, checksum = ? WHERE seq = ? AND tokens < 0", counted
                 )
@@ -500,7 +500,7 @@ class Maintenance:
         return more
 
     def _note_bad(self, connection: Connection, kind: str, bad: Mapping[int, str], attempts: int = 1) -> None:
-        """Count failed attempts for each of these records, by the name of its error."""
+        """Queue a failed job for each of these records, with its attempts and the name of its error."""
         if not bad:
             return
         transaction = self.begun(connection)
@@ -514,7 +514,7 @@ class Maintenance:
         advance(connection, self.namespace, counting.PROGRESS, reached)
 
     def _waiting(self, connection: Connection, after: int) -> list[int]:
-        """The next records that wait for their counts, by number."""
+        """The sequence numbers of the next uncounted records."""
         rows = connection.execute(
             "SELECT r.seq FROM records r INDEXED BY records_by_number WHERE r.namespace = ? AND r.seq > ? "
             "AND r.version > 0 AND r.tokens < 0 ORDER BY r.seq LIMIT ?",
@@ -524,7 +524,7 @@ class Maintenance:
 
     @step("counting.record")
     def _count(self, row: StoredRecord) -> tuple[int, int] | None:
-        """The tokens of a row, and its checksum with them. None where this process has no such counter.
+        """The tokens of a row, and its checksum including them; None if this process has no such counter.
 
         Raises `CorruptStore` for a damaged row, which must not get a new checksum.
         """
@@ -535,18 +535,18 @@ class Maintenance:
         return tokens, guard(row._replace(tokens=tokens).guarded)
 
     def _project(self, projector: Projector) -> bool:
-        """Index a piece of each tail and merge what is small; whether there was any."""
+        """Index a chunk of each tail and merge small segments. Returns True if there was any work."""
         worked = False
         for kind in (TEXT, VECTORS):
             try:
                 worked |= projector.due(kind) and self._extend(projector, kind)
                 worked |= projector.merge(kind)
             except StaleProjection:
-                worked = True  # a record was forgotten or a segment replaced in the meantime: look again
+                worked = True  # a record was forgotten or a segment replaced meanwhile: retry
         return worked
 
     def _extend(self, projector: Projector, kind: str) -> bool:
-        """Index the next chunk of a tail, and set aside the records whose words could not be analysed."""
+        """Index the next chunk of a tail. Records whose text could not be analysed are set aside."""
         if not projector.extend(kind):
             return False
         if kind == TEXT:
@@ -563,7 +563,7 @@ class Maintenance:
         return True
 
     def rest(self, fence: Fence) -> bool:
-        """The work for idle times: chores, archiving, and more indexing and merging than pays during writes."""
+        """Do the work of idle times: chores, archiving, and more indexing and merging than pays during writes."""
         self.write_accesses()
         if self._count_some(fence):
             return True
@@ -582,7 +582,7 @@ class Maintenance:
         return merged or self._archive_old(fence)
 
     def _archive_old(self, fence: Fence) -> bool:
-        """Archive a piece of what is older than `archive_after_s`; look for it at most once a minute."""
+        """Archive some records older than `archive_after_s`. Looks for them at most once a minute."""
         if self.archive_after_s is None or time.monotonic() < self.archive_after:
             return False
         before = to_micros(self.engine.clock()) - int(self.archive_after_s * 1e6)
@@ -593,7 +593,7 @@ class Maintenance:
 
     @step("archive.some")
     def archive_some(self, fence: Fence, before: int, whole: bool) -> bool:
-        """Archive the next records that were committed before a moment; whether there were any."""
+        """Archive the next records committed before a moment. Returns True if there were any."""
         with self.engine.read() as connection:
             after = read_state(connection, self.namespace, archive.PROGRESS).watermark
             failed = Jobs(connection, self.namespace).jobs(archive.ARCHIVE, _MOST_NAMED, failed=False)
@@ -612,7 +612,7 @@ class Maintenance:
         return True
 
     def _retain(self) -> bool:
-        """Apply the stated retention rule, at most once a minute; False: there is nothing to go on with."""
+        """Apply the retention rule, at most once a minute. Always returns False: one step does all of it."""
         if time.monotonic() < self.retain_after:
             return False
         self.retain_after = time.monotonic() + _RETENTION_PAUSE_S
@@ -629,7 +629,7 @@ class Maintenance:
         return False
 
     def _retire(self, expired: Sequence[str | bytes]) -> None:
-        """Forget what has expired. Where that fails, half at a time: one bad record does not keep the others."""
+        """Forget expired records. After a failure, each half is tried alone, so that a bad record keeps no others."""
         if not expired:
             return
         try:
@@ -660,7 +660,7 @@ class Maintenance:
             transaction.finish()
 
     def _embed_some(self, fence: Fence, thorough: bool) -> bool:
-        """Embed a batch; whether to go on at once. A few texts may wait for more of them, unless `thorough`."""
+        """Embed a batch. Returns True to continue at once. A few texts may wait for others, unless `thorough`."""
         if time.monotonic() < self.embed_after:
             self.worker.try_again()
             return False
@@ -677,7 +677,7 @@ class Maintenance:
             rows = [row for row in rows if row.record not in damaged]
             if not rows:
                 return True
-        # After a failure one by one: a single bad text is found, and does not hold up the others.
+        # After a failure each text is embedded alone, so that a bad text does not delay the others.
         alone = any(row.attempts for row in rows)
         more = thorough or alone or full
         if alone:
@@ -687,7 +687,7 @@ class Maintenance:
             with self.engine.write() as connection:
                 self.worker.join_in(connection)
                 if not self._embeds_here(connection):
-                    return False  # another process has changed the embedder in the meantime: never mix spaces
+                    return False  # another process changed the embedder meanwhile: spaces must not mix
                 transaction = self.begun(connection)
                 transaction.put_vectors([row.record for row in rows], vectors)
                 _delete_jobs(connection, self.namespace, EMBED, rows)
@@ -701,7 +701,7 @@ class Maintenance:
                 self.tail_is_due = True
         except (StoreError, LeaseLost, Closed):
             raise
-        except Exception as error:  # anything an embedder raises: its jobs are tried again, then reported
+        except Exception as error:  # any error of an embedder: its jobs are retried, then reported
             self._embedding_failed(fence, rows, error)
             return True
         return more
@@ -722,7 +722,7 @@ class Maintenance:
         return [_ToEmbed(*row) for row in rows]
 
     def _embedding_failed(self, fence: Fence, rows: Iterable[_ToEmbed], error: Exception) -> None:
-        """Count the attempt, and pause: the embedder may be down, and the texts good."""
+        """Count the failed attempt, and pause: the embedder may be down and the texts valid."""
         self.embed_failures += 1
         self.embed_after = time.monotonic() + min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2**self.embed_failures)
         log.warning("embedding failed with %s; it will be tried again", type(error).__name__)
@@ -736,11 +736,11 @@ class Maintenance:
 
     @property
     def embedder_is_down(self) -> bool:
-        """Whether the embedder has failed too often in a row to wait for it."""
+        """Whether the embedder has failed too many times in a row to wait for it."""
         return self.embed_failures >= _DOWN_AFTER
 
     def _embeds_here(self, connection: Connection) -> bool:
-        """Whether this process embeds in the space that the file uses now."""
+        """Whether this process embeds in the current space of the file."""
         space = active_space(connection, self.namespace)
         return space is not None and space.number == self.space
 
@@ -783,7 +783,7 @@ def _utf8(id: str | bytes) -> bytes:
 
 
 def concerns_everything(error: Exception) -> bool:
-    """Whether an error is not about the records of one piece of work."""
+    """Whether an error concerns more than the records of one step."""
     return concerns_the_store(error) or isinstance(error, StaleProjection)
 
 
@@ -826,7 +826,7 @@ def join(
     limits: WorkLimits,
     begin: type[SqliteTransaction] = SqliteTransaction,
 ) -> Maintenance:
-    """The maintenance of a namespace in this process. The first handle makes it, with its limits."""
+    """Join the maintenance of a namespace in this process. The first handle creates it and sets its limits."""
     with _shared_lock:
         namespaces = _shared.setdefault(engine, {})
         maintenance = namespaces.get(namespace)
@@ -837,7 +837,7 @@ def join(
 
 
 def part(maintenance: Maintenance) -> bool:
-    """Give up a handle; True where it was the last."""
+    """Drop a handle. Returns True if it was the last."""
     with _shared_lock:
         maintenance.handles -= 1
         if maintenance.handles:

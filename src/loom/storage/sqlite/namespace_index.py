@@ -1,7 +1,7 @@
 """The indexes of one namespace in this process: the open segments, and the tail above them.
 
-The tail is held in memory and searched exactly. `refresh` follows the database; building and merging segments is in
-`projections`.
+The tail is in memory and is searched exactly. `refresh` follows the database. `projections` builds and merges
+segments.
 """
 
 from __future__ import annotations
@@ -43,22 +43,22 @@ from loom.storage.sqlite.rows import INDEX_COLUMNS, damaged_as_bytes, is_no_text
 __all__ = ["NEWEST", "NEWEST_DERIVED", "NamespaceIndex"]
 
 NEWEST_DERIVED = 4_096
-"""The number of derived records is estimated from this many of the newest of them."""
+"""The number of derived records is estimated from this many of the newest derived records."""
 
-# The records whose neighbours are known to be of other sessions only where their hashes differ too.
+# The most records remembered as having no neighbour in another session with the same hash.
 _MOST_APART = 16_384
 
 NEWEST = (
     "SELECT count(*), count(*) FILTER (WHERE namespace = ?), min(record), max(record) "
     "FROM (SELECT record, namespace FROM derivations ORDER BY record DESC LIMIT ?) newest"
 )
-"""SQL for the newest derived records: how many, how many of the namespace, the first and the last."""
+"""SQL over the newest derived records: their count, their count in the namespace, the first and the last."""
 
 _FOUND_BY = f"SELECT r.seq, {INDEX_COLUMNS} {LIVING}"
 
 
 class NamespaceIndex:
-    """What one process holds of the indexes of one namespace. Use under `lock`, after `refresh`."""
+    """The indexes of one namespace as one process has them open. Use under `lock`, after `refresh`."""
 
     def __init__(self, engine: Engine, namespace: int, newest_derived: int = NEWEST_DERIVED) -> None:
         self._engine = engine
@@ -66,9 +66,9 @@ class NamespaceIndex:
         self._newest_derived = newest_derived
         self._folder = engine.index_folder
         self.lock = threading.RLock()
-        self._unusable: dict[str, int] = {}  # kind -> generation whose files a reader may not repair
+        self._unusable: dict[str, int] = {}  # kind -> generation with damaged files that a reader may not repair
         self._seen = 0
-        self._snapshot = 0  # the last number of the snapshot that is searched now
+        self._snapshot = 0  # the last sequence number of the current snapshot
         self._forgotten_seen: int | None = None
         self._states = {TEXT: ProjectionState(basis=TEXT_BASIS), VECTORS: ProjectionState()}
         self._segments: dict[str, dict[str, Segment]] = {TEXT: {}, VECTORS: {}}
@@ -94,7 +94,7 @@ class NamespaceIndex:
     def refresh(self, connection: Connection) -> None:
         """Follow the database up to the connection's snapshot.
 
-        Raises `StaleProjection` where a segment file is missing or damaged.
+        Raises `StaleProjection` if a segment file is missing or damaged.
         """
         if not all(segment.is_unchanged for segment in self._mapped):
             self._look_again()
@@ -107,7 +107,7 @@ class NamespaceIndex:
         forgotten = self._newly_forgotten(connection)
         if forgotten:
             self._drop(forgotten)
-        if forgotten or self._forgotten_seen is None:  # a block may have been read before the first look
+        if forgotten or self._forgotten_seen is None:  # a block may have been cached before the first refresh
             self._engine.archive.clear()
         if forgotten or not self._last_derived:
             self.derived, self._last_derived = self._estimate_derived(connection)
@@ -116,19 +116,19 @@ class NamespaceIndex:
         self._seen = self._forgotten_seen = seq
 
     def _is_to_be_scrubbed(self, connection: Connection) -> bool:
-        """Whether segments may still hold something that was forgotten."""
+        """Whether segments may still hold forgotten records."""
         query = "SELECT EXISTS (SELECT 1 FROM jobs WHERE namespace = ? AND kind = ?)"
         return bool(connection.execute(query, (self._namespace, SCRUB)).fetchone()[0])
 
     def _newly_forgotten(self, connection: Connection) -> list[int]:
-        """The records that were forgotten since the last refresh; before the first one the tails are empty."""
+        """The records forgotten since the last refresh; none before the first refresh, when the tails are empty."""
         seen = self._forgotten_seen
         return [] if seen is None else forgotten_since(connection, self._namespace, seen)
 
     def _estimate_derived(self, connection: Connection) -> tuple[int, int]:
-        """About how many derived records there are, and the last of them.
+        """The estimated number of derived records, and the last of them.
 
-        Estimated from the newest: counting all would make the first answer slower the more there are.
+        The estimate uses the newest ones. Counting all would slow the first answer of a large store.
         """
         newest, own, oldest, last = connection.execute(
             NEWEST,
@@ -155,7 +155,7 @@ class NamespaceIndex:
             )
         if state.generation != self._states[TEXT].generation:
             segments = self._load(connection, TEXT, state)
-            if state.watermark < self._states[TEXT].watermark:  # started over: the tail must hold it all
+            if state.watermark < self._states[TEXT].watermark:  # started over: the tail must hold all of it
                 self._tail = text_index.TextTail()
                 self._tail_seen = 0
             tail_keys = self._tail.keys()
@@ -169,7 +169,7 @@ class NamespaceIndex:
         except sqlite3.OperationalError as error:
             if not is_no_text(error):
                 raise
-            with damaged_as_bytes(connection):  # no word of such a record is found; reading it reports the damage
+            with damaged_as_bytes(connection):  # a search does not find such a record; reading it reports the damage
                 self._follow_tail(connection)
 
     def _follow_tail(self, connection: Connection) -> None:
@@ -210,13 +210,13 @@ class NamespaceIndex:
         return state
 
     def rely_on_records(self, kind: str, generation: int) -> None:
-        """Do not use this generation's files: for a reader that may not repair them. Slower, and still right."""
+        """Search records instead of this generation's files, which a reader may not repair: slower, same answers."""
         self._unusable[kind] = generation
-        self._states[kind] = replace(self._states[kind], generation=-1)  # so that it is looked at again
+        self._states[kind] = replace(self._states[kind], generation=-1)  # so that the next refresh loads it again
         self._seen = 0
 
     def _look_again(self) -> None:
-        """Open the segments whose files have changed again, and so verify them; damage raises `StaleProjection`."""
+        """Reopen and so verify the segments whose files have changed. Damage raises `StaleProjection`."""
         for kind, segments in self._segments.items():
             whole = {name: segment for name, segment in segments.items() if segment.is_unchanged}
             if len(whole) < len(segments):
@@ -226,11 +226,11 @@ class NamespaceIndex:
         self._seen = 0
 
     def _watch(self) -> None:
-        """Note the segments whose files are asked before each search whether they have changed."""
+        """Collect the segments whose files are checked for changes before each search."""
         self._mapped = [one for held in self._segments.values() for one in held.values() if one.file is not None]
 
     def damaged_kinds(self) -> list[str]:
-        """The kinds of index of which an open segment is damaged. Reads them whole."""
+        """The kinds of index with a damaged open segment. Reads all segments completely."""
         with self.lock:
             return [
                 kind
@@ -266,32 +266,34 @@ class NamespaceIndex:
         return list(opened.values())
 
     def _drop(self, records: Iterable[int]) -> None:
-        """Remove forgotten records from the tails. Their segments have been replaced, or will be."""
+        """Remove forgotten records from the tails. Scrubbing replaces the segments that hold them."""
         for record in records:
             self._tail.remove(record)
         if self._vector_tail is not None:
             self._vector_tail.remove(list(records))
 
     def doc_values(self, keys: Sequence[int]) -> tuple[dict[int, DocValues], list[int]]:
-        """The values that segments hold of these ascending numbers, and the numbers that only the database has.
+        """The doc values from segments for ascending sequence numbers, and the numbers that only the database has.
 
-        While `holds_forgotten` is true, some of the first may be forgotten; ask the database.
+        While `holds_forgotten` is true, some of these records may be forgotten; check them in the database.
         """
         known, left = self.text.doc_values(keys)
         return known, [*left, *keys[bisect_right(keys, self._states[TEXT].watermark) :]]
 
     def is_apart(self, seq: int, distance: int) -> bool:
-        """Whether no record at most `distance` away from this one is known to share its session's hash alone."""
+        """Whether the sessions around this record, up to `distance` away, are known not to share a hash."""
         return self._apart.get(seq, 0) >= distance
 
     def note_apart(self, seqs: Iterable[int], distance: int) -> None:
-        """Remember that the names of the sessions around these records were compared. No record ever changes its
-        session, and new ones have higher numbers than any before."""
+        """Remember that no sessions around these records share a hash under different names.
+
+        This stays true: a record never changes its session, and new records have higher sequence numbers.
+        """
         if len(self._apart) > _MOST_APART:
             self._apart.clear()
         self._apart.update((seq, distance) for seq in seqs if seq + distance <= self._snapshot)
 
     @property
     def space(self) -> int | None:
-        """The embedding space of the vectors it holds."""
+        """The embedding space of its vectors."""
         return self._space
